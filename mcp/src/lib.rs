@@ -1,0 +1,1 @@
+//! The Model Context Protocol as pure code.

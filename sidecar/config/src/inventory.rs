@@ -1,0 +1,134 @@
+//! What a sidecar knows of its server: the answer of `GET /v1/inventory` at the admin port.
+//!
+//! The request needs `Authorization: Bearer` with a ServiceAccount token of audience
+//! [`crate::INVENTORY_AUDIENCE`]. The answer has an `ETag`; with `If-None-Match` and `Prefer: wait=<seconds>`
+//! (RFC 7240) the sidecar holds the request until the inventory changes, and answers `304` if it does not.
+//!
+//! A reader may be older than the sidecar, so unknown fields are ignored here. Everything inside
+//! [`Inventory::server`], [`Inventory::tools`], [`Inventory::prompts`], [`Inventory::resources`] and
+//! [`Inventory::resource_templates`] comes from the MCP server: untrusted text, bounded by the sidecar, to be
+//! shown and never to be interpreted.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What a sidecar knows of itself and its server at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Inventory {
+    /// Which configuration the sidecar runs.
+    pub config: ConfigState,
+    /// Whether it serves.
+    pub phase: Phase,
+    /// Whether its MCP server answers.
+    pub connection: Connection,
+    /// What the server said of itself in the last handshake. It stays when the server is down.
+    pub server: Option<ServerDescription>,
+    /// The server's tools that the manifest's `tools.include` and `tools.exclude` leave, as the server gave them,
+    /// in its order.
+    pub tools: Vec<Value>,
+    /// How many tools `include` and `exclude` hide.
+    pub hidden_tools: usize,
+    /// `sha256:<64 hex digits>` over [`Inventory::tools`]; the same for the same definitions in any order.
+    pub tools_digest: String,
+    /// The server's prompts.
+    pub prompts: Vec<Value>,
+    /// The server's resources.
+    pub resources: Vec<Value>,
+    /// The server's resource templates.
+    pub resource_templates: Vec<Value>,
+    /// Listening sockets of the pod that are neither the sidecar's nor on loopback: where the network policy is not
+    /// enforced, the server can be reached there around the sidecar.
+    pub exposed: Vec<ExposedSocket>,
+}
+
+/// Which configuration a sidecar runs, and whether a newer one was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigState {
+    /// The digest of the configuration file that it runs.
+    pub digest: String,
+    /// The `McpServer`'s generation that this configuration was made from.
+    pub generation: i64,
+    /// Why the newest file on disk is not the one that runs.
+    pub error: Option<String>,
+}
+
+/// Whether a sidecar serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// The first handshake with the server is still to come.
+    Starting,
+    /// It serves.
+    Serving,
+    /// It ends: calls in flight are finished, the pod goes.
+    Draining,
+}
+
+/// Whether the MCP server answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Connection {
+    /// Whether it does.
+    pub state: ConnectionState,
+    /// Since when, RFC 3339 in UTC with seconds.
+    pub since: String,
+    /// Why it does not. `None` while connected.
+    pub reason: Option<ConnectionReason>,
+    /// The reason as a sentence for people. Empty while connected.
+    pub message: String,
+}
+
+/// The states of a connection to an MCP server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ConnectionState {
+    /// No handshake has succeeded yet, and none has failed for good.
+    Connecting,
+    /// The server completed a handshake, listed its tools and answers.
+    Connected,
+    /// It does not answer, or answers what cannot be used. The sidecar keeps trying.
+    Failed,
+}
+
+/// Why an MCP server is not connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ConnectionReason {
+    /// Nothing listens at its port.
+    ConnectionRefused,
+    /// It took a connection and did not answer `initialize` in time.
+    InitializeTimeout,
+    /// It answered `initialize` with an HTTP or JSON-RPC error.
+    InitializeRefused,
+    /// It answered something that is not MCP (another path, another program).
+    NotMcp,
+    /// It speaks only revisions that this sidecar does not.
+    UnsupportedRevision,
+    /// The handshake succeeded, listing tools, prompts or resources did not.
+    ListFailed,
+    /// It answered before and no longer does.
+    ConnectionLost,
+}
+
+/// What a server said of itself in `initialize`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServerDescription {
+    /// `serverInfo`, as given.
+    pub info: Value,
+    /// The revision of MCP that was negotiated.
+    pub protocol_version: String,
+    /// `capabilities`, as given.
+    pub capabilities: Value,
+    /// `instructions`, if there are any.
+    pub instructions: Option<String>,
+}
+
+/// A socket at which the pod can be reached around the sidecar.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExposedSocket {
+    /// The address that it is bound to, such as `0.0.0.0` or `::`.
+    pub address: String,
+    /// The TCP port.
+    pub port: u16,
+}

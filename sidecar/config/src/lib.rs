@@ -1,0 +1,181 @@
+//! The contract between Longshore's control plane and its sidecar, both ways:
+//!
+//! * [`Config`]: what the operator writes and the sidecar reads, as two mounted files;
+//! * [`Keys`]: the API keys, as hashes, in a file of their own because a Secret holds it;
+//! * [`inventory`]: what the sidecar's admin port answers to the operator and the catalog;
+//! * [`ports`] and [`paths`]: where the two meet inside a pod.
+//!
+//! Both sides may be of different releases for a while (an upgrade rolls pods slowly), so the contract has a
+//! version of its own, [`CONTRACT_VERSION`], and the ConfigMap's name carries it. Unknown fields are refused: a
+//! sidecar that does not understand a restriction must not serve without it.
+//!
+//! Plain data only: no I/O, no hashing, no defaults that hide a decision of the operator.
+
+pub mod inventory;
+pub mod paths;
+pub mod ports;
+
+use serde::{Deserialize, Serialize};
+
+/// The version of this contract. It changes when an older sidecar could not read, or would misread, what a newer
+/// operator writes.
+pub const CONTRACT_VERSION: u32 = 1;
+
+/// The audience of the ServiceAccount tokens that the sidecar's inventory accepts.
+pub const INVENTORY_AUDIENCE: &str = "longshore-sidecar";
+
+/// Everything that the sidecar needs to serve one `McpServer`: the file [`paths::CONFIG_FILE`].
+///
+/// It is swapped whole or refused whole. Its identity is the SHA-256 of the file's bytes, written
+/// `sha256:<64 hex digits>`; since it names the digest of [`Keys`], that one digest stands for both files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Config {
+    /// [`CONTRACT_VERSION`] of the operator that wrote it.
+    pub version: u32,
+    /// Whose sidecar this is.
+    pub server: ServerIdentity,
+    /// `metadata.generation` of the `McpServer` that it was made from.
+    pub generation: i64,
+    /// How the sidecar reaches the MCP server.
+    pub upstream: Upstream,
+    /// Who may call at all.
+    pub auth: Auth,
+    /// What those may call. Empty means that nothing may be called.
+    pub access: Vec<AccessRule>,
+    /// Which of the server's tools exist for clients.
+    pub tools: ToolFilter,
+    /// Bounds of a request.
+    pub limits: Limits,
+    /// The names (without port, lower case) by which clients may address the server in `Host`. Loopback names and
+    /// addresses are always accepted.
+    pub hosts: Vec<String>,
+    /// The origins (`scheme://host[:port]`, lower case) that browsers may call from. Requests without `Origin` pass.
+    pub allowed_origins: Vec<String>,
+    /// Who may read the inventory at the admin port.
+    pub inventory: InventoryAccess,
+    /// What the sidecar writes to its log.
+    pub log_level: LogLevel,
+}
+
+/// Names the `McpServer` that a sidecar belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ServerIdentity {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID, which tells it from one of the same name that was deleted.
+    pub uid: String,
+}
+
+/// How the sidecar reaches the MCP server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub enum Upstream {
+    /// Streamable HTTP on the pod's loopback interface.
+    StreamableHttp {
+        /// The TCP port.
+        port: u16,
+        /// The path of the MCP endpoint, beginning with `/`.
+        path: String,
+    },
+}
+
+/// How callers prove who they are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub enum Auth {
+    /// Everybody may call, as the principal `anonymous`.
+    None,
+    /// `Authorization: Bearer KEY` or `X-API-Key: KEY`, checked against [`Keys`].
+    ApiKeys {
+        /// `sha256:<64 hex digits>` of the bytes of [`paths::KEYS_FILE`] that belongs to this configuration. Until
+        /// the mounted file has this digest the configuration is not complete and is not used.
+        keys_digest: String,
+    },
+}
+
+/// The API keys that are live: the file [`paths::KEYS_FILE`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Keys {
+    /// Every live key. A principal may have several.
+    pub keys: Vec<ApiKey>,
+}
+
+/// One API key, known by its hash.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ApiKey {
+    /// Who the key's bearer is.
+    pub principal: String,
+    /// SHA-256 of the key, as 64 lower-case hexadecimal digits.
+    pub sha256: String,
+}
+
+/// One rule that permits calls. What no rule permits is denied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AccessRule {
+    /// Its name, which the audit log gives as the reason of a permit.
+    pub name: String,
+    /// Globs over principals. `None`: every authenticated caller (and `anonymous` where `auth` is none).
+    pub principals: Option<Vec<String>>,
+    /// Globs over tool names.
+    pub tools: Vec<String>,
+    /// Globs over prompt names.
+    pub prompts: Vec<String>,
+    /// Globs over resource URIs and resource templates. `*` crosses `/` here.
+    pub resources: Vec<String>,
+}
+
+/// Which tools exist for clients: those that `include` matches (all, if it is empty) and `exclude` does not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ToolFilter {
+    /// Globs over tool names; empty means all.
+    pub include: Vec<String>,
+    /// Globs over tool names; wins over `include`.
+    pub exclude: Vec<String>,
+}
+
+/// Bounds of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Limits {
+    /// The largest request body, in bytes.
+    pub request_bytes: u64,
+    /// How long a call may take until its last answer, in milliseconds.
+    pub request_timeout_ms: u64,
+}
+
+/// Who may read the inventory: bearers of a ServiceAccount token of audience [`INVENTORY_AUDIENCE`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct InventoryAccess {
+    /// The cluster's token issuer (`iss`).
+    pub issuer: String,
+    /// The subjects (`system:serviceaccount:<namespace>:<name>`) that may read.
+    pub subjects: Vec<String>,
+    /// The cluster's signing keys: a JSON Web Key Set (RFC 7517), as the API server publishes it.
+    pub jwks: serde_json::Value,
+}
+
+/// What the sidecar writes to its log. Audit lines are written at every level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// Only what needs somebody's attention.
+    Error,
+    /// And what may soon need it.
+    Warn,
+    /// And what happened to the process and its server.
+    #[default]
+    Info,
+    /// And what happened to each request.
+    Debug,
+    /// And how it was decided.
+    Trace,
+}

@@ -1,0 +1,2 @@
+//! The shim.
+fn main() {}
