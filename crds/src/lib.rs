@@ -1,1 +1,11 @@
-//! crds
+//! Longshore's Kubernetes API, group `longshore.dev`: the types, the manifests generated from them, and the rules
+//! that need no look-up.
+//!
+//! Doc comments on fields are written for those who type `kubectl explain mcpserver.spec`.
+
+pub mod mcp_server;
+
+pub use mcp_server::{McpServer, McpServerSpec, McpServerStatus};
+
+/// The API group of every kind here.
+pub const GROUP: &str = "longshore.dev";

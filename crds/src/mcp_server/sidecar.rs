@@ -1,0 +1,42 @@
+//! `spec.sidecar`: the sidecar in front of the server.
+
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The sidecar in front of the server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Sidecar {
+    /// What the sidecar's container requests and may use. Default: requests 10m CPU and 16Mi memory, limit 128Mi
+    /// memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceRequirements>,
+    /// What it logs, beside the audit lines. Changes without a restart.
+    #[serde(default)]
+    pub log_level: LogLevel,
+    /// How many threads serve clients. Each can use one CPU.
+    #[serde(default = "default_workers")]
+    pub workers: u8,
+}
+
+/// What a sidecar logs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// Only what needs somebody's attention.
+    Error,
+    /// And what may soon need it.
+    Warn,
+    /// And what happened to the process and its server.
+    #[default]
+    Info,
+    /// And what happened to each request.
+    Debug,
+    /// And how it was decided.
+    Trace,
+}
+
+fn default_workers() -> u8 {
+    1
+}
