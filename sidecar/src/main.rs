@@ -1,0 +1,2 @@
+//! The sidecar's program.
+fn main() {}
