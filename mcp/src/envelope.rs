@@ -1,0 +1,312 @@
+//! What a message is, without looking into it: one pass over the bytes, nothing copied.
+//!
+//! The reader is strict where two readers of one message could understand it differently, because the server behind
+//! reads it again: a member that occurs twice is refused (also when one of the two is written with escapes), and an
+//! array is never taken for an object.
+
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use thiserror::Error;
+
+use crate::Text;
+
+/// Why bytes are no message.
+#[derive(Debug, Error)]
+pub enum Malformed {
+    /// Not JSON at all, or not UTF-8.
+    #[error("the body is not JSON")]
+    NotJson,
+    /// A JSON array. Only the revision 2025-03-26 knows batches.
+    #[error("batches are not part of this revision: send one message in a body")]
+    Batch,
+    /// JSON, and no JSON-RPC message.
+    #[error("not a JSON-RPC message: {0}")]
+    NotMessage(String),
+}
+
+/// One JSON-RPC message.
+#[derive(Clone, Debug)]
+pub enum Message<'a> {
+    /// It wants an answer.
+    Request(Request<'a>),
+    /// It wants none.
+    Notification(Notification<'a>),
+    /// It is one.
+    Response(Response<'a>),
+}
+
+/// A message that wants an answer.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    /// What its answer will be known by.
+    pub id: Id<'a>,
+    /// What is asked for.
+    pub method: Text<'a>,
+    /// With what.
+    pub params: Option<&'a RawValue>,
+}
+
+/// A message that wants no answer.
+#[derive(Clone, Debug)]
+pub struct Notification<'a> {
+    /// What happened.
+    pub method: Text<'a>,
+    /// With what.
+    pub params: Option<&'a RawValue>,
+}
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub struct Response<'a> {
+    /// Which request it answers. An error may lack it: that of a request whose id could not be read.
+    pub id: Option<Id<'a>>,
+    /// What the answer is.
+    pub outcome: Outcome<'a>,
+}
+
+/// The two kinds of answers.
+#[derive(Clone, Debug)]
+pub enum Outcome<'a> {
+    /// The result.
+    Result(&'a RawValue),
+    /// The error object.
+    Error(&'a RawValue),
+}
+
+/// A request's id, as it was written: a string or an integer.
+#[derive(Clone, Copy, Debug)]
+pub struct Id<'a>(&'a str);
+
+/// The longest id that is accepted. Ids are echoed and remembered, so somebody has to bound them.
+const MAX_ID: usize = 512;
+
+/// Reads one message.
+pub fn read(body: &[u8]) -> Result<Message<'_>, Malformed> {
+    let text = std::str::from_utf8(body).map_err(|_| Malformed::NotJson)?;
+    match first_byte(text) {
+        Some(b'{') => {}
+        Some(b'[') if is_json(text) => return Err(Malformed::Batch),
+        _ if is_json(text) => return Err(not_message("it has to be an object")),
+        _ => return Err(Malformed::NotJson),
+    }
+    let wire: Wire<'_> = serde_json::from_str(text).map_err(|error| {
+        // A wrong member can hide that the rest is no JSON; which of the two it is decides the error's code.
+        if error.is_data() && is_json(text) { not_message(plain(&error)) } else { Malformed::NotJson }
+    })?;
+    if wire.jsonrpc.as_deref() != Some("2.0") {
+        return Err(not_message("\"jsonrpc\" has to be \"2.0\""));
+    }
+    match (wire.method, wire.result, wire.error) {
+        (Some(method), None, None) => match wire.id {
+            Some(id) => Ok(Message::Request(Request { id: Id::read(id)?, method, params: wire.params })),
+            None => Ok(Message::Notification(Notification { method, params: wire.params })),
+        },
+        (None, Some(result), None) => {
+            let id = wire.id.ok_or_else(|| not_message("a result needs an \"id\""))?;
+            Ok(Message::Response(Response { id: Some(Id::read(id)?), outcome: Outcome::Result(result) }))
+        }
+        (None, None, Some(error)) => {
+            let id = wire.id.filter(|id| id.get() != "null").map(Id::read).transpose()?;
+            Ok(Message::Response(Response { id, outcome: Outcome::Error(error) }))
+        }
+        (None, None, None) => Err(not_message("it has no \"method\"")),
+        _ => Err(not_message("it is a request and a response at once")),
+    }
+}
+
+/// Whether a text begins, after white space, with an opening brace. Derived readers take arrays for objects, so this
+/// is asked before any of them is used.
+pub(crate) fn is_object(text: &str) -> bool {
+    first_byte(text) == Some(b'{')
+}
+
+fn first_byte(text: &str) -> Option<u8> {
+    text.bytes().find(|byte| !matches!(byte, b' ' | b'\t' | b'\r' | b'\n'))
+}
+
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+}
+
+fn not_message(why: impl Into<String>) -> Malformed {
+    Malformed::NotMessage(why.into())
+}
+
+/// serde_json's message without the position, which would mean nothing to who reads an error response.
+fn plain(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.split(" at line ").next().unwrap_or_default().to_owned()
+}
+
+#[derive(Deserialize)]
+struct Wire<'a> {
+    #[serde(borrow, default)]
+    jsonrpc: Option<Text<'a>>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    method: Option<Text<'a>>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    params: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    error: Option<&'a RawValue>,
+}
+
+/// `Some` also for `null`: a member that is there and null is not a member that is not there.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+// === impl Message ===
+
+impl<'a> Message<'a> {
+    /// The id of a request.
+    pub fn request_id(&self) -> Option<Id<'a>> {
+        match self {
+            Self::Request(request) => Some(request.id),
+            Self::Notification(_) | Self::Response(_) => None,
+        }
+    }
+}
+
+// === impl Id ===
+
+impl<'a> Id<'a> {
+    fn read(raw: &'a RawValue) -> Result<Self, Malformed> {
+        let text = raw.get();
+        if text.len() > MAX_ID {
+            return Err(not_message(format!("the \"id\" is longer than {MAX_ID} bytes")));
+        }
+        let integer = || {
+            let digits = text.strip_prefix('-').unwrap_or(text);
+            !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+        };
+        if text.starts_with('"') || integer() {
+            Ok(Self(text))
+        } else {
+            Err(not_message("the \"id\" has to be a string or an integer"))
+        }
+    }
+
+    /// The id as JSON.
+    pub fn as_json(&self) -> &'a str {
+        self.0
+    }
+
+    /// Whether two ids are the same, however their strings were escaped.
+    pub fn is(&self, other: &Id<'_>) -> bool {
+        let decode = |id: &str| serde_json::from_str::<String>(id).ok();
+        self.0 == other.0 || decode(self.0).is_some_and(|id| decode(other.0) == Some(id))
+    }
+
+    /// An id that was kept as JSON. It is only ever compared, so it need not be checked again.
+    pub fn from_json(json: &'a str) -> Self {
+        Self(json)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(body: &str) -> String {
+        match read(body.as_bytes()) {
+            Ok(Message::Request(request)) => format!("request {} {}", request.id.as_json(), request.method),
+            Ok(Message::Notification(notification)) => format!("notification {}", notification.method),
+            Ok(Message::Response(response)) => {
+                let outcome = match response.outcome {
+                    Outcome::Result(_) => "result",
+                    Outcome::Error(_) => "error",
+                };
+                format!("{outcome} {}", response.id.map_or("-", |id| id.as_json()))
+            }
+            Err(Malformed::NotJson) => "not json".to_owned(),
+            Err(Malformed::Batch) => "batch".to_owned(),
+            Err(Malformed::NotMessage(why)) => format!("not message: {why}"),
+        }
+    }
+
+    #[test]
+    fn messages_are_told_apart() {
+        for (body, expected) in [
+            (r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#, "request 1 ping"),
+            (" \r\n{\"jsonrpc\":\"2.0\",\"id\":\"a\\u0062\",\"method\":\"x\"}\n", "request \"a\\u0062\" x"),
+            (
+                r#"{"jsonrpc":"2.0","method":"notifications\/initialized"}"#,
+                "notification notifications/initialized",
+            ),
+            (r#"{"result":{},"jsonrpc":"2.0","id":-7}"#, "result -7"),
+            (r#"{"result":null,"jsonrpc":"2.0","id":7}"#, "result 7"),
+            (r#"{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"m"}}"#, "error -"),
+            (r#"{"jsonrpc":"2.0","error":{"code":1,"message":"m"}}"#, "error -"),
+        ] {
+            assert_eq!(kind(body), expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn what_two_readers_could_read_differently_is_refused() {
+        for (body, expected) in [
+            ("", "not json"),
+            ("{", "not json"),
+            ("\u{feff}{}", "not json"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"ping"} x"#, "not json"),
+            (r#"{"jsonrpc":1,"id":1,"method":"#, "not json"),
+            (r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#, "batch"),
+            (r#"["2.0",1,"ping"]"#, "batch"),
+            ("7", "not message: it has to be an object"),
+            ("{}", "not message: \"jsonrpc\" has to be \"2.0\""),
+            (r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#, "not message: \"jsonrpc\" has to be \"2.0\""),
+            (r#"{"jsonrpc":"2.0","id":1}"#, "not message: it has no \"method\""),
+            (
+                r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,
+                "not message: the \"id\" has to be a string or an integer",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#,
+                "not message: the \"id\" has to be a string or an integer",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1e3,"method":"ping"}"#,
+                "not message: the \"id\" has to be a string or an integer",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#,
+                "not message: the \"id\" has to be a string or an integer",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"a","method":"b"}"#,
+                "not message: duplicate field `method`",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"a","m\u0065thod":"b"}"#,
+                "not message: duplicate field `method`",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{},"params":{}}"#,
+                "not message: duplicate field `params`",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"a","result":{}}"#,
+                "not message: it is a request and a response at once",
+            ),
+            (r#"{"jsonrpc":"2.0","result":{}}"#, "not message: a result needs an \"id\""),
+        ] {
+            assert_eq!(kind(body), expected, "{body}");
+        }
+        assert!(matches!(read(b"{\"jsonrpc\":\"\xff\"}"), Err(Malformed::NotJson)));
+        let long = format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"ping"}}"#, "x".repeat(MAX_ID));
+        assert!(kind(&long).starts_with("not message: the \"id\" is longer"));
+    }
+
+    #[test]
+    fn ids_are_compared_by_value() {
+        for (one, other, same) in
+            [("1", "1", true), ("1", "\"1\"", false), ("\"ab\"", "\"a\\u0062\"", true), ("1", "2", false)]
+        {
+            assert_eq!(Id::from_json(one).is(&Id::from_json(other)), same, "{one} {other}");
+        }
+    }
+}

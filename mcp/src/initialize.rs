@@ -1,0 +1,167 @@
+//! The handshake: which revision is offered, and which capabilities are hidden because nobody could use them through
+//! Longshore yet.
+
+use serde::Deserialize;
+use thiserror::Error;
+
+use crate::Text;
+use crate::envelope::is_object;
+use crate::object::Object;
+use crate::revision::Revision;
+
+/// The capability of the experimental tasks of 2025-11-25. Their methods are not served, so neither side may hear of
+/// it.
+const HIDDEN_CAPABILITY: &str = "tasks";
+
+/// Why a handshake's message cannot be used.
+#[derive(Debug, Error)]
+pub enum Unusable {
+    /// A member is missing or is something else.
+    #[error("{0} is missing or malformed")]
+    Member(&'static str),
+    /// It is no JSON object, or has a member twice.
+    #[error("not a usable object")]
+    Json(#[from] serde_json::Error),
+}
+
+/// What goes to the server instead of a client's `initialize`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The revision that the server is asked for.
+    pub revision: Revision,
+    /// The request; `None` if the client's own can go as it is.
+    pub rewritten: Option<String>,
+}
+
+/// Prepares a client's `initialize` for the server: `body` is the whole message. The revision that the client asks
+/// for is kept if it is one of `served`; otherwise the newest of `served` is asked for, and the client hears what it
+/// can have.
+pub fn offer(body: &str, served: &[Revision]) -> Result<Offer, Unusable> {
+    let mut message = Object::read(body)?;
+    let mut params = Object::read(message.original("params").ok_or(Unusable::Member("params"))?)?;
+    let asked = params.get("protocolVersion").ok_or(Unusable::Member("params.protocolVersion"))?;
+    let asked: Text<'_> =
+        serde_json::from_str(asked).map_err(|_| Unusable::Member("params.protocolVersion"))?;
+    let kept = Revision::parse(&asked).filter(|revision| served.contains(revision));
+    let revision = kept.or_else(|| served.iter().copied().max()).unwrap_or(Revision::NEWEST_WITH_INITIALIZE);
+
+    let mut edited = false;
+    if kept.is_none() {
+        params.set("protocolVersion", format!("\"{revision}\""));
+        edited = true;
+    }
+    if let Some(capabilities) = without_hidden(params.original("capabilities"))? {
+        params.set("capabilities", capabilities);
+        edited = true;
+    }
+    let rewritten = edited.then(|| {
+        message.set("params", params.write());
+        message.write()
+    });
+    Ok(Offer { revision, rewritten })
+}
+
+/// What a server answered to `initialize`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// The revision that the server chose, by name: it may be one that nobody knows.
+    pub version: String,
+    /// The whole message for the client; `None` if the server's own can go as it is.
+    pub rewritten: Option<String>,
+}
+
+/// Reads a server's result of `initialize`; `message` is the whole response.
+pub fn accepted(message: &str) -> Result<Accepted, Unusable> {
+    let mut response = Object::read(message)?;
+    let mut result = Object::read(response.original("result").ok_or(Unusable::Member("result"))?)?;
+    let version = result.get("protocolVersion").ok_or(Unusable::Member("result.protocolVersion"))?;
+    let version: String =
+        serde_json::from_str(version).map_err(|_| Unusable::Member("result.protocolVersion"))?;
+    let rewritten = without_hidden(result.original("capabilities"))?.map(|capabilities| {
+        result.set("capabilities", capabilities);
+        response.set("result", result.write());
+        response.write()
+    });
+    Ok(Accepted { version, rewritten })
+}
+
+/// Capabilities without the hidden one; `None` if it was not there.
+fn without_hidden(capabilities: Option<&str>) -> Result<Option<String>, Unusable> {
+    let Some(capabilities) = capabilities.filter(|text| is_object(text)) else { return Ok(None) };
+    let mut capabilities = Object::read(capabilities)?;
+    Ok(capabilities.remove(HIDDEN_CAPABILITY).then(|| capabilities.write()))
+}
+
+/// What a server says of itself, for those who keep it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Handshake {
+    /// The revision that it chose.
+    pub protocol_version: String,
+    /// What it can do.
+    #[serde(default)]
+    pub capabilities: serde_json::Value,
+    /// Who it is.
+    #[serde(default)]
+    pub server_info: serde_json::Value,
+    /// What a model should know of it.
+    #[serde(default)]
+    pub instructions: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVED: [Revision; 2] = [Revision::V2025_06_18, Revision::V2025_11_25];
+
+    #[test]
+    fn the_offer_keeps_what_it_can() {
+        let body = |version: &str, capabilities: &str| {
+            format!(
+                r#"{{"id":1, "params":{{"capabilities":{capabilities},"protocolVersion":"{version}"}},"method":"initialize","jsonrpc":"2.0"}}"#
+            )
+        };
+        for (version, capabilities, revision, rewritten) in [
+            ("2025-06-18", "{}", Revision::V2025_06_18, None),
+            ("2025-11-25", "{ \"roots\":{} }", Revision::V2025_11_25, None),
+            ("2024-11-05", "{ }", Revision::V2025_11_25, Some(body("2025-11-25", "{ }"))),
+            ("2026-07-28", "{}", Revision::V2025_11_25, Some(body("2025-11-25", "{}"))),
+            (
+                "2025-11-25",
+                r#"{"tasks":{},"roots":{ }}"#,
+                Revision::V2025_11_25,
+                Some(body("2025-11-25", r#"{"roots":{ }}"#)),
+            ),
+        ] {
+            let offer = offer(&body(version, capabilities), &SERVED).unwrap();
+            assert_eq!(offer.revision, revision, "{version}");
+            let expected = rewritten.map(|text| text.replace("1, ", "1,"));
+            assert_eq!(offer.rewritten, expected, "{version}");
+        }
+    }
+
+    #[test]
+    fn a_handshake_without_version_is_refused() {
+        for body in [
+            r#"{"method":"initialize"}"#,
+            r#"{"params":[]}"#,
+            r#"{"params":{}}"#,
+            r#"{"params":{"protocolVersion":7}}"#,
+            r#"{"params":{"protocolVersion":"a","protocolVersion":"b"}}"#,
+        ] {
+            assert!(offer(body, &SERVED).is_err(), "{body}");
+        }
+    }
+
+    #[test]
+    fn the_answer_loses_only_tasks() {
+        let message = r#"{"result":{"protocolVersion":"2025-11-25","capabilities":{"tasks":{"list":{}},"tools":{}},"x":1},"id":1}"#;
+        let accepted = accepted(message).unwrap();
+        assert_eq!(accepted.version, "2025-11-25");
+        assert_eq!(
+            accepted.rewritten.unwrap(),
+            r#"{"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"x":1},"id":1}"#
+        );
+    }
+}

@@ -1,0 +1,129 @@
+//! Filtering the answers of the four list methods. Entries that stay keep their bytes and their order, and so does
+//! everything beside them (`nextCursor` above all).
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use thiserror::Error;
+
+use crate::method::List;
+use crate::object::Object;
+
+/// Why an answer cannot be filtered. It is not passed on then: what cannot be read cannot be permitted.
+#[derive(Debug, Error)]
+pub enum Unreadable {
+    /// It is no JSON object, or has a member twice.
+    #[error("the answer is not a usable object")]
+    Json(#[from] serde_json::Error),
+    /// The list is not where it should be.
+    #[error("the answer has no list of {0}")]
+    NoList(&'static str),
+}
+
+/// A list, read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filtered {
+    /// The whole message with what stays; `None` if everything stays.
+    pub rewritten: Option<String>,
+    /// How many entries stay.
+    pub kept: usize,
+    /// How many do not.
+    pub hidden: usize,
+}
+
+/// Filters a list response; `message` is the whole message and has a `result`. An entry without a readable name does
+/// not stay: nobody could ask for it.
+pub fn filter(message: &str, list: List, mut keep: impl FnMut(&str) -> bool) -> Result<Filtered, Unreadable> {
+    let mut response = Object::read(message)?;
+    let mut result = Object::read(response.original("result").ok_or(Unreadable::NoList(list.member()))?)?;
+    let entries = result.original(list.member()).ok_or(Unreadable::NoList(list.member()))?;
+    let entries: Vec<&RawValue> =
+        serde_json::from_str(entries).map_err(|_| Unreadable::NoList(list.member()))?;
+    let before = entries.len();
+    let kept: Vec<&RawValue> =
+        entries.into_iter().filter(|entry| name(entry.get(), list).is_some_and(|name| keep(&name))).collect();
+    let hidden = before - kept.len();
+    let rewritten = (hidden > 0).then(|| {
+        let texts: Vec<&str> = kept.iter().map(|entry| entry.get()).collect();
+        result.set(list.member(), format!("[{}]", texts.join(",")));
+        response.set("result", result.write());
+        response.write()
+    });
+    Ok(Filtered { rewritten, kept: kept.len(), hidden })
+}
+
+/// What a request would name this entry by.
+pub fn name(entry: &str, list: List) -> Option<String> {
+    let entry = Object::read(entry).ok()?;
+    serde_json::from_str(entry.get(list.key())?).ok()
+}
+
+/// One page of a list, for those who read it to keep it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Page {
+    /// The entries.
+    pub entries: Vec<serde_json::Value>,
+    /// Where the next page begins. The empty string is a cursor like any other.
+    pub next_cursor: Option<String>,
+}
+
+/// Reads the result of a list method; `result` is the result alone.
+pub fn page(result: &str, list: List) -> Result<Page, Unreadable> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Cursor {
+        #[serde(default)]
+        next_cursor: Option<String>,
+    }
+    let object = Object::read(result)?;
+    let entries = object.get(list.member()).ok_or(Unreadable::NoList(list.member()))?;
+    let entries = serde_json::from_str(entries)?;
+    let cursor: Cursor = serde_json::from_str(result)?;
+    Ok(Page { entries, next_cursor: cursor.next_cursor })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_that_stay_keep_their_bytes() {
+        let message = r#"{"result":{"nextCursor":"","tools":[{"name":"a", "x":1.0},{"name":"b"},{"x":{},"name":"\u0063"},{"name":7},7]},"jsonrpc":"2.0","id":"1"}"#;
+        let filtered = filter(message, List::Tools, |name| name != "b").unwrap();
+        assert_eq!(
+            filtered.rewritten.as_deref(),
+            Some(
+                r#"{"result":{"nextCursor":"","tools":[{"name":"a", "x":1.0},{"x":{},"name":"\u0063"}]},"jsonrpc":"2.0","id":"1"}"#
+            )
+        );
+        assert_eq!((filtered.kept, filtered.hidden), (2, 3));
+        let all = r#"{"result":{"tools":[{"name":"a"}]}}"#;
+        assert_eq!(filter(all, List::Tools, |_| true).unwrap().rewritten, None);
+    }
+
+    #[test]
+    fn each_list_has_its_key() {
+        for (list, entry) in [
+            (List::Prompts, r#"{"name":"n"}"#),
+            (List::Resources, r#"{"name":"other","uri":"n"}"#),
+            (List::ResourceTemplates, r#"{"name":"other","uriTemplate":"n"}"#),
+        ] {
+            assert_eq!(name(entry, list).as_deref(), Some("n"));
+        }
+        assert_eq!(name(r#"{"name":"a","name":"b"}"#, List::Tools), None);
+    }
+
+    #[test]
+    fn what_is_no_list_is_refused() {
+        for message in [r#"{"result":{}}"#, r#"{"result":{"tools":{}}}"#, r#"{"result":[]}"#, r#"{}"#, "7"] {
+            assert!(filter(message, List::Tools, |_| true).is_err(), "{message}");
+        }
+    }
+
+    #[test]
+    fn pages_are_read() {
+        let read = page(r#"{"tools":[{"name":"a"}],"nextCursor":""}"#, List::Tools).unwrap();
+        assert_eq!(read.next_cursor.as_deref(), Some(""));
+        assert_eq!(read.entries.len(), 1);
+        assert_eq!(page(r#"{"tools":[]}"#, List::Tools).unwrap(), Page::default());
+    }
+}

@@ -1,0 +1,88 @@
+//! Which HTTP status and which JSON-RPC code answer what. One table for all revisions.
+
+use crate::error::Code;
+use crate::revision::{Era, Revision};
+
+/// What can be wrong with a request, as far as the protocol tells it apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// `Host` or `Origin` is not one of the server's.
+    Foreign,
+    /// No or no valid credentials.
+    Unauthenticated,
+    /// Nothing is served at this path.
+    NoSuchPath,
+    /// The endpoint does not serve this HTTP method.
+    MethodNotAllowed,
+    /// `Accept` leaves out one of the two kinds of answers.
+    NotAcceptable,
+    /// The body is not declared as JSON.
+    UnsupportedMediaType,
+    /// The body is larger than allowed.
+    BodyTooLarge,
+    /// The request did not arrive in time.
+    RequestTooSlow,
+    /// The body is not JSON.
+    NotJson,
+    /// The body is no message, or one that is out of place.
+    InvalidMessage,
+    /// A message of an era that is not served.
+    UnsupportedEra,
+    /// `MCP-Protocol-Version` is not the revision of the session, or none that is served.
+    WrongRevision,
+    /// A message that needs a session names none.
+    NoSession,
+    /// The session does not exist, has ended, or is somebody else's.
+    UnknownSession,
+    /// Nobody knows the method.
+    UnknownMethod,
+    /// The parameters are wrong, or name something that does not exist for this caller.
+    InvalidParams,
+    /// The server behind failed to answer a request.
+    ServerFailed,
+    /// The server behind could not be told a notification or a response.
+    ServerUnreachable,
+    /// The request cannot be served now, and can be later or elsewhere.
+    Unavailable,
+}
+
+/// How a problem is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The code of the JSON-RPC error in the body.
+    pub code: Code,
+}
+
+/// How a problem is answered in a conversation of this revision.
+pub fn answer(problem: Problem, revision: Revision) -> Answer {
+    let (status, code) = match problem {
+        Problem::Foreign => (403, Code::InvalidRequest),
+        Problem::Unauthenticated => (401, Code::InvalidRequest),
+        Problem::NoSuchPath => (404, Code::InvalidRequest),
+        Problem::MethodNotAllowed => (405, Code::InvalidRequest),
+        Problem::NotAcceptable => (406, Code::InvalidRequest),
+        Problem::UnsupportedMediaType => (415, Code::InvalidRequest),
+        Problem::BodyTooLarge => (413, Code::InvalidRequest),
+        Problem::RequestTooSlow => (408, Code::InvalidRequest),
+        Problem::NotJson => (400, Code::ParseError),
+        Problem::InvalidMessage => (400, Code::InvalidRequest),
+        Problem::UnsupportedEra => (400, Code::UnsupportedProtocolVersion),
+        Problem::WrongRevision => match revision.era() {
+            Era::Legacy => (400, Code::InvalidRequest),
+            Era::Modern => (400, Code::UnsupportedProtocolVersion),
+        },
+        Problem::NoSession => (400, Code::InvalidRequest),
+        Problem::UnknownSession => (404, Code::InvalidRequest),
+        Problem::UnknownMethod => match revision.era() {
+            Era::Legacy => (200, Code::MethodNotFound),
+            Era::Modern => (404, Code::MethodNotFound),
+        },
+        Problem::InvalidParams => (200, Code::InvalidParams),
+        Problem::ServerFailed => (200, Code::InternalError),
+        Problem::ServerUnreachable => (502, Code::InternalError),
+        Problem::Unavailable => (503, Code::InternalError),
+    };
+    Answer { status, code }
+}

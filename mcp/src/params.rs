@@ -1,0 +1,179 @@
+//! What a request is about: the few parameters that decide who may send it. Everything else passes unread.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use thiserror::Error;
+
+use crate::Text;
+use crate::envelope::is_object;
+use crate::method::Subject;
+
+/// Why parameters cannot be used.
+#[derive(Debug, Error)]
+pub enum Invalid {
+    /// `params` is something else.
+    #[error("\"params\" has to be an object")]
+    NotObject,
+    /// A parameter has the wrong type, or occurs twice.
+    #[error("invalid parameters: {0}")]
+    Unreadable(String),
+    /// A parameter that the method needs is not there.
+    #[error("the parameter \"{0}\" is missing")]
+    Missing(&'static str),
+    /// A reference of an unknown type.
+    #[error("the type of \"ref\" has to be \"ref/prompt\" or \"ref/resource\"")]
+    Reference,
+}
+
+/// What a request is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target<'a> {
+    /// The tool of that name.
+    Tool(Text<'a>),
+    /// The prompt of that name.
+    Prompt(Text<'a>),
+    /// The resource, or the resource template, of that URI.
+    Resource(Text<'a>),
+}
+
+/// The parameters that Longshore reads.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Params<'a> {
+    #[serde(borrow, default)]
+    name: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    uri: Option<Text<'a>>,
+    #[serde(borrow, default, rename = "ref")]
+    reference: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "_meta")]
+    meta: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Reference<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Text<'a>,
+    #[serde(borrow, default)]
+    name: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    uri: Option<Text<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Meta<'a> {
+    #[serde(borrow, default, rename = "io.modelcontextprotocol/protocolVersion")]
+    protocol_version: Option<Text<'a>>,
+}
+
+impl<'a> Params<'a> {
+    /// Reads the parameters of a request or a notification; none at all are as good as empty ones.
+    pub fn read(params: Option<&'a RawValue>) -> Result<Self, Invalid> {
+        params.map_or_else(|| Ok(Self::default()), object)
+    }
+
+    /// The revision that a client of 2026-07-28 or later claims in each message.
+    pub fn claimed_version(&self) -> Result<Option<Text<'a>>, Invalid> {
+        match self.meta {
+            Some(meta) => Ok(object::<Meta<'a>>(meta)?.protocol_version),
+            None => Ok(None),
+        }
+    }
+
+    /// The target of a request with this subject.
+    pub fn target(&self, subject: Subject) -> Result<Option<Target<'a>>, Invalid> {
+        let name = || self.name.clone().ok_or(Invalid::Missing("name"));
+        let uri = || self.uri.clone().ok_or(Invalid::Missing("uri"));
+        Ok(match subject {
+            Subject::Nothing => None,
+            Subject::Tool => Some(Target::Tool(name()?)),
+            Subject::Prompt => Some(Target::Prompt(name()?)),
+            Subject::Resource => Some(Target::Resource(uri()?)),
+            Subject::Reference => {
+                let reference: Reference<'a> = object(self.reference.ok_or(Invalid::Missing("ref"))?)?;
+                Some(match reference.kind.as_str() {
+                    "ref/prompt" => Target::Prompt(reference.name.ok_or(Invalid::Missing("ref.name"))?),
+                    "ref/resource" => Target::Resource(reference.uri.ok_or(Invalid::Missing("ref.uri"))?),
+                    _ => return Err(Invalid::Reference),
+                })
+            }
+        })
+    }
+}
+
+fn object<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, Invalid> {
+    if !is_object(raw.get()) {
+        return Err(Invalid::NotObject);
+    }
+    serde_json::from_str(raw.get()).map_err(|error| {
+        let text = error.to_string();
+        Invalid::Unreadable(text.split(" at line ").next().unwrap_or_default().to_owned())
+    })
+}
+
+// === impl Target ===
+
+impl Target<'_> {
+    /// The name or URI.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Tool(name) | Self::Prompt(name) | Self::Resource(name) => name,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(params: &str, subject: Subject) -> String {
+        let raw: &RawValue = serde_json::from_str(params).unwrap();
+        match Params::read(Some(raw)).and_then(|params| params.target(subject)) {
+            Ok(None) => "none".to_owned(),
+            Ok(Some(Target::Tool(name))) => format!("tool {name}"),
+            Ok(Some(Target::Prompt(name))) => format!("prompt {name}"),
+            Ok(Some(Target::Resource(uri))) => format!("resource {uri}"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn targets_are_found() {
+        use Subject::{Nothing, Prompt, Reference, Resource, Tool};
+        for (params, subject, expected) in [
+            (r#"{"name":"echo","arguments":{"name":"other"}}"#, Tool, "tool echo"),
+            (r#"{"name":"e\u0063ho"}"#, Tool, "tool echo"),
+            (r#"{"name":"p"}"#, Prompt, "prompt p"),
+            (r#"{"uri":"a://b"}"#, Resource, "resource a://b"),
+            (r#"{"ref":{"type":"ref/prompt","name":"p"},"argument":{"name":"x"}}"#, Reference, "prompt p"),
+            (r#"{"ref":{"type":"ref/resource","uri":"a://{b}"}}"#, Reference, "resource a://{b}"),
+            (
+                r#"{"ref":{"type":"ref/tool","name":"p"}}"#,
+                Reference,
+                "the type of \"ref\" has to be \"ref/prompt\" or \"ref/resource\"",
+            ),
+            (r#"{"ref":["ref/prompt","p"]}"#, Reference, "\"params\" has to be an object"),
+            (r#"{"ref":{"type":"ref/prompt"}}"#, Reference, "the parameter \"ref.name\" is missing"),
+            (r#"{"x":1}"#, Nothing, "none"),
+            (r#"["echo"]"#, Tool, "\"params\" has to be an object"),
+            (r#"{}"#, Tool, "the parameter \"name\" is missing"),
+            (r#"{"name":null}"#, Tool, "the parameter \"name\" is missing"),
+            (r#"{"name":"a","n\u0061me":"b"}"#, Tool, "invalid parameters: duplicate field `name`"),
+            (r#"{"name":7}"#, Tool, "invalid parameters: invalid type: integer `7`, expected a string"),
+        ] {
+            assert_eq!(target(params, subject), expected, "{params}");
+        }
+    }
+
+    #[test]
+    fn a_modern_claim_is_seen() {
+        for (params, expected) in [
+            (r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#, Some("2026-07-28")),
+            (r#"{"_meta":{"progressToken":1}}"#, None),
+            (r#"{}"#, None),
+        ] {
+            let raw: &RawValue = serde_json::from_str(params).unwrap();
+            let claim = Params::read(Some(raw)).unwrap().claimed_version().unwrap();
+            assert_eq!(claim.as_deref(), expected, "{params}");
+        }
+    }
+}
