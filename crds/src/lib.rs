@@ -3,8 +3,14 @@
 //!
 //! Doc comments on fields are written for those who type `kubectl explain mcpserver.spec`.
 
+pub mod manifest;
+#[expect(unreachable_pub, reason = "`KubeSchema` repeats each type, `pub` and all, inside of a function")]
 pub mod mcp_server;
+pub mod measure;
+pub mod names;
+mod schema;
 
+pub use manifest::manifests;
 pub use mcp_server::{McpServer, McpServerSpec, McpServerStatus};
 
 /// The API group of every kind here.

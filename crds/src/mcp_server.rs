@@ -9,9 +9,10 @@ pub mod source;
 pub mod status;
 pub mod transport;
 
-use kube::CustomResource;
-use schemars::JsonSchema;
+use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
+
+use crate::schema::is_default;
 
 pub use access::{Access, AccessRule, ApiKeys, Auth, NoAuth, SecretReference, Tools};
 pub use expose::Expose;
@@ -23,7 +24,7 @@ pub use status::McpServerStatus;
 pub use transport::{StreamableHttp, Transport};
 
 /// An MCP server that Longshore runs and serves.
-#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "longshore.dev",
     version = "v1alpha1",
@@ -31,30 +32,91 @@ pub use transport::{StreamableHttp, Transport};
     namespaced,
     shortname = "lmcp",
     category = "longshore",
-    status = "McpServerStatus"
+    status = "McpServerStatus",
+    doc = "An MCP server that Longshore runs and serves.",
+    printcolumn(
+        name = "Ready", type_ = "string",
+        description = "Whether clients can use the server",
+        json_path = ".status.conditions[?(@.type=='Ready')].status"
+    ),
+    printcolumn(
+        name = "Reason", type_ = "string",
+        description = "Why it is so",
+        json_path = ".status.conditions[?(@.type=='Ready')].reason"
+    ),
+    printcolumn(
+        name = "Tools", type_ = "integer",
+        description = "How many tools the server has",
+        json_path = ".status.tools.count"
+    ),
+    printcolumn(
+        name = "URL", type_ = "string",
+        description = "Where clients inside of the cluster connect to",
+        json_path = ".status.url"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Public URL", type_ = "string", priority = 1,
+        description = "Where clients outside of the cluster connect to",
+        json_path = ".status.publicUrl"
+    ),
+    printcolumn(
+        name = "Server", type_ = "string", priority = 1,
+        description = "What the server calls itself",
+        json_path = ".status.serverInfo.name"
+    ),
+    printcolumn(
+        name = "Version", type_ = "string", priority = 1,
+        description = "The version that the server gives",
+        json_path = ".status.serverInfo.version"
+    ),
+    printcolumn(
+        name = "Message", type_ = "string", priority = 1,
+        description = "What is wrong, or that nothing is",
+        json_path = ".status.conditions[?(@.type=='Ready')].message"
+    ),
+    validation = Rule::new(
+        "self.metadata.name.size() <= 50 && self.metadata.name.matches(r'^[a-z]([-a-z0-9]*[a-z0-9])?$')")
+        .message("metadata.name is the name of the server's Service too: write at most 50 lower-case letters, digits and `-`, beginning with a letter")
 )]
 #[serde(rename_all = "camelCase")]
+// `source`, `transport` and `auth` are required by rules and not by the schema, which could only say "Required value".
+#[x_kube(validation = Rule::new("has(self.source)")
+    .message("say what to run: write `source: {image: IMAGE}`")
+    .reason(Reason::FieldValueRequired)
+    .field_path(".source"))]
+#[x_kube(validation = Rule::new("has(self.transport)")
+    .message("say how the server is reached: write `transport: {streamableHttp: {port: 3000}}` with the port that it listens on")
+    .reason(Reason::FieldValueRequired)
+    .field_path(".transport"))]
+#[x_kube(validation = Rule::new("has(self.auth)")
+    .message("say who may call: write `auth: {apiKeys: {secretRef: {name: SECRET}}}` for callers with a key, or `auth: {none: {}}` to let everybody in")
+    .reason(Reason::FieldValueRequired)
+    .field_path(".auth"))]
 pub struct McpServerSpec {
-    /// What to run.
+    /// Required. What to run.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub source: Source,
-    /// How the sidecar reaches the server inside the pod.
+    /// Required. How the sidecar reaches the server inside the pod.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub transport: Transport,
     /// How callers prove who they are. Required: to let everybody in, say `none: {}`.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub auth: Auth,
     /// Who may call what. What no rule names is denied; without rules nothing may be called.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub access: Access,
     /// Which of the server's tools exist for clients.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub tools: Tools,
     /// Bounds of a request.
     #[serde(default)]
     pub limits: Limits,
     /// The names under which clients reach the server from outside of the cluster.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub expose: Expose,
     /// The pod that the server runs in.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub pod: Pod,
     /// The sidecar that Longshore puts in front of the server.
     #[serde(default)]

@@ -5,46 +5,60 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{
     LocalObjectReference, PodSecurityContext, ResourceRequirements, Toleration, VolumeMount,
 };
-use schemars::JsonSchema;
+use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::schema::{
+    is_default, kubernetes, overrides, security_context, string_map, unknown_object, volume_mounts, volumes,
+};
 
 /// The pod that the server runs in.
 ///
 /// What would make the schema large (volumes, affinity, overrides) is kept as it is written and checked by the API
 /// server when the operator applies the Deployment; what it refuses is shown in the `Accepted` condition.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Pod {
     /// Labels and annotations of the pod, beside Longshore's own.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub metadata: ObjectMetadata,
     /// What the server's container requests and may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "kubernetes::<ResourceRequirements>")]
     pub resources: Option<ResourceRequirements>,
     /// An existing ServiceAccount for a server that uses the Kubernetes API. Its token is mounted into the server's
     /// container alone. Left out, the pod has a ServiceAccount of its own without a token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    #[x_kube(validation = Rule::new(crate::schema::OBJECT_NAME)
+        .message("write the name of a ServiceAccount in the server's namespace: lower-case letters, digits, `-` and `.`"))]
     pub service_account_name: Option<String>,
     /// Secrets with credentials for the image's registry.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "kubernetes::<Vec<LocalObjectReference>>", length(max = 16))]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub image_pull_secrets: Vec<LocalObjectReference>,
     /// The pod's security context. What it leaves out keeps Longshore's default, which meets the *restricted* Pod
     /// Security Standard. `runAsUser` and `runAsGroup` are the server's; the sidecar keeps its own user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "security_context")]
     pub security_context: Option<PodSecurityContext>,
     /// Volumes for the server, as in a pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "unknown_objects")]
+    #[schemars(schema_with = "volumes")]
     pub volumes: Vec<Value>,
     /// Where the server's container mounts them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "volume_mounts")]
     pub volume_mounts: Vec<VolumeMount>,
     /// Labels that a node must have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "string_map")]
     pub node_selector: BTreeMap<String, String>,
     /// Taints of nodes that the pod tolerates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "kubernetes::<Vec<Toleration>>", length(max = 64))]
     pub tolerations: Vec<Toleration>,
     /// The pod's scheduling constraints, as in a pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,27 +68,24 @@ pub struct Pod {
     /// server's container is named `server`. The sidecar, Longshore's volumes and ports, host namespaces, `hostPath`
     /// and privileges may not be touched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "unknown_object")]
+    #[schemars(schema_with = "overrides")]
     pub overrides: Option<Value>,
 }
 
 /// Labels and annotations.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 pub struct ObjectMetadata {
     /// Labels. Keys of `longshore.dev` and `app.kubernetes.io` are Longshore's.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "string_map")]
+    #[x_kube(validation = Rule::new(
+        "self.all(k, !k.matches(r'^([-.a-z0-9]+[.])?(longshore[.]dev|app[.]kubernetes[.]io)/'))")
+        .message("labels of longshore.dev and app.kubernetes.io are Longshore's: leave them out, or use a prefix of your own"))]
     pub labels: BTreeMap<String, String>,
     /// Annotations. Keys of `longshore.dev` are Longshore's.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "string_map")]
+    #[x_kube(validation = Rule::new("self.all(k, !k.matches(r'^([-.a-z0-9]+[.])?longshore[.]dev/'))")
+        .message("annotations of longshore.dev are Longshore's: leave them out, or use a prefix of your own"))]
     pub annotations: BTreeMap<String, String>,
-}
-
-/// Kept as written, whatever its fields: the schema of a pod would not fit.
-fn unknown_object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
-}
-
-fn unknown_objects(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    let items = unknown_object(generator);
-    schemars::json_schema!({ "type": "array", "items": items })
 }

@@ -4,20 +4,30 @@ use k8s_openapi::api::core::v1::ResourceRequirements;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::schema::kubernetes;
+
 /// The sidecar in front of the server.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Sidecar {
     /// What the sidecar's container requests and may use. Default: requests 10m CPU and 16Mi memory, limit 128Mi
     /// memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "kubernetes::<ResourceRequirements>")]
     pub resources: Option<ResourceRequirements>,
     /// What it logs, beside the audit lines. Changes without a restart.
     #[serde(default)]
     pub log_level: LogLevel,
     /// How many threads serve clients. Each can use one CPU.
     #[serde(default = "default_workers")]
+    #[schemars(range(min = 1, max = 64))]
     pub workers: u8,
+}
+
+impl Default for Sidecar {
+    fn default() -> Self {
+        Self { resources: None, log_level: LogLevel::default(), workers: default_workers() }
+    }
 }
 
 /// What a sidecar logs.

@@ -1,0 +1,4 @@
+//! The manifests as clusters get them.
+
+mod charts;
+mod schema;
