@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# Installs servers and clients that others wrote, for the tests to talk to, and prints the folder that holds them:
+#
+#   bin/node                       the Node that runs the next two (its own pinned version, not the machine's)
+#   bin/mcp-server-everything      the protocol's test server: `stdio`, or `streamableHttp` on $PORT (default 3001)
+#                                  at /mcp. It listens on every address.
+#   bin/go-server                  a server on the Go SDK, static; peers/go/main.go has its tools and flags.
+#                                  It listens on 127.0.0.1:3000 at /mcp unless `-listen` says otherwise, and prints
+#                                  `serving URL` to standard error when it is ready.
+#   bin/mcp-inspector              the Inspector; `--cli URL --transport http --method tools/list` for tests
+#   bin/python                     the machine's Python 3 with the SDK `mcp` 2 on its path
+#   everything/                    the npm project of server-everything (node_modules, package.json)
+#   typescript/                    the npm project of the clients: `@modelcontextprotocol/sdk` 1 (import
+#                                  `@modelcontextprotocol/sdk/client/index.js`), `@modelcontextprotocol/client` 2, and
+#                                  the Inspector. A script outside of it imports them when it is run in this folder
+#                                  from standard input: `bin/node --input-type=module - <script.mjs`.
+#
+# The programs in bin/ find what they need by their own place. Versions are pinned by the lockfiles beside this
+# script, with digests. The folder is named by a digest of all of them, is made once, and is never written to again.
+# Needs npm, Go, and python3 with venv (which is installed from Debian where it is missing).
+set -euo pipefail
+
+sources=$(dirname "$(realpath "$0")")
+cache=${LONGSHORE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/longshore}
+
+say() { echo "peers: $*" >&2; }
+
+for tool in npm go; do
+  command -v $tool >/dev/null || { say "$tool is missing: install Node with npm, and Go 1.26 or newer" && exit 1; }
+done
+
+mkdir -p "$cache/peers"
+exec 9>"$cache/peers/.lock"
+flock 9
+
+if ! python3 -c 'import venv, ensurepip' 2>/dev/null; then
+  [ "$(id -u)" = 0 ] || { say "python3 with venv is missing: install python3-venv" && exit 1; }
+  say "installing python3-venv"
+  DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2
+  DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends python3-venv >&2
+fi
+
+export GOTOOLCHAIN=local GOFLAGS=-mod=readonly CGO_ENABLED=0
+digest=$( (go env GOVERSION GOOS GOARCH; python3 --version; cat "$(realpath "$0")"
+  cd "$sources" && find node everything typescript python go -type f -not -path '*/node_modules/*' |
+    LC_ALL=C sort | xargs sha256sum) | sha256sum | cut -c1-16)
+peers=$cache/peers/$digest
+
+npm_project() { # installs project $1 into $2
+  mkdir "$2"
+  cp "$sources/$1"/{package.json,package-lock.json,.npmrc} "$2"
+  # No scripts of strangers: none of these packages needs one. The warnings are about the machine's own Node.
+  (cd "$2" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >&2)
+}
+
+launcher() { # makes bin/$1, which runs `$2 args` from the peers' own folder
+  printf '#!/bin/sh\nhere=$(dirname "$(dirname "$(realpath "$0")")")\nexec %s "$@"\n' "$2" >"$3/bin/$1"
+  chmod 755 "$3/bin/$1"
+}
+
+build() { # into folder $1
+  mkdir "$1/bin"
+  local project
+  for project in node everything typescript; do
+    npm_project $project "$1/$project"
+  done
+  ln -s ../node/node_modules/.bin/node "$1/bin/node"
+  launcher mcp-server-everything '"$here/bin/node" "$here/everything/node_modules/@modelcontextprotocol/server-everything/dist/index.js"' "$1"
+  launcher mcp-inspector '"$here/bin/node" "$here/typescript/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"' "$1"
+
+  (cd "$sources/go" && go build -trimpath -ldflags '-s -w' -o "$1/bin/go-server" . >&2)
+
+  # A plain folder of packages, since a virtual environment does not survive the rename at the end.
+  python3 -m venv "$1/installer"
+  "$1/installer/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
+    --target "$1/python" -r "$sources/python/requirements.txt" >&2
+  rm -rf "$1/installer"
+  launcher python 'env PYTHONPATH="$here/python" PYTHONDONTWRITEBYTECODE=1 python3' "$1"
+}
+
+if [ ! -d "$peers" ]; then
+  say "installing servers and clients of others; this takes a minute or two the first time"
+  unfinished=$(mktemp -d "$cache/peers/.unfinished.XXXXXX")
+  trap 'rm -rf "$unfinished"' EXIT
+  started=$SECONDS
+  build "$unfinished"
+  chmod 755 "$unfinished"
+  mv -T "$unfinished" "$peers"
+  say "installed in $((SECONDS - started)) s"
+fi
+echo "$peers"
