@@ -6,7 +6,6 @@
 pub mod manifest;
 #[expect(unreachable_pub, reason = "`KubeSchema` repeats each type, `pub` and all, inside of a function")]
 pub mod mcp_server;
-pub mod measure;
 pub mod names;
 mod schema;
 

@@ -5,7 +5,7 @@
 //! pod's schema is kept as it is written. And the API server estimates the cost of every CEL rule from the bounds in
 //! the schema, so whatever a rule reads has a bound.
 
-use k8s_openapi::api::core::v1::PodSecurityContext;
+use k8s_openapi::api::core::v1::{PodSecurityContext, ResourceRequirements};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
@@ -169,6 +169,29 @@ pub(crate) fn overrides(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// What a container requests and may use: Kubernetes' own, with amounts that are amounts.
+pub(crate) fn resources(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = kubernetes::<ResourceRequirements>(generator);
+    for field in ["limits", "requests"] {
+        let property = schema.pointer_mut(&format!("/properties/{field}")).and_then(Value::as_object_mut);
+        if let Some(property) = property {
+            property.insert("maxProperties".to_owned(), 16.into());
+            property.insert(
+                "additionalProperties".to_owned(),
+                json!({
+                    "x-kubernetes-int-or-string": true,
+                    "maxLength": 32,
+                    "x-kubernetes-validations": [rule(
+                        "type(self) == int || isQuantity(string(self))",
+                        "write an amount such as `250m` of CPU or `128Mi` of memory",
+                    )],
+                }),
+            );
+        }
+    }
+    schema
+}
+
 /// `spec.pod.securityContext`: Kubernetes' own, but for the sidecar's user.
 pub(crate) fn security_context(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = kubernetes::<PodSecurityContext>(generator);
@@ -197,7 +220,7 @@ pub(crate) fn string_map(_: &mut SchemaGenerator) -> Schema {
 /// What a glob is made of: characters, `\` with one, `[ab]`, and `{a,b}` of those. A subset of what the sidecar's
 /// matcher takes, so that a glob that is refused is refused here and not by a condition later; only a range that runs
 /// backwards (`[z-a]`) passes.
-const GLOB: &str = r"^([^\\\[{}]|\\.|\[[!^]?[^\[\]]+\]|\{([^\\\[{}]|\\.|\[[!^]?[^\[\]]+\])*\})+$";
+const GLOB: &str = r"^([^\\\[{}]|\\.|\[[!^]?[^\[\]!^][^\[\]]*\]|\{([^\\\[{}]|\\.|\[[!^]?[^\[\]!^][^\[\]]*\])*\})+$";
 
 /// Globs over names.
 pub(crate) fn globs(_: &mut SchemaGenerator) -> Schema {

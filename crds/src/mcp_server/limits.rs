@@ -20,7 +20,7 @@ pub struct Limits {
     #[serde(default = "default_request_timeout")]
     #[schemars(length(max = 24))]
     #[x_kube(validation = Rule::new(
-        "self.matches(r'^([0-9]{1,7}(ms|s|m|h))+$') && duration(self) >= duration('100ms') \
+        "self.matches(r'^([0-9]{1,6}(ms|s|m|h))+$') && duration(self) >= duration('100ms') \
          && duration(self) <= duration('1h')")
         .message("write a time from 100ms to 1h in the units ms, s, m and h, such as `60s` or `1m30s`"))]
     pub request_timeout: String,

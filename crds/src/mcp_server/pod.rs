@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::schema::{
-    is_default, kubernetes, overrides, security_context, string_map, unknown_object, volume_mounts, volumes,
+    is_default, kubernetes, overrides, resources, security_context, string_map, unknown_object,
+    volume_mounts, volumes,
 };
 
 /// The pod that the server runs in.
@@ -25,7 +26,7 @@ pub struct Pod {
     pub metadata: ObjectMetadata,
     /// What the server's container requests and may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "kubernetes::<ResourceRequirements>")]
+    #[schemars(schema_with = "resources")]
     pub resources: Option<ResourceRequirements>,
     /// An existing ServiceAccount for a server that uses the Kubernetes API. Its token is mounted into the server's
     /// container alone. Left out, the pod has a ServiceAccount of its own without a token.

@@ -1,4 +1,5 @@
 //! The manifests as clusters get them.
 
 mod charts;
+mod globs;
 mod schema;
