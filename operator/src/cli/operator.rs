@@ -1,0 +1,109 @@
+//! `longshore operator`.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+
+use crate::run::Options;
+use crate::settings::Settings;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The image of the sidecar that is put in front of every server.
+    #[arg(long, env = "LONGSHORE_SIDECAR_IMAGE")]
+    sidecar_image: String,
+    /// When the kubelet pulls that image. Default: as Kubernetes does.
+    #[arg(long, env = "LONGSHORE_SIDECAR_IMAGE_PULL_POLICY", value_parser = ["Always", "IfNotPresent", "Never"])]
+    sidecar_image_pull_policy: Option<String>,
+    /// The namespace that the operator runs in, which holds its lease.
+    #[arg(long, env = "POD_NAMESPACE")]
+    namespace: String,
+    /// What tells this operator from its other replicas.
+    #[arg(long, env = "POD_NAME")]
+    identity: String,
+    /// Look after the servers of this namespace only. May be given several times. Default: all namespaces.
+    #[arg(long, value_name = "NAMESPACE")]
+    watch_namespace: Vec<String>,
+    /// A subject whose token may read the sidecars' inventory, such as `system:serviceaccount:longshore:longshore`.
+    /// May be given several times.
+    #[arg(long, value_name = "SUBJECT", required = true)]
+    inventory_subject: Vec<String>,
+    /// The file with the operator's own token for the sidecars, of audience `longshore-sidecar`.
+    #[arg(long, default_value = "/var/run/secrets/longshore/token")]
+    inventory_token_file: PathBuf,
+    /// The DNS domain of the cluster.
+    #[arg(long, default_value = "cluster.local")]
+    cluster_domain: String,
+    /// Labels of namespaces whose pods may scrape the sidecars' metrics, such as
+    /// `kubernetes.io/metadata.name=monitoring`. May be given several times.
+    #[arg(long, value_name = "NAME=VALUE,...", value_parser = labels)]
+    metrics_from: Vec<BTreeMap<String, String>>,
+    /// The address of /healthz, /readyz and /metrics.
+    #[arg(long, default_value = "0.0.0.0:8081")]
+    health_addr: SocketAddr,
+    /// The name of the lease that one of several operators holds.
+    #[arg(long, default_value = "longshore-operator")]
+    lease_name: String,
+    /// What to log.
+    #[arg(long, value_enum, default_value_t = LogLevel::Info, env = "LONGSHORE_LOG_LEVEL")]
+    log_level: LogLevel,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<()> {
+    tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter(args.log_level)).init();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(crate::run::run(args.into()))?;
+    Ok(())
+}
+
+/// Libraries speak one level later than the operator.
+fn filter(level: LogLevel) -> tracing_subscriber::EnvFilter {
+    tracing_subscriber::EnvFilter::new(match level {
+        LogLevel::Error => "error",
+        LogLevel::Warn => "warn",
+        LogLevel::Info => "warn,longshore=info",
+        LogLevel::Debug => "info,longshore=debug",
+        LogLevel::Trace => "debug,longshore=trace",
+    })
+}
+
+impl From<Args> for Options {
+    fn from(args: Args) -> Self {
+        Self {
+            settings: Settings {
+                sidecar_image: args.sidecar_image,
+                sidecar_image_pull_policy: args.sidecar_image_pull_policy,
+                cluster_domain: args.cluster_domain,
+                control_plane_namespace: args.namespace.clone(),
+                metrics_from: args.metrics_from,
+                inventory_subjects: args.inventory_subject,
+            },
+            namespace: args.namespace,
+            identity: args.identity,
+            watch_namespaces: args.watch_namespace,
+            inventory_token_file: args.inventory_token_file,
+            health_addr: args.health_addr,
+            lease_name: args.lease_name,
+        }
+    }
+}
+
+fn labels(text: &str) -> Result<BTreeMap<String, String>, String> {
+    text.split(',')
+        .map(|pair| match pair.split_once('=') {
+            Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+            _ => Err(format!("`{pair}` is not a label: write NAME=VALUE")),
+        })
+        .collect()
+}

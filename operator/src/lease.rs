@@ -1,0 +1,255 @@
+//! Leader election: of several operators one acts, by a `coordination.k8s.io` Lease.
+//!
+//! The rules are client-go's. Every write carries the `resourceVersion` that it is based on, so of two candidates one
+//! gets a conflict. Whether another's lease has expired is judged by this process's own clock, from the moment that it
+//! last saw the lease change: clocks of two machines are never compared. A holder that could not renew for
+//! [`Timings::renew_deadline`] has lost, before anybody else may take over at [`Timings::duration`].
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use thiserror::Error;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// Why an operator no longer leads.
+#[derive(Debug, Error)]
+pub enum Lost {
+    /// The API server did not take a renewal in time.
+    #[error("the lease could not be renewed for {}", describe(*.0))]
+    NotRenewed(Duration),
+    /// Another operator holds the lease now.
+    #[error("{0} holds the lease now")]
+    TakenBy(String),
+}
+
+fn describe(duration: Duration) -> String {
+    format!("{} s", duration.as_secs_f32())
+}
+
+/// How long things take. The order `retry` < `renew_deadline` < `duration` keeps two from leading at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Timings {
+    /// How long others leave a lease alone that they see no change of.
+    pub duration: Duration,
+    /// How long a holder tries to renew before it gives up.
+    pub renew_deadline: Duration,
+    /// The time between two tries.
+    pub retry: Duration,
+}
+
+impl Default for Timings {
+    fn default() -> Self {
+        Self {
+            duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry: Duration::from_secs(2),
+        }
+    }
+}
+
+/// One operator's part in the election.
+#[derive(Clone)]
+pub struct Candidate {
+    api: Api<Lease>,
+    name: String,
+    identity: String,
+    timings: Timings,
+}
+
+/// The lease is held. [`Leadership::hold`] keeps it.
+pub struct Leadership {
+    candidate: Candidate,
+    lease: Lease,
+    renewed: Instant,
+}
+
+/// What a candidate last saw of the lease, and when it saw it change.
+struct Observed {
+    version: Option<String>,
+    since: Instant,
+}
+
+// === impl Candidate ===
+
+impl Candidate {
+    /// Stands for election. `identity` tells this process from every other, that of its own last life included.
+    pub fn new(client: Client, namespace: &str, name: &str, identity: &str, timings: Timings) -> Self {
+        Self {
+            api: Api::namespaced(client, namespace),
+            name: name.to_owned(),
+            identity: identity.to_owned(),
+            timings,
+        }
+    }
+
+    /// Waits until this operator leads. Failures of the API server are logged and waited out.
+    pub async fn acquire(self) -> Leadership {
+        let mut observed: Option<Observed> = None;
+        loop {
+            match self.try_acquire(&mut observed).await {
+                Ok(Some(lease)) => return Leadership { renewed: Instant::now(), candidate: self, lease },
+                Ok(None) => {}
+                Err(error) => tracing::warn!(error = %error, "cannot read or take the lease yet"),
+            }
+            sleep(self.timings.retry).await;
+        }
+    }
+
+    async fn try_acquire(&self, observed: &mut Option<Observed>) -> Result<Option<Lease>, Failure> {
+        let Some(current) = self.bounded(self.api.get_opt(&self.name)).await? else {
+            let lease = Lease {
+                metadata: ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
+                spec: Some(self.claim(0)),
+            };
+            return lost_race_is_none(self.bounded(self.api.create(&PostParams::default(), &lease)).await);
+        };
+        let spec = current.spec.clone().unwrap_or_default();
+        let holder = spec.holder_identity.as_deref().unwrap_or_default();
+        if !holder.is_empty() && holder != self.identity {
+            let version = current.metadata.resource_version.clone();
+            match observed {
+                Some(seen) if seen.version == version => {
+                    if seen.since.elapsed() < self.lease_duration(&spec) {
+                        return Ok(None);
+                    }
+                }
+                _ => {
+                    *observed = Some(Observed { version, since: Instant::now() });
+                    return Ok(None);
+                }
+            }
+        }
+        let lease = Lease {
+            spec: Some(self.claim(spec.lease_transitions.unwrap_or(0).saturating_add(1))),
+            ..current
+        };
+        lost_race_is_none(self.bounded(self.api.replace(&self.name, &PostParams::default(), &lease)).await)
+    }
+
+    /// The holder says how long its lease is to be respected; our own idea of it is only the floor.
+    fn lease_duration(&self, spec: &LeaseSpec) -> Duration {
+        let said = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(0);
+        Duration::from_secs(said).max(self.timings.duration)
+    }
+
+    fn claim(&self, transitions: i32) -> LeaseSpec {
+        let now = MicroTime(Timestamp::now());
+        LeaseSpec {
+            holder_identity: Some(self.identity.clone()),
+            lease_duration_seconds: Some(
+                i32::try_from(self.timings.duration.as_secs().max(1)).unwrap_or(i32::MAX),
+            ),
+            acquire_time: Some(now.clone()),
+            renew_time: Some(now),
+            lease_transitions: Some(transitions),
+            ..LeaseSpec::default()
+        }
+    }
+
+    /// A request that hangs is a request that failed: the retry must come in time.
+    async fn bounded<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
+        Ok(timeout(self.timings.renew_deadline, request).await.map_err(|_| Failure::Timeout)??)
+    }
+}
+
+// === impl Leadership ===
+
+impl Leadership {
+    /// Renews until `stop`, then releases the lease so that the next operator need not wait. Returns early when the
+    /// lease is lost: the process must end at once then, since another may act already.
+    pub async fn hold(mut self, stop: CancellationToken) -> Result<(), Lost> {
+        let timings = self.candidate.timings;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => {
+                    self.release().await;
+                    return Ok(());
+                }
+                () = sleep(timings.retry) => {}
+            }
+            let left = timings.renew_deadline.saturating_sub(self.renewed.elapsed());
+            match timeout(left, self.renew()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(Renewal::Taken(holder))) => return Err(Lost::TakenBy(holder)),
+                Ok(Err(Renewal::Failed(error))) => {
+                    tracing::warn!(error = %error, "cannot renew the lease, trying again")
+                }
+                Err(_) => tracing::warn!("renewing the lease takes too long"),
+            }
+            if self.renewed.elapsed() >= timings.renew_deadline {
+                return Err(Lost::NotRenewed(timings.renew_deadline));
+            }
+        }
+    }
+
+    async fn renew(&mut self) -> Result<(), Renewal> {
+        let started = Instant::now();
+        let mut lease = self.lease.clone();
+        if let Some(spec) = &mut lease.spec {
+            spec.renew_time = Some(MicroTime(Timestamp::now()));
+        }
+        let Candidate { api, name, identity, .. } = &self.candidate;
+        match api.replace(name, &PostParams::default(), &lease).await {
+            Ok(renewed) => {
+                self.lease = renewed;
+                // From before the request: others count from when they see the write, which is later.
+                self.renewed = started;
+                Ok(())
+            }
+            // Somebody wrote to the lease. If it is still ours (a label was added), go on from what it is now.
+            Err(kube::Error::Api(status)) if status.is_conflict() => {
+                let current = api.get(name).await.map_err(Renewal::Failed)?;
+                let holder =
+                    current.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
+                if holder != *identity {
+                    return Err(Renewal::Taken(if holder.is_empty() { "nobody".to_owned() } else { holder }));
+                }
+                self.lease = current;
+                Ok(())
+            }
+            Err(error) => Err(Renewal::Failed(error)),
+        }
+    }
+
+    async fn release(mut self) {
+        if let Some(spec) = &mut self.lease.spec {
+            spec.holder_identity = None;
+            spec.lease_duration_seconds = Some(1);
+            spec.renew_time = Some(MicroTime(Timestamp::now()));
+        }
+        let Candidate { api, name, timings, .. } = &self.candidate;
+        let released = timeout(timings.retry, api.replace(name, &PostParams::default(), &self.lease)).await;
+        if !matches!(released, Ok(Ok(_))) {
+            tracing::warn!("the lease was not released: the next operator waits until it expires");
+        }
+    }
+}
+
+/// Why the lease could not be read or written just now.
+#[derive(Debug, Error)]
+enum Failure {
+    #[error("the API server did not answer in time")]
+    Timeout,
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+}
+
+enum Renewal {
+    Taken(String),
+    Failed(kube::Error),
+}
+
+fn lost_race_is_none(result: Result<Lease, Failure>) -> Result<Option<Lease>, Failure> {
+    match result {
+        Ok(lease) => Ok(Some(lease)),
+        Err(Failure::Api(kube::Error::Api(status))) if status.is_conflict() || status.is_already_exists() => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}

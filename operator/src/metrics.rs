@@ -1,0 +1,154 @@
+//! The operator's metrics. Every label is one of a closed set: no names, no error texts.
+
+use prometheus::{
+    Histogram, HistogramOpts, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+};
+
+/// Every metric of the operator. Cheap to clone.
+#[derive(Clone)]
+pub struct Metrics {
+    registry: Registry,
+    reconciliations: IntCounterVec,
+    duration: Histogram,
+    writes: IntCounterVec,
+    servers: IntGaugeVec,
+    leader: IntGauge,
+}
+
+/// How a reconciliation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All was applied and said.
+    Done,
+    /// Something failed that may work later.
+    Retry,
+    /// The manifest has to change first, or something that it names.
+    Refused,
+}
+
+impl Outcome {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Retry => "retry",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// What was written to the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// An owned object was applied.
+    Apply,
+    /// An object that is no longer wanted was deleted.
+    Prune,
+    /// A pod was touched so that the kubelet updates its files.
+    Touch,
+    /// A status was written.
+    Status,
+}
+
+impl Write {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Apply => "apply",
+            Self::Prune => "prune",
+            Self::Touch => "touch",
+            Self::Status => "status",
+        }
+    }
+}
+
+impl Metrics {
+    /// Registers every metric. Fails only where two have the same name.
+    pub fn new() -> prometheus::Result<Self> {
+        let registry = Registry::new();
+        let metrics = Self {
+            reconciliations: IntCounterVec::new(
+                Opts::new(
+                    "longshore_reconciliations_total",
+                    "Reconciliations of McpServers, by how they ended.",
+                ),
+                &["outcome"],
+            )?,
+            duration: Histogram::with_opts(
+                HistogramOpts::new(
+                    "longshore_reconciliation_duration_seconds",
+                    "How long a reconciliation takes.",
+                )
+                .buckets(vec![0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0]),
+            )?,
+            writes: IntCounterVec::new(
+                Opts::new(
+                    "longshore_writes_total",
+                    "Writes to the API server. None are made in a settled cluster.",
+                ),
+                &["write"],
+            )?,
+            servers: IntGaugeVec::new(
+                Opts::new("longshore_servers", "McpServers, by the status of their Ready condition."),
+                &["ready"],
+            )?,
+            leader: IntGauge::new("longshore_leader", "1 while this operator is the one that acts.")?,
+            registry,
+        };
+        let Self { registry, reconciliations, duration, writes, servers, leader } = &metrics;
+        registry.register(Box::new(reconciliations.clone()))?;
+        registry.register(Box::new(duration.clone()))?;
+        registry.register(Box::new(writes.clone()))?;
+        registry.register(Box::new(servers.clone()))?;
+        registry.register(Box::new(leader.clone()))?;
+        Ok(metrics)
+    }
+
+    /// Counts a reconciliation.
+    pub fn reconciled(&self, outcome: Outcome, took: std::time::Duration) {
+        self.reconciliations.with_label_values(&[outcome.label()]).inc();
+        self.duration.observe(took.as_secs_f64());
+    }
+
+    /// Counts a write to the API server.
+    pub fn wrote(&self, write: Write) {
+        self.writes.with_label_values(&[write.label()]).inc();
+    }
+
+    /// Says how many servers there are with this status (`True`, `False`, `Unknown`) of `Ready`.
+    pub fn servers(&self, ready: &'static str, count: usize) {
+        self.servers.with_label_values(&[ready]).set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// Says whether this operator leads.
+    pub fn leads(&self, leads: bool) {
+        self.leader.set(leads.into());
+    }
+
+    /// All of them in Prometheus' text format.
+    pub fn text(&self) -> prometheus::Result<String> {
+        TextEncoder::new().encode_to_string(&self.registry.gather())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_is_exported_with_its_closed_labels() {
+        let metrics = Metrics::new().unwrap();
+        metrics.reconciled(Outcome::Refused, std::time::Duration::from_millis(3));
+        metrics.wrote(Write::Touch);
+        metrics.servers("True", 2);
+        metrics.leads(true);
+        let text = metrics.text().unwrap();
+        for line in [
+            "longshore_reconciliations_total{outcome=\"refused\"} 1",
+            "longshore_reconciliation_duration_seconds_count 1",
+            "longshore_writes_total{write=\"touch\"} 1",
+            "longshore_servers{ready=\"True\"} 2",
+            "longshore_leader 1",
+        ] {
+            assert!(text.lines().any(|it| it == line), "{line} is not in:\n{text}");
+        }
+    }
+}

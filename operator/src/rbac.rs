@@ -1,0 +1,74 @@
+//! The rights that the operator needs, each with its reason. The chart's roles say the same; tests hold them together
+//! and show that every right is used.
+
+/// Some verbs on one resource, and what they are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// The API group; empty for the core group.
+    pub group: &'static str,
+    /// The resource, with its subresource.
+    pub resource: &'static str,
+    /// What may be done with it.
+    pub verbs: &'static [&'static str],
+    /// Why.
+    pub reason: &'static str,
+}
+
+const fn rule(
+    group: &'static str,
+    resource: &'static str,
+    verbs: &'static [&'static str],
+    reason: &'static str,
+) -> Rule {
+    Rule { group, resource, verbs, reason }
+}
+
+/// The rights in every namespace that holds servers.
+pub const SERVERS: &[Rule] = &[
+    rule("longshore.dev", "mcpservers", &["get", "list", "watch"], "what is wanted"),
+    rule("longshore.dev", "mcpservers/status", &["patch"], "what is"),
+    rule(
+        "longshore.dev",
+        "mcpservers/finalizers",
+        &["update"],
+        "owner references that block deletion, where the API server checks who sets them",
+    ),
+    rule("apps", "deployments", &["list", "watch", "create", "patch", "delete"], "the server's pods"),
+    rule("apps", "replicasets", &["list", "watch"], "which pods are a Deployment's, and of which version"),
+    rule(
+        "",
+        "pods",
+        &["list", "watch", "patch"],
+        "how they are; an annotation makes the kubelet update their files",
+    ),
+    rule("", "services", &["list", "watch", "create", "patch", "delete"], "the server's address"),
+    rule(
+        "",
+        "configmaps",
+        &["get", "list", "watch", "create", "patch", "delete"],
+        "the sidecars' configuration; those that a manifest names",
+    ),
+    rule(
+        "",
+        "secrets",
+        &["get", "list", "watch", "create", "patch", "delete"],
+        "the hashes of API keys; those that a manifest names",
+    ),
+    rule(
+        "",
+        "serviceaccounts",
+        &["list", "watch", "create", "patch", "delete"],
+        "an identity without rights for pods",
+    ),
+    rule(
+        "networking.k8s.io",
+        "networkpolicies",
+        &["list", "watch", "create", "patch", "delete"],
+        "nothing reaches a server but through its sidecar",
+    ),
+    rule("events.k8s.io", "events", &["create", "patch"], "what happened, for `kubectl describe`"),
+];
+
+/// The rights in the operator's own namespace.
+pub const OWN_NAMESPACE: &[Rule] =
+    &[rule("coordination.k8s.io", "leases", &["get", "create", "update"], "one of several operators acts")];
