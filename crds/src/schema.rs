@@ -220,16 +220,26 @@ pub(crate) fn string_map(_: &mut SchemaGenerator) -> Schema {
 /// What a glob is made of: characters, `\` with one, `[ab]`, and `{a,b}` of those. A subset of what the sidecar's
 /// matcher takes, so that a glob that is refused is refused here and not by a condition later; only a range that runs
 /// backwards (`[z-a]`) passes.
-const GLOB: &str = r"^([^\\\[{}]|\\.|\[[!^]?[^\[\]!^][^\[\]]*\]|\{([^\\\[{}]|\\.|\[[!^]?[^\[\]!^][^\[\]]*\])*\})+$";
+const GLOB: &str =
+    r"^([^\\\[{}]|\\.|\[[!^]?[^\[\]!^][^\[\]]*\]|\{([^\\\[{}]|\\.|\[[!^]?[^\[\]!^][^\[\]]*\])*\})+$";
 
-/// Globs over names.
-pub(crate) fn globs(_: &mut SchemaGenerator) -> Schema {
+/// Globs over names: MCP's tool names have at most 128 characters.
+pub(crate) fn name_globs(_: &mut SchemaGenerator) -> Schema {
+    globs(64, 128)
+}
+
+/// Globs over URIs, which are longer. The bounds are about as wide as the API server's budget for rules lets them be.
+pub(crate) fn uri_globs(_: &mut SchemaGenerator) -> Schema {
+    globs(32, 240)
+}
+
+fn globs(max_items: u32, max_length: u32) -> Schema {
     json_schema!({
         "type": "array",
-        "maxItems": 64,
+        "maxItems": max_items,
         "items": {
             "type": "string",
-            "maxLength": 256,
+            "maxLength": max_length,
             "x-kubernetes-validations": [rule(
                 &format!("self.matches(r'{GLOB}')"),
                 "write a glob such as `get_*`: `[` needs its `]`, `{` its `}`, braces do not nest, and a backslash \

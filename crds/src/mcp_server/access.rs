@@ -4,7 +4,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::schema::globs;
+use crate::schema::{name_globs, uri_globs};
 
 /// How callers prove who they are: exactly one way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
@@ -77,21 +77,21 @@ pub struct AccessRule {
     /// Globs over principals: the data names in the keys' Secret. Left out, the rule is for every authenticated
     /// caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "globs")]
+    #[schemars(schema_with = "name_globs")]
     #[x_kube(validation = Rule::new("size(self) > 0")
         .message("an empty list permits nobody: leave `principals` out for every authenticated caller, or name some"))]
     pub principals: Option<Vec<String>>,
     /// Globs over tool names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "globs")]
+    #[schemars(schema_with = "name_globs")]
     pub tools: Vec<String>,
     /// Globs over prompt names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "globs")]
+    #[schemars(schema_with = "name_globs")]
     pub prompts: Vec<String>,
     /// Globs over resource URIs and URI templates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "globs")]
+    #[schemars(schema_with = "uri_globs")]
     pub resources: Vec<String>,
 }
 
@@ -100,10 +100,10 @@ pub struct AccessRule {
 pub struct Tools {
     /// Globs over tool names. Empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "globs")]
+    #[schemars(schema_with = "name_globs")]
     pub include: Vec<String>,
     /// Globs over tool names; wins over `include`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "globs")]
+    #[schemars(schema_with = "name_globs")]
     pub exclude: Vec<String>,
 }
