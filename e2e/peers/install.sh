@@ -42,7 +42,7 @@ fi
 
 export GOTOOLCHAIN=local GOFLAGS=-mod=readonly CGO_ENABLED=0
 digest=$( (go env GOVERSION GOOS GOARCH; python3 --version; cat "$(realpath "$0")"
-  cd "$sources" && find node everything typescript python go -type f -not -path '*/node_modules/*' |
+  cd "$sources" && find node everything typescript python go -type f -not -path '*/node_modules/*' -not -name Containerfile |
     LC_ALL=C sort | xargs sha256sum) | sha256sum | cut -c1-16)
 peers=$cache/peers/$digest
 
