@@ -1,0 +1,45 @@
+# Everything that people do with this checkout. `make help` lists it; CONTRIBUTING.md says more.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List what can be made
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
+
+.PHONY: test
+test: ## Install what is missing, build, and check everything that can be checked here
+	@e2e/test.sh
+
+.PHONY: quick
+quick: ## The same without a cluster: format, lints, dependencies, unit tests, request path
+	@e2e/test.sh format dependencies lints unit request-path
+
+.PHONY: fmt
+fmt: ## Format the sources
+	cargo fmt --all
+
+.PHONY: lint
+lint: ## Check format, lints and dependencies
+	@e2e/test.sh format dependencies lints
+
+.PHONY: crds
+crds: ## Write the custom resources' manifests into the chart
+	LONGSHORE_UPDATE_CRDS=1 cargo test --locked --quiet -p longshore-crds --test manifests
+
+.PHONY: images
+images: ## Build the container images from this checkout, and print where they are
+	@e2e/images/longshore.sh
+
+.PHONY: cluster
+cluster: ## A Kubernetes cluster with Longshore and the examples on it; prints how to enter it (needs root)
+	@cargo run --locked --quiet -p longshore-e2e --bin longshore-cluster -- up
+
+.PHONY: cluster-down
+cluster-down: ## End that cluster, and leave nothing of it behind
+	@cargo run --locked --quiet -p longshore-e2e --bin longshore-cluster -- down
+
+.PHONY: bench
+bench: ## Measure what docs/benchmarks.md tells (needs root)
+	@cargo run --locked --quiet --release -p longshore-e2e --bin longshore-bench

@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Checks everything that can be checked on this machine, quick things first; installs what is missing.
+#
+#   e2e/test.sh              every layer
+#   e2e/test.sh LAYER...     only these: format dependencies lints unit request-path control-plane node
+#
+# One line tells how each layer went and how long it took; the last line counts the tests. A layer that fails does not
+# stop the others, except where they could not be built either.
+#
+# All of the workspace is built in one way (`--workspace --all-targets`), and layers choose which of the built tests
+# run. To choose packages instead would have cargo build their dependencies anew, with other features.
+set -uo pipefail
+cd "$(dirname "$(realpath "$0")")/.."
+
+all=(format dependencies lints unit request-path control-plane node)
+layers=("$@")
+[ $# -gt 0 ] || layers=("${all[@]}")
+for layer in "${layers[@]}"; do
+  [[ " ${all[*]} " == *" $layer "* ]] || { echo "unknown layer: $layer (there are: ${all[*]})" >&2; exit 2; }
+done
+
+export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+summary=()
+failed=0
+
+say() { printf '\n== %s\n' "$*"; }
+
+tests() { cargo test --locked --workspace "$@"; }
+
+format() { cargo fmt --all --check; }
+
+dependencies() {
+  local deny manifest
+  deny=$(e2e/tools/install.sh)/bin/cargo-deny || return 1
+  "$deny" --locked check --hide-inclusion-graph licenses bans sources || return 1
+  for manifest in mcp sidecar/config sidecar/shim; do
+    "$deny" --locked --manifest-path "$manifest/Cargo.toml" check bans || return 1
+  done
+}
+
+lints() { cargo clippy --locked --workspace --all-targets -- -D warnings; }
+
+# Pure code: what libraries and binaries hold themselves, and every test program that no layer below names.
+unit() {
+  local others
+  others=$(cargo metadata --locked --no-deps --format-version 1 | python3 -c '
+import json, sys
+for package in json.load(sys.stdin)["packages"]:
+    for target in package["targets"]:
+        if target["kind"] == ["test"] and target["name"] not in ("it", "control_plane", "node"):
+            print("--test", target["name"])') || return 1
+  # shellcheck disable=SC2086 # words, not one word
+  tests --lib --bins $others
+}
+
+# The sidecar against servers and clients that others wrote.
+request-path() { e2e/peers/install.sh >/dev/null && tests --test it; }
+
+# The operator and the schema against a real API server.
+control-plane() { e2e/cluster/install.sh control-plane >/dev/null && tests --test control_plane; }
+
+# Everything, installed with Helm, on a real node.
+node() { e2e/cluster/install.sh >/dev/null && tests --test node; }
+
+run() { # layer $1
+  local started=$SECONDS outcome
+  say "$1"
+  if "$1" 2>&1 | tee -a "$log"; then outcome=ok; else outcome=FAILED failed=1; fi
+  summary+=("$(printf '%-14s %-7s %4d s' "$1" "$outcome" $((SECONDS - started)))")
+  echo "== $1: $outcome ($((SECONDS - started)) s)"
+  [ $outcome = ok ]
+}
+
+skip() { # layer $1 for the reason $2
+  summary+=("$(printf '%-14s left out: %s' "$1" "$2")")
+  echo "== $1: left out: $2"
+}
+
+started=$SECONDS
+for layer in "${layers[@]}"; do
+  if [ "$layer" = node ] && [ "$(id -u)" != 0 ] && [ -z "${LONGSHORE_E2E_KUBECONFIG:-}" ]; then
+    skip node "a node needs root (or LONGSHORE_E2E_KUBECONFIG with a cluster to use)"
+    continue
+  fi
+  if ! run "$layer" && [ "$layer" = lints ] && ! cargo check --locked --quiet --workspace --all-targets 2>/dev/null; then
+    skip "what is left" "it does not compile"
+    break
+  fi
+done
+
+say "in all: $((SECONDS - started)) s"
+printf '   %s\n' "${summary[@]}"
+# What `cargo test` counted. A layer that failed without counting a test (a lint, a build) counts as one.
+awk -v failed=$failed '
+  /^test result: / { for (i = 1; i < NF; i++) { n = $i; w = $(i + 1); sub(/;$/, "", w)
+    if (w == "passed") p += n; if (w == "failed") f += n; if (w == "ignored") s += n } }
+  END { if (failed && f == 0) f = 1; printf "%d passed, %d failed, %d skipped\n", p, f, s }' "$log"
+exit $failed
