@@ -1,35 +1,38 @@
 //! One request to a sidecar's admin port.
 
-use std::net::IpAddr;
-use std::sync::Arc;
+use std::future::pending;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, ETAG, HOST, IF_NONE_MATCH};
-use http::{HeaderValue, Request, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use longshore_sidecar_config::ports;
+use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::{Summary, TokenFile};
+use crate::{AdminAddress, TokenFile};
 
 /// How long the sidecar may hold a request while nothing changes.
 const WAIT_SECONDS: u64 = 30;
+/// How much later than that it may answer.
+const GRACE: Duration = Duration::from_secs(10);
 /// An address that swallows packets must not hold a poll for the minutes that TCP would.
 const CONNECT: Duration = Duration::from_secs(2);
-/// A sidecar bounds its inventory far below this; what is at the address of a pod may be anything.
-const LARGEST_ANSWER: usize = 32 << 20;
+/// How long an answer may take from its first byte to its last. It occupies a place among the answers in memory.
+const TRANSFER: Duration = Duration::from_secs(10);
 
 /// What a sidecar answered.
-pub(super) enum Answer {
+pub(crate) enum Answer<S> {
     /// Its inventory, new to us.
     Changed {
         /// What we keep of it.
-        summary: Arc<Summary>,
+        kept: S,
         /// Its tag, for the next request.
         tag: Option<String>,
     },
@@ -39,10 +42,10 @@ pub(super) enum Answer {
 
 /// Why a sidecar gave no inventory.
 #[derive(Debug, Error)]
-pub(super) enum Error {
-    #[error("the operator's own token for sidecars cannot be read: {0}")]
+pub(crate) enum Error {
+    #[error("the token for sidecars cannot be read: {0}")]
     Token(#[source] std::io::Error),
-    #[error("the operator's own token for sidecars is not a header value")]
+    #[error("the token for sidecars is not a header value")]
     TokenText(#[source] http::Error),
     #[error("cannot connect to the sidecar: {0}")]
     Connect(#[source] std::io::Error),
@@ -60,17 +63,29 @@ pub(super) enum Error {
 
 impl Error {
     /// Whether the sidecar did not believe the token.
-    pub(super) fn is_unauthorized(&self) -> bool {
+    pub(crate) fn is_unauthorized(&self) -> bool {
         matches!(self, Self::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN))
     }
 }
 
+/// What limits the reading of answers.
+pub(crate) struct Limits<'a> {
+    /// The longest answer, in bytes.
+    pub(crate) answer_bytes: usize,
+    /// The places for answers in memory.
+    pub(crate) answers: &'a Semaphore,
+}
+
 /// Asks for the inventory, and waits for one other than `known` if a tag is given.
-pub(super) async fn ask(address: IpAddr, token: &TokenFile, known: Option<&str>) -> Result<Answer, Error> {
+pub(crate) async fn ask<S: DeserializeOwned>(
+    address: AdminAddress,
+    token: &TokenFile,
+    known: Option<&str>,
+    limits: Limits<'_>,
+) -> Result<Answer<S>, Error> {
     let token = token.read().await.map_err(Error::Token)?;
-    let host = std::net::SocketAddr::new(address, ports::ADMIN);
     let mut request = Request::get("/v1/inventory")
-        .header(HOST, host.to_string())
+        .header(HOST, address.socket().to_string())
         .header(ACCEPT, "application/json")
         .header(CONNECTION, "close")
         .header(AUTHORIZATION, sensitive(&token).map_err(|error| Error::TokenText(error.into()))?);
@@ -79,26 +94,47 @@ pub(super) async fn ask(address: IpAddr, token: &TokenFile, known: Option<&str>)
     }
     let request = request.body(Empty::<Bytes>::new()).map_err(Error::TokenText)?;
 
-    let stream = timeout(CONNECT, TcpStream::connect(host))
+    let stream = timeout(CONNECT, TcpStream::connect(address.socket()))
         .await
         .map_err(|_| Error::Timeout)?
         .map_err(Error::Connect)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(Error::Broken)?;
     let exchange = async move {
-        let response = sender.send_request(request).await.map_err(Error::Broken)?;
+        let response = timeout(Duration::from_secs(WAIT_SECONDS) + GRACE, sender.send_request(request))
+            .await
+            .map_err(|_| Error::Timeout)?
+            .map_err(Error::Broken)?;
         match response.status() {
-            StatusCode::NOT_MODIFIED => return Ok(Answer::Unchanged),
-            StatusCode::OK => {}
-            other => return Err(Error::Status(other)),
+            StatusCode::OK => read(response, limits).await,
+            StatusCode::NOT_MODIFIED => Ok(Answer::Unchanged),
+            other => Err(Error::Status(other)),
         }
-        let tag = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
-        let body = Limited::new(response.into_body(), LARGEST_ANSWER).collect().await.map_err(Error::Body)?;
-        let summary = serde_json::from_slice(&body.to_bytes()).map_err(Error::Parse)?;
-        Ok(Answer::Changed { summary: Arc::new(summary), tag })
-        // The sender ends here, and with it the connection's future below.
     };
-    let both = async { tokio::join!(exchange, connection).0 };
-    timeout(Duration::from_secs(WAIT_SECONDS + 10), both).await.map_err(|_| Error::Timeout)?
+    // The connection has to be driven for the exchange to get on; whatever ends it shows in the exchange.
+    let driven = async {
+        let _ = connection.await;
+        pending().await
+    };
+    tokio::select! {
+        answer = exchange => answer,
+        never = driven => never,
+    }
+}
+
+async fn read<S: DeserializeOwned>(
+    response: Response<Incoming>,
+    limits: Limits<'_>,
+) -> Result<Answer<S>, Error> {
+    let tag = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
+    // The semaphore is never closed; were it, reading without a place would still be bounded by the poll's pace.
+    let place = limits.answers.acquire().await;
+    let body = timeout(TRANSFER, Limited::new(response.into_body(), limits.answer_bytes).collect())
+        .await
+        .map_err(|_| Error::Timeout)?
+        .map_err(Error::Body)?;
+    let kept = serde_json::from_slice(&body.to_bytes()).map_err(Error::Parse)?;
+    drop(place);
+    Ok(Answer::Changed { kept, tag })
 }
 
 /// The value of `Authorization`, which no log of a library may show.

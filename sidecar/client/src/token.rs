@@ -1,4 +1,4 @@
-//! The operator's own token for the sidecars, which the kubelet keeps fresh in a file.
+//! The control plane's own token for the sidecars, which the kubelet keeps fresh in a file.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ impl TokenFile {
     }
 
     /// Reads it. It is short and in memory, and the kubelet replaces it well before it expires.
-    pub(super) async fn read(&self) -> std::io::Result<String> {
+    pub(crate) async fn read(&self) -> std::io::Result<String> {
         let token = tokio::fs::read_to_string(&*self.path).await?;
         Ok(token.trim().to_owned())
     }

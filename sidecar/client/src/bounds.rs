@@ -1,0 +1,73 @@
+//! What reading sidecars may cost.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// What reading sidecars may cost, whatever they do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// The longest answer that is read, in bytes. A longer one counts as a failure.
+    pub answer_bytes: usize,
+    /// How many answers are in memory at the same time. With [`Bounds::answer_bytes`] it bounds what reading holds.
+    pub concurrent_answers: usize,
+    /// How many answers of one sidecar are read as fast as they come, so that a start is seen in all its steps.
+    pub burst: u32,
+    /// After a burst one answer is read in this time. A server that changes its list all the time is seen as it was
+    /// then, and costs no more.
+    pub interval: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            answer_bytes: 32 << 20,
+            concurrent_answers: 8,
+            burst: 32,
+            interval: Duration::from_millis(250),
+        }
+    }
+}
+
+/// Holds the answers of one sidecar to [`Bounds::burst`] and [`Bounds::interval`].
+pub(crate) struct Pace {
+    interval: Duration,
+    allowance: Duration,
+    /// When everything that was let through is paid for, at one interval an answer.
+    paid: Instant,
+}
+
+impl Pace {
+    pub(crate) fn new(bounds: &Bounds, now: Instant) -> Self {
+        let allowance = bounds.interval.saturating_mul(bounds.burst.saturating_sub(1));
+        Self { interval: bounds.interval, allowance, paid: now }
+    }
+
+    /// Takes note of an answer. Says how long to wait before the next is asked for.
+    pub(crate) fn answered(&mut self, now: Instant) -> Duration {
+        self.paid = self.paid.max(now) + self.interval;
+        self.paid.saturating_duration_since(now).saturating_sub(self.allowance)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_is_free_and_then_an_answer_costs_its_interval() {
+        let interval = Duration::from_millis(100);
+        let bounds = Bounds { burst: 3, interval, ..Bounds::default() };
+        let start = Instant::now();
+        let mut pace = Pace::new(&bounds, start);
+        let waits: Vec<_> = (0..5).map(|_| pace.answered(start)).collect();
+        let expected: Vec<_> = [0, 0, 100, 200, 300].map(Duration::from_millis).into();
+        assert_eq!(waits, expected);
+        // Whoever waits as told gets one an interval, and a pause earns the burst back.
+        assert_eq!(pace.answered(start + Duration::from_millis(300)), Duration::from_millis(100));
+        let later = start + Duration::from_secs(10);
+        assert_eq!(pace.answered(later), Duration::ZERO);
+        assert_eq!(pace.answered(later), Duration::ZERO);
+        assert_eq!(pace.answered(later), interval);
+    }
+}

@@ -1,0 +1,219 @@
+//! What is known of every sidecar, and which are to be asked.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::{Entry, HashMap};
+use std::convert::Infallible;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use futures::StreamExt as _;
+use futures::future::{AbortHandle, Abortable};
+use futures::stream::FuturesUnordered;
+use serde::de::DeserializeOwned;
+use tokio::sync::{Notify, Semaphore, mpsc};
+
+use crate::poll::Poll;
+use crate::{AdminAddress, Bounds, TokenFile};
+
+/// The UID of a pod.
+pub type PodUid = String;
+
+/// What is known of one sidecar. `S` is what is kept of its inventory.
+#[derive(Debug, PartialEq)]
+pub struct Observation<S> {
+    /// What it said last. `None`: nothing yet.
+    pub summary: Option<Arc<S>>,
+    /// Why it does not answer, if it has not for some seconds.
+    pub unreachable: Option<String>,
+}
+
+/// Hands out what is known, and names the sidecars to ask. Cheap to clone. `K` names a server.
+pub struct Inventories<K, S> {
+    shared: Arc<Shared<S>>,
+    tracked: mpsc::UnboundedSender<Tracked<K>>,
+}
+
+/// The servers whose sidecars said something new.
+pub type Changes<K> = mpsc::UnboundedReceiver<K>;
+
+/// Asks the sidecars.
+pub struct Poller<K, S> {
+    shared: Arc<Shared<S>>,
+    tracked: mpsc::UnboundedReceiver<Tracked<K>>,
+    changes: mpsc::UnboundedSender<K>,
+    token: TokenFile,
+}
+
+/// The parts: the handle, the stream of changes, and the future to run.
+///
+/// The channels are unbounded in type and bounded by nature: their users look at each server in turn, and a change is
+/// sent only when what is kept differs, at the pace of [`Bounds`].
+pub fn inventories<K, S>(token: TokenFile, bounds: Bounds) -> (Inventories<K, S>, Changes<K>, Poller<K, S>) {
+    let shared = Arc::new(Shared {
+        known: Mutex::new(HashMap::new()),
+        unauthorized: Notify::new(),
+        answers: Semaphore::new(bounds.concurrent_answers.clamp(1, Semaphore::MAX_PERMITS)),
+        bounds,
+    });
+    let (track, tracked) = mpsc::unbounded_channel();
+    let (change, changes) = mpsc::unbounded_channel();
+    let handle = Inventories { shared: shared.clone(), tracked: track };
+    (handle, changes, Poller { shared, tracked, changes: change, token })
+}
+
+/// What the handle, the poller and its polls share.
+pub(crate) struct Shared<S> {
+    known: Mutex<HashMap<PodUid, Known<S>>>,
+    pub(crate) unauthorized: Notify,
+    pub(crate) answers: Semaphore,
+    pub(crate) bounds: Bounds,
+}
+
+struct Known<S> {
+    observation: Observation<S>,
+    last_answer: Option<SystemTime>,
+}
+
+struct Tracked<K> {
+    server: K,
+    sidecars: BTreeMap<PodUid, AdminAddress>,
+}
+
+struct Running {
+    address: AdminAddress,
+    abort: AbortHandle,
+}
+
+// === impl Observation ===
+
+impl<S> Default for Observation<S> {
+    fn default() -> Self {
+        Self { summary: None, unreachable: None }
+    }
+}
+
+impl<S> Clone for Observation<S> {
+    fn clone(&self) -> Self {
+        Self { summary: self.summary.clone(), unreachable: self.unreachable.clone() }
+    }
+}
+
+// === impl Inventories ===
+
+impl<K, S> Inventories<K, S> {
+    /// From now on these are the sidecars of `server` to ask, by the UID of their pods; none when it is deleted.
+    pub fn track<A: Into<AdminAddress>>(&self, server: K, pods: BTreeMap<PodUid, A>) {
+        let sidecars = pods.into_iter().map(|(pod, address)| (pod, address.into())).collect();
+        // The poller ends only with the process.
+        let _ = self.tracked.send(Tracked { server, sidecars });
+    }
+
+    /// What is known of the sidecar of this pod.
+    pub fn of(&self, pod: &str) -> Observation<S> {
+        self.shared.lock().get(pod).map(|known| known.observation.clone()).unwrap_or_default()
+    }
+
+    /// When this pod's sidecar last answered, with news or without. Answers without news are no change.
+    pub fn last_answer(&self, pod: &str) -> Option<SystemTime> {
+        self.shared.lock().get(pod).and_then(|known| known.last_answer)
+    }
+
+    /// Completes when a sidecar refused the token: the keys that it was given may be out of date.
+    pub async fn unauthorized(&self) {
+        self.shared.unauthorized.notified().await;
+    }
+}
+
+impl<K, S> Clone for Inventories<K, S> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone(), tracked: self.tracked.clone() }
+    }
+}
+
+// === impl Shared ===
+
+impl<S> Shared<S> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<PodUid, Known<S>>> {
+        // Every critical section leaves the map whole at each step.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S: PartialEq> Shared<S> {
+    /// Keeps what a sidecar said now. Whether that is news.
+    pub(crate) fn answered(&self, pod: &PodUid, kept: Option<S>) -> bool {
+        let mut known = self.lock();
+        let known = known
+            .entry(pod.clone())
+            .or_insert_with(|| Known { observation: Observation::default(), last_answer: None });
+        known.last_answer = Some(SystemTime::now());
+        let mut news = known.observation.unreachable.take().is_some();
+        if let Some(kept) = kept
+            && known.observation.summary.as_deref() != Some(&kept)
+        {
+            known.observation.summary = Some(Arc::new(kept));
+            news = true;
+        }
+        news
+    }
+
+    /// Keeps that a sidecar does not answer. Whether that is news.
+    pub(crate) fn failed(&self, pod: &PodUid, because: String) -> bool {
+        let mut known = self.lock();
+        let known = known
+            .entry(pod.clone())
+            .or_insert_with(|| Known { observation: Observation::default(), last_answer: None });
+        let news = known.observation.unreachable.as_ref() != Some(&because);
+        known.observation.unreachable = Some(because);
+        news
+    }
+}
+
+// === impl Poller ===
+
+impl<K, S> Poller<K, S>
+where
+    K: Clone + Eq + Hash + Send + 'static,
+    S: DeserializeOwned + PartialEq + Send + Sync + 'static,
+{
+    /// Asks every tracked sidecar, for ever.
+    pub async fn run(mut self) -> Infallible {
+        let mut polls: HashMap<K, HashMap<PodUid, Running>> = HashMap::new();
+        let mut running = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                Some(tracked) = self.tracked.recv() => {
+                    let of_server = polls.entry(tracked.server.clone()).or_default();
+                    of_server.retain(|uid, poll| {
+                        let keep = tracked.sidecars.get(uid) == Some(&poll.address);
+                        if !keep {
+                            poll.abort.abort();
+                            self.shared.lock().remove(uid);
+                        }
+                        keep
+                    });
+                    for (uid, address) in tracked.sidecars {
+                        if let Entry::Vacant(vacant) = of_server.entry(uid) {
+                            let (abort, registration) = AbortHandle::new_pair();
+                            let poll = Poll {
+                                shared: self.shared.clone(),
+                                changes: self.changes.clone(),
+                                token: self.token.clone(),
+                                server: tracked.server.clone(),
+                                pod: vacant.key().clone(),
+                                address,
+                            };
+                            running.push(Abortable::new(poll.run(), registration));
+                            vacant.insert(Running { address, abort });
+                        }
+                    }
+                    if of_server.is_empty() {
+                        polls.remove(&tracked.server);
+                    }
+                }
+                Some(_aborted) = running.next(), if !running.is_empty() => {}
+            }
+        }
+    }
+}

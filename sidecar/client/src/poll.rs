@@ -1,0 +1,85 @@
+//! The endless poll of one sidecar.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+
+use crate::bounds::Pace;
+use crate::inventories::{PodUid, Shared};
+use crate::request::{self, Answer, Limits};
+use crate::{AdminAddress, TokenFile};
+
+/// A sidecar that does not answer for less than this is not worth a word: it may be restarting.
+const UNREACHABLE_AFTER: Duration = Duration::from_secs(3);
+/// While a pod starts, the next try comes soon.
+const FIRST_RETRY: Duration = Duration::from_millis(20);
+const LAST_RETRY: Duration = Duration::from_secs(5);
+
+/// One sidecar, and whom to tell of it.
+pub(crate) struct Poll<K, S> {
+    pub(crate) shared: Arc<Shared<S>>,
+    pub(crate) changes: mpsc::UnboundedSender<K>,
+    pub(crate) token: TokenFile,
+    pub(crate) server: K,
+    pub(crate) pod: PodUid,
+    pub(crate) address: AdminAddress,
+}
+
+impl<K: Clone, S: DeserializeOwned + PartialEq> Poll<K, S> {
+    pub(crate) async fn run(self) -> Infallible {
+        let Self { shared, token, pod, address, .. } = &self;
+        let mut pace = Pace::new(&shared.bounds, Instant::now());
+        let mut tag: Option<String> = None;
+        let mut failing: Option<Instant> = None;
+        let mut retry = FIRST_RETRY;
+        loop {
+            let limits = Limits { answer_bytes: shared.bounds.answer_bytes, answers: &shared.answers };
+            let kept = match request::ask(*address, token, tag.as_deref(), limits).await {
+                Ok(Answer::Changed { kept, tag: new }) => {
+                    tag = new;
+                    Some(kept)
+                }
+                Ok(Answer::Unchanged) => None,
+                Err(error) => {
+                    if error.is_unauthorized() {
+                        shared.unauthorized.notify_one();
+                    }
+                    let since = *failing.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= UNREACHABLE_AFTER && shared.failed(pod, error.to_string()) {
+                        self.tell();
+                    }
+                    sleep(jittered(retry)).await;
+                    // A pod takes a second or two to start; after that there is no hurry.
+                    let longest =
+                        if since.elapsed() < UNREACHABLE_AFTER { FIRST_RETRY * 5 } else { LAST_RETRY };
+                    retry = (retry * 3 / 2).min(longest);
+                    continue;
+                }
+            };
+            if shared.answered(pod, kept) {
+                self.tell();
+            }
+            failing = None;
+            retry = FIRST_RETRY;
+            // A sidecar that gives no tag cannot hold the request either.
+            let pause = if tag.is_none() { LAST_RETRY } else { Duration::ZERO };
+            sleep(pause.max(pace.answered(Instant::now()))).await;
+        }
+    }
+
+    fn tell(&self) {
+        // The receiver ends only with the process.
+        let _ = self.changes.send(self.server.clone());
+    }
+}
+
+/// Between 75 % and 125 % of `delay`, so that many polls that failed together do not come back together.
+fn jittered(delay: Duration) -> Duration {
+    use std::hash::{BuildHasher as _, RandomState};
+    let random = RandomState::new().hash_one(0_u8) % 512;
+    delay * 3 / 4 + delay * u32::try_from(random).unwrap_or(0) / 1024
+}
