@@ -3,6 +3,7 @@
 mod crds;
 mod key;
 mod operator;
+mod ready;
 
 use clap::{Parser, Subcommand};
 
@@ -22,6 +23,8 @@ enum Command {
     Crds,
     /// Makes API keys.
     Key(key::Args),
+    /// Waits until an operator is ready: `helm test` runs it.
+    Ready(ready::Args),
     /// Prints the version.
     Version,
 }
@@ -33,6 +36,7 @@ impl Cli {
             Command::Operator(args) => operator::run(args),
             Command::Crds => crds::run(),
             Command::Key(args) => key::run(args),
+            Command::Ready(args) => ready::run(&args),
             Command::Version => print(concat!("longshore ", env!("CARGO_PKG_VERSION"), "\n")),
         }
     }
