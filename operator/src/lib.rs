@@ -1,1 +1,23 @@
-//! The operator.
+//! Longshore's operator, and the command people type.
+//!
+//! * [`cli`]: the command line.
+//! * [`run`]: the composition root of the operator: what runs, and how it ends.
+//! * [`mcp_server`]: the controller of `McpServer`, one file per step.
+//! * [`mirror`] and [`view`]: what is known of the cluster; [`inventory`]: what the sidecars say.
+//! * [`lease`], [`health`], [`metrics`]: what every operator needs.
+
+pub mod api;
+pub mod api_keys;
+pub mod cli;
+pub mod digest;
+pub mod health;
+pub mod inventory;
+pub mod lease;
+pub mod mcp_server;
+pub mod metrics;
+pub mod mirror;
+pub mod names;
+pub mod rbac;
+pub mod run;
+pub mod settings;
+pub mod view;

@@ -61,7 +61,8 @@ async fn ask(address: SocketAddr) -> anyhow::Result<()> {
         let response = sender.send_request(request).await?;
         let status = response.status();
         let body = Limited::new(response.into_body(), ANSWER).collect().await;
-        let said = body.map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned()).unwrap_or_default();
+        let said =
+            body.map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned()).unwrap_or_default();
         anyhow::Ok((status, said))
     };
     // The connection is driven beside the exchange, and goes with it.
@@ -105,7 +106,10 @@ mod tests {
         let operator = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
             let _ = stream.read(&mut [0; 1024]).await.unwrap();
-            stream.write_all(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 8\r\n\r\nstarting").await.unwrap();
+            stream
+                .write_all(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 8\r\n\r\nstarting")
+                .await
+                .unwrap();
         });
         let error = until_ready(address, Duration::ZERO).await.unwrap_err();
         operator.await.unwrap();

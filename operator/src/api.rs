@@ -1,0 +1,47 @@
+//! Calls to the API server: every one has a deadline, and its failures are sorted by what helps against them.
+
+use std::future::Future;
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// How long one call may take. `kube` itself would wait for ever.
+pub const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Why a call failed.
+#[derive(Debug, Error)]
+pub enum ApiError {
+    /// The API server read the request and will not do it. The same request will fail again.
+    #[error("{}", .0.message)]
+    Refused(Box<kube::core::Status>),
+    /// The API server could not be asked, or not now.
+    #[error("the API server cannot be used: {0}")]
+    Unavailable(#[source] Box<kube::Error>),
+    /// It did not answer in time.
+    #[error("the API server did not answer within {} seconds", DEADLINE.as_secs())]
+    TimedOut,
+}
+
+/// Waits for a call, up to [`DEADLINE`].
+pub async fn call<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
+    match tokio::time::timeout(DEADLINE, request).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(kube::Error::Api(status))) if is_final(&status) => Err(ApiError::Refused(status)),
+        Ok(Err(error)) => Err(ApiError::Unavailable(Box::new(error))),
+        Err(_) => Err(ApiError::TimedOut),
+    }
+}
+
+/// Whether the same request would get the same answer. Conflicts, overload and failures of the server itself pass.
+fn is_final(status: &kube::core::Status) -> bool {
+    (400..500).contains(&status.code) && !matches!(status.code, 401 | 408 | 409 | 425 | 429)
+}
+
+// === impl ApiError ===
+
+impl ApiError {
+    /// Whether the object that the call was about does not exist.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Refused(status) if status.is_not_found())
+    }
+}

@@ -1,0 +1,277 @@
+//! The controller of `McpServer`: one file per step, in the order of [`pursue`].
+//!
+//! ```text
+//! dereference → validate → build → apply → probe → status
+//!    client       pure      pure   client          pure, then client
+//! ```
+
+pub mod apply;
+pub mod build;
+pub mod condition;
+pub mod context;
+pub mod dereference;
+pub mod memory;
+pub mod probe;
+pub mod references;
+pub mod status;
+pub mod validate;
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::core::DeserializeGuard;
+use kube::runtime::controller::Action;
+use kube::{Resource as _, ResourceExt as _};
+use longshore_crds::{McpServer, McpServerStatus};
+use longshore_sidecar_config::Upstream;
+use thiserror::Error;
+
+use crate::api::ApiError;
+use crate::metrics::Outcome;
+use crate::mirror::ServerKey;
+use apply::Applier;
+use build::Desired;
+use condition::{ConditionType, Problem, Reason};
+use context::Context;
+use memory::{ServerMemory, lock};
+use status::{Observation, PodFacts};
+
+/// Why a reconciliation failed and has to be tried again.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// What the manifest names could not be read.
+    #[error("cannot read what the manifest names: {0}")]
+    Dereference(#[source] ApiError),
+    /// The objects could not be applied.
+    #[error(transparent)]
+    Apply(#[from] apply::Error),
+    /// A pod could not be touched.
+    #[error("cannot touch a pod whose configuration changed: {0}")]
+    Touch(#[source] ApiError),
+    /// The status could not be written.
+    #[error("cannot write the status: {0}")]
+    Status(#[source] ApiError),
+}
+
+/// The first delay after a failure.
+const FIRST_DELAY: Duration = Duration::from_millis(200);
+/// The longest.
+const LAST_DELAY: Duration = Duration::from_secs(60);
+
+/// What came of the steps before the status.
+#[derive(Default)]
+struct Pursuit {
+    problems: Vec<Problem>,
+    desired: Option<Desired>,
+    urls: Option<Urls>,
+    pods: Vec<PodFacts>,
+    /// When to look again, if nothing changes.
+    again: Option<Duration>,
+    error: Option<Error>,
+}
+
+struct Urls {
+    cluster: String,
+    public: Option<String>,
+}
+
+/// Brings one server to what its manifest says, and writes down how it is.
+pub async fn reconcile(
+    object: Arc<DeserializeGuard<McpServer>>,
+    context: Arc<Context>,
+) -> Result<Action, Error> {
+    let started = Instant::now();
+    let key = ServerKey { namespace: object.namespace().unwrap_or_default(), name: object.name_any() };
+    let uid = object.uid().unwrap_or_default();
+    if object.meta().deletion_timestamp.is_some() {
+        // Everything that it owns goes with it.
+        return Ok(Action::await_change());
+    }
+    let memory = context.memory.of(&key, &uid);
+    let mut pursuit = match &object.0 {
+        Ok(server) => pursue(server, &context, &key, &uid, &memory).await,
+        Err(error) => Pursuit {
+            problems: vec![Problem::new(
+                Reason::Malformed,
+                format!(
+                    "this object cannot be read as a McpServer of this version: {}; write it anew",
+                    error.error
+                ),
+            )],
+            pods: probe::probe(&context, &key, &uid),
+            ..Pursuit::default()
+        },
+    };
+
+    // 6. Status. It is written after a failure too, unless nothing new could be learnt.
+    let written = match &pursuit.error {
+        Some(Error::Dereference(_)) => Ok(()),
+        Some(_) | None => write_status(&object, &context, &key, &uid, &memory, &pursuit).await,
+    };
+    let error = pursuit.error.take().or(written.err().map(Error::Status));
+    let took = started.elapsed();
+    let result = match error {
+        Some(Error::Apply(apply::Error::Problem(_))) => {
+            // Said in the status; what stands in the way may go without a trace that the operator could watch.
+            context.metrics.reconciled(Outcome::Refused, took);
+            Ok(Action::requeue(delay(&memory, Duration::from_secs(1))))
+        }
+        Some(error) => {
+            context.metrics.reconciled(Outcome::Retry, took);
+            Err(error)
+        }
+        None => {
+            lock(&memory).failures = 0;
+            let refused = !pursuit.problems.is_empty();
+            context.metrics.reconciled(if refused { Outcome::Refused } else { Outcome::Done }, took);
+            Ok(pursuit.again.map_or_else(Action::await_change, Action::requeue))
+        }
+    };
+    tracing::debug!(server = %key.name, namespace = %key.namespace, ?took, "reconciled");
+    result
+}
+
+/// What to do after a failure: try again, later each time.
+pub fn error_policy(
+    object: Arc<DeserializeGuard<McpServer>>,
+    error: &Error,
+    context: Arc<Context>,
+) -> Action {
+    let key = ServerKey { namespace: object.namespace().unwrap_or_default(), name: object.name_any() };
+    let memory = context.memory.of(&key, &object.uid().unwrap_or_default());
+    let delay = delay(&memory, FIRST_DELAY);
+    tracing::warn!(server = %key.name, namespace = %key.namespace, %error, ?delay, "will try again");
+    Action::requeue(delay)
+}
+
+/// The steps before the status, each on what the one before it found.
+async fn pursue(
+    server: &McpServer,
+    context: &Context,
+    key: &ServerKey,
+    uid: &str,
+    memory: &Mutex<ServerMemory>,
+) -> Pursuit {
+    let mut pursuit = Pursuit::default();
+
+    // 1. Read what the manifest names. Client required.
+    let upstreams = mounted_upstreams(context, key, uid);
+    let access = context.inventory_access.load().as_ref().clone();
+    let found =
+        match dereference::dereference(server, &context.client, &context.references, upstreams, access).await
+        {
+            Ok(found) => found,
+            Err(error) => {
+                pursuit.error = Some(Error::Dereference(error));
+                return pursuit;
+            }
+        };
+
+    // 2. Check it. No client.
+    let validated = match validate::validate(server, &found) {
+        Ok(validated) => validated,
+        Err(problems) => {
+            pursuit.problems = problems;
+            pursuit.pods = probe::probe(context, key, uid);
+            return pursuit;
+        }
+    };
+    pursuit.problems = validated.readiness.problems().to_vec();
+
+    // 3. Make the objects. No client.
+    let (prepared, desired) = build::build(&validated, &context.settings);
+
+    // 4. Apply them, and delete what is left over. Client required.
+    let applier = Applier { context, server: key, uid, memory };
+    let applied = async { applier.prune(&applier.apply(prepared).await?).await };
+    match applied.await {
+        Ok(()) => {}
+        Err(apply::Error::Problem(problem)) => {
+            pursuit.problems.insert(0, problem.clone());
+            pursuit.error = Some(Error::Apply(apply::Error::Problem(problem)));
+        }
+        Err(error) => pursuit.error = Some(Error::Apply(error)),
+    }
+
+    // 5. Hear how the pods are, and hurry those that run an old configuration. Client required for the latter.
+    pursuit.pods = probe::probe(context, key, uid);
+    match probe::touch(context, key, memory, &desired, &pursuit.pods).await {
+        Ok(again) => pursuit.again = again,
+        Err(error) => pursuit.error = pursuit.error.or(Some(Error::Touch(error))),
+    }
+    pursuit.urls = Some(Urls {
+        cluster: format!("http://{}.{}.svc/mcp", validated.names.service(), key.namespace),
+        public: validated.public_host.as_ref().map(|host| format!("https://{host}/mcp")),
+    });
+    pursuit.desired = Some(desired);
+    pursuit
+}
+
+/// How the sidecars of the pods that are there reach their servers.
+fn mounted_upstreams(context: &Context, key: &ServerKey, uid: &str) -> Vec<Upstream> {
+    let pods = probe::pods_of(context, key, uid);
+    let mut texts: Vec<&str> = pods.iter().filter_map(|pod| pod.upstream.as_deref()).collect();
+    texts.sort_unstable();
+    texts.dedup();
+    texts.into_iter().filter_map(|text| serde_json::from_str(text).ok()).collect()
+}
+
+async fn write_status(
+    object: &DeserializeGuard<McpServer>,
+    context: &Context,
+    key: &ServerKey,
+    uid: &str,
+    memory: &Mutex<ServerMemory>,
+    pursuit: &Pursuit,
+) -> Result<(), ApiError> {
+    let version = object.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default();
+    let seen = object.0.as_ref().ok().and_then(|server| server.status.as_ref());
+    let previous = status::previous(memory, version, seen);
+    let deployment = context.mirrors.deployments.get(key, &key.name);
+    let status: McpServerStatus = status::status(&Observation {
+        generation: object.meta().generation.unwrap_or_default(),
+        previous: previous.as_ref(),
+        problems: &pursuit.problems,
+        desired: pursuit.desired.as_ref(),
+        pods: &pursuit.pods,
+        deployment: deployment.as_deref(),
+        url: pursuit.urls.as_ref().map(|urls| urls.cluster.clone()),
+        public_url: pursuit.urls.as_ref().and_then(|urls| urls.public.clone()),
+        now: now(),
+    });
+    let ready =
+        status::find(&status.conditions, ConditionType::Ready).map(|ready| match ready.status.as_str() {
+            "True" => "True",
+            "False" => "False",
+            _ => "Unknown",
+        });
+    let was = std::mem::replace(&mut lock(memory).ready, ready);
+    if was != ready {
+        context.count_servers();
+    }
+    status::write(context, key, uid, memory, previous.as_ref(), &status).await
+}
+
+/// The time in whole seconds, as conditions have it.
+fn now() -> Time {
+    let now = Timestamp::now();
+    Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
+}
+
+/// Doubles with each failure in a row, with some chance, so that many that failed together do not come back together.
+fn delay(memory: &Mutex<ServerMemory>, first: Duration) -> Duration {
+    let mut memory = lock(memory);
+    let delay = first.saturating_mul(1_u32 << memory.failures.min(10)).min(LAST_DELAY);
+    memory.failures = memory.failures.saturating_add(1);
+    jittered(delay)
+}
+
+/// Between 75 % and 125 % of a delay.
+fn jittered(delay: Duration) -> Duration {
+    use std::hash::{BuildHasher as _, RandomState};
+    // Randomly keyed, which is random enough for a delay.
+    let chance = RandomState::new().hash_one(0_u8) % 512;
+    delay * 3 / 4 + delay * u32::try_from(chance).unwrap_or_default() / 1024
+}

@@ -1,0 +1,120 @@
+//! Third step: from a [`ValidatedServer`] to the objects that it needs. Pure: no client, no clock, no chance.
+//!
+//! One file per object. The same input gives the same bytes, so a digest of them says whether anything changed.
+
+mod config_map;
+mod deployment;
+mod network_policy;
+mod pod;
+mod secret;
+mod security;
+mod service;
+mod service_account;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::Resource;
+use longshore_crds::McpServer;
+use longshore_sidecar_config::Upstream;
+
+use crate::mcp_server::validate::{Readiness, ValidatedServer};
+use crate::names;
+use crate::settings::Settings;
+
+/// Objects as they should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prepared;
+/// Objects as the API server has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Applied;
+
+/// Every object of one server. Only applying the prepared ones gives applied ones.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resources<State> {
+    /// An identity without rights, unless the manifest names one.
+    pub service_account: Option<ServiceAccount>,
+    /// The hashes of the API keys.
+    pub secret: Secret,
+    /// The sidecars' configuration: one for each way to reach the server that some pod uses.
+    pub config_maps: Vec<ConfigMap>,
+    /// The address of the server.
+    pub service: Service,
+    /// Who may reach which of its ports.
+    pub network_policy: NetworkPolicy,
+    /// The pods. `None` while something that they need is missing.
+    pub deployment: Option<Deployment>,
+    /// Prepared or applied.
+    pub state: PhantomData<State>,
+}
+
+/// What a pod of the newest version looks like, to tell it from others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Desired {
+    /// The digest of the pod template.
+    pub template: String,
+    /// The digest of the configuration for each way to reach the server.
+    pub configs: BTreeMap<String, String>,
+}
+
+/// Builds every object of a server.
+pub fn build(server: &ValidatedServer, settings: &Settings) -> (Resources<Prepared>, Desired) {
+    let (secret, keys_digest) = secret::build(server);
+    let mut config_maps = Vec::new();
+    let mut configs = BTreeMap::new();
+    for upstream in std::iter::once(&server.upstream).chain(&server.older_upstreams) {
+        let (config_map, digest) = config_map::build(server, settings, upstream, &keys_digest);
+        config_maps.push(config_map);
+        configs.insert(upstream_text(upstream), digest);
+    }
+    let (deployment, template) = deployment::build(server, settings);
+    let resources = Resources {
+        service_account: service_account::build(server),
+        secret,
+        config_maps,
+        service: service::build(server),
+        network_policy: network_policy::build(server, settings),
+        deployment: match server.readiness {
+            Readiness::Complete | Readiness::Flawed(_) => Some(deployment),
+            Readiness::Incomplete(_) => None,
+        },
+        state: PhantomData,
+    };
+    (resources, Desired { template, configs })
+}
+
+/// The metadata that every owned object has in common.
+fn metadata(server: &ValidatedServer, name: String) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name),
+        namespace: Some(server.identity.namespace.clone()),
+        labels: Some(names::labels(&server.identity.name)),
+        owner_references: Some(vec![OwnerReference {
+            api_version: McpServer::api_version(&()).into_owned(),
+            kind: McpServer::kind(&()).into_owned(),
+            name: server.identity.name.clone(),
+            uid: server.identity.uid.clone(),
+            controller: Some(true),
+            block_owner_deletion: Some(true),
+        }]),
+        ..ObjectMeta::default()
+    }
+}
+
+/// A way to reach a server, as the text that pods carry in an annotation.
+pub fn upstream_text(upstream: &Upstream) -> String {
+    to_json(upstream)
+}
+
+/// JSON of a type of ours, whose serialisation cannot fail: no maps with keys that are not text, no fallible code.
+fn to_json<T: serde::Serialize>(value: &T) -> String {
+    #[expect(clippy::expect_used, reason = "plain structs with text keys always serialise")]
+    serde_json::to_string(value).expect("plain data serialises")
+}

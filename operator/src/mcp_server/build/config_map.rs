@@ -1,0 +1,64 @@
+//! The ConfigMap with the sidecar's configuration.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use longshore_sidecar_config::{Auth, CONTRACT_VERSION, Config, Upstream, paths};
+
+use super::{metadata, to_json, upstream_text};
+use crate::digest;
+use crate::mcp_server::validate::{ValidatedAuth, ValidatedServer};
+use crate::settings::Settings;
+
+/// The ConfigMap for sidecars that reach their server in this way, and the digest that those report once they run it.
+pub(super) fn build(
+    server: &ValidatedServer,
+    settings: &Settings,
+    upstream: &Upstream,
+    keys_digest: &str,
+) -> (ConfigMap, String) {
+    let file = to_json(&Config {
+        version: CONTRACT_VERSION,
+        server: server.identity.clone(),
+        generation: server.generation,
+        upstream: upstream.clone(),
+        auth: match &server.auth {
+            ValidatedAuth::None => Auth::None,
+            ValidatedAuth::ApiKeys(_) => Auth::ApiKeys { keys_digest: keys_digest.to_owned() },
+        },
+        access: server.access.clone(),
+        tools: server.tools.clone(),
+        limits: server.limits.clone(),
+        hosts: hosts(server, settings),
+        allowed_origins: server.allowed_origins.clone(),
+        inventory: server.inventory.clone(),
+        log_level: server.sidecar.log_level,
+    });
+    let digest = digest::prefixed(file.as_bytes());
+    let config_map = ConfigMap {
+        metadata: metadata(server, name(server, upstream)),
+        data: Some(BTreeMap::from([(paths::CONFIG_FILE.to_owned(), file)])),
+        ..ConfigMap::default()
+    };
+    (config_map, digest)
+}
+
+/// Its name. It changes with the way to reach the server, so that a pod of an older version keeps the way that fits it.
+pub(super) fn name(server: &ValidatedServer, upstream: &Upstream) -> String {
+    server.names.config_map(CONTRACT_VERSION, &digest::hex(upstream_text(upstream).as_bytes()))
+}
+
+/// The names by which clients may address the server: those of its Service, and the public one.
+fn hosts(server: &ValidatedServer, settings: &Settings) -> Vec<String> {
+    let service = server.names.service();
+    let namespace = &server.identity.namespace;
+    let domain = &settings.cluster_domain;
+    let mut hosts = vec![
+        service.clone(),
+        format!("{service}.{namespace}"),
+        format!("{service}.{namespace}.svc"),
+        format!("{service}.{namespace}.svc.{domain}"),
+    ];
+    hosts.extend(server.public_host.clone());
+    hosts
+}

@@ -1,0 +1,54 @@
+//! The Deployment around the pod.
+
+use k8s_openapi::DeepMerge as _;
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::{metadata, pod, to_json};
+use crate::digest;
+use crate::mcp_server::validate::ValidatedServer;
+use crate::names::{self, TEMPLATE_ANNOTATION};
+use crate::settings::Settings;
+
+/// The Deployment, and the digest of its pods' template.
+pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> (Deployment, String) {
+    let mut template = pod::build(server, settings);
+    if let Some(overrides) = server.pod.overrides.clone() {
+        template.merge_from(overrides);
+    }
+    let digest = mark(&mut template);
+    let deployment = Deployment {
+        metadata: metadata(server, server.names.deployment()),
+        spec: Some(DeploymentSpec {
+            replicas: Some(1),
+            selector: LabelSelector {
+                match_labels: Some(names::pod_selector(&server.identity.name)),
+                ..LabelSelector::default()
+            },
+            // The old pod goes when the new one serves: a version that fails takes nothing away.
+            strategy: Some(DeploymentStrategy {
+                type_: Some("RollingUpdate".to_owned()),
+                rolling_update: Some(RollingUpdateDeployment {
+                    max_surge: Some(IntOrString::Int(1)),
+                    max_unavailable: Some(IntOrString::Int(0)),
+                }),
+            }),
+            revision_history_limit: Some(2),
+            template,
+            ..DeploymentSpec::default()
+        }),
+        ..Deployment::default()
+    };
+    (deployment, digest)
+}
+
+/// Writes the template's digest into its annotations: pods of this version are known by it.
+fn mark(template: &mut PodTemplateSpec) -> String {
+    // Half of a SHA-256 is plenty to tell versions of one server apart, and people can read it.
+    let digest = digest::hex(to_json(template).as_bytes())[..32].to_owned();
+    let annotations = template.metadata.get_or_insert_default().annotations.get_or_insert_default();
+    annotations.insert(TEMPLATE_ANNOTATION.to_owned(), digest.clone());
+    digest
+}

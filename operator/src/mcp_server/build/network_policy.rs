@@ -1,0 +1,59 @@
+//! The NetworkPolicy: callers reach the sidecar, the control plane its admin port, and nobody the server itself.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::networking::v1::{
+    NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use longshore_sidecar_config::ports;
+
+use super::metadata;
+use crate::mcp_server::validate::ValidatedServer;
+use crate::names;
+use crate::settings::Settings;
+
+/// The label that every namespace has, with its name.
+const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> NetworkPolicy {
+    let control_plane =
+        BTreeMap::from([(NAMESPACE_NAME_LABEL.to_owned(), settings.control_plane_namespace.clone())]);
+    let admin_peers =
+        std::iter::once(control_plane).chain(settings.metrics_from.iter().cloned()).map(namespace);
+    NetworkPolicy {
+        metadata: metadata(server, server.names.network_policy()),
+        spec: Some(NetworkPolicySpec {
+            pod_selector: Some(LabelSelector {
+                match_labels: Some(names::pod_selector(&server.identity.name)),
+                ..LabelSelector::default()
+            }),
+            policy_types: Some(vec!["Ingress".to_owned()]),
+            ingress: Some(vec![
+                // From anywhere: who may call is the sidecar's decision.
+                NetworkPolicyIngressRule { from: None, ports: Some(vec![port(ports::MCP)]) },
+                NetworkPolicyIngressRule {
+                    from: Some(admin_peers.collect()),
+                    ports: Some(vec![port(ports::ADMIN)]),
+                },
+            ]),
+            egress: None,
+        }),
+    }
+}
+
+fn port(port: u16) -> NetworkPolicyPort {
+    NetworkPolicyPort {
+        port: Some(IntOrString::Int(i32::from(port))),
+        protocol: Some("TCP".to_owned()),
+        end_port: None,
+    }
+}
+
+fn namespace(labels: BTreeMap<String, String>) -> NetworkPolicyPeer {
+    NetworkPolicyPeer {
+        namespace_selector: Some(LabelSelector { match_labels: Some(labels), ..LabelSelector::default() }),
+        ..NetworkPolicyPeer::default()
+    }
+}

@@ -1,0 +1,288 @@
+//! The pod: the sidecar first, the server second, and the volumes between them.
+
+use k8s_openapi::api::core::v1::{
+    ConfigMapProjection, ConfigMapVolumeSource, Container, ContainerPort, DownwardAPIProjection,
+    DownwardAPIVolumeFile, EmptyDirVolumeSource, EnvVar, ExecAction, HTTPGetAction, KeyToPath, Lifecycle,
+    LifecycleHandler, ObjectFieldSelector, PodSpec, PodTemplateSpec, Probe, ProjectedVolumeSource,
+    ResourceRequirements, SecretVolumeSource, ServiceAccountTokenProjection, Volume, VolumeMount,
+    VolumeProjection,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use longshore_crds::names::{SERVER_CONTAINER, SIDECAR_CONTAINER};
+use longshore_sidecar_config::{paths, ports};
+
+use super::{config_map, security, upstream_text};
+use crate::mcp_server::validate::ValidatedServer;
+use crate::names::{self, DEFAULT_CONTAINER_ANNOTATION, UPSTREAM_ANNOTATION};
+use crate::settings::Settings;
+
+const CONFIG_VOLUME: &str = "longshore-config";
+const KEYS_VOLUME: &str = "longshore-keys";
+const PROGRAM_VOLUME: &str = "longshore-program";
+const SOCKETS_VOLUME: &str = "longshore-sockets";
+const TMP_VOLUME: &str = "longshore-tmp";
+const TOKEN_VOLUME: &str = "longshore-token";
+
+/// Where programs look for temporary files, and for a home that they can write to.
+const TMP: &str = "/tmp";
+/// Where Kubernetes clients look for their token.
+const TOKEN_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// Read-only for owner and group: the sidecar is in the group of the pod's files.
+const GROUP_READABLE: i32 = 0o440;
+/// How much longer than the longest call a pod may take to end: the sidecar stays five seconds at least, for those
+/// who have yet to notice that the pod goes.
+const DRAIN_SECONDS: u64 = 10;
+
+pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> PodTemplateSpec {
+    let pod = &server.pod;
+    let mut labels = pod.labels.clone();
+    labels.extend(names::labels(&server.identity.name));
+    let mut annotations = pod.annotations.clone();
+    annotations.insert(DEFAULT_CONTAINER_ANNOTATION.to_owned(), SERVER_CONTAINER.to_owned());
+    annotations.insert(UPSTREAM_ANNOTATION.to_owned(), upstream_text(&server.upstream));
+    PodTemplateSpec {
+        metadata: Some(ObjectMeta {
+            labels: Some(labels),
+            annotations: Some(annotations),
+            ..ObjectMeta::default()
+        }),
+        spec: Some(PodSpec {
+            service_account_name: Some(
+                pod.service_account.clone().unwrap_or_else(|| server.names.service_account()),
+            ),
+            // The sidecar faces the network and gets no token; a server's own is projected into its container.
+            automount_service_account_token: Some(false),
+            enable_service_links: Some(false),
+            image_pull_secrets: some_unless_empty(pod.image_pull_secrets.clone()),
+            security_context: Some(security::pod(&pod.security_context)),
+            termination_grace_period_seconds: Some(grace_period(server)),
+            // The order matters: the kubelet starts them so, and the sidecar's postStart holds the server back.
+            containers: vec![sidecar(server, settings), self::server(server)],
+            volumes: Some(volumes(server)),
+            node_selector: (!pod.node_selector.is_empty()).then(|| pod.node_selector.clone()),
+            tolerations: some_unless_empty(pod.tolerations.clone()),
+            affinity: pod.affinity.clone(),
+            ..PodSpec::default()
+        }),
+    }
+}
+
+fn grace_period(server: &ValidatedServer) -> i64 {
+    let seconds = server.limits.request_timeout_ms.div_ceil(1000) + DRAIN_SECONDS;
+    i64::try_from(seconds).unwrap_or(i64::MAX)
+}
+
+fn sidecar(server: &ValidatedServer, settings: &Settings) -> Container {
+    Container {
+        name: SIDECAR_CONTAINER.to_owned(),
+        image: Some(settings.sidecar_image.clone()),
+        image_pull_policy: settings.sidecar_image_pull_policy.clone(),
+        env: Some(vec![variable("LONGSHORE_WORKERS", &server.sidecar.workers.to_string())]),
+        ports: Some(vec![container_port("mcp", ports::MCP), container_port("admin", ports::ADMIN)]),
+        resources: Some(server.sidecar.resources.clone().unwrap_or_else(sidecar_resources)),
+        volume_mounts: Some(vec![
+            read_only(mount(CONFIG_VOLUME, paths::CONFIG_DIR)),
+            read_only(mount(KEYS_VOLUME, paths::KEYS_DIR)),
+            mount(PROGRAM_VOLUME, paths::PROGRAM_DIR),
+            mount(SOCKETS_VOLUME, paths::SOCKETS_DIR),
+        ]),
+        lifecycle: Some(Lifecycle {
+            post_start: Some(exec(&["/longshore-sidecar", "await"])),
+            ..Lifecycle::default()
+        }),
+        // The sidecar holds the first probe until it has an answer, so that no second is lost between two probes.
+        readiness_probe: Some(Probe {
+            period_seconds: Some(1),
+            timeout_seconds: Some(2),
+            failure_threshold: Some(2),
+            ..get("/readyz")
+        }),
+        liveness_probe: Some(Probe {
+            period_seconds: Some(10),
+            timeout_seconds: Some(3),
+            failure_threshold: Some(3),
+            ..get("/healthz")
+        }),
+        security_context: Some(security::sidecar()),
+        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
+        ..Container::default()
+    }
+}
+
+fn server(server: &ValidatedServer) -> Container {
+    let container = &server.container;
+    let mut env = container.env.clone();
+    if !env.iter().any(|variable| variable.name == "HOME") {
+        // Many programs (npx, uvx) want a home that they can write to, and the root file system is read-only.
+        env.push(variable("HOME", TMP));
+    }
+    let mut mounts =
+        vec![read_only(mount(PROGRAM_VOLUME, paths::PROGRAM_DIR)), mount(SOCKETS_VOLUME, paths::SOCKETS_DIR)];
+    if needs_tmp(server) {
+        mounts.push(mount(TMP_VOLUME, TMP));
+    }
+    if server.pod.service_account.is_some() {
+        mounts.push(read_only(mount(TOKEN_VOLUME, TOKEN_DIR)));
+    }
+    mounts.extend(container.volume_mounts.iter().cloned());
+    let shim = format!("{}/{}", paths::PROGRAM_DIR, paths::SHIM);
+    Container {
+        name: SERVER_CONTAINER.to_owned(),
+        image: Some(container.image.clone()),
+        image_pull_policy: container.image_pull_policy.clone(),
+        command: some_unless_empty(container.command.clone()),
+        args: some_unless_empty(container.args.clone()),
+        env: Some(env),
+        env_from: some_unless_empty(container.env_from.clone()),
+        resources: container.resources.clone(),
+        volume_mounts: Some(mounts),
+        // Keeps the server until the sidecar has drained; without it the server would end first, and its calls too.
+        lifecycle: Some(Lifecycle { pre_stop: Some(exec(&[&shim, "drain"])), ..Lifecycle::default() }),
+        security_context: Some(security::server()),
+        // The last lines of a server that fails are then part of the pod's status, and no right to read logs is needed.
+        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
+        ..Container::default()
+    }
+}
+
+fn needs_tmp(server: &ValidatedServer) -> bool {
+    !server.container.volume_mounts.iter().any(|mount| mount.mount_path.trim_end_matches('/') == TMP)
+}
+
+fn sidecar_resources() -> ResourceRequirements {
+    let quantities = |pairs: &[(&str, &str)]| {
+        Some(pairs.iter().map(|(name, value)| ((*name).to_owned(), Quantity((*value).to_owned()))).collect())
+    };
+    ResourceRequirements {
+        requests: quantities(&[("cpu", "10m"), ("memory", "16Mi")]),
+        limits: quantities(&[("memory", "128Mi")]),
+        claims: None,
+    }
+}
+
+fn volumes(server: &ValidatedServer) -> Vec<Volume> {
+    let mut volumes = vec![
+        Volume {
+            name: CONFIG_VOLUME.to_owned(),
+            config_map: Some(ConfigMapVolumeSource {
+                name: config_map::name(server, &server.upstream),
+                ..ConfigMapVolumeSource::default()
+            }),
+            ..Volume::default()
+        },
+        Volume {
+            name: KEYS_VOLUME.to_owned(),
+            secret: Some(SecretVolumeSource {
+                secret_name: Some(server.names.keys_secret()),
+                default_mode: Some(GROUP_READABLE),
+                ..SecretVolumeSource::default()
+            }),
+            ..Volume::default()
+        },
+        memory(PROGRAM_VOLUME, "16Mi"),
+        memory(SOCKETS_VOLUME, "1Mi"),
+    ];
+    if needs_tmp(server) {
+        volumes.push(memory(TMP_VOLUME, "256Mi"));
+    }
+    if server.pod.service_account.is_some() {
+        volumes.push(token_volume());
+    }
+    volumes.extend(server.pod.volumes.iter().cloned());
+    volumes
+}
+
+fn memory(name: &str, limit: &str) -> Volume {
+    Volume {
+        name: name.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource {
+            medium: Some("Memory".to_owned()),
+            size_limit: Some(Quantity(limit.to_owned())),
+        }),
+        ..Volume::default()
+    }
+}
+
+/// What Kubernetes itself mounts where a token is wanted, but for one container only.
+fn token_volume() -> Volume {
+    let token = VolumeProjection {
+        service_account_token: Some(ServiceAccountTokenProjection {
+            path: "token".to_owned(),
+            expiration_seconds: Some(3607),
+            audience: None,
+        }),
+        ..VolumeProjection::default()
+    };
+    let authority = VolumeProjection {
+        config_map: Some(ConfigMapProjection {
+            name: "kube-root-ca.crt".to_owned(),
+            items: Some(vec![KeyToPath { key: "ca.crt".to_owned(), path: "ca.crt".to_owned(), mode: None }]),
+            optional: None,
+        }),
+        ..VolumeProjection::default()
+    };
+    let namespace = VolumeProjection {
+        downward_api: Some(DownwardAPIProjection {
+            items: Some(vec![DownwardAPIVolumeFile {
+                path: "namespace".to_owned(),
+                field_ref: Some(ObjectFieldSelector {
+                    field_path: "metadata.namespace".to_owned(),
+                    api_version: Some("v1".to_owned()),
+                }),
+                ..DownwardAPIVolumeFile::default()
+            }]),
+        }),
+        ..VolumeProjection::default()
+    };
+    Volume {
+        name: TOKEN_VOLUME.to_owned(),
+        projected: Some(ProjectedVolumeSource {
+            sources: Some(vec![token, authority, namespace]),
+            default_mode: None,
+        }),
+        ..Volume::default()
+    }
+}
+
+fn mount(volume: &str, path: &str) -> VolumeMount {
+    VolumeMount { name: volume.to_owned(), mount_path: path.to_owned(), ..VolumeMount::default() }
+}
+
+fn read_only(mount: VolumeMount) -> VolumeMount {
+    VolumeMount { read_only: Some(true), ..mount }
+}
+
+fn container_port(name: &str, port: u16) -> ContainerPort {
+    ContainerPort {
+        name: Some(name.to_owned()),
+        container_port: i32::from(port),
+        protocol: Some("TCP".to_owned()),
+        ..ContainerPort::default()
+    }
+}
+
+fn get(path: &str) -> Probe {
+    Probe {
+        http_get: Some(HTTPGetAction {
+            path: Some(path.to_owned()),
+            port: IntOrString::Int(i32::from(ports::ADMIN)),
+            ..HTTPGetAction::default()
+        }),
+        ..Probe::default()
+    }
+}
+
+fn exec(command: &[&str]) -> LifecycleHandler {
+    let command = command.iter().map(|word| (*word).to_owned()).collect();
+    LifecycleHandler { exec: Some(ExecAction { command: Some(command) }), ..LifecycleHandler::default() }
+}
+
+fn variable(name: &str, value: &str) -> EnvVar {
+    EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None }
+}
+
+fn some_unless_empty<T>(items: Vec<T>) -> Option<Vec<T>> {
+    (!items.is_empty()).then_some(items)
+}

@@ -1,0 +1,46 @@
+//! Who the containers run as and what they may do: the *restricted* Pod Security Standard, for every container.
+
+use k8s_openapi::DeepMerge as _;
+use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, SeccompProfile, SecurityContext};
+use longshore_crds::names::SIDECAR_USER;
+
+/// The server's user and group where the manifest gives none. A number, since an image's user may be a name, which
+/// Kubernetes cannot tell from root.
+const SERVER_USER: i64 = 65532;
+
+/// The pod's context: Longshore's default under what the manifest says.
+pub(super) fn pod(manifest: &PodSecurityContext) -> PodSecurityContext {
+    let mut context = PodSecurityContext {
+        run_as_non_root: Some(true),
+        run_as_user: Some(SERVER_USER),
+        run_as_group: Some(SERVER_USER),
+        // Both containers belong to this group, which is how they share the sockets' volume.
+        fs_group: Some(SERVER_USER),
+        fs_group_change_policy: Some("OnRootMismatch".to_owned()),
+        seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }),
+        ..PodSecurityContext::default()
+    };
+    context.merge_from(manifest.clone());
+    context
+}
+
+/// The server's context; its user is the pod's.
+pub(super) fn server() -> SecurityContext {
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        read_only_root_filesystem: Some(true),
+        capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None }),
+        ..SecurityContext::default()
+    }
+}
+
+/// The sidecar's context: a user of its own, whatever the manifest says of the pod.
+pub(super) fn sidecar() -> SecurityContext {
+    SecurityContext {
+        run_as_user: Some(SIDECAR_USER),
+        run_as_group: Some(SIDECAR_USER),
+        run_as_non_root: Some(true),
+        seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }),
+        ..server()
+    }
+}

@@ -1,0 +1,32 @@
+//! The Service: the address of the server.
+
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use longshore_sidecar_config::ports;
+
+use super::metadata;
+use crate::mcp_server::validate::ValidatedServer;
+use crate::names;
+
+/// The port of the Service. URLs need not name it.
+const PORT: i32 = 80;
+
+pub(super) fn build(server: &ValidatedServer) -> Service {
+    Service {
+        metadata: metadata(server, server.names.service()),
+        spec: Some(ServiceSpec {
+            type_: Some("ClusterIP".to_owned()),
+            selector: Some(names::pod_selector(&server.identity.name)),
+            ports: Some(vec![ServicePort {
+                name: Some("mcp".to_owned()),
+                app_protocol: Some("http".to_owned()),
+                protocol: Some("TCP".to_owned()),
+                port: PORT,
+                target_port: Some(IntOrString::Int(i32::from(ports::MCP))),
+                ..ServicePort::default()
+            }]),
+            ..ServiceSpec::default()
+        }),
+        ..Service::default()
+    }
+}

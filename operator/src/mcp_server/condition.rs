@@ -1,0 +1,176 @@
+//! The vocabulary of the status: condition types, their reasons, and problems found with a manifest.
+//!
+//! Reasons are part of the interface: people and programs match on them, so every one is in this list.
+
+/// What a condition is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConditionType {
+    /// Longshore can do what the manifest says.
+    Accepted,
+    /// A pod serves.
+    Available,
+    /// The sidecar and the MCP server understand each other.
+    Connected,
+    /// The MCP server cannot be reached around its sidecar.
+    Isolated,
+    /// Clients can use the server.
+    Ready,
+}
+
+impl ConditionType {
+    /// As it stands in the status.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Accepted => "Accepted",
+            Self::Available => "Available",
+            Self::Connected => "Connected",
+            Self::Isolated => "Isolated",
+            Self::Ready => "Ready",
+        }
+    }
+}
+
+/// Whether a condition holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Truth {
+    /// It does.
+    True,
+    /// It does not.
+    False,
+    /// Nobody can say yet.
+    Unknown,
+}
+
+impl Truth {
+    /// As it stands in the status.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $reason:ident,)*) => {
+        /// Why a condition is as it is.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Reason { $($(#[$doc])* $reason,)* }
+
+        impl Reason {
+            /// As it stands in the status.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$reason => stringify!($reason),)* }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// The manifest is fine and everything that it asks for exists.
+    Accepted,
+    /// A field's value cannot be used.
+    Invalid,
+    /// The object cannot even be read as an `McpServer`.
+    Malformed,
+    /// A Secret that the manifest names does not exist.
+    SecretNotFound,
+    /// A Secret that the manifest names has no such key.
+    SecretKeyNotFound,
+    /// A ConfigMap that the manifest names does not exist.
+    ConfigMapNotFound,
+    /// A ConfigMap that the manifest names has no such key.
+    ConfigMapKeyNotFound,
+    /// The manifest names a Secret of Longshore's own.
+    SecretReserved,
+    /// The Secret with the API keys has entries that are no keys.
+    InvalidKeys,
+    /// An object of a name that the server needs belongs to somebody else.
+    NameTaken,
+    /// The API server refused an object made from the manifest.
+    Rejected,
+    /// A pod of the newest version serves.
+    Serving,
+    /// A pod of the version before serves while the newest starts.
+    RollingOut,
+    /// A pod of the version before serves, since the newest fails.
+    RolloutFailing,
+    /// The pod is on its way.
+    Starting,
+    /// No pod may be made, or none has been yet.
+    NoPod,
+    /// No node can take the pod.
+    Unschedulable,
+    /// The API server refuses to let the pod be made.
+    PodRejected,
+    /// The pod ended and is replaced.
+    PodFailed,
+    /// The image cannot be pulled.
+    ImagePullFailed,
+    /// The kubelet cannot make the container from its description.
+    ContainerRefused,
+    /// The image has no such program.
+    CommandNotFound,
+    /// The program is there and may not be executed.
+    CommandNotExecutable,
+    /// The server's process ends.
+    ServerExited,
+    /// The server's process was killed for its memory.
+    OutOfMemory,
+    /// The sidecar itself does not run.
+    SidecarFailed,
+    /// The server answers.
+    Connected,
+    /// The first handshake is still to come.
+    Connecting,
+    /// Nothing listens at the server's port.
+    ConnectionRefused,
+    /// The server did not answer `initialize` in time.
+    InitializeTimeout,
+    /// The server answered `initialize` with an error.
+    InitializeRefused,
+    /// What answers is not MCP.
+    NotMcp,
+    /// The server speaks only revisions that the sidecar does not.
+    UnsupportedRevision,
+    /// The server cannot list what it offers.
+    ListFailed,
+    /// The server answered before and no longer does.
+    ConnectionLost,
+    /// The sidecar's admin port does not answer the operator.
+    SidecarUnreachable,
+    /// The server listens on loopback addresses alone.
+    LoopbackOnly,
+    /// The server listens on addresses that other pods can reach.
+    ListensBeyondLoopback,
+    /// Clients can use the server.
+    Ready,
+    /// Clients can use the server as it was before the last change, which is not in force.
+    ServingPrevious,
+    /// The sidecar has yet to load the newest configuration.
+    ConfigurationPending,
+    /// The sidecar refused the newest configuration.
+    ConfigurationRefused,
+}
+
+/// What is wrong with a manifest or with what it names, for the `Accepted` condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The class.
+    pub reason: Reason,
+    /// What is wrong, where, and what to do.
+    pub message: String,
+}
+
+impl Problem {
+    /// A problem of this class.
+    pub fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into() }
+    }
+
+    /// A value that cannot be used, in this field.
+    pub fn invalid(field: &str, message: impl std::fmt::Display) -> Self {
+        Self::new(Reason::Invalid, format!("{field}: {message}"))
+    }
+}

@@ -1,0 +1,87 @@
+//! What every reconciliation works with.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use kube::runtime::events::Recorder;
+use longshore_crds::McpServer;
+use longshore_sidecar_config::InventoryAccess;
+
+use crate::inventory::{Inventories, PodUid};
+use crate::mcp_server::dereference::cache::ReferenceCache;
+use crate::mcp_server::memory::Memory;
+use crate::metrics::Metrics;
+use crate::mirror::{Mirror, ServerKey};
+use crate::settings::Settings;
+use crate::view::{DeploymentView, Owned, PodView, ReplicaSetView};
+
+/// What every reconciliation works with.
+pub struct Context {
+    /// Speaks to the API server.
+    pub client: kube::Client,
+    /// What the operator was told on its command line.
+    pub settings: Settings,
+    /// Who may read the sidecars' inventories: the cluster's keys change now and then.
+    pub inventory_access: ArcSwap<InventoryAccess>,
+    /// What the cluster looks like.
+    pub mirrors: Mirrors,
+    /// What is known of the objects that manifests name.
+    pub references: ReferenceCache,
+    /// What the sidecars say.
+    pub inventories: Inventories,
+    /// What was done.
+    pub memory: Memory,
+    /// Counts.
+    pub metrics: Metrics,
+    /// Writes events.
+    pub recorder: Recorder,
+}
+
+/// One mirror for each kind of owned object.
+#[derive(Default)]
+pub struct Mirrors {
+    /// Deployments.
+    pub deployments: Arc<Mirror<DeploymentView>>,
+    /// Their ReplicaSets.
+    pub replica_sets: Arc<Mirror<ReplicaSetView>>,
+    /// Their pods.
+    pub pods: Arc<Mirror<PodView>>,
+    /// Services.
+    pub services: Arc<Mirror<Owned<Service>>>,
+    /// ConfigMaps.
+    pub config_maps: Arc<Mirror<Owned<ConfigMap>>>,
+    /// Secrets.
+    pub secrets: Arc<Mirror<Owned<Secret>>>,
+    /// NetworkPolicies.
+    pub network_policies: Arc<Mirror<Owned<NetworkPolicy>>>,
+    /// ServiceAccounts.
+    pub service_accounts: Arc<Mirror<Owned<ServiceAccount>>>,
+}
+
+// === impl Context ===
+
+impl Context {
+    /// Forgets a server that was deleted. Its objects go with it: Kubernetes collects what has no owner.
+    pub fn forget(&self, server: &ServerKey) {
+        self.memory.forget(server);
+        self.references.uses(&server.namespace, &server.name, std::iter::empty());
+        self.inventories.track(object_ref(server), BTreeMap::<PodUid, IpAddr>::new());
+        self.count_servers();
+    }
+
+    /// Brings the gauge of servers up to date.
+    pub fn count_servers(&self) {
+        for (ready, count) in self.memory.ready_counts() {
+            self.metrics.servers(ready, count);
+        }
+    }
+}
+
+/// A server, in the words of the kube library.
+pub fn object_ref(server: &ServerKey) -> kube::runtime::reflector::ObjectRef<McpServer> {
+    kube::runtime::reflector::ObjectRef::new(&server.name).within(&server.namespace)
+}

@@ -1,0 +1,120 @@
+//! First step: reads what a manifest names. The only step that looks at Secrets and ConfigMaps.
+//!
+//! What was read is remembered until the watch says that it changed ([`cache`]), so a reconcile of a settled server
+//! reads nothing. Of a Secret only the names of its entries are kept, and of API keys their hashes.
+
+pub mod cache;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use longshore_crds::McpServer;
+use longshore_sidecar_config::{InventoryAccess, Upstream};
+
+use crate::api::{self, ApiError};
+use crate::api_keys::ParsedKeys;
+use crate::mcp_server::references::{self, Kind};
+use cache::ReferenceCache;
+
+/// Whether an object that a manifest names exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// It does not.
+    Missing,
+    /// It is one of Longshore's own, which no manifest may name.
+    Reserved,
+    /// It does, with these entries.
+    Present {
+        /// The names of its data.
+        keys: BTreeSet<String>,
+    },
+}
+
+/// What the Secret with the API keys holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ApiKeysLookup {
+    /// The manifest names none.
+    #[default]
+    NotNamed,
+    /// It does not exist.
+    Missing,
+    /// It is one of Longshore's own.
+    Reserved,
+    /// These keys, as hashes.
+    Present(ParsedKeys),
+}
+
+/// Everything outside of the manifest that decides what its objects look like.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dereferenced {
+    /// The Secrets and ConfigMaps that it names.
+    pub objects: BTreeMap<(Kind, String), Lookup>,
+    /// The Secret with the API keys.
+    pub api_keys: ApiKeysLookup,
+    /// How the sidecars of the pods that are there reach their servers.
+    pub mounted_upstreams: Vec<Upstream>,
+    /// Who may read the sidecars' inventories.
+    pub inventory: InventoryAccess,
+}
+
+// === impl Dereferenced ===
+
+impl Dereferenced {
+    /// What is known of a Secret or ConfigMap.
+    pub fn lookup(&self, kind: Kind, name: &str) -> &Lookup {
+        self.objects.get(&(kind, name.to_owned())).unwrap_or(&Lookup::Missing)
+    }
+}
+
+/// Reads what the manifest names. Client required.
+pub async fn dereference(
+    server: &McpServer,
+    client: &kube::Client,
+    cache: &ReferenceCache,
+    mounted_upstreams: Vec<Upstream>,
+    inventory: InventoryAccess,
+) -> Result<Dereferenced, ApiError> {
+    let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
+    let name = server.metadata.name.as_deref().unwrap_or_default();
+    let keys_secret = server.spec.auth.api_keys.as_ref().map(|keys| keys.secret_ref.name.as_str());
+    let wanted: BTreeSet<(Kind, String)> =
+        references::of(&server.spec).into_iter().map(|reference| (reference.kind, reference.name)).collect();
+    // Said before the first read: a change during the reads then triggers another reconcile.
+    cache.uses(
+        namespace,
+        name,
+        wanted.iter().cloned().chain(keys_secret.map(|name| (Kind::Secret, name.to_owned()))),
+    );
+    let mut objects = BTreeMap::new();
+    for (kind, object) in wanted {
+        let lookup = match cache.lookup(kind, namespace, &object) {
+            Some(lookup) => lookup,
+            None => cache.read(client, kind, namespace, &object).await?,
+        };
+        objects.insert((kind, object), lookup);
+    }
+    let api_keys = match keys_secret {
+        None => ApiKeysLookup::NotNamed,
+        Some(secret) => match cache.api_keys(namespace, secret) {
+            Some(keys) => keys,
+            None => cache.read_api_keys(client, namespace, secret).await?,
+        },
+    };
+    Ok(Dereferenced { objects, api_keys, mounted_upstreams, inventory })
+}
+
+/// A Secret or ConfigMap as far as it matters: its entries' names and whether it is Longshore's.
+fn summarise(reserved: bool, keys: impl Iterator<Item = String>) -> Lookup {
+    if reserved { Lookup::Reserved } else { Lookup::Present { keys: keys.collect() } }
+}
+
+/// Reads one object, or finds that it is not there.
+async fn get<K>(client: &kube::Client, namespace: &str, name: &str) -> Result<Option<K>, ApiError>
+where
+    K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + serde::de::DeserializeOwned,
+{
+    let objects = kube::Api::<K>::namespaced(client.clone(), namespace);
+    api::call(objects.get_opt(name)).await
+}

@@ -1,0 +1,282 @@
+//! What is known of the Secrets and ConfigMaps that manifests name, and who names them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::{ApiKeysLookup, Lookup, get, summarise};
+use crate::api::ApiError;
+use crate::api_keys::ParsedKeys;
+use crate::mcp_server::references::Kind;
+use crate::names::{MANAGED_BY_LABEL, MANAGER};
+
+/// Remembers what was read until the watch says that it changed.
+#[derive(Debug, Default)]
+pub struct ReferenceCache {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    entries: HashMap<Key, Entry>,
+    used_by: HashMap<(String, String), BTreeSet<Key>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Key {
+    kind: Kind,
+    namespace: String,
+    name: String,
+}
+
+/// What is known of one object that some manifest names.
+#[derive(Debug, Default)]
+struct Entry {
+    users: BTreeSet<String>,
+    /// Counts the changes, so that an answer which was on its way during one is not kept.
+    epoch: u64,
+    resource_version: Option<String>,
+    lookup: Option<Lookup>,
+    api_keys: Option<ApiKeysLookup>,
+}
+
+// === impl ReferenceCache ===
+
+impl ReferenceCache {
+    /// Remembers which objects a server names from now on.
+    pub fn uses(&self, namespace: &str, server: &str, objects: impl Iterator<Item = (Kind, String)>) {
+        let keys: BTreeSet<Key> =
+            objects.map(|(kind, name)| Key { kind, namespace: namespace.to_owned(), name }).collect();
+        let mut state = self.state();
+        let user = (namespace.to_owned(), server.to_owned());
+        let before = if keys.is_empty() {
+            state.used_by.remove(&user).unwrap_or_default()
+        } else {
+            state.used_by.insert(user, keys.clone()).unwrap_or_default()
+        };
+        for key in before.difference(&keys) {
+            if let Some(entry) = state.entries.get_mut(key) {
+                entry.users.remove(server);
+                if entry.users.is_empty() {
+                    state.entries.remove(key);
+                }
+            }
+        }
+        for key in keys {
+            state.entries.entry(key).or_default().users.insert(server.to_owned());
+        }
+    }
+
+    /// What is known of an object, if anything is.
+    pub(super) fn lookup(&self, kind: Kind, namespace: &str, name: &str) -> Option<Lookup> {
+        self.state().entries.get(&key(kind, namespace, name))?.lookup.clone()
+    }
+
+    /// What is known of a Secret with API keys, if anything is.
+    pub(super) fn api_keys(&self, namespace: &str, name: &str) -> Option<ApiKeysLookup> {
+        self.state().entries.get(&key(Kind::Secret, namespace, name))?.api_keys.clone()
+    }
+
+    /// Reads an object and remembers what it found.
+    pub(super) async fn read(
+        &self,
+        client: &kube::Client,
+        kind: Kind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Lookup, ApiError> {
+        let key = key(kind, namespace, name);
+        let epoch = self.epoch(&key);
+        let (lookup, version) = match kind {
+            Kind::Secret => match get::<Secret>(client, namespace, name).await? {
+                None => (Lookup::Missing, None),
+                Some(secret) => {
+                    let keys = secret.data.unwrap_or_default().into_keys();
+                    (summarise(is_ours(&secret.metadata), keys), secret.metadata.resource_version)
+                }
+            },
+            Kind::ConfigMap => match get::<ConfigMap>(client, namespace, name).await? {
+                None => (Lookup::Missing, None),
+                Some(map) => {
+                    let keys = map.data.unwrap_or_default().into_keys();
+                    let keys = keys.chain(map.binary_data.unwrap_or_default().into_keys());
+                    (summarise(is_ours(&map.metadata), keys), map.metadata.resource_version)
+                }
+            },
+        };
+        self.remember(&key, epoch, version, |entry| entry.lookup = Some(lookup.clone()));
+        Ok(lookup)
+    }
+
+    /// Reads a Secret with API keys and remembers their hashes.
+    pub(super) async fn read_api_keys(
+        &self,
+        client: &kube::Client,
+        namespace: &str,
+        name: &str,
+    ) -> Result<ApiKeysLookup, ApiError> {
+        let key = key(Kind::Secret, namespace, name);
+        let epoch = self.epoch(&key);
+        let (keys, version) = match get::<Secret>(client, namespace, name).await? {
+            None => (ApiKeysLookup::Missing, None),
+            Some(secret) if is_ours(&secret.metadata) => {
+                (ApiKeysLookup::Reserved, secret.metadata.resource_version)
+            }
+            Some(secret) => {
+                let parsed = ParsedKeys::from_data(&secret.data.unwrap_or_default());
+                (ApiKeysLookup::Present(parsed), secret.metadata.resource_version)
+            }
+        };
+        self.remember(&key, epoch, version, |entry| entry.api_keys = Some(keys.clone()));
+        Ok(keys)
+    }
+
+    /// The watch saw an object. Returns the servers that have to be looked at again.
+    pub fn seen(&self, kind: Kind, metadata: &ObjectMeta) -> Vec<String> {
+        let key = key(
+            kind,
+            metadata.namespace.as_deref().unwrap_or_default(),
+            metadata.name.as_deref().unwrap_or_default(),
+        );
+        let mut state = self.state();
+        let Some(entry) = state.entries.get_mut(&key) else { return Vec::new() };
+        if entry.resource_version.is_some() && entry.resource_version == metadata.resource_version {
+            return Vec::new();
+        }
+        entry.forget()
+    }
+
+    /// The watch saw an object go.
+    pub fn gone(&self, kind: Kind, namespace: &str, name: &str) -> Vec<String> {
+        self.state().entries.get_mut(&key(kind, namespace, name)).map(Entry::forget).unwrap_or_default()
+    }
+
+    /// The watch began anew, and these are the objects that there are. Returns servers (namespace and name) of which
+    /// an object has gone meanwhile.
+    pub fn listed(
+        &self,
+        kind: Kind,
+        scope: Option<&str>,
+        present: &BTreeSet<(String, String)>,
+    ) -> Vec<(String, String)> {
+        let mut state = self.state();
+        let gone = state.entries.iter_mut().filter(|(key, entry)| {
+            key.kind == kind
+                && scope.is_none_or(|namespace| namespace == key.namespace)
+                && entry.resource_version.is_some()
+                && !present.contains(&(key.namespace.clone(), key.name.clone()))
+        });
+        gone.flat_map(|(key, entry)| {
+            entry.forget().into_iter().map(|server| (key.namespace.clone(), server)).collect::<Vec<_>>()
+        })
+        .collect()
+    }
+
+    fn epoch(&self, key: &Key) -> u64 {
+        self.state().entries.get(key).map_or(0, |entry| entry.epoch)
+    }
+
+    fn remember(&self, key: &Key, epoch: u64, version: Option<String>, fill: impl FnOnce(&mut Entry)) {
+        if let Some(entry) = self.state().entries.get_mut(key)
+            && entry.epoch == epoch
+        {
+            entry.resource_version = version;
+            fill(entry);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it holds the lock; and if it did, what is remembered would still be what was read.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    fn forget(&mut self) -> Vec<String> {
+        self.epoch += 1;
+        self.resource_version = None;
+        self.lookup = None;
+        self.api_keys = None;
+        self.users.iter().cloned().collect()
+    }
+}
+
+fn key(kind: Kind, namespace: &str, name: &str) -> Key {
+    Key { kind, namespace: namespace.to_owned(), name: name.to_owned() }
+}
+
+fn is_ours(metadata: &ObjectMeta) -> bool {
+    metadata
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(MANAGED_BY_LABEL))
+        .is_some_and(|manager| manager == MANAGER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata(name: &str, version: &str) -> ObjectMeta {
+        ObjectMeta {
+            namespace: Some("tools".to_owned()),
+            name: Some(name.to_owned()),
+            resource_version: Some(version.to_owned()),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn uses(cache: &ReferenceCache, server: &str, secrets: &[&str]) {
+        cache.uses("tools", server, secrets.iter().map(|name| (Kind::Secret, (*name).to_owned())));
+    }
+
+    #[test]
+    fn a_change_reaches_those_who_name_the_object_and_nobody_else() {
+        let cache = ReferenceCache::default();
+        uses(&cache, "one", &["a", "b"]);
+        uses(&cache, "two", &["b"]);
+        assert_eq!(cache.seen(Kind::Secret, &metadata("b", "1")), ["one", "two"]);
+        assert_eq!(cache.seen(Kind::Secret, &metadata("a", "1")), ["one"]);
+        assert_eq!(cache.seen(Kind::Secret, &metadata("c", "1")), Vec::<String>::new());
+        assert_eq!(cache.seen(Kind::ConfigMap, &metadata("a", "1")), Vec::<String>::new());
+        uses(&cache, "one", &["a"]);
+        assert_eq!(cache.gone(Kind::Secret, "tools", "b"), ["two"]);
+        uses(&cache, "two", &[]);
+        assert_eq!(cache.gone(Kind::Secret, "tools", "b"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_answer_is_kept_until_the_object_changes() {
+        let cache = ReferenceCache::default();
+        uses(&cache, "one", &["a"]);
+        let key = key(Kind::Secret, "tools", "a");
+        let found = Lookup::Present { keys: BTreeSet::new() };
+        let keep = |epoch: u64| {
+            cache.remember(&key, epoch, Some("7".to_owned()), |entry| entry.lookup = Some(found.clone()));
+        };
+        keep(cache.epoch(&key));
+        assert_eq!(
+            cache.seen(Kind::Secret, &metadata("a", "7")),
+            Vec::<String>::new(),
+            "the version that was read"
+        );
+        assert_eq!(cache.lookup(Kind::Secret, "tools", "a"), Some(found.clone()));
+        let epoch = cache.epoch(&key);
+        assert_eq!(cache.seen(Kind::Secret, &metadata("a", "8")), ["one"]);
+        assert_eq!(cache.lookup(Kind::Secret, "tools", "a"), None);
+        keep(epoch);
+        assert_eq!(
+            cache.lookup(Kind::Secret, "tools", "a"),
+            None,
+            "an answer from before the change is not kept"
+        );
+        keep(cache.epoch(&key));
+        let gone = cache.listed(Kind::Secret, None, &BTreeSet::new());
+        assert_eq!(gone, [("tools".to_owned(), "one".to_owned())]);
+        assert_eq!(cache.lookup(Kind::Secret, "tools", "a"), None);
+    }
+}

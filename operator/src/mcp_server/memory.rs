@@ -1,0 +1,109 @@
+//! What the operator remembers of its own doings, to write nothing twice. All of it can be lost: a restart only means
+//! that every object is applied once more.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use longshore_crds::McpServerStatus;
+use tokio::time::Instant;
+
+use crate::mirror::ServerKey;
+use crate::view::Live;
+
+/// The memory of all servers.
+#[derive(Debug, Default)]
+pub struct Memory {
+    servers: Mutex<HashMap<ServerKey, Arc<Mutex<ServerMemory>>>>,
+}
+
+/// The memory of one server.
+#[derive(Debug, Default)]
+pub struct ServerMemory {
+    /// The UID of the `McpServer`: another of the same name starts anew.
+    uid: String,
+    /// What was applied last, by kind and name.
+    pub applied: HashMap<(&'static str, String), Record>,
+    /// What was written into the status last, and the resource version that this gave.
+    pub status: Option<(u64, McpServerStatus)>,
+    /// Tries in a row that failed.
+    pub failures: u32,
+    /// The pods that were touched, by UID.
+    pub touches: HashMap<String, Touch>,
+    /// The status of the condition `Ready`.
+    pub ready: Option<&'static str>,
+}
+
+/// An object as it was applied.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// The digest of what was sent.
+    pub digest: String,
+    /// What the API server made of it.
+    pub live: Live,
+}
+
+/// When a pod was touched, and for what.
+#[derive(Clone, Debug)]
+pub struct Touch {
+    /// The digest of the configuration that its sidecar should load.
+    pub digest: String,
+    /// How often.
+    pub attempts: u32,
+    /// When to try again.
+    pub next: Instant,
+}
+
+// === impl Memory ===
+
+impl Memory {
+    /// The memory of a server.
+    pub fn of(&self, server: &ServerKey, uid: &str) -> Arc<Mutex<ServerMemory>> {
+        let memory = lock(&self.servers).entry(server.clone()).or_default().clone();
+        let mut guard = lock(&memory);
+        if guard.uid != uid {
+            *guard = ServerMemory { uid: uid.to_owned(), ..ServerMemory::default() };
+        }
+        drop(guard);
+        memory
+    }
+
+    /// The server has gone.
+    pub fn forget(&self, server: &ServerKey) {
+        lock(&self.servers).remove(server);
+    }
+
+    /// Every server that is remembered.
+    pub fn servers(&self) -> Vec<ServerKey> {
+        lock(&self.servers).keys().cloned().collect()
+    }
+
+    /// An object of a server has gone: it has to be applied again.
+    pub fn forget_object(&self, server: &ServerKey, kind: &'static str, name: &str, uid: &str) {
+        let memory = lock(&self.servers).get(server).cloned();
+        if let Some(memory) = memory {
+            let mut memory = lock(&memory);
+            let key = (kind, name.to_owned());
+            if memory.applied.get(&key).is_some_and(|record| record.live.uid == uid) {
+                memory.applied.remove(&key);
+            }
+        }
+    }
+
+    /// How many servers have each status of the condition `Ready`.
+    pub fn ready_counts(&self) -> [(&'static str, usize); 3] {
+        let servers: Vec<_> = lock(&self.servers).values().cloned().collect();
+        let mut counts = [("True", 0), ("False", 0), ("Unknown", 0)];
+        for server in servers {
+            let ready = lock(&server).ready;
+            for (status, count) in &mut counts {
+                *count += usize::from(ready == Some(*status));
+            }
+        }
+        counts
+    }
+}
+
+/// Locks what only short, whole steps change: after a panic elsewhere it is still what it was.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

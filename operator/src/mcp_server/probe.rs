@@ -1,0 +1,125 @@
+//! Fifth step: which pods are the server's, what their sidecars say, and a touch for those that run an old
+//! configuration.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::api::{self, ApiError};
+use crate::inventory::{Observation, PodUid};
+use crate::mcp_server::build::Desired;
+use crate::mcp_server::context::{Context, object_ref};
+use crate::mcp_server::memory::{ServerMemory, Touch, lock};
+use crate::mcp_server::status::{PodFacts, Report};
+use crate::metrics::Write;
+use crate::mirror::ServerKey;
+use crate::names::CONFIG_ANNOTATION;
+use crate::view::PodView;
+
+/// The first tries again come soon: the kubelet may have been touched before it saw what changed.
+const FIRST_RETRY: Duration = Duration::from_millis(700);
+const LAST_RETRY: Duration = Duration::from_secs(60);
+
+/// The pods that really are the server's.
+///
+/// A pod's labels prove nothing, since whoever may make pods may write any: the chain of controllers from the pod to
+/// the `McpServer` does. Only the API server's own controllers and garbage collector keep such a chain alive.
+pub fn pods_of(context: &Context, server: &ServerKey, uid: &str) -> Vec<Arc<PodView>> {
+    let mirrors = &context.mirrors;
+    let deployments = mirrors.deployments.of_server(server);
+    let replica_sets = mirrors.replica_sets.of_server(server);
+    let is_deployment = |candidate: &str| {
+        deployments.values().any(|it| it.live.uid == candidate && it.live.controller.as_deref() == Some(uid))
+    };
+    let is_replica_set = |candidate: &str| {
+        replica_sets
+            .values()
+            .any(|it| it.uid == candidate && it.controller.as_deref().is_some_and(is_deployment))
+    };
+    let pods = mirrors.pods.of_server(server).into_values();
+    pods.filter(|pod| pod.controller.as_deref().is_some_and(is_replica_set)).collect()
+}
+
+/// Names the pods whose sidecars are to be asked, and says what is known of each. The questions themselves are asked
+/// all the time, beside the reconciliations.
+pub fn probe(context: &Context, server: &ServerKey, uid: &str) -> Vec<PodFacts> {
+    let pods = pods_of(context, server, uid);
+    let askable = |pod: &&Arc<PodView>| !pod.ending && pod.failed.is_none();
+    let addresses: BTreeMap<PodUid, IpAddr> = pods
+        .iter()
+        .filter(askable)
+        .filter_map(|pod| Some((pod.uid.clone(), pod.ip.as_deref()?.parse().ok()?)))
+        .collect();
+    context.inventories.track(object_ref(server), addresses);
+    let facts = pods.into_iter().map(|pod| {
+        let report = match context.inventories.of(&pod.uid) {
+            Observation { unreachable: Some(error), .. } => Report::Unreachable(error),
+            Observation { summary: Some(summary), .. } => Report::Answered(summary),
+            Observation { .. } => Report::Pending,
+        };
+        PodFacts { pod, report }
+    });
+    facts.collect()
+}
+
+/// Touches the pods whose sidecars run another configuration than they should: the kubelet then updates the mounted
+/// files at once instead of within a minute. Returns when to look again.
+pub async fn touch(
+    context: &Context,
+    server: &ServerKey,
+    memory: &Mutex<ServerMemory>,
+    desired: &Desired,
+    pods: &[PodFacts],
+) -> Result<Option<Duration>, ApiError> {
+    let mut next: Option<Duration> = None;
+    lock(memory).touches.retain(|uid, _| pods.iter().any(|facts| facts.pod.uid == *uid));
+    for facts in pods {
+        let Some(wanted) = stale(facts, desired) else {
+            lock(memory).touches.remove(&facts.pod.uid);
+            continue;
+        };
+        let now = Instant::now();
+        let before = lock(memory).touches.get(&facts.pod.uid).cloned().filter(|touch| touch.digest == wanted);
+        if let Some(touch) = before.as_ref().filter(|touch| touch.next > now) {
+            next = sooner(next, touch.next - now);
+            continue;
+        }
+        let attempts = before.map_or(1, |touch| touch.attempts.saturating_add(1));
+        let value = format!("{}.{attempts}", wanted.trim_start_matches("sha256:"));
+        let patch = json!({ "metadata": { "annotations": { CONFIG_ANNOTATION: value } } });
+        let objects = Api::<Pod>::namespaced(context.client.clone(), &server.namespace);
+        let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
+        match api::call(objects.patch_metadata(&facts.pod.name, &parameters, &patch)).await {
+            Ok(_) => context.metrics.wrote(Write::Touch),
+            Err(error) if error.is_not_found() => continue,
+            Err(error) => return Err(error),
+        }
+        let delay = FIRST_RETRY.saturating_mul(1_u32 << attempts.saturating_sub(2).min(7)).min(LAST_RETRY);
+        lock(memory)
+            .touches
+            .insert(facts.pod.uid.clone(), Touch { digest: wanted, attempts, next: now + delay });
+        next = sooner(next, delay);
+    }
+    Ok(next)
+}
+
+fn sooner(one: Option<Duration>, other: Duration) -> Option<Duration> {
+    Some(one.map_or(other, |one| one.min(other)))
+}
+
+/// The digest of the configuration that a sidecar should run, if it says that it runs another.
+fn stale(facts: &PodFacts, desired: &Desired) -> Option<String> {
+    if facts.pod.ending || facts.pod.failed.is_some() {
+        return None;
+    }
+    let summary = facts.report.summary()?;
+    let wanted = desired.configs.get(facts.pod.upstream.as_deref()?)?;
+    (summary.config.digest != *wanted).then(|| wanted.clone())
+}

@@ -1,0 +1,450 @@
+//! Last step: what people read of a server. Pure, but for the one function that writes it.
+//!
+//! The rules:
+//! * *Accepted* speaks of the manifest alone.
+//! * *Available*, *Connected* and *Isolated* speak of the pod that serves, or of the one that should.
+//! * *Ready* means that clients can use the server. Its `observedGeneration` is that of the manifest which is in
+//!   force: while a new version is on its way, or fails, over one that works, Ready stays true for the generation
+//!   before.
+
+mod diagnosis;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use longshore_crds::McpServerStatus;
+use longshore_crds::mcp_server::status::{ServerInfo, ToolsStatus};
+use longshore_sidecar_config::inventory::{ConnectionState, Phase};
+
+use crate::inventory::Summary;
+use crate::mcp_server::build::Desired;
+use crate::mcp_server::condition::{ConditionType, Problem, Reason, Truth};
+use crate::view::{DeploymentView, PodView};
+use diagnosis::{Diagnosis, Severity};
+pub use write::{previous, write};
+
+/// A condition's message is cut here.
+const LONGEST_MESSAGE: usize = 1024;
+
+/// Everything that a status is made of.
+#[derive(Clone, Debug)]
+pub struct Observation<'a> {
+    /// The generation of the manifest that was looked at.
+    pub generation: i64,
+    /// The status before.
+    pub previous: Option<&'a McpServerStatus>,
+    /// What is wrong with the manifest, the gravest first.
+    pub problems: &'a [Problem],
+    /// What the pod should be like. `None`: nothing could be built.
+    pub desired: Option<&'a Desired>,
+    /// The pods of the server's Deployment.
+    pub pods: &'a [PodFacts],
+    /// The Deployment.
+    pub deployment: Option<&'a DeploymentView>,
+    /// The server's address inside of the cluster, once there is a Service.
+    pub url: Option<String>,
+    /// Its address outside of it.
+    pub public_url: Option<String>,
+    /// The time.
+    pub now: Time,
+}
+
+/// A pod, and what its sidecar says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodFacts {
+    /// The pod.
+    pub pod: Arc<PodView>,
+    /// Its sidecar's words.
+    pub report: Report,
+}
+
+/// What is known of a sidecar.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Report {
+    /// Nothing yet.
+    #[default]
+    Pending,
+    /// It does not answer, for a while now.
+    Unreachable(String),
+    /// This.
+    Answered(Arc<Summary>),
+}
+
+/// A condition without its time.
+struct Verdict {
+    truth: Truth,
+    reason: Reason,
+    message: String,
+}
+
+/// The pods of a server, sorted by what they mean for it.
+struct Cast<'a> {
+    /// The pod that speaks for the server: one that serves if there is one.
+    face: Option<&'a PodFacts>,
+    /// The newest pod of the version that is wanted.
+    newest: Option<&'a PodFacts>,
+    /// Whether [`Cast::face`] serves, and which version it is.
+    serving: Option<Version>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    Current,
+    Older,
+}
+
+/// Makes the status of what was observed.
+pub fn status(observed: &Observation<'_>) -> McpServerStatus {
+    let cast = Cast::of(observed);
+    let accepted = accepted(observed.problems);
+    let available = available(observed, &cast);
+    let connected = connected(observed, &cast);
+    let isolated = isolated(observed, &cast);
+    let (ready, ready_generation) = ready(observed, &cast, [&accepted, &available, &connected]);
+    let generation = observed.generation;
+    let conditions = [
+        (ConditionType::Accepted, accepted, generation),
+        (ConditionType::Available, available, generation),
+        (ConditionType::Connected, connected, generation),
+        (ConditionType::Isolated, isolated, generation),
+        (ConditionType::Ready, ready, ready_generation),
+    ];
+    let living = || observed.pods.iter().filter(|facts| is_living(&facts.pod));
+    let summary = cast.face.and_then(|facts| facts.report.summary());
+    // What a server said of itself stays when its pods are away for a moment.
+    let previous = observed.previous.cloned().unwrap_or_default();
+    let said = summary.and_then(|summary| Some((summary, summary.server.as_ref()?)));
+    let mut status = McpServerStatus {
+        observed_generation: Some(generation),
+        replicas: Some(count(living())),
+        ready_replicas: Some(count(living().filter(|facts| facts.pod.ready))),
+        url: observed.url.clone().or(previous.url),
+        public_url: observed.public_url.clone(),
+        server_info: previous.server_info,
+        protocol_versions: previous.protocol_versions,
+        capabilities: previous.capabilities,
+        tools: previous.tools,
+        conditions: conditions
+            .into_iter()
+            .map(|(type_, verdict, generation)| condition(observed, type_, verdict, generation))
+            .collect(),
+    };
+    if let Some((summary, server)) = said {
+        status.server_info =
+            Some(ServerInfo { name: server.info.name.clone(), version: server.info.version.clone() });
+        status.protocol_versions = vec![server.protocol_version.clone()];
+        status.capabilities = server.capabilities.clone();
+        status.tools = Some(ToolsStatus {
+            count: summary.tools.count,
+            digest: summary.tools_digest.clone(),
+            names: summary.tools.names.clone(),
+        });
+    }
+    status
+}
+
+fn accepted(problems: &[Problem]) -> Verdict {
+    match problems {
+        [] => verdict(
+            Truth::True,
+            Reason::Accepted,
+            "the manifest is in order and everything that it names exists",
+        ),
+        [only] => verdict(Truth::False, only.reason, only.message.clone()),
+        [first, rest @ ..] => {
+            let others: Vec<_> = rest.iter().map(|problem| problem.message.as_str()).collect();
+            verdict(Truth::False, first.reason, format!("{}; {}", first.message, others.join("; ")))
+        }
+    }
+}
+
+fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
+    let newest = cast.newest.map(diagnosis::of_pod).or_else(|| refused(observed.deployment));
+    match (cast.serving, newest) {
+        (Some(Version::Current), _) => verdict(Truth::True, Reason::Serving, "the pod serves"),
+        (Some(Version::Older), Some(Diagnosis { severity: Severity::Failure, reason, message })) => verdict(
+            Truth::True,
+            Reason::RolloutFailing,
+            format!(
+                "the version before goes on serving; the new one (generation {}) fails: {}: {message}",
+                observed.generation,
+                reason.name()
+            ),
+        ),
+        (Some(Version::Older), _) if observed.desired.is_none() || !observed.problems.is_empty() => verdict(
+            Truth::True,
+            Reason::Serving,
+            "the pod of the version before serves; see the condition Accepted",
+        ),
+        (Some(Version::Older), _) => verdict(
+            Truth::True,
+            Reason::RollingOut,
+            format!("the version before serves; the new one (generation {}) starts", observed.generation),
+        ),
+        (None, Some(diagnosis)) => verdict(Truth::False, diagnosis.reason, diagnosis.message),
+        (None, None) => match cast.face {
+            Some(face) => {
+                let diagnosis = diagnosis::of_pod(face);
+                verdict(Truth::False, diagnosis.reason, diagnosis.message)
+            }
+            None if !observed.problems.is_empty() => {
+                verdict(Truth::False, Reason::NoPod, "no pod is made; see the condition Accepted")
+            }
+            None => verdict(Truth::False, Reason::Starting, "the pod is being made"),
+        },
+    }
+}
+
+fn refused(deployment: Option<&DeploymentView>) -> Option<Diagnosis> {
+    let words = deployment?.refused.as_deref()?;
+    Some(diagnosis::failure(Reason::PodRejected, format!("the API server refuses the pod: {words}")))
+}
+
+fn connected(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
+    let Some(face) = cast.face else {
+        let message = if observed.problems.is_empty() { "the pod is being made" } else { "there is no pod" };
+        return verdict(Truth::Unknown, Reason::NoPod, message);
+    };
+    // What the kubelet saw explains a lost connection better than the connection does.
+    let failed = if face.pod.ready { None } else { diagnosis::of_containers(&face.pod) };
+    if let Some(diagnosis) = failed {
+        return verdict(Truth::False, diagnosis.reason, diagnosis.message);
+    }
+    match &face.report {
+        report
+            if is_silent(face, report)
+                && before(observed, ConditionType::Connected, Truth::True).is_some() =>
+        {
+            verdict(Truth::True, Reason::Connected, kept(observed, ConditionType::Connected))
+        }
+        Report::Pending => {
+            verdict(Truth::Unknown, Reason::Connecting, "the sidecar has not said yet how the server is")
+        }
+        Report::Unreachable(error) => {
+            let diagnosis = diagnosis::unreachable(error);
+            verdict(Truth::Unknown, diagnosis.reason, diagnosis.message)
+        }
+        Report::Answered(summary) => match diagnosis::of_connection(&summary.connection) {
+            Some(diagnosis) if diagnosis.severity == Severity::Normal => {
+                verdict(Truth::Unknown, diagnosis.reason, diagnosis.message)
+            }
+            Some(diagnosis) => verdict(Truth::False, diagnosis.reason, diagnosis.message),
+            None => verdict(Truth::True, Reason::Connected, connection_words(summary)),
+        },
+    }
+}
+
+fn connection_words(summary: &Summary) -> String {
+    let tools = match summary.tools.count {
+        1 => "1 tool".to_owned(),
+        count => format!("{count} tools"),
+    };
+    let revision = summary.server.as_ref().map_or("MCP", |server| &server.protocol_version);
+    format!("the server answers, speaks {revision} and has {tools}")
+}
+
+/// Whether a pod serves while nothing is heard of its sidecar: the operator has just started, or cannot reach it. The
+/// kubelet says that it serves, so what was known before still holds.
+fn is_silent(face: &PodFacts, report: &Report) -> bool {
+    face.pod.ready && report.summary().is_none()
+}
+
+/// The condition as it was, if it was so.
+fn before<'a>(observed: &Observation<'a>, type_: ConditionType, truth: Truth) -> Option<&'a Condition> {
+    let conditions = &observed.previous?.conditions;
+    find(conditions, type_).filter(|condition| condition.status == truth.name())
+}
+
+fn kept(observed: &Observation<'_>, type_: ConditionType) -> String {
+    before(observed, type_, Truth::True).map(|condition| condition.message.clone()).unwrap_or_default()
+}
+
+fn isolated(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
+    let Some(summary) = cast.face.and_then(|facts| facts.report.summary()) else {
+        let silent = cast.face.is_some_and(|face| is_silent(face, &face.report));
+        if let Some(condition) = before(observed, ConditionType::Isolated, Truth::False).filter(|_| silent) {
+            return verdict(Truth::False, Reason::ListensBeyondLoopback, condition.message.clone());
+        }
+        if let Some(condition) = before(observed, ConditionType::Isolated, Truth::True).filter(|_| silent) {
+            return verdict(Truth::True, Reason::LoopbackOnly, condition.message.clone());
+        }
+        return verdict(Truth::Unknown, Reason::NoPod, "there is no sidecar yet that could look");
+    };
+    if summary.exposed.is_empty() {
+        return verdict(
+            Truth::True,
+            Reason::LoopbackOnly,
+            "nothing but the sidecar listens on the pod's address",
+        );
+    }
+    let sockets: Vec<_> =
+        summary.exposed.iter().map(|socket| format!("{} port {}", socket.address, socket.port)).collect();
+    verdict(
+        Truth::False,
+        Reason::ListensBeyondLoopback,
+        format!(
+            "the server listens on {}: where network policies are not enforced, it can be reached there around the \
+             sidecar; make it listen on 127.0.0.1",
+            sockets.join(", ")
+        ),
+    )
+}
+
+/// Whether clients can use the server, and the generation of the manifest that they use.
+fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdict; 3]) -> (Verdict, i64) {
+    let generation = observed.generation;
+    let summary = cast.face.and_then(|facts| facts.report.summary());
+    if let Some(face) = cast.face
+        && is_silent(face, &face.report)
+        && let Some(before) = before(observed, ConditionType::Ready, Truth::True)
+    {
+        let reason =
+            if before.reason == Reason::Ready.name() { Reason::Ready } else { Reason::ServingPrevious };
+        let generation = before.observed_generation.unwrap_or(generation);
+        return (verdict(Truth::True, reason, before.message.clone()), generation);
+    }
+    let works = cast.serving.is_some()
+        && summary.is_some_and(|summary| {
+            summary.connection.state == ConnectionState::Connected && summary.phase != Phase::Starting
+        });
+    if !works {
+        let cause = others.into_iter().find(|verdict| verdict.truth != Truth::True);
+        let (reason, message) = cause
+            .map_or((Reason::Starting, String::new()), |verdict| (verdict.reason, verdict.message.clone()));
+        return (Verdict { truth: Truth::False, reason, message }, generation);
+    }
+    let Some(pending) = pending(observed, cast, others) else {
+        return (verdict(Truth::True, Reason::Ready, "clients can use the server"), generation);
+    };
+    match before(observed, ConditionType::Ready, Truth::True) {
+        Some(before) => {
+            let message =
+                format!("clients use the server as it was before the last change: {}", pending.message);
+            let generation = before.observed_generation.unwrap_or(generation);
+            (verdict(Truth::True, Reason::ServingPrevious, message), generation)
+        }
+        None => (Verdict { truth: Truth::False, ..pending }, generation),
+    }
+}
+
+/// Why the newest manifest is not in force, if it is not.
+fn pending(
+    observed: &Observation<'_>,
+    cast: &Cast<'_>,
+    [accepted, available, _]: [&Verdict; 3],
+) -> Option<Verdict> {
+    if accepted.truth != Truth::True {
+        return Some(verdict(Truth::False, accepted.reason, accepted.message.clone()));
+    }
+    if cast.serving != Some(Version::Current) {
+        return Some(verdict(Truth::False, available.reason, available.message.clone()));
+    }
+    let face = cast.face?;
+    let config = &face.report.summary()?.config;
+    let wanted = observed.desired?.configs.get(face.pod.upstream.as_deref()?)?;
+    if config.digest == *wanted {
+        return None;
+    }
+    Some(match &config.error {
+        Some(error) => verdict(
+            Truth::False,
+            Reason::ConfigurationRefused,
+            format!("the sidecar refuses its configuration: {error}"),
+        ),
+        None => verdict(
+            Truth::False,
+            Reason::ConfigurationPending,
+            "the new configuration is on its way to the sidecar",
+        ),
+    })
+}
+
+fn condition(
+    observed: &Observation<'_>,
+    type_: ConditionType,
+    verdict: Verdict,
+    generation: i64,
+) -> Condition {
+    let before = observed.previous.and_then(|status| find(&status.conditions, type_));
+    let since = before.filter(|before| before.status == verdict.truth.name());
+    Condition {
+        type_: type_.name().to_owned(),
+        status: verdict.truth.name().to_owned(),
+        reason: verdict.reason.name().to_owned(),
+        message: cut(verdict.message),
+        observed_generation: Some(generation),
+        last_transition_time: since
+            .map_or_else(|| observed.now.clone(), |before| before.last_transition_time.clone()),
+    }
+}
+
+/// The condition of this type, if it is there.
+pub fn find(conditions: &[Condition], type_: ConditionType) -> Option<&Condition> {
+    conditions.iter().find(|condition| condition.type_ == type_.name())
+}
+
+fn verdict(truth: Truth, reason: Reason, message: impl Into<String>) -> Verdict {
+    Verdict { truth, reason, message: message.into() }
+}
+
+fn is_living(pod: &PodView) -> bool {
+    !pod.ending && pod.failed.is_none()
+}
+
+fn count<'a>(pods: impl Iterator<Item = &'a PodFacts>) -> i32 {
+    i32::try_from(pods.count()).unwrap_or(i32::MAX)
+}
+
+fn cut(mut message: String) -> String {
+    if message.len() > LONGEST_MESSAGE {
+        let mut end = LONGEST_MESSAGE - 3;
+        while !message.is_char_boundary(end) {
+            end -= 1;
+        }
+        message.truncate(end);
+        message.push('…');
+    }
+    message
+}
+
+// === impl Report ===
+
+impl Report {
+    /// What the sidecar said, if it did.
+    pub fn summary(&self) -> Option<&Summary> {
+        match self {
+            Self::Answered(summary) => Some(summary),
+            Self::Pending | Self::Unreachable(_) => None,
+        }
+    }
+}
+
+// === impl Cast ===
+
+impl<'a> Cast<'a> {
+    fn of(observed: &Observation<'a>) -> Self {
+        let is_current = |facts: &PodFacts| {
+            observed.desired.is_some_and(|desired| facts.pod.template.as_deref() == Some(&desired.template))
+        };
+        let newest_of = |pods: Vec<&'a PodFacts>| {
+            pods.into_iter().max_by_key(|facts| (facts.pod.created, &facts.pod.uid))
+        };
+        let living: Vec<&PodFacts> = observed.pods.iter().filter(|facts| is_living(&facts.pod)).collect();
+        let (current, older): (Vec<_>, Vec<_>) = living.iter().copied().partition(|facts| is_current(facts));
+        let serving_of =
+            |pods: &[&'a PodFacts]| newest_of(pods.iter().copied().filter(|facts| facts.pod.ready).collect());
+        let newest = newest_of(current.clone());
+        if let Some(face) = serving_of(&current) {
+            return Self { face: Some(face), newest, serving: Some(Version::Current) };
+        }
+        if let Some(face) = serving_of(&older) {
+            return Self { face: Some(face), newest, serving: Some(Version::Older) };
+        }
+        // Nothing serves: the pod that should speaks for the server, or else any, gone ones last.
+        let face = newest.or_else(|| newest_of(older)).or_else(|| newest_of(observed.pods.iter().collect()));
+        Self { face, newest, serving: None }
+    }
+}

@@ -1,0 +1,218 @@
+//! What keeps a pod from serving, from its containers' states and its sidecar's words. Pure.
+//!
+//! A container that fails is restarted again and again, and its state runs through the same circle each time: running,
+//! ended, waiting. All of the circle is one diagnosis here, with one message, so that a status does not flap.
+
+use longshore_sidecar_config::inventory::{Connection, ConnectionReason, ConnectionState};
+
+use super::{PodFacts, Report};
+use crate::mcp_server::condition::Reason;
+use crate::view::{ContainerState, ContainerView, Ended, PodView};
+
+/// What is known of a pod that does not serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Diagnosis {
+    pub(super) reason: Reason,
+    pub(super) message: String,
+    pub(super) severity: Severity,
+}
+
+/// Whether time alone may help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Severity {
+    /// It is on its way.
+    Normal,
+    /// Somebody has to look.
+    Failure,
+}
+
+/// Says why a pod does not serve.
+pub(super) fn of_pod(facts: &PodFacts) -> Diagnosis {
+    of_containers(&facts.pod).or_else(|| of_report(&facts.report)).unwrap_or_else(starting)
+}
+
+/// What the kubelet and the scheduler say, if it is a failure.
+pub(super) fn of_containers(pod: &PodView) -> Option<Diagnosis> {
+    if let Some(words) = &pod.failed {
+        return Some(failure(Reason::PodFailed, format!("the pod ended and is replaced: {words}")));
+    }
+    if let Some(words) = &pod.unschedulable {
+        return Some(failure(Reason::Unschedulable, format!("no node can take the pod: {words}")));
+    }
+    of_sidecar(&pod.sidecar).or_else(|| of_server(&pod.server))
+}
+
+fn of_sidecar(container: &ContainerView) -> Option<Diagnosis> {
+    let about = |what: String| failure(Reason::SidecarFailed, format!("the sidecar does not run: {what}"));
+    match &container.state {
+        ContainerState::Waiting { reason, message } => match waiting(reason, message, &container.image) {
+            Some(diagnosis) => Some(about(diagnosis.message)),
+            None if is_back_off(reason) => container.ended.as_ref().map(|ended| about(exit(ended))),
+            None => None,
+        },
+        ContainerState::Terminated => container.ended.as_ref().map(|ended| about(exit(ended))),
+        // A sidecar that runs speaks for itself.
+        ContainerState::Running | ContainerState::Unknown => None,
+    }
+}
+
+fn of_server(container: &ContainerView) -> Option<Diagnosis> {
+    if let ContainerState::Waiting { reason, message } = &container.state
+        && let Some(diagnosis) = waiting(reason, message, &container.image)
+    {
+        return Some(diagnosis);
+    }
+    container.ended.as_ref().map(ended)
+}
+
+fn is_back_off(reason: &str) -> bool {
+    matches!(reason, "CrashLoopBackOff" | "RunContainerError" | "PostStartHookError")
+}
+
+/// What the kubelet says of a container that it cannot start. `None` where it is merely not that far yet, or where how
+/// it ended says more.
+fn waiting(reason: &str, message: &str, image: &str) -> Option<Diagnosis> {
+    match reason {
+        "ErrImagePull"
+        | "ImagePullBackOff"
+        | "InvalidImageName"
+        | "ErrImageNeverPull"
+        | "ImageInspectError"
+        | "RegistryUnavailable"
+        | "SignatureValidationFailed" => {
+            Some(failure(Reason::ImagePullFailed, image_message(message, image)))
+        }
+        "RunContainerError" | "CreateContainerError" => Some(start(message)),
+        "CreateContainerConfigError" => Some(failure(
+            Reason::ContainerRefused,
+            format!("the kubelet cannot make the container: {message}"),
+        )),
+        _ => None,
+    }
+}
+
+/// The kubelet says it in two ways by turns, one of which quotes the other.
+fn image_message(message: &str, image: &str) -> String {
+    let cause = message.split_once("ErrImagePull: ").map_or(message, |(_, cause)| cause);
+    if cause.starts_with("Back-off pulling image") || cause.is_empty() {
+        return format!(
+            "the image {image} cannot be pulled: check its name, and spec.pod.imagePullSecrets if it is private"
+        );
+    }
+    format!(
+        "the image {image} cannot be pulled (check its name, and spec.pod.imagePullSecrets if it is private): {cause}"
+    )
+}
+
+/// A container that the runtime could not start at all.
+fn start(message: &str) -> Diagnosis {
+    let text = message.to_ascii_lowercase();
+    if text.contains("executable file not found") || text.contains("no such file or directory") {
+        failure(
+            Reason::CommandNotFound,
+            format!("the image has no such program; correct spec.source.command: {}", essence(message)),
+        )
+    } else if text.contains("permission denied") {
+        failure(
+            Reason::CommandNotExecutable,
+            format!(
+                "the program may not be executed by the server's user; correct spec.source.command or the file's mode: {}",
+                essence(message)
+            ),
+        )
+    } else {
+        failure(Reason::ContainerRefused, format!("the container cannot be started: {}", essence(message)))
+    }
+}
+
+/// The runtime wraps what happened in the story of how it came to it, which differs from one attempt to the next.
+fn essence(message: &str) -> &str {
+    let end = message.rfind(": unknown").unwrap_or(message.len());
+    let message = &message[..end];
+    let start = ["exec: ", "stat "].iter().filter_map(|mark| message.find(mark)).min().unwrap_or(0);
+    &message[start..]
+}
+
+fn ended(ended: &Ended) -> Diagnosis {
+    match ended.reason.as_str() {
+        "StartError" | "ContainerCannotRun" => start(&ended.message),
+        "OOMKilled" => failure(
+            Reason::OutOfMemory,
+            "the server was killed because it used more memory than spec.pod.resources.limits.memory allows; raise it",
+        ),
+        _ => failure(Reason::ServerExited, format!("the server {}", exit(ended))),
+    }
+}
+
+fn exit(ended: &Ended) -> String {
+    let code = ended.code;
+    // Shells and the kubelet say so when a signal ended a process.
+    let how = if code > 128 && code < 192 {
+        format!("was ended by signal {}", code - 128)
+    } else {
+        format!("exited with code {code}")
+    };
+    let hint = match code {
+        0 => ", which a server must not do while it is wanted",
+        126 => ", which usually means that a program may not be executed",
+        127 => ", which usually means that a program was not found",
+        _ => "",
+    };
+    if ended.message.is_empty() {
+        format!("{how}{hint}")
+    } else {
+        format!("{how}{hint}; its last lines: {}", ended.message)
+    }
+}
+
+/// What the sidecar says, if it has no connection.
+fn of_report(report: &Report) -> Option<Diagnosis> {
+    match report {
+        Report::Pending => None,
+        Report::Unreachable(error) => Some(unreachable(error)),
+        Report::Answered(summary) => of_connection(&summary.connection),
+    }
+}
+
+/// What the sidecar says of its connection, if there is none.
+pub(super) fn of_connection(connection: &Connection) -> Option<Diagnosis> {
+    let reason = match connection.reason {
+        None => None,
+        Some(ConnectionReason::ConnectionRefused) => Some(Reason::ConnectionRefused),
+        Some(ConnectionReason::InitializeTimeout) => Some(Reason::InitializeTimeout),
+        Some(ConnectionReason::InitializeRefused) => Some(Reason::InitializeRefused),
+        Some(ConnectionReason::NotMcp) => Some(Reason::NotMcp),
+        Some(ConnectionReason::UnsupportedRevision) => Some(Reason::UnsupportedRevision),
+        Some(ConnectionReason::ListFailed) => Some(Reason::ListFailed),
+        Some(ConnectionReason::ConnectionLost) => Some(Reason::ConnectionLost),
+    };
+    match (connection.state, reason) {
+        (ConnectionState::Connected, _) => None,
+        (ConnectionState::Failed, Some(reason)) => Some(failure(reason, connection.message.clone())),
+        (ConnectionState::Failed, None) => Some(failure(Reason::ConnectionLost, connection.message.clone())),
+        (ConnectionState::Connecting, _) => {
+            Some(normal(Reason::Connecting, "the sidecar waits for the server's first answer"))
+        }
+    }
+}
+
+pub(super) fn unreachable(error: &str) -> Diagnosis {
+    failure(
+        Reason::SidecarUnreachable,
+        format!(
+            "the operator cannot read the sidecar's admin port, so it cannot say how the server is: {error}"
+        ),
+    )
+}
+
+pub(super) fn starting() -> Diagnosis {
+    normal(Reason::Starting, "the pod starts")
+}
+
+fn normal(reason: Reason, message: impl Into<String>) -> Diagnosis {
+    Diagnosis { reason, message: message.into(), severity: Severity::Normal }
+}
+
+pub(super) fn failure(reason: Reason, message: impl Into<String>) -> Diagnosis {
+    Diagnosis { reason, message: message.into(), severity: Severity::Failure }
+}

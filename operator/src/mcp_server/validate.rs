@@ -1,0 +1,461 @@
+//! Second step: from the manifest and what it names to a [`ValidatedServer`], once. Pure.
+//!
+//! Everything later works on the [`ValidatedServer`] alone; the manifest is not read again.
+
+mod guard;
+mod quantity;
+mod typed;
+
+use std::collections::BTreeMap;
+
+use globset::Glob;
+use k8s_openapi::api::core::v1::{
+    Affinity, EnvFromSource, EnvVar, LocalObjectReference, PodSecurityContext, PodTemplateSpec,
+    ResourceRequirements, Toleration, Volume, VolumeMount,
+};
+use longshore_crds::McpServer;
+use longshore_crds::mcp_server as manifest;
+use longshore_crds::names::MAX_NAME_LENGTH;
+use longshore_sidecar_config as config;
+
+use crate::mcp_server::condition::{Problem, Reason};
+use crate::mcp_server::dereference::{Dereferenced, Lookup};
+use crate::mcp_server::references::{self, Need};
+use crate::names::ObjectNames;
+
+/// Everything that is needed to build a server's objects, checked and in the types of those who use it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ValidatedServer {
+    /// Whose objects these are.
+    pub identity: config::ServerIdentity,
+    /// `metadata.generation` of the manifest.
+    pub generation: i64,
+    /// What the objects are called.
+    pub names: ObjectNames,
+    /// How the sidecar reaches the server.
+    pub upstream: config::Upstream,
+    /// The same of older versions whose pods are still there: their sidecars need a configuration too, or a key that
+    /// was revoked would go on working with them.
+    pub older_upstreams: Vec<config::Upstream>,
+    /// Who may call at all.
+    pub auth: ValidatedAuth,
+    /// What those may call.
+    pub access: Vec<config::AccessRule>,
+    /// Which tools exist for clients.
+    pub tools: config::ToolFilter,
+    /// Bounds of a request.
+    pub limits: config::Limits,
+    /// The host name that clients outside of the cluster use.
+    pub public_host: Option<String>,
+    /// The origins that browsers may call from.
+    pub allowed_origins: Vec<String>,
+    /// Who may read the sidecar's inventory.
+    pub inventory: config::InventoryAccess,
+    /// The server's container.
+    pub container: ServerContainer,
+    /// The pod around it.
+    pub pod: ServerPod,
+    /// The sidecar.
+    pub sidecar: ValidatedSidecar,
+    /// Whether a pod may be made of this.
+    pub readiness: Readiness,
+}
+
+/// How callers prove who they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ValidatedAuth {
+    /// Not at all.
+    None,
+    /// By one of these keys.
+    ApiKeys(config::Keys),
+}
+
+/// Whether everything that a pod needs exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// It does.
+    Complete,
+    /// It does, and something that is not vital is wrong.
+    Flawed(Vec<Problem>),
+    /// It does not. Access rules and keys reach the pods that are there, the pods themselves stay as they are, and
+    /// none is made.
+    Incomplete(Vec<Problem>),
+}
+
+impl Readiness {
+    /// What is wrong, the gravest first.
+    pub fn problems(&self) -> &[Problem] {
+        match self {
+            Self::Complete => &[],
+            Self::Flawed(problems) | Self::Incomplete(problems) => problems,
+        }
+    }
+}
+
+/// The server's container.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServerContainer {
+    /// Its image.
+    pub image: String,
+    /// When the kubelet pulls it.
+    pub image_pull_policy: Option<String>,
+    /// The program, instead of the image's.
+    pub command: Vec<String>,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Environment variables.
+    pub env: Vec<EnvVar>,
+    /// Secrets and ConfigMaps that become environment variables.
+    pub env_from: Vec<EnvFromSource>,
+    /// Requests and limits.
+    pub resources: Option<ResourceRequirements>,
+    /// The manifest's mounts.
+    pub volume_mounts: Vec<VolumeMount>,
+}
+
+/// The pod around the server's container.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServerPod {
+    /// The manifest's labels.
+    pub labels: BTreeMap<String, String>,
+    /// The manifest's annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// An existing ServiceAccount whose token the server gets. `None`: one of its own, without a token.
+    pub service_account: Option<String>,
+    /// Credentials for the image's registry.
+    pub image_pull_secrets: Vec<LocalObjectReference>,
+    /// What the manifest says of it.
+    pub security_context: PodSecurityContext,
+    /// The manifest's volumes.
+    pub volumes: Vec<Volume>,
+    /// Labels that a node must have.
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints that the pod tolerates.
+    pub tolerations: Vec<Toleration>,
+    /// Scheduling constraints.
+    pub affinity: Option<Affinity>,
+    /// What is merged into the generated template at last.
+    pub overrides: Option<PodTemplateSpec>,
+}
+
+/// The sidecar.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ValidatedSidecar {
+    /// Requests and limits, if the manifest has them.
+    pub resources: Option<ResourceRequirements>,
+    /// What it logs.
+    pub log_level: config::LogLevel,
+    /// How many threads serve.
+    pub workers: u8,
+}
+
+/// Checks a manifest against the rules and against what it names.
+///
+/// An error means that nothing can be made of it: not a single object is touched.
+pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedServer, Vec<Problem>> {
+    let mut problems = Vec::new();
+    let spec = &server.spec;
+    let name = server.metadata.name.clone().unwrap_or_default();
+    check_name(&name, &mut problems);
+    if spec.source.image.trim().is_empty() {
+        problems.push(Problem::invalid("spec.source.image", "name the image to run"));
+    }
+    let upstream = upstream(&spec.transport, &mut problems);
+    let limits = limits(&spec.limits, &mut problems);
+    let access =
+        spec.access.rules.iter().enumerate().map(|(index, rule)| access_rule(index, rule, &mut problems));
+    let access: Vec<_> = access.collect();
+    check_globs("spec.tools.include", &spec.tools.include, &mut problems);
+    check_globs("spec.tools.exclude", &spec.tools.exclude, &mut problems);
+    let tools =
+        config::ToolFilter { include: spec.tools.include.clone(), exclude: spec.tools.exclude.clone() };
+    let pod = pod(&spec.pod, &mut problems);
+    guard::mounts("spec.pod.volumeMounts", &spec.pod.volume_mounts, &mut problems);
+    let mut missing = Vec::new();
+    for reference in references::of(spec) {
+        if let Some(problem) = check_reference(server, &reference, found) {
+            if problem.reason == Reason::SecretReserved {
+                problems.push(problem)
+            } else {
+                missing.push(problem)
+            }
+        }
+    }
+    let mut flaws = Vec::new();
+    let auth = auth(server, found, &mut problems, &mut missing, &mut flaws);
+    let (Some(upstream), Some(limits), Some(auth)) = (upstream, limits, auth) else { return Err(problems) };
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let readiness = match (missing.is_empty(), flaws.is_empty()) {
+        (true, true) => Readiness::Complete,
+        (true, false) => Readiness::Flawed(flaws),
+        (false, _) => Readiness::Incomplete(missing.into_iter().chain(flaws).collect()),
+    };
+    let source = &spec.source;
+    Ok(ValidatedServer {
+        identity: config::ServerIdentity {
+            namespace: server.metadata.namespace.clone().unwrap_or_default(),
+            uid: server.metadata.uid.clone().unwrap_or_default(),
+            name: name.clone(),
+        },
+        generation: server.metadata.generation.unwrap_or_default(),
+        names: ObjectNames::of(&name),
+        older_upstreams: found
+            .mounted_upstreams
+            .iter()
+            .filter(|older| **older != upstream)
+            .cloned()
+            .collect(),
+        upstream,
+        auth,
+        access,
+        tools,
+        limits,
+        public_host: spec.expose.host.as_ref().map(|host| host.to_ascii_lowercase()),
+        allowed_origins: spec
+            .expose
+            .allowed_origins
+            .iter()
+            .map(|origin| origin.to_ascii_lowercase())
+            .collect(),
+        inventory: found.inventory.clone(),
+        container: ServerContainer {
+            image: source.image.clone(),
+            image_pull_policy: source.image_pull_policy.clone(),
+            command: source.command.clone(),
+            args: source.args.clone(),
+            env: source.env.clone(),
+            env_from: source.env_from.clone(),
+            resources: spec.pod.resources.clone(),
+            volume_mounts: spec.pod.volume_mounts.clone(),
+        },
+        pod,
+        sidecar: ValidatedSidecar {
+            resources: spec.sidecar.resources.clone(),
+            log_level: log_level(spec.sidecar.log_level),
+            workers: spec.sidecar.workers.max(1),
+        },
+        readiness,
+    })
+}
+
+/// The Service has the server's name, and a Service's name is the strictest of all.
+fn check_name(name: &str, problems: &mut Vec<Problem>) {
+    let letters = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+    let ends = name.starts_with(|c: char| c.is_ascii_lowercase()) && !name.ends_with('-');
+    if !letters || !ends || name.len() > MAX_NAME_LENGTH {
+        problems.push(Problem::invalid(
+            "metadata.name",
+            format_args!(
+                "the server's Service gets this name, so it has at most {MAX_NAME_LENGTH} lower-case letters, digits \
+                 and `-`, begins with a letter and does not end with `-`"
+            ),
+        ));
+    }
+}
+
+fn upstream(transport: &manifest::Transport, problems: &mut Vec<Problem>) -> Option<config::Upstream> {
+    let Some(http) = &transport.streamable_http else {
+        problems.push(Problem::invalid(
+            "spec.transport",
+            "say how the server is reached: `streamableHttp: {port: ...}`",
+        ));
+        return None;
+    };
+    if http.port == 0 || config::ports::RESERVED.contains(&http.port) {
+        problems.push(Problem::invalid(
+            "spec.transport.streamableHttp.port",
+            "give the port that the server listens on; 15380, 15381 and 15382 are the sidecar's",
+        ));
+        return None;
+    }
+    if !http.path.starts_with('/') {
+        problems.push(Problem::invalid("spec.transport.streamableHttp.path", "a path begins with `/`"));
+        return None;
+    }
+    Some(config::Upstream::StreamableHttp { port: http.port, path: http.path.clone() })
+}
+
+fn limits(limits: &manifest::Limits, problems: &mut Vec<Problem>) -> Option<config::Limits> {
+    let bytes = quantity::bytes(&limits.request_bytes);
+    if bytes.is_none() {
+        problems.push(Problem::invalid("spec.limits.requestBytes", "write a size such as 512Ki or 4Mi"));
+    }
+    let timeout = quantity::duration(&limits.request_timeout);
+    if timeout.is_none() {
+        problems.push(Problem::invalid("spec.limits.requestTimeout", "write a time such as 90s or 5m"));
+    }
+    let request_timeout_ms = u64::try_from(timeout?.as_millis()).ok()?;
+    Some(config::Limits { request_bytes: bytes?, request_timeout_ms })
+}
+
+fn access_rule(index: usize, rule: &manifest::AccessRule, problems: &mut Vec<Problem>) -> config::AccessRule {
+    let path = format!("spec.access.rules[{index}]");
+    if rule.name.is_empty() {
+        problems.push(Problem::invalid(&format!("{path}.name"), "give the rule a name, for the audit log"));
+    }
+    check_globs(&format!("{path}.principals"), rule.principals.as_deref().unwrap_or_default(), problems);
+    check_globs(&format!("{path}.tools"), &rule.tools, problems);
+    check_globs(&format!("{path}.prompts"), &rule.prompts, problems);
+    check_globs(&format!("{path}.resources"), &rule.resources, problems);
+    config::AccessRule {
+        name: rule.name.clone(),
+        principals: rule.principals.clone(),
+        tools: rule.tools.clone(),
+        prompts: rule.prompts.clone(),
+        resources: rule.resources.clone(),
+    }
+}
+
+fn check_globs(path: &str, globs: &[String], problems: &mut Vec<Problem>) {
+    for (index, glob) in globs.iter().enumerate() {
+        if let Err(error) = Glob::new(glob) {
+            let field = format!("{path}[{index}]");
+            problems.push(Problem::invalid(&field, format_args!("{glob:?} is not a glob: {}", error.kind())));
+        }
+    }
+}
+
+fn pod(pod: &manifest::Pod, problems: &mut Vec<Problem>) -> ServerPod {
+    let mut volumes = Vec::new();
+    for (index, value) in pod.volumes.iter().enumerate() {
+        match typed::typed::<Volume>(&format!("spec.pod.volumes[{index}]"), value) {
+            Ok(volume) => volumes.push(volume),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    guard::volumes("spec.pod.volumes", &volumes, problems);
+    let affinity = pod.affinity.as_ref().map(|value| typed::typed("spec.pod.affinity", value)).transpose();
+    let affinity = affinity.unwrap_or_else(|problem| {
+        problems.push(problem);
+        None
+    });
+    let overrides = pod.overrides.as_ref().map(|value| typed::typed("spec.pod.overrides", value)).transpose();
+    let overrides: Option<PodTemplateSpec> = overrides.unwrap_or_else(|problem| {
+        problems.push(problem);
+        None
+    });
+    if let Some(template) = &overrides {
+        guard::overrides("spec.pod.overrides", template, problems);
+    }
+    if let Some(context) = &pod.security_context {
+        guard::pod_security("spec.pod.securityContext", context, problems);
+    }
+    guard::metadata_keys("spec.pod.metadata.labels", pod.metadata.labels.keys(), problems);
+    guard::metadata_keys("spec.pod.metadata.annotations", pod.metadata.annotations.keys(), problems);
+    ServerPod {
+        labels: pod.metadata.labels.clone(),
+        annotations: pod.metadata.annotations.clone(),
+        service_account: pod.service_account_name.clone(),
+        image_pull_secrets: pod.image_pull_secrets.clone(),
+        security_context: pod.security_context.clone().unwrap_or_default(),
+        volumes,
+        node_selector: pod.node_selector.clone(),
+        tolerations: pod.tolerations.clone(),
+        affinity,
+        overrides,
+    }
+}
+
+fn check_reference(
+    server: &McpServer,
+    reference: &references::Reference,
+    found: &Dereferenced,
+) -> Option<Problem> {
+    let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
+    let (kind, name, field) = (reference.kind.name(), &reference.name, &reference.field);
+    let (not_found, no_key) = match reference.kind {
+        references::Kind::Secret => (Reason::SecretNotFound, Reason::SecretKeyNotFound),
+        references::Kind::ConfigMap => (Reason::ConfigMapNotFound, Reason::ConfigMapKeyNotFound),
+    };
+    match found.lookup(reference.kind, name) {
+        Lookup::Reserved => Some(Problem::new(
+            Reason::SecretReserved,
+            format!(
+                "{field}: {kind} {namespace}/{name} is Longshore's own and cannot be used by a server; name another"
+            ),
+        )),
+        Lookup::Missing if reference.need == Need::Required => Some(Problem::new(
+            not_found,
+            format!(
+                "{kind} {namespace}/{name}, which {field} names, does not exist: create it, or correct the name"
+            ),
+        )),
+        Lookup::Missing => None,
+        Lookup::Present { keys } => match &reference.key {
+            Some(key) if reference.need == Need::Required && !keys.contains(key) => Some(Problem::new(
+                no_key,
+                format!(
+                    "{kind} {namespace}/{name} has no key {key:?}, which {field} names: add it, or correct the name"
+                ),
+            )),
+            Some(_) | None => None,
+        },
+    }
+}
+
+fn auth(
+    server: &McpServer,
+    found: &Dereferenced,
+    problems: &mut Vec<Problem>,
+    missing: &mut Vec<Problem>,
+    flaws: &mut Vec<Problem>,
+) -> Option<ValidatedAuth> {
+    use crate::mcp_server::dereference::ApiKeysLookup;
+    let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
+    let auth = &server.spec.auth;
+    let keys = match (&auth.none, &auth.api_keys) {
+        (Some(_), None) => return Some(ValidatedAuth::None),
+        (None, Some(keys)) => keys,
+        (Some(_), Some(_)) | (None, None) => {
+            problems
+                .push(Problem::invalid("spec.auth", "choose exactly one: `apiKeys: {...}` or `none: {}`"));
+            return None;
+        }
+    };
+    let name = &keys.secret_ref.name;
+    let field = "spec.auth.apiKeys.secretRef";
+    let live = match &found.api_keys {
+        ApiKeysLookup::Reserved => {
+            problems.push(Problem::new(
+                Reason::SecretReserved,
+                format!(
+                    "{field}: Secret {namespace}/{name} is Longshore's own and cannot hold keys; name another"
+                ),
+            ));
+            return None;
+        }
+        // Whoever deletes the Secret revokes its keys: running sidecars get an empty list.
+        ApiKeysLookup::Missing | ApiKeysLookup::NotNamed => {
+            missing.push(Problem::new(
+                Reason::SecretNotFound,
+                format!(
+                    "Secret {namespace}/{name}, which {field} names, does not exist: create it (`longshore key new \
+                     --secret {name} --namespace {namespace}` makes one), or correct the name"
+                ),
+            ));
+            Vec::new()
+        }
+        ApiKeysLookup::Present(parsed) => {
+            flaws.extend(parsed.problems.iter().map(|problem| {
+                Problem::new(
+                    Reason::InvalidKeys,
+                    format!("Secret {namespace}/{name}, which {field} names: {problem}"),
+                )
+            }));
+            parsed.keys.clone()
+        }
+    };
+    Some(ValidatedAuth::ApiKeys(config::Keys { keys: live }))
+}
+
+fn log_level(level: manifest::LogLevel) -> config::LogLevel {
+    match level {
+        manifest::LogLevel::Error => config::LogLevel::Error,
+        manifest::LogLevel::Warn => config::LogLevel::Warn,
+        manifest::LogLevel::Info => config::LogLevel::Info,
+        manifest::LogLevel::Debug => config::LogLevel::Debug,
+        manifest::LogLevel::Trace => config::LogLevel::Trace,
+    }
+}

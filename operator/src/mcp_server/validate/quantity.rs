@@ -1,0 +1,84 @@
+//! Sizes and times as manifests spell them.
+
+use std::time::Duration;
+
+/// A whole number of bytes: `4Mi`, `512Ki`, `1000k`, `65536`.
+pub(super) fn bytes(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor: u64 = match unit {
+        "" => 1,
+        "k" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor).filter(|bytes| *bytes > 0)
+}
+
+/// A time: `60s`, `1m30s`, `250ms`, `1h`.
+pub(super) fn duration(text: &str) -> Option<Duration> {
+    let mut rest = text;
+    let mut total: u64 = 0;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit())?;
+        let number: u64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let letters = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let factor = match &rest[..letters] {
+            "ms" => 1,
+            "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            _ => return None,
+        };
+        rest = &rest[letters..];
+        total = total.checked_add(number.checked_mul(factor)?)?;
+    }
+    (total > 0).then(|| Duration::from_millis(total))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_sizes() {
+        for (text, expected) in [
+            ("4Mi", Some(4 << 20)),
+            ("512Ki", Some(512 << 10)),
+            ("1000", Some(1000)),
+            ("2k", Some(2000)),
+            ("0", None),
+            ("", None),
+            ("Mi", None),
+            ("1.5Mi", None),
+            ("4 Mi", None),
+            ("4MB", None),
+            ("99999999999999999999", None),
+        ] {
+            assert_eq!(bytes(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn reads_times() {
+        for (text, expected) in [
+            ("60s", Some(60_000)),
+            ("1m30s", Some(90_000)),
+            ("250ms", Some(250)),
+            ("1h", Some(3_600_000)),
+            ("0s", None),
+            ("", None),
+            ("60", None),
+            ("1d", None),
+            ("-1s", None),
+            ("1.5s", None),
+        ] {
+            assert_eq!(duration(text), expected.map(Duration::from_millis), "{text}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! What the watches show, kept up to date: for each kind of owned object the [`View`] of every one of them.
+//!
+//! Unlike a reflector's store, a mirror never holds a whole object.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt::Debug;
+use std::future::ready;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use futures::{Stream, StreamExt as _};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+use crate::names::SERVER_LABEL;
+use crate::view::View;
+
+/// A server, by namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerKey {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// The views of all objects of one kind, by the server that they belong to.
+#[derive(Debug)]
+pub struct Mirror<V> {
+    objects: RwLock<Objects<V>>,
+    /// How many watches have had their first complete list.
+    filled: watch::Sender<usize>,
+}
+
+#[derive(Debug)]
+struct Objects<V> {
+    by_server: HashMap<ServerKey, BTreeMap<String, Arc<V>>>,
+    /// The server of each object, by namespace and name: its label may change.
+    server_of: HashMap<(String, String), ServerKey>,
+}
+
+/// What happened to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It is new, or no longer as it was.
+    Applied,
+    /// It has gone.
+    Deleted,
+}
+
+impl<V> Default for Mirror<V> {
+    fn default() -> Self {
+        let objects = Objects { by_server: HashMap::new(), server_of: HashMap::new() };
+        Self { objects: RwLock::new(objects), filled: watch::Sender::new(0) }
+    }
+}
+
+impl<V: View> Mirror<V> {
+    /// The objects of a server, by name.
+    pub fn of_server(&self, server: &ServerKey) -> BTreeMap<String, Arc<V>> {
+        self.read().by_server.get(server).cloned().unwrap_or_default()
+    }
+
+    /// One object of a server.
+    pub fn get(&self, server: &ServerKey, name: &str) -> Option<Arc<V>> {
+        self.read().by_server.get(server)?.get(name).cloned()
+    }
+
+    /// Waits until each of this many watches has had its first complete list.
+    pub async fn filled(&self, watches: usize) {
+        // The sender lives as long as the mirror.
+        let _ = self.filled.subscribe().wait_for(|filled| *filled >= watches).await;
+    }
+
+    /// Keeps the mirror up to date with one namespace or with all, for as long as the process runs, and says what
+    /// happened to whose object.
+    pub async fn run<K>(
+        self: Arc<Self>,
+        api: kube::Api<K>,
+        namespace: Option<String>,
+        config: watcher::Config,
+        mut changed: impl FnMut(&ServerKey, Change, &str, &V),
+    ) where
+        V: View<Object = K>,
+        K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    {
+        self.follow(watcher(api, config).default_backoff(), namespace.as_deref(), &mut changed).await;
+    }
+
+    async fn follow<K>(
+        &self,
+        events: impl Stream<Item = watcher::Result<Event<K>>>,
+        namespace: Option<&str>,
+        changed: &mut impl FnMut(&ServerKey, Change, &str, &V),
+    ) where
+        V: View<Object = K>,
+        K: Resource,
+    {
+        let mut listed: HashSet<(String, String)> = HashSet::new();
+        let mut counted = false;
+        let in_scope = |address: &(String, String)| namespace.is_none_or(|namespace| namespace == address.0);
+        let events = events.filter_map(|event| {
+            ready(event.inspect_err(|error| tracing::warn!(%error, "a watch failed and starts again")).ok())
+        });
+        let mut events = std::pin::pin!(events);
+        while let Some(event) = events.next().await {
+            match event {
+                Event::Init => listed.clear(),
+                Event::InitApply(object) => {
+                    listed.insert(address(object.meta()));
+                    self.apply(&object, changed);
+                }
+                Event::InitDone => {
+                    let gone: Vec<_> = {
+                        let objects = self.read();
+                        let known = objects.server_of.keys().filter(|address| in_scope(address));
+                        known.filter(|address| !listed.contains(*address)).cloned().collect()
+                    };
+                    gone.iter().for_each(|address| self.remove(address, changed));
+                    listed = HashSet::new();
+                    if !std::mem::replace(&mut counted, true) {
+                        self.filled.send_modify(|filled| *filled += 1);
+                    }
+                }
+                Event::Apply(object) => self.apply(&object, changed),
+                Event::Delete(object) => self.remove(&address(object.meta()), changed),
+            }
+        }
+    }
+
+    fn apply<K>(&self, object: &K, changed: &mut impl FnMut(&ServerKey, Change, &str, &V))
+    where
+        V: View<Object = K>,
+        K: Resource,
+    {
+        let address = address(object.meta());
+        let Some(server) = server_of(object.meta()) else { return self.remove(&address, changed) };
+        let view = Arc::new(V::of(object));
+        {
+            let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
+            let before = objects.server_of.insert(address.clone(), server.clone());
+            if let Some(before) = before.filter(|before| *before != server) {
+                objects.forget(&before, &address.1);
+            }
+            let of_server = objects.by_server.entry(server.clone()).or_default();
+            if of_server.insert(address.1.clone(), view.clone()).is_some_and(|before| before == view) {
+                return;
+            }
+        }
+        changed(&server, Change::Applied, &address.1, &view);
+    }
+
+    fn remove(&self, address: &(String, String), changed: &mut impl FnMut(&ServerKey, Change, &str, &V)) {
+        let removed = {
+            let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
+            let server = objects.server_of.remove(address);
+            server.and_then(|server| Some((objects.forget(&server, &address.1)?, server)))
+        };
+        if let Some((view, server)) = removed {
+            changed(&server, Change::Deleted, &address.1, &view);
+        }
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Objects<V>> {
+        // No code of others runs under the lock, so a panic elsewhere leaves it whole.
+        self.objects.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Objects ===
+
+impl<V> Objects<V> {
+    fn forget(&mut self, server: &ServerKey, name: &str) -> Option<Arc<V>> {
+        let of_server = self.by_server.get_mut(server)?;
+        let removed = of_server.remove(name);
+        if of_server.is_empty() {
+            self.by_server.remove(server);
+        }
+        removed
+    }
+}
+
+fn address(metadata: &ObjectMeta) -> (String, String) {
+    (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
+}
+
+fn server_of(metadata: &ObjectMeta) -> Option<ServerKey> {
+    let name = metadata.labels.as_ref()?.get(SERVER_LABEL)?.clone();
+    Some(ServerKey { namespace: metadata.namespace.clone()?, name })
+}

@@ -1,0 +1,97 @@
+//! The names, labels and annotations by which Longshore knows its own objects.
+
+use std::collections::BTreeMap;
+
+/// The field manager of every server-side apply, and the value of `app.kubernetes.io/managed-by`.
+pub const MANAGER: &str = "longshore";
+
+/// Which server an object belongs to. Part of the Deployment's selector, so it can never change.
+pub const SERVER_LABEL: &str = "longshore.dev/server";
+/// The recommended label that says who looks after an object.
+pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
+/// The recommended label that says which part of a whole an object is.
+pub const COMPONENT_LABEL: &str = "app.kubernetes.io/component";
+/// The component of every object that serves an MCP server.
+pub const COMPONENT: &str = "mcp-server";
+
+/// On a pod: the digest of the template that it was made from, by which a new version is told from an old one.
+pub const TEMPLATE_ANNOTATION: &str = "longshore.dev/template";
+/// On a pod: how its sidecar reaches its server, as JSON. A pod of an older version keeps it until it goes, whatever
+/// the manifest says by then.
+pub const UPSTREAM_ANNOTATION: &str = "longshore.dev/upstream";
+/// On a pod: touched when its configuration changes, which makes the kubelet update the mounted files at once.
+pub const CONFIG_ANNOTATION: &str = "longshore.dev/config";
+/// Says which container `kubectl logs` and `kubectl exec` mean when none is named.
+pub const DEFAULT_CONTAINER_ANNOTATION: &str = "kubectl.kubernetes.io/default-container";
+
+/// The selector of every object that Longshore made for some server.
+pub fn owned_selector() -> String {
+    format!("{MANAGED_BY_LABEL}={MANAGER},{COMPONENT_LABEL}={COMPONENT}")
+}
+
+/// The labels by which a server's pods are selected.
+pub fn pod_selector(server: &str) -> BTreeMap<String, String> {
+    pairs([(SERVER_LABEL, server), (COMPONENT_LABEL, COMPONENT)])
+}
+
+/// The labels of everything that is made for a server.
+pub fn labels(server: &str) -> BTreeMap<String, String> {
+    pairs([
+        (SERVER_LABEL, server),
+        (COMPONENT_LABEL, COMPONENT),
+        (MANAGED_BY_LABEL, MANAGER),
+        ("app.kubernetes.io/name", COMPONENT),
+        ("app.kubernetes.io/instance", server),
+    ])
+}
+
+fn pairs<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
+    pairs.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+/// The names of the objects of one server. The Deployment and the Service have the server's own name; the others add
+/// a suffix, for which the longest allowed name of an `McpServer` leaves room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectNames {
+    server: String,
+}
+
+impl ObjectNames {
+    /// The names for the server of this name.
+    pub fn of(server: &str) -> Self {
+        Self { server: server.to_owned() }
+    }
+
+    /// The Deployment.
+    pub fn deployment(&self) -> String {
+        self.server.clone()
+    }
+
+    /// The Service, whose name is part of the URL.
+    pub fn service(&self) -> String {
+        self.server.clone()
+    }
+
+    /// The ServiceAccount without rights, for servers that name none.
+    pub fn service_account(&self) -> String {
+        format!("{}-longshore", self.server)
+    }
+
+    /// The NetworkPolicy.
+    pub fn network_policy(&self) -> String {
+        format!("{}-longshore", self.server)
+    }
+
+    /// The Secret with the hashes of the API keys.
+    pub fn keys_secret(&self) -> String {
+        format!("{}-longshore-keys", self.server)
+    }
+
+    /// The ConfigMap with the configuration of the sidecars that reach their server in one certain way.
+    ///
+    /// The name carries the version of the contract, so that a sidecar of an older release that restarts during an
+    /// upgrade still finds what it can read.
+    pub fn config_map(&self, contract: u32, upstream_digest: &str) -> String {
+        format!("{}-longshore-v{contract}-{}", self.server, &upstream_digest[..8.min(upstream_digest.len())])
+    }
+}

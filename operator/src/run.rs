@@ -1,0 +1,186 @@
+//! The composition root of the operator: what runs, in which order it starts, and how it ends.
+//!
+//! Everything runs inside one future, as branches of one `select!`: there is no task that could end unseen. A branch
+//! that ends although nobody asked it to ends the process, and Kubernetes starts a new one.
+
+mod cluster;
+mod watches;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use arc_swap::ArcSwap;
+use kube::Client;
+use kube::runtime::events::{Recorder, Reporter};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::health::{Health, Readiness};
+use crate::inventory::{self, Changes, Inventories, Poller, TokenFile};
+use crate::lease::{Candidate, Timings};
+use crate::mcp_server::context::{Context, Mirrors};
+use crate::metrics::Metrics;
+use crate::names::MANAGER;
+use crate::settings::Settings;
+
+/// How long reconciliations in flight may take once the process is asked to end.
+const FINISH: Duration = Duration::from_secs(15);
+
+/// What `longshore operator` was told.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What is the same for every server.
+    pub settings: Settings,
+    /// The operator's own namespace.
+    pub namespace: String,
+    /// What tells this replica from the others.
+    pub identity: String,
+    /// The namespaces to look after; empty for all.
+    pub watch_namespaces: Vec<String>,
+    /// The file with the token for the sidecars.
+    pub inventory_token_file: PathBuf,
+    /// Where `/healthz`, `/readyz` and `/metrics` are.
+    pub health_addr: SocketAddr,
+    /// The lease that one of several replicas holds.
+    pub lease_name: String,
+}
+
+/// Runs the operator until it is asked to end (SIGTERM, SIGINT) or something fails that it cannot mend.
+pub async fn run(options: Options) -> anyhow::Result<()> {
+    let stop = CancellationToken::new();
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let metrics = Metrics::new().context("cannot register the metrics")?;
+    let readiness = Readiness::default();
+    let health = Health::bind(options.health_addr, readiness.clone(), metrics.clone()).await?;
+    let config = kube::Config::infer().await.context("found no way to the API server")?;
+    let client = Client::try_from(config).context("cannot speak to the API server")?;
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), identity = %options.identity, "the operator starts");
+
+    // Ends only after everything else has, so that the process is seen to live while it drains.
+    let health_stop = CancellationToken::new();
+    let health = health.serve(health_stop.clone());
+    let operator = operate(options, client, metrics, readiness, stop.clone());
+    tokio::pin!(health, operator);
+    loop {
+        tokio::select! {
+            ended = &mut operator => {
+                health_stop.cancel();
+                return ended;
+            }
+            ended = &mut health => {
+                ended?;
+                bail!("the health port ended");
+            }
+            _ = terminate.recv() => stop.cancel(),
+            _ = interrupt.recv() => stop.cancel(),
+        }
+    }
+}
+
+/// Waits for what it needs, stands for election, and acts once elected.
+async fn operate(
+    options: Options,
+    client: Client,
+    metrics: Metrics,
+    readiness: Readiness,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let prepared = async {
+        cluster::wait_for_api(&client, options.watch_namespaces.first().map(String::as_str)).await;
+        cluster::inventory_access(&client, &options.settings.inventory_subjects).await
+    };
+    let Some(access) = stop.run_until_cancelled(prepared).await else { return Ok(()) };
+    readiness.ready();
+
+    let candidate = Candidate::new(
+        client.clone(),
+        &options.namespace,
+        &options.lease_name,
+        &options.identity,
+        Timings::default(),
+    );
+    tracing::info!(lease = %options.lease_name, "stands for election");
+    let Some(leadership) = stop.run_until_cancelled(candidate.acquire()).await else { return Ok(()) };
+    tracing::info!("leads");
+    metrics.leads(true);
+
+    // The lease is released when the work has ended, not before: the next leader may act at once.
+    let work_ended = CancellationToken::new();
+    let (inventories, changes, poller) =
+        inventory::inventories(TokenFile::new(options.inventory_token_file.clone()));
+    let context = context(&options, client, metrics.clone(), inventories, access);
+    let work = work(&options, context, changes, poller, stop.clone());
+    let lease = leadership.hold(work_ended.clone());
+    tokio::pin!(work, lease);
+    tokio::select! {
+        lost = &mut lease => {
+            metrics.leads(false);
+            lost?;
+            bail!("the lease was given up although the work goes on");
+        }
+        ended = &mut work => {
+            metrics.leads(false);
+            work_ended.cancel();
+            lease.await?;
+            ended
+        }
+    }
+}
+
+fn context(
+    options: &Options,
+    client: Client,
+    metrics: Metrics,
+    inventories: Inventories,
+    access: longshore_sidecar_config::InventoryAccess,
+) -> Arc<Context> {
+    let reporter = Reporter { controller: MANAGER.to_owned(), instance: Some(options.identity.clone()) };
+    Arc::new(Context {
+        recorder: Recorder::new(client.clone(), reporter),
+        client,
+        settings: options.settings.clone(),
+        inventory_access: ArcSwap::from_pointee(access),
+        mirrors: Mirrors::default(),
+        references: Default::default(),
+        inventories,
+        memory: Default::default(),
+        metrics,
+    })
+}
+
+/// Watches, asks the sidecars and reconciles, until `stop`; then finishes what is under way.
+async fn work(
+    options: &Options,
+    context: Arc<Context>,
+    changes: Changes,
+    poller: Poller,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let scopes = watches::scopes(&options.watch_namespaces);
+    let (triggers, queues) = watches::triggers(&scopes);
+    let watching = watches::watch(&context, &scopes, &triggers);
+    let controllers = watches::control(&context, &scopes, queues, &triggers, stop.clone());
+    let relay = watches::relay(changes, &triggers);
+    let keys = cluster::renew_inventory_access(&context, &triggers);
+    let finish = async {
+        stop.cancelled().await;
+        tokio::time::sleep(FINISH).await;
+    };
+    tokio::select! {
+        () = controllers => {
+            if stop.is_cancelled() { Ok(()) } else { bail!("the controller ended") }
+        }
+        () = watching => bail!("a watch ended"),
+        () = relay => bail!("the news of the sidecars ended"),
+        never = poller.run() => match never {},
+        never = keys => match never {},
+        () = finish => {
+            tracing::warn!("reconciliations in flight took too long and are given up");
+            Ok(())
+        }
+    }
+}

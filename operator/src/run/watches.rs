@@ -1,0 +1,290 @@
+//! The watches, and how what they show reaches the reconciliations.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt::Debug;
+use std::future::ready;
+use std::sync::Arc;
+
+use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
+use futures::future::{BoxFuture, join_all, select_all};
+use futures::{FutureExt as _, StreamExt as _};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::core::{DeserializeGuard, PartialObjectMeta};
+use kube::runtime::reflector::{self, ObjectRef};
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::{Controller, WatchStreamExt as _, controller};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use longshore_crds::McpServer;
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+
+use crate::inventory::Changes;
+use crate::mcp_server::apply::HasLive;
+use crate::mcp_server::context::Context;
+use crate::mcp_server::references::Kind;
+use crate::mcp_server::{error_policy, reconcile};
+use crate::mirror::{Change, Mirror, ServerKey};
+use crate::names::{SERVER_LABEL, owned_selector};
+use crate::view::View;
+
+/// How many servers are reconciled at once. A reconciliation mostly waits for the API server.
+const CONCURRENCY: u16 = 16;
+/// How many objects a list brings at once: a page is in memory as a whole.
+const PAGE: u32 = 100;
+
+/// An `McpServer` that may be unreadable: one such must not stop the watch of all the others.
+type Guarded = DeserializeGuard<McpServer>;
+
+/// One namespace, or all of them.
+pub(super) type Scope = Option<String>;
+
+/// Makes servers due for reconciliation.
+///
+/// The channels are unbounded in type and bounded by nature: a queue merges requests for a server that is due already.
+#[derive(Clone)]
+pub(super) struct Triggers(HashMap<Scope, UnboundedSender<ObjectRef<Guarded>>>);
+
+/// The other ends of [`Triggers`].
+pub(super) type Queues = HashMap<Scope, UnboundedReceiver<ObjectRef<Guarded>>>;
+
+/// The namespaces to watch.
+pub(super) fn scopes(namespaces: &[String]) -> Vec<Scope> {
+    if namespaces.is_empty() {
+        return vec![None];
+    }
+    namespaces.iter().collect::<BTreeSet<_>>().into_iter().cloned().map(Some).collect()
+}
+
+/// A queue for each scope.
+pub(super) fn triggers(scopes: &[Scope]) -> (Triggers, Queues) {
+    let (mut senders, mut queues) = (HashMap::new(), HashMap::new());
+    for scope in scopes {
+        let (sender, queue) = unbounded();
+        senders.insert(scope.clone(), sender);
+        queues.insert(scope.clone(), queue);
+    }
+    (Triggers(senders), queues)
+}
+
+// === impl Triggers ===
+
+impl Triggers {
+    /// Makes a server due.
+    pub(super) fn reconcile(&self, server: &ServerKey) {
+        let sender = self.0.get(&None).or_else(|| self.0.get(&Some(server.namespace.clone())));
+        if let Some(sender) = sender {
+            // The queue ends only with the process.
+            let _ = sender.unbounded_send(ObjectRef::new(&server.name).within(&server.namespace));
+        }
+    }
+}
+
+/// Keeps every mirror up to date. Ends only if a watch does, which none should.
+pub(super) fn watch<'a>(
+    context: &'a Arc<Context>,
+    scopes: &'a [Scope],
+    triggers: &'a Triggers,
+) -> impl Future<Output = ()> + use<'a> {
+    let mirrors = &context.mirrors;
+    let mut watches: Vec<BoxFuture<'a, ()>> = Vec::new();
+    for scope in scopes {
+        watches.push(owned(context, scope, &mirrors.deployments, triggers).boxed());
+        watches.push(owned(context, scope, &mirrors.services, triggers).boxed());
+        watches.push(owned(context, scope, &mirrors.config_maps, triggers).boxed());
+        watches.push(owned(context, scope, &mirrors.secrets, triggers).boxed());
+        watches.push(owned(context, scope, &mirrors.network_policies, triggers).boxed());
+        watches.push(owned(context, scope, &mirrors.service_accounts, triggers).boxed());
+        watches.push(mirrored(context, scope, &mirrors.replica_sets, triggers).boxed());
+        watches.push(mirrored(context, scope, &mirrors.pods, triggers).boxed());
+        watches.push(named::<Secret>(context, scope, Kind::Secret, triggers).boxed());
+        watches.push(named::<ConfigMap>(context, scope, Kind::ConfigMap, triggers).boxed());
+    }
+    select_all(watches).map(|_| ())
+}
+
+/// Runs a controller for each scope, once the mirrors are filled. Ends when all reconciliations have after `stop`.
+pub(super) async fn control(
+    context: &Arc<Context>,
+    scopes: &[Scope],
+    mut queues: Queues,
+    triggers: &Triggers,
+    stop: CancellationToken,
+) {
+    let mirrors = &context.mirrors;
+    let watches = scopes.len();
+    let filled = async {
+        mirrors.deployments.filled(watches).await;
+        mirrors.services.filled(watches).await;
+        mirrors.config_maps.filled(watches).await;
+        mirrors.secrets.filled(watches).await;
+        mirrors.network_policies.filled(watches).await;
+        mirrors.service_accounts.filled(watches).await;
+        mirrors.replica_sets.filled(watches).await;
+        mirrors.pods.filled(watches).await;
+    };
+    if stop.run_until_cancelled(filled).await.is_none() {
+        return;
+    }
+    tracing::info!("knows the cluster and reconciles");
+    let controllers = scopes.iter().map(|scope| {
+        let queue = queues.remove(scope).unwrap_or_else(|| unbounded().1);
+        one_controller(context.clone(), scope.clone(), queue, triggers.clone(), stop.clone())
+    });
+    join_all(controllers).await;
+}
+
+async fn one_controller(
+    context: Arc<Context>,
+    scope: Scope,
+    queue: UnboundedReceiver<ObjectRef<Guarded>>,
+    triggers: Triggers,
+    stop: CancellationToken,
+) {
+    let (reader, writer) = reflector::store();
+    let forgetting = context.clone();
+    let mut listed = BTreeSet::new();
+    let servers =
+        watcher(api::<Guarded>(&context.client, &scope), watcher::Config::default().page_size(PAGE))
+            .default_backoff()
+            .modify(|server| server.managed_fields_mut().clear())
+            .inspect(move |event| match event {
+                Ok(Event::Init) => listed.clear(),
+                Ok(Event::InitApply(server)) => {
+                    listed.insert(key(server));
+                }
+                Ok(Event::InitDone) => {
+                    let gone = forgetting.memory.servers().into_iter().filter(|server| {
+                        scope.as_ref().is_none_or(|scope| *scope == server.namespace)
+                            && !listed.contains(server)
+                    });
+                    gone.for_each(|server| forgetting.forget(&server));
+                    listed.clear();
+                }
+                Ok(Event::Delete(server)) => {
+                    let server = key(server);
+                    forgetting.forget(&server);
+                    // One of the same name may be there already.
+                    triggers.reconcile(&server);
+                }
+                Ok(Event::Apply(_)) | Err(_) => {}
+            });
+    let servers = reflector::reflector(writer, servers).touched_objects();
+    Controller::for_stream(servers, reader)
+        .with_config(controller::Config::default().concurrency(CONCURRENCY))
+        .reconcile_on(queue)
+        .graceful_shutdown_on(stop.cancelled_owned())
+        .run(reconcile, error_policy, context)
+        .for_each(|result| {
+            if let Err(controller::Error::QueueError(error)) = result {
+                tracing::warn!(%error, "the watch of McpServers failed and starts again");
+            }
+            ready(())
+        })
+        .await;
+}
+
+/// Tells the reconciliations what the sidecars said.
+pub(super) async fn relay(mut changes: Changes, triggers: &Triggers) {
+    while let Some(server) = changes.recv().await {
+        triggers.reconcile(&ServerKey { namespace: server.namespace.unwrap_or_default(), name: server.name });
+    }
+}
+
+/// Mirrors a kind of object that the operator applies: one that has gone has to be applied again.
+async fn owned<V, K>(context: &Context, scope: &Scope, mirror: &Arc<Mirror<V>>, triggers: &Triggers)
+where
+    V: View<Object = K> + HasLive,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Debug
+        + Send
+        + 'static,
+{
+    let changed = |server: &ServerKey, change: Change, name: &str, view: &V| {
+        if change == Change::Deleted {
+            context.memory.forget_object(server, V::KIND, name, &view.live().uid);
+        }
+        triggers.reconcile(server);
+    };
+    mirror.clone().run(api(&context.client, scope), scope.clone(), selected(), changed).await;
+}
+
+/// Mirrors a kind of object that others make for the operator.
+async fn mirrored<V, K>(context: &Context, scope: &Scope, mirror: &Arc<Mirror<V>>, triggers: &Triggers)
+where
+    V: View<Object = K>,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Debug
+        + Send
+        + 'static,
+{
+    let changed = |server: &ServerKey, _: Change, _: &str, _: &V| triggers.reconcile(server);
+    mirror.clone().run(api(&context.client, scope), scope.clone(), selected(), changed).await;
+}
+
+/// Watches the metadata of every object of a kind that manifests may name, and keeps nothing of it.
+async fn named<K>(context: &Context, scope: &Scope, kind: Kind, triggers: &Triggers)
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Debug
+        + Send
+        + 'static,
+{
+    let config = watcher::Config::default().page_size(PAGE);
+    let events = watcher(api::<PartialObjectMeta<K>>(&context.client, scope), config).default_backoff();
+    let mut events = std::pin::pin!(events);
+    let mut present = BTreeSet::new();
+    while let Some(event) = events.next().await {
+        let due = |namespace: String, servers: Vec<String>| {
+            servers
+                .into_iter()
+                .for_each(|name| triggers.reconcile(&ServerKey { namespace: namespace.clone(), name }));
+        };
+        match event {
+            Ok(Event::Init) => present.clear(),
+            Ok(Event::InitApply(object)) => {
+                let namespace = object.namespace().unwrap_or_default();
+                due(namespace.clone(), context.references.seen(kind, &object.metadata));
+                present.insert((namespace, object.name_any()));
+            }
+            Ok(Event::InitDone) => {
+                for (namespace, name) in context.references.listed(kind, scope.as_deref(), &present) {
+                    triggers.reconcile(&ServerKey { namespace, name });
+                }
+                present = BTreeSet::new();
+            }
+            Ok(Event::Apply(object)) => {
+                due(object.namespace().unwrap_or_default(), context.references.seen(kind, &object.metadata));
+            }
+            Ok(Event::Delete(object)) => {
+                let namespace = object.namespace().unwrap_or_default();
+                due(namespace.clone(), context.references.gone(kind, &namespace, &object.name_any()));
+            }
+            Err(error) => tracing::warn!(%error, kind = kind.name(), "a watch failed and starts again"),
+        }
+    }
+}
+
+fn selected() -> watcher::Config {
+    watcher::Config::default().labels(&format!("{},{SERVER_LABEL}", owned_selector())).page_size(PAGE)
+}
+
+fn api<K>(client: &Client, scope: &Scope) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    match scope {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}
+
+fn key(server: &Guarded) -> ServerKey {
+    ServerKey { namespace: server.namespace().unwrap_or_default(), name: server.name_any() }
+}

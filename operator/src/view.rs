@@ -1,0 +1,301 @@
+//! What the operator remembers of the objects in the cluster: a few words of each, never the whole.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash as _, Hasher as _};
+
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::PartialObjectMeta;
+use longshore_crds::names::{SERVER_CONTAINER, SIDECAR_CONTAINER};
+
+use crate::names::{CONFIG_ANNOTATION, TEMPLATE_ANNOTATION, UPSTREAM_ANNOTATION};
+
+/// Messages of the cluster are cut here, on their way into memory.
+const LONGEST_MESSAGE: usize = 2048;
+
+/// Something that can be remembered of an object.
+pub trait View: Sized + PartialEq + Send + Sync + 'static {
+    /// The object.
+    type Object;
+    /// What is remembered of it.
+    fn of(object: &Self::Object) -> Self;
+}
+
+/// Which object this is, in which state, and who controls it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Live {
+    /// Its UID.
+    pub uid: String,
+    /// Its resource version, as the number that it is.
+    pub version: u64,
+    /// The same as long as nobody changed what Longshore wrote. The resource version serves for most kinds.
+    pub fingerprint: u64,
+    /// The UID of the object that controls it.
+    pub controller: Option<String>,
+}
+
+/// An object of which the metadata says enough.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owned<K> {
+    /// Which object it is.
+    pub live: Live,
+    kind: std::marker::PhantomData<fn() -> K>,
+}
+
+impl<K: Send + Sync + 'static + PartialEq> View for Owned<K> {
+    type Object = PartialObjectMeta<K>;
+
+    fn of(object: &Self::Object) -> Self {
+        Self { live: Live::of(&object.metadata), kind: std::marker::PhantomData }
+    }
+}
+
+/// A Deployment: its state, and why it has fewer pods than it should.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeploymentView {
+    /// Which object it is.
+    pub live: Live,
+    /// The API server's words on why a pod could not be made.
+    pub refused: Option<String>,
+}
+
+impl View for DeploymentView {
+    type Object = Deployment;
+
+    fn of(object: &Deployment) -> Self {
+        let conditions =
+            object.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        let refused = conditions
+            .iter()
+            .find(|condition| condition.type_ == "ReplicaFailure" && condition.status == "True")
+            .map(|condition| cut(condition.message.as_deref().unwrap_or_default()));
+        Self { live: Live::of_deployment(&object.metadata), refused }
+    }
+}
+
+/// A ReplicaSet: the link between a pod and its Deployment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaSetView {
+    /// Its UID.
+    pub uid: String,
+    /// The UID of its Deployment.
+    pub controller: Option<String>,
+}
+
+impl View for ReplicaSetView {
+    type Object = PartialObjectMeta<ReplicaSet>;
+
+    fn of(object: &Self::Object) -> Self {
+        Self {
+            uid: object.metadata.uid.clone().unwrap_or_default(),
+            controller: controller(&object.metadata),
+        }
+    }
+}
+
+/// A pod, as far as it tells how its server is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodView {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// Its address, once it has one.
+    pub ip: Option<String>,
+    /// The UID of its ReplicaSet.
+    pub controller: Option<String>,
+    /// The digest of the template that it was made from.
+    pub template: Option<String>,
+    /// How its sidecar reaches its server.
+    pub upstream: Option<String>,
+    /// The configuration for which it was last touched.
+    pub touched: Option<String>,
+    /// Seconds since the epoch when it was made.
+    pub created: i64,
+    /// Whether it is on its way out.
+    pub ending: bool,
+    /// Whether it ended without being asked (evicted, for example), and the words for it.
+    pub failed: Option<String>,
+    /// Whether it is in the Service.
+    pub ready: bool,
+    /// Why no node takes it.
+    pub unschedulable: Option<String>,
+    /// Its first container.
+    pub sidecar: ContainerView,
+    /// Its second container.
+    pub server: ContainerView,
+    /// The names of the ConfigMaps that it mounts.
+    pub config_maps: Vec<String>,
+}
+
+/// A container of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerView {
+    /// What it does now.
+    pub state: ContainerState,
+    /// How it ended the last time, if it did.
+    pub ended: Option<Ended>,
+    /// The image that it runs.
+    pub image: String,
+}
+
+/// What a container does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ContainerState {
+    /// Nothing is known of it yet.
+    #[default]
+    Unknown,
+    /// It does not run, for this reason (the kubelet's word and sentence).
+    Waiting {
+        /// The kubelet's word.
+        reason: String,
+        /// The kubelet's sentence.
+        message: String,
+    },
+    /// It runs.
+    Running,
+    /// It ended, see [`ContainerView::ended`].
+    Terminated,
+}
+
+/// How a container ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Its exit code.
+    pub code: i32,
+    /// The kubelet's word.
+    pub reason: String,
+    /// Its last lines, where the exit code is not 0.
+    pub message: String,
+}
+
+impl View for PodView {
+    type Object = Pod;
+
+    fn of(pod: &Pod) -> Self {
+        let metadata = &pod.metadata;
+        let annotation = |name: &str| metadata.annotations.as_ref().and_then(|all| all.get(name)).cloned();
+        let status = pod.status.clone().unwrap_or_default();
+        let conditions = status.conditions.unwrap_or_default();
+        let condition = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
+        let statuses = status.container_statuses.unwrap_or_default();
+        let container = |name: &str| {
+            statuses.iter().find(|status| status.name == name).map(ContainerView::of).unwrap_or_default()
+        };
+        let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+        let ended = matches!(status.phase.as_deref(), Some("Failed" | "Succeeded"));
+        Self {
+            name: metadata.name.clone().unwrap_or_default(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            ip: status.pod_ip.filter(|ip| !ip.is_empty()),
+            controller: controller(metadata),
+            template: annotation(TEMPLATE_ANNOTATION),
+            upstream: annotation(UPSTREAM_ANNOTATION),
+            touched: annotation(CONFIG_ANNOTATION),
+            created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
+            ending: metadata.deletion_timestamp.is_some(),
+            failed: ended.then(|| {
+                let reason = status.reason.unwrap_or_else(|| "it ended".to_owned());
+                cut(&status.message.map_or(reason.clone(), |message| format!("{reason}: {message}")))
+            }),
+            ready: condition("Ready").is_some_and(|condition| condition.status == "True"),
+            unschedulable: condition("PodScheduled")
+                .filter(|condition| condition.status == "False")
+                .map(|condition| cut(condition.message.as_deref().unwrap_or_default())),
+            sidecar: container(SIDECAR_CONTAINER),
+            server: container(SERVER_CONTAINER),
+            config_maps: volumes
+                .iter()
+                .filter_map(|volume| Some(volume.config_map.as_ref()?.name.clone()))
+                .collect(),
+        }
+    }
+}
+
+// === impl ContainerView ===
+
+impl ContainerView {
+    fn of(status: &ContainerStatus) -> Self {
+        let state = status.state.clone().unwrap_or_default();
+        let last = status.last_state.clone().unwrap_or_default();
+        let ended = state.terminated.clone().or(last.terminated).map(|ended| Ended {
+            code: ended.exit_code,
+            reason: ended.reason.unwrap_or_default(),
+            message: cut_front(&ended.message.unwrap_or_default()),
+        });
+        let state = if state.running.is_some() {
+            ContainerState::Running
+        } else if state.terminated.is_some() {
+            ContainerState::Terminated
+        } else if let Some(waiting) = state.waiting {
+            ContainerState::Waiting {
+                reason: waiting.reason.unwrap_or_default(),
+                message: cut(&waiting.message.unwrap_or_default()),
+            }
+        } else {
+            ContainerState::Unknown
+        };
+        Self { state, ended, image: status.image.clone() }
+    }
+}
+
+// === impl Live ===
+
+impl Live {
+    /// Of an object that nobody but its owner changes.
+    pub fn of(metadata: &ObjectMeta) -> Self {
+        let version = version(metadata);
+        Self {
+            uid: metadata.uid.clone().unwrap_or_default(),
+            version,
+            fingerprint: version,
+            controller: controller(metadata),
+        }
+    }
+
+    /// Of a Deployment, whose status changes all the time: its generation, labels and annotations tell whether
+    /// somebody changed what Longshore wrote.
+    pub fn of_deployment(metadata: &ObjectMeta) -> Self {
+        let mut hasher = DefaultHasher::new();
+        metadata.generation.hash(&mut hasher);
+        metadata.labels.hash(&mut hasher);
+        // Written by the Deployment's controller.
+        let annotations = metadata.annotations.iter().flatten();
+        annotations
+            .filter(|(name, _)| *name != "deployment.kubernetes.io/revision")
+            .for_each(|pair| pair.hash(&mut hasher));
+        for owner in metadata.owner_references.iter().flatten() {
+            owner.uid.hash(&mut hasher);
+        }
+        Self { fingerprint: hasher.finish(), ..Self::of(metadata) }
+    }
+}
+
+/// Resource versions are numbers that grow, so of two sightings of an object the newer one can be told.
+fn version(metadata: &ObjectMeta) -> u64 {
+    metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or_default()
+}
+
+/// The UID of the object that controls this one.
+pub fn controller(metadata: &ObjectMeta) -> Option<String> {
+    let mut owners = metadata.owner_references.iter().flatten();
+    owners.find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone())
+}
+
+fn cut(text: &str) -> String {
+    let mut end = text.len().min(LONGEST_MESSAGE);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].trim().to_owned()
+}
+
+/// The end of a text is where a program says why it gave up.
+fn cut_front(text: &str) -> String {
+    let mut start = text.len().saturating_sub(LONGEST_MESSAGE);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    text[start..].trim().to_owned()
+}
