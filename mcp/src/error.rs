@@ -17,6 +17,8 @@ pub enum Code {
     InvalidParams,
     /// Something behind the request failed.
     InternalError,
+    /// The resource does not exist. Until 2025-11-25 only.
+    ResourceNotFound,
     /// A client of 2026-07-28 or later meets a server that speaks only other revisions.
     UnsupportedProtocolVersion,
 }
@@ -30,6 +32,7 @@ impl Code {
             Self::MethodNotFound => -32601,
             Self::InvalidParams => -32602,
             Self::InternalError => -32603,
+            Self::ResourceNotFound => -32002,
             Self::UnsupportedProtocolVersion => -32022,
         }
     }

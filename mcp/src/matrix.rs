@@ -38,6 +38,8 @@ pub enum Problem {
     UnknownMethod,
     /// The parameters are wrong, or name something that does not exist for this caller.
     InvalidParams,
+    /// The resource does not exist for this caller.
+    UnknownResource,
     /// The server behind failed to answer a request.
     ServerFailed,
     /// The server behind could not be told a notification or a response.
@@ -80,6 +82,10 @@ pub fn answer(problem: Problem, revision: Revision) -> Answer {
             Era::Modern => (404, Code::MethodNotFound),
         },
         Problem::InvalidParams => (200, Code::InvalidParams),
+        Problem::UnknownResource => match revision.era() {
+            Era::Legacy => (200, Code::ResourceNotFound),
+            Era::Modern => (200, Code::InvalidParams),
+        },
         Problem::ServerFailed => (200, Code::InternalError),
         Problem::ServerUnreachable => (502, Code::InternalError),
         Problem::Unavailable => (503, Code::InternalError),

@@ -1,1 +1,33 @@
-//! The request path.
+//! The request path: Longshore's sidecar, which stands in front of one MCP server, knows who calls, and decides what
+//! they may call.
+//!
+//! [`App`] is the composition root: [`App::bind`] opens every socket and says where, [`App::run`] serves until the
+//! process is told to stop. One thread per worker carries requests (`worker`, and the path itself as one list in
+//! `stack`); one more thread does everything that is not on that path: the configuration's files, the admin port,
+//! the watch over the server, the drain.
+//!
+//! `rescue` is the one place that makes error responses. `access` is the one place that decides.
+
+mod access;
+mod admin;
+mod app;
+mod audit;
+mod authenticate;
+mod configuration;
+mod drain;
+mod exchange;
+mod inventory;
+pub mod log;
+mod metrics;
+mod monitor;
+mod options;
+mod rescue;
+mod sessions;
+mod shared;
+mod stack;
+pub mod start;
+mod upstream;
+mod worker;
+
+pub use app::{App, BindError, Bound, RunError};
+pub use options::{Bounds, Options};

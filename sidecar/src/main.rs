@@ -1,2 +1,181 @@
 //! The sidecar's program.
-fn main() {}
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use longshore_sidecar::start::{self, Start};
+use longshore_sidecar::{App, Bounds, Options, log};
+use longshore_sidecar_config::{paths, ports};
+
+#[derive(Parser)]
+#[command(
+    name = "longshore-sidecar",
+    version,
+    about = "Stands in front of an MCP server and decides who may call what."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve until SIGTERM.
+    Serve(Serve),
+    /// Install the shim and wait until the sidecar serves: the container's postStart hook.
+    Await(Await),
+}
+
+#[derive(Args)]
+struct Serve {
+    /// Threads that carry requests.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: u16,
+    /// Where clients connect.
+    #[arg(long, default_value_t = any(ports::MCP))]
+    mcp_addr: SocketAddr,
+    /// Where probes, metrics and the inventory are.
+    #[arg(long, default_value_t = any(ports::ADMIN))]
+    admin_addr: SocketAddr,
+    /// The directory of config.json.
+    #[arg(long, default_value = paths::CONFIG_DIR)]
+    config_dir: PathBuf,
+    /// The directory of keys.json.
+    #[arg(long, default_value = paths::KEYS_DIR)]
+    keys_dir: PathBuf,
+    /// The directory of the sockets shared with the server's container.
+    #[arg(long, default_value = paths::SOCKETS_DIR)]
+    sockets_dir: PathBuf,
+    /// Where the kernel shows its tables.
+    #[arg(long, default_value = "/proc", hide = true)]
+    proc_dir: PathBuf,
+    /// Connections at once.
+    #[arg(long, default_value_t = Bounds::default().connections)]
+    max_connections: usize,
+    /// Sessions at once.
+    #[arg(long, default_value_t = Bounds::default().sessions)]
+    max_sessions: usize,
+    /// Milliseconds after which an unused session ends.
+    #[arg(long, default_value_t = millis(Bounds::default().session_idle))]
+    session_idle_ms: u64,
+    /// Milliseconds that the head of a request may take, and that a connection may be idle.
+    #[arg(long, default_value_t = millis(Bounds::default().head))]
+    head_timeout_ms: u64,
+    /// Milliseconds that the body of a request may take.
+    #[arg(long, default_value_t = millis(Bounds::default().body))]
+    body_timeout_ms: u64,
+    /// Milliseconds that a drain accepts connections at least.
+    #[arg(long, default_value_t = 5000)]
+    drain_minimum_ms: u64,
+}
+
+#[derive(Args)]
+struct Await {
+    /// The shim in this image.
+    #[arg(long, default_value = "/shim")]
+    shim_source: PathBuf,
+    /// Where the server's container finds it.
+    #[arg(long, default_value = paths::PROGRAM_DIR)]
+    program_dir: PathBuf,
+    /// The sidecar's admin port.
+    #[arg(long, default_value_t = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), ports::ADMIN))]
+    admin_addr: SocketAddr,
+    /// Seconds after which to give up.
+    #[arg(long, default_value_t = 10)]
+    timeout: u64,
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Serve(serve) => run(serve.into()),
+        Command::Await(arguments) => await_start(arguments),
+    }
+}
+
+fn run(options: Options) -> ExitCode {
+    log::start();
+    abort_on_panic();
+    let app = match App::bind(options) {
+        Ok(app) => app,
+        Err(error) => return failed(&error),
+    };
+    let bound = app.bound();
+    tracing::info!(mcp = %bound.mcp, admin = %bound.admin, version = env!("CARGO_PKG_VERSION"), "listening");
+    match app.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failed(&error),
+    }
+}
+
+fn await_start(arguments: Await) -> ExitCode {
+    let Await { shim_source, program_dir, admin_addr, timeout } = arguments;
+    let order = Start { shim_source, program_dir, admin: admin_addr, deadline: Duration::from_secs(timeout) };
+    match start::start(&order) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // The kubelet shows this in the event of the failed hook.
+            let _ = writeln!(std::io::stderr(), "{}", sentence(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn failed(error: &dyn std::error::Error) -> ExitCode {
+    tracing::error!(error = %sentence(error), "the sidecar ends");
+    ExitCode::FAILURE
+}
+
+/// An error with its reasons.
+fn sentence(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}
+
+/// A task that panics would end alone and leave the rest of the process without it.
+fn abort_on_panic() {
+    std::panic::set_hook(Box::new(|panic| {
+        tracing::error!(%panic, "a bug: the sidecar ends");
+        std::process::abort();
+    }));
+}
+
+fn any(port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl From<Serve> for Options {
+    fn from(serve: Serve) -> Self {
+        Self {
+            workers: serve.workers.into(),
+            mcp: serve.mcp_addr,
+            admin: serve.admin_addr,
+            config_dir: serve.config_dir,
+            keys_dir: serve.keys_dir,
+            sockets_dir: serve.sockets_dir,
+            proc_dir: serve.proc_dir,
+            own_ports: Vec::new(),
+            bounds: Bounds {
+                connections: serve.max_connections,
+                sessions: serve.max_sessions,
+                session_idle: Duration::from_millis(serve.session_idle_ms),
+                head: Duration::from_millis(serve.head_timeout_ms),
+                body: Duration::from_millis(serve.body_timeout_ms),
+            },
+            drain_minimum: Duration::from_millis(serve.drain_minimum_ms),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The admin port: probes, metrics, inventory.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, IF_NONE_MATCH, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tokio::sync::watch;
+use tokio::time::{Duration, timeout};
+
+use crate::authenticate::bearer;
+use crate::inventory::{NotReader, Published};
+use crate::shared::Shared;
+
+/// How long a readiness probe is held while the server is starting: the kubelet probes once a second, and so hears
+/// that it is ready the moment it is.
+const READINESS_HOLD: Duration = Duration::from_millis(900);
+/// The longest wait for another inventory.
+const MAX_WAIT: u64 = 60;
+
+#[derive(Clone)]
+struct Admin {
+    shared: Arc<Shared>,
+    published: watch::Receiver<Option<Arc<Published>>>,
+}
+
+/// The port's routes.
+pub(crate) fn router(shared: Arc<Shared>, published: watch::Receiver<Option<Arc<Published>>>) -> Router {
+    Router::new()
+        .route("/healthz", get(async || "ok\n"))
+        .route("/startupz", get(started))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .route("/v1/inventory", get(inventory))
+        .with_state(Admin { shared, published })
+}
+
+/// Whether the configuration is loaded; that the ports are bound is shown by the answer. Held for a moment, so that
+/// whoever waits for it hears at once.
+async fn started(State(admin): State<Admin>) -> Response {
+    let mut config = admin.shared.config_changed.subscribe();
+    let loaded = async {
+        while admin.shared.config().is_none() {
+            if config.changed().await.is_err() {
+                return;
+            }
+        }
+    };
+    if timeout(READINESS_HOLD, loaded).await.is_ok() {
+        return "ok\n".into_response();
+    }
+    let why = admin.shared.config_error.borrow().clone();
+    unavailable(why.unwrap_or_else(|| "the configuration has not been read yet".to_owned()))
+}
+
+/// Whether clients should be sent here: from the first handshake with the server until the drain. A server that dies
+/// later is an error that clients are told, not an endpoint that vanishes.
+async fn ready(State(admin): State<Admin>) -> Response {
+    let mut view = admin.shared.view.subscribe();
+    let mut draining = admin.shared.draining.subscribe();
+    let connected = async {
+        tokio::select! {
+            connected = view.wait_for(|view| view.ever_connected) => connected.is_ok(),
+            _ = draining.wait_for(|draining| *draining) => false,
+        }
+    };
+    let connected = timeout(READINESS_HOLD, connected).await.unwrap_or(false);
+    if admin.shared.is_draining() {
+        return unavailable("draining".to_owned());
+    }
+    if connected {
+        return "ok\n".into_response();
+    }
+    let message = admin.shared.view.borrow().connection.message.clone();
+    unavailable(format!("the MCP server has not been connected yet: {message}"))
+}
+
+async fn metrics(State(admin): State<Admin>) -> Response {
+    let metrics = &admin.shared.metrics;
+    metrics.sessions.set(i64::try_from(admin.shared.sessions.len()).unwrap_or(i64::MAX));
+    match metrics.text() {
+        Ok(text) => ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response(),
+        Err(error) => {
+            tracing::error!(%error, "cannot write the metrics");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+/// What the sidecar knows. With `If-None-Match` and `Prefer: wait=N` it answers when it knows something else.
+async fn inventory(State(mut admin): State<Admin>, headers: HeaderMap) -> Response {
+    let refused = {
+        let snapshot = admin.shared.config();
+        let Some(snapshot) = snapshot.as_ref() else {
+            return unavailable("the configuration has not been read yet".to_owned());
+        };
+        let token = headers.get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
+        token.ok_or(NotReader::Invalid).and_then(|token| snapshot.readers.check(token)).err()
+    };
+    match refused {
+        None => {}
+        Some(refusal @ NotReader::Invalid) => {
+            return (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")], format!("{refusal}\n"))
+                .into_response();
+        }
+        Some(refusal @ NotReader::Subject) => {
+            return (StatusCode::FORBIDDEN, format!("{refusal}\n")).into_response();
+        }
+    }
+    let known = headers.get(IF_NONE_MATCH).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let is_new = |published: &Option<Arc<Published>>| {
+        published.as_ref().is_some_and(|published| known.as_deref() != Some(published.etag.as_str()))
+    };
+    // Without a wait this looks once.
+    let wait = timeout(wait(&headers), admin.published.wait_for(is_new));
+    let published = match wait.await {
+        Ok(Ok(published)) => published.clone(),
+        Ok(Err(_)) => return unavailable("shutting down".to_owned()),
+        Err(_) => None,
+    };
+    match (published, known) {
+        (Some(published), _) => {
+            let headers = [(CONTENT_TYPE, "application/json".to_owned()), (ETAG, published.etag.clone())];
+            (headers, published.body.clone()).into_response()
+        }
+        (None, Some(etag)) => (StatusCode::NOT_MODIFIED, [(ETAG, etag)]).into_response(),
+        (None, None) => unavailable("nothing is known yet".to_owned()),
+    }
+}
+
+/// How long the reader wants to wait (RFC 7240).
+fn wait(headers: &HeaderMap) -> Duration {
+    let values = headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
+    let mut preferences = values.flat_map(|value| value.split([',', ';'])).map(str::trim);
+    let seconds = preferences.find_map(|preference| {
+        let (name, value) = preference.split_once('=')?;
+        name.trim()
+            .eq_ignore_ascii_case("wait")
+            .then(|| value.trim().trim_matches('"').parse::<u64>().ok())?
+    });
+    Duration::from_secs(seconds.unwrap_or(0).min(MAX_WAIT))
+}
+
+fn unavailable(why: String) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response()
+}

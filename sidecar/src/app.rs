@@ -1,0 +1,324 @@
+//! The composition root: binds, starts, supervises, ends.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdTcpListener};
+use std::os::unix::net::UnixListener as StdUnixListener;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use arc_swap::ArcSwapOption;
+use longshore_sidecar_config::ports;
+use socket2::{Domain, Protocol, Socket, Type};
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Duration, interval};
+
+use crate::audit::{Audit, Writer};
+use crate::drain::Hooks;
+use crate::metrics::Metrics;
+use crate::monitor::View;
+use crate::options::Options;
+use crate::sessions::Sessions;
+use crate::shared::{Calls, Shared};
+use crate::upstream::Pool;
+use crate::{admin, configuration, drain, exchange, inventory, monitor, worker};
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// A sidecar whose sockets are open.
+pub struct App {
+    shared: Arc<Shared>,
+    writer: Writer,
+    mcp: Vec<StdTcpListener>,
+    admin: StdTcpListener,
+    hook: Option<StdUnixListener>,
+    bound: Bound,
+}
+
+/// Where a sidecar listens.
+#[derive(Clone, Copy, Debug)]
+pub struct Bound {
+    /// Clients.
+    pub mcp: SocketAddr,
+    /// Probes, metrics, inventory.
+    pub admin: SocketAddr,
+}
+
+/// Why a sidecar cannot start.
+#[derive(Debug, Error)]
+pub enum BindError {
+    /// A port is taken, or may not be used.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The socket for the server's hook.
+    #[error("cannot listen for the server's preStop hook")]
+    Hook(#[source] io::Error),
+    /// The metrics contradict each other.
+    #[error("cannot register the metrics")]
+    Metrics(#[from] prometheus::Error),
+    /// The audit log's thread.
+    #[error("cannot start the audit log")]
+    Audit(#[source] io::Error),
+}
+
+/// Why a sidecar ended although nobody asked it to, or before it was done.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// A runtime or a thread could not be made.
+    #[error("cannot start {what}")]
+    Start {
+        /// Which.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// Something that runs for as long as the process does has ended.
+    #[error("{task} ended unexpectedly")]
+    Ended {
+        /// Which.
+        task: &'static str,
+        /// Why, if it said so.
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+    /// A second signal came during the drain.
+    #[error("a second signal ended the drain early")]
+    Aborted,
+}
+
+type TaskResult = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+impl App {
+    /// Opens every socket. Nothing is served yet.
+    pub fn bind(mut options: Options) -> Result<Self, BindError> {
+        let first = listen(options.mcp)?;
+        let address = |listener: &StdTcpListener, wanted| {
+            listener.local_addr().map_err(|source| BindError::Listen { address: wanted, source })
+        };
+        let admin = listen(options.admin)?;
+        let bound = Bound { mcp: address(&first, options.mcp)?, admin: address(&admin, options.admin)? };
+        // The kernel spreads connections over listeners of one address.
+        let mut mcp = vec![first];
+        for _ in 1..options.workers.max(1) {
+            mcp.push(listen(bound.mcp)?);
+        }
+        let hook = drain::bind(&options.sockets_dir).map_err(BindError::Hook)?;
+        options.own_ports.extend([bound.mcp.port(), bound.admin.port(), ports::PEERS]);
+
+        let metrics = Arc::new(Metrics::new()?);
+        let (audit, writer) = Audit::start(metrics.clone()).map_err(BindError::Audit)?;
+        let shared = Arc::new(Shared {
+            sessions: Arc::new(Sessions::new(options.bounds.sessions, options.bounds.session_idle)),
+            options,
+            snapshot: ArcSwapOption::empty(),
+            audit,
+            metrics,
+            calls: Arc::new(Calls::default()),
+            config_changed: watch::Sender::new(0),
+            config_error: watch::Sender::new(None),
+            view: watch::Sender::new(View::new()),
+            exposed: watch::Sender::new(Vec::new()),
+            doubt: Notify::new(),
+            draining: watch::Sender::new(false),
+        });
+        Ok(Self { shared, writer, mcp, admin, hook, bound })
+    }
+
+    /// Where it listens.
+    pub fn bound(&self) -> Bound {
+        self.bound
+    }
+
+    /// Serves until SIGTERM or SIGINT, then drains.
+    pub fn run(self) -> Result<(), RunError> {
+        let Self { shared, writer, mcp, admin, hook, .. } = self;
+        let runtime = runtime("the control runtime")?;
+        let result = runtime.block_on(control(shared, &writer, mcp, admin, hook));
+        writer.close();
+        result
+    }
+}
+
+/// A listener that others may share its address with.
+fn listen(address: SocketAddr) -> Result<StdTcpListener, BindError> {
+    let open = || {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        // A restart must not wait for connections of the process before.
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        Ok(StdTcpListener::from(socket))
+    };
+    open().map_err(|source| BindError::Listen { address, source })
+}
+
+fn runtime(what: &'static str) -> Result<LocalRuntime, RunError> {
+    Builder::new_current_thread()
+        .enable_all()
+        .build_local(LocalOptions::default())
+        .map_err(|source| RunError::Start { what, source })
+}
+
+/// Everything that is not on the request path, and the supervision of what is.
+async fn control(
+    shared: Arc<Shared>,
+    writer: &Writer,
+    mcp: Vec<StdTcpListener>,
+    admin: StdTcpListener,
+    hook: Option<StdUnixListener>,
+) -> Result<(), RunError> {
+    let (stop, stopped) = watch::channel(false);
+    let (release, released) = watch::channel(false);
+    let mut signals = Signals::new()?;
+
+    let mut tasks = JoinSet::new();
+    {
+        let shared = shared.clone();
+        tasks.spawn_local(async move {
+            ("the configuration's watch", configuration::watch(shared).await.map_err(Into::into))
+        });
+    }
+    let (workers, mut worker_ended) = start_workers(mcp, &shared, &stopped)?;
+    let (publish, published) = watch::channel(None);
+    let router = admin::router(shared.clone(), published);
+    tasks.spawn_local(async move {
+        let served = async { axum::serve(TcpListener::from_std(admin)?, router).await };
+        ("the admin port", served.await.map_err(Into::into))
+    });
+    tasks.spawn_local({
+        let shared = shared.clone();
+        async move { ("the inventory", inventory::publish(shared, publish).await.map_err(Into::into)) }
+    });
+    let pool: Rc<Pool> = Rc::default();
+    tasks.spawn_local({
+        let (shared, pool) = (shared.clone(), pool.clone());
+        async move { ("the watch over the server", monitor::watch_server(shared, pool).await.map_err(Into::into)) }
+    });
+    tasks.spawn_local({
+        let shared = shared.clone();
+        async move { ("the watch over sockets", monitor::watch_sockets(shared).await.map_err(Into::into)) }
+    });
+    tasks.spawn_local({
+        let shared = shared.clone();
+        async move { ("the end of idle sessions", expire(shared, pool).await) }
+    });
+    if let Some(hook) = hook {
+        let hooks = Hooks { shared: shared.clone(), released };
+        tasks.spawn_local(async move {
+            ("the server's hook", drain::serve(hook, hooks).await.map_err(Into::into))
+        });
+    }
+
+    let mut draining = false;
+    let drain = drain::drain(&shared, &release);
+    tokio::pin!(drain);
+    let mut check = interval(Duration::from_secs(5));
+    loop {
+        tokio::select! {
+            () = drain.as_mut(), if draining => break,
+            () = signals.next() => {
+                if draining {
+                    return Err(RunError::Aborted);
+                }
+                draining = true;
+            }
+            Some(ended) = tasks.join_next() => return Err(unexpected(ended)),
+            Some(result) = worker_ended.recv() => {
+                return Err(RunError::Ended { task: "a worker", source: result.err().map(Into::into) });
+            }
+            _ = check.tick() => {
+                if writer.is_finished() {
+                    return Err(RunError::Ended { task: "the audit log", source: None });
+                }
+            }
+        }
+    }
+    stop.send_replace(true);
+    for worker in workers {
+        // The thread ends by itself now; that it panicked would have ended the process.
+        while !worker.is_finished() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    Ok(())
+}
+
+type Workers = (Vec<JoinHandle<()>>, mpsc::UnboundedReceiver<io::Result<()>>);
+
+fn start_workers(
+    listeners: Vec<StdTcpListener>,
+    shared: &Arc<Shared>,
+    stopped: &watch::Receiver<bool>,
+) -> Result<Workers, RunError> {
+    let (ended, receiver) = mpsc::unbounded_channel();
+    let mut threads = Vec::new();
+    for (number, listener) in listeners.into_iter().enumerate() {
+        let runtime = std::thread::Builder::new().name(format!("worker-{number}"));
+        let (shared, stopped, ended) = (shared.clone(), stopped.clone(), ended.clone());
+        let thread = runtime.spawn(move || {
+            let result = match self::runtime("a worker's runtime") {
+                Ok(runtime) => runtime.block_on(worker::serve(listener, shared, stopped.clone())),
+                Err(error) => Err(io::Error::other(error)),
+            };
+            if !*stopped.borrow() {
+                // Nobody is left to hear it only if the process is ending anyway.
+                let _ = ended.send(result);
+            }
+        });
+        threads.push(thread.map_err(|source| RunError::Start { what: "a worker", source })?);
+    }
+    Ok((threads, receiver))
+}
+
+fn unexpected(ended: Result<(&'static str, TaskResult), tokio::task::JoinError>) -> RunError {
+    match ended {
+        Ok((task, result)) => RunError::Ended { task, source: result.err() },
+        Err(error) => RunError::Ended { task: "a task", source: Some(Box::new(error)) },
+    }
+}
+
+/// Ends sessions that nobody uses, and tells the server so.
+async fn expire(shared: Arc<Shared>, pool: Rc<Pool>) -> TaskResult {
+    let idle = shared.options.bounds.session_idle;
+    let mut tick = interval((idle / 4).clamp(Duration::from_millis(50), Duration::from_secs(30)));
+    loop {
+        tick.tick().await;
+        for session in shared.sessions.expire() {
+            if let Some(snapshot) = shared.snapshot.load_full() {
+                exchange::end_upstream(&pool, &snapshot, &session).await;
+            }
+        }
+    }
+}
+
+/// The signals that end a process.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, RunError> {
+        let open = |kind| signal(kind).map_err(|source| RunError::Start { what: "the signals", source });
+        Ok(Self { terminate: open(SignalKind::terminate())?, interrupt: open(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

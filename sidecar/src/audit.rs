@@ -1,0 +1,300 @@
+//! The audit log: one JSON line on standard output for each request at the MCP port, whatever became of it.
+//!
+//! ```json
+//! {"time":"2026-11-20T09:30:00.123Z","audit":1,"server":"tools/github","principal":"team-a","method":"tools/call",
+//!  "target":"get_issue","decision":"permit","rule":"readers","reason":null,"status":200,"code":null,"duration":0.0123}
+//! ```
+//!
+//! `audit` is the version of the line. `rule` is given with a permit that a rule made, `reason` with a denial and with
+//! a failure. `status` is HTTP's, null if the client had gone; `code` is that of a JSON-RPC error. `duration` is in
+//! seconds. Never in it: arguments, results, keys, session ids.
+//!
+//! Lines are written by a thread of their own, in batches. If it cannot keep up (nobody reads the log), lines are
+//! lost, counted, and the count is written as soon as anything can be written again: `{"audit":1,"lost":N}`.
+
+use std::io::Write;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde::Serialize;
+
+use crate::metrics::Metrics;
+
+/// How many lines wait at most. A thousand requests a second for eight seconds.
+const QUEUE: usize = 8192;
+/// How long a batch is gathered.
+const BATCH: Duration = Duration::from_millis(5);
+/// The most of a name or URI that a line holds.
+const MAX_TARGET: usize = 256;
+
+/// Hands lines to the writer.
+#[derive(Clone)]
+pub(crate) struct Audit(Arc<Queue>);
+
+struct Queue {
+    state: Mutex<State>,
+    wake: Condvar,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Default)]
+struct State {
+    lines: Vec<Line>,
+    lost: u64,
+    closed: bool,
+}
+
+/// What was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Verdict {
+    Permit,
+    Deny,
+}
+
+/// One line. The order of the fields is the order in the line.
+#[derive(Serialize)]
+struct Line {
+    #[serde(serialize_with = "rfc3339")]
+    time: SystemTime,
+    audit: u8,
+    #[serde(serialize_with = "shared")]
+    server: Option<Arc<str>>,
+    #[serde(serialize_with = "shared")]
+    principal: Option<Arc<str>>,
+    method: Option<String>,
+    target: Option<String>,
+    decision: Verdict,
+    #[serde(serialize_with = "shared")]
+    rule: Option<Arc<str>>,
+    reason: Option<&'static str>,
+    status: Option<u16>,
+    code: Option<i64>,
+    duration: f64,
+}
+
+/// A line that is being filled in while its request goes on. It is written when it is dropped, so a request that is
+/// given up is in the log too.
+pub(crate) struct Entry {
+    line: Option<Line>,
+    began: Instant,
+    audit: Audit,
+}
+
+/// The writer: joined at the end, so that the last lines are written.
+pub(crate) struct Writer {
+    audit: Audit,
+    thread: JoinHandle<()>,
+}
+
+// === impl Audit ===
+
+impl Audit {
+    /// Starts the writer.
+    pub(crate) fn start(metrics: Arc<Metrics>) -> std::io::Result<(Self, Writer)> {
+        let audit = Self(Arc::new(Queue { state: Mutex::default(), wake: Condvar::new(), metrics }));
+        let queue = audit.0.clone();
+        let thread = std::thread::Builder::new()
+            .name("audit".to_owned())
+            .stack_size(128 * 1024)
+            .spawn(move || queue.write(std::io::stdout()))?;
+        Ok((audit.clone(), Writer { audit, thread }))
+    }
+
+    /// Begins a line.
+    pub(crate) fn begin(&self) -> Entry {
+        let line = Line {
+            time: SystemTime::now(),
+            audit: 1,
+            server: None,
+            principal: None,
+            method: None,
+            target: None,
+            decision: Verdict::Deny,
+            rule: None,
+            reason: None,
+            status: None,
+            code: None,
+            duration: 0.0,
+        };
+        Entry { line: Some(line), began: Instant::now(), audit: self.clone() }
+    }
+
+    fn push(&self, line: Line) {
+        let mut state = self.0.lock();
+        if state.lines.len() >= QUEUE {
+            state.lost += 1;
+            self.0.metrics.audit_lost();
+            return;
+        }
+        state.lines.push(line);
+        // The writer sleeps only while there is nothing: one wake-up for a batch.
+        if state.lines.len() == 1 {
+            drop(state);
+            self.0.wake.notify_one();
+        }
+    }
+}
+
+impl Queue {
+    fn write(&self, mut out: impl Write) {
+        let mut text = Vec::new();
+        let mut closed = false;
+        while !closed {
+            let mut state = self.lock();
+            while state.lines.is_empty() && !state.closed {
+                state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            if !state.closed {
+                drop(state);
+                std::thread::sleep(BATCH);
+                state = self.lock();
+            }
+            closed = state.closed;
+            let lines = std::mem::take(&mut state.lines);
+            let lost = std::mem::take(&mut state.lost);
+            drop(state);
+            text.clear();
+            for line in lines {
+                if serde_json::to_writer(&mut text, &line).is_ok() {
+                    text.push(b'\n');
+                }
+            }
+            if lost > 0 {
+                let _ = writeln!(text, "{{\"audit\":1,\"lost\":{lost}}}");
+            }
+            if let Err(error) = out.write_all(&text).and_then(|()| out.flush()) {
+                tracing::error!(%error, "cannot write the audit log");
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Writer {
+    /// Whether the writer has ended, which it must not do by itself.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Writes what is left and ends the writer.
+    pub(crate) fn close(self) {
+        self.audit.0.lock().closed = true;
+        self.audit.0.wake.notify_one();
+        if self.thread.join().is_err() {
+            tracing::error!("the audit log's thread panicked");
+        }
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    /// Gives the line to somebody who will finish it; nothing is left here.
+    pub(crate) fn hand_over(&mut self) -> Self {
+        Self { line: self.line.take(), began: self.began, audit: self.audit.clone() }
+    }
+
+    /// Whose server it is.
+    pub(crate) fn server(&mut self, server: &Arc<str>) {
+        self.set(|line| line.server = Some(server.clone()));
+    }
+
+    /// Who called.
+    pub(crate) fn principal(&mut self, principal: &Arc<str>) {
+        self.set(|line| line.principal = Some(principal.clone()));
+    }
+
+    /// What was asked for.
+    pub(crate) fn method(&mut self, method: &str) {
+        self.set(|line| line.method = Some(bounded(method)));
+    }
+
+    /// The tool, prompt or resource.
+    pub(crate) fn target(&mut self, target: &str) {
+        self.set(|line| line.target = Some(bounded(target)));
+    }
+
+    /// It goes through; a rule says so where there is a target.
+    pub(crate) fn permit(&mut self, rule: Option<Arc<str>>) {
+        self.set(|line| {
+            line.decision = Verdict::Permit;
+            line.rule = rule;
+        });
+    }
+
+    /// It does not, or it failed later.
+    pub(crate) fn reason(&mut self, reason: &'static str) {
+        self.set(|line| line.reason = Some(reason));
+    }
+
+    /// What the client got.
+    pub(crate) fn answered(&mut self, status: u16, code: Option<i64>) {
+        self.set(|line| {
+            line.status = Some(status);
+            line.code = code;
+        });
+    }
+
+    fn set(&mut self, edit: impl FnOnce(&mut Line)) {
+        if let Some(line) = &mut self.line {
+            edit(line);
+        }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if let Some(mut line) = self.line.take() {
+            line.duration = (self.began.elapsed().as_secs_f64() * 1e6).round() / 1e6;
+            self.audit.0.metrics.request(
+                line.method.as_deref(),
+                line.decision,
+                line.status.is_none_or(|status| status >= 400)
+                    || line.code.is_some()
+                    || line.reason.is_some(),
+                line.duration,
+            );
+            self.audit.push(line);
+        }
+    }
+}
+
+fn bounded(text: &str) -> String {
+    if text.len() <= MAX_TARGET {
+        return text.to_owned();
+    }
+    let mut end = MAX_TARGET;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", &text[..end])
+}
+
+fn shared<S: serde::Serializer>(text: &Option<Arc<str>>, serializer: S) -> Result<S::Ok, S::Error> {
+    text.as_deref().serialize(serializer)
+}
+
+fn rfc3339<S: serde::Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+    match jiff::Timestamp::try_from(*time) {
+        Ok(time) => serializer.collect_str(&format_args!("{time:.3}")),
+        Err(error) => Err(serde::ser::Error::custom(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_bounded() {
+        assert_eq!(bounded("a"), "a");
+        let long = bounded(&"é".repeat(300));
+        assert!(long.len() <= MAX_TARGET + 3);
+        assert!(long.ends_with('…'));
+    }
+}

@@ -1,0 +1,177 @@
+//! Who calls. Keys are known by their hashes only, and compared in constant time against every live one.
+
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use longshore_sidecar_config::Keys;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use thiserror::Error;
+
+use crate::access::{Access, Caller};
+
+/// The principal of everybody where nobody has to prove who they are.
+const ANONYMOUS: &str = "anonymous";
+/// The other header that a key may come in.
+const API_KEY: &str = "x-api-key";
+
+/// How callers prove who they are.
+pub(crate) enum Authenticator {
+    /// Not at all.
+    Anonymous(Caller),
+    /// With a key.
+    ApiKeys(Vec<Key>),
+}
+
+/// One live key.
+pub(crate) struct Key {
+    sha256: [u8; 32],
+    caller: Caller,
+}
+
+/// A key of the file that cannot be used.
+#[derive(Debug, Error)]
+pub(crate) enum KeyError {
+    #[error("the hash of a key of {principal:?} is not 64 lower-case hexadecimal digits")]
+    Hash { principal: String },
+}
+
+/// Why a caller is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unknown {
+    /// There is no key in the request.
+    Missing,
+    /// The request has credentials of another kind, or more than one key.
+    Unusable,
+    /// No live key has this hash.
+    NotLive,
+}
+
+impl Authenticator {
+    pub(crate) fn anonymous(access: &Access) -> Self {
+        Self::Anonymous(access.caller(ANONYMOUS))
+    }
+
+    pub(crate) fn api_keys(keys: &Keys, access: &Access) -> Result<Self, KeyError> {
+        let keys = keys.keys.iter().map(|key| {
+            let sha256 =
+                hash(&key.sha256).ok_or_else(|| KeyError::Hash { principal: key.principal.clone() })?;
+            Ok(Key { sha256, caller: access.caller(&key.principal) })
+        });
+        keys.collect::<Result<_, _>>().map(Self::ApiKeys)
+    }
+
+    /// Who sent a request with these headers.
+    pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Result<&Caller, Unknown> {
+        let keys = match self {
+            Self::Anonymous(caller) => return Ok(caller),
+            Self::ApiKeys(keys) => keys,
+        };
+        let presented: [u8; 32] = Sha256::digest(presented(headers)?).into();
+        // All of them, also after a match: how long it takes says nothing about which key it is.
+        let mut found = None;
+        for key in keys {
+            if bool::from(key.sha256.ct_eq(&presented)) {
+                found = Some(&key.caller);
+            }
+        }
+        found.ok_or(Unknown::NotLive)
+    }
+}
+
+/// The key in a request. Two of them are refused: who would it be?
+fn presented(headers: &HeaderMap) -> Result<&[u8], Unknown> {
+    let mut authorization = headers.get_all(AUTHORIZATION).iter();
+    let mut api_key = headers.get_all(API_KEY).iter();
+    match (authorization.next(), authorization.next(), api_key.next(), api_key.next()) {
+        (None, None, None, None) => Err(Unknown::Missing),
+        (Some(value), None, None, None) => bearer(value.as_bytes()).ok_or(Unknown::Unusable),
+        (None, None, Some(value), None) => {
+            Some(value.as_bytes()).filter(|key| !key.is_empty()).ok_or(Unknown::Unusable)
+        }
+        _ => Err(Unknown::Unusable),
+    }
+}
+
+/// The token of an `Authorization: Bearer` header.
+pub(crate) fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, rest) = value.split_at_checked(7)?;
+    let token = rest.trim_ascii();
+    (scheme.eq_ignore_ascii_case(b"bearer ") && !token.is_empty()).then_some(token)
+}
+
+fn hash(text: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if text.len() != 64 {
+        return None;
+    }
+    for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        let digit = |digit: u8| match digit {
+            b'0'..=b'9' => Some(digit - b'0'),
+            b'a'..=b'f' => Some(digit - b'a' + 10),
+            _ => None,
+        };
+        *byte = digit(digits[0])? * 16 + digit(digits[1])?;
+    }
+    Some(bytes)
+}
+
+// === impl Unknown ===
+
+impl Unknown {
+    /// The reason as the log gives it.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::Missing => "no key",
+            Self::Unusable => "no usable key",
+            Self::NotLive => "no live key",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+    use longshore_sidecar_config::{ApiKey, ToolFilter};
+
+    fn hex(key: &str) -> String {
+        Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn every_live_key_of_a_principal_works() {
+        let access = Access::compile(&[], &ToolFilter::default()).unwrap();
+        let key = |principal: &str, key: &str| ApiKey { principal: principal.to_owned(), sha256: hex(key) };
+        let keys = Keys { keys: vec![key("a", "one"), key("b", "two"), key("a", "three")] };
+        let authenticator = Authenticator::api_keys(&keys, &access).unwrap();
+        for (headers, expected) in [
+            (vec![("authorization", "Bearer one")], Ok("a")),
+            (vec![("authorization", "bearer  three ")], Ok("a")),
+            (vec![("x-api-key", "two")], Ok("b")),
+            (vec![], Err(Unknown::Missing)),
+            (vec![("authorization", "Basic one")], Err(Unknown::Unusable)),
+            (vec![("authorization", "Bearer ")], Err(Unknown::Unusable)),
+            (vec![("authorization", "Bearer")], Err(Unknown::Unusable)),
+            (vec![("x-api-key", "")], Err(Unknown::Unusable)),
+            (vec![("authorization", "Bearer four")], Err(Unknown::NotLive)),
+            (vec![("authorization", "Bearer one"), ("x-api-key", "one")], Err(Unknown::Unusable)),
+            (vec![("authorization", "Bearer one"), ("authorization", "Bearer one")], Err(Unknown::Unusable)),
+        ] {
+            let mut map = HeaderMap::new();
+            for (name, value) in &headers {
+                map.append(*name, HeaderValue::from_static(value));
+            }
+            let who = authenticator.authenticate(&map).map(|caller| &*caller.principal);
+            assert_eq!(who, expected, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn a_hash_that_is_none_refuses_the_file() {
+        let access = Access::compile(&[], &ToolFilter::default()).unwrap();
+        for sha256 in [String::new(), "ab".to_owned(), hex("x").to_uppercase(), "g".repeat(64)] {
+            let keys = Keys { keys: vec![ApiKey { principal: "a".to_owned(), sha256 }] };
+            assert!(Authenticator::api_keys(&keys, &access).is_err());
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! The configuration: two mounted files, read whole, checked whole, swapped whole.
+//!
+//! A [`Snapshot`] is everything that follows from the files, compiled. A request takes one when it begins and keeps it
+//! to its end, so no request ever sees half of a change.
+
+mod files;
+mod hosts;
+mod watch;
+
+use std::sync::Arc;
+
+use longshore_sidecar_config::Config;
+
+use crate::access::Access;
+use crate::authenticate::Authenticator;
+use crate::inventory::Readers;
+pub(crate) use files::digest;
+use files::load;
+pub(crate) use hosts::Hosts;
+pub(crate) use watch::watch;
+
+/// A configuration, checked and compiled.
+pub(crate) struct Snapshot {
+    /// The file as it was read.
+    pub(crate) config: Config,
+    /// Its identity: the digest of its bytes.
+    pub(crate) digest: String,
+    /// `namespace/name` of the server, for the audit log.
+    pub(crate) server: Arc<str>,
+    /// Who may call at all.
+    pub(crate) authenticator: Authenticator,
+    /// What they may call.
+    pub(crate) access: Access,
+    /// Which names the server is known by.
+    pub(crate) hosts: Hosts,
+    /// Who may read the inventory.
+    pub(crate) readers: Readers,
+}

@@ -1,0 +1,144 @@
+//! From bytes on disk to a [`Snapshot`], or to the reason why not. The only I/O is reading the two files.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use longshore_sidecar_config::{Auth, CONTRACT_VERSION, Config, Keys, Upstream, paths};
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+use super::{Hosts, Snapshot};
+use crate::access::{Access, PatternError};
+use crate::authenticate::{Authenticator, KeyError};
+use crate::inventory::{Readers, ReadersError};
+
+/// Why the files give no configuration. The texts name no key and no hash.
+#[derive(Debug, Error)]
+pub(crate) enum LoadError {
+    #[error("cannot read {path}")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{path} is not a configuration of this version: {message}")]
+    Config { path: PathBuf, message: String },
+    #[error("{path} has contract version {found}, and this sidecar reads {CONTRACT_VERSION}")]
+    Version { path: PathBuf, found: u32 },
+    #[error("{path} does not belong to this configuration yet: waiting for the one that it names")]
+    KeysPending { path: PathBuf },
+    #[error("{path} is not a list of keys (line {line}, column {column})")]
+    Keys { path: PathBuf, line: usize, column: usize },
+    #[error("a key of {path} cannot be used")]
+    Key { path: PathBuf, source: KeyError },
+    #[error("a rule cannot be used")]
+    Pattern(#[from] PatternError),
+    #[error("the readers of the inventory cannot be checked")]
+    Readers(#[from] ReadersError),
+    #[error("the path of the server has to begin with \"/\" and be a path: {0:?}")]
+    Path(String),
+}
+
+impl LoadError {
+    /// Whether this is only a moment between two mounts that belong together, not a mistake.
+    pub(crate) fn is_pending(&self) -> bool {
+        matches!(self, Self::KeysPending { .. })
+    }
+
+    /// The whole chain of reasons in one sentence.
+    pub(crate) fn sentence(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(error) = source {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            source = error.source();
+        }
+        text
+    }
+}
+
+/// `sha256:` and the digest of the bytes.
+pub(crate) fn digest(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::with_capacity(71);
+    text.push_str("sha256:");
+    for byte in Sha256::digest(bytes) {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// Reads and compiles the two files.
+pub(crate) fn load(config_dir: &Path, keys_dir: &Path) -> Result<Snapshot, LoadError> {
+    let path = config_dir.join(paths::CONFIG_FILE);
+    let bytes = read(&path)?;
+    let config = parse(&path, &bytes)?;
+    let keys = match &config.auth {
+        Auth::None => None,
+        Auth::ApiKeys { keys_digest } => Some(read_keys(&keys_dir.join(paths::KEYS_FILE), keys_digest)?),
+    };
+    compile(config, digest(&bytes), keys, keys_dir)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, LoadError> {
+    std::fs::read(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })
+}
+
+fn parse(path: &Path, bytes: &[u8]) -> Result<Config, LoadError> {
+    // The version first: a newer file may have fields that would be the first thing to complain about.
+    #[derive(serde::Deserialize)]
+    struct Version {
+        version: u32,
+    }
+    let unreadable =
+        |error: serde_json::Error| LoadError::Config { path: path.to_owned(), message: error.to_string() };
+    let Version { version } = serde_json::from_slice(bytes).map_err(unreadable)?;
+    if version != CONTRACT_VERSION {
+        return Err(LoadError::Version { path: path.to_owned(), found: version });
+    }
+    serde_json::from_slice(bytes).map_err(unreadable)
+}
+
+fn read_keys(path: &Path, expected: &str) -> Result<Keys, LoadError> {
+    let bytes = match read(path) {
+        Err(LoadError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            return Err(LoadError::KeysPending { path: path.to_owned() });
+        }
+        other => other?,
+    };
+    if digest(&bytes) != expected {
+        return Err(LoadError::KeysPending { path: path.to_owned() });
+    }
+    // Only the position: serde's own message may quote a value, and the values are secrets.
+    serde_json::from_slice(&bytes).map_err(|error| LoadError::Keys {
+        path: path.to_owned(),
+        line: error.line(),
+        column: error.column(),
+    })
+}
+
+/// The part without I/O.
+fn compile(
+    config: Config,
+    digest: String,
+    keys: Option<Keys>,
+    keys_dir: &Path,
+) -> Result<Snapshot, LoadError> {
+    let Upstream::StreamableHttp { path, .. } = &config.upstream;
+    if !path.starts_with('/') || path.parse::<http::uri::PathAndQuery>().is_err() {
+        return Err(LoadError::Path(path.clone()));
+    }
+    let access = Access::compile(&config.access, &config.tools)?;
+    let authenticator = match keys {
+        None => Authenticator::anonymous(&access),
+        Some(keys) => Authenticator::api_keys(&keys, &access)
+            .map_err(|source| LoadError::Key { path: keys_dir.join(paths::KEYS_FILE), source })?,
+    };
+    Ok(Snapshot {
+        digest,
+        server: format!("{}/{}", config.server.namespace, config.server.name).into(),
+        authenticator,
+        access,
+        hosts: Hosts::new(&config.hosts, &config.allowed_origins),
+        readers: Readers::compile(&config.inventory)?,
+        config,
+    })
+}

@@ -1,0 +1,116 @@
+//! Follows the two directories, and swaps the configuration when both files are there and right.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::inotify;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+
+use super::load;
+use crate::log;
+use crate::shared::Shared;
+
+/// How often the files are read even though nobody said that they changed.
+const SAFETY_NET: Duration = Duration::from_secs(10);
+/// How long a burst of events is waited out: a mounted volume changes in several steps.
+const SETTLE: Duration = Duration::from_millis(5);
+
+/// Loads the configuration now, and again whenever the directories change. Returns only if watching fails.
+pub(crate) async fn watch(shared: Arc<Shared>) -> io::Result<()> {
+    let events = Arc::new(inotify::init(inotify::CreateFlags::CLOEXEC)?);
+    let mut changes = follow(events.clone())?;
+    let (config_dir, keys_dir) = (&shared.options.config_dir, &shared.options.keys_dir);
+    let mut refused = None;
+    loop {
+        // Again in each round: a directory that was not there may have come, and one that was replaced is another one.
+        for directory in [config_dir, keys_dir] {
+            add(&events, directory);
+        }
+        refused = reload(&shared, refused);
+        // The kubelet renames a symbolic link in the directory; that is the event. A time-out is the safety net.
+        if let Ok(change) = timeout(SAFETY_NET, changes.recv()).await {
+            change.ok_or_else(|| io::Error::other("the events of the file system have ended"))?;
+            sleep(SETTLE).await;
+            // What came meanwhile is read now.
+            let _ = changes.try_recv();
+        }
+    }
+}
+
+/// Waits for events on a thread of its own; one word in the channel stands for any number of them. What they say does
+/// not matter: the files are read again in any case.
+fn follow(events: Arc<OwnedFd>) -> io::Result<mpsc::Receiver<()>> {
+    let (changed, changes) = mpsc::channel(1);
+    let wait = move || {
+        let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
+        let mut reader = inotify::Reader::new(events.as_fd(), &mut buffer);
+        loop {
+            match reader.next() {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => {
+                    tracing::error!(%error, "cannot read the events of the file system");
+                    return;
+                }
+            }
+            if matches!(changed.try_send(()), Err(mpsc::error::TrySendError::Closed(()))) {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().name("file-events".to_owned()).stack_size(64 * 1024).spawn(wait)?;
+    Ok(changes)
+}
+
+fn add(events: &OwnedFd, directory: &Path) {
+    let flags = inotify::WatchFlags::CREATE
+        | inotify::WatchFlags::MOVED_TO
+        | inotify::WatchFlags::DELETE
+        | inotify::WatchFlags::CLOSE_WRITE
+        | inotify::WatchFlags::DELETE_SELF
+        | inotify::WatchFlags::ONLYDIR;
+    if let Err(error) = inotify::add_watch(events, directory, flags) {
+        // Without keys the directory need not exist; the safety net reads on.
+        tracing::debug!(directory = %directory.display(), %error, "cannot watch the directory");
+    }
+}
+
+/// Loads and swaps. Returns why the files on disk were refused, so that each reason is logged once.
+fn reload(shared: &Shared, refused_before: Option<String>) -> Option<String> {
+    match load(&shared.options.config_dir, &shared.options.keys_dir) {
+        Ok(snapshot) => {
+            let running = shared.snapshot.load();
+            if running.as_ref().is_some_and(|running| running.digest == snapshot.digest) {
+                shared.set_config_error(None);
+                return None;
+            }
+            drop(running);
+            log::set_level(snapshot.config.log_level);
+            shared.metrics.config_loaded();
+            tracing::info!(
+                digest = %snapshot.digest,
+                generation = snapshot.config.generation,
+                rules = snapshot.config.access.len(),
+                "configuration loaded"
+            );
+            shared.swap(Arc::new(snapshot));
+            None
+        }
+        Err(error) => {
+            let sentence = error.sentence();
+            if refused_before.as_ref() != Some(&sentence) {
+                if error.is_pending() {
+                    tracing::info!(reason = %sentence, "configuration is not complete yet");
+                } else {
+                    shared.metrics.config_refused();
+                    tracing::error!(reason = %sentence, "configuration refused, the last good one stays");
+                }
+                shared.set_config_error(Some(sentence.clone()));
+            }
+            Some(sentence)
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! One exchange with the server: a message goes there, and what comes back goes to the client.
+//!
+//! It runs as a task of its own. A client that disconnects ends only its own end of it: the server's answer is read
+//! to its end all the same, since in these revisions a disconnect is no cancellation. What bounds an exchange is its
+//! deadline.
+
+mod answer;
+mod client;
+mod request;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Response};
+use longshore_mcp::envelope::Id;
+use longshore_mcp::method::List;
+use longshore_mcp::revision::Revision;
+use tokio::sync::oneshot;
+use tokio::time::{Duration, Instant};
+
+use crate::access::Caller;
+use crate::audit::Entry;
+use crate::configuration::Snapshot;
+use crate::rescue::{self, Kind, Refusal};
+use crate::sessions::Use;
+use crate::stack::respond::Body;
+use crate::worker::Worker;
+use client::Client;
+pub(crate) use request::{build, end_upstream, trace};
+
+/// How long a notification or a response may take to be delivered: nobody computes anything for it.
+const TELL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A message on its way to the server.
+pub(crate) struct Call {
+    pub(crate) worker: Rc<Worker>,
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) caller: Caller,
+    /// In which session; none for a handshake.
+    pub(crate) session: Option<Use>,
+    /// What happens to the answer.
+    pub(crate) edit: Edit,
+    /// Trace context that travels along.
+    pub(crate) trace: HeaderMap,
+    pub(crate) body: Bytes,
+    /// The id of a request, as JSON.
+    pub(crate) id: Option<String>,
+    pub(crate) revision: Revision,
+    pub(crate) entry: Entry,
+}
+
+/// What happens to an answer on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Edit {
+    /// Nothing.
+    Pass,
+    /// Entries that the caller may not call are taken out.
+    Filter(List),
+    /// A session is opened.
+    OpenSession,
+    /// There is none.
+    Tell,
+}
+
+/// How an exchange ended well.
+struct Done {
+    /// The HTTP status that the client got.
+    status: u16,
+    /// The code, if the server's answer was an error.
+    code: Option<i64>,
+}
+
+/// Begins an exchange and waits for the head of its response.
+pub(crate) async fn begin(call: Call) -> Response<Body> {
+    let (reply, response) = oneshot::channel();
+    tokio::task::spawn_local(run(call, reply));
+    match response.await {
+        Ok(response) => response,
+        // The task always answers, so this is never seen.
+        Err(_) => {
+            let rescued =
+                rescue::rescue(&Refusal::Internal, None, Kind::Request, Revision::NEWEST_WITH_INITIALIZE);
+            rescue::response(&Refusal::Internal, rescued)
+        }
+    }
+}
+
+async fn run(mut call: Call, reply: oneshot::Sender<Response<Body>>) {
+    let limits = &call.snapshot.config.limits;
+    let timeout = Duration::from_millis(limits.request_timeout_ms);
+    let timeout = if call.edit == Edit::Tell { timeout.min(TELL_TIMEOUT) } else { timeout };
+    let deadline = Instant::now() + timeout;
+    let _under_way = (call.edit != Edit::Tell).then(|| call.worker.shared.calls.begin());
+    let mut client = Client::new(reply);
+
+    match answer::answer(&mut call, &mut client, deadline).await {
+        Ok(done) => call.entry.answered(done.status, done.code),
+        Err(refusal) => {
+            let refusal = match refusal {
+                Refusal::ServerTimedOut { .. } => Refusal::ServerTimedOut { seconds: timeout.as_secs_f64() },
+                other => other,
+            };
+            call.note_failure(&refusal);
+            let kind = if call.edit == Edit::Tell { Kind::Other } else { Kind::Request };
+            let id = call.id.as_deref().map(Id::from_json);
+            let rescued = rescue::rescue(&refusal, id, kind, call.revision);
+            let code = rescued.code;
+            call.entry.reason(refusal.reason());
+            let status = client.refuse(&refusal, rescued).await;
+            call.entry.answered(status.as_u16(), Some(code));
+        }
+    }
+}
+
+impl Call {
+    /// What else follows from a failure.
+    fn note_failure(&mut self, refusal: &Refusal) {
+        match refusal {
+            Refusal::ServerTimedOut { .. } => request::cancel(self),
+            Refusal::SessionLost => {
+                if let Some(session) = &self.session {
+                    self.worker.shared.sessions.end(session);
+                }
+            }
+            _ => {}
+        }
+        match refusal {
+            // The monitor asks the server how it is, instead of waiting for its next turn.
+            Refusal::ServerDown
+            | Refusal::ServerLost
+            | Refusal::SessionLost
+            | Refusal::ServerTimedOut { .. } => {
+                self.worker.shared.doubt.notify_one();
+                tracing::debug!(reason = refusal.reason(), "a call failed");
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What is sent to the server.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, HOST};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
+use http_body_util::Full;
+use longshore_mcp::headers::{JSON, PROTOCOL_VERSION, SESSION_ID};
+use longshore_mcp::revision::Revision;
+use longshore_sidecar_config::Upstream;
+use tokio::time::{Duration, timeout};
+
+use super::{Call, Edit};
+use crate::configuration::Snapshot;
+use crate::sessions::Session;
+use crate::upstream::{Answer, Failure, Pool};
+
+/// How long the small messages may take that the sidecar sends on its own account.
+const ERRAND: Duration = Duration::from_secs(5);
+/// What a server answers with, in either form.
+const ACCEPT_BOTH: &str = "application/json, text/event-stream";
+
+/// A request to the server's MCP endpoint. Nothing of the client's request is in it that is not named here: neither
+/// its credentials nor its cookies nor its query.
+pub(crate) fn build(
+    upstream: &Upstream,
+    method: Method,
+    session: Option<(Option<&HeaderValue>, Revision)>,
+    body: Bytes,
+) -> Request<Full<Bytes>> {
+    let Upstream::StreamableHttp { port, path } = upstream;
+    let mut request = Request::new(Full::new(body));
+    *request.method_mut() = method;
+    // Checked when the configuration was loaded.
+    *request.uri_mut() = path.parse().unwrap_or_default();
+    let headers = request.headers_mut();
+    if let Ok(host) = HeaderValue::try_from(format!("127.0.0.1:{port}")) {
+        headers.insert(HOST, host);
+    }
+    headers.insert(ACCEPT, HeaderValue::from_static(ACCEPT_BOTH));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+    if let Some((id, revision)) = session {
+        if let Some(id) = id {
+            headers.insert(HeaderName::from_static(SESSION_ID), id.clone());
+        }
+        headers
+            .insert(HeaderName::from_static(PROTOCOL_VERSION), HeaderValue::from_static(revision.as_str()));
+    }
+    request
+}
+
+/// The trace context of a client's request, which is part of the message and not of who sent it.
+pub(crate) fn trace(headers: &HeaderMap) -> HeaderMap {
+    let mut trace = HeaderMap::new();
+    for name in ["traceparent", "tracestate", "baggage"] {
+        if let Some(value) = headers.get(name) {
+            trace.insert(name, value.clone());
+        }
+    }
+    trace
+}
+
+/// The port that a configuration names.
+pub(crate) fn port(snapshot: &Snapshot) -> u16 {
+    let Upstream::StreamableHttp { port, .. } = snapshot.config.upstream;
+    port
+}
+
+/// Sends the call's message.
+pub(crate) async fn send(call: &Call) -> Result<Answer, Failure> {
+    let session = call.session.as_deref().and_then(within);
+    let mut request = build(&call.snapshot.config.upstream, Method::POST, session, call.body.clone());
+    for (name, value) in &call.trace {
+        request.headers_mut().insert(name, value.clone());
+    }
+    call.worker.pool.send(port(&call.snapshot), request).await
+}
+
+fn within(session: &Session) -> Option<(Option<&HeaderValue>, Revision)> {
+    Some((session.upstream.as_ref(), session.server_revision))
+}
+
+/// Tells the server that nobody waits for a call's answer any more. A handshake cannot be cancelled.
+pub(crate) fn cancel(call: &Call) {
+    let (Edit::Pass | Edit::Filter(_), Some(session), Some(id)) = (call.edit, &call.session, &call.id) else {
+        return;
+    };
+    let body = format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\
+         \"params\":{{\"requestId\":{id},\"reason\":\"timed out\"}}}}"
+    );
+    let request = build(&call.snapshot.config.upstream, Method::POST, within(session), body.into());
+    errand(call, request);
+}
+
+/// Whether the server still knows a session: it answers a ping in it. No answer at all says nothing.
+pub(crate) async fn is_alive(call: &Call, session: &Session) -> bool {
+    let mut suffix = [0; 8];
+    if getrandom::fill(&mut suffix).is_err() {
+        return true;
+    }
+    // The client's ids live in the same session; this one cannot be one of them.
+    let id = u64::from_be_bytes(suffix);
+    let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":\"longshore-alive-{id:016x}\",\"method\":\"ping\"}}");
+    let request = build(&call.snapshot.config.upstream, Method::POST, within(session), body.into());
+    match timeout(ERRAND, call.worker.pool.send(port(&call.snapshot), request)).await {
+        Ok(Ok(answer)) => !answer.response.status().is_client_error(),
+        Ok(Err(_)) | Err(_) => true,
+    }
+}
+
+/// Tells the server that a session has ended.
+pub(crate) async fn end_upstream(pool: &Rc<Pool>, snapshot: &Snapshot, session: &Session) {
+    if session.upstream.is_none() {
+        return;
+    }
+    let request = build(&snapshot.config.upstream, Method::DELETE, within(session), Bytes::new());
+    // Whether it ends sessions on request is the server's business; many do not.
+    if !matches!(timeout(ERRAND, pool.send(port(snapshot), request)).await, Ok(Ok(_))) {
+        tracing::debug!("the server could not be told that a session has ended");
+    }
+}
+
+/// Sends something whose answer nobody waits for.
+fn errand(call: &Call, request: Request<Full<Bytes>>) {
+    let (pool, port) = (call.worker.pool.clone(), port(&call.snapshot));
+    tokio::task::spawn_local(async move {
+        if !matches!(timeout(ERRAND, pool.send(port, request)).await, Ok(Ok(_))) {
+            tracing::debug!("the server could not be told that a call was cancelled");
+        }
+    });
+}

@@ -1,0 +1,100 @@
+//! The inventory: what the operator and the catalog can read of a sidecar, and who may.
+
+mod digest;
+mod readers;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use longshore_mcp::method::List;
+use longshore_sidecar_config::inventory::{ConfigState, Inventory, Phase};
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::configuration::{Snapshot, digest as digest_of};
+use crate::monitor::View;
+use crate::shared::Shared;
+pub(crate) use readers::{NotReader, Readers, ReadersError};
+
+/// An inventory as it is sent.
+#[derive(Debug)]
+pub(crate) struct Published {
+    /// Names these bytes.
+    pub(crate) etag: String,
+    /// JSON.
+    pub(crate) body: Bytes,
+}
+
+/// Keeps the published inventory up to date. Ends only if what it follows ends.
+pub(crate) async fn publish(
+    shared: Arc<Shared>,
+    published: watch::Sender<Option<Arc<Published>>>,
+) -> Result<(), watch::error::RecvError> {
+    let mut view = shared.view.subscribe();
+    let mut exposed = shared.exposed.subscribe();
+    let mut config = shared.config_changed.subscribe();
+    let mut config_error = shared.config_error.subscribe();
+    let mut draining = shared.draining.subscribe();
+    loop {
+        // Marked as seen before they are read: what changes from here on makes another round.
+        let state = view.borrow_and_update().clone();
+        let sockets = exposed.borrow_and_update().clone();
+        config.mark_unchanged();
+        let error = config_error.borrow_and_update().clone();
+        let ends = *draining.borrow_and_update();
+        if let Some(snapshot) = shared.snapshot.load_full() {
+            let mut inventory = assemble(&snapshot, &state, error, ends);
+            inventory.exposed = sockets;
+            match serde_json::to_vec(&inventory) {
+                Ok(body) => {
+                    let etag = format!("\"{}\"", digest_of(&body));
+                    published.send_if_modified(|current| {
+                        let changed = current.as_ref().is_none_or(|current| current.etag != etag);
+                        if changed {
+                            *current = Some(Arc::new(Published { etag, body: body.into() }));
+                        }
+                        changed
+                    });
+                }
+                Err(error) => tracing::error!(%error, "cannot write the inventory"),
+            }
+        }
+        tokio::select! {
+            changed = view.changed() => changed?,
+            changed = exposed.changed() => changed?,
+            changed = config.changed() => changed?,
+            changed = config_error.changed() => changed?,
+            changed = draining.changed() => changed?,
+        }
+    }
+}
+
+/// The inventory of one moment.
+fn assemble(snapshot: &Snapshot, view: &View, error: Option<String>, draining: bool) -> Inventory {
+    let exists = |tool: &&Value| {
+        tool.get(List::Tools.key()).and_then(Value::as_str).is_some_and(|name| snapshot.access.exists(name))
+    };
+    let lists = &view.lists;
+    let tools: Vec<Value> = lists.tools.iter().filter(exists).cloned().collect();
+    Inventory {
+        config: ConfigState {
+            digest: snapshot.digest.clone(),
+            generation: snapshot.config.generation,
+            error,
+        },
+        phase: match (draining, view.ever_connected) {
+            (true, _) => Phase::Draining,
+            (false, true) => Phase::Serving,
+            (false, false) => Phase::Starting,
+        },
+        connection: view.connection.clone(),
+        server: view.server.clone(),
+        hidden_tools: lists.tools.len() - tools.len(),
+        tools_digest: digest::of_tools(&tools),
+        tools,
+        prompts: lists.prompts.clone(),
+        resources: lists.resources.clone(),
+        resource_templates: lists.resource_templates.clone(),
+        exposed: Vec::new(),
+    }
+}

@@ -1,0 +1,42 @@
+//! The log: JSON lines on standard error. (Standard output is the audit log's.)
+
+use std::sync::OnceLock;
+
+use longshore_sidecar_config::LogLevel;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Registry, reload};
+
+static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
+
+/// Starts the log. Until a configuration is loaded it is written at level `info`.
+pub fn start() {
+    let (filter, handle) = reload::Layer::new(LevelFilter::INFO);
+    let format = tracing_subscriber::fmt::layer()
+        .json()
+        .flatten_event(true)
+        .with_current_span(false)
+        .with_span_list(false)
+        .with_writer(std::io::stderr);
+    // Only the first start in a process counts; there is no second one outside tests.
+    if tracing_subscriber::registry().with(filter).with(format).try_init().is_ok() {
+        let _ = LEVEL.set(handle);
+    }
+}
+
+/// Changes what is written from now on.
+pub(crate) fn set_level(level: LogLevel) {
+    let level = match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    };
+    if let Some(handle) = LEVEL.get()
+        && let Err(error) = handle.reload(level)
+    {
+        tracing::warn!(%error, "cannot change the log's level");
+    }
+}

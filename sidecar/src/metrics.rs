@@ -1,0 +1,156 @@
+//! Figures, for Prometheus. Labels are closed sets; every series is looked up once, when the process starts.
+
+use longshore_mcp::method::{Method, NotificationMethod};
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
+};
+
+use crate::audit::Verdict;
+
+/// The figures of a process.
+pub(crate) struct Metrics {
+    registry: Registry,
+    requests: Vec<PerMethod>,
+    /// Connections of clients.
+    pub(crate) connections: IntGauge,
+    /// Sessions of clients.
+    pub(crate) sessions: IntGauge,
+    /// Whether the server answers.
+    pub(crate) connected: IntGauge,
+    handshakes: [IntCounter; 2],
+    config_loads: [IntCounter; 2],
+    audit_lost: IntCounter,
+}
+
+struct PerMethod {
+    method: &'static str,
+    /// By [`Outcome`].
+    outcomes: [IntCounter; 3],
+    duration: Histogram,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy)]
+enum Outcome {
+    /// It was permitted and answered.
+    Ok,
+    /// It was permitted and failed, in the server or on the way.
+    Failed,
+    /// It was not permitted, or was no proper request.
+    Refused,
+}
+
+const OUTCOMES: [&str; 3] = ["ok", "failed", "refused"];
+const RESULTS: [&str; 2] = ["ok", "error"];
+/// Everything that is none of the protocol's methods.
+const OTHER: &str = "other";
+
+impl Metrics {
+    pub(crate) fn new() -> Result<Self, prometheus::Error> {
+        let registry = Registry::new();
+        let counters =
+            |name: &str, help: &str, labels: &[&str]| -> Result<IntCounterVec, prometheus::Error> {
+                let counters = IntCounterVec::new(Opts::new(name, help), labels)?;
+                registry.register(Box::new(counters.clone()))?;
+                Ok(counters)
+            };
+        let gauge = |name: &str, help: &str| -> Result<IntGauge, prometheus::Error> {
+            let gauge = IntGauge::new(name, help)?;
+            registry.register(Box::new(gauge.clone()))?;
+            Ok(gauge)
+        };
+
+        let requests = counters(
+            "longshore_requests_total",
+            "Requests at the MCP port, by method and by what became of them.",
+            &["method", "outcome"],
+        )?;
+        let durations = HistogramVec::new(
+            HistogramOpts::new(
+                "longshore_request_duration_seconds",
+                "Time from a request's head to its last byte.",
+            )
+            .buckets(vec![
+                0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+            ]),
+            &["method"],
+        )?;
+        registry.register(Box::new(durations.clone()))?;
+        let names = Method::ALL.iter().map(|method| method.as_str());
+        let names = names.chain(NotificationMethod::ALL.iter().map(|method| method.as_str()));
+        let requests = names
+            .chain([OTHER])
+            .map(|method| PerMethod {
+                method,
+                outcomes: OUTCOMES.map(|outcome| requests.with_label_values(&[method, outcome])),
+                duration: durations.with_label_values(&[method]),
+            })
+            .collect();
+
+        let handshakes = counters(
+            "longshore_handshakes_total",
+            "Handshakes of the sidecar itself with its server.",
+            &["result"],
+        )?;
+        let config_loads = counters(
+            "longshore_config_loads_total",
+            "Configurations read, by whether they could be used.",
+            &["result"],
+        )?;
+        let audit_lost = IntCounter::new(
+            "longshore_audit_lines_lost_total",
+            "Audit lines that could not be written in time.",
+        )?;
+        registry.register(Box::new(audit_lost.clone()))?;
+        Ok(Self {
+            requests,
+            connections: gauge("longshore_connections", "Connections of clients.")?,
+            sessions: gauge("longshore_sessions", "Sessions of clients.")?,
+            connected: gauge("longshore_server_connected", "1 while the MCP server answers.")?,
+            handshakes: RESULTS.map(|result| handshakes.with_label_values(&[result])),
+            config_loads: RESULTS.map(|result| config_loads.with_label_values(&[result])),
+            audit_lost,
+            registry,
+        })
+    }
+
+    /// A request ended.
+    pub(crate) fn request(&self, method: Option<&str>, verdict: Verdict, failed: bool, seconds: f64) {
+        let outcome = match (verdict, failed) {
+            (Verdict::Permit, false) => Outcome::Ok,
+            (Verdict::Permit, true) => Outcome::Failed,
+            (Verdict::Deny, _) => Outcome::Refused,
+        };
+        let method = method.unwrap_or(OTHER);
+        let known = self.requests.iter().find(|series| series.method == method);
+        if let Some(series) = known.or(self.requests.last()) {
+            series.outcomes[outcome as usize].inc();
+            series.duration.observe(seconds);
+        }
+    }
+
+    /// A configuration was put into force.
+    pub(crate) fn config_loaded(&self) {
+        self.config_loads[0].inc();
+    }
+
+    /// A configuration was refused.
+    pub(crate) fn config_refused(&self) {
+        self.config_loads[1].inc();
+    }
+
+    /// A handshake with the server ended.
+    pub(crate) fn handshake(&self, worked: bool) {
+        self.handshakes[usize::from(!worked)].inc();
+    }
+
+    /// An audit line was lost.
+    pub(crate) fn audit_lost(&self) {
+        self.audit_lost.inc();
+    }
+
+    /// All figures, in Prometheus' text format.
+    pub(crate) fn text(&self) -> Result<String, prometheus::Error> {
+        TextEncoder::new().encode_to_string(&self.registry.gather())
+    }
+}

@@ -1,0 +1,251 @@
+//! The watch over the server: the sidecar is a client of its own. It shakes hands, lists, hears of changes, asks now
+//! and then whether the server is still there, and finds out around which sockets the sidecar could be passed by.
+
+mod client;
+mod sockets;
+mod state;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use longshore_mcp::method::List;
+use longshore_sidecar_config::Upstream;
+use longshore_sidecar_config::inventory::{Connection, ConnectionReason, ConnectionState, ServerDescription};
+use serde_json::Value;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
+
+use crate::shared::Shared;
+use crate::upstream::Pool;
+use client::{CallError, Server};
+pub(crate) use sockets::watch_sockets;
+use state::{Link, Problem};
+
+/// How often the server is asked whether it is there.
+const PING_EVERY: Duration = Duration::from_secs(5);
+/// How long an answer to that may take. A server of one thread may be busy with a call.
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many pings in a row have to fail for lack of time.
+const PATIENCE: u32 = 3;
+/// How long a handshake may take, and after which time it is reported that it takes long.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
+const HANDSHAKE_SLOW: Duration = Duration::from_secs(3);
+/// How often lists are read again though nobody said that they changed.
+const RELIST_EVERY: Duration = Duration::from_secs(60);
+/// Lists that change in bursts are read once per burst, and not more often than this.
+const RELIST_PAUSE: Duration = Duration::from_millis(250);
+
+/// What is known of the server.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    /// Whether a handshake has ever succeeded.
+    pub(crate) ever_connected: bool,
+    pub(crate) connection: Connection,
+    pub(crate) server: Option<ServerDescription>,
+    pub(crate) lists: Arc<Lists>,
+}
+
+/// What the server offers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Lists {
+    pub(crate) tools: Vec<Value>,
+    pub(crate) prompts: Vec<Value>,
+    pub(crate) resources: Vec<Value>,
+    pub(crate) resource_templates: Vec<Value>,
+}
+
+impl View {
+    /// Nothing is known yet.
+    pub(crate) fn new() -> Self {
+        Self {
+            ever_connected: false,
+            connection: Link::new(Instant::now(), now()).connection(),
+            server: None,
+            lists: Arc::default(),
+        }
+    }
+}
+
+/// Watches the server for as long as the process lives.
+pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<(), watch::error::RecvError> {
+    let mut config = shared.config_changed.subscribe();
+    let mut link = Link::new(Instant::now(), now());
+    loop {
+        config.mark_unchanged();
+        let Some(upstream) = upstream(&shared) else {
+            config.changed().await?;
+            continue;
+        };
+        let mut server = Server::new(upstream, pool.clone());
+        match connect(&mut server, &shared, &mut link).await {
+            Ok((description, lists)) => {
+                shared.metrics.handshake(true);
+                link.succeeded(Instant::now(), now());
+                tracing::info!(
+                    revision = %description.protocol_version,
+                    tools = lists.tools.len(),
+                    "the MCP server is connected"
+                );
+                shared.view.send_modify(|view| {
+                    view.ever_connected = true;
+                    view.server = Some(description);
+                    view.lists = Arc::new(lists);
+                });
+                show(&shared, &link);
+                match attend(&mut server, &shared, &mut config).await {
+                    // It may simply have been restarted: the next handshake tells.
+                    Left::SessionGone => continue,
+                    Left::Reconfigured => {
+                        link = Link::new(Instant::now(), now());
+                        continue;
+                    }
+                    Left::Ended => return Ok(()),
+                    Left::Lost(problem) => link.failed(problem, Instant::now(), now()),
+                }
+            }
+            Err(problem) => {
+                shared.metrics.handshake(false);
+                link.failed(problem, Instant::now(), now());
+            }
+        }
+        show(&shared, &link);
+        tokio::select! {
+            () = sleep(link.retry_in(Instant::now())) => {}
+            changed = config.changed() => changed?,
+        }
+    }
+}
+
+fn upstream(shared: &Shared) -> Option<Upstream> {
+    shared.config().as_ref().map(|snapshot| snapshot.config.upstream.clone())
+}
+
+/// Publishes how the link is, and logs it when it changed.
+fn show(shared: &Shared, link: &Link) {
+    let connection = link.connection();
+    shared.metrics.connected.set(i64::from(connection.state == ConnectionState::Connected));
+    let changed = shared.view.send_if_modified(|view| {
+        let changed = view.connection != connection;
+        view.connection = connection.clone();
+        // A description that came together with this is news too.
+        changed || connection.state == ConnectionState::Connected
+    });
+    if changed && connection.state == ConnectionState::Failed {
+        tracing::warn!(reason = ?connection.reason, message = %connection.message, "the MCP server is not connected");
+    }
+}
+
+/// A handshake and the first lists. That it takes long is reported while it goes on.
+async fn connect(
+    server: &mut Server,
+    shared: &Shared,
+    link: &mut Link,
+) -> Result<(ServerDescription, Lists), Problem> {
+    let work = async {
+        let description = server.initialize().await.map_err(|error| error.in_handshake())?;
+        let lists = list_all(server, &description.capabilities).await?;
+        Ok((description, lists))
+    };
+    tokio::pin!(work);
+    let slow = |seconds: Duration| Problem {
+        reason: ConnectionReason::InitializeTimeout,
+        message: format!("the server has not completed the handshake within {} seconds", seconds.as_secs()),
+    };
+    if let Ok(result) = timeout(HANDSHAKE_SLOW, work.as_mut()).await {
+        return result;
+    }
+    link.failed(slow(HANDSHAKE_SLOW), Instant::now(), now());
+    show(shared, link);
+    match timeout(HANDSHAKE_TIMEOUT - HANDSHAKE_SLOW, work).await {
+        Ok(result) => result,
+        Err(_) => Err(slow(HANDSHAKE_TIMEOUT)),
+    }
+}
+
+/// Why a server is no longer attended.
+enum Left {
+    /// It does not know the session any more.
+    SessionGone,
+    /// It does not answer.
+    Lost(Problem),
+    /// Another server is to be watched.
+    Reconfigured,
+    /// The process ends.
+    Ended,
+}
+
+/// Looks after a server that is connected.
+async fn attend(server: &mut Server, shared: &Shared, config: &mut watch::Receiver<u64>) -> Left {
+    let changed = Rc::new(Notify::new());
+    // Dropped, and so aborted, when the server is left.
+    let _listening = server.listen(changed.clone());
+    let mut next_ping = Instant::now() + PING_EVERY;
+    let mut next_list = Instant::now() + RELIST_EVERY;
+    let mut late = 0;
+    let lost = |message: String| Left::Lost(Problem { reason: ConnectionReason::ConnectionLost, message });
+    loop {
+        tokio::select! {
+            result = config.changed() => match (result, upstream(shared)) {
+                (Ok(()), Some(upstream)) if upstream == *server.upstream() => continue,
+                (Ok(()), _) => return Left::Reconfigured,
+                (Err(_), _) => return Left::Ended,
+            },
+            () = shared.doubt.notified() => next_ping = Instant::now(),
+            () = sleep_until(next_ping) => {
+                next_ping = Instant::now() + PING_EVERY;
+                match timeout(PING_TIMEOUT, server.ping()).await {
+                    Ok(Ok(())) => late = 0,
+                    Ok(Err(CallError::SessionGone)) => return Left::SessionGone,
+                    Ok(Err(error)) => return lost(error.to_string()),
+                    Err(_) => {
+                        late += 1;
+                        if late >= PATIENCE {
+                            return lost(format!("the server has not answered {PATIENCE} pings in a row"));
+                        }
+                    }
+                }
+            }
+            () = changed.notified() => next_list = next_list.min(Instant::now() + RELIST_PAUSE),
+            () = sleep_until(next_list) => {
+                next_list = Instant::now() + RELIST_EVERY;
+                let capabilities = shared.view.borrow().server.as_ref().map(|server| server.capabilities.clone());
+                match timeout(HANDSHAKE_TIMEOUT, list_all(server, &capabilities.unwrap_or_default())).await {
+                    Ok(Ok(lists)) => {
+                        shared.view.send_if_modified(|view| {
+                            let changed = *view.lists != lists;
+                            if changed {
+                                view.lists = Arc::new(lists);
+                            }
+                            changed
+                        });
+                    }
+                    Ok(Err(problem)) => return Left::Lost(problem),
+                    // Slow is not gone; the pings tell.
+                    Err(_) => tracing::debug!("the server took too long to list"),
+                }
+            }
+        }
+    }
+}
+
+/// Reads every list that the server says it has.
+async fn list_all(server: &mut Server, capabilities: &Value) -> Result<Lists, Problem> {
+    let mut lists = Lists::default();
+    for list in List::ALL {
+        let (capability, place) = match list {
+            List::Tools => ("tools", &mut lists.tools),
+            List::Prompts => ("prompts", &mut lists.prompts),
+            List::Resources => ("resources", &mut lists.resources),
+            List::ResourceTemplates => ("resources", &mut lists.resource_templates),
+        };
+        if capabilities.get(capability).is_some() {
+            *place = server.list(list).await.map_err(|error| error.in_list(list))?;
+        }
+    }
+    Ok(lists)
+}
+
+/// The time of day, in the form of the inventory.
+fn now() -> String {
+    format!("{:.0}", jiff::Timestamp::now())
+}

@@ -1,0 +1,188 @@
+//! How the connection to the server is, as a pure function of what happened.
+
+use longshore_sidecar_config::inventory::{Connection, ConnectionReason, ConnectionState};
+use tokio::time::{Duration, Instant};
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Problem {
+    pub(super) reason: ConnectionReason,
+    /// For people.
+    pub(super) message: String,
+}
+
+/// The state of the connection.
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    state: ConnectionState,
+    problem: Option<Problem>,
+    /// Since when the state and the reason are what they are.
+    since: String,
+    /// When this started: the process, or the failing after a success.
+    trouble_since: Instant,
+    attempts: u32,
+    ever: bool,
+}
+
+/// How long a server may take to start before it is called failed. Nothing listening is what a start looks like from
+/// here; whatever else is wrong is hardly ever right a moment later.
+fn grace(reason: ConnectionReason) -> Duration {
+    match reason {
+        ConnectionReason::ConnectionRefused => Duration::from_secs(5),
+        ConnectionReason::InitializeRefused | ConnectionReason::NotMcp | ConnectionReason::ListFailed => {
+            Duration::from_secs(2)
+        }
+        // Its time is over already when it is reported.
+        ConnectionReason::InitializeTimeout
+        | ConnectionReason::UnsupportedRevision
+        | ConnectionReason::ConnectionLost => Duration::ZERO,
+    }
+}
+
+impl Link {
+    pub(super) fn new(now: Instant, date: String) -> Self {
+        Self {
+            state: ConnectionState::Connecting,
+            problem: None,
+            since: date,
+            trouble_since: now,
+            attempts: 0,
+            ever: false,
+        }
+    }
+
+    /// A handshake succeeded.
+    pub(super) fn succeeded(&mut self, now: Instant, date: String) {
+        (self.attempts, self.ever, self.trouble_since) = (0, true, now);
+        self.set(ConnectionState::Connected, None, date);
+    }
+
+    /// A handshake failed, or a connected server does not answer any more.
+    pub(super) fn failed(&mut self, problem: Problem, now: Instant, date: String) {
+        if self.state == ConnectionState::Connected {
+            (self.attempts, self.trouble_since) = (0, now);
+        }
+        self.attempts = self.attempts.saturating_add(1);
+        let problem = match problem.reason {
+            // Once it has answered, not being there is another thing than not being there yet.
+            ConnectionReason::ConnectionRefused | ConnectionReason::InitializeTimeout if self.ever => {
+                Problem { reason: ConnectionReason::ConnectionLost, ..problem }
+            }
+            _ => problem,
+        };
+        let waited = now.saturating_duration_since(self.trouble_since);
+        let failed = self.ever || self.state == ConnectionState::Failed || waited >= grace(problem.reason);
+        let state = if failed { ConnectionState::Failed } else { ConnectionState::Connecting };
+        self.set(state, Some(problem), date);
+    }
+
+    /// When to try again: at once and often while a server is likely to be starting, so that nobody waits for the
+    /// sidecar; a refused connection costs next to nothing. A server that does answer is not pressed.
+    pub(super) fn retry_in(&self, now: Instant) -> Duration {
+        let starting = now.saturating_duration_since(self.trouble_since) < Duration::from_secs(60);
+        let absent = self.problem.as_ref().is_some_and(|problem| {
+            matches!(problem.reason, ConnectionReason::ConnectionRefused | ConnectionReason::ConnectionLost)
+        });
+        let most = if starting && absent { 50 } else { 1000 };
+        Duration::from_millis((10_u64 << self.attempts.saturating_sub(1).min(10)).min(most))
+    }
+
+    /// For the inventory.
+    pub(super) fn connection(&self) -> Connection {
+        Connection {
+            state: self.state,
+            since: self.since.clone(),
+            reason: self.problem.as_ref().map(|problem| problem.reason),
+            message: self.problem.as_ref().map(|problem| problem.message.clone()).unwrap_or_default(),
+        }
+    }
+
+    fn set(&mut self, state: ConnectionState, problem: Option<Problem>, date: String) {
+        let reason = |problem: &Option<Problem>| problem.as_ref().map(|problem| problem.reason);
+        if self.state != state || reason(&self.problem) != reason(&problem) {
+            self.since = date;
+        }
+        (self.state, self.problem) = (state, problem);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ConnectionReason::{
+        ConnectionLost, ConnectionRefused, InitializeTimeout, NotMcp, UnsupportedRevision,
+    };
+    use ConnectionState::{Connected, Connecting, Failed};
+
+    fn problem(reason: ConnectionReason) -> Problem {
+        Problem { reason, message: "m".to_owned() }
+    }
+
+    #[test]
+    fn a_start_is_not_a_failure() {
+        for (events, state, reason) in [
+            (vec![(0, Some(ConnectionRefused))], Connecting, Some(ConnectionRefused)),
+            (
+                vec![(0, Some(ConnectionRefused)), (6, Some(ConnectionRefused))],
+                Failed,
+                Some(ConnectionRefused),
+            ),
+            (vec![(0, Some(NotMcp))], Connecting, Some(NotMcp)),
+            (vec![(0, Some(ConnectionRefused)), (3, Some(NotMcp))], Failed, Some(NotMcp)),
+            (vec![(0, Some(UnsupportedRevision))], Failed, Some(UnsupportedRevision)),
+            (vec![(3, Some(InitializeTimeout))], Failed, Some(InitializeTimeout)),
+            (vec![(0, Some(ConnectionRefused)), (1, None)], Connected, None),
+            (vec![(1, None), (2, Some(ConnectionRefused))], Failed, Some(ConnectionLost)),
+            (vec![(1, None), (2, Some(ConnectionRefused)), (3, None)], Connected, None),
+            // It does not go back from failed to connecting while the reasons change.
+            (
+                vec![(6, Some(ConnectionRefused)), (6, Some(NotMcp)), (7, Some(ConnectionRefused))],
+                Failed,
+                Some(ConnectionRefused),
+            ),
+        ] {
+            let start = Instant::now();
+            let mut link = Link::new(start, "start".to_owned());
+            for (seconds, event) in &events {
+                let now = start + Duration::from_secs(*seconds);
+                match event {
+                    Some(reason) => link.failed(problem(*reason), now, seconds.to_string()),
+                    None => link.succeeded(now, seconds.to_string()),
+                }
+            }
+            let connection = link.connection();
+            assert_eq!((connection.state, connection.reason), (state, reason), "{events:?}");
+            assert_eq!(connection.message.is_empty(), state == Connected);
+        }
+    }
+
+    #[test]
+    fn since_changes_with_state_and_reason_only() {
+        let now = Instant::now();
+        let mut link = Link::new(now, "a".to_owned());
+        link.failed(problem(NotMcp), now, "b".to_owned());
+        assert_eq!(link.connection().since, "b");
+        link.failed(problem(NotMcp), now, "c".to_owned());
+        assert_eq!(link.connection().since, "b");
+        link.succeeded(now, "d".to_owned());
+        link.succeeded(now, "e".to_owned());
+        assert_eq!(link.connection().since, "d");
+    }
+
+    #[test]
+    fn a_starting_server_is_tried_often() {
+        let start = Instant::now();
+        let mut link = Link::new(start, String::new());
+        let mut waits = Vec::new();
+        for _ in 0..5 {
+            link.failed(problem(ConnectionRefused), start, String::new());
+            waits.push(link.retry_in(start).as_millis());
+        }
+        assert_eq!(waits, [10, 20, 40, 50, 50]);
+        assert_eq!(link.retry_in(start + Duration::from_secs(61)).as_millis(), 160);
+        for _ in 0..40 {
+            link.failed(problem(NotMcp), start, String::new());
+        }
+        assert_eq!(link.retry_in(start).as_millis(), 1000);
+    }
+}

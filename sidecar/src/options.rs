@@ -1,0 +1,59 @@
+//! What a sidecar is told when it starts. Everything that belongs to a server is in its configuration instead.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The settings of a process.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How many threads carry requests.
+    pub workers: usize,
+    /// Where clients connect.
+    pub mcp: SocketAddr,
+    /// Where probes, metrics and the inventory are.
+    pub admin: SocketAddr,
+    /// The directory of the configuration file.
+    pub config_dir: PathBuf,
+    /// The directory of the file with the hashes of the keys.
+    pub keys_dir: PathBuf,
+    /// The directory of the Unix sockets that are shared with the server's container.
+    pub sockets_dir: PathBuf,
+    /// Where the kernel shows its tables.
+    pub proc_dir: PathBuf,
+    /// The sidecar's own ports in the pod, which are no way around it.
+    pub own_ports: Vec<u16>,
+    /// Bounds on clients.
+    pub bounds: Bounds,
+    /// How long a drain keeps accepting at least, since the endpoints of a Service follow with a lag.
+    pub drain_minimum: Duration,
+}
+
+/// Bounds that protect the process, whatever the configuration says.
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    /// Connections at once.
+    pub connections: usize,
+    /// Sessions at once.
+    pub sessions: usize,
+    /// How long a session lives without a request.
+    pub session_idle: Duration,
+    /// How long the head of a request may take, and how long a connection may be idle.
+    pub head: Duration,
+    /// How long the body of a request may take.
+    pub body: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            connections: 4096,
+            sessions: 10_000,
+            session_idle: Duration::from_secs(30 * 60),
+            // Longer than the usual proxies and clients keep idle connections, so that they close first: a close from
+            // here can cross a request on its way.
+            head: Duration::from_secs(75),
+            body: Duration::from_secs(30),
+        }
+    }
+}

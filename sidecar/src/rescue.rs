@@ -1,0 +1,256 @@
+//! The one place that makes error responses.
+//!
+//! A [`Refusal`] is a closed list: whoever adds one has to say here what the client is told, with which status and
+//! code, and what the log is told. What the client hears and what the log hears are different things.
+
+use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, Response, StatusCode};
+use longshore_mcp::envelope::{Id, Malformed};
+use longshore_mcp::initialize::Unusable;
+use longshore_mcp::matrix::{self, Problem};
+use longshore_mcp::params::Invalid;
+use longshore_mcp::revision::Revision;
+use longshore_mcp::{error, headers};
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use crate::access::Denial;
+use crate::authenticate::Unknown;
+use crate::stack::SERVED;
+use crate::stack::respond::Body;
+
+/// The HTTP methods that the MCP endpoint serves.
+pub(crate) const ALLOWED_METHODS: &str = "POST, DELETE, OPTIONS";
+
+/// Why a request is not answered by the server. The text is what the client is told.
+#[derive(Debug, Error)]
+pub(crate) enum Refusal {
+    // Before anything is known of the caller.
+    #[error("no configuration is loaded yet")]
+    NotConfigured,
+    #[error("this server is shutting down")]
+    Draining,
+    #[error("this server is not known by that host name")]
+    ForeignHost,
+    #[error("calls from this origin are not allowed")]
+    ForeignOrigin,
+    #[error("nothing is served at this path: the MCP endpoint is /mcp")]
+    NoSuchPath,
+    #[error("this endpoint serves POST and DELETE")]
+    MethodNotAllowed,
+
+    // Who calls.
+    #[error("a valid key is needed, as \"Authorization: Bearer KEY\" or \"X-API-Key: KEY\"")]
+    Unauthenticated(Unknown),
+
+    // What came.
+    #[error("\"Accept\" has to name application/json and text/event-stream")]
+    NotAcceptable,
+    #[error("\"Content-Type\" has to be application/json")]
+    UnsupportedMediaType,
+    #[error("the body is larger than {limit} bytes")]
+    BodyTooLarge { limit: u64 },
+    #[error("the body did not arrive in time")]
+    BodyTooSlow,
+    #[error("the body broke off")]
+    BodyBroken,
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    #[error("a header occurs more than once or is not text: {0}")]
+    BadHeader(&'static str),
+
+    // In which conversation.
+    #[error("this server does not serve revision {requested:?} of MCP: use one of data.supported")]
+    UnsupportedEra { requested: String },
+    #[error("\"MCP-Protocol-Version\" has to be the revision of the session")]
+    WrongRevision,
+    #[error("\"Mcp-Session-Id\" is missing: begin with initialize")]
+    NoSession,
+    #[error("the session does not exist: begin with initialize")]
+    UnknownSession,
+    #[error("this session has been initialized already")]
+    SecondInitialize,
+    #[error("there are too many sessions: try again later")]
+    TooManySessions,
+    #[error("the handshake cannot be used: {0}")]
+    Handshake(Unusable),
+
+    // What is asked for.
+    #[error(transparent)]
+    InvalidParams(#[from] Invalid),
+    #[error("Method not found")]
+    UnknownMethod,
+    #[error("Unknown tool: {name}")]
+    UnknownTool { name: String, why: Denial },
+    #[error("Unknown prompt: {name}")]
+    UnknownPrompt { name: String, why: Denial },
+    #[error("Resource not found: {uri}")]
+    UnknownResource { uri: String, why: Denial },
+    #[error("a server of revision {server} cannot be called with revision {client} yet")]
+    Untranslatable { client: Revision, server: Revision },
+
+    // What the server did.
+    #[error("the MCP server does not answer: nothing listens at its port")]
+    ServerDown,
+    #[error("the MCP server broke off before it answered")]
+    ServerLost,
+    #[error("the MCP server did not answer within {seconds} seconds")]
+    ServerTimedOut { seconds: f64 },
+    #[error("the MCP server answered with HTTP status {status}")]
+    ServerStatus { status: u16 },
+    #[error("the MCP server answered with something that is not an answer to this request")]
+    ServerNonsense,
+    #[error("the MCP server speaks revision {version:?} of MCP, which is not served here")]
+    ServerRevision { version: String },
+    #[error("the MCP server has ended this session: begin with initialize")]
+    SessionLost,
+    #[error("an internal error")]
+    Internal,
+}
+
+/// Whether the message that is refused was a request: notifications and responses have no answer that an error could
+/// ride in, so what would be HTTP 200 for a request is a status of its own for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Request,
+    Other,
+}
+
+impl Refusal {
+    fn problem(&self) -> Problem {
+        match self {
+            Self::NotConfigured | Self::Draining | Self::TooManySessions => Problem::Unavailable,
+            Self::ForeignHost | Self::ForeignOrigin => Problem::Foreign,
+            Self::NoSuchPath => Problem::NoSuchPath,
+            Self::MethodNotAllowed => Problem::MethodNotAllowed,
+            Self::Unauthenticated(_) => Problem::Unauthenticated,
+            Self::NotAcceptable => Problem::NotAcceptable,
+            Self::UnsupportedMediaType => Problem::UnsupportedMediaType,
+            Self::BodyTooLarge { .. } => Problem::BodyTooLarge,
+            Self::BodyTooSlow => Problem::RequestTooSlow,
+            Self::Malformed(Malformed::NotJson) => Problem::NotJson,
+            Self::Malformed(Malformed::Batch | Malformed::NotMessage(_))
+            | Self::BodyBroken
+            | Self::BadHeader(_)
+            | Self::SecondInitialize => Problem::InvalidMessage,
+            Self::UnsupportedEra { .. } => Problem::UnsupportedEra,
+            Self::WrongRevision => Problem::WrongRevision,
+            Self::NoSession => Problem::NoSession,
+            Self::UnknownSession | Self::SessionLost => Problem::UnknownSession,
+            Self::UnknownMethod => Problem::UnknownMethod,
+            Self::InvalidParams(_)
+            | Self::Handshake(_)
+            | Self::UnknownTool { .. }
+            | Self::UnknownPrompt { .. } => Problem::InvalidParams,
+            Self::UnknownResource { .. } => Problem::UnknownResource,
+            Self::Untranslatable { .. }
+            | Self::ServerDown
+            | Self::ServerLost
+            | Self::ServerTimedOut { .. }
+            | Self::ServerStatus { .. }
+            | Self::ServerNonsense
+            | Self::ServerRevision { .. }
+            | Self::Internal => Problem::ServerFailed,
+        }
+    }
+
+    /// What the audit log says: a closed list, without anything that the client sent.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::NotConfigured => "no configuration is loaded",
+            Self::Draining => "draining",
+            Self::ForeignHost => "foreign host",
+            Self::ForeignOrigin => "foreign origin",
+            Self::NoSuchPath => "unknown path",
+            Self::MethodNotAllowed => "HTTP method not allowed",
+            Self::Unauthenticated(unknown) => unknown.reason(),
+            Self::NotAcceptable => "Accept leaves out a type",
+            Self::UnsupportedMediaType => "wrong content type",
+            Self::BodyTooLarge { .. } => "body too large",
+            Self::BodyTooSlow => "body too slow",
+            Self::BodyBroken => "body broke off",
+            Self::Malformed(Malformed::NotJson) => "not JSON",
+            Self::Malformed(Malformed::Batch) => "batch",
+            Self::Malformed(Malformed::NotMessage(_)) => "not a JSON-RPC message",
+            Self::BadHeader(_) => "malformed header",
+            Self::UnsupportedEra { .. } => "revision not served",
+            Self::WrongRevision => "not the session's revision",
+            Self::NoSession => "no session",
+            Self::UnknownSession => "unknown session",
+            Self::SecondInitialize => "second initialize",
+            Self::TooManySessions => "too many sessions",
+            Self::Handshake(_) => "unusable handshake",
+            Self::InvalidParams(_) => "invalid parameters",
+            Self::UnknownMethod => "unknown method",
+            Self::UnknownTool { why, .. }
+            | Self::UnknownPrompt { why, .. }
+            | Self::UnknownResource { why, .. } => why.reason(),
+            Self::Untranslatable { .. } => "revisions differ",
+            Self::ServerDown => "server down",
+            Self::ServerLost => "server broke off",
+            Self::ServerTimedOut { .. } => "server timed out",
+            Self::ServerStatus { .. } => "server answered with an HTTP error",
+            Self::ServerNonsense => "server answered nonsense",
+            Self::ServerRevision { .. } => "server speaks another revision",
+            Self::SessionLost => "server ended the session",
+            Self::Internal => "internal error",
+        }
+    }
+
+    fn data(&self) -> Option<Value> {
+        match self {
+            Self::UnsupportedEra { requested } => {
+                let supported: Vec<_> = SERVED.iter().rev().map(|revision| revision.as_str()).collect();
+                Some(json!({"supported": supported, "requested": requested}))
+            }
+            Self::UnknownResource { uri, .. } => Some(json!({"uri": uri})),
+            _ => None,
+        }
+    }
+}
+
+/// An error response as parts: for one that is a whole response, and for one that ends a stream.
+pub(crate) struct Rescued {
+    /// The HTTP status.
+    pub(crate) status: StatusCode,
+    /// The JSON-RPC code.
+    pub(crate) code: i64,
+    /// The JSON-RPC error response.
+    pub(crate) json: String,
+}
+
+/// What a refusal is answered with.
+pub(crate) fn rescue(refusal: &Refusal, id: Option<Id<'_>>, kind: Kind, revision: Revision) -> Rescued {
+    let problem = match (refusal.problem(), kind) {
+        (Problem::ServerFailed, Kind::Other) => Problem::ServerUnreachable,
+        (Problem::InvalidParams | Problem::UnknownMethod, Kind::Other) => Problem::InvalidMessage,
+        (problem, _) => problem,
+    };
+    let answer = matrix::answer(problem, revision);
+    Rescued {
+        status: StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+        code: answer.code.number().into(),
+        json: error::response(id, answer.code, &refusal.to_string(), refusal.data().as_ref()),
+    }
+}
+
+/// The whole response to a refused request.
+pub(crate) fn response(refusal: &Refusal, rescued: Rescued) -> Response<Body> {
+    let mut response = Response::new(Body::whole(rescued.json));
+    *response.status_mut() = rescued.status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(headers::JSON));
+    match refusal {
+        Refusal::Unauthenticated(_) => {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        Refusal::MethodNotAllowed => {
+            headers.insert(ALLOW, HeaderValue::from_static(ALLOWED_METHODS));
+        }
+        Refusal::NotConfigured | Refusal::Draining | Refusal::TooManySessions => {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        _ => {}
+    }
+    response
+}

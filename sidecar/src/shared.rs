@@ -1,0 +1,127 @@
+//! What the threads of a process share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use arc_swap::{ArcSwapOption, Guard};
+use longshore_sidecar_config::inventory::ExposedSocket;
+use tokio::sync::{Notify, watch};
+
+use crate::audit::Audit;
+use crate::configuration::Snapshot;
+use crate::metrics::Metrics;
+use crate::monitor::View;
+use crate::options::Options;
+use crate::sessions::Sessions;
+
+/// One of these per process.
+pub(crate) struct Shared {
+    pub(crate) options: Options,
+    /// The configuration that runs. None means that nothing is served.
+    pub(crate) snapshot: ArcSwapOption<Snapshot>,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) audit: Audit,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) calls: Arc<Calls>,
+    /// Counts the configurations, so that those who follow from one are told.
+    pub(crate) config_changed: watch::Sender<u64>,
+    /// Why the files on disk are not the configuration that runs.
+    pub(crate) config_error: watch::Sender<Option<String>>,
+    /// What the monitor knows of the server.
+    pub(crate) view: watch::Sender<View>,
+    /// The sockets that can be reached around the sidecar.
+    pub(crate) exposed: watch::Sender<Vec<ExposedSocket>>,
+    /// A request found the server failing: the monitor should look at once.
+    pub(crate) doubt: Notify,
+    /// The process ends.
+    pub(crate) draining: watch::Sender<bool>,
+}
+
+impl Shared {
+    /// Puts a configuration into force.
+    pub(crate) fn swap(&self, snapshot: Arc<Snapshot>) {
+        self.snapshot.store(Some(snapshot));
+        self.set_config_error(None);
+        self.config_changed.send_modify(|count| *count += 1);
+    }
+
+    /// Notes why the files are not used.
+    pub(crate) fn set_config_error(&self, error: Option<String>) {
+        self.config_error.send_if_modified(|current| {
+            let changed = *current != error;
+            *current = error;
+            changed
+        });
+    }
+
+    /// The configuration that runs, for a look.
+    pub(crate) fn config(&self) -> Guard<Option<Arc<Snapshot>>> {
+        self.snapshot.load()
+    }
+
+    /// Whether the process ends.
+    pub(crate) fn is_draining(&self) -> bool {
+        *self.draining.borrow()
+    }
+}
+
+/// The calls under way, in two counts: a drain waits for the calls that began before it while new ones begin.
+#[derive(Default)]
+pub(crate) struct Calls {
+    counts: [AtomicUsize; 2],
+    newest: AtomicBool,
+    /// A call ended.
+    ended: Notify,
+}
+
+/// One call under way.
+pub(crate) struct CallGuard {
+    calls: Arc<Calls>,
+    slot: usize,
+}
+
+impl Calls {
+    /// Begins a call.
+    pub(crate) fn begin(self: &Arc<Self>) -> CallGuard {
+        let slot = usize::from(self.newest.load(Ordering::SeqCst));
+        self.counts[slot].fetch_add(1, Ordering::SeqCst);
+        CallGuard { calls: self.clone(), slot }
+    }
+
+    /// How many are under way.
+    pub(crate) fn count(&self) -> usize {
+        self.counts.iter().map(|count| count.load(Ordering::SeqCst)).sum()
+    }
+
+    /// Waits until none is under way.
+    pub(crate) async fn all_ended(&self) {
+        self.until(|calls| calls.count() == 0).await;
+    }
+
+    /// Waits until those have ended that are under way now; newer ones are not waited for.
+    pub(crate) async fn current_ended(&self) {
+        let before = usize::from(self.newest.fetch_not(Ordering::SeqCst));
+        self.until(|calls| calls.counts[before].load(Ordering::SeqCst) == 0).await;
+    }
+
+    async fn until(&self, done: impl Fn(&Self) -> bool) {
+        loop {
+            let ended = self.ended.notified();
+            tokio::pin!(ended);
+            // Registers before it looks, so that no end is missed.
+            ended.as_mut().enable();
+            if done(self) {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
+
+impl Drop for CallGuard {
+    fn drop(&mut self) {
+        if self.calls.counts[self.slot].fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.calls.ended.notify_waiters();
+        }
+    }
+}

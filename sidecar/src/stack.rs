@@ -1,0 +1,143 @@
+//! The request path, as one list. What each step needs from the ones before it is in its type, so the order cannot be
+//! changed by accident: only [`authenticate`] makes an [`Authenticated`] request, only [`access`] an [`Authorised`]
+//! one, and [`upstream`] takes nothing else.
+
+pub(crate) mod access;
+pub(crate) mod authenticate;
+pub(crate) mod body;
+pub(crate) mod origin;
+pub(crate) mod respond;
+pub(crate) mod revision;
+pub(crate) mod route;
+pub(crate) mod session;
+pub(crate) mod translate;
+pub(crate) mod upstream;
+
+use std::rc::Rc;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use longshore_mcp::envelope::{self, Id, Message};
+use longshore_mcp::revision::Revision;
+
+use crate::audit::Entry;
+use crate::rescue::{self, Kind, Refusal};
+use crate::worker::Worker;
+pub(crate) use authenticate::Authenticated;
+use respond::Body;
+pub(crate) use route::Received;
+use route::Routed;
+
+/// The revisions that clients and servers can speak here, oldest first.
+pub(crate) const SERVED: [Revision; 2] = [Revision::V2025_06_18, Revision::V2025_11_25];
+
+/// What an error response needs to know of a request, as far as it was read.
+pub(crate) struct Trail {
+    /// The audit line.
+    pub(crate) entry: Entry,
+    /// The request's id, as JSON.
+    pub(crate) id: Option<String>,
+    /// Whether it is a request at all.
+    pub(crate) kind: Kind,
+    /// The revision of the conversation.
+    pub(crate) revision: Revision,
+}
+
+/// Serves one request: whatever happens on the path, there is a response and an audit line.
+pub(crate) async fn serve(worker: &Rc<Worker>, request: Request<Incoming>) -> Response<Body> {
+    let mut trail = Trail {
+        entry: worker.shared.audit.begin(),
+        id: None,
+        kind: Kind::Request,
+        revision: Revision::NEWEST_WITH_INITIALIZE,
+    };
+    let allowed_origin = origin::allowed(worker, request.headers());
+    let mut response = match walk(worker, request, &mut trail).await {
+        Ok(Passed::Answered(response)) => {
+            trail.entry.answered(response.status().as_u16(), None);
+            response
+        }
+        // The call goes on after its response has begun: it has taken the audit line with it.
+        Ok(Passed::Handed(response)) => response,
+        Err(refusal) => {
+            let id = trail.id.as_deref().map(Id::from_json);
+            let rescued = rescue::rescue(&refusal, id, trail.kind, trail.revision);
+            trail.entry.reason(refusal.reason());
+            trail.entry.answered(rescued.status.as_u16(), Some(rescued.code));
+            tracing::debug!(reason = refusal.reason(), status = rescued.status.as_u16(), "request refused");
+            rescue::response(&refusal, rescued)
+        }
+    };
+    respond::finish(worker, &mut response, allowed_origin);
+    response
+}
+
+/// How a request got to the end of the path.
+pub(crate) enum Passed {
+    /// It is answered.
+    Answered(Response<Body>),
+    /// It is being answered, by somebody who writes the audit line.
+    Handed(Response<Body>),
+}
+
+/// The path.
+///
+/// Before it: the listener, which bounds connections, and hyper, which bounds heads (`worker`).
+async fn walk(worker: &Rc<Worker>, request: Request<Incoming>, trail: &mut Trail) -> Result<Passed, Refusal> {
+    // One configuration for the whole request. None: deny.
+    let snapshot = worker.shared.snapshot.load_full().ok_or(Refusal::NotConfigured)?;
+    trail.entry.server(&snapshot.server);
+
+    // Host and origin come before anything is looked at: a foreign page must not learn even which paths exist.
+    let request = origin::check(request, &snapshot)?;
+    // Paths and HTTP methods are public, and preflights carry no credentials.
+    let received = match route::route(request, snapshot)? {
+        Routed::Preflight(response) => return Ok(Passed::Answered(response)),
+        Routed::Received(received) => received,
+    };
+    // Before the body is read: strangers may not make the process buffer anything.
+    let caller = authenticate::authenticate(received)?;
+    trail.entry.principal(caller.principal());
+
+    let (caller, body) = match body::read(worker, caller).await? {
+        body::Read::Message(caller, body) => (caller, body),
+        body::Read::End(caller) => {
+            trail.entry.method("DELETE");
+            return session::end(worker, &caller, trail).await.map(Passed::Answered);
+        }
+    };
+    let message = envelope::read(&body)?;
+    trail.note(&message);
+    // The era decides how everything after it is read.
+    let params = revision::era(&caller, &message)?;
+    // Sessions exist per principal, so this needs to know who calls.
+    let session = session::find(worker, &caller, &message)?;
+    revision::agree(&caller, session.as_ref(), trail)?;
+    // The decision. From here on the request may reach the server.
+    let authorised = access::decide(caller, &message, &params, session, trail)?;
+    // Rates would be counted here: what is denied costs the caller nothing.
+    // The point of translation: today a message passes only between equals.
+    let outgoing = translate::translate(&authorised, &body)?;
+    drop(message);
+    upstream::send(worker, authorised, outgoing, body, trail).await.map(Passed::Handed)
+}
+
+impl Trail {
+    /// Notes what a message is, for the log and for error responses.
+    fn note(&mut self, message: &Message<'_>) {
+        match message {
+            Message::Request(request) => {
+                self.id = Some(request.id.as_json().to_owned());
+                self.entry.method(&request.method);
+            }
+            Message::Notification(notification) => {
+                self.kind = Kind::Other;
+                self.entry.method(&notification.method);
+            }
+            Message::Response(_) => {
+                self.kind = Kind::Other;
+                self.entry.method("response");
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The decision.
+
+use std::sync::Arc;
+
+use longshore_mcp::envelope::Message;
+use longshore_mcp::method::{List, Method, NotificationMethod};
+use longshore_mcp::params::{Params, Target};
+
+use super::session::InSession;
+use super::{Authenticated, Trail};
+use crate::access::{Caller, Decision};
+use crate::configuration::Snapshot;
+use crate::rescue::Refusal;
+
+/// A message that may reach the server. Nothing else can make one.
+pub(crate) struct Authorised {
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) caller: Caller,
+    pub(crate) headers: http::HeaderMap,
+    pub(crate) asks: Asks,
+    _decided: Decided,
+}
+
+/// Proof that the decision was made: it has no constructor outside this file.
+struct Decided;
+
+/// What an authorised message wants from the server.
+pub(crate) enum Asks {
+    /// A session.
+    Handshake,
+    /// An answer, within a session.
+    Answer {
+        session: InSession,
+        /// The list that is asked for: its entries are subject to the same decision.
+        list: Option<List>,
+    },
+    /// Nothing: it only tells.
+    Nothing { session: InSession },
+    /// Nothing, and the server need not hear of it.
+    Ignored,
+}
+
+/// Decides whether a message may go on.
+pub(crate) fn decide(
+    caller: Authenticated,
+    message: &Message<'_>,
+    params: &Params<'_>,
+    session: Option<InSession>,
+    trail: &mut Trail,
+) -> Result<Authorised, Refusal> {
+    let Authenticated { request, snapshot, caller } = caller;
+    let asks = match (message, session) {
+        (Message::Request(request), session) => {
+            let method = Method::parse(&request.method).ok_or(Refusal::UnknownMethod)?;
+            let target = params.target(method.subject())?;
+            let rule = match &target {
+                Some(target) => {
+                    trail.entry.target(target.as_str());
+                    Some(permitted(&snapshot, &caller, target)?)
+                }
+                // What has no target is for everybody who is known.
+                None => None,
+            };
+            trail.entry.permit(rule);
+            match session {
+                Some(session) => Asks::Answer { session, list: method.list() },
+                None => Asks::Handshake,
+            }
+        }
+        (Message::Notification(notification), Some(session)) => {
+            if NotificationMethod::parse(&notification.method).is_some() {
+                trail.entry.permit(None);
+                Asks::Nothing { session }
+            } else {
+                // There is no way to refuse a notification; not to pass it on is the refusal.
+                trail.entry.reason("unknown notification");
+                Asks::Ignored
+            }
+        }
+        // An answer to a question that the server asked in this very session.
+        (Message::Response(_), Some(session)) => {
+            trail.entry.permit(None);
+            Asks::Nothing { session }
+        }
+        (Message::Notification(_) | Message::Response(_), None) => return Err(Refusal::NoSession),
+    };
+    let headers = request.into_parts().0.headers;
+    Ok(Authorised { snapshot, caller, headers, asks, _decided: Decided })
+}
+
+fn permitted(snapshot: &Snapshot, caller: &Caller, target: &Target<'_>) -> Result<Arc<str>, Refusal> {
+    let why = match snapshot.access.decide(caller, target) {
+        Decision::Permit(rule) => return Ok(rule),
+        Decision::Deny(why) => why,
+    };
+    // The same words as a server has for what does not exist.
+    Err(match target {
+        Target::Tool(name) => Refusal::UnknownTool { name: name.to_string(), why },
+        Target::Prompt(name) => Refusal::UnknownPrompt { name: name.to_string(), why },
+        Target::Resource(uri) => Refusal::UnknownResource { uri: uri.to_string(), why },
+    })
+}

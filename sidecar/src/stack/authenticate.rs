@@ -1,0 +1,43 @@
+//! Who calls.
+
+use std::sync::Arc;
+
+use http::Request;
+use hyper::body::Incoming;
+
+use super::Received;
+use crate::access::Caller;
+use crate::configuration::Snapshot;
+use crate::rescue::Refusal;
+
+/// A request whose caller is known.
+pub(crate) struct Authenticated {
+    pub(crate) request: Request<Incoming>,
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) caller: Caller,
+}
+
+/// Checks the credentials. A key in the query string is not looked at, and the query string never travels on.
+pub(crate) fn authenticate(received: Received) -> Result<Authenticated, Refusal> {
+    let Received { request, snapshot } = received;
+    let caller =
+        snapshot.authenticator.authenticate(request.headers()).map_err(Refusal::Unauthenticated)?.clone();
+    Ok(Authenticated { request, snapshot, caller })
+}
+
+impl Authenticated {
+    /// Who calls.
+    pub(crate) fn principal(&self) -> &Arc<str> {
+        &self.caller.principal
+    }
+
+    /// The value of a header that may occur once.
+    pub(crate) fn header(&self, name: &'static str) -> Result<Option<&str>, Refusal> {
+        let mut values = self.request.headers().get_all(name).iter();
+        match (values.next(), values.next()) {
+            (None, _) => Ok(None),
+            (Some(value), None) => value.to_str().map(Some).map_err(|_| Refusal::BadHeader(name)),
+            (Some(_), Some(_)) => Err(Refusal::BadHeader(name)),
+        }
+    }
+}

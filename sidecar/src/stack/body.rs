@@ -1,0 +1,72 @@
+//! Reads the body, within its bounds.
+
+use bytes::{Bytes, BytesMut};
+use http::Method;
+use http::header::ACCEPT;
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use longshore_mcp::headers;
+use tokio::time::timeout;
+
+use super::Authenticated;
+use crate::rescue::Refusal;
+use crate::worker::Worker;
+
+/// What a request carries.
+pub(crate) enum Read {
+    /// A message.
+    Message(Authenticated, Bytes),
+    /// Nothing: it ends a session.
+    End(Authenticated),
+}
+
+/// Reads what a request carries.
+pub(crate) async fn read(worker: &Worker, mut caller: Authenticated) -> Result<Read, Refusal> {
+    if caller.request.method() == Method::DELETE {
+        return Ok(Read::End(caller));
+    }
+    let accept = joined(&caller);
+    if !headers::accepts_both(accept.as_deref()) {
+        return Err(Refusal::NotAcceptable);
+    }
+    if !headers::is_type(caller.header("content-type")?, headers::JSON) {
+        return Err(Refusal::UnsupportedMediaType);
+    }
+    let limit = caller.snapshot.config.limits.request_bytes;
+    let refusal = Refusal::BodyTooLarge { limit };
+    let body = caller.request.body_mut();
+    // What is declared too large is not read at all.
+    if body.size_hint().lower() > limit {
+        return Err(refusal);
+    }
+    let collect = async {
+        let mut whole = BytesMut::new();
+        let mut first = None;
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.map_err(|_| Refusal::BodyBroken)?.into_data() else { continue };
+            if whole.len() as u64 + first.as_ref().map_or(0, Bytes::len) as u64 + data.len() as u64 > limit {
+                return Err(Refusal::BodyTooLarge { limit });
+            }
+            // Nearly every message comes in one piece, which need not be copied.
+            match first.take() {
+                None if whole.is_empty() => first = Some(data),
+                None => whole.extend_from_slice(&data),
+                Some(piece) => {
+                    whole.extend_from_slice(&piece);
+                    whole.extend_from_slice(&data);
+                }
+            }
+        }
+        Ok(first.unwrap_or_else(|| whole.freeze()))
+    };
+    let body =
+        timeout(worker.shared.options.bounds.body, collect).await.map_err(|_| Refusal::BodyTooSlow)??;
+    Ok(Read::Message(caller, body))
+}
+
+/// All `Accept` headers as one.
+fn joined(caller: &Authenticated) -> Option<String> {
+    let mut values = caller.request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let first = values.next()?.to_owned();
+    Some(values.fold(first, |all, value| all + "," + value))
+}

@@ -1,0 +1,134 @@
+//! Responses: their bodies, and the headers that all of them have.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, VARY,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http_body::{Frame, SizeHint};
+use longshore_mcp::headers::{EVENT_STREAM, JSON, SESSION_ID};
+use thiserror::Error;
+use tokio::sync::mpsc;
+
+use crate::rescue::ALLOWED_METHODS;
+use crate::worker::Worker;
+
+/// A response's body.
+pub(crate) enum Body {
+    /// All of it.
+    Whole(Option<Bytes>),
+    /// What comes, as it comes.
+    Stream(mpsc::Receiver<Piece>),
+}
+
+/// A piece of a streamed body, or the news that the rest will not come.
+pub(crate) type Piece = Result<Bytes, BrokenOff>;
+
+/// The server broke off in the middle of a body that cannot be ended properly.
+#[derive(Debug, Error)]
+#[error("the MCP server broke off")]
+pub(crate) struct BrokenOff;
+
+impl Body {
+    pub(crate) fn empty() -> Self {
+        Self::Whole(None)
+    }
+
+    pub(crate) fn whole(bytes: impl Into<Bytes>) -> Self {
+        Self::Whole(Some(bytes.into()))
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = BrokenOff;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        match &mut *self {
+            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Stream(pieces) => {
+                pieces.poll_recv(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Whole(None))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            Self::Stream(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// A message as the whole response.
+pub(crate) fn json(body: Body, session: Option<HeaderValue>) -> Response<Body> {
+    with_type(body, JSON, session)
+}
+
+/// Messages as events.
+pub(crate) fn events(body: Body, session: Option<HeaderValue>) -> Response<Body> {
+    let mut response = with_type(body, EVENT_STREAM, session);
+    let headers = response.headers_mut();
+    // An event that a proxy holds back has not been sent.
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    response
+}
+
+/// A notification or a response was taken.
+pub(crate) fn accepted() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::ACCEPTED;
+    response
+}
+
+fn with_type(body: Body, content_type: &'static str, session: Option<HeaderValue>) -> Response<Body> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    if let Some(session) = session {
+        headers.insert(HeaderName::from_static(SESSION_ID), session);
+    }
+    response
+}
+
+/// What a browser may send, where it may send anything.
+pub(crate) fn preflight(headers: &mut HeaderMap) {
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(ALLOWED_METHODS));
+    headers.insert(
+        ACCESS_CONTROL_ALLOW_HEADERS,
+        HeaderValue::from_static(
+            "Accept, Authorization, Content-Type, Last-Event-ID, MCP-Protocol-Version, Mcp-Method, Mcp-Name, \
+             Mcp-Session-Id, X-API-Key",
+        ),
+    );
+    headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+}
+
+/// The headers that every response gets.
+pub(crate) fn finish(worker: &Worker, response: &mut Response<Body>, allowed_origin: Option<HeaderValue>) {
+    let headers = response.headers_mut();
+    if let Some(origin) = allowed_origin {
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(
+            ACCESS_CONTROL_EXPOSE_HEADERS,
+            HeaderValue::from_static("Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate"),
+        );
+        headers.append(VARY, HeaderValue::from_static("Origin"));
+    }
+    if worker.shared.is_draining() {
+        // The client comes back on another connection, which leads to another replica.
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+}

@@ -1,0 +1,49 @@
+//! Paths and HTTP methods.
+
+use std::sync::Arc;
+
+use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ALLOW};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+
+use crate::configuration::Snapshot;
+use crate::rescue::{ALLOWED_METHODS, Refusal};
+
+use super::respond::{self, Body};
+
+/// The path of the MCP endpoint, whatever the server's own path is.
+const ENDPOINT: &str = "/mcp";
+
+/// A request that is addressed to this server, with an HTTP method that it serves.
+pub(crate) struct Received {
+    pub(crate) request: Request<Incoming>,
+    pub(crate) snapshot: Arc<Snapshot>,
+}
+
+/// Where a request goes.
+pub(crate) enum Routed {
+    /// A browser asks whether it may ask.
+    Preflight(Response<Body>),
+    /// Everything else.
+    Received(Received),
+}
+
+/// Finds out what a request is for.
+pub(crate) fn route(request: Request<Incoming>, snapshot: Arc<Snapshot>) -> Result<Routed, Refusal> {
+    if request.uri().path() != ENDPOINT {
+        return Err(Refusal::NoSuchPath);
+    }
+    match *request.method() {
+        Method::POST | Method::DELETE => Ok(Routed::Received(Received { request, snapshot })),
+        Method::OPTIONS => {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static(ALLOWED_METHODS));
+            if request.headers().contains_key(ACCESS_CONTROL_REQUEST_METHOD) {
+                respond::preflight(response.headers_mut());
+            }
+            Ok(Routed::Preflight(response))
+        }
+        _ => Err(Refusal::MethodNotAllowed),
+    }
+}

@@ -1,0 +1,55 @@
+//! Hands an authorised message to the server and gives back what the client gets.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http::Response;
+
+use super::Trail;
+use super::access::{Asks, Authorised};
+use super::respond::{self, Body};
+use super::translate::Outgoing;
+use crate::exchange::{self, Call, Edit};
+use crate::rescue::Refusal;
+use crate::worker::Worker;
+
+/// Sends the message. The exchange with the server runs as a task of its own, so that it goes on when the client
+/// disconnects: in the revisions that are served here a disconnect cancels nothing.
+pub(crate) async fn send(
+    worker: &Rc<Worker>,
+    authorised: Authorised,
+    outgoing: Outgoing,
+    body: Bytes,
+    trail: &mut Trail,
+) -> Result<Response<Body>, Refusal> {
+    let body = match outgoing {
+        Outgoing::AsItIs => body,
+        Outgoing::Rewritten(text) => text.into(),
+    };
+    let Authorised { snapshot, caller, headers, asks, .. } = authorised;
+    let (session, edit) = match asks {
+        Asks::Ignored => {
+            let response = respond::accepted();
+            trail.entry.answered(response.status().as_u16(), None);
+            return Ok(response);
+        }
+        Asks::Handshake if worker.shared.is_draining() => return Err(Refusal::Draining),
+        Asks::Handshake => (None, Edit::OpenSession),
+        Asks::Answer { session, list: Some(list) } => (Some(session), Edit::Filter(list)),
+        Asks::Answer { session, list: None } => (Some(session), Edit::Pass),
+        Asks::Nothing { session } => (Some(session), Edit::Tell),
+    };
+    let call = Call {
+        worker: worker.clone(),
+        snapshot,
+        caller,
+        session,
+        edit,
+        trace: exchange::trace(&headers),
+        body,
+        id: trail.id.clone(),
+        revision: trail.revision,
+        entry: trail.entry.hand_over(),
+    };
+    Ok(exchange::begin(call).await)
+}

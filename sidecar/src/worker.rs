@@ -1,0 +1,100 @@
+//! A thread that carries requests: its own listener, its own connections to the server, its own runtime.
+
+use std::convert::Infallible;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Duration, sleep, timeout};
+
+use crate::shared::Shared;
+use crate::stack;
+use crate::upstream::Pool;
+
+/// The largest head of a request.
+const MAX_HEAD: usize = 64 * 1024;
+/// How long accepting pauses when the process has no descriptors left.
+const BREATHER: Duration = Duration::from_millis(50);
+/// How long open connections get to end once everything is done.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// What the requests of one thread share.
+pub(crate) struct Worker {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) pool: Rc<Pool>,
+}
+
+/// Serves connections until `stop` says so.
+pub(crate) async fn serve(
+    listener: std::net::TcpListener,
+    shared: Arc<Shared>,
+    mut stop: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let listener = TcpListener::from_std(listener)?;
+    let worker = Rc::new(Worker { shared, pool: Rc::default() });
+    let limit = worker.shared.options.bounds.connections.div_ceil(worker.shared.options.workers.max(1));
+    let mut connections = JoinSet::new();
+    let stopped = stop.clone();
+    loop {
+        let full = connections.len() >= limit;
+        tokio::select! {
+            // Whether the sender is gone or says stop: both mean the end.
+            _ = stop.wait_for(|stop| *stop) => break,
+            Some(_) = connections.join_next() => {}
+            // While there are as many connections as there may be, others wait in the kernel's queue.
+            accepted = listener.accept(), if !full => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn_local(connection(worker.clone(), stream, stopped.clone()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    sleep(BREATHER).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    let ended = async { while connections.join_next().await.is_some() {} };
+    if timeout(FAREWELL, ended).await.is_err() {
+        tracing::info!(connections = connections.len(), "closing connections that did not end");
+    }
+    Ok(())
+}
+
+async fn connection(worker: Rc<Worker>, stream: TcpStream, mut stop: watch::Receiver<bool>) {
+    let connections = worker.shared.metrics.connections.clone();
+    connections.inc();
+    // Events are small, and each of them matters when it comes.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "cannot set TCP_NODELAY");
+    }
+    let head = worker.shared.options.bounds.head;
+    let service = service_fn(move |request| {
+        let worker = worker.clone();
+        async move { Ok::<_, Infallible>(stack::serve(&worker, request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(head)
+        .max_buf_size(MAX_HEAD)
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
+        _ = stop.wait_for(|stop| *stop) => {
+            connection.as_mut().graceful_shutdown();
+            connection.as_mut().await
+        }
+    };
+    if let Err(error) = result {
+        // Heads that are too large, too slow or no HTTP end here; hyper has answered where there is an answer.
+        tracing::debug!(%error, "a client's connection ended");
+    }
+    connections.dec();
+}
