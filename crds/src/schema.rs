@@ -122,9 +122,9 @@ pub(crate) fn volume_mounts(_: &mut SchemaGenerator) -> Schema {
                             "write an absolute path without `//`, `.` and `..`, such as `/data`",
                         ),
                         rule(
-                            r"!self.matches(r'^/(run|etc)/longshore(/|$)')",
-                            "/run/longshore and /etc/longshore are Longshore's: mount the volume elsewhere, such \
-                             as at `/data`",
+                            r"!self.matches(r'^/((run|etc)/?)?$') && !self.matches(r'^/(run|etc)/longshore(/|$)')",
+                            "/run/longshore and /etc/longshore are Longshore's and may not be hidden: mount the \
+                             volume elsewhere, such as at `/data`",
                         ),
                     ],
                 },
@@ -192,17 +192,34 @@ pub(crate) fn resources(generator: &mut SchemaGenerator) -> Schema {
     schema
 }
 
-/// `spec.pod.securityContext`: Kubernetes' own, but for the sidecar's user.
+/// `spec.pod.securityContext`: Kubernetes' own, but neither root's user nor the sidecar's user and group.
 pub(crate) fn security_context(generator: &mut SchemaGenerator) -> Schema {
+    let group = || {
+        rule(
+            &format!("self != {}", names::SIDECAR_USER),
+            &format!("{} is the sidecar's group: choose another, such as 10001", names::SIDECAR_USER),
+        )
+    };
+    let rules = [
+        (
+            "runAsUser",
+            vec![
+                rule("self != 0", "0 is root: choose another user, such as 10001, or leave runAsUser out"),
+                rule(
+                    &format!("self != {}", names::SIDECAR_USER),
+                    &format!("{} is the sidecar's user: choose another, such as 10001", names::SIDECAR_USER),
+                ),
+            ],
+        ),
+        ("runAsGroup", vec![group()]),
+        ("fsGroup", vec![group()]),
+        ("runAsNonRoot", vec![rule("self", "leave runAsNonRoot out: a server may not run as root")]),
+    ];
     let mut schema = kubernetes::<PodSecurityContext>(generator);
-    for (field, what) in [("runAsUser", "user"), ("runAsGroup", "group")] {
+    for (field, rules) in rules {
         let property = schema.pointer_mut(&format!("/properties/{field}")).and_then(Value::as_object_mut);
         if let Some(property) = property {
-            let rules = rule(
-                &format!("self != {}", names::SIDECAR_USER),
-                &format!("{} is the sidecar's {what}: choose another, such as 10001", names::SIDECAR_USER),
-            );
-            property.insert("x-kubernetes-validations".to_owned(), json!([rules]));
+            property.insert("x-kubernetes-validations".to_owned(), rules.into());
         }
     }
     schema
