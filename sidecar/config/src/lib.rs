@@ -72,7 +72,7 @@ pub struct ServerIdentity {
 
 /// How the sidecar reaches the MCP server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum Upstream {
     /// Streamable HTTP on the pod's loopback interface.
     StreamableHttp {
@@ -85,7 +85,7 @@ pub enum Upstream {
 
 /// How callers prove who they are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum Auth {
     /// Everybody may call, as the principal `anonymous`.
     None,
