@@ -59,6 +59,9 @@ macro_rules! reasons {
         pub enum Reason { $($(#[$doc])* $reason,)* }
 
         impl Reason {
+            /// Every reason. A test holds docs/troubleshooting.md to them.
+            pub const ALL: &'static [Self] = &[$(Self::$reason,)*];
+
             /// As it stands in the status.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$reason => stringify!($reason),)* }

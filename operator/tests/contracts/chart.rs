@@ -23,7 +23,7 @@ struct Role {
 
 #[test]
 fn the_chart_gives_the_rights_that_are_needed() {
-    let template = include_str!("../../charts/longshore/templates/rbac.yaml");
+    let template = include_str!("../../../charts/longshore/templates/rbac.yaml");
     // Both lists are plain YAML in the template, so no Helm is needed to read them.
     let servers = between(template, "{{- define \"longshore.rules\" }}", "{{- end }}");
     let own_namespace = between(template, "name: {{ $name }}-leader\n", "---");

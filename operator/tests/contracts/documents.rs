@@ -1,0 +1,20 @@
+//! What the documents say of the operator is true.
+
+use std::collections::BTreeSet;
+
+use longshore::mcp_server::condition::Reason;
+
+/// Whoever looks a reason up finds it, and finds none that is no longer given.
+#[test]
+fn troubleshooting_explains_every_reason() {
+    let page = include_str!("../../../docs/troubleshooting.md");
+    let (_, tables) = page.split_once("## Reasons").unwrap();
+    let (tables, _) = tables.split_once("\n## ").unwrap();
+    let explained: BTreeSet<&str> = tables
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once(" | "))
+        .flat_map(|(reasons, _)| reasons.trim_end_matches('`').split("`, `"))
+        .collect();
+    let given: BTreeSet<&str> = Reason::ALL.iter().map(|reason| reason.name()).collect();
+    assert_eq!(explained, given);
+}
