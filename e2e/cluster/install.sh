@@ -53,8 +53,9 @@ build() { # into folder $1
   (cd "$sources/coredns" && go build -trimpath -ldflags '-s -w' -o "$1/coredns" .)
   (cd "$sources/helm" && go build -trimpath -o "$1/helm" \
     -ldflags "-s -w -X helm.sh/helm/v4/internal/version.version=v$helm" helm.sh/helm/v4/cmd/helm)
-  cc -static -Os -s -o "$1/pause" "$sources/pause/pause.c"
-  cp "$sources/pause/Containerfile" "$1/Containerfile.pause"
+  mkdir "$1/pause-image" # a folder of its own: it is the context of the image
+  cc -static -Os -s -o "$1/pause-image/pause" "$sources/pause/pause.c"
+  cp "$sources/pause/Containerfile" "$1/pause-image/"
 }
 
 case ${1:-whole} in

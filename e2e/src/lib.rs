@@ -1,1 +1,27 @@
-//! e2e
+//! Brings up real Kubernetes clusters, and tests all of Longshore on them from outside.
+//!
+//! * [`cluster`]: etcd and kube-apiserver alone, or a whole node with a kubelet; supervised, several at once, gone
+//!   without a trace when whoever started them is gone;
+//! * [`images`]: Longshore's images from this checkout, and images of servers that others wrote;
+//! * [`longshore`]: Longshore on a cluster, installed with Helm as a stranger would;
+//!
+//! `longshore-cluster` is the same for people: a cluster that stays until it is told to go.
+//!
+//! | variable | means |
+//! |---|---|
+//! | `LONGSHORE_E2E_KUBECONFIG` | use this cluster instead of one of our own |
+//! | `LONGSHORE_E2E_LOAD` | with it: the command that brings an image archive into that cluster; the archive's path is appended |
+//! | `LONGSHORE_E2E_KEEP` | leave the namespaces of failed tests, and the cluster's logs, where they are |
+//! | `LONGSHORE_CACHE` | where programs, images and running clusters are kept (`~/.cache/longshore`) |
+
+pub mod cluster;
+pub mod images;
+pub mod longshore;
+
+mod checkout;
+
+/// `longshore-cluster`: does what the command line says.
+#[must_use]
+pub fn main() -> std::process::ExitCode {
+    cluster::command_line::main()
+}

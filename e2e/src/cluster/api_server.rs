@@ -1,0 +1,65 @@
+//! kube-apiserver.
+
+use std::net::Ipv4Addr;
+use std::process::Command;
+use std::time::Duration;
+
+use super::spec::{NODE_ADDRESS, SERVICE_RANGE, Shape, Spec};
+use super::{etcd, poll};
+
+pub(crate) fn command(spec: &Spec) -> Command {
+    let bind = match spec.shape {
+        // Pods come from the node's address, the node itself from loopback.
+        Shape::Node => Ipv4Addr::UNSPECIFIED,
+        Shape::Api | Shape::ControlPlane => spec.address,
+    };
+    let mut command = Command::new(spec.programs.path("kube-apiserver"));
+    let mut file = |flag: &str, name: &str| {
+        command.arg(format!("{flag}={}", spec.pki(name).display()));
+    };
+    file("--tls-cert-file", "apiserver.crt");
+    file("--tls-private-key-file", "apiserver.key");
+    file("--client-ca-file", "ca.crt");
+    file("--service-account-key-file", "service-account.key");
+    file("--service-account-signing-key-file", "service-account.key");
+    file("--kubelet-client-certificate", "admin.crt");
+    file("--kubelet-client-key", "admin.key");
+    file("--kubelet-certificate-authority", "ca.crt");
+    file("--requestheader-client-ca-file", "ca.crt");
+    file("--proxy-client-cert-file", "front-proxy-client.crt");
+    file("--proxy-client-key-file", "front-proxy-client.key");
+    command
+        .arg(format!("--etcd-servers=http://{}:{}", spec.address, etcd::CLIENT_PORT))
+        .arg(format!("--bind-address={bind}"))
+        .args([
+            "--secure-port=6443",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--requestheader-allowed-names=front-proxy-client",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            // Without this, logs, exec and port-forward look the node's name up in DNS.
+            "--kubelet-preferred-address-types=InternalIP",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            "--allow-privileged",
+        ])
+        .arg(format!("--service-cluster-ip-range={SERVICE_RANGE}"));
+    command.arg(format!("--advertise-address={NODE_ADDRESS}"));
+    match spec.shape {
+        Shape::Node => {}
+        // The Service `kubernetes` may not lead to loopback, and without a node nobody is there to follow it.
+        Shape::Api | Shape::ControlPlane => {
+            command.arg("--endpoint-reconciler-type=none");
+        }
+    }
+    command
+}
+
+pub(crate) async fn ready(client: &kube::Client) {
+    poll::until(Duration::from_millis(50), async || match http::Request::get("/readyz").body(Vec::new()) {
+        Ok(request) => client.request_text(request).await.is_ok(),
+        Err(_) => false,
+    })
+    .await;
+}

@@ -1,0 +1,173 @@
+//! What people type: `longshore-cluster up`, `exec`, `enter`, `down`; and what clusters type themselves.
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use clap::{Parser, Subcommand};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::spec::Plan;
+use super::supervisor::Lifetime;
+use super::{Cluster, keeper, registry};
+use crate::longshore;
+
+/// A real Kubernetes cluster on this machine, with Longshore from this checkout.
+#[derive(Debug, Parser)]
+#[command(name = "longshore-cluster")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start a cluster that stays, or bring the one that runs up to date: with Longshore from this checkout installed
+    /// and the manifests of `examples/` applied.
+    Up {
+        /// Its name.
+        #[arg(default_value = "dev")]
+        name: String,
+    },
+    /// Open a shell on the node: `kubectl`, `helm` and `ctr` are at hand, and names of Services can be looked up.
+    Enter {
+        /// Its name.
+        #[arg(default_value = "dev")]
+        name: String,
+    },
+    /// Run one command on the node.
+    Exec {
+        /// Its name.
+        name: String,
+        /// The command and its arguments.
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<OsString>,
+    },
+    /// End the cluster, and leave nothing of it behind.
+    Down {
+        /// Its name.
+        #[arg(default_value = "dev")]
+        name: String,
+    },
+    /// Keep a cluster (its own business).
+    #[command(hide = true)]
+    Keep {
+        #[arg(long, value_parser = parse_plan)]
+        plan: Plan,
+        #[arg(long)]
+        lifetime: Lifetime,
+    },
+    /// Be the first process of a cluster's namespaces (its own business).
+    #[command(hide = true)]
+    Supervise {
+        #[arg(long)]
+        folder: PathBuf,
+        #[arg(long)]
+        lifetime: Lifetime,
+    },
+}
+
+fn parse_plan(text: &str) -> Result<Plan, serde_json::Error> {
+    serde_json::from_str(text)
+}
+
+/// Does what the command line says.
+pub(crate) fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Up { name } => up(&name),
+        Command::Enter { name } => enter(&name),
+        Command::Exec { name, command } => exec(&name, &command),
+        Command::Down { name } => down(&name),
+        Command::Keep { plan, lifetime } => {
+            keeper::keep(plan, lifetime);
+            Ok(())
+        }
+        Command::Supervise { folder, lifetime } => {
+            keeper::supervise(&folder, lifetime);
+            Ok(())
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("longshore-cluster: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn up(name: &str) -> anyhow::Result<()> {
+    let started = Instant::now();
+    let cluster = match Cluster::find(name)? {
+        Some(cluster) => {
+            say(&format!("cluster {name} is running"));
+            cluster
+        }
+        None => {
+            let cluster = Cluster::start_detached(name)?;
+            say(&format!("cluster {name} is ready after {:.1} s", started.elapsed().as_secs_f32()));
+            cluster
+        }
+    };
+    longshore::install(&cluster).context("cannot install Longshore")?;
+    longshore::apply_examples(&cluster).context("cannot apply the examples")?;
+    say("Longshore is installed, and the examples are applied");
+    let program = std::env::current_exe()?;
+    let mut output = io::stdout().lock();
+    writeln!(output, "{} enter {name}", program.display())?;
+    Ok(())
+}
+
+fn enter(name: &str) -> anyhow::Result<()> {
+    let shell = std::env::var_os("SHELL").unwrap_or("/bin/sh".into());
+    exec(name, &[shell])
+}
+
+fn exec(name: &str, command: &[OsString]) -> anyhow::Result<()> {
+    let cluster = running(name)?;
+    let Some((program, arguments)) = command.split_first() else { bail!("no command is given") };
+    let error = cluster.command_inside(program)?.args(arguments).exec();
+    Err(error).context("cannot run nsenter")
+}
+
+/// Ends a cluster by its keeper, which clears everything away; and if that has been killed, without it.
+fn down(name: &str) -> anyhow::Result<()> {
+    let Some(spec) = registry::find(name)? else {
+        say(&format!("no cluster {name} is running"));
+        registry::sweep_up()?;
+        return Ok(());
+    };
+    end(&spec.folder.join("keeper"), Signal::SIGTERM)?;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while registry::find(name)?.is_some() {
+        if Instant::now() > deadline {
+            end(&spec.first_process_file(), Signal::SIGKILL)?;
+            end(&spec.folder.join("keeper"), Signal::SIGKILL)?;
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    registry::sweep_up()?;
+    say(&format!("cluster {name} is gone"));
+    Ok(())
+}
+
+fn end(file: &std::path::Path, signal: Signal) -> anyhow::Result<()> {
+    let Ok(text) = std::fs::read_to_string(file) else { return Ok(()) };
+    // One that has ended already is what is wanted.
+    let _ = kill(Pid::from_raw(text.trim().parse()?), signal);
+    Ok(())
+}
+
+fn running(name: &str) -> anyhow::Result<Cluster> {
+    Cluster::find(name)?.with_context(|| format!("no cluster {name} is running; `make cluster` starts one"))
+}
+
+fn say(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}

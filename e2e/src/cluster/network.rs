@@ -1,0 +1,53 @@
+//! The network of a node: one that nothing leads out of, so that nothing a test sends can leave the machine.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use nix::mount::{MsFlags, mount};
+
+use super::spec::{NODE_ADDRESS, SERVICE_RANGE, Spec};
+
+/// The file that names CoreDNS to the node, and to what a test runs on it.
+pub(crate) fn resolv_conf(spec: &Spec) -> PathBuf {
+    spec.config("resolv.conf")
+}
+
+/// Gives the namespace that this process is in the node's address and routes.
+pub(crate) fn set_up(spec: &Spec) -> io::Result<()> {
+    // A veth pair, since not every kernel has dummy devices; its other end leads nowhere. Without a route to the
+    // Services' range, connecting there fails before kube-proxy's rules are asked. There is no default route: what is
+    // not of the cluster is unreachable at once, instead of after a time-out.
+    ip(&format!(
+        "link set lo up
+link add node0 type veth peer name node0-end
+link set node0-end up
+address add {NODE_ADDRESS}/16 dev node0
+link set node0 up
+route add {SERVICE_RANGE} dev node0
+"
+    ))?;
+    std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
+    // Where the kernel has the switch, Services would not work between pods of one bridge without it.
+    match std::fs::write("/proc/sys/net/bridge/bridge-nf-call-iptables", "1") {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let resolv_conf = resolv_conf(spec);
+    std::fs::write(&resolv_conf, format!("nameserver {NODE_ADDRESS}\nsearch cluster.local\n"))?;
+    mount(Some(&resolv_conf), "/etc/resolv.conf", None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
+    Ok(())
+}
+
+fn ip(batch: &str) -> io::Result<()> {
+    let mut child =
+        Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    if let Some(mut input) = child.stdin.take() {
+        input.write_all(batch.as_bytes())?;
+    }
+    let output = child.wait_with_output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("ip: {}", String::from_utf8_lossy(&output.stderr).trim())))
+}

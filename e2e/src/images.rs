@@ -1,0 +1,67 @@
+//! Images, made on this machine and imported by file: there is no registry in a test.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::checkout::{self, ScriptError};
+
+/// An image in an OCI archive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    /// What a pod calls it.
+    pub reference: String,
+    /// The file that `ctr images import` takes.
+    pub archive: PathBuf,
+}
+
+/// Longshore's own two images.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LongshoreImages {
+    /// The operator and command line.
+    pub operator: Image,
+    /// The sidecar, with the shim.
+    pub sidecar: Image,
+}
+
+/// Builds Longshore's images from this checkout. The tags are digests of what is in them: unchanged programs are the
+/// same image.
+pub fn longshore() -> Result<LongshoreImages, ScriptError> {
+    let [operator, sidecar] = script("images/longshore.sh", &[])?;
+    Ok(LongshoreImages { operator, sidecar })
+}
+
+/// Images of MCP servers that others wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerImages {
+    /// `@modelcontextprotocol/server-everything`: runs as root by default; port 3001, `/mcp`, on all addresses.
+    pub everything: Image,
+    /// A server on the Go SDK; port 3000, `/mcp`, on loopback. `e2e/peers/go/main.go` has its tools and flags.
+    pub go: Image,
+}
+
+/// Makes the images of servers that others wrote.
+pub fn peers() -> Result<PeerImages, ScriptError> {
+    let [everything, go] = script("peers/images.sh", &[])?;
+    Ok(PeerImages { everything, go })
+}
+
+/// Makes an image of the folder `context`, whose `Containerfile` starts `FROM scratch`.
+pub(crate) fn build(name: &str, context: &Path) -> Result<Image, ScriptError> {
+    let [image] = script("images/image.sh", &[name, &context.to_string_lossy()])?;
+    Ok(image)
+}
+
+fn script<const N: usize>(path: &str, arguments: &[&str]) -> Result<[Image; N], ScriptError> {
+    let lines = checkout::script(path, arguments)?;
+    let images: Option<Vec<Image>> = lines.iter().map(|line| parse(line)).collect();
+    images
+        .and_then(|images| images.try_into().ok())
+        .ok_or_else(|| ScriptError::Output { script: path.into(), line: lines.join("\n") })
+}
+
+/// Reads a line `REFERENCE ARCHIVE`.
+fn parse(line: &str) -> Option<Image> {
+    let (reference, archive) = line.split_once(' ')?;
+    Some(Image { reference: reference.to_owned(), archive: archive.into() })
+}

@@ -1,0 +1,119 @@
+//! Longshore on a cluster, from this checkout: its images, and its chart installed with Helm.
+
+use std::io;
+use std::path::Path;
+
+use crate::checkout::{self, ScriptError};
+use crate::cluster::{Cluster, ClusterError, run};
+use crate::images;
+
+/// The namespace that Longshore itself is in.
+pub const NAMESPACE: &str = "longshore-system";
+/// The name of the Helm release.
+pub const RELEASE: &str = "longshore";
+
+/// Why Longshore was not installed.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// Images could not be made.
+    #[error("cannot make images: {0}")]
+    Images(#[from] ScriptError),
+    /// Files could not be read or written.
+    #[error("cannot prepare the chart: {0}")]
+    Files(#[from] io::Error),
+    /// The cluster refused, or was refused.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+}
+
+/// Installs Longshore, or upgrades it, and waits until the operator is available. Servers of others, which tests and
+/// examples name, are brought in too.
+pub fn install(cluster: &Cluster) -> Result<(), InstallError> {
+    let longshore = images::longshore()?;
+    let peers = images::peers()?;
+    cluster.load([&longshore.operator, &longshore.sidecar, &peers.everything, &peers.go])?;
+    let values = [
+        format!("images.operator={}", longshore.operator.reference),
+        format!("images.sidecar={}", longshore.sidecar.reference),
+        "imagePullPolicy=IfNotPresent".to_owned(),
+    ];
+    helm_upgrade(cluster, &chart(cluster)?, &values)
+}
+
+/// Runs `helm upgrade --install` for a packaged chart, with `--set` for each of the values.
+pub fn helm_upgrade(cluster: &Cluster, chart: &Chart, values: &[String]) -> Result<(), InstallError> {
+    let mut helm = helm(cluster)?;
+    helm.args(["upgrade", RELEASE]).arg(chart.path());
+    helm.args(["--install", "--namespace", NAMESPACE, "--create-namespace", "--wait", "--timeout", "3m"]);
+    for value in values {
+        helm.args(["--set", value]);
+    }
+    run(helm)?;
+    Ok(())
+}
+
+/// Helm, for this cluster. What it would keep in a home folder goes where the cluster's state goes.
+pub fn helm(cluster: &Cluster) -> io::Result<std::process::Command> {
+    let mut helm = cluster.command("helm")?;
+    if let Some(spec) = cluster.spec() {
+        for (variable, folder) in
+            [("HELM_CACHE_HOME", "cache"), ("HELM_CONFIG_HOME", "config"), ("HELM_DATA_HOME", "data")]
+        {
+            helm.env(variable, spec.folder.join("helm").join(folder));
+        }
+    }
+    Ok(helm)
+}
+
+/// Longshore's chart with what it depends on, in a folder of its own that goes with this value.
+#[derive(Debug)]
+pub struct Chart {
+    folder: tempfile::TempDir,
+}
+
+impl Chart {
+    /// Where the chart is.
+    #[must_use]
+    pub fn path(&self) -> std::path::PathBuf {
+        self.folder.path().join("longshore")
+    }
+}
+
+/// A copy of the charts, with the dependency of one on the other resolved, so that the checkout stays as it is.
+pub fn chart(cluster: &Cluster) -> Result<Chart, InstallError> {
+    let charts = checkout::root().join("charts");
+    let chart = Chart { folder: tempfile::tempdir()? };
+    for entry in std::fs::read_dir(charts)? {
+        let entry = entry?;
+        copy(&entry.path(), &chart.folder.path().join(entry.file_name()))?;
+    }
+    let mut helm = helm(cluster)?;
+    helm.args(["dependency", "update", "--skip-refresh"]).arg(chart.path());
+    run(helm)?;
+    Ok(chart)
+}
+
+/// Applies every manifest in `examples/`.
+pub fn apply_examples(cluster: &Cluster) -> Result<(), InstallError> {
+    let examples = checkout::root().join("examples");
+    if !examples.is_dir() {
+        return Ok(());
+    }
+    let mut kubectl = cluster.command("kubectl")?;
+    kubectl.arg("apply").arg("-f").arg(examples);
+    run(kubectl)?;
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    if !from.is_dir() {
+        std::fs::copy(from, to)?;
+        return Ok(());
+    }
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        copy(&entry.path(), &to.join(entry.file_name()))?;
+    }
+    Ok(())
+}
