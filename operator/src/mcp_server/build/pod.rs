@@ -79,7 +79,8 @@ fn sidecar(server: &ValidatedServer, settings: &Settings) -> Container {
         name: SIDECAR_CONTAINER.to_owned(),
         image: Some(settings.sidecar_image.clone()),
         image_pull_policy: settings.sidecar_image_pull_policy.clone(),
-        env: Some(vec![variable("LONGSHORE_WORKERS", &server.sidecar.workers.to_string())]),
+        command: Some(vec!["/longshore-sidecar".to_owned()]),
+        args: Some(vec!["serve".to_owned(), format!("--workers={}", server.sidecar.workers)]),
         ports: Some(vec![container_port("mcp", ports::MCP), container_port("admin", ports::ADMIN)]),
         resources: Some(server.sidecar.resources.clone().unwrap_or_else(sidecar_resources)),
         volume_mounts: Some(vec![
