@@ -65,14 +65,9 @@ async fn ask(address: SocketAddr) -> anyhow::Result<()> {
             body.map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned()).unwrap_or_default();
         anyhow::Ok((status, said))
     };
-    // The connection is driven beside the exchange, and goes with it.
-    let (status, said) = tokio::select! {
-        answer = exchange => answer?,
-        ended = connection => {
-            ended?;
-            bail!("it closed the connection");
-        }
-    };
+    // The connection ends when the exchange has; where it breaks, the exchange tells.
+    let (answer, _) = tokio::join!(exchange, connection);
+    let (status, said) = answer?;
     if status == StatusCode::OK { Ok(()) } else { bail!("it says {status}: {said}") }
 }
 
