@@ -40,16 +40,32 @@ pub type Changes<K> = mpsc::UnboundedReceiver<K>;
 /// Asks the sidecars.
 pub struct Poller<K, S> {
     shared: Arc<Shared<S>>,
+    read: Read<S>,
     tracked: mpsc::UnboundedReceiver<Tracked<K>>,
     changes: mpsc::UnboundedSender<K>,
     token: TokenFile,
+}
+
+/// Makes of an answer's JSON what is kept of it.
+pub type Read<S> = Arc<dyn Fn(&[u8]) -> serde_json::Result<S> + Send + Sync>;
+
+/// The parts, for a type that reads itself: the handle, the stream of changes, and the future to run.
+pub fn inventories<K, S: DeserializeOwned>(
+    token: TokenFile,
+    bounds: Bounds,
+) -> (Inventories<K, S>, Changes<K>, Poller<K, S>) {
+    inventories_with(token, bounds, Arc::new(|json| serde_json::from_slice(json)))
 }
 
 /// The parts: the handle, the stream of changes, and the future to run.
 ///
 /// The channels are unbounded in type and bounded by nature: their users look at each server in turn, and a change is
 /// sent only when what is kept differs, at the pace of [`Bounds`].
-pub fn inventories<K, S>(token: TokenFile, bounds: Bounds) -> (Inventories<K, S>, Changes<K>, Poller<K, S>) {
+pub fn inventories_with<K, S>(
+    token: TokenFile,
+    bounds: Bounds,
+    read: Read<S>,
+) -> (Inventories<K, S>, Changes<K>, Poller<K, S>) {
     let shared = Arc::new(Shared {
         known: Mutex::new(HashMap::new()),
         unauthorized: Notify::new(),
@@ -59,7 +75,7 @@ pub fn inventories<K, S>(token: TokenFile, bounds: Bounds) -> (Inventories<K, S>
     let (track, tracked) = mpsc::unbounded_channel();
     let (change, changes) = mpsc::unbounded_channel();
     let handle = Inventories { shared: shared.clone(), tracked: track };
-    (handle, changes, Poller { shared, tracked, changes: change, token })
+    (handle, changes, Poller { shared, read, tracked, changes: change, token })
 }
 
 /// What the handle, the poller and its polls share.
@@ -175,7 +191,7 @@ impl<S: PartialEq> Shared<S> {
 impl<K, S> Poller<K, S>
 where
     K: Clone + Eq + Hash + Send + 'static,
-    S: DeserializeOwned + PartialEq + Send + Sync + 'static,
+    S: PartialEq + Send + Sync + 'static,
 {
     /// Asks every tracked sidecar, for ever.
     pub async fn run(mut self) -> Infallible {
@@ -198,6 +214,7 @@ where
                             let (abort, registration) = AbortHandle::new_pair();
                             let poll = Poll {
                                 shared: self.shared.clone(),
+                                read: self.read.clone(),
                                 changes: self.changes.clone(),
                                 token: self.token.clone(),
                                 server: tracked.server.clone(),

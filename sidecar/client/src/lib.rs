@@ -20,5 +20,7 @@ mod token;
 
 pub use address::AdminAddress;
 pub use bounds::Bounds;
-pub use inventories::{Changes, Inventories, Observation, PodUid, Poller, inventories};
+pub use inventories::{
+    Changes, Inventories, Observation, PodUid, Poller, Read, inventories, inventories_with,
+};
 pub use token::TokenFile;

@@ -4,12 +4,11 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
 use crate::bounds::Pace;
-use crate::inventories::{PodUid, Shared};
+use crate::inventories::{PodUid, Read, Shared};
 use crate::request::{self, Answer, Limits};
 use crate::{AdminAddress, TokenFile};
 
@@ -22,6 +21,7 @@ const LAST_RETRY: Duration = Duration::from_secs(5);
 /// One sidecar, and whom to tell of it.
 pub(crate) struct Poll<K, S> {
     pub(crate) shared: Arc<Shared<S>>,
+    pub(crate) read: Read<S>,
     pub(crate) changes: mpsc::UnboundedSender<K>,
     pub(crate) token: TokenFile,
     pub(crate) server: K,
@@ -29,18 +29,20 @@ pub(crate) struct Poll<K, S> {
     pub(crate) address: AdminAddress,
 }
 
-impl<K: Clone, S: DeserializeOwned + PartialEq> Poll<K, S> {
+impl<K: Clone, S: PartialEq> Poll<K, S> {
     pub(crate) async fn run(self) -> Infallible {
-        let Self { shared, token, pod, address, .. } = &self;
+        let Self { shared, read, token, pod, address, .. } = &self;
         let mut pace = Pace::new(&shared.bounds, Instant::now());
         let mut tag: Option<String> = None;
         let mut failing: Option<Instant> = None;
         let mut retry = FIRST_RETRY;
         loop {
             let limits = Limits { answer_bytes: shared.bounds.answer_bytes, answers: &shared.answers };
-            let kept = match request::ask(*address, token, tag.as_deref(), limits).await {
-                Ok(Answer::Changed { kept, tag: new }) => {
+            let mut cost = Duration::ZERO;
+            let kept = match request::ask(*address, token, tag.as_deref(), limits, &**read).await {
+                Ok(Answer::Changed { kept, tag: new, took }) => {
                     tag = new;
+                    cost = took;
                     Some(kept)
                 }
                 Ok(Answer::Unchanged) => None,
@@ -67,7 +69,7 @@ impl<K: Clone, S: DeserializeOwned + PartialEq> Poll<K, S> {
             retry = FIRST_RETRY;
             // A sidecar that gives no tag cannot hold the request either.
             let pause = if tag.is_none() { LAST_RETRY } else { Duration::ZERO };
-            sleep(pause.max(pace.answered(Instant::now()))).await;
+            sleep(pause.max(pace.answered(Instant::now(), cost))).await;
         }
     }
 

@@ -10,11 +10,10 @@ use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::{AdminAddress, TokenFile};
 
@@ -35,6 +34,8 @@ pub(crate) enum Answer<S> {
         kept: S,
         /// Its tag, for the next request.
         tag: Option<String>,
+        /// How long it took to make one of the other.
+        took: Duration,
     },
     /// Nothing new.
     Unchanged,
@@ -77,11 +78,12 @@ pub(crate) struct Limits<'a> {
 }
 
 /// Asks for the inventory, and waits for one other than `known` if a tag is given.
-pub(crate) async fn ask<S: DeserializeOwned>(
+pub(crate) async fn ask<S>(
     address: AdminAddress,
     token: &TokenFile,
     known: Option<&str>,
     limits: Limits<'_>,
+    keep: &(dyn Fn(&[u8]) -> serde_json::Result<S> + Send + Sync),
 ) -> Result<Answer<S>, Error> {
     let token = token.read().await.map_err(Error::Token)?;
     let mut request = Request::get("/v1/inventory")
@@ -105,7 +107,7 @@ pub(crate) async fn ask<S: DeserializeOwned>(
             .map_err(|_| Error::Timeout)?
             .map_err(Error::Broken)?;
         match response.status() {
-            StatusCode::OK => read(response, limits).await,
+            StatusCode::OK => read(response, limits, keep).await,
             StatusCode::NOT_MODIFIED => Ok(Answer::Unchanged),
             other => Err(Error::Status(other)),
         }
@@ -121,9 +123,10 @@ pub(crate) async fn ask<S: DeserializeOwned>(
     }
 }
 
-async fn read<S: DeserializeOwned>(
+async fn read<S>(
     response: Response<Incoming>,
     limits: Limits<'_>,
+    keep: &(dyn Fn(&[u8]) -> serde_json::Result<S> + Send + Sync),
 ) -> Result<Answer<S>, Error> {
     let tag = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
     // The semaphore is never closed; were it, reading without a place would still be bounded by the poll's pace.
@@ -132,9 +135,12 @@ async fn read<S: DeserializeOwned>(
         .await
         .map_err(|_| Error::Timeout)?
         .map_err(Error::Body)?;
-    let kept = serde_json::from_slice(&body.to_bytes()).map_err(Error::Parse)?;
+    let body = body.to_bytes();
+    let began = Instant::now();
+    let kept = keep(&body).map_err(Error::Parse)?;
+    drop(body);
     drop(place);
-    Ok(Answer::Changed { kept, tag })
+    Ok(Answer::Changed { kept, tag, took: began.elapsed() })
 }
 
 /// The value of `Authorization`, which no log of a library may show.

@@ -1,0 +1,179 @@
+//! The client against a server on loopback that behaves like a sidecar, or does not.
+
+#![expect(clippy::unwrap_used, reason = "a failed assertion is a test's way to speak")]
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use longshore_sidecar_client::{Bounds, Changes, Inventories, TokenFile, inventories};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+const TOKEN: &str = "the-token-of-the-control-plane";
+const SOON: Duration = Duration::from_secs(20);
+
+/// What is kept here: the whole answer.
+type Kept = serde_json::Value;
+
+/// A sidecar that says what it is told to, and holds requests while it is told nothing new.
+#[derive(Clone)]
+struct Sidecar {
+    says: watch::Receiver<String>,
+    asked: Arc<AtomicUsize>,
+    tokens: Arc<Mutex<Vec<String>>>,
+}
+
+async fn answer(State(mut sidecar): State<Sidecar>, headers: HeaderMap) -> Response {
+    sidecar.asked.fetch_add(1, Ordering::Relaxed);
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("").to_owned();
+    sidecar.tokens.lock().unwrap().push(text("authorization"));
+    if sidecar.says.borrow().is_empty() {
+        return StatusCode::UNAUTHORIZED.into_response();
+    }
+    let known = text("if-none-match");
+    assert!(known.is_empty() || text("prefer").starts_with("wait="));
+    let news = sidecar.says.wait_for(|says| tag(says) != known);
+    match timeout(Duration::from_secs(30), news).await {
+        Ok(Ok(says)) => {
+            let says = says.clone();
+            ([("etag", tag(&says))], says).into_response()
+        }
+        _ => StatusCode::NOT_MODIFIED.into_response(),
+    }
+}
+
+fn tag(says: &str) -> String {
+    format!("\"{}\"", says.bytes().map(|byte| format!("{byte:x}")).collect::<String>())
+}
+
+struct Served {
+    address: SocketAddr,
+    says: watch::Sender<String>,
+    asked: Arc<AtomicUsize>,
+    tokens: Arc<Mutex<Vec<String>>>,
+}
+
+async fn serve(says: &str) -> Served {
+    let (send, says) = watch::channel(says.to_owned());
+    let sidecar = Sidecar { says, asked: Arc::default(), tokens: Arc::default() };
+    let (asked, tokens) = (sidecar.asked.clone(), sidecar.tokens.clone());
+    let router = Router::new().route("/v1/inventory", get(answer)).with_state(sidecar);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    Served { address, says: send, asked, tokens }
+}
+
+struct Client {
+    inventories: Inventories<&'static str, Kept>,
+    changes: Changes<&'static str>,
+    _token: tempfile::NamedTempFile,
+}
+
+fn client(bounds: Bounds) -> Client {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    writeln!(file, "{TOKEN}").unwrap();
+    let (inventories, changes, poller) = inventories(TokenFile::new(file.path().to_owned()), bounds);
+    tokio::spawn(poller.run());
+    Client { inventories, changes, _token: file }
+}
+
+impl Client {
+    fn track(&self, pods: &[(&str, SocketAddr)]) {
+        let pods: BTreeMap<_, _> = pods.iter().map(|(pod, address)| ((*pod).to_owned(), *address)).collect();
+        self.inventories.track("server", pods);
+    }
+
+    /// Waits for changes until what is known of the pod is as wanted.
+    async fn until(&mut self, pod: &str, wanted: impl Fn(Option<&Kept>, Option<&str>) -> bool) {
+        let deadline = Instant::now() + SOON;
+        loop {
+            let known = self.inventories.of(pod);
+            if wanted(known.summary.as_deref(), known.unreachable.as_deref()) {
+                return;
+            }
+            let change = tokio::time::timeout_at(deadline, self.changes.recv()).await;
+            assert!(change.is_ok(), "not so in time: {known:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn news_come_at_once_and_quiet_costs_nothing() {
+    let sidecar = serve("[1]").await;
+    let mut client = client(Bounds::default());
+    client.track(&[("pod", sidecar.address)]);
+    client.until("pod", |kept, _| kept == Some(&serde_json::json!([1]))).await;
+    assert!(client.inventories.last_answer("pod").is_some());
+
+    let told = Instant::now();
+    sidecar.says.send("[1,2]".to_owned()).unwrap();
+    client.until("pod", |kept, _| kept == Some(&serde_json::json!([1, 2]))).await;
+    assert!(told.elapsed() < Duration::from_secs(2), "{:?}", told.elapsed());
+    // One answer each, and the request that waits now.
+    assert!(sidecar.asked.load(Ordering::Relaxed) <= 3);
+    assert!(sidecar.tokens.lock().unwrap().iter().all(|token| *token == format!("Bearer {TOKEN}")));
+}
+
+#[tokio::test]
+async fn a_sidecar_that_always_has_news_is_read_at_the_pace_of_the_bounds() {
+    let sidecar = serve("0").await;
+    let mut client = client(Bounds { burst: 2, interval: Duration::from_millis(200), ..Bounds::default() });
+    client.track(&[("pod", sidecar.address)]);
+    let began = Instant::now();
+    let says = sidecar.says.clone();
+    let storm = tokio::spawn(async move {
+        for length in 1..150 {
+            says.send_replace("1".repeat(length % 15 + 1));
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        says.send_replace("[\"the last\"]".to_owned());
+    });
+    client.until("pod", |kept, _| kept == Some(&serde_json::json!(["the last"]))).await;
+    storm.await.unwrap();
+    let (asked, most) = (sidecar.asked.load(Ordering::Relaxed), began.elapsed().as_millis() / 200 + 4);
+    assert!(asked as u128 <= most, "{asked} requests in {:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn what_is_too_long_or_no_inventory_is_a_failure_with_a_reason() {
+    for (says, because) in [("\"long\"", "too long"), ("{", "not an inventory"), ("", "answered 401")] {
+        let sidecar = serve(says).await;
+        let mut client = client(Bounds { answer_bytes: 5, ..Bounds::default() });
+        client.track(&[("pod", sidecar.address)]);
+        client.until("pod", |_, unreachable| unreachable.is_some_and(|it| it.contains(because))).await;
+        assert!(client.inventories.last_answer("pod").is_none());
+        if says.is_empty() {
+            timeout(SOON, client.inventories.unauthorized()).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_is_no_longer_tracked_is_forgotten_and_not_asked() {
+    let [first, second] = [serve("1").await, serve("22").await];
+    let mut client = client(Bounds::default());
+    client.track(&[("first", first.address), ("second", second.address)]);
+    client.until("first", |kept, _| kept.is_some()).await;
+    client.until("second", |kept, _| kept.is_some()).await;
+    client.track(&[("second", second.address)]);
+    let deadline = Instant::now() + SOON;
+    while client.inventories.of("first").summary.is_some() {
+        assert!(Instant::now() < deadline);
+        tokio::task::yield_now().await;
+    }
+    first.says.send("333".to_owned()).unwrap();
+    second.says.send("4444".to_owned()).unwrap();
+    client.until("second", |kept, _| kept == Some(&serde_json::json!(4444))).await;
+    // The first request, and the one that waited when it was forgotten.
+    assert!(first.asked.load(Ordering::Relaxed) <= 2);
+}
