@@ -37,8 +37,6 @@ fn lost(path: &str, written: &Value, kept: &Value) -> Option<(String, Lost)> {
                 Some(kept) => lost(&path, value, kept),
                 None if value.is_null() => Some((path, Lost::Null)),
                 None if name.starts_with('$') => Some((path, Lost::Directive)),
-                // An empty list or object may be dropped: it says nothing.
-                None if is_empty(value) => None,
                 None => Some((path, Lost::Unknown)),
             }
         }),
@@ -48,14 +46,6 @@ fn lost(path: &str, written: &Value, kept: &Value) -> Option<(String, Lost)> {
             .enumerate()
             .find_map(|(index, (written, kept))| lost(&format!("{path}[{index}]"), written, kept)),
         _ => None,
-    }
-}
-
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Array(items) => items.is_empty(),
-        Value::Object(fields) => fields.is_empty(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }
 
