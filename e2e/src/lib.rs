@@ -3,7 +3,9 @@
 //! * [`cluster`]: etcd and kube-apiserver alone, or a whole node with a kubelet; supervised, several at once, gone
 //!   without a trace when whoever started them is gone;
 //! * [`images`]: Longshore's images from this checkout, and images of servers that others wrote;
+//! * [`peers`]: servers and clients of others, as programs on this machine;
 //! * [`longshore`]: Longshore on a cluster, installed with Helm as a stranger would;
+//! * [`testing`]: what a test is written with: a namespace of its own, waiting, and a report when it fails.
 //!
 //! `longshore-cluster` is the same for people: a cluster that stays until it is told to go.
 //!
@@ -17,6 +19,8 @@
 pub mod cluster;
 pub mod images;
 pub mod longshore;
+pub mod peers;
+pub mod testing;
 
 mod checkout;
 

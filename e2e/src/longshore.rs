@@ -1,7 +1,7 @@
 //! Longshore on a cluster, from this checkout: its images, and its chart installed with Helm.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::checkout::{self, ScriptError};
 use crate::cluster::{Cluster, ClusterError, run};
@@ -18,8 +18,8 @@ pub enum InstallError {
     /// Images could not be made.
     #[error("cannot make images: {0}")]
     Images(#[from] ScriptError),
-    /// Files could not be read or written.
-    #[error("cannot prepare the chart: {0}")]
+    /// A program could not be started.
+    #[error("cannot run Helm or kubectl: {0}")]
     Files(#[from] io::Error),
     /// The cluster refused, or was refused.
     #[error(transparent)]
@@ -37,13 +37,13 @@ pub fn install(cluster: &Cluster) -> Result<(), InstallError> {
         format!("images.sidecar={}", longshore.sidecar.reference),
         "imagePullPolicy=IfNotPresent".to_owned(),
     ];
-    helm_upgrade(cluster, &chart(cluster)?, &values)
+    helm_upgrade(cluster, &chart(), &values)
 }
 
-/// Runs `helm upgrade --install` for a packaged chart, with `--set` for each of the values.
-pub fn helm_upgrade(cluster: &Cluster, chart: &Chart, values: &[String]) -> Result<(), InstallError> {
+/// Runs `helm upgrade --install` for a chart, with `--set` for each of the values.
+pub fn helm_upgrade(cluster: &Cluster, chart: &Path, values: &[String]) -> Result<(), InstallError> {
     let mut helm = helm(cluster)?;
-    helm.args(["upgrade", RELEASE]).arg(chart.path());
+    helm.args(["upgrade", RELEASE]).arg(chart);
     helm.args(["--install", "--namespace", NAMESPACE, "--create-namespace", "--wait", "--timeout", "3m"]);
     for value in values {
         helm.args(["--set", value]);
@@ -65,32 +65,10 @@ pub fn helm(cluster: &Cluster) -> io::Result<std::process::Command> {
     Ok(helm)
 }
 
-/// Longshore's chart with what it depends on, in a folder of its own that goes with this value.
-#[derive(Debug)]
-pub struct Chart {
-    folder: tempfile::TempDir,
-}
-
-impl Chart {
-    /// Where the chart is.
-    #[must_use]
-    pub fn path(&self) -> std::path::PathBuf {
-        self.folder.path().join("longshore")
-    }
-}
-
-/// A copy of the charts, with the dependency of one on the other resolved, so that the checkout stays as it is.
-pub fn chart(cluster: &Cluster) -> Result<Chart, InstallError> {
-    let charts = checkout::root().join("charts");
-    let chart = Chart { folder: tempfile::tempdir()? };
-    for entry in std::fs::read_dir(charts)? {
-        let entry = entry?;
-        copy(&entry.path(), &chart.folder.path().join(entry.file_name()))?;
-    }
-    let mut helm = helm(cluster)?;
-    helm.args(["dependency", "update", "--skip-refresh"]).arg(chart.path());
-    run(helm)?;
-    Ok(chart)
+/// Longshore's chart, as it is in this checkout.
+#[must_use]
+pub fn chart() -> PathBuf {
+    checkout::root().join("charts/longshore")
 }
 
 /// Applies every manifest in `examples/`.
@@ -102,18 +80,5 @@ pub fn apply_examples(cluster: &Cluster) -> Result<(), InstallError> {
     let mut kubectl = cluster.command("kubectl")?;
     kubectl.arg("apply").arg("-f").arg(examples);
     run(kubectl)?;
-    Ok(())
-}
-
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    if !from.is_dir() {
-        std::fs::copy(from, to)?;
-        return Ok(());
-    }
-    std::fs::create_dir_all(to)?;
-    for entry in std::fs::read_dir(from)? {
-        let entry = entry?;
-        copy(&entry.path(), &to.join(entry.file_name()))?;
-    }
     Ok(())
 }

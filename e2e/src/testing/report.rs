@@ -1,0 +1,46 @@
+//! What is told of a namespace in which a test has failed.
+
+use crate::longshore;
+
+/// The questions to kubectl, with a title for each.
+pub(super) fn sections(namespace: &str) -> Vec<(&'static str, Vec<String>)> {
+    let here = |arguments: &[&str]| {
+        let all = ["--namespace", namespace].into_iter().chain(arguments.iter().copied());
+        all.map(str::to_owned).collect()
+    };
+    let operator = [
+        "--namespace",
+        longshore::NAMESPACE,
+        "logs",
+        "--selector=app.kubernetes.io/name=longshore",
+        "--all-containers",
+        "--prefix",
+        "--tail=80",
+    ];
+    vec![
+        ("objects", here(&["get", "all,configmaps,networkpolicies", "-o", "wide"])),
+        ("servers", here(&["get", "mcpservers", "-o", "yaml"])),
+        ("pods", here(&["describe", "pods"])),
+        ("events", here(&["get", "events", "--sort-by=.lastTimestamp"])),
+        (
+            "logs of the pods",
+            here(&[
+                "logs",
+                "--selector=app.kubernetes.io/managed-by=longshore",
+                "--all-containers",
+                "--prefix",
+                "--tail=80",
+            ]),
+        ),
+        ("logs of the operator", operator.map(str::to_owned).to_vec()),
+    ]
+}
+
+/// Where the test harness collects what a test has said.
+#[expect(
+    clippy::print_stderr,
+    reason = "this is the output of a test, which the test harness captures from here"
+)]
+pub(super) fn say(text: &str) {
+    eprintln!("{text}");
+}

@@ -1,0 +1,80 @@
+//! The cluster that the tests of one binary share.
+
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::sync::OnceLock;
+
+use futures::FutureExt as _;
+
+use super::Namespace;
+use crate::cluster::{Cluster, Shape};
+
+/// A cluster that is started when the first test wants it, and shared by all: a `static` of the test binary.
+pub struct Stage {
+    shape: Shape,
+    prepare: fn(&Cluster) -> Result<(), String>,
+    cluster: OnceLock<Result<Cluster, String>>,
+}
+
+impl Stage {
+    /// A cluster as it comes.
+    #[must_use]
+    pub const fn new(shape: Shape) -> Self {
+        Self::prepared(shape, |_| Ok(()))
+    }
+
+    /// A cluster that is prepared once, before the first test sees it.
+    #[must_use]
+    pub const fn prepared(shape: Shape, prepare: fn(&Cluster) -> Result<(), String>) -> Self {
+        Self { shape, prepare, cluster: OnceLock::new() }
+    }
+
+    /// The cluster. The first caller starts it, the others wait. It ends with this process.
+    ///
+    /// # Panics
+    /// If it could not be started or prepared, for everyone who asks, with the end of the log that tells why.
+    pub fn cluster(&self) -> &Cluster {
+        match self.cluster.get_or_init(|| self.start()) {
+            Ok(cluster) => cluster,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn start(&self) -> Result<Cluster, String> {
+        let cluster = match std::env::var_os("LONGSHORE_E2E_KUBECONFIG") {
+            Some(kubeconfig) => Cluster::existing(kubeconfig.into()),
+            None => Cluster::start(self.shape).map_err(|error| error.to_string())?,
+        };
+        match (self.prepare)(&cluster) {
+            Ok(()) => Ok(cluster),
+            Err(error) => Err(match cluster.failure() {
+                Some(failure) => format!("{error}\nthe cluster failed: {failure}"),
+                None => error,
+            }),
+        }
+    }
+
+    /// Runs a test in a namespace of its own, in the cluster's network. If the test fails, it is told what the
+    /// namespace held; then the namespace is deleted, unless `LONGSHORE_E2E_KEEP` is set.
+    ///
+    /// # Panics
+    /// If the test does.
+    pub fn with_namespace(&self, test: impl AsyncFnOnce(&Namespace<'_>) + Send) {
+        let cluster = self.cluster();
+        let outcome = cluster.block_on(async || {
+            let namespace = Namespace::create(cluster).await;
+            let outcome = AssertUnwindSafe(test(&namespace)).catch_unwind().await;
+            if outcome.is_err() {
+                namespace.report().await;
+            }
+            if outcome.is_ok() || std::env::var_os("LONGSHORE_E2E_KEEP").is_none() {
+                namespace.delete().await;
+            }
+            outcome
+        });
+        match outcome {
+            Ok(Ok(())) => {}
+            Ok(Err(panic)) => resume_unwind(panic),
+            Err(error) => panic!("cannot enter the cluster's network: {error}"),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The charts against a real API server: what they render is accepted, values that cannot work are refused, and a
+//! release comes, changes, goes back and goes without taking anybody's servers with it. (That what they install also
+//! works is shown on a node.)
+
+use std::process::Command;
+
+use longshore_e2e::cluster::{Cluster, run};
+use longshore_e2e::longshore::helm;
+use serde_json::Value;
+
+/// A namespace of this test's own.
+const NAMESPACE: &str = "chart-test";
+const WATCHED: [&str; 2] = ["chart-test-a", "chart-test-b"];
+
+/// Values that people set, each on top of the defaults.
+const RENDERED: &[&str] = &[
+    "{}",
+    "{replicas: 1, logLevel: debug, imagePullPolicy: Always}",
+    "{watchNamespaces: [chart-test-a, chart-test-b]}",
+    "{metrics: {from: [{kubernetes.io/metadata.name: monitoring}, {team: a, stage: b}]}}",
+    "{images: {prefix: registry.example/team/}, imagePullSecrets: [{name: registry}]}",
+    "{crds: {enabled: false}, rbac: {aggregate: false}}",
+    "{serviceAccount: {annotations: {a: b}}, podLabels: {a: b}, podAnnotations: {a: b}, priorityClassName: system-cluster-critical}",
+    "{nodeSelector: {a: b}, tolerations: [{operator: Exists}], affinity: {nodeAffinity: {}}, resources: {}}",
+];
+
+/// Values that are refused, and the words of the refusal that name them.
+const REFUSED: &[(&str, &str)] = &[
+    ("{replica: 2}", "additional properties 'replica' not allowed"),
+    ("{replicas: 0}", "at '/replicas'"),
+    ("{logLevel: loud}", "at '/logLevel'"),
+    ("{imagePullPolicy: Sometimes}", "at '/imagePullPolicy'"),
+    ("{images: {prefix: registry.example}}", "at '/images/prefix'"),
+    ("{images: {operator: 'a b'}}", "at '/images/operator'"),
+    ("{images: {sidecar: {repository: a}}}", "at '/images/sidecar'"),
+    ("{watchNamespaces: ['*']}", "at '/watchNamespaces/0'"),
+    ("{metrics: {from: [monitoring]}}", "at '/metrics/from/0'"),
+    ("{metrics: {from: [{}]}}", "at '/metrics/from/0'"),
+];
+
+pub(crate) fn lints(cluster: &Cluster) {
+    let mut helm = helm(cluster).unwrap();
+    helm.args(["lint", "--strict", &chart("longshore"), &chart("longshore-crds")]);
+    run(helm).unwrap();
+}
+
+/// Everything that is rendered is what the API server knows, to the last field.
+pub(crate) fn renders_what_the_api_server_takes(cluster: &Cluster) {
+    for namespace in WATCHED.iter().chain([&NAMESPACE]) {
+        create_namespace(cluster, namespace);
+    }
+    for values in RENDERED {
+        let manifests = template(cluster, values).unwrap_or_else(|error| panic!("{values}: {error}"));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), manifests).unwrap();
+        let mut kubectl = kubectl(cluster, &["apply", "--dry-run=server", "--validate=strict", "-f"]);
+        kubectl.arg(file.path());
+        if let Err(error) = run(kubectl) {
+            panic!("{values}: {error}");
+        }
+    }
+}
+
+pub(crate) fn refuses_values_that_cannot_work(cluster: &Cluster) {
+    for (values, words) in REFUSED {
+        match template(cluster, values) {
+            Ok(_) => panic!("accepted: {values}"),
+            Err(error) => assert!(error.contains(words), "{values} is refused, and {words:?} is not in: {error}"),
+        }
+    }
+}
+
+/// Who watches some namespaces has no rights in the others.
+pub(crate) fn rights_end_at_the_watched_namespaces(cluster: &Cluster) {
+    let everywhere = kinds(&template(cluster, "{}").unwrap());
+    assert!(everywhere.contains(&("ClusterRoleBinding".to_owned(), None)), "{everywhere:?}");
+
+    let some = kinds(&template(cluster, "{watchNamespaces: [chart-test-a, chart-test-b]}").unwrap());
+    assert!(!some.iter().any(|(kind, _)| kind == "ClusterRoleBinding"), "{some:?}");
+    for namespace in WATCHED.iter().chain([&NAMESPACE]) {
+        let binding = ("RoleBinding".to_owned(), Some((*namespace).to_owned()));
+        assert!(some.contains(&binding), "{namespace} is not in {some:?}");
+    }
+}
+
+/// Install, upgrade, rollback, uninstall, install again: the custom resources and the servers are there throughout.
+pub(crate) fn comes_and_goes_without_taking_servers_along(cluster: &Cluster) {
+    create_namespace(cluster, NAMESPACE);
+    let release = |arguments: &[&str]| {
+        let mut helm = helm(cluster).unwrap();
+        helm.args(arguments).args(["--namespace", NAMESPACE]);
+        run(helm).unwrap()
+    };
+    let chart = chart("longshore");
+
+    let notes = release(&["install", "longshore", &chart]);
+    assert!(notes.contains("kubectl apply"), "the notes do not say what to do next: {notes}");
+    get(cluster, "poddisruptionbudget", "longshore").unwrap();
+    let manifest = tempfile::NamedTempFile::new().unwrap();
+    let server = "apiVersion: longshore.dev/v1alpha1\nkind: McpServer\nmetadata: {name: kept, namespace: chart-test}\n\
+                  spec: {source: {image: a}, transport: {streamableHttp: {port: 1}}, auth: {none: {}}}\n";
+    std::fs::write(manifest.path(), server).unwrap();
+    let mut apply = kubectl(cluster, &["apply", "-f"]);
+    apply.arg(manifest.path());
+    run(apply).unwrap();
+
+    release(&["upgrade", "longshore", &chart, "--set", "replicas=1"]);
+    assert!(get(cluster, "poddisruptionbudget", "longshore").is_err(), "one operator needs no budget");
+    release(&["rollback", "longshore", "1"]);
+    get(cluster, "poddisruptionbudget", "longshore").unwrap();
+
+    release(&["uninstall", "longshore"]);
+    assert!(get(cluster, "deployment", "longshore").is_err());
+    let kept = get(cluster, "mcpserver", "kept").unwrap();
+    release(&["install", "longshore", &chart]);
+    assert_eq!(get(cluster, "mcpserver", "kept").unwrap(), kept, "the server is another one");
+    release(&["uninstall", "longshore"]);
+    run(kubectl(cluster, &["delete", "--namespace", NAMESPACE, "mcpserver", "kept"])).unwrap();
+}
+
+/// The uid of an object of the test's namespace.
+fn get(cluster: &Cluster, kind: &str, name: &str) -> Result<String, String> {
+    let command = kubectl(cluster, &["get", "--namespace", NAMESPACE, kind, name, "-o", "jsonpath={.metadata.uid}"]);
+    run(command).map_err(|error| error.to_string())
+}
+
+fn template(cluster: &Cluster, values: &str) -> Result<String, String> {
+    let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
+    std::fs::write(file.path(), values).unwrap();
+    let mut helm = helm(cluster).unwrap();
+    helm.args(["template", "longshore", &chart("longshore"), "--namespace", NAMESPACE, "--values"]).arg(file.path());
+    run(helm).map_err(|error| error.to_string())
+}
+
+/// Kind and namespace of every object.
+fn kinds(manifests: &str) -> Vec<(String, Option<String>)> {
+    let objects: Vec<Value> = serde_saphyr::from_multiple(manifests).unwrap();
+    objects
+        .iter()
+        .map(|object| {
+            let namespace = object["metadata"]["namespace"].as_str().map(str::to_owned);
+            (object["kind"].as_str().unwrap().to_owned(), namespace)
+        })
+        .collect()
+}
+
+fn create_namespace(cluster: &Cluster, name: &str) {
+    let exists = run(kubectl(cluster, &["get", "namespace", name])).is_ok();
+    if !exists {
+        run(kubectl(cluster, &["create", "namespace", name])).unwrap();
+    }
+}
+
+fn kubectl(cluster: &Cluster, arguments: &[&str]) -> Command {
+    let mut kubectl = cluster.command("kubectl").unwrap();
+    kubectl.args(arguments);
+    kubectl
+}
+
+/// A chart as it lies in the checkout: nothing has to be done to it before it can be installed.
+fn chart(name: &str) -> String {
+    format!("{}/../charts/{name}", env!("CARGO_MANIFEST_DIR"))
+}

@@ -1,0 +1,3 @@
+//! Tests against a real API server without a node: nothing in here needs root.
+
+mod harness;
