@@ -7,7 +7,20 @@ use std::time::Duration;
 use super::spec::{NODE_ADDRESS, SERVICE_RANGE, Shape, Spec};
 use super::{etcd, poll};
 
-pub(crate) fn command(spec: &Spec) -> Command {
+/// What Longshore's own programs ask of the API server is written down, for tests that count it. Nobody else's
+/// requests are: they are many.
+const AUDIT_POLICY: &str = "\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted]
+rules:
+  - {level: Metadata, userGroups: ['system:serviceaccounts:longshore-system']}
+  - {level: None}
+";
+
+pub(crate) fn command(spec: &Spec) -> std::io::Result<Command> {
+    let audit_policy = spec.config("audit-policy.yaml");
+    std::fs::write(&audit_policy, AUDIT_POLICY)?;
     let bind = match spec.shape {
         // Pods come from the node's address, the node itself from loopback.
         Shape::Node => Ipv4Addr::UNSPECIFIED,
@@ -45,7 +58,10 @@ pub(crate) fn command(spec: &Spec) -> Command {
             "--allow-privileged",
         ])
         .arg(format!("--service-cluster-ip-range={SERVICE_RANGE}"));
-    command.arg(format!("--advertise-address={NODE_ADDRESS}"));
+    command
+        .arg(format!("--advertise-address={NODE_ADDRESS}"))
+        .arg(format!("--audit-policy-file={}", audit_policy.display()))
+        .arg(format!("--audit-log-path={}", spec.audit_log().display()));
     match spec.shape {
         Shape::Node => {}
         // The Service `kubernetes` may not lead to loopback, and without a node nobody is there to follow it.
@@ -53,7 +69,7 @@ pub(crate) fn command(spec: &Spec) -> Command {
             command.arg("--endpoint-reconciler-type=none");
         }
     }
-    command
+    Ok(command)
 }
 
 pub(crate) async fn ready(client: &kube::Client) {

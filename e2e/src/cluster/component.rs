@@ -59,7 +59,7 @@ impl Component {
     pub(crate) fn command(self, spec: &Spec) -> std::io::Result<Command> {
         match self {
             Component::Etcd => Ok(etcd::command(spec)),
-            Component::ApiServer => Ok(api_server::command(spec)),
+            Component::ApiServer => api_server::command(spec),
             Component::Controllers => Ok(controllers::command(spec)),
             Component::Scheduler => Ok(scheduler::command(spec)),
             Component::Proxy => Ok(proxy::command(spec)),

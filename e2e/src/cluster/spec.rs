@@ -92,6 +92,12 @@ impl Spec {
         self.folder.join("log")
     }
 
+    /// What Longshore's own programs asked of the API server: one JSON line for each request that has ended.
+    #[must_use]
+    pub fn audit_log(&self) -> PathBuf {
+        self.logs().join("audit.log")
+    }
+
     /// A configuration file.
     pub(crate) fn config(&self, name: &str) -> PathBuf {
         self.folder.join("config").join(name)
