@@ -80,7 +80,9 @@ async fn ready(State(admin): State<Admin>) -> Response {
 
 async fn metrics(State(admin): State<Admin>) -> Response {
     let metrics = &admin.shared.metrics;
-    metrics.sessions.set(i64::try_from(admin.shared.sessions.len()).unwrap_or(i64::MAX));
+    let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    metrics.sessions.set(gauge(admin.shared.sessions.len()));
+    metrics.calls.set(gauge(admin.shared.calls.count()));
     match metrics.text() {
         Ok(text) => ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response(),
         Err(error) => {

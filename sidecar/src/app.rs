@@ -101,16 +101,18 @@ type TaskResult = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 impl App {
     /// Opens every socket. Nothing is served yet.
     pub fn bind(mut options: Options) -> Result<Self, BindError> {
-        let first = listen(options.mcp)?;
+        // Only where listeners are to share an address: otherwise a port that is taken has to be an error.
+        let share = if options.workers > 1 { Share::Workers } else { Share::Nobody };
+        let first = listen(options.mcp, share)?;
         let address = |listener: &StdTcpListener, wanted| {
             listener.local_addr().map_err(|source| BindError::Listen { address: wanted, source })
         };
-        let admin = listen(options.admin)?;
+        let admin = listen(options.admin, Share::Nobody)?;
         let bound = Bound { mcp: address(&first, options.mcp)?, admin: address(&admin, options.admin)? };
         // The kernel spreads connections over listeners of one address.
         let mut mcp = vec![first];
         for _ in 1..options.workers.max(1) {
-            mcp.push(listen(bound.mcp)?);
+            mcp.push(listen(bound.mcp, share)?);
         }
         let hook = drain::bind(&options.sockets_dir).map_err(BindError::Hook)?;
         options.own_ports.extend([bound.mcp.port(), bound.admin.port(), ports::PEERS]);
@@ -149,13 +151,19 @@ impl App {
     }
 }
 
-/// A listener that others may share its address with.
-fn listen(address: SocketAddr) -> Result<StdTcpListener, BindError> {
+/// Who may listen at the same address.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Share {
+    Nobody,
+    Workers,
+}
+
+fn listen(address: SocketAddr, share: Share) -> Result<StdTcpListener, BindError> {
     let open = || {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         // A restart must not wait for connections of the process before.
         socket.set_reuse_address(true)?;
-        socket.set_reuse_port(true)?;
+        socket.set_reuse_port(share == Share::Workers)?;
         socket.set_nonblocking(true)?;
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;

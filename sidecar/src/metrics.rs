@@ -15,6 +15,8 @@ pub(crate) struct Metrics {
     pub(crate) connections: IntGauge,
     /// Sessions of clients.
     pub(crate) sessions: IntGauge,
+    /// Calls under way.
+    pub(crate) calls: IntGauge,
     /// Whether the server answers.
     pub(crate) connected: IntGauge,
     handshakes: [IntCounter; 2],
@@ -106,6 +108,7 @@ impl Metrics {
             requests,
             connections: gauge("longshore_connections", "Connections of clients.")?,
             sessions: gauge("longshore_sessions", "Sessions of clients.")?,
+            calls: gauge("longshore_calls", "Calls under way.")?,
             connected: gauge("longshore_server_connected", "1 while the MCP server answers.")?,
             handshakes: RESULTS.map(|result| handshakes.with_label_values(&[result])),
             config_loads: RESULTS.map(|result| config_loads.with_label_values(&[result])),

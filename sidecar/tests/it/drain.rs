@@ -1,0 +1,153 @@
+//! The end of a sidecar, and of the server beside it.
+
+use std::io::{BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use longshore_sidecar_config::paths;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::harness::http::{Reply, connect};
+use crate::harness::{Client, Files, GoServer, Request, Sidecar, client, config, eventually, within};
+
+fn sidecar(server: &GoServer, minimum: &str) -> Sidecar {
+    let files = Files::new();
+    files.write(&config(server.port));
+    Sidecar::with(files, &["--drain-minimum-ms", minimum]).loaded().ready()
+}
+
+/// Begins a call that takes a while.
+fn slow_call(client: &Client<'_>, milliseconds: u64) -> std::net::TcpStream {
+    let mut stream = connect(client.sidecar.mcp);
+    let slow = json!({"name": "slow", "arguments": {"milliseconds": milliseconds}});
+    client.request(client.message("tools/call", &slow)).write(&mut stream);
+    eventually("the call is under way", || (client.sidecar.metric("longshore_calls") >= 1.0).then_some(()));
+    stream
+}
+
+fn answer(stream: std::net::TcpStream) -> Value {
+    Reply::read(&mut BufReader::new(stream)).unwrap().message()
+}
+
+/// What `shim drain` does.
+fn hook(sidecar: &Sidecar) -> UnixStream {
+    let mut stream = UnixStream::connect(sidecar.files.path("sockets").join(paths::DRAIN_SOCKET)).unwrap();
+    stream.write_all(b"drain\n").unwrap();
+    stream
+}
+
+/// Whether a hook is held for so long.
+fn is_held(hook: &mut UnixStream, time: Duration) -> bool {
+    hook.set_read_timeout(Some(time)).unwrap();
+    hook.read(&mut [0]).is_err()
+}
+
+#[test]
+fn calls_in_flight_are_answered_and_nothing_new_begins() {
+    let server = GoServer::start(&[]);
+    let sidecar = sidecar(&server, "600");
+    let client = Client::open(&sidecar, None);
+    let call = slow_call(&client, 1500);
+    let began = Instant::now();
+    sidecar.signal(Signal::TERM);
+    within(Duration::from_millis(300), "readiness goes at once", || {
+        (sidecar.get("/readyz").text() == "draining\n").then_some(())
+    });
+    // Sessions that are there work on, new ones go elsewhere, and connections end after each response.
+    let reply = client.send("tools/call", json!({"name": "echo", "arguments": {"text": "a"}}));
+    assert_eq!((reply.status, reply.header("connection")), (200, Some("close")));
+    let refused = Request::post(client::initialize("2025-11-25")).send(sidecar.mcp);
+    assert_eq!(refused.status, 503);
+    sidecar.audit(|line| line["reason"] == "draining");
+
+    assert_eq!(answer(call)["result"]["content"][0]["text"], "took 1500 ms");
+    drop(client);
+    assert!(sidecar.wait(Duration::from_secs(5)).success());
+    assert!(began.elapsed() >= Duration::from_millis(1300), "it waited for the call");
+    let line = sidecar.audit(|line| line["target"] == "slow");
+    assert_eq!(line["status"], 200, "the last lines are written");
+}
+
+#[test]
+fn an_idle_sidecar_stays_for_the_minimum() {
+    let server = GoServer::start(&[]);
+    let sidecar = sidecar(&server, "700");
+    let began = Instant::now();
+    sidecar.signal(Signal::TERM);
+    assert!(sidecar.wait(Duration::from_secs(5)).success());
+    assert!(began.elapsed() >= Duration::from_millis(700));
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let server = GoServer::start(&[]);
+    let sidecar = sidecar(&server, "60000");
+    sidecar.signal(Signal::TERM);
+    sidecar.log(|line| line["message"] == "draining");
+    sidecar.signal(Signal::INT);
+    assert!(!sidecar.wait(Duration::from_secs(5)).success());
+    sidecar.log(|line| line["error"] == "a second signal ended the drain early");
+}
+
+#[test]
+fn the_server_is_held_until_the_pods_calls_have_ended() {
+    let server = GoServer::start(&[]);
+    let sidecar = sidecar(&server, "100");
+    let socket = sidecar.files.path("sockets").join(paths::DRAIN_SOCKET);
+    assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o660);
+    let client = Client::open(&sidecar, None);
+    let call = slow_call(&client, 2000);
+    let mut hook = hook(&sidecar);
+    sidecar.signal(Signal::TERM);
+    assert!(is_held(&mut hook, Duration::from_millis(1000)), "while the call goes on");
+    assert_eq!(answer(call)["result"]["content"][0]["text"], "took 2000 ms");
+    assert!(!is_held(&mut hook, Duration::from_secs(2)), "it is let go");
+    drop(client);
+    assert!(sidecar.wait(Duration::from_secs(5)).success());
+}
+
+#[test]
+fn a_server_that_is_restarted_alone_ends_nothing() {
+    let server = GoServer::start(&[]);
+    let sidecar = sidecar(&server, "100");
+    let client = Client::open(&sidecar, None);
+    let call = slow_call(&client, 2500);
+    let mut held = hook(&sidecar);
+    assert!(is_held(&mut held, Duration::from_millis(1500)), "while the call goes on");
+    sidecar.log(|line| line["message"] == "the server alone is being restarted");
+    // Calls that begin meanwhile are served and not waited for.
+    let later = slow_call(&client, 8000);
+    assert_eq!(sidecar.get("/readyz").status, 200);
+    assert_eq!(answer(call)["result"]["content"][0]["text"], "took 2500 ms");
+    assert!(!is_held(&mut held, Duration::from_secs(2)), "it is let go");
+    assert!(sidecar.is_running());
+    assert_eq!(client.call("echo", json!({"text": "a"}))["result"]["content"][0]["text"], "a");
+    drop(later);
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_not_held_for_long() {
+    let mut server = GoServer::start(&[]);
+    let sidecar = sidecar(&server, "100");
+    let client = Client::open(&sidecar, None);
+    let call = slow_call(&client, 30_000);
+    server.kill();
+    assert_eq!(answer(call)["error"]["code"], -32603);
+    let mut hook = hook(&sidecar);
+    assert!(!is_held(&mut hook, Duration::from_secs(8)), "it is let go");
+    assert!(sidecar.is_running());
+}
+
+#[test]
+fn a_restart_takes_the_socket_over() {
+    let server = GoServer::start(&[]);
+    let files = Files::new();
+    files.write(&config(server.port));
+    let socket = files.path("sockets").join(paths::DRAIN_SOCKET);
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    drop(hook(&sidecar));
+    assert!(sidecar.is_running());
+}

@@ -1,0 +1,262 @@
+//! Servers that die, hang or talk nonsense; clients that go away.
+
+use std::io::BufReader;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::harness::http::{Reply, connect, read_chunk};
+use crate::harness::{Client, GoServer, Scripted, Sidecar, config, eventually, scripted, within};
+
+#[test]
+fn each_call_in_flight_hears_that_the_server_was_killed() {
+    // With events the response has begun when the server dies; with JSON it has not.
+    for flags in [&[][..], &["-json"]] {
+        let mut server = GoServer::start(flags);
+        let sidecar = Sidecar::start(&config(server.port)).ready();
+        let clients = [Client::open(&sidecar, None), Client::open(&sidecar, None)];
+        let calls = clients.each_ref().map(|client| {
+            let mut stream = connect(sidecar.mcp);
+            let slow = json!({"name": "slow", "arguments": {"milliseconds": 30_000}});
+            client.request(client.message("tools/call", &slow)).write(&mut stream);
+            stream
+        });
+        eventually("both calls are under way", || (sidecar.metric("longshore_calls") == 2.0).then_some(()));
+        server.kill();
+        let killed = Instant::now();
+        for stream in calls {
+            let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+            assert!(killed.elapsed() < Duration::from_secs(1), "{:?}", killed.elapsed());
+            assert_eq!(reply.status, 200);
+            let message = reply.message();
+            assert_eq!((&message["id"], &message["error"]["code"]), (&json!(1), &json!(-32603)), "{message}");
+            assert_eq!(message["error"]["message"], "the MCP server broke off before it answered");
+        }
+        let line = sidecar.audit(|line| line["reason"] == "server broke off");
+        assert_eq!((&line["decision"], &line["code"]), (&json!("permit"), &json!(-32603)));
+
+        // While it is away there is a fast error, and readiness stays.
+        let asked = Instant::now();
+        let message = clients[0].call("echo", json!({"text": "a"}));
+        assert_eq!(message["error"]["code"], -32603, "{message}");
+        assert!(asked.elapsed() < Duration::from_secs(1));
+        assert_eq!(sidecar.get("/readyz").status, 200);
+        sidecar.log(|line| {
+            line["message"] == "the MCP server is not connected" || line["reason"] == "server down"
+        });
+
+        // When it is back, the old sessions are unknown to it, and new ones work.
+        server.start_again();
+        assert_eq!(clients[0].send("ping", json!({})).status, 404);
+        sidecar.audit(|line| line["reason"] == "server ended the session");
+        assert_eq!(clients[0].send("ping", json!({})).status, 404);
+        let client = Client::open(&sidecar, None);
+        assert_eq!(client.call("echo", json!({"text": "b"}))["result"]["content"][0]["text"], "b");
+        eventually("the monitor is back too", || {
+            (sidecar.metric("longshore_server_connected") == 1.0).then_some(())
+        });
+    }
+}
+
+#[test]
+fn a_server_that_exits_in_a_call_is_told_apart_from_a_failing_tool() {
+    let server = GoServer::start(&[]);
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let client = Client::open(&sidecar, None);
+    assert_eq!(client.call("fail", json!({}))["result"]["isError"], true);
+    let message = client.call("exit", json!({"status": 3}));
+    assert_eq!(message["error"]["code"], -32603, "{message}");
+}
+
+#[test]
+fn an_event_that_broke_off_is_followed_by_an_error() {
+    let server = Scripted::start(|_, stream| {
+        scripted::begin_events(stream);
+        scripted::chunk(
+            stream,
+            "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{}}\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"res",
+        );
+        stream.shutdown(std::net::Shutdown::Both).unwrap();
+    });
+    let sidecar = Sidecar::start(&config(server.port));
+    let reply = Client::open(&sidecar, None).send("tools/call", json!({"name": "t"}));
+    assert!(reply.text().contains("\"res\nevent: abandoned\n\nevent: message\ndata: "), "{}", reply.text());
+    assert_eq!(reply.message()["error"]["code"], -32603);
+}
+
+#[test]
+fn an_answer_that_does_not_come_is_ended_and_cancelled() {
+    for events in [false, true] {
+        let server = Scripted::start(move |_, stream| {
+            if events {
+                scripted::begin_events(stream);
+            }
+            // Until the sidecar has gone.
+            let _ = std::io::Read::read(stream, &mut [0]);
+        });
+        let mut config = config(server.port);
+        config.limits.request_timeout_ms = 300;
+        let sidecar = Sidecar::start(&config);
+        let client = Client::open(&sidecar, None);
+        let message = client.call("t", json!({}));
+        assert_eq!(message["error"]["code"], -32603);
+        assert_eq!(message["error"]["message"], "the MCP server did not answer within 0.3 seconds");
+        let cancelled = within(Duration::from_secs(2), "the server hears of it", || {
+            server.seen("notifications/cancelled").pop()
+        });
+        let params = &scripted::message(&cancelled)["params"];
+        assert_eq!(params["requestId"], message["id"]);
+        assert_eq!(sidecar.audit(|line| line["method"] == "tools/call")["reason"], "server timed out");
+    }
+}
+
+#[test]
+fn a_client_that_goes_away_cancels_nothing_and_leaves_nothing() {
+    let (finished, finish) = std::sync::mpsc::channel();
+    let finished = std::sync::Mutex::new(finished);
+    let server = Scripted::start(move |request, stream| {
+        scripted::begin_events(stream);
+        for step in 0..5 {
+            scripted::chunk(
+                stream,
+                &format!(
+                    "data: {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{{\"data\":{step}}}}}\n\n"
+                ),
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        scripted::chunk(stream, &format!("data: {}\n\n", scripted::reply_to(request, &json!({}))));
+        // Written to somebody who is still there.
+        let alive = std::io::Write::write_all(stream, b"0\r\n\r\n").is_ok();
+        finished.lock().unwrap().send(alive).unwrap();
+    });
+    let sidecar = Sidecar::start(&config(server.port));
+    let client = Client::open(&sidecar, None);
+    for read_something in [true, false] {
+        let mut stream = connect(sidecar.mcp);
+        client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut stream);
+        if read_something {
+            let mut reader = BufReader::new(&stream);
+            Reply::read_head(&mut reader).unwrap();
+            read_chunk(&mut reader).unwrap();
+        }
+        drop(stream);
+        assert!(finish.recv_timeout(Duration::from_secs(5)).unwrap(), "the call went on to its end");
+        assert!(server.seen("notifications/cancelled").is_empty());
+    }
+    let lines = || sidecar.written().matches("\"method\":\"tools/call\"").count();
+    eventually("both calls are in the audit log", || (lines() == 2).then_some(()));
+    assert_eq!(sidecar.metric("longshore_connections"), 0.0);
+}
+
+#[test]
+fn nonsense_of_a_server_becomes_an_error() {
+    for (what, status, content_type, body, expected) in [
+        ("a page", 200, "text/html", "<html>", "something that is not an answer"),
+        ("no JSON", 200, "application/json", "{", "something that is not an answer"),
+        (
+            "another id",
+            200,
+            "application/json",
+            r#"{"jsonrpc":"2.0","id":99,"result":{}}"#,
+            "something that is not an answer",
+        ),
+        (
+            "a request",
+            200,
+            "application/json",
+            r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#,
+            "something that is not an answer",
+        ),
+        ("an HTTP error", 500, "text/plain", "stack trace", "HTTP status 500"),
+        (
+            "an HTTP error in JSON",
+            500,
+            "application/json",
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":"m"}}"#,
+            "HTTP status 500",
+        ),
+        ("a redirect", 307, "text/plain", "", "HTTP status 307"),
+        ("nothing", 202, "text/plain", "", "something that is not an answer"),
+    ] {
+        let server = Scripted::start(move |_, stream| {
+            let length = body.len();
+            scripted::write(
+                stream,
+                &format!(
+                    "HTTP/1.1 {status} X\r\ncontent-type: {content_type}\r\ncontent-length: {length}\r\n\r\n{body}"
+                ),
+            );
+        });
+        let sidecar = Sidecar::start(&config(server.port));
+        let message = Client::open(&sidecar, None).call("t", json!({}));
+        assert_eq!(message["error"]["code"], -32603, "{what}: {message}");
+        assert!(message["error"]["message"].as_str().unwrap().contains(expected), "{what}: {message}");
+    }
+    // An error that is one passes, on 200.
+    let error = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32042,"message":"m"}}"#;
+    let server = Scripted::start(move |_, stream| scripted::json_with(stream, 400, "", error));
+    let sidecar = Sidecar::start(&config(server.port));
+    let reply = Client::open(&sidecar, None).send("tools/call", json!({"name": "t"}));
+    assert_eq!((reply.status, reply.text()), (200, error));
+    assert_eq!(sidecar.audit(|line| line["method"] == "tools/call")["code"], -32042);
+}
+
+#[test]
+fn a_session_that_the_server_forgot_ends() {
+    for status in [404, 400] {
+        // The scripted server answers pings by itself, so the session lives for it: only 404 ends it.
+        let server = Scripted::start(move |_, stream| scripted::json_with(stream, status, "", "{}"));
+        let sidecar = Sidecar::start(&config(server.port));
+        let client = Client::open(&sidecar, None);
+        let reply = client.send("tools/call", json!({"name": "t"}));
+        match status {
+            404 => {
+                assert_eq!(reply.status, 404);
+                assert_eq!(client.send("ping", json!({})).status, 404);
+            }
+            _ => {
+                assert_eq!(
+                    reply.message()["error"]["message"],
+                    "the MCP server answered with HTTP status 400"
+                );
+                assert_eq!(client.send("ping", json!({})).status, 200, "the session goes on");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_of_another_revision_is_named() {
+    // The scripted server agrees to whatever it is asked for; this one does not.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || {
+                let mut buffer = [0; 65536];
+                while let Ok(length @ 1..) = std::io::Read::read(&mut stream, &mut buffer) {
+                    let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
+                    let id = if text.contains("\"id\":0") { 0 } else { 1 };
+                    scripted::json(
+                        &mut stream,
+                        &format!(
+                            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"protocolVersion":"2024-11-05","capabilities":{{}},"serverInfo":{{}}}}}}"#
+                        ),
+                    );
+                }
+            });
+        }
+    });
+    let sidecar = Sidecar::start(&config(port));
+    sidecar.log(|line| {
+        line["message"] == "the MCP server is not connected"
+            && line["reason"].to_string().contains("UnsupportedRevision")
+    });
+    let reply =
+        crate::harness::Request::post(crate::harness::client::initialize("2025-11-25")).send(sidecar.mcp);
+    let message = reply.message();
+    assert_eq!(message["error"]["code"], -32603);
+    assert!(message["error"]["message"].as_str().unwrap().contains("\"2024-11-05\""), "{message}");
+    assert_eq!(sidecar.metric("longshore_sessions"), 0.0);
+}

@@ -1,0 +1,72 @@
+//! A legacy client of few words.
+
+use serde_json::{Value, json};
+
+use super::{Reply, Request, Sidecar};
+
+/// A client with a session.
+pub(crate) struct Client<'a> {
+    pub(crate) sidecar: &'a Sidecar,
+    pub(crate) key: Option<String>,
+    pub(crate) session: String,
+    next_id: std::cell::Cell<u64>,
+}
+
+/// The first message of a session.
+pub(crate) fn initialize(version: &str) -> String {
+    json!({
+        "jsonrpc": "2.0", "id": 0, "method": "initialize",
+        "params": {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
+    })
+    .to_string()
+}
+
+impl<'a> Client<'a> {
+    /// Opens a session.
+    pub(crate) fn open(sidecar: &'a Sidecar, key: Option<&str>) -> Self {
+        let request = Request::post(initialize("2025-11-25"));
+        let reply = key.iter().fold(request, |request, key| request.key(key)).send(sidecar.mcp);
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        let session = reply.header("mcp-session-id").expect("a session id").to_owned();
+        let client = Self { sidecar, key: key.map(str::to_owned), session, next_id: std::cell::Cell::new(1) };
+        let body = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+        assert_eq!(client.request(body).send(sidecar.mcp).status, 202);
+        client
+    }
+
+    /// A message in this session.
+    pub(crate) fn request(&self, body: impl Into<Vec<u8>>) -> Request {
+        let request = Request::post(body).session(&self.session).header("mcp-protocol-version", "2025-11-25");
+        self.key.iter().fold(request, |request, key| request.key(key))
+    }
+
+    /// The text of a request.
+    pub(crate) fn message(&self, method: &str, params: &Value) -> String {
+        let id = self.next_id.replace(self.next_id.get() + 1);
+        json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string()
+    }
+
+    /// Sends a request.
+    pub(crate) fn send(&self, method: &str, params: Value) -> Reply {
+        self.request(self.message(method, &params)).send(self.sidecar.mcp)
+    }
+
+    /// Sends a request and gives the message that answers it.
+    pub(crate) fn ask(&self, method: &str, params: Value) -> Value {
+        let reply = self.send(method, params);
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        reply.message()
+    }
+
+    /// Calls a tool.
+    pub(crate) fn call(&self, tool: &str, arguments: Value) -> Value {
+        self.ask("tools/call", json!({"name": tool, "arguments": arguments}))
+    }
+
+    /// The names in a list.
+    pub(crate) fn names(&self, method: &str, member: &str, key: &str) -> Vec<String> {
+        let message = self.ask(method, json!({}));
+        let entries = message["result"][member].as_array().unwrap_or_else(|| panic!("{message}")).clone();
+        entries.iter().map(|entry| entry[key].as_str().expect("a name").to_owned()).collect()
+    }
+}

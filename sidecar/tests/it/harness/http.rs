@@ -1,0 +1,172 @@
+//! HTTP/1.1 by hand, so that a test decides every byte.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// A request.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+/// A response.
+#[derive(Clone, Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Request {
+    /// A message to the MCP endpoint.
+    pub(crate) fn post(body: impl Into<Vec<u8>>) -> Self {
+        Self::new("POST", "/mcp")
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream")
+            .body(body)
+    }
+
+    pub(crate) fn new(method: &str, path: &str) -> Self {
+        let host = ("host".to_owned(), "localhost".to_owned());
+        Self { method: method.to_owned(), path: path.to_owned(), headers: vec![host], body: Vec::new() }
+    }
+
+    /// Adds a header.
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Removes a header.
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.headers.retain(|(header, _)| header != name);
+        self
+    }
+
+    /// Replaces a header.
+    pub(crate) fn with(self, name: &str, value: &str) -> Self {
+        self.without(name).header(name, value)
+    }
+
+    pub(crate) fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
+        self.body = body.into();
+        self
+    }
+
+    pub(crate) fn key(self, key: &str) -> Self {
+        self.header("authorization", &format!("Bearer {key}"))
+    }
+
+    pub(crate) fn session(self, id: &str) -> Self {
+        self.header("mcp-session-id", id)
+    }
+
+    /// The head as it is sent.
+    pub(crate) fn head(&self) -> String {
+        let mut text = format!("{} {} HTTP/1.1\r\n", self.method, self.path);
+        for (name, value) in &self.headers {
+            text.push_str(&format!("{name}: {value}\r\n"));
+        }
+        text
+    }
+
+    /// Sends it on a connection of its own and reads the whole response.
+    pub(crate) fn send(&self, to: SocketAddr) -> Reply {
+        let mut stream = connect(to);
+        self.write(&mut stream);
+        Reply::read(&mut BufReader::new(stream)).expect("a response")
+    }
+
+    /// Writes it.
+    pub(crate) fn write(&self, stream: &mut TcpStream) {
+        let mut bytes = self.head().into_bytes();
+        bytes.extend_from_slice(format!("content-length: {}\r\n\r\n", self.body.len()).as_bytes());
+        bytes.extend_from_slice(&self.body);
+        stream.write_all(&bytes).expect("write a request");
+    }
+}
+
+/// A connection on which nothing is waited for without end.
+pub(crate) fn connect(to: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(to).expect("connect");
+    stream.set_read_timeout(Some(Duration::from_secs(30))).expect("set a time-out");
+    stream
+}
+
+impl Reply {
+    /// Reads a response to its end.
+    pub(crate) fn read(stream: &mut impl BufRead) -> std::io::Result<Self> {
+        let (status, headers) = Self::read_head(stream)?;
+        let mut reply = Self { status, headers, body: Vec::new() };
+        reply.body = if reply.header("transfer-encoding") == Some("chunked") {
+            let mut body = Vec::new();
+            while let Some(chunk) = read_chunk(stream)? {
+                body.extend_from_slice(&chunk);
+            }
+            body
+        } else {
+            let length = reply.header("content-length").map_or(0, |length| length.parse().expect("a length"));
+            let mut body = vec![0; length];
+            stream.read_exact(&mut body)?;
+            body
+        };
+        Ok(reply)
+    }
+
+    /// Reads the head of a response.
+    pub(crate) fn read_head(stream: &mut impl BufRead) -> std::io::Result<(u16, Vec<(String, String)>)> {
+        let mut line = String::new();
+        if stream.read_line(&mut line)? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        let status = line.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status line");
+        let mut headers = Vec::new();
+        loop {
+            line.clear();
+            stream.read_line(&mut line)?;
+            let Some((name, value)) = line.trim_end().split_once(':') else { break };
+            headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+        }
+        Ok((status, headers))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).expect("text")
+    }
+
+    /// The message in the body, or in the last event of it.
+    pub(crate) fn message(&self) -> serde_json::Value {
+        let text = match self.header("content-type") {
+            Some("text/event-stream") => self.events().pop().expect("an event"),
+            _ => self.text().to_owned(),
+        };
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?}"))
+    }
+
+    /// The data of the events in the body.
+    pub(crate) fn events(&self) -> Vec<String> {
+        let lines = self.text().lines();
+        lines.filter_map(|line| line.strip_prefix("data: ")).map(str::to_owned).collect()
+    }
+}
+
+/// The next chunk of a body; none at the end.
+pub(crate) fn read_chunk(stream: &mut impl BufRead) -> std::io::Result<Option<Vec<u8>>> {
+    let mut line = String::new();
+    if stream.read_line(&mut line)? == 0 {
+        return Err(std::io::ErrorKind::UnexpectedEof.into());
+    }
+    let length = usize::from_str_radix(line.trim_end(), 16).expect("a chunk's length");
+    let mut chunk = vec![0; length];
+    stream.read_exact(&mut chunk)?;
+    stream.read_line(&mut line)?;
+    Ok(Some(chunk).filter(|chunk| !chunk.is_empty()))
+}

@@ -1,0 +1,136 @@
+//! Servers and clients that others wrote: `e2e/peers/install.sh` installs them.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use super::eventually;
+
+/// The folder that holds them.
+pub(crate) fn folder() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../e2e/peers/install.sh");
+        let output = Command::new("bash").arg(script).stderr(Stdio::inherit()).output().expect("bash");
+        assert!(output.status.success(), "the peers could not be installed");
+        PathBuf::from(String::from_utf8(output.stdout).expect("a path").trim())
+    })
+}
+
+/// A program of theirs that is running. It is killed when the test is over.
+pub(crate) struct Peer {
+    child: Child,
+    pub(crate) port: u16,
+}
+
+impl Peer {
+    /// Kills it, as a node without memory would.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A server on the Go SDK.
+pub(crate) struct GoServer {
+    peer: Peer,
+    flags: Vec<String>,
+    pub(crate) port: u16,
+}
+
+impl GoServer {
+    pub(crate) fn start(flags: &[&str]) -> Self {
+        Self::at(free_port(), flags)
+    }
+
+    pub(crate) fn at(port: u16, flags: &[&str]) -> Self {
+        let flags: Vec<_> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        Self { peer: go(port, &flags), flags, port }
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.peer.kill();
+    }
+
+    /// Starts it again at the same port.
+    pub(crate) fn start_again(&mut self) {
+        self.peer.kill();
+        self.peer = go(self.port, &self.flags);
+    }
+}
+
+fn go(port: u16, flags: &[String]) -> Peer {
+    let mut command = Command::new(folder().join("bin/go-server"));
+    command.args(["-listen", &format!("127.0.0.1:{port}")]).args(flags);
+    let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the Go server");
+    // The rest is read away, so that it can go on writing.
+    let mut lines = BufReader::new(child.stderr.take().expect("stderr")).lines();
+    lines
+        .find(|line| line.as_ref().is_ok_and(|line| line.starts_with("serving")))
+        .expect("it serves")
+        .expect("text");
+    std::thread::spawn(move || lines.for_each(drop));
+    Peer { child, port }
+}
+
+/// The protocol's own test server.
+pub(crate) fn everything() -> Peer {
+    let port = free_port();
+    let mut command = Command::new(folder().join("bin/mcp-server-everything"));
+    command.arg("streamableHttp").env("PORT", port.to_string());
+    let child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the server");
+    let peer = Peer { child, port };
+    eventually("it listens", || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
+    peer
+}
+
+/// A port that nobody listens at.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port()
+}
+
+/// Runs a script of the TypeScript SDKs' folder and gives what it printed.
+pub(crate) fn node(script: &str, arguments: &[&str]) -> String {
+    let mut command = Command::new(folder().join("bin/node"));
+    command.args(["--input-type=module", "-"]).args(arguments).current_dir(folder().join("typescript"));
+    run(command, script)
+}
+
+/// Runs a script with the Python SDK and gives what it printed.
+pub(crate) fn python(script: &str, arguments: &[&str]) -> String {
+    let mut command = Command::new(folder().join("bin/python"));
+    command.arg("-").args(arguments);
+    run(command, script)
+}
+
+/// Runs the Inspector and gives what it printed.
+pub(crate) fn inspector(arguments: &[&str]) -> (bool, String) {
+    let mut command = Command::new(folder().join("bin/mcp-inspector"));
+    let output = command.args(arguments).stdin(Stdio::null()).output().expect("the Inspector");
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    (output.status.success(), text)
+}
+
+fn run(mut command: Command, script: &str) -> String {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .expect("the client's program");
+    child.stdin.take().expect("stdin").write_all(script.as_bytes()).expect("the script");
+    let output = child.wait_with_output().expect("its end");
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(output.status.success(), "the client failed: {text}");
+    text
+}

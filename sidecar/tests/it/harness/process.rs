@@ -1,0 +1,164 @@
+//! The program, running.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use longshore_sidecar_config::Config;
+use serde_json::Value;
+
+use super::{Files, Reply, Request, eventually, within};
+
+/// A running sidecar. It is killed when the test is over.
+pub(crate) struct Sidecar {
+    pub(crate) files: Files,
+    pub(crate) mcp: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    child: Mutex<Child>,
+    out: Lines,
+    err: Lines,
+}
+
+type Lines = Arc<Mutex<Vec<String>>>;
+
+impl Sidecar {
+    /// Starts one with this configuration and nothing else, and waits until it has loaded it.
+    pub(crate) fn start(config: &Config) -> Self {
+        let files = Files::new();
+        files.write(config);
+        Self::with(files, &[]).loaded()
+    }
+
+    /// Starts one with these files and flags.
+    pub(crate) fn with(files: Files, flags: &[&str]) -> Self {
+        let mut child = command(&files).args(flags).spawn().expect("the program");
+        let out = collect(child.stdout.take().expect("stdout"));
+        let err = collect(child.stderr.take().expect("stderr"));
+        let line = eventually("it listens", || find(&err, |line| line["message"] == "listening"));
+        let address =
+            |name: &str| line[name].as_str().and_then(|text| text.parse().ok()).expect("an address");
+        Self { files, mcp: address("mcp"), admin: address("admin"), child: Mutex::new(child), out, err }
+    }
+
+    /// Waits until a configuration is loaded.
+    pub(crate) fn loaded(self) -> Self {
+        eventually("a configuration is loaded", || (self.get("/startupz").status == 200).then_some(()));
+        self
+    }
+
+    /// Waits until the server is connected.
+    pub(crate) fn ready(self) -> Self {
+        eventually("the server is connected", || (self.get("/readyz").status == 200).then_some(()));
+        self
+    }
+
+    /// Asks the admin port.
+    pub(crate) fn get(&self, path: &str) -> Reply {
+        Request::new("GET", path).send(self.admin)
+    }
+
+    /// Waits until the configuration with this digest runs.
+    pub(crate) fn runs(&self, digest: &str) {
+        within(Duration::from_secs(2), "the new configuration runs", || {
+            let loaded = |line: &Value| line["message"] == "configuration loaded" && line["digest"] == digest;
+            find(&self.err, loaded)
+        });
+    }
+
+    /// The value of a metric.
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let text = self.get("/metrics");
+        let line = text.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name}"))
+    }
+
+    /// Waits for an audit line.
+    pub(crate) fn audit(&self, which: impl Fn(&Value) -> bool) -> Value {
+        eventually("the audit line", || find(&self.out, &which))
+    }
+
+    /// How many audit lines there are.
+    pub(crate) fn audit_lines(&self) -> usize {
+        self.out.lock().expect("no panic").len()
+    }
+
+    /// The audit line after the first `count`.
+    pub(crate) fn audit_after(&self, count: usize) -> Value {
+        eventually("one more audit line", || {
+            let lines = self.out.lock().expect("no panic");
+            lines.get(count).map(|line| serde_json::from_str(line).expect("JSON"))
+        })
+    }
+
+    /// Waits for a log line.
+    pub(crate) fn log(&self, which: impl Fn(&Value) -> bool) -> Value {
+        eventually("the log line", || find(&self.err, &which))
+    }
+
+    /// Everything that it wrote.
+    pub(crate) fn written(&self) -> String {
+        let text = |lines: &Lines| lines.lock().expect("no panic").join("\n");
+        text(&self.out) + "\n" + &text(&self.err)
+    }
+
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child());
+        rustix::process::kill_process(pid, signal).expect("a signal");
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(&self, limit: Duration) -> ExitStatus {
+        within(limit, "the sidecar ends", || self.child().try_wait().expect("a status"))
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.child().try_wait().expect("a status").is_none()
+    }
+
+    fn child(&self) -> MutexGuard<'_, Child> {
+        self.child.lock().expect("no panic")
+    }
+}
+
+/// The program in front of these files, at ports of the kernel's choice.
+pub(crate) fn command(files: &Files) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_longshore-sidecar"));
+    command.args(["serve", "--mcp-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"]);
+    for (flag, directory) in
+        [("--config-dir", "config"), ("--keys-dir", "keys"), ("--sockets-dir", "sockets")]
+    {
+        command.arg(flag).arg(files.path(directory));
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+impl Drop for Sidecar {
+    fn drop(&mut self) {
+        let mut child = self.child();
+        let _ = child.kill();
+        let _ = child.wait();
+        drop(child);
+        if std::thread::panicking() {
+            eprintln!("the sidecar wrote:\n{}", self.written());
+        }
+    }
+}
+
+fn collect(from: impl Read + Send + 'static) -> Lines {
+    let lines = Lines::default();
+    let into = lines.clone();
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            into.lock().expect("no panic").push(line);
+        }
+    });
+    lines
+}
+
+fn find(lines: &Lines, which: impl Fn(&Value) -> bool) -> Option<Value> {
+    let lines = lines.lock().expect("no panic");
+    lines.iter().map(|line| serde_json::from_str(line).expect("every line is JSON")).find(|line| which(line))
+}

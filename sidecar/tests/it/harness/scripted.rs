@@ -1,0 +1,153 @@
+//! A server that does what a test says, byte for byte. Everything that it got can be looked at.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use super::Request;
+
+/// The server.
+pub(crate) struct Scripted {
+    pub(crate) port: u16,
+    seen: Arc<Mutex<Vec<Request>>>,
+}
+
+/// The session id that the server gives out.
+pub(crate) const UPSTREAM_SESSION: &str = "upstream-session-7";
+
+impl Scripted {
+    /// A server that answers handshakes, pings and notifications by itself, and everything else by `answer`.
+    pub(crate) fn start(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (answer, into) = (Arc::new(answer), seen.clone());
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let (answer, into) = (answer.clone(), into.clone());
+                std::thread::spawn(move || serve(stream, &*answer, &into));
+            }
+        });
+        Self { port, seen }
+    }
+
+    /// What it got, without the requests of the sidecar's own session.
+    pub(crate) fn seen(&self, method: &str) -> Vec<Request> {
+        let seen = self.seen.lock().expect("no panic");
+        let wanted = |request: &&Request| method_of(request) == method || request.method == method;
+        seen.iter().filter(wanted).cloned().collect()
+    }
+}
+
+fn serve(mut stream: TcpStream, answer: &dyn Fn(&Request, &mut TcpStream), seen: &Mutex<Vec<Request>>) {
+    let mut reader = BufReader::new(stream.try_clone().expect("a clone"));
+    while let Some(request) = read(&mut reader) {
+        let method = method_of(&request);
+        let own = method == "initialize" && request_text(&request).contains("longshore-sidecar");
+        if !own {
+            seen.lock().expect("no panic").push(request.clone());
+        }
+        match method.as_str() {
+            "initialize" => {
+                let version = message(&request)["params"]["protocolVersion"].clone();
+                let result = json!({
+                    "protocolVersion": version, "capabilities": {"tasks": {"list": {}}},
+                    "serverInfo": {"name": "scripted", "version": "1"},
+                });
+                let headers = format!("mcp-session-id: {UPSTREAM_SESSION}\r\n");
+                json_with(&mut stream, 200, &headers, &reply_to(&request, &result));
+            }
+            "ping" => json(&mut stream, &reply_to(&request, &json!({}))),
+            _ if method.starts_with("notifications/") || method.is_empty() && request.method == "POST" => {
+                write(&mut stream, "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n");
+            }
+            _ if request.method == "DELETE" => {
+                write(&mut stream, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+            }
+            _ if request.method == "GET" => {
+                write(&mut stream, "HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 0\r\n\r\n");
+            }
+            _ => answer(&request, &mut stream),
+        }
+    }
+}
+
+fn read(reader: &mut BufReader<TcpStream>) -> Option<Request> {
+    let mut line = String::new();
+    if reader.read_line(&mut line).ok()? == 0 {
+        return None;
+    }
+    let mut words = line.split(' ');
+    let mut request = Request::new(words.next()?, words.next()?);
+    request.headers.clear();
+    loop {
+        line.clear();
+        reader.read_line(&mut line).ok()?;
+        let Some((name, value)) = line.trim_end().split_once(':') else { break };
+        request.headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+    }
+    let length = request.headers.iter().find(|(name, _)| name == "content-length");
+    request.body = vec![0; length.map_or(0, |(_, length)| length.parse().expect("a length"))];
+    reader.read_exact(&mut request.body).ok()?;
+    Some(request)
+}
+
+/// The message in a request.
+pub(crate) fn message(request: &Request) -> Value {
+    serde_json::from_slice(&request.body).unwrap_or_default()
+}
+
+fn request_text(request: &Request) -> String {
+    String::from_utf8_lossy(&request.body).into_owned()
+}
+
+fn method_of(request: &Request) -> String {
+    message(request)["method"].as_str().unwrap_or_default().to_owned()
+}
+
+/// A response to a request.
+pub(crate) fn reply_to(request: &Request, result: &Value) -> String {
+    json!({"jsonrpc": "2.0", "id": message(request)["id"], "result": result}).to_string()
+}
+
+/// Writes text.
+pub(crate) fn write(stream: &mut TcpStream, text: &str) {
+    // The sidecar may have gone; the test looks at the sidecar.
+    let _ = stream.write_all(text.as_bytes());
+}
+
+/// Answers with JSON.
+pub(crate) fn json(stream: &mut TcpStream, text: &str) {
+    json_with(stream, 200, "", text);
+}
+
+pub(crate) fn json_with(stream: &mut TcpStream, status: u16, headers: &str, text: &str) {
+    let length = text.len();
+    write(
+        stream,
+        &format!(
+            "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\n{headers}content-length: {length}\r\n\r\n{text}"
+        ),
+    );
+}
+
+/// Begins a stream of events.
+pub(crate) fn begin_events(stream: &mut TcpStream) {
+    write(stream, "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n");
+}
+
+/// Writes a piece of a stream.
+pub(crate) fn chunk(stream: &mut TcpStream, text: &str) {
+    write(stream, &format!("{:x}\r\n{text}\r\n", text.len()));
+}
+
+/// Answers with events.
+pub(crate) fn events(stream: &mut TcpStream, events: &[&str]) {
+    begin_events(stream);
+    for event in events {
+        chunk(stream, event);
+    }
+    write(stream, "0\r\n\r\n");
+}

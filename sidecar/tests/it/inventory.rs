@@ -1,0 +1,252 @@
+//! What the operator and the catalog read.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use longshore_sidecar_config::Config;
+use longshore_sidecar_config::inventory::{ConnectionReason, ConnectionState, Inventory, Phase};
+use serde_json::{Value, json};
+
+use crate::harness::{
+    Client, Files, GoServer, Reply, Request, Sidecar, client, config, eventually, peer, within,
+};
+
+/// A cluster that signs tokens.
+struct Cluster {
+    key: EncodingKey,
+    jwk: Value,
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let rng = aws_lc_rs::rand::SystemRandom::new();
+        let pkcs8 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &rng).unwrap();
+        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, pkcs8.as_ref()).unwrap();
+        let point = pair.public_key().as_ref();
+        let coordinate = |bytes: &[u8]| base64url(bytes);
+        let jwk = json!({
+            "kty": "EC", "crv": "P-256", "kid": "k1", "alg": "ES256", "use": "sig",
+            "x": coordinate(&point[1..33]), "y": coordinate(&point[33..65]),
+        });
+        Self { key: EncodingKey::from_ec_der(pkcs8.as_ref()), jwk }
+    }
+
+    /// Makes this cluster's readers the readers of a sidecar. A key of a kind that nobody knows does not matter.
+    fn trust(&self, config: &mut Config) {
+        config.inventory.jwks = json!({"keys": [{"kty": "XYZ", "kid": "k0"}, self.jwk]});
+    }
+
+    fn token(&self, edit: impl FnOnce(&mut Value)) -> String {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+        let mut claims = json!({
+            "iss": "https://cluster.example", "aud": ["longshore-sidecar"],
+            "sub": "system:serviceaccount:longshore:operator", "exp": now + 600, "nbf": now, "iat": now,
+        });
+        edit(&mut claims);
+        let header = Header { kid: Some("k1".to_owned()), ..Header::new(Algorithm::ES256) };
+        encode(&header, &claims, &self.key).unwrap()
+    }
+}
+
+fn base64url(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut text = String::new();
+    for group in bytes.chunks(3) {
+        let word =
+            group.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - group.len()));
+        for digit in 0..=group.len() {
+            text.push(char::from(DIGITS[(word >> (18 - 6 * digit)) as usize & 63]));
+        }
+    }
+    text
+}
+
+fn ask(token: &str) -> Request {
+    Request::new("GET", "/v1/inventory").key(token)
+}
+
+fn read(reply: &Reply) -> Inventory {
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    serde_json::from_slice(&reply.body).unwrap()
+}
+
+fn started(server: &GoServer, cluster: &Cluster) -> Sidecar {
+    let mut config = config(server.port);
+    cluster.trust(&mut config);
+    config.tools.exclude = vec!["exit".to_owned()];
+    Sidecar::start(&config).ready()
+}
+
+#[test]
+fn it_says_what_the_server_offers() {
+    let (server, cluster) = (GoServer::start(&[]), Cluster::new());
+    let sidecar = started(&server, &cluster);
+    let token = cluster.token(|_| {});
+    let reply = ask(&token).send(sidecar.admin);
+    let inventory = read(&reply);
+    let names: Vec<_> = inventory.tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["add", "echo", "fail", "grow", "slow"]);
+    assert_eq!(inventory.hidden_tools, 1);
+    assert_eq!(inventory.prompts[0]["name"], "greet");
+    assert_eq!(inventory.resources[0]["uri"], "memo://greeting");
+    assert_eq!(inventory.phase, Phase::Serving);
+    assert_eq!(inventory.connection.state, ConnectionState::Connected);
+    assert_eq!((inventory.connection.reason, inventory.connection.message.as_str()), (None, ""));
+    assert_eq!((inventory.config.generation, inventory.config.error), (1, None));
+    assert_eq!(inventory.config.digest, sidecar.log(|line| line["digest"].is_string())["digest"]);
+    let described = inventory.server.unwrap();
+    assert_eq!(
+        (described.info["name"].as_str(), &*described.protocol_version),
+        (Some("go-server"), "2025-11-25")
+    );
+
+    // The same again, by its name.
+    let etag = reply.header("etag").unwrap();
+    let again = ask(&token).header("if-none-match", etag).send(sidecar.admin);
+    assert_eq!((again.status, again.body.len()), (304, 0));
+}
+
+#[test]
+fn only_named_readers_of_the_cluster_get_it() {
+    let (server, cluster) = (GoServer::start(&[]), Cluster::new());
+    let sidecar = started(&server, &cluster);
+    let stranger = Cluster::new();
+    for (what, token, status) in [
+        ("another audience", cluster.token(|claims| claims["aud"] = json!(["api"])), 401),
+        ("no audience", cluster.token(|claims| drop(claims.as_object_mut().unwrap().remove("aud"))), 401),
+        ("another issuer", cluster.token(|claims| claims["iss"] = json!("https://evil.example")), 401),
+        ("expired", cluster.token(|claims| claims["exp"] = json!(1000)), 401),
+        ("without end", cluster.token(|claims| drop(claims.as_object_mut().unwrap().remove("exp"))), 401),
+        ("not yet", cluster.token(|claims| claims["nbf"] = json!(99_999_999_999_u64)), 401),
+        ("another key", stranger.token(|_| {}), 401),
+        ("no token", "nonsense".to_owned(), 401),
+        ("somebody else", cluster.token(|claims| claims["sub"] = json!("system:serviceaccount:a:b")), 403),
+        ("the operator", cluster.token(|_| {}), 200),
+    ] {
+        assert_eq!(ask(&token).send(sidecar.admin).status, status, "{what}");
+    }
+    let reply = sidecar.get("/v1/inventory");
+    assert_eq!((reply.status, reply.header("www-authenticate")), (401, Some("Bearer")));
+}
+
+#[test]
+fn a_new_tool_shows_within_a_second() {
+    let (server, cluster) = (GoServer::start(&[]), Cluster::new());
+    let sidecar = started(&server, &cluster);
+    let token = cluster.token(|_| {});
+    let first = ask(&token).send(sidecar.admin);
+    let (etag, before) = (first.header("etag").unwrap().to_owned(), read(&first));
+    let poll = |etag: &str, seconds: u64| {
+        ask(&token)
+            .header("if-none-match", etag)
+            .header("prefer", &format!("wait={seconds}"))
+            .send(sidecar.admin)
+    };
+    let asked = Instant::now();
+    assert_eq!(poll(&etag, 1).status, 304);
+    assert!(asked.elapsed() >= Duration::from_secs(1), "it waited");
+
+    let reply = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| poll(&etag, 30));
+        Client::open(&sidecar, None).call("grow", json!({"name": "later"}));
+        let grown = Instant::now();
+        let reply = waiting.join().unwrap();
+        assert!(grown.elapsed() < Duration::from_secs(1), "{:?}", grown.elapsed());
+        reply
+    });
+    let after = read(&reply);
+    assert_eq!(after.tools.len(), before.tools.len() + 1);
+    assert_ne!(after.tools_digest, before.tools_digest);
+}
+
+#[test]
+fn a_server_that_dies_is_said_to_be_lost_and_keeps_its_description() {
+    let (mut server, cluster) = (GoServer::start(&[]), Cluster::new());
+    let sidecar = started(&server, &cluster);
+    let token = cluster.token(|_| {});
+    let now = || read(&ask(&token).send(sidecar.admin));
+    let tools = now().tools;
+    server.kill();
+    // A call finds out at once; without one the next ping would.
+    let refused = Request::post(client::initialize("2025-11-25")).send(sidecar.mcp);
+    assert_eq!(refused.message()["error"]["code"], -32603);
+    let lost = within(Duration::from_secs(1), "it is known", || {
+        Some(now()).filter(|inventory| inventory.connection.state == ConnectionState::Failed)
+    });
+    assert_eq!(lost.connection.reason, Some(ConnectionReason::ConnectionLost));
+    assert!(lost.connection.message.contains(&server.port.to_string()), "{}", lost.connection.message);
+    assert_eq!((lost.phase, lost.tools), (Phase::Serving, tools));
+    server.start_again();
+    let back = eventually("it is back", || {
+        Some(now()).filter(|now| now.connection.state == ConnectionState::Connected)
+    });
+    assert_eq!(back.connection.message, "");
+}
+
+#[test]
+fn a_server_that_cannot_be_used_has_a_reason() {
+    let cluster = Cluster::new();
+    let mute = GoServer::start(&["-mute"]);
+    let elsewhere = GoServer::start(&["-path", "/other"]);
+    let nobody = peer::free_port();
+    for (port, reason, words) in [
+        (mute.port, ConnectionReason::InitializeTimeout, "has not completed the handshake"),
+        (elsewhere.port, ConnectionReason::NotMcp, "answered /mcp with HTTP status 404"),
+        (nobody, ConnectionReason::ConnectionRefused, "nothing listens on port"),
+    ] {
+        let mut config = config(port);
+        cluster.trust(&mut config);
+        let sidecar = Sidecar::start(&config);
+        let token = cluster.token(|_| {});
+        let failed = eventually("it is known", || {
+            let inventory = read(&ask(&token).send(sidecar.admin));
+            Some(inventory).filter(|inventory| inventory.connection.state == ConnectionState::Failed)
+        });
+        assert_eq!(failed.connection.reason, Some(reason), "{}", failed.connection.message);
+        assert!(failed.connection.message.contains(words), "{}", failed.connection.message);
+        assert_eq!(failed.phase, Phase::Starting);
+        let ready = sidecar.get("/readyz");
+        assert_eq!(ready.status, 503);
+        assert!(ready.text().contains(words), "{}", ready.text());
+    }
+}
+
+#[test]
+fn readiness_is_answered_the_moment_it_is_there() {
+    let port = peer::free_port();
+    let sidecar = Sidecar::start(&config(port));
+    // A probe is held for most of a second, so one that is asked again and again sees the moment.
+    let server = GoServer::at(port, &[]);
+    let listening = Instant::now();
+    eventually("it is ready", || (sidecar.get("/readyz").status == 200).then_some(()));
+    assert!(listening.elapsed() < Duration::from_millis(500), "{:?}", listening.elapsed());
+    drop(server);
+}
+
+#[test]
+fn a_refused_configuration_and_open_sockets_are_reported() {
+    let (server, cluster) = (GoServer::start(&[]), Cluster::new());
+    let files = Files::new();
+    let mut config = config(server.port);
+    cluster.trust(&mut config);
+    files.write(&config);
+    let net = files.path("proc/net");
+    std::fs::create_dir_all(&net).unwrap();
+    let table =
+        "header\n 0: 00000000:0BB8 00000000:0000 0A 0 0 0\n 1: 0100007F:0BB9 00000000:0000 0A 0 0 0\n";
+    std::fs::write(net.join("tcp"), table).unwrap();
+    let proc_dir = files.path("proc");
+    let sidecar = Sidecar::with(files, &["--proc-dir", proc_dir.to_str().unwrap()]).loaded().ready();
+    let token = cluster.token(|_| {});
+    let now = || read(&ask(&token).send(sidecar.admin));
+    let inventory = eventually("the sockets were read", || Some(now()).filter(|now| !now.exposed.is_empty()));
+    assert_eq!(inventory.exposed.len(), 1);
+    assert_eq!((inventory.exposed[0].address.as_str(), inventory.exposed[0].port), ("0.0.0.0", 3000));
+    sidecar.files.write_raw("config", longshore_sidecar_config::paths::CONFIG_FILE, b"{}");
+    let refused = within(Duration::from_secs(2), "it is reported", || {
+        Some(now()).filter(|now| now.config.error.is_some())
+    });
+    assert_eq!(refused.config.digest, inventory.config.digest);
+    assert!(refused.config.error.unwrap().contains("missing field `version`"));
+}

@@ -1,0 +1,180 @@
+//! What passes is passed as it is, and what must not pass does not.
+
+use std::io::BufReader;
+
+use serde_json::json;
+
+use crate::harness::config::keys;
+use crate::harness::http::{Reply, connect, read_chunk};
+use crate::harness::{Client, Files, Request, Scripted, Sidecar, config, scripted};
+
+const ODD: &str = "{\"id\": 5 ,\"jsonrpc\":\"2.0\",\r\n \"method\":\"tools/call\",\"params\":{\"arguments\":{\"n\":1.0e+2,\"t\":\"\\u00e9\u{e9}\",\"big\":12345678901234567890123},\"name\":\"t\",\"_meta\":{\"progressToken\":\"p\",\"x.example/y\":[ ]}}}";
+const ODD_RESULT: &str =
+    "{\"result\":{\"content\":[ ],\"n\":1.00,\"s\":\"\\u0041\"} , \"id\":5,\"jsonrpc\":\"2.0\"}";
+
+#[test]
+fn params_and_results_keep_their_bytes() {
+    let event = format!(": a comment\r\n\r\nevent: message\r\nid: 1\r\ndata: {ODD_RESULT}\r\n\r\n");
+    for events in [false, true] {
+        let text = event.clone();
+        let server = Scripted::start(move |_, stream| {
+            if events { scripted::events(stream, &[&text]) } else { scripted::json(stream, ODD_RESULT) }
+        });
+        let sidecar = Sidecar::start(&config(server.port));
+        let client = Client::open(&sidecar, None);
+        let reply = client.request(ODD).send(sidecar.mcp);
+        assert_eq!(reply.text(), if events { &event } else { ODD_RESULT });
+        assert_eq!(server.seen("tools/call")[0].body, ODD.as_bytes());
+        if events {
+            for (header, value) in [
+                ("content-type", "text/event-stream"),
+                ("cache-control", "no-cache, no-transform"),
+                ("x-accel-buffering", "no"),
+            ] {
+                assert_eq!(reply.header(header), Some(value));
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_of_the_caller_reaches_the_server() {
+    let server = Scripted::start(|_, stream| scripted::json(stream, ODD_RESULT));
+    let files = Files::new();
+    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a")]));
+    let sidecar = Sidecar::with(files, &[]).loaded();
+    let client = Client::open(&sidecar, Some("key-a"));
+    let mut request = client
+        .request(ODD)
+        .header("cookie", "c=1")
+        .header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+        .header("x-forwarded-host", "evil.example");
+    request.path = "/mcp?secret=1".to_owned();
+    let reply = request.send(sidecar.mcp);
+    assert_eq!(reply.text(), ODD_RESULT);
+    let seen = &server.seen("tools/call")[0];
+    assert_eq!(seen.path, "/mcp");
+    let mut headers = seen.headers.clone();
+    headers.sort();
+    let length = ODD.len().to_string();
+    let expected = [
+        ("accept", "application/json, text/event-stream"),
+        ("content-length", &*length),
+        ("content-type", "application/json"),
+        ("host", &*format!("127.0.0.1:{}", server.port)),
+        ("mcp-protocol-version", "2025-11-25"),
+        ("mcp-session-id", scripted::UPSTREAM_SESSION),
+        ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+    ];
+    assert_eq!(headers, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    // And nothing of the server's session reaches the caller.
+    assert_ne!(client.session, scripted::UPSTREAM_SESSION);
+    assert_eq!(reply.header("mcp-session-id"), None);
+}
+
+#[test]
+fn the_handshake_loses_only_what_nobody_could_use() {
+    let server = Scripted::start(|_, _| {});
+    let sidecar = Sidecar::start(&config(server.port));
+    for (asked, offered) in [
+        ("2025-06-18", "2025-06-18"),
+        ("2025-11-25", "2025-11-25"),
+        ("2025-03-26", "2025-11-25"),
+        ("2024-11-05", "2025-11-25"),
+        ("2099-01-01", "2025-11-25"),
+    ] {
+        let body = json!({"jsonrpc": "2.0", "id": "i", "method": "initialize", "params": {
+            "protocolVersion": asked, "capabilities": {"tasks": {}, "roots": {}}, "clientInfo": {"name": asked, "version": "1"},
+        }});
+        let reply = Request::post(body.to_string()).send(sidecar.mcp);
+        let result = &reply.message()["result"];
+        assert_eq!(result["protocolVersion"], offered, "{asked}");
+        assert_eq!(result["capabilities"], json!({}), "tasks are hidden from the client");
+        let session = reply.header("mcp-session-id").unwrap();
+        assert!(session.len() == 32 && session.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        let seen = server.seen("initialize").pop().unwrap();
+        let params = &scripted::message(&seen)["params"];
+        assert_eq!(params["protocolVersion"], offered);
+        assert_eq!(params["capabilities"], json!({"roots": {}}), "tasks are hidden from the server");
+        assert_eq!(params["clientInfo"]["name"], asked);
+    }
+}
+
+#[test]
+fn both_sides_can_ask_within_a_call() {
+    let question =
+        r#"{"jsonrpc":"2.0","id":"q1","method":"sampling/createMessage","params":{"messages":[ ]}}"#;
+    let answered = std::sync::Arc::new(std::sync::Barrier::new(2));
+    let wait = answered.clone();
+    let server = Scripted::start(move |request, stream| {
+        scripted::begin_events(stream);
+        scripted::chunk(stream, &format!("data: {question}\n\n"));
+        wait.wait();
+        scripted::chunk(
+            stream,
+            &format!("data: {}\n\n", scripted::reply_to(request, &json!({"done": true}))),
+        );
+        scripted::write(stream, "0\r\n\r\n");
+    });
+    let sidecar = Sidecar::start(&config(server.port));
+    let client = Client::open(&sidecar, None);
+    let mut stream = connect(sidecar.mcp);
+    client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut stream);
+    let mut reader = BufReader::new(stream);
+    assert_eq!(Reply::read_head(&mut reader).unwrap().0, 200);
+    let chunk = read_chunk(&mut reader).unwrap().unwrap();
+    assert_eq!(String::from_utf8(chunk).unwrap(), format!("data: {question}\n\n"));
+
+    let answer = r#"{"jsonrpc":"2.0","id":"q1","result":{ "role":"assistant"}}"#;
+    let reply = client.request(answer).send(sidecar.mcp);
+    assert_eq!((reply.status, reply.body.len()), (202, 0));
+    let posts = server.seen("POST");
+    assert!(posts.iter().any(|request| request.body == answer.as_bytes()), "the answer reached the server");
+    answered.wait();
+    let chunk = read_chunk(&mut reader).unwrap().unwrap();
+    assert!(String::from_utf8(chunk).unwrap().contains("\"done\":true"));
+    assert!(read_chunk(&mut reader).unwrap().is_none(), "the stream ends with the answer");
+}
+
+#[test]
+fn large_messages_pass_both_ways() {
+    let server = Scripted::start(|request, stream| {
+        let size = scripted::message(request)["params"]["arguments"]["text"].as_str().unwrap().len();
+        scripted::json(stream, &scripted::reply_to(request, &json!({"text": "y".repeat(size)})));
+    });
+    let sidecar = Sidecar::start(&config(server.port));
+    let client = Client::open(&sidecar, None);
+    for size in [10, 60_000, 70_000, 3_000_000] {
+        let message = client.call("t", json!({"text": "x".repeat(size)}));
+        assert_eq!(message["result"]["text"].as_str().unwrap().len(), size);
+    }
+}
+
+#[test]
+fn a_server_without_sessions_is_served_in_sessions() {
+    let server = crate::harness::GoServer::start(&["-stateless"]);
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let client = Client::open(&sidecar, None);
+    assert_eq!(client.call("echo", json!({"text": "a"}))["result"]["content"][0]["text"], "a");
+    let reply = Request::new("DELETE", "/mcp").session(&client.session).send(sidecar.mcp);
+    assert_eq!(reply.status, 204);
+    assert_eq!(client.send("ping", json!({})).status, 404);
+}
+
+#[test]
+fn a_server_that_listens_on_ipv6_alone_is_found() {
+    let Ok(listener) = std::net::TcpListener::bind("[::1]:0") else { return };
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    let mut command = std::process::Command::new(crate::harness::peer::folder().join("bin/go-server"));
+    let mut child = command
+        .args(["-listen", &format!("[::1]:{port}")])
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let sidecar = Sidecar::start(&config(port)).ready();
+    let names = Client::open(&sidecar, None).names("tools/list", "tools", "name");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(names.len(), 6);
+}

@@ -1,0 +1,88 @@
+//! How a sidecar starts, and the hook that waits for it.
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use longshore_sidecar_config::paths;
+
+use crate::harness::{Files, GoServer, Sidecar, config, peer};
+
+fn await_start(files: &Files, admin: &str, timeout: &str) -> Output {
+    let shim = files.path("the-shim");
+    std::fs::write(&shim, b"#!/bin/sh\n").unwrap();
+    Command::new(env!("CARGO_BIN_EXE_longshore-sidecar"))
+        .args(["await", "--admin-addr", admin, "--timeout", timeout, "--shim-source"])
+        .arg(shim)
+        .arg("--program-dir")
+        .arg(files.path("program"))
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn the_hook_installs_the_shim_and_returns_when_the_configuration_is_loaded() {
+    // Nothing listens at the server's port: that is not waited for.
+    let sidecar = Sidecar::start(&config(peer::free_port()));
+    let began = Instant::now();
+    for _ in 0..2 {
+        let output = await_start(&sidecar.files, &sidecar.admin.to_string(), "10");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    let shim = sidecar.files.path("program").join(paths::SHIM);
+    assert_eq!(std::fs::read(&shim).unwrap(), b"#!/bin/sh\n");
+    assert_eq!(shim.metadata().unwrap().permissions().mode() & 0o777, 0o555);
+    assert_eq!(
+        std::fs::read_dir(sidecar.files.path("program")).unwrap().count(),
+        1,
+        "nothing else is left there"
+    );
+}
+
+#[test]
+fn the_hook_says_why_it_fails() {
+    let sidecar = Sidecar::with(Files::new(), &[]);
+    let output = await_start(&sidecar.files, &sidecar.admin.to_string(), "1");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success());
+    assert!(
+        text.contains("the sidecar is not ready after 1 seconds: cannot read")
+            && text.contains("config.json"),
+        "{text}"
+    );
+
+    let files = Files::new();
+    let output = await_start(&files, &format!("127.0.0.1:{}", peer::free_port()), "0");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("does not answer: "));
+
+    std::fs::remove_dir(files.path("program")).unwrap();
+    let output = await_start(&files, "127.0.0.1:1", "0");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot install"));
+}
+
+#[test]
+fn a_port_that_is_taken_ends_the_start() {
+    let server = GoServer::start(&[]);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for flag in ["--mcp-addr", "--admin-addr"] {
+        for workers in ["1", "2"] {
+            let files = Files::new();
+            files.write(&config(server.port));
+            let mut command = Command::new(env!("CARGO_BIN_EXE_longshore-sidecar"));
+            let other = if flag == "--mcp-addr" { "--admin-addr" } else { "--mcp-addr" };
+            command.args(["serve", flag, &address, other, "127.0.0.1:0", "--workers", workers]);
+            for (flag, directory) in
+                [("--config-dir", "config"), ("--keys-dir", "keys"), ("--sockets-dir", "sockets")]
+            {
+                command.arg(flag).arg(files.path(directory));
+            }
+            let output = command.output().unwrap();
+            assert!(!output.status.success());
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(text.contains(&format!("cannot listen on {address}")), "{text}");
+        }
+    }
+}
