@@ -3,8 +3,9 @@
 //! works is shown on a node.)
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use longshore_e2e::cluster::{Cluster, run};
+use longshore_e2e::cluster::{Cluster, Shape, run};
 use longshore_e2e::longshore::helm;
 use serde_json::Value;
 
@@ -38,14 +39,25 @@ const REFUSED: &[(&str, &str)] = &[
     ("{metrics: {from: [{}]}}", "at '/metrics/from/0'"),
 ];
 
-pub(crate) fn lints(cluster: &Cluster) {
+/// In one test, since all of them have to do with what is in the cluster and not in a namespace.
+#[test]
+fn the_chart() {
+    let cluster = Cluster::start(Shape::ControlPlane).unwrap();
+    lints(&cluster);
+    refuses_values_that_cannot_work(&cluster);
+    rights_end_at_the_watched_namespaces(&cluster);
+    renders_what_the_api_server_takes(&cluster);
+    comes_and_goes_without_taking_servers_along(&cluster);
+}
+
+fn lints(cluster: &Cluster) {
     let mut helm = helm(cluster).unwrap();
     helm.args(["lint", "--strict", &chart("longshore"), &chart("longshore-crds")]);
     run(helm).unwrap();
 }
 
 /// Everything that is rendered is what the API server knows, to the last field.
-pub(crate) fn renders_what_the_api_server_takes(cluster: &Cluster) {
+fn renders_what_the_api_server_takes(cluster: &Cluster) {
     for namespace in WATCHED.iter().chain([&NAMESPACE]) {
         create_namespace(cluster, namespace);
     }
@@ -61,17 +73,19 @@ pub(crate) fn renders_what_the_api_server_takes(cluster: &Cluster) {
     }
 }
 
-pub(crate) fn refuses_values_that_cannot_work(cluster: &Cluster) {
+fn refuses_values_that_cannot_work(cluster: &Cluster) {
     for (values, words) in REFUSED {
         match template(cluster, values) {
             Ok(_) => panic!("accepted: {values}"),
-            Err(error) => assert!(error.contains(words), "{values} is refused, and {words:?} is not in: {error}"),
+            Err(error) => {
+                assert!(error.contains(words), "{values} is refused, and {words:?} is not in: {error}")
+            }
         }
     }
 }
 
 /// Who watches some namespaces has no rights in the others.
-pub(crate) fn rights_end_at_the_watched_namespaces(cluster: &Cluster) {
+fn rights_end_at_the_watched_namespaces(cluster: &Cluster) {
     let everywhere = kinds(&template(cluster, "{}").unwrap());
     assert!(everywhere.contains(&("ClusterRoleBinding".to_owned(), None)), "{everywhere:?}");
 
@@ -84,7 +98,7 @@ pub(crate) fn rights_end_at_the_watched_namespaces(cluster: &Cluster) {
 }
 
 /// Install, upgrade, rollback, uninstall, install again: the custom resources and the servers are there throughout.
-pub(crate) fn comes_and_goes_without_taking_servers_along(cluster: &Cluster) {
+fn comes_and_goes_without_taking_servers_along(cluster: &Cluster) {
     create_namespace(cluster, NAMESPACE);
     let release = |arguments: &[&str]| {
         let mut helm = helm(cluster).unwrap();
@@ -104,6 +118,8 @@ pub(crate) fn comes_and_goes_without_taking_servers_along(cluster: &Cluster) {
     apply.arg(manifest.path());
     run(apply).unwrap();
 
+    people_may_do_with_servers_what_they_may_do_with_the_rest(cluster);
+
     release(&["upgrade", "longshore", &chart, "--set", "replicas=1"]);
     assert!(get(cluster, "poddisruptionbudget", "longshore").is_err(), "one operator needs no budget");
     release(&["rollback", "longshore", "1"]);
@@ -118,9 +134,45 @@ pub(crate) fn comes_and_goes_without_taking_servers_along(cluster: &Cluster) {
     run(kubectl(cluster, &["delete", "--namespace", NAMESPACE, "mcpserver", "kept"])).unwrap();
 }
 
+/// Whoever has the cluster's role `view`, `edit` or `admin` has it for servers too.
+fn people_may_do_with_servers_what_they_may_do_with_the_rest(cluster: &Cluster) {
+    for role in ["view", "edit", "admin"] {
+        let (binding, cluster_role) = (format!("{role}s"), format!("--clusterrole={role}"));
+        let arguments = ["create", "rolebinding", &binding, "--namespace", NAMESPACE, &cluster_role];
+        run(kubectl(cluster, &[&arguments[..], &[&format!("--user={role}er")]].concat())).unwrap();
+    }
+    let may = |user: &str, verb: &str, resource: &str| {
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        let subresource = format!("--subresource={subresource}");
+        let arguments =
+            ["auth", "can-i", verb, resource, &subresource, "--namespace", NAMESPACE, "--as", user];
+        run(kubectl(cluster, &arguments)).is_ok_and(|answer| answer.trim() == "yes")
+    };
+    // A controller puts the roles together.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !may("viewer", "get", "mcpservers.longshore.dev") {
+        assert!(Instant::now() < deadline, "the role `view` does not hold for servers");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    for (user, verb, resource, expected) in [
+        ("viewer", "watch", "mcpservers.longshore.dev", true),
+        ("viewer", "create", "mcpservers.longshore.dev", false),
+        ("editer", "create", "mcpservers.longshore.dev", true),
+        ("editer", "deletecollection", "mcpservers.longshore.dev", true),
+        ("viewer", "get", "mcpservers.longshore.dev/status", true),
+        ("editer", "patch", "mcpservers.longshore.dev/status", false),
+        ("adminer", "delete", "mcpservers.longshore.dev", true),
+        ("adminer", "get", "mcpservers.longshore.dev", true),
+        ("stranger", "get", "mcpservers.longshore.dev", false),
+    ] {
+        assert_eq!(may(user, verb, resource), expected, "{user} {verb} {resource}");
+    }
+}
+
 /// The uid of an object of the test's namespace.
 fn get(cluster: &Cluster, kind: &str, name: &str) -> Result<String, String> {
-    let command = kubectl(cluster, &["get", "--namespace", NAMESPACE, kind, name, "-o", "jsonpath={.metadata.uid}"]);
+    let command =
+        kubectl(cluster, &["get", "--namespace", NAMESPACE, kind, name, "-o", "jsonpath={.metadata.uid}"]);
     run(command).map_err(|error| error.to_string())
 }
 
@@ -128,7 +180,8 @@ fn template(cluster: &Cluster, values: &str) -> Result<String, String> {
     let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
     std::fs::write(file.path(), values).unwrap();
     let mut helm = helm(cluster).unwrap();
-    helm.args(["template", "longshore", &chart("longshore"), "--namespace", NAMESPACE, "--values"]).arg(file.path());
+    helm.args(["template", "longshore", &chart("longshore"), "--namespace", NAMESPACE, "--values"])
+        .arg(file.path());
     run(helm).map_err(|error| error.to_string())
 }
 

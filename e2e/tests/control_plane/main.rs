@@ -1,3 +1,5 @@
 //! Tests against a real API server without a node: nothing in here needs root.
 
+mod admission;
+mod chart;
 mod harness;
