@@ -227,7 +227,16 @@ impl Entry {
         });
     }
 
-    /// It does not, or it failed later.
+    /// It does not go through.
+    pub(crate) fn deny(&mut self, reason: &'static str) {
+        self.set(|line| {
+            line.decision = Verdict::Deny;
+            line.rule = None;
+            line.reason = Some(reason);
+        });
+    }
+
+    /// It went through, and failed.
     pub(crate) fn reason(&mut self, reason: &'static str) {
         self.set(|line| line.reason = Some(reason));
     }

@@ -131,7 +131,7 @@ fn show(shared: &Shared, link: &Link) {
         changed || connection.state == ConnectionState::Connected
     });
     if changed && connection.state == ConnectionState::Failed {
-        tracing::warn!(reason = ?connection.reason, message = %connection.message, "the MCP server is not connected");
+        tracing::warn!(reason = ?connection.reason, detail = %connection.message, "the MCP server is not connected");
     }
 }
 

@@ -62,7 +62,7 @@ pub(crate) async fn serve(worker: &Rc<Worker>, request: Request<Incoming>) -> Re
         Err(refusal) => {
             let id = trail.id.as_deref().map(Id::from_json);
             let rescued = rescue::rescue(&refusal, id, trail.kind, trail.revision);
-            trail.entry.reason(refusal.reason());
+            trail.entry.deny(refusal.reason());
             trail.entry.answered(rescued.status.as_u16(), Some(rescued.code));
             tracing::debug!(reason = refusal.reason(), status = rescued.status.as_u16(), "request refused");
             rescue::response(&refusal, rescued)

@@ -73,7 +73,7 @@ pub(crate) fn decide(
                 Asks::Nothing { session }
             } else {
                 // There is no way to refuse a notification; not to pass it on is the refusal.
-                trail.entry.reason("unknown notification");
+                trail.entry.deny("unknown notification");
                 Asks::Ignored
             }
         }

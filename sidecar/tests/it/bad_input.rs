@@ -44,6 +44,7 @@ fn gets_a_status_a_code_and_an_audit_line() {
         Request::new("DELETE", "/mcp").key(KEY).session(&client.session).send(sidecar.mcp).status
     };
     assert_eq!(delete(&ended), 204);
+    sidecar.audit(|line| line["method"] == "DELETE");
 
     let ping = r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#;
     let request = |method: &str, params: serde_json::Value| alice.request(alice.message(method, &params));
@@ -174,6 +175,7 @@ fn slow_and_endless_requests_are_ended() {
     let sidecar = sidecar(server.port);
     let alice = Client::open(&sidecar, Some(KEY));
     let request = alice.request("");
+    sidecar.audit(|line| line["method"] == "notifications/initialized");
 
     // A body that does not come.
     let before = sidecar.audit_lines();

@@ -57,13 +57,13 @@ console.log(JSON.stringify({ tools: tools.length, result }));
 
 const PYTHON: &str = r#"
 import asyncio, json, sys
-import httpx
+import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-async def main(url, key):
-    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {key}"}, timeout=30) as http:
-        async with Client(streamable_http_client(url, http_client=http)) as client:
+async def main(url, key, mode):
+    async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {key}"}, timeout=30) as http:
+        async with Client(streamable_http_client(url, http_client=http), mode=mode) as client:
             tools = await client.list_tools()
             result = await client.call_tool("echo", {"text": "hi"})
             print(json.dumps({"tools": len(tools.tools), "text": result.content[0].text}))
@@ -118,8 +118,10 @@ fn clients_of_every_kind_in_front_of_a_go_server() {
             "{mode}"
         );
     }
-    let through = json(&python(PYTHON, &[&url, KEY]));
-    assert_eq!(through, json!({"tools": 6, "text": "hi"}));
+    for mode in ["legacy", "auto"] {
+        let through = json(&python(PYTHON, &[&url, KEY, mode]));
+        assert_eq!(through, json!({"tools": 6, "text": "hi"}), "{mode}");
+    }
 
     let header = format!("Authorization: Bearer {KEY}");
     let with_key = ["--cli", &url, "--transport", "http", "--header", &header];

@@ -57,7 +57,7 @@ fn the_hook_says_why_it_fails() {
     let output = await_start(&files, &format!("127.0.0.1:{}", peer::free_port()), "0");
     assert!(String::from_utf8_lossy(&output.stderr).contains("does not answer: "));
 
-    std::fs::remove_dir(files.path("program")).unwrap();
+    std::fs::remove_dir_all(files.path("program")).unwrap();
     let output = await_start(&files, "127.0.0.1:1", "0");
     assert!(String::from_utf8_lossy(&output.stderr).contains("cannot install"));
 }
