@@ -1,6 +1,14 @@
 //! The sidecar's program, from outside: in front of servers and with clients that others wrote, and in front of a
 //! scripted one where bytes count or a server has to misbehave.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test speaks by failing; clippy frees only functions that are marked as tests, not what they share"
+)]
+
 mod access;
 mod bad_input;
 mod configuration;
