@@ -67,7 +67,7 @@ async fn supervise(spec: &Spec, crew: &Crew<'_>, lifetime: Lifetime) -> Result<(
             work = waiting.pop_front().map(|order| carry_out(order, spec, crew, &client));
         }
         tokio::select! {
-            done = async { work.as_mut().map(Pin::as_mut).expect("the guard says that there is work").await }, if work.is_some() => {
+            done = finished(&mut work) => {
                 work = None;
                 report(&done?);
             }
@@ -79,6 +79,14 @@ async fn supervise(spec: &Spec, crew: &Crew<'_>, lifetime: Lifetime) -> Result<(
                 None => return Ok(()),
             },
         }
+    }
+}
+
+/// Never, where there is no work.
+async fn finished(work: &mut Option<Work<'_>>) -> Result<Report, Failure> {
+    match work {
+        Some(work) => work.await,
+        None => std::future::pending().await,
     }
 }
 
