@@ -33,6 +33,8 @@ const MAX_ANSWER: usize = 16 * 1024 * 1024;
 /// Bounds of a list.
 const MAX_PAGES: usize = 200;
 const MAX_ENTRIES: usize = 10_000;
+/// The most of what a server says of itself, each in bytes.
+const MAX_TEXT: usize = 64 * 1024;
 /// The most of a server's own words in a message for people.
 const MAX_QUOTE: usize = 200;
 /// How long to wait before a stream of notifications is opened again.
@@ -126,12 +128,7 @@ impl Server {
             Revision::parse(&handshake.protocol_version).filter(|revision| SERVED.contains(revision));
         self.revision = Some(served.ok_or_else(|| CallError::Revision(quote(&handshake.protocol_version)))?);
         self.tell(json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string()).await?;
-        Ok(ServerDescription {
-            info: handshake.server_info,
-            protocol_version: handshake.protocol_version,
-            capabilities: handshake.capabilities,
-            instructions: handshake.instructions,
-        })
+        Ok(describe(handshake))
     }
 
     /// Asks whether the server is there. Any answer says that it is.
@@ -388,7 +385,67 @@ fn rpc(error: &str, status: StatusCode) -> CallError {
     }
 }
 
+/// What a server said of itself, as far as it is what the protocol says it should be: readers of the inventory need
+/// not be prepared for anything else.
+fn describe(handshake: Handshake) -> ServerDescription {
+    let object = |value: Value| match value {
+        Value::Object(members) if Value::Object(members.clone()).to_string().len() <= MAX_TEXT => members,
+        _ => serde_json::Map::new(),
+    };
+    let mut info = object(handshake.server_info);
+    info.retain(|name, value| !matches!(name.as_str(), "name" | "version") || value.is_string());
+    let instructions = handshake.instructions.map(|mut text| {
+        text.truncate(text.floor_char_boundary(MAX_TEXT));
+        text
+    });
+    ServerDescription {
+        info: info.into(),
+        protocol_version: handshake.protocol_version,
+        capabilities: object(handshake.capabilities).into(),
+        instructions,
+    }
+}
+
 /// The text of an untrusted server, bounded, on one line.
 fn quote(text: &str) -> String {
     text.chars().filter(|char| !char.is_control()).take(MAX_QUOTE).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_is_what_the_protocol_says_or_nothing() {
+        for (handshake, info, capabilities) in [
+            (json!({"protocolVersion": "v"}), json!({}), json!({})),
+            (
+                json!({"protocolVersion": "v", "serverInfo": {"name": 7, "version": "1", "x": 1}, "capabilities": []}),
+                json!({"version": "1", "x": 1}),
+                json!({}),
+            ),
+            (
+                json!({"protocolVersion": "v", "serverInfo": "s", "capabilities": {"tools": {"x".repeat(MAX_TEXT): 1}}}),
+                json!({}),
+                json!({}),
+            ),
+            (
+                json!({"protocolVersion": "v", "serverInfo": {"name": "n"}, "capabilities": {"tools": {}}}),
+                json!({"name": "n"}),
+                json!({"tools": {}}),
+            ),
+        ] {
+            let description = describe(serde_json::from_value(handshake).unwrap());
+            assert_eq!((description.info, description.capabilities), (info, capabilities));
+        }
+        let long = json!({"protocolVersion": "v", "instructions": "é".repeat(MAX_TEXT)});
+        let description = describe(serde_json::from_value(long).unwrap());
+        assert!(description.instructions.unwrap().len() <= MAX_TEXT);
+    }
+
+    #[test]
+    fn a_stranger_is_quoted_on_one_short_line() {
+        assert_eq!(quote("a\n\u{1b}[31mb"), "a[31mb");
+        assert_eq!(quote(&"x".repeat(500)).len(), MAX_QUOTE);
+    }
 }
