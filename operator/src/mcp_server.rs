@@ -14,6 +14,7 @@ pub mod memory;
 pub mod probe;
 pub mod references;
 pub mod status;
+pub mod upgrades;
 pub mod validate;
 
 use std::sync::{Arc, Mutex};
@@ -37,6 +38,7 @@ use condition::{ConditionType, Problem, Reason};
 use context::Context;
 use memory::{ServerMemory, lock};
 use status::{Observation, PodFacts};
+use upgrades::Turn;
 
 /// Why a reconciliation failed and has to be tried again.
 #[derive(Debug, Error)]
@@ -181,7 +183,11 @@ async fn pursue(
     pursuit.problems = validated.readiness.problems().to_vec();
 
     // 3. Make the objects. No client.
-    let (prepared, desired) = build::build(&validated, &context.settings);
+    let (mut prepared, mut desired) = build::build(&validated, &context.settings);
+    if let Turn::Later(latest) = turn(server, context, key, memory, &mut desired) {
+        prepared.deployment = None;
+        pursuit.again = Some(latest);
+    }
 
     // 4. Apply them, and delete what is left over. Client required.
     let applier = Applier { context, server: key, uid, memory };
@@ -198,15 +204,49 @@ async fn pursue(
     // 5. Hear how the pods are, and hurry those that run an old configuration. Client required for the latter.
     pursuit.pods = probe::probe(context, key, uid);
     match probe::touch(context, key, memory, &desired, &pursuit.pods).await {
-        Ok(again) => pursuit.again = again,
+        Ok(again) => pursuit.again = [pursuit.again, again].into_iter().flatten().min(),
         Err(error) => pursuit.error = pursuit.error.or(Some(Error::Touch(error))),
     }
     pursuit.urls = Some(Urls {
-        cluster: format!("http://{}.{}.svc/mcp", validated.names.service(), key.namespace),
+        cluster: format!(
+            "http://{}.{}.svc.{}/mcp",
+            validated.names.service(),
+            key.namespace,
+            context.settings.cluster_domain
+        ),
         public: validated.public_host.as_ref().map(|host| format!("https://{host}/mcp")),
     });
     pursuit.desired = Some(desired);
     pursuit
+}
+
+/// Whether the pods may be replaced now, if it is a new release of Longshore that replaces them. Until then the version
+/// that is there is the one that is wanted.
+fn turn(
+    server: &McpServer,
+    context: &Context,
+    key: &ServerKey,
+    memory: &Mutex<ServerMemory>,
+    desired: &mut Desired,
+) -> Turn {
+    // What this process makes of a manifest changes with the manifest alone: only its first look can be an upgrade.
+    if lock(memory).applied.contains_key(&("Deployment", key.name.clone())) {
+        return Turn::Now;
+    }
+    let live =
+        context.mirrors.deployments.get(key, &key.name).and_then(|deployment| deployment.template.clone());
+    let observed = server.status.as_ref().and_then(|status| status.observed_generation);
+    match live {
+        Some(live) if live != desired.template && observed == server.metadata.generation => {
+            let turn = context.upgrades.ask(key);
+            if turn != Turn::Now {
+                desired.template = live;
+            }
+            turn
+        }
+        // Its owner's change, or nothing to do.
+        Some(_) | None => Turn::Now,
+    }
 }
 
 /// How the sidecars of the pods that are there reach their servers.
@@ -247,11 +287,20 @@ async fn write_status(
             "False" => "False",
             _ => "Unknown",
         });
+    if pursuit.again.is_none() && is_in_force(&status) {
+        context.upgrades.done(key);
+    }
     let was = std::mem::replace(&mut lock(memory).ready, ready);
     if was != ready {
         context.count_servers();
     }
     status::write(context, key, uid, memory, previous.as_ref(), &status).await
+}
+
+/// Whether clients use what the manifest says now.
+fn is_in_force(status: &McpServerStatus) -> bool {
+    status::find(&status.conditions, ConditionType::Ready)
+        .is_some_and(|ready| ready.status == "True" && ready.reason == Reason::Ready.name())
 }
 
 /// The time in whole seconds, as conditions have it.

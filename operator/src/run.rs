@@ -16,13 +16,16 @@ use arc_swap::ArcSwap;
 use kube::Client;
 use kube::runtime::events::{Recorder, Reporter};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
 use crate::health::{Health, Readiness};
 use crate::inventory::{self, Changes, Inventories, Poller, TokenFile};
 use crate::lease::{Candidate, Timings};
 use crate::mcp_server::context::{Context, Mirrors};
+use crate::mcp_server::upgrades::Upgrades;
 use crate::metrics::Metrics;
+use crate::mirror::ServerKey;
 use crate::names::MANAGER;
 use crate::settings::Settings;
 
@@ -46,6 +49,8 @@ pub struct Options {
     pub health_addr: SocketAddr,
     /// The lease that one of several replicas holds.
     pub lease_name: String,
+    /// How many servers get new pods at once when Longshore itself is upgraded.
+    pub upgrades_at_once: usize,
 }
 
 /// Runs the operator until it is asked to end (SIGTERM, SIGINT) or something fails that it cannot mend.
@@ -112,8 +117,9 @@ async fn operate(
     let work_ended = CancellationToken::new();
     let (inventories, changes, poller) =
         inventory::inventories(TokenFile::new(options.inventory_token_file.clone()));
-    let context = context(&options, client, metrics.clone(), inventories, access);
-    let work = work(&options, context, changes, poller, stop.clone());
+    let (upgrades, turns) = Upgrades::new(options.upgrades_at_once);
+    let context = context(&options, client, metrics.clone(), inventories, access, upgrades);
+    let work = work(&options, context, (changes, turns), poller, stop.clone());
     let lease = leadership.hold(work_ended.clone());
     tokio::pin!(work, lease);
     tokio::select! {
@@ -137,6 +143,7 @@ fn context(
     metrics: Metrics,
     inventories: Inventories,
     access: longshore_sidecar_config::InventoryAccess,
+    upgrades: Upgrades,
 ) -> Arc<Context> {
     let reporter = Reporter { controller: MANAGER.to_owned(), instance: Some(options.identity.clone()) };
     Arc::new(Context {
@@ -148,6 +155,7 @@ fn context(
         references: Default::default(),
         inventories,
         memory: Default::default(),
+        upgrades,
         metrics,
     })
 }
@@ -156,7 +164,7 @@ fn context(
 async fn work(
     options: &Options,
     context: Arc<Context>,
-    changes: Changes,
+    (changes, turns): (Changes, UnboundedReceiver<ServerKey>),
     poller: Poller,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
@@ -164,7 +172,7 @@ async fn work(
     let (triggers, queues) = watches::triggers(&scopes);
     let watching = watches::watch(&context, &scopes, &triggers);
     let controllers = watches::control(&context, &scopes, queues, &triggers, stop.clone());
-    let relay = watches::relay(changes, &triggers);
+    let relay = watches::relay(changes, turns, &triggers);
     let keys = cluster::renew_inventory_access(&context, &triggers);
     let finish = async {
         stop.cancelled().await;
@@ -175,7 +183,7 @@ async fn work(
             if stop.is_cancelled() { Ok(()) } else { bail!("the controller ended") }
         }
         () = watching => bail!("a watch ended"),
-        () = relay => bail!("the news of the sidecars ended"),
+        () = relay => bail!("the news of the sidecars or of upgrades ended"),
         never = poller.run() => match never {},
         never = keys => match never {},
         () = finish => {

@@ -56,6 +56,8 @@ impl<K: Send + Sync + 'static + PartialEq> View for Owned<K> {
 pub struct DeploymentView {
     /// Which object it is.
     pub live: Live,
+    /// The digest of its pods' template.
+    pub template: Option<String>,
     /// The API server's words on why a pod could not be made.
     pub refused: Option<String>,
 }
@@ -70,7 +72,10 @@ impl View for DeploymentView {
             .iter()
             .find(|condition| condition.type_ == "ReplicaFailure" && condition.status == "True")
             .map(|condition| cut(condition.message.as_deref().unwrap_or_default()));
-        Self { live: Live::of_deployment(&object.metadata), refused }
+        let template = object.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref());
+        let template =
+            template.and_then(|metadata| metadata.annotations.as_ref()?.get(TEMPLATE_ANNOTATION).cloned());
+        Self { live: Live::of_deployment(&object.metadata), template, refused }
     }
 }
 

@@ -3,3 +3,4 @@
 mod admission;
 mod chart;
 mod harness;
+mod operator;

@@ -46,6 +46,9 @@ pub(super) struct Args {
     /// The name of the lease that one of several operators holds.
     #[arg(long, default_value = "longshore-operator")]
     lease_name: String,
+    /// How many servers get new pods at once when Longshore itself is upgraded.
+    #[arg(long, value_name = "SERVERS", default_value_t = 10)]
+    upgrades_at_once: usize,
     /// What to log.
     #[arg(long, value_enum, default_value_t = LogLevel::Info, env = "LONGSHORE_LOG_LEVEL")]
     log_level: LogLevel,
@@ -95,6 +98,7 @@ impl From<Args> for Options {
             inventory_token_file: args.inventory_token_file,
             health_addr: args.health_addr,
             lease_name: args.lease_name,
+            upgrades_at_once: args.upgrades_at_once,
         }
     }
 }

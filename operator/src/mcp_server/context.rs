@@ -14,6 +14,7 @@ use longshore_sidecar_config::InventoryAccess;
 use crate::inventory::{Inventories, PodUid};
 use crate::mcp_server::dereference::cache::ReferenceCache;
 use crate::mcp_server::memory::Memory;
+use crate::mcp_server::upgrades::Upgrades;
 use crate::metrics::Metrics;
 use crate::mirror::{Mirror, ServerKey};
 use crate::settings::Settings;
@@ -35,6 +36,8 @@ pub struct Context {
     pub inventories: Inventories,
     /// What was done.
     pub memory: Memory,
+    /// Who gets new pods for Longshore's sake.
+    pub upgrades: Upgrades,
     /// Counts.
     pub metrics: Metrics,
     /// Writes events.
@@ -68,6 +71,7 @@ impl Context {
     /// Forgets a server that was deleted. Its objects go with it: Kubernetes collects what has no owner.
     pub fn forget(&self, server: &ServerKey) {
         self.memory.forget(server);
+        self.upgrades.done(server);
         self.references.uses(&server.namespace, &server.name, std::iter::empty());
         self.inventories.track(object_ref(server), BTreeMap::<PodUid, IpAddr>::new());
         self.count_servers();

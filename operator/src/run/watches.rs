@@ -184,10 +184,24 @@ async fn one_controller(
         .await;
 }
 
-/// Tells the reconciliations what the sidecars said.
-pub(super) async fn relay(mut changes: Changes, triggers: &Triggers) {
-    while let Some(server) = changes.recv().await {
-        triggers.reconcile(&ServerKey { namespace: server.namespace.unwrap_or_default(), name: server.name });
+/// Tells the reconciliations what the sidecars said, and whose turn it is to be upgraded.
+pub(super) async fn relay(
+    mut changes: Changes,
+    mut turns: tokio::sync::mpsc::UnboundedReceiver<ServerKey>,
+    triggers: &Triggers,
+) {
+    loop {
+        tokio::select! {
+            changed = changes.recv() => {
+                let Some(server) = changed else { return };
+                let namespace = server.namespace.unwrap_or_default();
+                triggers.reconcile(&ServerKey { namespace, name: server.name });
+            }
+            due = turns.recv() => {
+                let Some(server) = due else { return };
+                triggers.reconcile(&server);
+            }
+        }
     }
 }
 

@@ -1,0 +1,57 @@
+//! The operator against a real API server with real controllers and without a node: what it makes, mends and removes,
+//! and what happens when it or the API server dies.
+//!
+//! Each test has a namespace and operators of its own that watch nothing else, with the rights that the chart gives.
+
+mod leadership;
+mod node;
+mod objects;
+mod outages;
+mod quiet;
+mod references;
+mod stand;
+
+use std::sync::LazyLock;
+
+use longshore_e2e::cluster::Shape;
+use longshore_e2e::testing::Stage;
+
+static STAGE: Stage = Stage::prepared(Shape::ControlPlane, stand::install);
+
+/// The least that is a server.
+static LEAST: LazyLock<String> = LazyLock::new(|| server("{}"));
+
+/// The least that is a server, with more in its spec.
+fn server(more: &str) -> String {
+    let more: serde_json::Value = serde_saphyr::from_str(more).unwrap();
+    let mut manifest = serde_json::json!({
+        "apiVersion": "longshore.dev/v1alpha1",
+        "kind": "McpServer",
+        "metadata": {"name": "demo"},
+        "spec": {
+            "source": {"image": "registry.invalid/demo:1"},
+            "transport": {"streamableHttp": {"port": 3000}},
+            "auth": {"none": {}},
+        },
+    });
+    merge(&mut manifest["spec"], more);
+    manifest.to_string()
+}
+
+/// JSON merge patch (RFC 7396).
+fn merge(target: &mut serde_json::Value, patch: serde_json::Value) {
+    let serde_json::Value::Object(patch) = patch else {
+        *target = patch;
+        return;
+    };
+    if !target.is_object() {
+        *target = serde_json::json!({});
+    }
+    for (name, value) in patch {
+        if value.is_null() {
+            target.as_object_mut().unwrap().remove(&name);
+        } else {
+            merge(&mut target[&name], value);
+        }
+    }
+}

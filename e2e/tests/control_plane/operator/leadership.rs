@@ -1,0 +1,88 @@
+//! Several operators: one acts, and another takes over.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Service;
+use kube::{Api, ResourceExt as _};
+
+use super::stand::{Operator, until};
+use super::{LEAST, STAGE, server};
+
+#[test]
+fn one_acts_and_another_takes_over_at_once_when_it_is_asked_to_end() {
+    STAGE.with_namespace(async |namespace| {
+        let mut first = Operator::start(namespace);
+        until("the first operator leads", || first.leads()).await;
+        let mut second = Operator::start(namespace);
+        until("the second stands for election", || second.log().contains("stands for election")).await;
+        namespace.apply(&LEAST).await;
+        let deployments: Api<Deployment> = namespace.api();
+        let made = namespace.wait(&deployments, "demo", "to be made", |_| true).await;
+        assert!(!second.leads(), "two operators act");
+
+        let stopped = Instant::now();
+        assert!(first.stop(), "{}", first.log());
+        until("the second operator leads", || second.leads()).await;
+        let took = stopped.elapsed();
+        assert!(took < Duration::from_secs(6), "a released lease was taken after {took:?}");
+        namespace.apply(&server("{source: {image: 'registry.invalid/demo:2'}}")).await;
+        let changed = namespace
+            .wait(&deployments, "demo", "to change", |it| it.metadata.generation > made.metadata.generation)
+            .await;
+        assert_eq!(
+            (changed.uid(), changed.metadata.generation),
+            (made.uid(), Some(2)),
+            "nothing is done twice"
+        );
+        assert!(second.stop(), "{}", second.log());
+    });
+}
+
+#[test]
+fn a_dead_leaders_work_is_taken_over_when_its_lease_has_run_out() {
+    STAGE.with_namespace(async |namespace| {
+        let mut first = Operator::start(namespace);
+        until("the first operator leads", || first.leads()).await;
+        let second = Operator::start(namespace);
+        until("the second stands for election", || second.log().contains("stands for election")).await;
+        first.kill();
+        namespace.apply(&LEAST).await;
+        until("the second operator leads", || second.leads()).await;
+        let services: Api<Service> = namespace.api();
+        namespace.wait(&services, "demo", "to be made", |_| true).await;
+    });
+}
+
+#[test]
+fn an_operator_that_is_killed_at_any_step_leaves_nothing_that_the_next_cannot_finish() {
+    STAGE.with_namespace(async |namespace| {
+        let deployments: Api<Deployment> = namespace.api();
+        let mut operator = Operator::start(namespace);
+        until("the operator leads", || operator.leads()).await;
+        // Where in its work it dies is a matter of milliseconds: each round another moment.
+        for round in 1..=6_u64 {
+            namespace
+                .apply(&server(&format!("{{source: {{image: 'registry.invalid/demo:{round}'}}}}")))
+                .await;
+            tokio::time::sleep(Duration::from_millis(round * 7)).await;
+            operator.kill();
+            // A lease is held by name: the same pod comes back under its own, here under another.
+            namespace
+                .command("kubectl")
+                .args(["delete", "lease", namespace.name(), "--namespace", "longshore-system"])
+                .output()
+                .unwrap();
+            operator = Operator::start(namespace);
+            let image = format!("registry.invalid/demo:{round}");
+            namespace
+                .wait(&deployments, "demo", &format!("to run {image}"), |deployment| {
+                    let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+                    pod.is_some_and(|pod| pod.containers.iter().any(|it| it.image.as_deref() == Some(&image)))
+                })
+                .await;
+        }
+        let deployment = deployments.get("demo").await.unwrap();
+        assert_eq!(deployment.metadata.generation, Some(6), "each image once");
+    });
+}

@@ -1,0 +1,158 @@
+//! A stand-in for the node: it says of pods what a kubelet would, and answers for their sidecars.
+
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
+use longshore_e2e::testing::Namespace;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// The sidecars of all pods of one test, at one address.
+pub(super) struct Node {
+    address: Ipv4Addr,
+    inventory: watch::Sender<Value>,
+    asked: Arc<Mutex<usize>>,
+}
+
+impl Node {
+    /// Listens at an address of its own.
+    pub(super) async fn start() -> Self {
+        let (listener, address) = loop {
+            let mut bytes = [0_u8; 2];
+            getrandom::fill(&mut bytes).unwrap();
+            let address = Ipv4Addr::new(127, 77, bytes[0], bytes[1].clamp(1, 254));
+            if let Ok(listener) = TcpListener::bind((address, 15381)).await {
+                break (listener, address);
+            }
+        };
+        let inventory = watch::Sender::new(Value::Null);
+        let asked = Arc::new(Mutex::new(0));
+        let (news, count) = (inventory.subscribe(), asked.clone());
+        tokio::spawn(async move {
+            while let Ok((connection, _)) = listener.accept().await {
+                *count.lock().unwrap() += 1;
+                tokio::spawn(answer(connection, news.clone()));
+            }
+        });
+        Self { address, inventory, asked }
+    }
+
+    /// How often a sidecar was asked.
+    pub(super) fn asked(&self) -> usize {
+        *self.asked.lock().unwrap()
+    }
+
+    /// From now on sidecars run the configuration that is in the cluster, and their server works.
+    pub(super) async fn load_configuration(&self, namespace: &Namespace<'_>) {
+        let config_maps: Api<ConfigMap> = namespace.api();
+        let list = ListParams::default().labels("longshore.dev/server=demo");
+        let config_map = config_maps.list(&list).await.unwrap().items.pop().expect("a configuration");
+        let file = config_map.data.unwrap().remove("config.json").unwrap();
+        let digest =
+            Sha256::digest(file.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        self.inventory.send_replace(json!({
+            "config": {"digest": format!("sha256:{digest}"), "generation": 1, "error": null},
+            "phase": "serving",
+            "connection": {"state": "connected", "since": "2026-01-01T00:00:00Z", "reason": null, "message": ""},
+            "server": {
+                "info": {"name": "demo", "version": "1"}, "protocolVersion": "2025-11-25",
+                "capabilities": {"tools": {}}, "instructions": null,
+            },
+            "tools": [{"name": "echo", "inputSchema": {"type": "object"}}],
+            "hiddenTools": 0, "toolsDigest": "sha256:0",
+            "prompts": [], "resources": [], "resourceTemplates": [], "exposed": [],
+        }));
+    }
+
+    /// Waits for a pod other than `not`, and says of it what a kubelet says of one that runs. Returns its name.
+    pub(super) async fn run_pod(&self, namespace: &Namespace<'_>, not: &str) -> String {
+        let pods: Api<Pod> = namespace.api();
+        let list = ListParams::default().labels("longshore.dev/server=demo");
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+        let name = loop {
+            let found = pods.list(&list).await.unwrap();
+            if let Some(pod) = found.items.into_iter().find(|pod| pod.name_any() != not) {
+                break pod.name_any();
+            }
+            assert!(tokio::time::Instant::now() < deadline, "was waiting for a pod");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
+        let container = |name: &str| {
+            json!({
+                "name": name, "ready": true, "started": true, "restartCount": 0, "image": "x", "imageID": "x",
+                "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+            })
+        };
+        let address = self.address.to_string();
+        self.say(
+            namespace,
+            &name,
+            json!({
+                "phase": "Running", "podIP": address, "podIPs": [{"ip": address}],
+                "conditions": [
+                    {"type": "Ready", "status": "True"}, {"type": "ContainersReady", "status": "True"},
+                    {"type": "PodScheduled", "status": "True"},
+                ],
+                "containerStatuses": [container("longshore-sidecar"), container("server")],
+            }),
+        )
+        .await;
+        name
+    }
+
+    /// Says something of a pod.
+    pub(super) async fn say(&self, namespace: &Namespace<'_>, pod: &str, status: Value) {
+        let pods: Api<Pod> = namespace.api();
+        let patch = Patch::Merge(json!({ "status": status }));
+        pods.patch_status(pod, &PatchParams::default(), &patch).await.unwrap();
+    }
+}
+
+/// Answers one request as a sidecar does: at once if it has something new, else when it has.
+async fn answer(mut connection: TcpStream, mut news: watch::Receiver<Value>) -> Option<()> {
+    let mut request = Vec::new();
+    while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+        if connection.read_buf(&mut request).await.ok()? == 0 {
+            return None;
+        }
+    }
+    let request = String::from_utf8_lossy(&request).to_ascii_lowercase();
+    assert!(
+        request.starts_with("get /v1/inventory ")
+            && request.contains("authorization: bearer a token for sidecars")
+    );
+    let known = request.lines().find_map(|line| line.strip_prefix("if-none-match: ")).map(str::to_owned);
+    let held = Duration::from_secs(if request.contains("prefer: wait=") { 25 } else { 0 });
+    let current = tokio::time::timeout(
+        held,
+        news.wait_for(|inventory| !inventory.is_null() && known.as_deref() != Some(&tag(inventory))),
+    )
+    .await
+    .map(|inventory| inventory.ok().map(|inventory| inventory.clone()));
+    let answer = match current {
+        Ok(inventory) => {
+            let inventory = inventory?;
+            let body = inventory.to_string();
+            format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\netag: {}\r\ncontent-length: {}\r\n\
+                 connection: close\r\n\r\n{body}",
+                tag(&inventory),
+                body.len()
+            )
+        }
+        Err(_) => "HTTP/1.1 304 Not Modified\r\nconnection: close\r\n\r\n".to_owned(),
+    };
+    connection.write_all(answer.as_bytes()).await.ok()
+}
+
+fn tag(inventory: &Value) -> String {
+    let digest = Sha256::digest(inventory.to_string().as_bytes());
+    format!("\"{:02x}{:02x}{:02x}{:02x}\"", digest[0], digest[1], digest[2], digest[3])
+}

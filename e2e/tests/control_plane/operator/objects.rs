@@ -1,0 +1,261 @@
+//! The objects of a server: made, mended, replaced, removed, and never taken from others.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod, Secret, Service, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
+use longshore_crds::McpServer;
+use serde_json::json;
+
+use super::node::Node;
+use super::stand::{Operator, condition, is, wait_for};
+use super::{LEAST, STAGE, server};
+
+#[test]
+fn objects_come_with_their_server_are_mended_and_go_with_it() {
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        namespace.apply(&LEAST).await;
+        let deployments: Api<Deployment> = namespace.api();
+        let deployment = namespace.wait(&deployments, "demo", "to be made", |_| true).await;
+        let services: Api<Service> = namespace.api();
+        let service = namespace.wait(&services, "demo", "to be made", |_| true).await;
+        let (secrets, accounts): (Api<Secret>, Api<ServiceAccount>) = (namespace.api(), namespace.api());
+        let policies: Api<NetworkPolicy> = namespace.api();
+        let config_maps: Api<ConfigMap> = namespace.api();
+        let ours = ListParams::default().labels("longshore.dev/server=demo");
+        let config_map = config_maps.list(&ours).await.unwrap().items.pop().unwrap();
+        namespace.wait(&secrets, "demo-longshore-keys", "to be made", |_| true).await;
+        namespace.wait(&accounts, "demo-longshore", "to be made", |_| true).await;
+        namespace.wait(&policies, "demo-longshore", "to be made", |_| true).await;
+        let owner = &service.owner_references()[0];
+        assert_eq!(
+            (owner.kind.as_str(), owner.name.as_str(), owner.controller),
+            ("McpServer", "demo", Some(true))
+        );
+
+        // Somebody changes or deletes what is Longshore's.
+        services.delete("demo", &DeleteParams::default()).await.unwrap();
+        namespace.wait(&services, "demo", "to be made again", |again| again.uid() != service.uid()).await;
+        let patch = Patch::Merge(json!({"data": {"config.json": "{}"}}));
+        config_maps.patch(&config_map.name_any(), &PatchParams::default(), &patch).await.unwrap();
+        namespace
+            .wait(&config_maps, &config_map.name_any(), "to be mended", |now| now.data == config_map.data)
+            .await;
+        let patch = Patch::Merge(json!({"spec": {"template": {"spec": {"containers": []}}, "replicas": 3}}));
+        let refused = deployments.patch("demo", &PatchParams::default(), &patch).await;
+        assert!(refused.is_err(), "a pod without containers is no pod");
+        let patch = Patch::Merge(
+            json!({"spec": {"replicas": 3}, "metadata": {"labels": {"longshore.dev/server": "x"}}}),
+        );
+        deployments.patch("demo", &PatchParams::default(), &patch).await.unwrap();
+        namespace
+            .wait(&deployments, "demo", "to be mended", |now| {
+                now.labels()["longshore.dev/server"] == "demo"
+                    && now.spec.as_ref().is_some_and(|spec| spec.replicas == Some(1))
+            })
+            .await;
+        let template = |deployment: &Deployment| deployment.spec.as_ref().unwrap().template.clone();
+        let mended = deployments.get("demo").await.unwrap();
+        assert_eq!(template(&mended), template(&deployment), "no pod is replaced for a change beside it");
+
+        namespace.kubectl(&["delete", "mcpserver", "demo"]).await.unwrap();
+        namespace.wait_gone(&deployments, "demo").await;
+        namespace.wait_gone(&services, "demo").await;
+        namespace.wait_gone(&secrets, "demo-longshore-keys").await;
+        namespace.wait_gone(&accounts, "demo-longshore").await;
+        namespace.wait_gone(&policies, "demo-longshore").await;
+        namespace.wait_gone(&config_maps, &config_map.name_any()).await;
+    });
+}
+
+#[test]
+fn what_no_pod_needs_any_more_is_removed() {
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        let node = Node::start().await;
+        namespace.apply(&LEAST).await;
+        let old = node.run_pod(namespace, "").await;
+        node.load_configuration(namespace).await;
+        wait_for(namespace, "Ready", "True", "Ready").await;
+        let config_maps: Api<ConfigMap> = namespace.api();
+        let ours = ListParams::default().labels("longshore.dev/server=demo");
+        let before = config_maps.list(&ours).await.unwrap().items.pop().unwrap();
+
+        // Another port needs another pod. The old one keeps its configuration, rules of today included, until it goes.
+        namespace
+            .apply(&server(
+                "{transport: {streamableHttp: {port: 4000}}, pod: {serviceAccountName: default}, access: {rules: [{name: all, tools: ['*']}]}}",
+            ))
+            .await;
+        let kept = namespace
+            .wait(&config_maps, &before.name_any(), "to get the new rules", |now| {
+                now.data.as_ref().is_some_and(|data| data["config.json"].contains("\"name\":\"all\""))
+            })
+            .await;
+        assert!(kept.data.unwrap()["config.json"].contains("\"port\":3000"));
+        node.run_pod(namespace, &old).await;
+        let pods: Api<Pod> = namespace.api();
+        // There is no kubelet to end it.
+        let _ = pods.delete(&old, &DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() }).await;
+        namespace.wait_gone(&config_maps, &before.name_any()).await;
+        let accounts: Api<ServiceAccount> = namespace.api();
+        namespace.wait_gone(&accounts, "demo-longshore").await;
+    });
+}
+
+#[test]
+fn what_belongs_to_others_is_left_alone() {
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        namespace
+            .apply("{apiVersion: v1, kind: Service, metadata: {name: demo, labels: {longshore.dev/server: demo}}, spec: {ports: [{port: 1}]}}")
+            .await;
+        let services: Api<Service> = namespace.api();
+        let theirs = services.get("demo").await.unwrap();
+        namespace.apply(&LEAST).await;
+        let message = wait_for(namespace, "Accepted", "False", "NameTaken").await;
+        assert!(message.starts_with(&format!("Service {}/demo exists already", namespace.name())), "{message}");
+        assert_eq!(services.get("demo").await.unwrap(), theirs);
+        let deployments: Api<Deployment> = namespace.api();
+        assert!(deployments.get_opt("demo").await.unwrap().is_none(), "a pod that no Service leads to");
+
+        services.delete("demo", &DeleteParams::default()).await.unwrap();
+        wait_for(namespace, "Accepted", "True", "Accepted").await;
+        let ours = services.get("demo").await.unwrap();
+        assert_eq!(ours.owner_references()[0].kind, "McpServer");
+    });
+}
+
+#[test]
+fn the_words_of_the_api_server_reach_those_who_wrote_the_manifest() {
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        namespace.apply(&server("{pod: {overrides: {spec: {dnsPolicy: Sometimes}}}}")).await;
+        let message = wait_for(namespace, "Accepted", "False", "Rejected").await;
+        assert!(message.contains("dnsPolicy") && message.contains("Sometimes"), "{message}");
+        wait_for(namespace, "Ready", "False", "Rejected").await;
+        let events: Api<Event> = namespace.api();
+        let list = events.list(&ListParams::default()).await.unwrap();
+        assert!(
+            list.items.iter().any(|event| event.reason.as_deref() == Some("Rejected")),
+            "an event says it too"
+        );
+
+        namespace.apply(&server("{pod: {overrides: {spec: {dnsPolicy: Default}}}}")).await;
+        wait_for(namespace, "Accepted", "True", "Accepted").await;
+
+        // A pod that the API server refuses is its Deployment's trouble, and shown all the same.
+        namespace
+            .apply("{apiVersion: v1, kind: ResourceQuota, metadata: {name: none}, spec: {hard: {pods: 0}}}")
+            .await;
+        namespace.apply(&server("{source: {image: 'registry.invalid/demo:2'}}")).await;
+        let message = wait_for(namespace, "Available", "False", "PodRejected").await;
+        assert!(message.contains("exceeded quota"), "{message}");
+    });
+}
+
+#[test]
+fn a_new_version_that_fails_leaves_the_old_one_ready() {
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        let node = Node::start().await;
+        namespace.apply(&LEAST).await;
+        let old = node.run_pod(namespace, "").await;
+        node.load_configuration(namespace).await;
+        wait_for(namespace, "Ready", "True", "Ready").await;
+        let servers: Api<McpServer> = namespace.api();
+        let since = condition(&servers.get("demo").await.unwrap(), "Ready").unwrap().last_transition_time;
+
+        namespace.apply(&server("{source: {image: 'registry.invalid/demo:2'}}")).await;
+        let new = node.run_pod(namespace, &old).await;
+        let failing = |state: serde_json::Value| {
+            json!({
+                "conditions": [{"type": "Ready", "status": "False"}],
+                "containerStatuses": [{
+                    "name": "server", "ready": false, "started": false, "restartCount": 1, "image": "demo:2", "imageID": "",
+                    "state": state,
+                    "lastState": {"terminated": {"exitCode": 1, "reason": "Error", "message": "no token given"}},
+                }],
+            })
+        };
+        node.say(namespace, &new, failing(json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}))).await;
+        // The stand-in has answered for the new pod too; its configuration is of the new generation.
+        node.load_configuration(namespace).await;
+        let message = wait_for(namespace, "Available", "True", "RolloutFailing").await;
+        assert!(message.contains("generation 2") && message.contains("no token given"), "{message}");
+        let seen = namespace
+            .wait(&servers, "demo", "to serve as before", |server| is(server, "Ready", "True", "ServingPrevious"))
+            .await;
+        let ready = condition(&seen, "Ready").unwrap();
+        assert_eq!((ready.observed_generation, ready.last_transition_time), (Some(1), since));
+
+        // Restarts change nothing that people see.
+        node.say(namespace, &new, failing(json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}}))).await;
+        node.say(namespace, &new, failing(json!({"waiting": {"reason": "CrashLoopBackOff", "message": "longer"}}))).await;
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        assert_eq!(servers.get("demo").await.unwrap().status, seen.status);
+    });
+}
+
+#[test]
+fn an_object_that_cannot_be_read_stops_nobody_else() {
+    use super::stand::{install, until};
+    use longshore_e2e::cluster::{Cluster, Shape};
+    // The schema would refuse such an object, so this cluster loses it for a moment: it is nobody else's.
+    let cluster = Cluster::start(Shape::ControlPlane).unwrap();
+    install(&cluster).unwrap();
+    cluster
+        .block_on(async || {
+            let client = cluster.client().await.unwrap();
+            type Crds = Api<
+                k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+            >;
+            let crds = Crds::all(client.clone());
+            let real = crds.get("mcpservers.longshore.dev").await.unwrap();
+            let mut loose = serde_json::to_value(&real).unwrap();
+            loose["metadata"] = json!({"name": "mcpservers.longshore.dev"});
+            let version = &mut loose["spec"]["versions"][0];
+            version["schema"]["openAPIV3Schema"] =
+                json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+            let parameters = PatchParams::apply("test").force();
+            crds.patch("mcpservers.longshore.dev", &parameters, &Patch::Apply(&loose)).await.unwrap();
+            let servers: Api<kube::core::DynamicObject> = Api::namespaced_with(
+                client.clone(),
+                "default",
+                &kube::core::ApiResource::erase::<McpServer>(&()),
+            );
+            let broken = json!({
+                "apiVersion": "longshore.dev/v1alpha1", "kind": "McpServer", "metadata": {"name": "broken"},
+                "spec": {"source": "an image"},
+            });
+            let broken = serde_json::from_value(broken).unwrap();
+            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+            while servers.create(&Default::default(), &broken).await.is_err() {
+                assert!(std::time::Instant::now() < deadline, "the loose schema is not in force");
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+            let operator = Operator::start_in(&cluster, "default");
+            let good: kube::core::DynamicObject = serde_json::from_str(&LEAST).unwrap();
+            servers.create(&Default::default(), &good).await.unwrap();
+            let services: Api<Service> = Api::namespaced(client, "default");
+            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+            while services.get_opt("demo").await.unwrap().is_none() {
+                assert!(std::time::Instant::now() < deadline, "{}", operator.log());
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+            loop {
+                let broken = servers.get("broken").await.unwrap();
+                let conditions = broken.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+                if conditions.iter().any(|it| it["type"] == "Accepted" && it["reason"] == "Malformed") {
+                    break;
+                }
+                assert!(std::time::Instant::now() < deadline, "{:?}", broken.data);
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+            until("the operator goes on", || operator.leads()).await;
+        })
+        .unwrap();
+}

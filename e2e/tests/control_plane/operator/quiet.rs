@@ -1,0 +1,122 @@
+//! What the operator asks of the API server: every right that it has, and, once all is settled, nothing.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::ResourceExt as _;
+use longshore::rbac;
+use longshore_crds::McpServer;
+
+use super::node::Node;
+use super::stand::{Operator, audit_lines, is, kinds, requests, wait_for};
+use super::{STAGE, server};
+
+/// Longer than the operator's timers, but for the lease's.
+const SETTLED: Duration = Duration::from_secs(12);
+
+#[test]
+fn a_settled_server_costs_the_api_server_nothing() {
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        let node = Node::start().await;
+        namespace
+            .apply("{apiVersion: v1, kind: Secret, metadata: {name: keys}, stringData: {ada: a-key-that-is-long-enough}}")
+            .await;
+        namespace.apply(&server("{auth: {none: null, apiKeys: {secretRef: {name: keys}}}}")).await;
+        node.run_pod(namespace, "").await;
+        node.load_configuration(namespace).await;
+        wait_for(namespace, "Ready", "True", "Ready").await;
+        // What was under way when it became ready.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let before = audit_lines(namespace.cluster());
+        let asked = node.asked();
+        tokio::time::sleep(SETTLED).await;
+        let said: Vec<_> = requests(namespace.cluster(), namespace.name(), before)
+            .into_iter()
+            .filter(|request| request.resource != "leases")
+            .collect();
+        assert_eq!(said, [], "requests in a settled namespace");
+        assert!(node.asked() <= asked + 1, "the sidecar was asked {} times", node.asked() - asked);
+    });
+}
+
+#[test]
+fn every_right_is_used_and_none_is_missing() {
+    STAGE.with_namespace(async |namespace| {
+        let before = audit_lines(namespace.cluster());
+        let mut operator = Operator::start(namespace);
+        let node = Node::start().await;
+        namespace.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}}").await;
+        namespace
+            .apply("{apiVersion: v1, kind: Secret, metadata: {name: keys}, stringData: {ada: a-key-that-is-long-enough}}")
+            .await;
+        let with = |more: &str| {
+            let mut manifest: serde_json::Value = serde_json::from_str(&server(more)).unwrap();
+            super::merge(
+                &mut manifest["spec"],
+                serde_json::json!({
+                    "auth": {"none": null, "apiKeys": {"secretRef": {"name": "keys"}}},
+                    "source": {"envFrom": [{"configMapRef": {"name": "settings"}}]},
+                }),
+            );
+            manifest.to_string()
+        };
+        namespace.apply(&with("{}")).await;
+        let old = node.run_pod(namespace, "").await;
+        node.load_configuration(namespace).await;
+        wait_for(namespace, "Ready", "True", "Ready").await;
+        // A key goes: pods are touched until their sidecars have the new configuration.
+        namespace
+            .apply("{apiVersion: v1, kind: Secret, metadata: {name: keys}, stringData: {bob: a-key-that-is-long-enough}}")
+            .await;
+        let pods: Api<Pod> = namespace.api();
+        let touched = |attempt: &'static str| {
+            move |pod: &Pod| pod.annotations().get("longshore.dev/config").is_some_and(|it| it.ends_with(attempt))
+        };
+        namespace.wait(&pods, &old, "to be touched", touched(".1")).await;
+        namespace.wait(&pods, &old, "to be touched again", touched(".2")).await;
+        node.load_configuration(namespace).await;
+        wait_for(namespace, "Ready", "True", "Ready").await;
+        // Another pod: the configuration of the old one goes, and an identity that is not needed.
+        namespace.apply(&with("{transport: {streamableHttp: {port: 4000}}, pod: {serviceAccountName: default}}")).await;
+        node.run_pod(namespace, &old).await;
+        let no_grace = kube::api::DeleteParams { grace_period_seconds: Some(0), ..Default::default() };
+        let _ = pods.delete(&old, &no_grace).await;
+        let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> = namespace.api();
+        namespace.wait_gone(&accounts, "demo-longshore").await;
+        // The same failure twice is one event that is counted.
+        let servers: Api<McpServer> = namespace.api();
+        for _ in 0..2 {
+            namespace.apply(&with("{pod: {overrides: {spec: {hostNetwork: false, nodeName: null}}}}")).await;
+            namespace.kubectl(&["delete", "configmap", "settings"]).await.unwrap();
+            namespace.wait(&servers, "demo", "to miss it", |it| is(it, "Accepted", "False", "ConfigMapNotFound")).await;
+            namespace.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}}").await;
+            namespace.wait(&servers, "demo", "to find it", |it| is(it, "Accepted", "True", "Accepted")).await;
+        }
+        assert!(operator.stop());
+
+        let requests = requests(namespace.cluster(), namespace.name(), before);
+        let refused: Vec<_> = requests.iter().filter(|request| request.code == 403).collect();
+        assert!(refused.is_empty(), "rights are missing: {refused:?}");
+        let mut used = kinds(&requests);
+        // Server-side apply needs the right to create where there is nothing yet, and is one request.
+        let created = requests.iter().filter(|request| request.verb == "patch" && request.code == 201);
+        used.extend(created.map(|request| (request.group.clone(), request.resource.clone(), "create".to_owned())));
+        let needed: BTreeSet<_> = rbac::SERVERS
+            .iter()
+            .chain(rbac::OWN_NAMESPACE)
+            // The API server asks for it inside of another request, on clusters that check who blocks deletions.
+            .filter(|rule| rule.resource != "mcpservers/finalizers")
+            .flat_map(|rule| {
+                let group = rule.group.to_owned();
+                rule.verbs.iter().map(move |verb| (group.clone(), rule.resource.to_owned(), (*verb).to_owned()))
+            })
+            .collect();
+        let unused: Vec<_> = needed.difference(&used).collect();
+        assert!(unused.is_empty(), "rights that nobody uses: {unused:?}");
+        let unnamed: Vec<_> = used.difference(&needed).collect();
+        assert!(unnamed.is_empty(), "requests without a right of their own: {unnamed:?}");
+    });
+}

@@ -1,0 +1,130 @@
+//! What a manifest names: missed by name, found again at once, revoked when it goes, and never Longshore's own.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use longshore_crds::McpServer;
+
+use super::stand::{Operator, condition, is, wait_for};
+use super::{STAGE, server};
+
+/// A Secret or ConfigMap that is there is noticed within this time (and a busy machine's hiccup).
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+#[test]
+fn what_is_missing_is_named_and_healed_within_two_seconds_of_its_coming() {
+    let needs_all = server(
+        "{source: {env: [{name: T, valueFrom: {secretKeyRef: {name: token, key: value}}}], envFrom: [{configMapRef: {name: settings}}]}, \
+          pod: {volumes: [{name: data, secret: {secretName: files}}]}, \
+          auth: {none: null, apiKeys: {secretRef: {name: keys}}}}",
+    );
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        namespace.apply(&needs_all).await;
+        let here = namespace.name();
+        let deployments: Api<Deployment> = namespace.api();
+        for (reason, missing, cure) in [
+            (
+                "SecretNotFound",
+                format!("Secret {here}/token, which spec.source.env[0].valueFrom.secretKeyRef names, does not exist"),
+                "{apiVersion: v1, kind: Secret, metadata: {name: token}, stringData: {other: x}}",
+            ),
+            (
+                "SecretKeyNotFound",
+                format!("Secret {here}/token has no key \"value\""),
+                "{apiVersion: v1, kind: Secret, metadata: {name: token}, stringData: {value: x}}",
+            ),
+            (
+                "ConfigMapNotFound",
+                format!("ConfigMap {here}/settings, which spec.source.envFrom[0].configMapRef names, does not exist"),
+                "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}}",
+            ),
+            (
+                "SecretNotFound",
+                format!("Secret {here}/files, which spec.pod.volumes[0].secret names, does not exist"),
+                "{apiVersion: v1, kind: Secret, metadata: {name: files}}",
+            ),
+            (
+                "SecretNotFound",
+                format!("Secret {here}/keys, which spec.auth.apiKeys.secretRef names, does not exist"),
+                "{apiVersion: v1, kind: Secret, metadata: {name: keys}, stringData: {ada: a-key-that-is-long-enough}}",
+            ),
+        ] {
+            let message = wait_for(namespace, "Accepted", "False", reason).await;
+            assert!(message.starts_with(&missing), "{message}");
+            assert!(deployments.get_opt("demo").await.unwrap().is_none(), "no pod before everything is there");
+            let applied = Instant::now();
+            namespace.apply(cure).await;
+            let servers: Api<McpServer> = namespace.api();
+            namespace
+                .wait(&servers, "demo", "to notice", |server| {
+                    condition(server, "Accepted").is_some_and(|condition| !condition.message.starts_with(&missing))
+                })
+                .await;
+            let took = applied.elapsed();
+            assert!(took < AT_ONCE, "it took {took:?} to notice {cure}");
+        }
+        wait_for(namespace, "Accepted", "True", "Accepted").await;
+        namespace.wait(&deployments, "demo", "to be made", |_| true).await;
+    });
+}
+
+#[test]
+fn keys_reach_the_sidecar_as_hashes_and_go_with_their_secret() {
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        namespace
+            .apply("{apiVersion: v1, kind: Secret, metadata: {name: keys}, stringData: {ada: a-key-that-is-long-enough}}")
+            .await;
+        namespace.apply(&server("{auth: {none: null, apiKeys: {secretRef: {name: keys}}}}")).await;
+        let secrets: Api<Secret> = namespace.api();
+        let file = |secret: &Secret| {
+            let ByteString(file) = secret.data.clone().unwrap_or_default().remove("keys.json").unwrap_or_default();
+            String::from_utf8(file).unwrap()
+        };
+        let has = |secret: &Secret, principal: &str| file(secret).contains(&format!("\"principal\":\"{principal}\""));
+        let made = namespace.wait(&secrets, "demo-longshore-keys", "to hold ada's key", |it| has(it, "ada")).await;
+        assert!(!file(&made).contains("a-key-that-is-long-enough"), "only a hash leaves the Secret");
+
+        // A line that is no key is named and disables nothing but itself.
+        namespace
+            .apply("{apiVersion: v1, kind: Secret, metadata: {name: keys}, stringData: {ada: a-key-that-is-long-enough, bob: short}}")
+            .await;
+        let message = wait_for(namespace, "Accepted", "False", "InvalidKeys").await;
+        assert!(message.contains(&format!("Secret {}/keys", namespace.name())) && message.contains("\"bob\""), "{message}");
+        assert!(!message.contains("short"), "a message never repeats what is in a Secret");
+        assert!(has(&secrets.get("demo-longshore-keys").await.unwrap(), "ada"));
+
+        // Whoever deletes the Secret revokes its keys, also for pods that run.
+        namespace.kubectl(&["delete", "secret", "keys"]).await.unwrap();
+        namespace.wait(&secrets, "demo-longshore-keys", "to hold no key", |it| !has(it, "ada")).await;
+        wait_for(namespace, "Accepted", "False", "SecretNotFound").await;
+        let deployments: Api<Deployment> = namespace.api();
+        assert!(deployments.get_opt("demo").await.unwrap().is_some(), "pods that run go on running");
+    });
+}
+
+#[test]
+fn longshores_own_secrets_cannot_be_named() {
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        namespace.apply(&server("{}")).await;
+        let secrets: Api<Secret> = namespace.api();
+        namespace.wait(&secrets, "demo-longshore-keys", "to be made", |_| true).await;
+        for spec in [
+            "{source: {envFrom: [{secretRef: {name: demo-longshore-keys, optional: true}}]}}",
+            "{pod: {volumes: [{name: v, secret: {secretName: demo-longshore-keys}}]}}",
+            "{auth: {none: null, apiKeys: {secretRef: {name: demo-longshore-keys}}}}",
+        ] {
+            namespace.apply(&server("{}")).await;
+            let servers: Api<McpServer> = namespace.api();
+            namespace.wait(&servers, "demo", "to be fine", |it| is(it, "Accepted", "True", "Accepted")).await;
+            namespace.apply(&server(spec)).await;
+            let message = wait_for(namespace, "Accepted", "False", "SecretReserved").await;
+            assert!(message.contains("demo-longshore-keys"), "{message}");
+        }
+    });
+}

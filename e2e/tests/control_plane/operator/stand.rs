@@ -1,0 +1,229 @@
+//! Operators as processes, with the rights that the chart gives them.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use longshore_crds::McpServer;
+use longshore_e2e::cluster::{Cluster, run};
+use longshore_e2e::longshore::{NAMESPACE, chart, helm};
+use longshore_e2e::testing::Namespace;
+use serde_json::{Value, json};
+
+/// Everything of the chart but the operator itself: that is run here.
+const TEMPLATES: [&str; 2] = ["templates/serviceaccount.yaml", "templates/rbac.yaml"];
+
+/// Brings the custom resources, the account and its rights into a cluster.
+pub(super) fn install(cluster: &Cluster) -> Result<(), String> {
+    let mut print = Command::new(program());
+    print.arg("crds");
+    let crds = run(print).map_err(|error| error.to_string())?;
+    let mut template = helm(cluster).map_err(|error| error.to_string())?;
+    template.arg("template").arg("longshore").arg(chart()).args(["--namespace", NAMESPACE]);
+    for name in TEMPLATES {
+        template.args(["--show-only", name]);
+    }
+    let rights = run(template).map_err(|error| error.to_string())?;
+    kubectl(cluster, &["create", "namespace", NAMESPACE], None)?;
+    kubectl(cluster, &["apply", "--server-side", "-f"], Some(&crds))?;
+    kubectl(cluster, &["wait", "--for=condition=Established", "crd/mcpservers.longshore.dev"], None)?;
+    kubectl(cluster, &["apply", "-f"], Some(&rights))?;
+    Ok(())
+}
+
+fn kubectl(cluster: &Cluster, arguments: &[&str], manifest: Option<&str>) -> Result<String, String> {
+    let mut kubectl = cluster.command("kubectl").map_err(|error| error.to_string())?;
+    kubectl.args(arguments);
+    let file = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
+    if let Some(manifest) = manifest {
+        std::fs::write(file.path(), manifest).map_err(|error| error.to_string())?;
+        kubectl.arg(file.path());
+    }
+    run(kubectl).map_err(|error| error.to_string())
+}
+
+/// The program `longshore` of this checkout, built by whoever wants it first.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--package", "longshore", "--message-format", "json"]);
+        build.current_dir(env!("CARGO_MANIFEST_DIR"));
+        let messages = run(build).unwrap();
+        let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let mut programs =
+            messages.filter_map(|message| Some(PathBuf::from(message["executable"].as_str()?)));
+        programs.next_back().expect("cargo names the program that it built")
+    })
+}
+
+/// An operator for one namespace. It is killed when this goes.
+pub(super) struct Operator {
+    process: Child,
+    folder: tempfile::TempDir,
+    namespace: String,
+}
+
+impl Operator {
+    /// Starts one.
+    pub(super) fn start(namespace: &Namespace<'_>) -> Self {
+        Self::start_in(namespace.cluster(), namespace.name())
+    }
+
+    /// Starts one, for a namespace that need not belong to a test.
+    pub(super) fn start_in(cluster: &Cluster, namespace: &str) -> Self {
+        let token =
+            kubectl(cluster, &["create", "token", "longshore", "--namespace", NAMESPACE], None).unwrap();
+        Self::spawn(&kubeconfig(cluster, token.trim()).to_string(), namespace)
+    }
+
+    /// Starts another like this one, which needs no API server to be there.
+    pub(super) fn another(&self) -> Self {
+        Self::spawn(&std::fs::read_to_string(self.folder.path().join("kubeconfig")).unwrap(), &self.namespace)
+    }
+
+    fn spawn(kubeconfig: &str, namespace: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("token"), "a token for sidecars").unwrap();
+        std::fs::write(folder.path().join("kubeconfig"), kubeconfig).unwrap();
+        let log = File::create(folder.path().join("log")).unwrap();
+        let process = Command::new(program())
+            .arg("operator")
+            .args(["--sidecar-image", "registry.invalid/longshore-sidecar:1"])
+            .args(["--inventory-subject", "system:serviceaccount:longshore-system:longshore"])
+            .arg("--inventory-token-file")
+            .arg(folder.path().join("token"))
+            .args(["--watch-namespace", namespace, "--lease-name", namespace])
+            .args(["--health-addr", "127.0.0.1:0", "--log-level", "debug"])
+            .env("KUBECONFIG", folder.path().join("kubeconfig"))
+            .env("POD_NAMESPACE", NAMESPACE)
+            .env("POD_NAME", folder.path().file_name().unwrap())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        Self { process, folder, namespace: namespace.to_owned() }
+    }
+
+    /// What it has logged.
+    pub(super) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap()
+    }
+
+    /// Whether it has become the one that acts.
+    pub(super) fn leads(&self) -> bool {
+        self.log().contains("knows the cluster and reconciles")
+    }
+
+    /// Whether the process has ended.
+    pub(super) fn has_ended(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_some()
+    }
+
+    /// Asks it to end, and waits until it has. Returns whether it ended well.
+    pub(super) fn stop(&mut self) -> bool {
+        let pid = nix::unistd::Pid::from_raw(self.process.id().cast_signed());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+        self.process.wait().unwrap().success()
+    }
+
+    /// Kills it.
+    pub(super) fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        if std::thread::panicking() {
+            let log = self.log();
+            let tail: Vec<_> = log.lines().rev().take(40).collect();
+            eprintln!("---- the end of an operator's log");
+            tail.iter().rev().for_each(|line| eprintln!("{line}"));
+        }
+    }
+}
+
+/// The cluster's kubeconfig with another user.
+fn kubeconfig(cluster: &Cluster, token: &str) -> Value {
+    let text = std::fs::read_to_string(cluster.kubeconfig()).unwrap();
+    let mut config: Value = serde_saphyr::from_str(&text).unwrap();
+    config["users"][0]["user"] = json!({ "token": token });
+    config
+}
+
+/// One of a server's conditions.
+pub(super) fn condition(server: &McpServer, type_: &str) -> Option<Condition> {
+    server.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == type_).cloned()
+}
+
+/// Whether a condition has this status and reason.
+pub(super) fn is(server: &McpServer, type_: &str, status: &str, reason: &str) -> bool {
+    condition(server, type_).is_some_and(|condition| condition.status == status && condition.reason == reason)
+}
+
+/// Waits until a server's condition has this status and reason, and returns the condition's message.
+pub(super) async fn wait_for(namespace: &Namespace<'_>, type_: &str, status: &str, reason: &str) -> String {
+    let servers = namespace.api::<McpServer>();
+    let what = format!("to have {type_}={status}, {reason}");
+    let server = namespace.wait(&servers, "demo", &what, |server| is(server, type_, status, reason)).await;
+    condition(&server, type_).unwrap().message
+}
+
+/// Waits for something that no watch tells.
+pub(super) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !is_so() {
+        assert!(tokio::time::Instant::now() < deadline, "was waiting until {what}");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+/// A request of an operator, from the API server's audit log.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Request {
+    pub(super) verb: String,
+    pub(super) group: String,
+    pub(super) resource: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) code: i64,
+}
+
+/// What operators asked of the API server about a namespace since the audit log had `from` lines.
+pub(super) fn requests(cluster: &Cluster, namespace: &str, from: usize) -> Vec<Request> {
+    let text = std::fs::read_to_string(cluster.spec().unwrap().audit_log()).unwrap_or_default();
+    let events = text.lines().skip(from).filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let requests = events.filter_map(|event| {
+        let object = &event["objectRef"];
+        let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let subresource = object["subresource"].as_str().map(|name| format!("/{name}")).unwrap_or_default();
+        Some(Request {
+            verb: word(&event["verb"]),
+            group: word(&object["apiGroup"]),
+            resource: word(&object["resource"]) + &subresource,
+            namespace: word(&object["namespace"]),
+            name: word(&object["name"]),
+            code: event["responseStatus"]["code"].as_i64()?,
+        })
+    });
+    requests.filter(|request| request.namespace == namespace || request.name == namespace).collect()
+}
+
+/// How many lines the audit log has.
+pub(super) fn audit_lines(cluster: &Cluster) -> usize {
+    std::fs::read_to_string(cluster.spec().unwrap().audit_log()).map_or(0, |text| text.lines().count())
+}
+
+/// The verbs and resources of some requests.
+pub(super) fn kinds(requests: &[Request]) -> BTreeSet<(String, String, String)> {
+    let kind = |request: &Request| (request.group.clone(), request.resource.clone(), request.verb.clone());
+    requests.iter().map(kind).collect()
+}

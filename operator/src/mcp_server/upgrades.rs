@@ -1,0 +1,105 @@
+//! A new release of Longshore has a new sidecar, so every server gets new pods: a few servers at a time, or the
+//! cluster would have to run all of them twice at once.
+//!
+//! A change of a manifest never waits here.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::mcp_server::memory::lock;
+use crate::mirror::ServerKey;
+
+/// A server that takes longer than this to serve its new version no longer keeps others waiting.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Who gets new pods for Longshore's sake, and who waits for it.
+#[derive(Debug)]
+pub struct Upgrades {
+    at_once: usize,
+    state: Mutex<State>,
+    /// Servers whose turn it is. Each waits at most once, so the channel is as short as the list of servers.
+    due: mpsc::UnboundedSender<ServerKey>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    rolling: HashMap<ServerKey, Instant>,
+    waiting: BTreeSet<ServerKey>,
+}
+
+/// Whether a server may have its new pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Now.
+    Now,
+    /// When another is done, or after this time at the latest.
+    Later(Duration),
+}
+
+impl Upgrades {
+    /// Lets this many servers change at once. The receiver tells whose turn it is.
+    pub fn new(at_once: usize) -> (Self, mpsc::UnboundedReceiver<ServerKey>) {
+        let (due, turns) = mpsc::unbounded_channel();
+        (Self { at_once: at_once.max(1), state: Mutex::default(), due }, turns)
+    }
+
+    /// Asks for a turn.
+    pub fn ask(&self, server: &ServerKey) -> Turn {
+        let mut state = lock(&self.state);
+        state.rolling.retain(|_, since| since.elapsed() < PATIENCE);
+        if state.rolling.contains_key(server) || state.rolling.len() < self.at_once {
+            state.waiting.remove(server);
+            state.rolling.entry(server.clone()).or_insert_with(Instant::now);
+            return Turn::Now;
+        }
+        state.waiting.insert(server.clone());
+        Turn::Later(PATIENCE)
+    }
+
+    /// The server serves its newest version, or has gone: the next one's turn.
+    pub fn done(&self, server: &ServerKey) {
+        let mut state = lock(&self.state);
+        state.waiting.remove(server);
+        if state.rolling.remove(server).is_some()
+            && let Some(next) = state.waiting.pop_first()
+        {
+            // The receiver ends only with the process.
+            let _ = self.due.send(next);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(name: &str) -> ServerKey {
+        ServerKey { namespace: "tools".to_owned(), name: name.to_owned() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn so_many_at_once_and_the_others_in_turn() {
+        let (upgrades, mut turns) = Upgrades::new(2);
+        assert_eq!(upgrades.ask(&server("a")), Turn::Now);
+        assert_eq!(upgrades.ask(&server("b")), Turn::Now);
+        assert_eq!(upgrades.ask(&server("a")), Turn::Now, "who has a turn keeps it");
+        assert_eq!(upgrades.ask(&server("c")), Turn::Later(PATIENCE));
+        assert_eq!(upgrades.ask(&server("d")), Turn::Later(PATIENCE));
+        upgrades.done(&server("x"));
+        assert!(turns.try_recv().is_err());
+        upgrades.done(&server("b"));
+        assert_eq!(turns.try_recv(), Ok(server("c")));
+        assert_eq!(upgrades.ask(&server("c")), Turn::Now);
+        assert_eq!(upgrades.ask(&server("d")), Turn::Later(PATIENCE));
+        tokio::time::advance(PATIENCE).await;
+        assert_eq!(
+            upgrades.ask(&server("d")),
+            Turn::Now,
+            "a server that never serves does not stop the upgrade"
+        );
+    }
+}
