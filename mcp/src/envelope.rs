@@ -19,6 +19,9 @@ pub enum Malformed {
     /// A JSON array. Only the revision 2025-03-26 knows batches.
     #[error("batches are not part of this revision: send one message in a body")]
     Batch,
+    /// Nested so deeply that the next reader might not survive it.
+    #[error("the body is nested deeper than {MAX_DEPTH} levels")]
+    TooDeep,
     /// JSON, and no JSON-RPC message.
     #[error("not a JSON-RPC message: {0}")]
     NotMessage(String),
@@ -80,6 +83,9 @@ pub struct Id<'a>(&'a str);
 /// The longest id that is accepted. Ids are echoed and remembered, so somebody has to bound them.
 const MAX_ID: usize = 512;
 
+/// How deep values may be nested. The readers here do not recurse; those of servers often do.
+const MAX_DEPTH: usize = 128;
+
 /// Reads one message.
 pub fn read(body: &[u8]) -> Result<Message<'_>, Malformed> {
     let text = std::str::from_utf8(body).map_err(|_| Malformed::NotJson)?;
@@ -88,6 +94,9 @@ pub fn read(body: &[u8]) -> Result<Message<'_>, Malformed> {
         Some(b'[') if is_json(text) => return Err(Malformed::Batch),
         _ if is_json(text) => return Err(not_message("it has to be an object")),
         _ => return Err(Malformed::NotJson),
+    }
+    if is_too_deep(text) {
+        return Err(Malformed::TooDeep);
     }
     let wire: Wire<'_> = serde_json::from_str(text).map_err(|error| {
         // A wrong member can hide that the rest is no JSON; which of the two it is decides the error's code.
@@ -118,6 +127,25 @@ pub fn read(body: &[u8]) -> Result<Message<'_>, Malformed> {
 /// is asked before any of them is used.
 pub(crate) fn is_object(text: &str) -> bool {
     first_byte(text) == Some(b'{')
+}
+
+/// Whether more than [`MAX_DEPTH`] values are open at once. Text that is no JSON may get either answer.
+fn is_too_deep(text: &str) -> bool {
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    // As many brackets as would be needed do not fit into less.
+    text.len() > 2 * MAX_DEPTH
+        && text.bytes().any(|byte| {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' if in_string => escaped = true,
+                b'"' => in_string = !in_string,
+                _ if in_string => {}
+                b'{' | b'[' => depth += 1,
+                b'}' | b']' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            depth > MAX_DEPTH
+        })
 }
 
 fn first_byte(text: &str) -> Option<u8> {
@@ -224,6 +252,7 @@ mod tests {
             }
             Err(Malformed::NotJson) => "not json".to_owned(),
             Err(Malformed::Batch) => "batch".to_owned(),
+            Err(Malformed::TooDeep) => "too deep".to_owned(),
             Err(Malformed::NotMessage(why)) => format!("not message: {why}"),
         }
     }
@@ -299,6 +328,20 @@ mod tests {
         assert!(matches!(read(b"{\"jsonrpc\":\"\xff\"}"), Err(Malformed::NotJson)));
         let long = format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"ping"}}"#, "x".repeat(MAX_ID));
         assert!(kind(&long).starts_with("not message: the \"id\" is longer"));
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        let nested = |depth: usize, text: &str| {
+            let (open, close) = ("[".repeat(depth), "]".repeat(depth));
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"x","params":{{"a":{open}{close},"b":"{text}"}}}}"#)
+        };
+        assert_eq!(kind(&nested(MAX_DEPTH - 2, "")), "request 1 x");
+        assert_eq!(kind(&nested(MAX_DEPTH - 1, "")), "too deep");
+        assert_eq!(kind(&nested(1_000_000, "")), "too deep");
+        // Brackets in strings are text.
+        assert_eq!(kind(&nested(1, &"[\\\"[".repeat(1000))), "request 1 x");
+        assert_eq!(kind(&"[".repeat(1_000_000)), "not json");
     }
 
     #[test]

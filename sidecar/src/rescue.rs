@@ -129,7 +129,7 @@ impl Refusal {
             Self::BodyTooLarge { .. } => Problem::BodyTooLarge,
             Self::BodyTooSlow => Problem::RequestTooSlow,
             Self::Malformed(Malformed::NotJson) => Problem::NotJson,
-            Self::Malformed(Malformed::Batch | Malformed::NotMessage(_))
+            Self::Malformed(Malformed::Batch | Malformed::TooDeep | Malformed::NotMessage(_))
             | Self::BodyBroken
             | Self::BadHeader(_)
             | Self::SecondInitialize => Problem::InvalidMessage,
@@ -171,6 +171,7 @@ impl Refusal {
             Self::BodyBroken => "body broke off",
             Self::Malformed(Malformed::NotJson) => "not JSON",
             Self::Malformed(Malformed::Batch) => "batch",
+            Self::Malformed(Malformed::TooDeep) => "nested too deeply",
             Self::Malformed(Malformed::NotMessage(_)) => "not a JSON-RPC message",
             Self::BadHeader(_) => "malformed header",
             Self::UnsupportedEra { .. } => "revision not served",

@@ -81,6 +81,7 @@ fn gets_a_status_a_code_and_an_audit_line() {
         case("an empty body", alice.request(""), 400, -32700, "not JSON"),
         case("no UTF-8", alice.request(b"{\"jsonrpc\":\"\xff\"}".to_vec()), 400, -32700, "not JSON"),
         case("a batch", alice.request(format!("[{ping}]")), 400, -32600, "batch"),
+        case("a deep body", alice.request(format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{{"a":{}{}}}}}"#, "[".repeat(200), "]".repeat(200))), 400, -32600, "nested too deeply"),
         case("no message", alice.request(r#"{"id":1}"#), 400, -32600, "not a JSON-RPC message"),
         case("a null id", alice.request(r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#), 400, -32600, "not a JSON-RPC message"),
         case("a method twice", alice.request(r#"{"jsonrpc":"2.0","id":1,"method":"ping","m\u0065thod":"tools/call"}"#), 400, -32600, "not a JSON-RPC message"),
@@ -246,6 +247,17 @@ fn browsers_of_allowed_origins_can_read_everything() {
         .send(sidecar.mcp);
     assert_eq!(refused.status, 403);
     assert_eq!(refused.header("access-control-allow-origin"), None);
+}
+
+#[test]
+fn every_name_of_the_server_is_known() {
+    let server = GoServer::start(&[]);
+    let sidecar = sidecar(server.port);
+    let alice = Client::open(&sidecar, Some(KEY));
+    for host in ["peer.tools.svc", "Peer.tools.svc:15380", "localhost:1", "127.0.0.1", "[::1]:15380"] {
+        let request = alice.request(alice.message("ping", &json!({}))).with("host", host);
+        assert_eq!(request.send(sidecar.mcp).status, 200, "{host}");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::harness::config::keys;
 use crate::harness::http::{Reply, connect, read_chunk};
-use crate::harness::{Client, Files, Request, Scripted, Sidecar, config, scripted};
+use crate::harness::{Client, Files, GoServer, Request, Scripted, Sidecar, config, scripted};
 
 const ODD: &str = "{\"id\": 5 ,\"jsonrpc\":\"2.0\",\r\n \"method\":\"tools/call\",\"params\":{\"arguments\":{\"n\":1.0e+2,\"t\":\"\\u00e9\u{e9}\",\"big\":12345678901234567890123},\"name\":\"t\",\"_meta\":{\"progressToken\":\"p\",\"x.example/y\":[ ]}}}";
 const ODD_RESULT: &str =
@@ -137,6 +137,26 @@ fn both_sides_can_ask_within_a_call() {
 }
 
 #[test]
+fn a_silent_stream_is_kept_alive() {
+    let (go_on, wait) = std::sync::mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let server = Scripted::start(move |request, stream| {
+        scripted::begin_events(stream);
+        let _ = wait.lock().unwrap().recv();
+        scripted::chunk(stream, &format!("data: {}\n\n", scripted::reply_to(request, &json!({}))));
+    });
+    let sidecar = Sidecar::start(&config(server.port));
+    let client = Client::open(&sidecar, None);
+    let mut stream = connect(sidecar.mcp);
+    client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut stream);
+    let mut reader = BufReader::new(stream);
+    Reply::read_head(&mut reader).unwrap();
+    assert_eq!(read_chunk(&mut reader).unwrap().unwrap(), b": keep-alive\n\n");
+    go_on.send(()).unwrap();
+    assert!(read_chunk(&mut reader).unwrap().unwrap().starts_with(b"data: "));
+}
+
+#[test]
 fn large_messages_pass_both_ways() {
     let server = Scripted::start(|request, stream| {
         let size = scripted::message(request)["params"]["arguments"]["text"].as_str().unwrap().len();
@@ -152,7 +172,7 @@ fn large_messages_pass_both_ways() {
 
 #[test]
 fn a_server_without_sessions_is_served_in_sessions() {
-    let server = crate::harness::GoServer::start(&["-stateless"]);
+    let server = GoServer::start(&["-stateless"]);
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let client = Client::open(&sidecar, None);
     assert_eq!(client.call("echo", json!({"text": "a"}))["result"]["content"][0]["text"], "a");
