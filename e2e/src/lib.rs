@@ -14,6 +14,7 @@
 //! |---|---|
 //! | `LONGSHORE_E2E_KUBECONFIG` | use this cluster instead of one of our own |
 //! | `LONGSHORE_E2E_LOAD` | with it: the command that brings an image archive into that cluster; the archive's path is appended |
+//! | `LONGSHORE_E2E_IMAGES` | a file with what `make images` printed: use those images of Longshore, build none |
 //! | `LONGSHORE_E2E_KEEP` | leave the namespaces of failed tests, and the cluster's logs, where they are |
 //! | `LONGSHORE_CACHE` | where programs, images and running clusters are kept (`~/.cache/longshore`) |
 

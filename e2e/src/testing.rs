@@ -20,10 +20,14 @@
 //! a test speaks.
 #![expect(clippy::panic, reason = "see above")]
 
+mod eventually;
+mod kill;
 mod namespace;
 mod report;
 mod stage;
 mod wait;
 
+pub use eventually::eventually;
+pub use kill::{container_processes, kill_container};
 pub use namespace::Namespace;
 pub use stage::Stage;

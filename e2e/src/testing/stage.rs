@@ -11,6 +11,8 @@ use crate::cluster::{Cluster, Shape};
 /// A cluster that is started when the first test wants it, and shared by all: a `static` of the test binary.
 pub struct Stage {
     shape: Shape,
+    /// Whether a cluster of somebody else's will do.
+    shared: bool,
     prepare: fn(&Cluster) -> Result<(), String>,
     cluster: OnceLock<Result<Cluster, String>>,
 }
@@ -25,7 +27,13 @@ impl Stage {
     /// A cluster that is prepared once, before the first test sees it.
     #[must_use]
     pub const fn prepared(shape: Shape, prepare: fn(&Cluster) -> Result<(), String>) -> Self {
-        Self { shape, prepare, cluster: OnceLock::new() }
+        Self { shape, shared: true, prepare, cluster: OnceLock::new() }
+    }
+
+    /// The same for tests that break the cluster, or Longshore as a whole: never a cluster of somebody else's.
+    #[must_use]
+    pub const fn to_break(shape: Shape, prepare: fn(&Cluster) -> Result<(), String>) -> Self {
+        Self { shape, shared: false, prepare, cluster: OnceLock::new() }
     }
 
     /// The cluster. The first caller starts it, the others wait. It ends with this process.
@@ -41,8 +49,8 @@ impl Stage {
 
     fn start(&self) -> Result<Cluster, String> {
         let cluster = match std::env::var_os("LONGSHORE_E2E_KUBECONFIG") {
-            Some(kubeconfig) => Cluster::existing(kubeconfig.into()),
-            None => Cluster::start(self.shape).map_err(|error| error.to_string())?,
+            Some(kubeconfig) if self.shared => Cluster::existing(kubeconfig.into()),
+            Some(_) | None => Cluster::start(self.shape).map_err(|error| error.to_string())?,
         };
         match (self.prepare)(&cluster) {
             Ok(()) => Ok(cluster),
