@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{WaitOptions, getpid, getuid, set_child_subreaper, waitpid};
+use rustix::process::{WaitOptions, getpid, getuid, set_child_subreaper, wait};
 
 mod lifeline;
 mod process;
@@ -221,7 +221,7 @@ impl Shim<'_> {
         for process in &self.processes {
             process.end_group_if_exited();
         }
-        while let Ok(Some((pid, status))) = waitpid(None, WaitOptions::NOHANG) {
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             for process in &mut self.processes {
                 if process.reaped(pid, status) {
                     break;

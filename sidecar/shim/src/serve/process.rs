@@ -154,6 +154,9 @@ impl Process {
             None => {
                 self.cause = cause;
                 self.stdin = None;
+                if let Hold::Abandoned(_) = self.hold {
+                    self.hold = Hold::Nobody;
+                }
                 self.ladder = Some(Ladder::begin(now, patience));
             }
         }
@@ -165,7 +168,6 @@ impl Process {
             && until <= now
         {
             log.about(self.number, "no other sidecar came for it");
-            self.hold = Hold::Nobody;
             self.end(Cause::Asked, ladder::DEFAULT, now);
         }
         while let Some(action) = self.ladder.as_mut().and_then(|ladder| ladder.advance(now)) {
