@@ -139,16 +139,22 @@ impl<V: View> Mirror<V> {
         let address = address(object.meta());
         let Some(server) = server_of(object.meta()) else { return self.remove(&address, changed) };
         let view = Arc::new(V::of(object));
-        {
+        let (moved, unchanged) = {
             let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
             let before = objects.server_of.insert(address.clone(), server.clone());
-            if let Some(before) = before.filter(|before| *before != server) {
-                objects.forget(&before, &address.1);
-            }
+            let before = before.filter(|before| *before != server);
+            let moved = before.and_then(|before| Some((objects.forget(&before, &address.1)?, before)));
             let of_server = objects.by_server.entry(server.clone()).or_default();
-            if of_server.insert(address.1.clone(), view.clone()).is_some_and(|before| before == view) {
-                return;
-            }
+            let unchanged =
+                of_server.insert(address.1.clone(), view.clone()).is_some_and(|before| before == view);
+            (moved, unchanged)
+        };
+        if let Some((view, before)) = moved {
+            // Somebody changed the label: for the server that it belonged to, it has gone.
+            changed(&before, Change::Deleted, &address.1, &view);
+        }
+        if unchanged {
+            return;
         }
         changed(&server, Change::Applied, &address.1, &view);
     }
@@ -190,4 +196,96 @@ fn address(metadata: &ObjectMeta) -> (String, String) {
 fn server_of(metadata: &ObjectMeta) -> Option<ServerKey> {
     let name = metadata.labels.as_ref()?.get(SERVER_LABEL)?.clone();
     Some(ServerKey { namespace: metadata.namespace.clone()?, name })
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+    use k8s_openapi::api::core::v1::Service;
+    use kube::core::PartialObjectMeta;
+
+    use super::*;
+    use crate::view::Owned;
+
+    type Object = PartialObjectMeta<Service>;
+
+    fn object(namespace: &str, name: &str, server: Option<&str>, version: u64) -> Object {
+        let labels = server.map(|server| BTreeMap::from([(SERVER_LABEL.to_owned(), server.to_owned())]));
+        PartialObjectMeta {
+            metadata: ObjectMeta {
+                namespace: Some(namespace.to_owned()),
+                name: Some(name.to_owned()),
+                uid: Some(format!("{namespace}/{name}")),
+                resource_version: Some(version.to_string()),
+                labels,
+                ..ObjectMeta::default()
+            },
+            ..PartialObjectMeta::default()
+        }
+    }
+
+    /// Feeds a mirror with what a watch of one namespace shows, and tells what it says of it.
+    async fn follow(
+        mirror: &Mirror<Owned<Service>>,
+        namespace: Option<&str>,
+        events: Vec<Event<Object>>,
+    ) -> Vec<String> {
+        let mut said = Vec::new();
+        let mut changed = |server: &ServerKey, change: Change, name: &str, _: &Owned<Service>| {
+            said.push(format!("{change:?} {}/{name} of {}", server.namespace, server.name));
+        };
+        mirror.follow(stream::iter(events.into_iter().map(Ok)), namespace, &mut changed).await;
+        said
+    }
+
+    #[tokio::test]
+    async fn shows_what_there_is_and_says_what_changes() {
+        let mirror = Mirror::default();
+        let said = follow(
+            &mirror,
+            None,
+            vec![
+                Event::Init,
+                Event::InitApply(object("a", "x", Some("one"), 1)),
+                Event::InitApply(object("a", "y", Some("one"), 1)),
+                Event::InitDone,
+                Event::Apply(object("a", "x", Some("one"), 1)),
+                Event::Apply(object("a", "x", Some("one"), 2)),
+                Event::Apply(object("a", "x", Some("two"), 3)),
+                Event::Delete(object("a", "y", Some("one"), 4)),
+                Event::Apply(object("a", "z", None, 5)),
+            ],
+        )
+        .await;
+        assert_eq!(
+            said,
+            [
+                "Applied a/x of one",
+                "Applied a/y of one",
+                "Applied a/x of one",
+                "Deleted a/x of one",
+                "Applied a/x of two",
+                "Deleted a/y of one",
+            ]
+        );
+        let two = ServerKey { namespace: "a".to_owned(), name: "two".to_owned() };
+        assert_eq!(mirror.get(&two, "x").unwrap().live.version, 3);
+        assert_eq!(mirror.of_server(&ServerKey { name: "one".to_owned(), ..two }).len(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_begins_anew_says_what_went_meanwhile_in_its_own_namespace() {
+        let mirror = Mirror::default();
+        let list = |namespace: &str, names: &[&str]| {
+            let objects = names.iter().map(|name| Event::InitApply(object(namespace, name, Some("one"), 1)));
+            std::iter::once(Event::Init).chain(objects).chain([Event::InitDone]).collect::<Vec<_>>()
+        };
+        follow(&mirror, Some("a"), list("a", &["x", "y"])).await;
+        follow(&mirror, Some("b"), list("b", &["x"])).await;
+        mirror.filled(2).await;
+        let said = follow(&mirror, Some("a"), list("a", &["y"])).await;
+        assert_eq!(said, ["Deleted a/x of one"]);
+        let b = ServerKey { namespace: "b".to_owned(), name: "one".to_owned() };
+        assert!(mirror.get(&b, "x").is_some());
+    }
 }

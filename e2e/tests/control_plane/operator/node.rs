@@ -8,6 +8,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use longshore_e2e::testing::Namespace;
+use longshore_sidecar_config::inventory::{
+    ConfigState, Connection, ConnectionState, Inventory, Phase, ServerDescription,
+};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -57,18 +60,30 @@ impl Node {
         let file = config_map.data.unwrap().remove("config.json").unwrap();
         let digest =
             Sha256::digest(file.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        self.inventory.send_replace(json!({
-            "config": {"digest": format!("sha256:{digest}"), "generation": 1, "error": null},
-            "phase": "serving",
-            "connection": {"state": "connected", "since": "2026-01-01T00:00:00Z", "reason": null, "message": ""},
-            "server": {
-                "info": {"name": "demo", "version": "1"}, "protocolVersion": "2025-11-25",
-                "capabilities": {"tools": {}}, "instructions": null,
+        let inventory = Inventory {
+            config: ConfigState { digest: format!("sha256:{digest}"), generation: 1, error: None },
+            phase: Phase::Serving,
+            connection: Connection {
+                state: ConnectionState::Connected,
+                since: "2026-01-01T00:00:00Z".to_owned(),
+                reason: None,
+                message: String::new(),
             },
-            "tools": [{"name": "echo", "inputSchema": {"type": "object"}}],
-            "hiddenTools": 0, "toolsDigest": "sha256:0",
-            "prompts": [], "resources": [], "resourceTemplates": [], "exposed": [],
-        }));
+            server: Some(ServerDescription {
+                info: json!({"name": "demo", "version": "1"}),
+                protocol_version: "2025-11-25".to_owned(),
+                capabilities: json!({"tools": {}}),
+                instructions: None,
+            }),
+            tools: vec![json!({"name": "echo", "inputSchema": {"type": "object"}})],
+            hidden_tools: 0,
+            tools_digest: "sha256:0".to_owned(),
+            prompts: vec![],
+            resources: vec![],
+            resource_templates: vec![],
+            exposed: vec![],
+        };
+        self.inventory.send_replace(serde_json::to_value(inventory).unwrap());
     }
 
     /// Waits for a pod other than `not`, and says of it what a kubelet says of one that runs. Returns its name.

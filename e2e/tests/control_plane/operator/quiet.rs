@@ -67,9 +67,9 @@ fn every_right_is_used_and_none_is_missing() {
         let old = node.run_pod(namespace, "").await;
         node.load_configuration(namespace).await;
         wait_for(namespace, "Ready", "True", "Ready").await;
-        // A key goes: pods are touched until their sidecars have the new configuration.
+        // A key comes: pods are touched until their sidecars have the new configuration.
         namespace
-            .apply("{apiVersion: v1, kind: Secret, metadata: {name: keys}, stringData: {bob: a-key-that-is-long-enough}}")
+            .apply("{apiVersion: v1, kind: Secret, metadata: {name: keys}, stringData: {bob: another-key-that-is-long}}")
             .await;
         let pods: Api<Pod> = namespace.api();
         let touched = |attempt: &'static str| {
@@ -89,7 +89,6 @@ fn every_right_is_used_and_none_is_missing() {
         // The same failure twice is one event that is counted.
         let servers: Api<McpServer> = namespace.api();
         for _ in 0..2 {
-            namespace.apply(&with("{pod: {overrides: {spec: {hostNetwork: false, nodeName: null}}}}")).await;
             namespace.kubectl(&["delete", "configmap", "settings"]).await.unwrap();
             namespace.wait(&servers, "demo", "to miss it", |it| is(it, "Accepted", "False", "ConfigMapNotFound")).await;
             namespace.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}}").await;

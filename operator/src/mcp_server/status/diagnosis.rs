@@ -9,6 +9,9 @@ use super::{PodFacts, Report};
 use crate::mcp_server::condition::Reason;
 use crate::view::{ContainerState, ContainerView, Ended, PodView};
 
+/// Where nobody but the server knows what is wrong with it.
+const SEE_LOG: &str = "its log may say why (kubectl logs)";
+
 /// What is known of a pod that does not serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Diagnosis {
@@ -176,21 +179,26 @@ fn of_report(report: &Report) -> Option<Diagnosis> {
 
 /// What the sidecar says of its connection, if there is none.
 pub(super) fn of_connection(connection: &Connection) -> Option<Diagnosis> {
-    let reason = match connection.reason {
-        None => None,
-        Some(ConnectionReason::ConnectionRefused) => Some(Reason::ConnectionRefused),
-        Some(ConnectionReason::InitializeTimeout) => Some(Reason::InitializeTimeout),
-        Some(ConnectionReason::InitializeRefused) => Some(Reason::InitializeRefused),
-        Some(ConnectionReason::NotMcp) => Some(Reason::NotMcp),
-        Some(ConnectionReason::UnsupportedRevision) => Some(Reason::UnsupportedRevision),
-        Some(ConnectionReason::ListFailed) => Some(Reason::ListFailed),
-        Some(ConnectionReason::ConnectionLost) => Some(Reason::ConnectionLost),
+    let (reason, advice) = match connection.reason {
+        None | Some(ConnectionReason::ConnectionLost) => (Reason::ConnectionLost, SEE_LOG),
+        Some(ConnectionReason::ConnectionRefused) => (
+            Reason::ConnectionRefused,
+            "let the server listen there, or correct spec.transport.streamableHttp.port",
+        ),
+        Some(ConnectionReason::InitializeTimeout) => (Reason::InitializeTimeout, SEE_LOG),
+        Some(ConnectionReason::InitializeRefused) => (Reason::InitializeRefused, SEE_LOG),
+        Some(ConnectionReason::NotMcp) => {
+            (Reason::NotMcp, "correct the port and the path in spec.transport.streamableHttp")
+        }
+        Some(ConnectionReason::UnsupportedRevision) => {
+            (Reason::UnsupportedRevision, "run a version of the server that speaks another revision")
+        }
+        Some(ConnectionReason::ListFailed) => (Reason::ListFailed, SEE_LOG),
     };
-    match (connection.state, reason) {
-        (ConnectionState::Connected, _) => None,
-        (ConnectionState::Failed, Some(reason)) => Some(failure(reason, connection.message.clone())),
-        (ConnectionState::Failed, None) => Some(failure(Reason::ConnectionLost, connection.message.clone())),
-        (ConnectionState::Connecting, _) => {
+    match connection.state {
+        ConnectionState::Connected => None,
+        ConnectionState::Failed => Some(failure(reason, format!("{}; {advice}", connection.message))),
+        ConnectionState::Connecting => {
             Some(normal(Reason::Connecting, "the sidecar waits for the server's first answer"))
         }
     }
