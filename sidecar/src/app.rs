@@ -11,7 +11,6 @@ use arc_swap::ArcSwapOption;
 use longshore_sidecar_config::ports;
 use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
-use tokio::net::TcpListener;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc, watch};
@@ -117,6 +116,13 @@ impl App {
         let hook = drain::bind(&options.sockets_dir).map_err(BindError::Hook)?;
         options.own_ports.extend([bound.mcp.port(), bound.admin.port(), ports::PEERS]);
 
+        if hook.is_none() {
+            tracing::info!(
+                "there is no directory for sockets: the server cannot be held until its calls have ended"
+            );
+        }
+        raise_descriptors();
+
         let metrics = Arc::new(Metrics::new()?);
         let (audit, writer) = Audit::start(metrics.clone()).map_err(BindError::Audit)?;
         let shared = Arc::new(Shared {
@@ -148,6 +154,17 @@ impl App {
         let result = runtime.block_on(control(shared, &writer, mcp, admin, hook));
         writer.close();
         result
+    }
+}
+
+/// Takes as many descriptors as the process may have. Many runtimes start processes with far fewer than connections
+/// are allowed here.
+fn raise_descriptors() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::debug!(%error, "cannot raise the limit of descriptors");
     }
 }
 
@@ -201,10 +218,9 @@ async fn control(
     let (workers, mut worker_ended) = start_workers(mcp, &shared, &stopped)?;
     let (publish, published) = watch::channel(None);
     let router = admin::router(shared.clone(), published);
-    tasks.spawn_local(async move {
-        let served = async { axum::serve(TcpListener::from_std(admin)?, router).await };
-        ("the admin port", served.await.map_err(Into::into))
-    });
+    tasks.spawn_local(
+        async move { ("the admin port", admin::serve(admin, router).await.map_err(Into::into)) },
+    );
     tasks.spawn_local({
         let shared = shared.clone();
         async move { ("the inventory", inventory::publish(shared, publish).await.map_err(Into::into)) }

@@ -45,6 +45,11 @@ fn each_call_in_flight_hears_that_the_server_was_killed() {
             line["message"] == "the MCP server is not connected" || line["reason"] == "server down"
         });
 
+        // A notification has no answer that an error could ride in.
+        let told = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
+        let reply = clients[0].request(told).send(sidecar.mcp);
+        assert_eq!((reply.status, &reply.message()["error"]["code"]), (502, &json!(-32603)));
+
         // When it is back, the old sessions are unknown to it, and new ones work.
         server.start_again();
         assert_eq!(clients[0].send("ping", json!({})).status, 404);
