@@ -18,7 +18,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Runs the operator, which turns McpServer manifests into served MCP servers.
-    Operator(operator::Args),
+    Operator(Box<operator::Args>),
     /// Prints the CustomResourceDefinitions, one YAML document each.
     Crds,
     /// Makes API keys.
@@ -33,7 +33,7 @@ impl Cli {
     /// Does what was asked for. An error has its causes in its chain.
     pub fn run(self) -> anyhow::Result<()> {
         match self.command {
-            Command::Operator(args) => operator::run(args),
+            Command::Operator(args) => operator::run(*args),
             Command::Crds => crds::run(),
             Command::Key(args) => key::run(args),
             Command::Ready(args) => ready::run(&args),
