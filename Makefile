@@ -42,4 +42,4 @@ cluster-down: ## End that cluster, and leave nothing of it behind
 
 .PHONY: bench
 bench: ## Measure what docs/benchmarks.md tells (needs root)
-	@cargo run --locked --quiet --release -p longshore-e2e --bin longshore-bench
+	cargo bench --locked --workspace --bench '*'

@@ -1,14 +1,22 @@
-//! Tests on a real node with Longshore installed from this checkout, as a user would have it. They need root.
-//!
-//! All tests share [`STAGE`] and run at once, each in a namespace of its own. What disturbs others (killing a component
-//! of the cluster, say) needs a cluster of its own.
+//! Longshore on a real node: installed with its chart from this checkout, in front of servers that others wrote, used
+//! by clients that others wrote.
 
+mod chart;
+mod failing;
+mod faults;
 mod harness;
+mod outages;
+mod rollout;
+mod served;
+mod server;
 
-use longshore_e2e::cluster::Shape;
+use longshore_e2e::cluster::{Cluster, Shape};
 use longshore_e2e::longshore;
 use longshore_e2e::testing::Stage;
 
-/// The node that all tests of this binary share.
-static STAGE: Stage =
-    Stage::prepared(Shape::Node, |cluster| longshore::install(cluster).map_err(|error| error.to_string()));
+/// The node that the tests share, with Longshore installed.
+static STAGE: Stage = Stage::prepared(Shape::Node, install);
+
+fn install(cluster: &Cluster) -> Result<(), String> {
+    longshore::install(cluster).map_err(|error| error.to_string())
+}
