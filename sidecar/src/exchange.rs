@@ -6,6 +6,9 @@
 
 mod answer;
 mod client;
+mod edit;
+mod events;
+mod opening;
 mod request;
 
 use std::rc::Rc;

@@ -25,7 +25,7 @@ use state::{Link, Problem};
 const PING_EVERY: Duration = Duration::from_secs(5);
 /// How long an answer to that may take. A server of one thread may be busy with a call.
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
-/// How many pings in a row have to fail for lack of time.
+/// How many pings have to fail for lack of time, or lists for whatever reason, in a row.
 const PATIENCE: u32 = 3;
 /// How long a handshake may take, and after which time it is reported that it takes long.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -181,7 +181,7 @@ async fn attend(server: &mut Server, shared: &Shared, config: &mut watch::Receiv
     let _listening = server.listen(changed.clone());
     let mut next_ping = Instant::now() + PING_EVERY;
     let mut next_list = Instant::now() + RELIST_EVERY;
-    let mut late = 0;
+    let (mut late, mut unlisted) = (0, 0);
     let lost = |message: String| Left::Lost(Problem { reason: ConnectionReason::ConnectionLost, message });
     loop {
         tokio::select! {
@@ -211,6 +211,7 @@ async fn attend(server: &mut Server, shared: &Shared, config: &mut watch::Receiv
                 let capabilities = shared.view.borrow().server.as_ref().map(|server| server.capabilities.clone());
                 match timeout(HANDSHAKE_TIMEOUT, list_all(server, &capabilities.unwrap_or_default())).await {
                     Ok(Ok(lists)) => {
+                        unlisted = 0;
                         shared.view.send_if_modified(|view| {
                             let changed = *view.lists != lists;
                             if changed {
@@ -219,8 +220,15 @@ async fn attend(server: &mut Server, shared: &Shared, config: &mut watch::Receiv
                             changed
                         });
                     }
-                    Ok(Err(problem)) => return Left::Lost(problem),
-                    // Slow is not gone; the pings tell.
+                    // Perhaps there is no server any more, or not the one that was asked before: a ping tells.
+                    Ok(Err(problem)) => {
+                        unlisted += 1;
+                        if unlisted >= PATIENCE {
+                            return Left::Lost(problem);
+                        }
+                        (next_ping, next_list) = (Instant::now(), Instant::now() + RELIST_PAUSE * 4);
+                    }
+                    // Slow is not gone; the pings tell that too.
                     Err(_) => tracing::debug!("the server took too long to list"),
                 }
             }

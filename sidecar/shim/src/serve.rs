@@ -171,6 +171,8 @@ impl Shim<'_> {
         let accepts = self.accept_from.is_none_or(|from| from <= now);
         if let Some(listener) = &self.listener
             && accepts
+            // Otherwise they wait in the kernel's queue, for those who have connected to speak or to be given up.
+            && self.callers.len() < MAX_CALLERS
         {
             watch(Source::Listener, listener.descriptor(), PollFlags::IN);
         }
@@ -205,10 +207,10 @@ impl Shim<'_> {
         self.signals.clear();
         self.reap();
         if self.signals.stop() {
-            // Whoever still connects is told, by the closed socket, that nobody is there.
+            // Whoever connects now finds nobody there, and whoever has connected is told below.
             self.listener = None;
-            for caller in self.callers.drain(..) {
-                caller.lifeline.send(&refused(Refusal::Stopping, "the container is about to end"));
+            for caller in &mut self.callers {
+                caller.until = now;
             }
             for process in &mut self.processes {
                 process.end(Cause::Stopping, ladder::DEFAULT, now);
@@ -249,10 +251,7 @@ impl Shim<'_> {
         let Some(listener) = &self.listener else { return };
         match listener.accept() {
             Ok(Some(lifeline)) => match lifeline.peer_user() {
-                Ok(user) if user == self.peer && self.callers.len() < MAX_CALLERS => {
-                    self.callers.push(Caller { lifeline, until: now + CALLER });
-                }
-                Ok(user) if user == self.peer => lifeline.send(&refused(Refusal::Full, "too many at once")),
+                Ok(user) if user == self.peer => self.callers.push(Caller { lifeline, until: now + CALLER }),
                 // Not worth an answer, and no line either: whoever it is could fill the log.
                 _ => {}
             },
@@ -285,6 +284,10 @@ impl Shim<'_> {
     }
 
     fn start(&mut self, session: Session, lifeline: Lifeline, now: Instant) {
+        if self.listener.is_none() {
+            lifeline.send(&refused(Refusal::Stopping, "the container is about to end"));
+            return;
+        }
         if self.processes.len() >= self.options.max_processes {
             lifeline.send(&refused(Refusal::Full, "as many processes run as may"));
             return;

@@ -23,6 +23,8 @@ pub(crate) struct Stderr {
     logged: Bucket,
     tolerated: Bucket,
     left_out: u64,
+    /// When that was last said.
+    confessed: Instant,
 }
 
 /// What a process's stderr has come to.
@@ -41,6 +43,7 @@ impl Stderr {
             logged: Bucket::new(LOGGED, now),
             tolerated: Bucket::new(TOLERATED, now),
             left_out: 0,
+            confessed: now,
         }
     }
 
@@ -87,9 +90,13 @@ impl Stderr {
     fn finish(&mut self, now: Instant, log: &mut Vec<u8>) {
         let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
         if self.logged.take(line.len() + 1, now) {
-            let line = line.to_vec();
-            self.confess(log);
-            write_line(self.number, &line, log);
+            // Lines come and go by the millisecond then; once a second is enough to know it.
+            if now.saturating_duration_since(self.confessed) >= Duration::from_secs(1) {
+                self.confess(log);
+                self.confessed = now;
+            }
+            let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
+            write_line(self.number, line, log);
         } else {
             self.left_out += line.len() as u64 + 1;
         }

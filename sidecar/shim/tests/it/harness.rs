@@ -194,7 +194,11 @@ pub(crate) struct Lifeline(OwnedFd);
 
 impl Lifeline {
     pub(crate) fn send(&self, packet: &[u8]) {
-        rustix::net::send(&self.0, packet, SendFlags::NOSIGNAL).unwrap();
+        match rustix::net::send(&self.0, packet, SendFlags::NOSIGNAL) {
+            // What the shim does not want to hear it need not wait for.
+            Ok(_) | Err(rustix::io::Errno::PIPE) => {}
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// The next report and its descriptors; `None` when the shim has closed the connection.

@@ -36,7 +36,7 @@ fn a_process_inherits_nothing_of_the_shims() {
         echo group $(cut -d ' ' -f 5 /proc/$$/stat) of $$
         echo variable $A_VARIABLE in $(pwd)";
     let shim = Setup::new(&["sh", "-c", script])
-        .before("umask 027; exec 7</dev/null 200</dev/null; export A_VARIABLE=value; cd /usr")
+        .before("umask 027; exec 7</dev/null 8</dev/null; export A_VARIABLE=value; cd /usr")
         .start();
     let mode = std::fs::metadata(shim.socket()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o660, "whatever the umask");

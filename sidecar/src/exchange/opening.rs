@@ -1,0 +1,80 @@
+//! The answer to a handshake, with which a session begins.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use longshore_mcp::headers::{self, SESSION_ID};
+use longshore_mcp::initialize;
+use longshore_mcp::revision::Revision;
+use longshore_mcp::sse;
+
+use super::client::Client;
+use super::edit::edit;
+use super::{Call, Done, request};
+use crate::rescue::Refusal;
+use crate::sessions::Place;
+use crate::stack::SERVED;
+use crate::stack::respond::{self, Body};
+
+/// A session that is being opened.
+pub(super) struct Opening<'a> {
+    place: Place<'a>,
+    /// What the server calls it.
+    upstream: Option<HeaderValue>,
+}
+
+impl<'a> Opening<'a> {
+    pub(super) fn new(place: Place<'a>, headers: &HeaderMap) -> Self {
+        Self { place, upstream: session_id(headers) }
+    }
+
+    /// Reads the server's answer to `initialize`, opens the session and tells the client.
+    pub(super) async fn finish(
+        self,
+        call: &Call,
+        client: &mut Client,
+        before: Vec<u8>,
+        message: &Bytes,
+    ) -> Result<Done, Refusal> {
+        let status = StatusCode::OK.as_u16();
+        let edited = edit(call, message)?.ok_or(Refusal::ServerNonsense)?;
+        let respond = |body: Bytes, session| -> Response<Body> {
+            if before.is_empty() {
+                respond::json(Body::whole(body), session)
+            } else {
+                let text = String::from_utf8_lossy(&body);
+                let events = [before.as_slice(), sse::message(&text).as_bytes()].concat();
+                respond::events(Body::whole(events), session)
+            }
+        };
+        if let Some(code) = edited.code {
+            client.respond(respond(message.clone(), None));
+            return Ok(Done { status, code: Some(code) });
+        }
+        let text = std::str::from_utf8(message).map_err(|_| Refusal::ServerNonsense)?;
+        let accepted = initialize::accepted(text).map_err(|_| Refusal::ServerNonsense)?;
+        let known = Revision::parse(&accepted.version).filter(|revision| SERVED.contains(revision));
+        // A session that the client never hears of would stay open at the server.
+        let (upstream, principal) = (self.upstream, call.caller.principal.clone());
+        let revision = known.unwrap_or(Revision::NEWEST_WITH_INITIALIZE);
+        let (session, id) = self.place.open(principal, upstream, revision).map_err(|_| Refusal::Internal)?;
+        let delivered = known.is_some() && {
+            let body = accepted.rewritten.map_or_else(|| message.clone(), Bytes::from);
+            client.respond(respond(body, Some(id)))
+        };
+        if !delivered {
+            call.worker.shared.sessions.end(&session);
+            request::end_upstream(&call.worker.pool, &call.snapshot, &session).await;
+        }
+        match known {
+            Some(_) => Ok(Done { status, code: None }),
+            None => Err(Refusal::ServerRevision { version: accepted.version }),
+        }
+    }
+}
+
+/// What the server calls the session, if it has sessions and this can be the name of one.
+fn session_id(headers: &HeaderMap) -> Option<HeaderValue> {
+    let mut id = headers.get(SESSION_ID).filter(|id| id.to_str().is_ok_and(headers::is_session_id))?.clone();
+    id.set_sensitive(true);
+    Some(id)
+}

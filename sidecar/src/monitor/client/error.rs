@@ -1,0 +1,84 @@
+//! What can go wrong between the sidecar and its server, in words for people.
+
+use http::StatusCode;
+use longshore_mcp::method::List;
+use longshore_sidecar_config::inventory::ConnectionReason;
+use serde_json::Value;
+use thiserror::Error;
+
+use super::MAX_ANSWER;
+use crate::monitor::state::Problem;
+
+/// The most of a server's own words in a message for people.
+const MAX_QUOTE: usize = 200;
+
+/// Why the server did not do what it was asked for.
+#[derive(Debug, Error)]
+pub(in crate::monitor) enum CallError {
+    #[error("nothing listens on port {port}")]
+    Refused { port: u16 },
+    #[error("the server broke the connection off")]
+    Lost,
+    #[error("the server answers on its port with something that is not HTTP")]
+    NotHttp,
+    #[error("the server does not know the session any more")]
+    SessionGone,
+    #[error("the server answered {path} with HTTP status {status}")]
+    Status { status: u16, path: String },
+    #[error("the server's answer at {path} is not MCP: {what}")]
+    NotMcp { path: String, what: &'static str },
+    #[error("the server answered with error {code}: {message}")]
+    Rpc { code: i64, message: String, status: u16 },
+    #[error("the server speaks revision {0} of MCP, which is not served here")]
+    Revision(String),
+    #[error("the server's answer is larger than {MAX_ANSWER} bytes")]
+    TooLarge,
+}
+
+impl CallError {
+    /// What it means when it happens in a handshake.
+    pub(in crate::monitor) fn in_handshake(self) -> Problem {
+        let reason = match &self {
+            Self::Refused { .. } | Self::Lost => ConnectionReason::ConnectionRefused,
+            Self::NotHttp | Self::NotMcp { .. } | Self::TooLarge | Self::SessionGone => {
+                ConnectionReason::NotMcp
+            }
+            Self::Status { status: 404 | 405 | 300..=399, .. } => ConnectionReason::NotMcp,
+            Self::Status { .. } | Self::Rpc { .. } => ConnectionReason::InitializeRefused,
+            Self::Revision(_) => ConnectionReason::UnsupportedRevision,
+        };
+        Problem { reason, message: self.to_string() }
+    }
+
+    /// What it means when it happens while a list is read.
+    pub(in crate::monitor) fn in_list(self, list: List) -> Problem {
+        let message = format!("{} failed: {self}", list.method().as_str());
+        Problem { reason: ConnectionReason::ListFailed, message }
+    }
+}
+
+/// The error of a JSON-RPC error object.
+pub(super) fn rpc(error: &str, status: StatusCode) -> CallError {
+    let error: Value = serde_json::from_str(error).unwrap_or_default();
+    CallError::Rpc {
+        code: error["code"].as_i64().unwrap_or_default(),
+        message: quote(error["message"].as_str().unwrap_or_default()),
+        status: status.as_u16(),
+    }
+}
+
+/// The text of an untrusted server, bounded, on one line.
+pub(super) fn quote(text: &str) -> String {
+    text.chars().filter(|char| !char.is_control()).take(MAX_QUOTE).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stranger_is_quoted_on_one_short_line() {
+        assert_eq!(quote("a\n\u{1b}[31mb"), "a[31mb");
+        assert_eq!(quote(&"x".repeat(500)).len(), MAX_QUOTE);
+    }
+}
