@@ -30,6 +30,7 @@ crds: ## Write the custom resources' manifests into the chart
 
 .PHONY: images
 images: ## Build the container images from this checkout, and print where they are
+	@command -v buildah >/dev/null || { echo 'this needs buildah: apt-get install --no-install-recommends buildah' >&2; exit 1; }
 	@e2e/images/longshore.sh
 
 .PHONY: cluster

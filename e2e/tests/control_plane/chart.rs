@@ -16,7 +16,7 @@ const WATCHED: [&str; 2] = ["chart-test-a", "chart-test-b"];
 /// Values that people set, each on top of the defaults.
 const RENDERED: &[&str] = &[
     "{}",
-    "{replicas: 1, logLevel: debug, imagePullPolicy: Always}",
+    "{replicas: 1, logLevel: debug, imagePullPolicy: Always, upgradesAtOnce: 3}",
     "{watchNamespaces: [chart-test-a, chart-test-b]}",
     "{metrics: {from: [{kubernetes.io/metadata.name: monitoring}, {team: a, stage: b}]}}",
     "{images: {prefix: registry.example/team/}, imagePullSecrets: [{name: registry}]}",
@@ -30,6 +30,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("{replica: 2}", "additional properties 'replica' not allowed"),
     ("{replicas: 0}", "at '/replicas'"),
     ("{logLevel: loud}", "at '/logLevel'"),
+    ("{upgradesAtOnce: 0}", "at '/upgradesAtOnce'"),
     ("{imagePullPolicy: Sometimes}", "at '/imagePullPolicy'"),
     ("{images: {prefix: registry.example}}", "at '/images/prefix'"),
     ("{images: {operator: 'a b'}}", "at '/images/operator'"),

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use longshore::mcp_server::condition::Reason;
+use longshore::metrics::Metrics;
 
 /// Whoever looks a reason up finds it, and finds none that is no longer given.
 #[test]
@@ -17,4 +18,17 @@ fn troubleshooting_explains_every_reason() {
         .collect();
     let given: BTreeSet<&str> = Reason::ALL.iter().map(|reason| reason.name()).collect();
     assert_eq!(explained, given);
+}
+
+/// The page names every metric of the operator.
+#[test]
+fn operating_names_every_metric() {
+    let page = include_str!("../../../docs/operating.md");
+    let metrics = Metrics::new().unwrap();
+    metrics.servers("True", 1);
+    let text = metrics.text().unwrap();
+    let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    for name in names {
+        assert!(page.contains(&format!("`{name}")), "{name} is not in docs/operating.md");
+    }
 }
