@@ -134,7 +134,7 @@ impl Scene {
     }
 }
 
-fn of<'a>(status: &'a McpServerStatus, type_: ConditionType) -> &'a Condition {
+fn of(status: &McpServerStatus, type_: ConditionType) -> &Condition {
     find(&status.conditions, type_).unwrap()
 }
 
