@@ -13,6 +13,8 @@ pub struct Event {
     pub event: Option<String>,
     /// Its id.
     pub id: Option<String>,
+    /// How long to wait before the stream is asked for again, in milliseconds.
+    pub retry: Option<u64>,
 }
 
 /// An event is larger than the reader keeps.
@@ -127,6 +129,7 @@ fn parse(raw: Vec<u8>, first: bool) -> Event {
                 event.event =
                     Some(String::from_utf8_lossy(value).into_owned()).filter(|name| name != "message")
             }
+            b"retry" => event.retry = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()),
             b"id" if !value.contains(&0) => event.id = Some(String::from_utf8_lossy(value).into_owned()),
             _ => {}
         }
@@ -187,11 +190,11 @@ mod tests {
 
     #[test]
     fn any_cut_of_a_stream_gives_the_same_events() {
-        let stream: &[u8] = b"\xef\xbb\xbf: hi\r\n\r\nevent: message\ndata: {\"a\":\ndata:1}\nid: 7\n\ndata\r\rdata: x\r\nevent: other\r\n\r\n";
+        let stream: &[u8] = b"\xef\xbb\xbf: hi\r\n\r\nevent: message\ndata: {\"a\":\ndata:1}\nid: 7\nretry: 250\n\ndata\r\rdata: x\r\nevent: other\r\n\r\n";
         let whole = decode(&[stream]);
         let expected = vec![None, Some("{\"a\":\n1}"), Some(""), Some("x")];
         assert_eq!(data(&whole), expected);
-        assert_eq!(whole[1].id.as_deref(), Some("7"));
+        assert_eq!((whole[1].id.as_deref(), whole[1].retry), (Some("7"), Some(250)));
         assert_eq!(whole[3].event.as_deref(), Some("other"));
         let joined: Vec<u8> = whole.iter().flat_map(|event| event.raw.clone()).collect();
         assert_eq!(joined, stream);

@@ -178,6 +178,10 @@ enum Share {
 fn listen(address: SocketAddr, share: Share) -> Result<StdTcpListener, BindError> {
     let open = || {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        if address.is_ipv6() {
+            // The unspecified address stands for those of IPv4 too.
+            socket.set_only_v6(false)?;
+        }
         // A restart must not wait for connections of the process before.
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(share == Share::Workers)?;

@@ -1,7 +1,7 @@
 //! The sidecar's program.
 
 use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -149,8 +149,11 @@ fn abort_on_panic() {
     }));
 }
 
+/// Every address of the pod: also those of IPv6 where there is IPv6, since a cluster may have no other.
 fn any(port: u16) -> SocketAddr {
-    SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)
+    let has_v6 = std::net::UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
+    let address = if has_v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+    SocketAddr::new(address, port)
 }
 
 fn millis(duration: Duration) -> u64 {

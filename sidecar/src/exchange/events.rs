@@ -5,93 +5,190 @@ use http::StatusCode;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use longshore_mcp::sse::{self, Decoder, Event};
-use tokio::time::{Duration, Instant, timeout_at};
+use tokio::time::{Duration, Instant, sleep_until, timeout_at};
 
 use super::answer::{EDITABLE, timed_out};
 use super::client::Client;
 use super::edit::edit;
-use super::{Call, Done, Edit};
+use super::{Call, Done, Edit, request};
 use crate::rescue::Refusal;
-use crate::upstream::Lease;
+use crate::upstream::{Answer, Lease};
 
 /// How long a silent stream is left silent.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How long the rest of an answer is waited for when everything in it has been delivered.
 const REST: Duration = Duration::from_secs(1);
 
+/// How long to wait before a stream is asked for again, if the server does not say, and at least.
+const RETRY: Duration = Duration::from_secs(1);
+const RETRY_MINIMUM: Duration = Duration::from_millis(50);
+
+/// A stream of events from the server.
+struct Source {
+    body: Incoming,
+    lease: Lease,
+    decoder: Decoder,
+    /// Where the stream can be taken up again when it ends early: its last event's id.
+    last: Option<String>,
+    retry: Duration,
+}
+
+/// What comes next.
+enum Next {
+    Data(Bytes),
+    /// Nothing has come for a while.
+    Silence,
+    /// The stream has ended in an orderly way.
+    End,
+}
+
 /// Passes events on until the answer has come. Nothing follows it.
 pub(super) async fn events(
     call: &Call,
     client: &mut Client,
-    mut body: Incoming,
+    body: Incoming,
     lease: Lease,
     deadline: Instant,
 ) -> Result<Done, Refusal> {
     client.begin_events();
-    let edits = matches!(call.edit, Edit::Filter(_));
-    let mut decoder = Decoder::new(EDITABLE);
+    let mut source = Source::new(body, lease);
+    let passed = match call.edit {
+        Edit::Filter(_) => pass_edited(call, client, &mut source, deadline).await,
+        Edit::Pass | Edit::OpenSession | Edit::Tell => {
+            let passed = pass(call, client, &mut source, deadline).await;
+            client.abandon = source.decoder.abandon();
+            passed
+        }
+    };
+    let code = passed?;
+    rest(source.body, source.lease);
+    Ok(Done { status: StatusCode::OK.as_u16(), code })
+}
+
+/// Passes bytes as they come, and looks into them for the answer. Gives its code, if it is an error.
+async fn pass(
+    call: &Call,
+    client: &mut Client,
+    source: &mut Source,
+    deadline: Instant,
+) -> Result<Option<i64>, Refusal> {
     // An event that is too large to be looked into is taken for the answer.
     let mut watched = true;
-    let done = |code| Ok(Done { status: StatusCode::OK.as_u16(), code });
     loop {
-        let silence = Instant::now() + KEEP_ALIVE;
-        let data = match timeout_at(deadline.min(silence), body.frame()).await {
-            Ok(Some(Ok(frame))) => match frame.into_data() {
-                Ok(data) => data,
-                Err(_) => continue,
-            },
-            Ok(None) if !watched => return done(None),
-            Ok(None | Some(Err(_))) => {
-                client.abandon = if edits { "" } else { decoder.abandon() };
-                return Err(Refusal::ServerLost);
+        let data = match source.next(deadline).await? {
+            Next::Data(data) => data,
+            Next::Silence if watched && source.decoder.is_between_events() => {
+                client.send(sse::KEEP_ALIVE, deadline).await;
+                continue;
             }
-            Err(_) if Instant::now() >= deadline => {
-                client.abandon = if edits { "" } else { decoder.abandon() };
-                return Err(timed_out());
-            }
-            Err(_) => {
-                if watched && decoder.is_between_events() {
-                    client.send(sse::KEEP_ALIVE, deadline).await;
-                }
+            Next::Silence => continue,
+            Next::End if !watched => return Ok(None),
+            Next::End => {
+                source.resume(call, deadline).await?;
                 continue;
             }
         };
         let mut answered = None;
-        if edits {
-            let mut complete = Vec::new();
-            decoder.push(&data, |event| complete.push(event)).map_err(|_| Refusal::ServerNonsense)?;
-            for event in complete {
-                let edited = edit(call, message_of(&event))?;
-                let text = edited.as_ref().and_then(|edited| edited.text.as_deref());
-                let piece = text.map_or_else(
-                    || Bytes::from(event.raw.clone()),
-                    |text| sse::replace_data(&event, text).into(),
-                );
-                client.send(piece, deadline).await;
-                if let Some(edited) = edited {
-                    answered = Some(edited.code);
-                    break;
-                }
-            }
-        } else {
-            let mut failure = None;
-            if watched {
-                let looked = decoder.push(&data, |event| match edit(call, message_of(&event)) {
-                    Ok(Some(edited)) => answered = Some(edited.code),
-                    Ok(None) => {}
-                    Err(refusal) => failure = Some(refusal),
-                });
-                watched = looked.is_ok();
-            }
-            client.send(data, deadline).await;
-            if let Some(refusal) = failure {
-                return Err(refusal);
-            }
+        if watched {
+            watched = source
+                .read(&data, |event| {
+                    // Nothing is edited here, so nothing can fail.
+                    if let Ok(Some(edited)) = edit(call, message_of(&event)) {
+                        answered = Some(edited.code);
+                    }
+                })
+                .is_ok();
         }
+        client.send(data, deadline).await;
         if let Some(code) = answered {
-            rest(body, lease);
-            return done(code);
+            return Ok(code);
         }
+    }
+}
+
+/// Passes whole events, and edits the answer. Gives its code, if it is an error.
+async fn pass_edited(
+    call: &Call,
+    client: &mut Client,
+    source: &mut Source,
+    deadline: Instant,
+) -> Result<Option<i64>, Refusal> {
+    loop {
+        let data = match source.next(deadline).await? {
+            Next::Data(data) => data,
+            Next::Silence => {
+                client.send(sse::KEEP_ALIVE, deadline).await;
+                continue;
+            }
+            Next::End => {
+                source.resume(call, deadline).await?;
+                continue;
+            }
+        };
+        let mut complete = Vec::new();
+        source.read(&data, |event| complete.push(event))?;
+        for event in complete {
+            let edited = edit(call, message_of(&event))?;
+            let text = edited.as_ref().and_then(|edited| edited.text.as_deref());
+            let piece = match text {
+                Some(text) => sse::replace_data(&event, text).into(),
+                None => Bytes::from(event.raw),
+            };
+            client.send(piece, deadline).await;
+            if let Some(edited) = edited {
+                return Ok(edited.code);
+            }
+        }
+    }
+}
+
+impl Source {
+    fn new(body: Incoming, lease: Lease) -> Self {
+        Self { body, lease, decoder: Decoder::new(EDITABLE), last: None, retry: RETRY }
+    }
+
+    async fn next(&mut self, deadline: Instant) -> Result<Next, Refusal> {
+        let silence = Instant::now() + KEEP_ALIVE;
+        loop {
+            match timeout_at(deadline.min(silence), self.body.frame()).await {
+                Ok(Some(Ok(frame))) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Ok(Next::Data(data));
+                    }
+                }
+                Ok(Some(Err(_))) => return Err(Refusal::ServerLost),
+                Ok(None) => return Ok(Next::End),
+                Err(_) if Instant::now() >= deadline => return Err(timed_out()),
+                Err(_) => return Ok(Next::Silence),
+            }
+        }
+    }
+
+    /// Takes data apart, and remembers where the stream is.
+    fn read(&mut self, data: &[u8], mut each: impl FnMut(Event)) -> Result<(), Refusal> {
+        let Self { decoder, last, retry, .. } = self;
+        let read = decoder.push(data, |event| {
+            if let Some(id) = &event.id {
+                *last = Some(id.clone()).filter(|id| !id.is_empty());
+            }
+            if let Some(milliseconds) = event.retry {
+                *retry = Duration::from_millis(milliseconds);
+            }
+            each(event);
+        });
+        read.map_err(|_| Refusal::ServerNonsense)
+    }
+
+    /// Takes a stream up again that a server ended before its answer, as it may from 2025-11-25 on. The client need
+    /// not know: its own stream goes on.
+    async fn resume(&mut self, call: &Call, deadline: Instant) -> Result<(), Refusal> {
+        let last =
+            self.last.clone().filter(|_| self.decoder.is_between_events()).ok_or(Refusal::ServerLost)?;
+        sleep_until(deadline.min(Instant::now() + self.retry.max(RETRY_MINIMUM))).await;
+        let asked = timeout_at(deadline, request::resume(call, &last)).await.map_err(|_| timed_out())?;
+        let Answer { response, lease } = asked.ok_or(Refusal::ServerLost)?;
+        (self.body, self.lease) = (response.into_body(), lease);
+        Ok(())
     }
 }
 

@@ -4,9 +4,9 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
 use http_body_util::Full;
-use longshore_mcp::headers::{JSON, PROTOCOL_VERSION, SESSION_ID};
+use longshore_mcp::headers::{self, EVENT_STREAM, JSON, PROTOCOL_VERSION, SESSION_ID};
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::Upstream;
 use tokio::time::{Duration, timeout};
@@ -79,6 +79,20 @@ pub(crate) async fn send(call: &Call) -> Result<Answer, Failure> {
 
 fn within(session: &Session) -> Option<(Option<&HeaderValue>, Revision)> {
     Some((session.upstream.as_ref(), session.server_revision))
+}
+
+/// Asks for the rest of a stream of events. None: there is none to be had.
+pub(crate) async fn resume(call: &Call, last: &str) -> Option<Answer> {
+    let session = call.session.as_deref().filter(|session| session.upstream.is_some())?;
+    let mut request = build(&call.snapshot.config.upstream, Method::GET, within(session), Bytes::new());
+    let headers = request.headers_mut();
+    headers.remove(CONTENT_TYPE);
+    headers.insert(ACCEPT, HeaderValue::from_static(EVENT_STREAM));
+    headers.insert(HeaderName::from_static("last-event-id"), HeaderValue::try_from(last).ok()?);
+    let answer = call.worker.pool.send(port(&call.snapshot), request).await.ok()?;
+    let content_type = answer.response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let goes_on = answer.response.status() == StatusCode::OK && headers::is_type(content_type, EVENT_STREAM);
+    goes_on.then_some(answer)
 }
 
 /// Tells the server that nobody waits for a call's answer any more. A handshake cannot be cancelled.

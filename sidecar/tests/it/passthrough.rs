@@ -137,6 +137,34 @@ fn both_sides_can_ask_within_a_call() {
 }
 
 #[test]
+fn a_stream_that_the_server_ends_early_goes_on() {
+    for (method, answered) in [("tools/call", true), ("tools/list", true), ("tools/call", false)] {
+        let server = Scripted::start(move |request, stream| {
+            let result = |id: u64| json!({"jsonrpc": "2.0", "id": id, "result": {"tools": []}}).to_string();
+            if request.method == "GET" && answered {
+                scripted::events(stream, &[&format!("id: e2\ndata: {}\n\n", result(1))]);
+            } else if request.method == "GET" {
+                scripted::write(stream, "HTTP/1.1 404 X\r\ncontent-length: 0\r\n\r\n");
+            } else {
+                scripted::events(stream, &["retry: 60\nid: e1\ndata: \n\n"]);
+            }
+        });
+        let sidecar = Sidecar::start(&config(server.port));
+        let client = Client::open(&sidecar, None);
+        let reply = client.send(method, json!({"name": "t"}));
+        if answered {
+            assert_eq!(reply.message()["result"], json!({"tools": []}));
+            let resumed = server.seen("GET").pop().unwrap();
+            for (name, value) in [("last-event-id", "e1"), ("mcp-session-id", scripted::UPSTREAM_SESSION)] {
+                assert!(resumed.headers.contains(&(name.to_owned(), value.to_owned())), "{name}");
+            }
+        } else {
+            assert_eq!(reply.message()["error"]["code"], -32603);
+        }
+    }
+}
+
+#[test]
 fn a_silent_stream_is_kept_alive() {
     let (go_on, wait) = std::sync::mpsc::channel::<()>();
     let wait = std::sync::Mutex::new(wait);

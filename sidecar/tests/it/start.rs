@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use longshore_sidecar_config::paths;
 
-use crate::harness::{Files, GoServer, Sidecar, config, peer};
+use crate::harness::{Files, GoServer, Request, Sidecar, config, peer};
 
 fn await_start(files: &Files, admin: &str, timeout: &str) -> Output {
     let shim = files.path("the-shim");
@@ -60,6 +60,21 @@ fn the_hook_says_why_it_fails() {
     std::fs::remove_dir_all(files.path("program")).unwrap();
     let output = await_start(&files, "127.0.0.1:1", "0");
     assert!(String::from_utf8_lossy(&output.stderr).contains("cannot install"));
+}
+
+#[test]
+fn one_listener_serves_both_families() {
+    if TcpListener::bind("[::1]:0").is_err() {
+        return;
+    }
+    let files = Files::new();
+    files.write(&config(peer::free_port()));
+    let sidecar = Sidecar::with(files, &["--mcp-addr", "[::]:0", "--admin-addr", "[::]:0"]);
+    for host in ["127.0.0.1", "::1"] {
+        let address = |port| std::net::SocketAddr::new(host.parse().unwrap(), port);
+        assert_eq!(Request::new("GET", "/healthz").send(address(sidecar.admin.port())).status, 200, "{host}");
+        assert_eq!(Request::new("GET", "/mcp").send(address(sidecar.mcp.port())).status, 405, "{host}");
+    }
 }
 
 #[test]

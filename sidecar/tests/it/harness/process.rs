@@ -33,7 +33,14 @@ impl Sidecar {
 
     /// Starts one with these files and flags.
     pub(crate) fn with(files: Files, flags: &[&str]) -> Self {
-        let mut child = command(&files).args(flags).spawn().expect("the program");
+        let mut command = command(&files);
+        // At ports of the kernel's choice, unless the test has another.
+        for flag in ["--mcp-addr", "--admin-addr"] {
+            if !flags.contains(&flag) {
+                command.args([flag, "127.0.0.1:0"]);
+            }
+        }
+        let mut child = command.args(flags).spawn().expect("the program");
         let out = collect(child.stdout.take().expect("stdout"));
         let err = collect(child.stderr.take().expect("stderr"));
         let line = eventually("it listens", || find(&err, |line| line["message"] == "listening"));
@@ -122,10 +129,10 @@ impl Sidecar {
     }
 }
 
-/// The program in front of these files, at ports of the kernel's choice.
+/// The program in front of these files.
 pub(crate) fn command(files: &Files) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longshore-sidecar"));
-    command.args(["serve", "--mcp-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"]);
+    command.arg("serve");
     for (flag, directory) in
         [("--config-dir", "config"), ("--keys-dir", "keys"), ("--sockets-dir", "sockets")]
     {

@@ -66,7 +66,9 @@ fn serve(mut stream: TcpStream, answer: &dyn Fn(&Request, &mut TcpStream), seen:
             _ if request.method == "DELETE" => {
                 write(&mut stream, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
             }
-            _ if request.method == "GET" => {
+            _ if request.method == "GET"
+                && !request.headers.iter().any(|(name, _)| name == "last-event-id") =>
+            {
                 write(&mut stream, "HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 0\r\n\r\n");
             }
             _ => answer(&request, &mut stream),
