@@ -3,6 +3,7 @@
 //!
 //! Doc comments on fields are written for those who type `kubectl explain mcpserver.spec`.
 
+pub mod api_keys;
 pub mod manifest;
 #[expect(unreachable_pub, reason = "`KubeSchema` repeats each type, `pub` and all, inside of a function")]
 pub mod mcp_server;

@@ -1,0 +1,216 @@
+//! API keys: what a Secret that people write holds.
+//!
+//! Each data name of the Secret is a principal. Its value holds lines: `sha256:<64 hex digits>` or a plain key. Blank
+//! lines and lines that begin with `#` are skipped. From here on only hashes exist; no message repeats a line.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::ByteString;
+use longshore_sidecar_config::ApiKey;
+use sha2::{Digest as _, Sha256};
+use thiserror::Error;
+
+
+/// Shorter plain keys could be guessed.
+const SHORTEST_PLAIN_KEY: usize = 16;
+/// Longer ones do not fit a header.
+const LONGEST_PLAIN_KEY: usize = 1024;
+/// The principal of callers who need no key. No key may stand for it.
+const ANONYMOUS: &str = "anonymous";
+
+/// The keys of a Secret, and what is wrong with the rest of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ParsedKeys {
+    /// Every usable key, sorted.
+    pub keys: Vec<ApiKey>,
+    /// What was left out, in the order of the data names.
+    pub problems: Vec<KeyProblem>,
+}
+
+/// Why a line, a data name or a Secret holds no usable key. Never says what the line is.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum KeyProblem {
+    /// The Secret has no data at all.
+    #[error("it has no data: add one entry per principal, which holds that principal's keys, one a line")]
+    Empty,
+    /// An entry without a key.
+    #[error("data {principal:?} holds no key: add one (`longshore key new` makes one) or remove the entry")]
+    NoKeys {
+        /// The data name.
+        principal: String,
+    },
+    /// The name that stands for callers without a key.
+    #[error("data {ANONYMOUS:?} names the principal of callers without a key: choose another name")]
+    Anonymous,
+    /// The value is not text.
+    #[error("data {principal:?} is not UTF-8 text")]
+    NotText {
+        /// The data name.
+        principal: String,
+    },
+    /// A line that is no key.
+    #[error("line {line} of data {principal:?} is not a key: {because}")]
+    BadLine {
+        /// The data name.
+        principal: String,
+        /// Counted from one.
+        line: usize,
+        /// What a key looks like.
+        because: &'static str,
+    },
+    /// One key in the hands of two principals: nobody could say who calls, so it is good for neither.
+    #[error(
+        "data {first:?} and data {second:?} hold the same key, which therefore works for neither: give each its own"
+    )]
+    Shared {
+        /// One data name.
+        first: String,
+        /// The other.
+        second: String,
+    },
+}
+
+impl ParsedKeys {
+    /// Reads the data of a Secret.
+    pub fn from_data(data: &BTreeMap<String, ByteString>) -> Self {
+        if data.is_empty() {
+            return Self { keys: Vec::new(), problems: vec![KeyProblem::Empty] };
+        }
+        let mut problems = Vec::new();
+        let mut holders: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (principal, value) in data {
+            if principal == ANONYMOUS {
+                problems.push(KeyProblem::Anonymous);
+                continue;
+            }
+            let Ok(text) = std::str::from_utf8(&value.0) else {
+                problems.push(KeyProblem::NotText { principal: principal.clone() });
+                continue;
+            };
+            let mut found = false;
+            for (index, line) in text.lines().enumerate() {
+                let line = line.trim();
+                if line.is_empty() || line.starts_with('#') {
+                    continue;
+                }
+                found = true;
+                match hash_of_line(line) {
+                    Ok(hash) => {
+                        holders.entry(hash).or_default().insert(principal.clone());
+                    }
+                    Err(because) => problems.push(KeyProblem::BadLine {
+                        principal: principal.clone(),
+                        line: index + 1,
+                        because,
+                    }),
+                }
+            }
+            if !found {
+                problems.push(KeyProblem::NoKeys { principal: principal.clone() });
+            }
+        }
+        let mut keys = Vec::new();
+        for (sha256, principals) in holders {
+            let mut principals = principals.into_iter();
+            match (principals.next(), principals.next()) {
+                (Some(principal), None) => keys.push(ApiKey { principal, sha256 }),
+                (Some(first), Some(second)) => problems.push(KeyProblem::Shared { first, second }),
+                (None, _) => {}
+            }
+        }
+        keys.sort();
+        Self { keys, problems }
+    }
+}
+
+/// What is kept of a key, and compared with what callers send: its SHA-256 as 64 lower-case hexadecimal digits.
+pub fn hash(key: &str) -> String {
+    use std::fmt::Write as _;
+    Sha256::digest(key.as_bytes()).iter().fold(String::with_capacity(64), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn hash_of_line(line: &str) -> Result<String, &'static str> {
+    if let Some(hash) = line.strip_prefix("sha256:") {
+        let hash = hash.to_ascii_lowercase();
+        return if hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            Ok(hash)
+        } else {
+            Err("after `sha256:` come 64 hexadecimal digits, the SHA-256 of the key")
+        };
+    }
+    if !line.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("a key has no spaces and only visible ASCII characters, since it travels in a header");
+    }
+    if line.len() < SHORTEST_PLAIN_KEY {
+        return Err("a key has at least 16 characters; `longshore key new` makes one of 256 random bits");
+    }
+    if line.len() > LONGEST_PLAIN_KEY {
+        return Err("a key has at most 1024 characters");
+    }
+    Ok(hash(line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: &str = "a-plain-key-of-some-length";
+
+    fn parse(data: &[(&str, &str)]) -> ParsedKeys {
+        let data = data
+            .iter()
+            .map(|(name, text)| ((*name).to_owned(), ByteString(text.as_bytes().to_vec())))
+            .collect();
+        ParsedKeys::from_data(&data)
+    }
+
+    fn key(principal: &str, plain: &str) -> ApiKey {
+        ApiKey { principal: principal.to_owned(), sha256: hash(plain) }
+    }
+
+    #[test]
+    fn reads_plain_keys_and_hashes_several_a_principal() {
+        let hash =
+            format!("sha256:{}", hash("another-key-of-some-length").to_ascii_uppercase());
+        let parsed =
+            parse(&[("ada", &format!("# laptop\n{PLAIN}\r\n\n{hash}\n")), ("ci", "the-key-of-the-pipeline")]);
+        let mut expected = vec![
+            key("ada", PLAIN),
+            key("ada", "another-key-of-some-length"),
+            key("ci", "the-key-of-the-pipeline"),
+        ];
+        expected.sort();
+        assert_eq!(parsed, ParsedKeys { keys: expected, problems: vec![] });
+    }
+
+    #[test]
+    fn says_where_a_key_is_wrong_and_keeps_the_others() {
+        for (data, complaint) in [
+            (vec![], "it has no data"),
+            (vec![("ada", PLAIN), ("bob", "\n# nothing yet\n")], "data \"bob\" holds no key"),
+            (vec![("ada", PLAIN), ("anonymous", "some-key-of-some-length")], "data \"anonymous\""),
+            (vec![("ada", &*format!("{PLAIN}\nsha256:1234\n"))], "line 2 of data \"ada\""),
+            (vec![("ada", &*format!("short\n{PLAIN}"))], "line 1 of data \"ada\""),
+            (vec![("ada", PLAIN), ("bob", "two words are not one key")], "line 1 of data \"bob\""),
+            (
+                vec![("ada", PLAIN), ("bob", "shared-by-two-people"), ("eve", "shared-by-two-people")],
+                "data \"bob\" and data \"eve\" hold the same key",
+            ),
+        ] {
+            let parsed = parse(&data);
+            let expected: Vec<_> = if data.is_empty() { vec![] } else { vec![key("ada", PLAIN)] };
+            assert_eq!(parsed.keys, expected, "{data:?}");
+            assert_eq!(parsed.problems.len(), 1, "{data:?}: {:?}", parsed.problems);
+            let message = parsed.problems[0].to_string();
+            assert!(message.contains(complaint), "{message}");
+            assert!(
+                data.iter()
+                    .all(|(_, text)| text.lines().all(|line| !message.contains(line) || line.is_empty()))
+            );
+        }
+    }
+}
