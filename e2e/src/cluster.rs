@@ -300,8 +300,14 @@ pub fn run(mut command: Command) -> Result<String, ClusterError> {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     Err(ClusterError::Command {
-        command: format!("{command:?}"),
+        command: show(&command),
         status: output.status,
         stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
     })
+}
+
+/// A command as one would type it, without the environment that is set for it.
+fn show(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }

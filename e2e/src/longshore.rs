@@ -24,6 +24,14 @@ pub enum InstallError {
     /// The cluster refused, or was refused.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
+    /// Helm did not see the operator become available.
+    #[error("{helm}\n{operator}")]
+    Helm {
+        /// What Helm said.
+        helm: ClusterError,
+        /// What there is to see of the operator.
+        operator: String,
+    },
 }
 
 /// Installs Longshore, or upgrades it, and waits until the operator is available. Servers of others, which tests and
@@ -48,8 +56,22 @@ pub fn helm_upgrade(cluster: &Cluster, chart: &Path, values: &[String]) -> Resul
     for value in values {
         helm.args(["--set", value]);
     }
-    run(helm)?;
-    Ok(())
+    run(helm).map(drop).map_err(|helm| InstallError::Helm { helm, operator: describe_operator(cluster) })
+}
+
+/// The operator's pods and their last words. Helm itself only says that it waited in vain.
+fn describe_operator(cluster: &Cluster) -> String {
+    let questions: [&[&str]; 3] = [
+        &["get", "pods", "-o", "wide"],
+        &["get", "events"],
+        &["logs", "--selector=app.kubernetes.io/name=longshore", "--prefix", "--tail=20"],
+    ];
+    let answers = questions.map(|question| {
+        let mut kubectl = cluster.command("kubectl").map_err(ClusterError::from)?;
+        kubectl.args(["--namespace", NAMESPACE]).args(question);
+        run(kubectl)
+    });
+    answers.map(|answer| answer.unwrap_or_else(|error| error.to_string())).join("\n")
 }
 
 /// Helm, for this cluster. What it would keep in a home folder goes where the cluster's state goes.
