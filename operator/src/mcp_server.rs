@@ -230,14 +230,12 @@ fn turn(
     desired: &mut Desired,
 ) -> Turn {
     // What this process makes of a manifest changes with the manifest alone: only its first look can be an upgrade.
-    if lock(memory).applied.contains_key(&("Deployment", key.name.clone())) {
-        return Turn::Now;
-    }
+    let first_look = !lock(memory).applied.contains_key(&("Deployment", key.name.clone()));
     let live =
         context.mirrors.deployments.get(key, &key.name).and_then(|deployment| deployment.template.clone());
     let observed = server.status.as_ref().and_then(|status| status.observed_generation);
     match live {
-        Some(live) if live != desired.template && observed == server.metadata.generation => {
+        Some(live) if first_look && live != desired.template && observed == server.metadata.generation => {
             let turn = context.upgrades.ask(key);
             if turn != Turn::Now {
                 desired.template = live;
@@ -245,7 +243,10 @@ fn turn(
             turn
         }
         // Its owner's change, or nothing to do.
-        Some(_) | None => Turn::Now,
+        Some(_) | None => {
+            context.upgrades.not_needed(key);
+            Turn::Now
+        }
     }
 }
 

@@ -62,9 +62,15 @@ impl Upgrades {
 
     /// The server serves its newest version, or has gone: the next one's turn.
     pub fn done(&self, server: &ServerKey) {
+        lock(&self.state).rolling.remove(server);
+        self.not_needed(server);
+    }
+
+    /// The server needs no turn, or no longer: if it was given one, it is the next one's.
+    pub fn not_needed(&self, server: &ServerKey) {
         let mut state = lock(&self.state);
         state.waiting.remove(server);
-        if state.rolling.remove(server).is_some()
+        if state.rolling.len() < self.at_once
             && let Some(next) = state.waiting.pop_first()
         {
             // The receiver ends only with the process.
@@ -95,6 +101,13 @@ mod tests {
         assert_eq!(turns.try_recv(), Ok(server("c")));
         assert_eq!(upgrades.ask(&server("c")), Turn::Now);
         assert_eq!(upgrades.ask(&server("d")), Turn::Later(PATIENCE));
+        assert_eq!(upgrades.ask(&server("e")), Turn::Later(PATIENCE));
+        upgrades.not_needed(&server("d"));
+        upgrades.done(&server("a"));
+        assert_eq!(turns.try_recv(), Ok(server("e")), "who needs no turn any more is passed over");
+        upgrades.not_needed(&server("e"));
+        assert_eq!(upgrades.ask(&server("d")), Turn::Now, "a turn that nobody took is free");
+        assert_eq!(upgrades.ask(&server("f")), Turn::Later(PATIENCE));
         tokio::time::advance(PATIENCE).await;
         assert_eq!(
             upgrades.ask(&server("d")),

@@ -1,4 +1,4 @@
-//! What other parts of the repository say of the operator, held to what it says itself.
+//! The operator's program from outside, and what other parts of the repository say of it.
 
 #![expect(
     clippy::panic,
@@ -7,4 +7,5 @@
 )]
 
 mod chart;
+mod command;
 mod documents;

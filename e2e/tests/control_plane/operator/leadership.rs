@@ -86,3 +86,44 @@ fn an_operator_that_is_killed_at_any_step_leaves_nothing_that_the_next_cannot_fi
         assert_eq!(deployment.metadata.generation, Some(6), "each image once");
     });
 }
+
+#[test]
+fn a_new_release_replaces_the_pods_of_so_many_servers_at_a_time() {
+    STAGE.with_namespace(async |namespace| {
+        let deployments: Api<Deployment> = namespace.api();
+        let mut before = Operator::start(namespace);
+        let names = ["one", "two", "three"];
+        for name in names {
+            namespace.apply(&LEAST.replace("demo", name)).await;
+            namespace.wait(&deployments, name, "to be made", |_| true).await;
+        }
+        assert!(before.stop());
+
+        let _after = Operator::of_the_next_release(namespace, "1");
+        let upgraded = async || {
+            let list = deployments.list(&Default::default()).await.unwrap().items;
+            let upgraded = list.into_iter().filter(|deployment| deployment.metadata.generation > Some(1));
+            upgraded.map(|deployment| deployment.name_any()).collect::<Vec<_>>()
+        };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let first = loop {
+            if let [first] = &*upgraded().await {
+                break first.clone();
+            }
+            assert!(Instant::now() < deadline, "no server was upgraded");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
+        // Nothing serves here, so nobody else's turn comes while that one is there.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(upgraded().await, [first.clone()]);
+        // Its owner may change a server at any time.
+        let waiting = *names.iter().find(|name| **name != first).unwrap();
+        namespace.apply(&server("{source: {args: [more]}}").replace("demo", waiting)).await;
+        namespace.wait(&deployments, waiting, "to change", |it| it.metadata.generation > Some(1)).await;
+        assert_eq!(upgraded().await.len(), 2);
+        // With the first one gone it is the next one's turn.
+        namespace.kubectl(&["delete", "mcpserver", &first]).await.unwrap();
+        let last = *names.iter().find(|name| **name != first && **name != waiting).unwrap();
+        namespace.wait(&deployments, last, "to be upgraded", |it| it.metadata.generation > Some(1)).await;
+    });
+}

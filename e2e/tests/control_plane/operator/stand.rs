@@ -85,14 +85,33 @@ impl Operator {
         Self::spawn(&std::fs::read_to_string(self.folder.path().join("kubeconfig")).unwrap(), &self.namespace)
     }
 
+    /// Starts one of the next release, which has another sidecar.
+    pub(super) fn of_the_next_release(namespace: &Namespace<'_>, upgrades_at_once: &str) -> Self {
+        let cluster = namespace.cluster();
+        let token =
+            kubectl(cluster, &["create", "token", "longshore", "--namespace", NAMESPACE], None).unwrap();
+        let kubeconfig = kubeconfig(cluster, token.trim()).to_string();
+        let more = [
+            "--sidecar-image",
+            "registry.invalid/longshore-sidecar:2",
+            "--upgrades-at-once",
+            upgrades_at_once,
+        ];
+        Self::spawn_with(&kubeconfig, namespace.name(), &more)
+    }
+
     fn spawn(kubeconfig: &str, namespace: &str) -> Self {
+        Self::spawn_with(kubeconfig, namespace, &["--sidecar-image", "registry.invalid/longshore-sidecar:1"])
+    }
+
+    fn spawn_with(kubeconfig: &str, namespace: &str, more: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("token"), "a token for sidecars").unwrap();
         std::fs::write(folder.path().join("kubeconfig"), kubeconfig).unwrap();
         let log = File::create(folder.path().join("log")).unwrap();
         let process = Command::new(program())
             .arg("operator")
-            .args(["--sidecar-image", "registry.invalid/longshore-sidecar:1"])
+            .args(more)
             .args(["--inventory-subject", "system:serviceaccount:longshore-system:longshore"])
             .arg("--inventory-token-file")
             .arg(folder.path().join("token"))
