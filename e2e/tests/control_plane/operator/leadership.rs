@@ -115,7 +115,7 @@ fn a_new_release_replaces_the_pods_of_so_many_servers_at_a_time() {
         };
         // Nothing serves here, so nobody else's turn comes while that one is there.
         tokio::time::sleep(Duration::from_secs(2)).await;
-        assert_eq!(upgraded().await, [first.clone()]);
+        assert_eq!(upgraded().await, std::slice::from_ref(&first));
         // Its owner may change a server at any time.
         let waiting = *names.iter().find(|name| **name != first).unwrap();
         namespace.apply(&server("{source: {args: [more]}}").replace("demo", waiting)).await;
