@@ -82,6 +82,9 @@ if [ ! -d "$programs" ]; then
   build "$unfinished"
   chmod 755 "$unfinished"
   mv -T "$unfinished" "$programs"
+  # Those of other checkouts stay while somebody uses them.
+  find "$cache/programs" -mindepth 1 -maxdepth 1 -type d -mtime +14 -exec rm -rf {} +
   say "built in $((SECONDS - started)) s"
 fi
+touch "$programs"
 echo "$programs"

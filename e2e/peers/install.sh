@@ -86,6 +86,9 @@ if [ ! -d "$peers" ]; then
   build "$unfinished"
   chmod 755 "$unfinished"
   mv -T "$unfinished" "$peers"
+  # Those of other checkouts stay while somebody uses them.
+  find "$cache/peers" -mindepth 1 -maxdepth 1 -type d -mtime +14 -exec rm -rf {} +
   say "installed in $((SECONDS - started)) s"
 fi
+touch "$peers"
 echo "$peers"

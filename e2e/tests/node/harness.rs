@@ -1,9 +1,11 @@
 //! The node itself: pods run, Services lead to them, names are looked up, and nothing is left of it.
 
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::apps::v1::Deployment;
-use longshore_e2e::cluster::{Cluster, Shape, run};
+use longshore_e2e::cluster::{Cluster, Shape, Spec, run};
 use longshore_e2e::images;
 use longshore_e2e::peers::Peers;
 
@@ -51,30 +53,66 @@ spec: {{selector: {{app: server}}, ports: [{{port: 80, targetPort: 3000}}]}}
     });
 }
 
+/// Whoever dies, and however: the node's processes end, and its folder and cgroups go.
 #[test]
 fn a_node_starts_beside_another_and_leaves_no_trace() {
     STAGE.cluster();
+
+    // The worst that can happen to the node: its keeper clears away.
     let cluster = Cluster::start(Shape::Node).unwrap();
     let spec = cluster.spec().unwrap().clone();
-    let cgroups = format!("find /sys/fs/cgroup -maxdepth 2 -name 'longshore-{}' | wc -l", spec.name);
-    let count = || {
-        let mut command = std::process::Command::new("sh");
-        command.args(["-c", &cgroups]);
-        run(command).unwrap().trim().to_owned()
-    };
-    assert_ne!(count(), "0");
+    assert!(traces(&spec).len() > 5, "{:?}", traces(&spec));
+    kill(&spec.folder.join("first-process"));
+    until_no_trace(&spec, || {});
+    drop(cluster);
 
-    // Killing the first process of its namespaces is the worst that can happen to it.
-    let first = std::fs::read_to_string(spec.folder.join("first-process")).unwrap();
-    let mut kill = std::process::Command::new("kill");
-    kill.args(["-9", &first]);
-    run(kill).unwrap();
+    // The worst that can happen to the keeper: the kernel ends the node, and the next sweep clears away.
+    let cluster = Cluster::start(Shape::Node).unwrap();
+    let spec = cluster.spec().unwrap().clone();
+    kill(&spec.folder.join("keeper"));
+    until_no_trace(&spec, || {
+        let mut sweep = Command::new(env!("CARGO_BIN_EXE_longshore-cluster"));
+        sweep.args(["down", "no-such-cluster"]);
+        run(sweep).unwrap();
+    });
+    drop(cluster);
+}
+
+fn until_no_trace(spec: &Spec, sweep: impl Fn()) {
     let deadline = Instant::now() + Duration::from_secs(30);
-    while spec.folder.exists() {
-        assert!(Instant::now() < deadline, "{} was left behind", spec.folder.display());
+    loop {
+        sweep();
+        let traces = traces(spec);
+        if traces.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < deadline, "left behind: {traces:#?}");
         std::thread::sleep(Duration::from_millis(50));
     }
-    assert_eq!(count(), "0");
+}
+
+/// What there is of a cluster on this machine: its folder, cgroups, processes.
+fn traces(spec: &Spec) -> Vec<String> {
+    let folder = spec.folder.to_str().unwrap();
+    let mut traces: Vec<String> = spec.folder.exists().then(|| folder.to_owned()).into_iter().collect();
+    for hierarchy in std::fs::read_dir("/sys/fs/cgroup").unwrap().flatten() {
+        let group = hierarchy.path().join(format!("longshore-{}", spec.name));
+        traces.extend(group.exists().then(|| group.display().to_string()));
+    }
+    for process in std::fs::read_dir("/proc").unwrap().flatten() {
+        // A process that has just ended has no command line any more, and neither has a zombie.
+        let command = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command).replace('\0', " ");
+        traces.extend(command.contains(folder).then_some(command));
+    }
+    traces
+}
+
+/// Kills the process whose id is in a file.
+fn kill(file: &Path) {
+    let mut kill = Command::new("kill");
+    kill.arg("-9").arg(std::fs::read_to_string(file).unwrap().trim());
+    run(kill).unwrap();
 }
 
 fn is_available(deployment: &Deployment) -> bool {
