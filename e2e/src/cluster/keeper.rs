@@ -43,8 +43,10 @@ fn try_keep(plan: Plan, lifetime: Lifetime) -> Result<(), KeepError> {
     }
     let claim = registry::claim(plan)?;
     let ended = run(&claim, lifetime);
-    claim.release()?;
-    ended
+    // Why it ended matters more than that it could not be cleared away.
+    let released = claim.release();
+    ended?;
+    Ok(released?)
 }
 
 fn run(claim: &Claim, lifetime: Lifetime) -> Result<(), KeepError> {

@@ -79,10 +79,9 @@ pub(crate) fn hold(folder: &Path) -> io::Result<Claim> {
 impl Claim {
     /// Removes everything that the cluster has left. Its processes must have ended.
     pub(crate) fn release(self) -> io::Result<()> {
-        if self.spec.keep_logs().exists() {
-            keep_logs(&self.spec)?;
-        }
-        remove(&self.spec.folder)
+        let kept = if self.spec.keep_logs().exists() { keep_logs(&self.spec) } else { Ok(()) };
+        remove(&self.spec.folder)?;
+        kept
     }
 }
 
