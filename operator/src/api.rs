@@ -6,7 +6,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 /// How long one call may take. `kube` itself would wait for ever.
-pub const DEADLINE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Why a call failed.
 #[derive(Debug, Error)]
@@ -43,5 +43,12 @@ impl ApiError {
     /// Whether the object that the call was about does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Refused(status) if status.is_not_found())
+    }
+
+    /// Whether nothing can be made any more because the namespace is being deleted.
+    pub fn is_namespace_ending(&self) -> bool {
+        let Self::Refused(status) = self else { return false };
+        let causes = status.details.iter().flat_map(|details| &details.causes);
+        causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
     }
 }

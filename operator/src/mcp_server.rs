@@ -109,7 +109,7 @@ pub async fn reconcile(
 
     // 6. Status. It is written after a failure too, unless nothing new could be learnt.
     let written = match &pursuit.error {
-        Some(Error::Dereference(_)) => Ok(()),
+        Some(Error::Dereference(_) | Error::Apply(apply::Error::NamespaceEnds)) => Ok(()),
         Some(_) | None => write_status(&object, &context, &key, &uid, &memory, &pursuit).await,
     };
     let error = pursuit.error.take().or(written.err().map(Error::Status));
@@ -119,6 +119,11 @@ pub async fn reconcile(
             // Said in the status; what stands in the way may go without a trace that the operator could watch.
             context.metrics.reconciled(Outcome::Refused, took);
             Ok(Action::requeue(delay(&memory, Duration::from_secs(1))))
+        }
+        Some(Error::Apply(apply::Error::NamespaceEnds)) => {
+            // The server goes too, in its turn; there is nothing to mend and nobody to tell.
+            context.metrics.reconciled(Outcome::Done, took);
+            Ok(Action::await_change())
         }
         Some(error) => {
             context.metrics.reconciled(Outcome::Retry, took);

@@ -32,6 +32,9 @@ pub enum Error {
     /// The name is taken, or the API server refuses the object: the manifest or the cluster has to change.
     #[error("{}", .0.message)]
     Problem(Problem),
+    /// The namespace is on its way out, and everything in it.
+    #[error("the namespace is being deleted")]
+    NamespaceEnds,
     /// The API server could not be asked.
     #[error("cannot apply {what}: {source}")]
     Api {
@@ -158,6 +161,7 @@ impl Applier<'_> {
         self.context.metrics.wrote(Write::Apply);
         let metadata = match answer {
             Ok(applied) => applied.metadata,
+            Err(error) if error.is_namespace_ending() => return Err(Error::NamespaceEnds),
             Err(ApiError::Refused(status)) => {
                 let message = format!("the API server refuses {}: {}", what(), status.message);
                 return Err(Error::Problem(Problem::new(Reason::Rejected, message)));

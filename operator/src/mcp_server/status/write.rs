@@ -69,10 +69,10 @@ pub async fn write(
     reference.uid = Some(uid.to_owned());
     for event in events(previous, status) {
         // Events are a courtesy: one that cannot be written changes nothing.
-        match tokio::time::timeout(api::DEADLINE, context.recorder.publish(&event, &reference)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "an event could not be written"),
-            Err(_) => tracing::warn!("an event could not be written in time"),
+        if let Err(error) = api::call(context.recorder.publish(&event, &reference)).await
+            && !error.is_namespace_ending()
+        {
+            tracing::warn!(%error, "an event could not be written");
         }
     }
     Ok(())
