@@ -1,6 +1,13 @@
 //! Longshore on a real node: installed with its chart from this checkout, in front of servers that others wrote, used
 //! by clients that others wrote.
 
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a failed expectation is how a test speaks"
+)]
+
 mod chart;
 mod failing;
 mod faults;

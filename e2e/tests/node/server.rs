@@ -1,0 +1,84 @@
+//! An `McpServer` under test: made, waited for, and read as a user would.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt as _;
+use longshore_crds::McpServer;
+use longshore_e2e::testing::Namespace;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep};
+
+/// A manifest of the Go SDK server for everybody, with these arguments.
+pub(crate) fn go_server(name: &str, args: &[&str]) -> String {
+    format!(
+        "apiVersion: longshore.dev/v1alpha1
+kind: McpServer
+metadata: {{name: {name}}}
+spec:
+  source: {{image: '{GO_IMAGE}', args: {args:?}}}
+  transport: {{streamableHttp: {{port: 3000}}}}
+  auth: {{none: {{}}}}
+  access: {{rules: [{{name: all, tools: ['*'], prompts: ['*'], resources: ['*']}}]}}
+"
+    )
+}
+
+/// The image of the Go SDK server, as `examples/` has it.
+pub(crate) const GO_IMAGE: &str = "localhost/go-server:1.8.0";
+
+/// The condition of this type.
+pub(crate) fn condition<'a>(server: &'a McpServer, type_: &str) -> Option<&'a Condition> {
+    server.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// Whether the condition is so: `("Ready", "True", "")`; an empty reason is any.
+pub(crate) fn is(server: &McpServer, (type_, status, reason): (&str, &str, &str)) -> bool {
+    condition(server, type_).is_some_and(|condition| {
+        condition.status == status
+            && (reason.is_empty() || condition.reason == reason)
+            && condition.observed_generation <= server.metadata.generation
+    })
+}
+
+/// Waits until the server's condition is so.
+pub(crate) async fn becomes(namespace: &Namespace<'_>, name: &str, wanted: (&str, &str, &str)) -> McpServer {
+    let what = format!("to have the condition {wanted:?}");
+    let servers = namespace.api::<McpServer>();
+    namespace.wait(&servers, name, &what, |server| is(server, wanted) && is_current(server)).await
+}
+
+/// Whether the status speaks of the manifest as it is now.
+fn is_current(server: &McpServer) -> bool {
+    server.status.as_ref().and_then(|status| status.observed_generation) == server.metadata.generation
+}
+
+/// Looks at the server for a while and fails if its condition ever is not so.
+pub(crate) async fn stays(namespace: &Namespace<'_>, name: &str, wanted: (&str, &str, &str), time: Duration) {
+    let servers = namespace.api::<McpServer>();
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        let server = servers.get(name).await.expect("the server exists");
+        assert!(is(&server, wanted), "{wanted:?} no longer holds: {:?}", server.status);
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// The URL that a ready server's status gives.
+pub(crate) fn url(server: &McpServer) -> String {
+    server.status.as_ref().and_then(|status| status.url.clone()).expect("a ready server has a URL")
+}
+
+/// The same, once the Service leads there: kube-proxy follows the endpoints with a lag of a second.
+pub(crate) async fn url_that_leads_there(namespace: &Namespace<'_>, server: &McpServer) -> String {
+    let service =
+        namespace.api::<Service>().get(&server.name_any()).await.expect("a ready server has a Service");
+    let address = service.spec.and_then(|spec| spec.cluster_ip).expect("the Service has an address");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while let Err(error) = TcpStream::connect((address.as_str(), 80)).await {
+        assert!(Instant::now() < deadline, "the Service leads nowhere: {error}");
+        sleep(Duration::from_millis(50)).await;
+    }
+    url(server)
+}
