@@ -213,6 +213,10 @@ fn connected(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
     if let Some(diagnosis) = failed {
         return verdict(Truth::False, diagnosis.reason, diagnosis.message);
     }
+    if !face.pod.ready && !diagnosis::is_under_way(&face.pod) {
+        let diagnosis = diagnosis::starting();
+        return verdict(Truth::Unknown, diagnosis.reason, diagnosis.message);
+    }
     match &face.report {
         report
             if is_silent(face, report)
@@ -319,11 +323,16 @@ fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdict; 3]) -> 
     let Some(pending) = pending(observed, cast, others) else {
         return (verdict(Truth::True, Reason::Ready, "clients can use the server"), generation);
     };
-    match before(observed, ConditionType::Ready, Truth::True) {
-        Some(before) => {
+    // Where the server was away in between, nobody knows any more which version an older pod is of: an earlier one.
+    let served = match before(observed, ConditionType::Ready, Truth::True) {
+        Some(before) => Some(before.observed_generation.unwrap_or(generation)),
+        None if cast.serving == Some(Version::Older) => Some((generation - 1).max(1)),
+        None => None,
+    };
+    match served {
+        Some(generation) => {
             let message =
                 format!("clients use the server as it was before the last change: {}", pending.message);
-            let generation = before.observed_generation.unwrap_or(generation);
             (verdict(Truth::True, Reason::ServingPrevious, message), generation)
         }
         None => (Verdict { truth: Truth::False, ..pending }, generation),

@@ -31,7 +31,20 @@ pub(super) enum Severity {
 
 /// Says why a pod does not serve.
 pub(super) fn of_pod(facts: &PodFacts) -> Diagnosis {
-    of_containers(&facts.pod).or_else(|| of_report(&facts.report)).unwrap_or_else(starting)
+    if let Some(diagnosis) = of_containers(&facts.pod) {
+        return diagnosis;
+    }
+    if !is_under_way(&facts.pod) {
+        return starting();
+    }
+    of_report(&facts.report).unwrap_or_else(starting)
+}
+
+/// Whether both containers run. Until then, while an image is pulled for example, nobody can expect the sidecar to
+/// answer or the server to listen.
+pub(super) fn is_under_way(pod: &PodView) -> bool {
+    let is_running = |container: &ContainerView| container.state == ContainerState::Running;
+    is_running(&pod.sidecar) && is_running(&pod.server)
 }
 
 /// What the kubelet and the scheduler say, if it is a failure.

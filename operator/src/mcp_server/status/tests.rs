@@ -204,6 +204,24 @@ fn each_way_to_fail_has_a_reason_of_its_own() {
             "the pod starts",
         ),
         (
+            "the server's image is on its way",
+            said(
+                server(waiting("ContainerCreating", "")),
+                failed(ConnectionReason::ConnectionRefused, "nothing listens on port 3000"),
+            ),
+            "Starting",
+            "the pod starts",
+        ),
+        (
+            "the sidecar's image is on its way",
+            PodFacts {
+                pod: Arc::new(PodView { sidecar: waiting("ContainerCreating", ""), ..pod("new") }),
+                report: Report::Unreachable("connection refused".to_owned()),
+            },
+            "Starting",
+            "the pod starts",
+        ),
+        (
             "no node",
             silent(PodView { unschedulable: Some("0/1 nodes are available".to_owned()), ..pod("new") }),
             "Unschedulable",
@@ -477,7 +495,7 @@ fn ready_is_the_generation_that_clients_use() {
     let old_and_new = || vec![said(ready(pod("old")), summary()), silent(pod("new"))];
     for (name, pods, problems, before, after) in [
         ("in force", pods(summary()), vec![], "True/Ready 4", "True/Ready 4"),
-        ("rolling out", old_and_new(), vec![], "False/RollingOut 4", "True/ServingPrevious 3"),
+        ("rolling out", old_and_new(), vec![], "True/ServingPrevious 3", "True/ServingPrevious 3"),
         (
             "configuration on its way",
             pods(stale),
