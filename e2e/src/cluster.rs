@@ -133,8 +133,8 @@ impl Cluster {
         Ok(Self { kubeconfig: spec.kubeconfig(), own: Some(Own { spec, keeper: None }) })
     }
 
-    /// The detached cluster of that name, if it runs.
-    pub(crate) fn find(name: &str) -> io::Result<Option<Self>> {
+    /// The cluster of that name that `longshore-cluster up` has left running, if there is one.
+    pub fn running(name: &str) -> io::Result<Option<Self>> {
         let spec = registry::find(name)?;
         Ok(spec.map(|spec| Self { kubeconfig: spec.kubeconfig(), own: Some(Own { spec, keeper: None }) }))
     }

@@ -12,10 +12,11 @@
 //!
 //! | variable | means |
 //! |---|---|
-//! | `LONGSHORE_E2E_KUBECONFIG` | use this cluster instead of one of our own |
+//! | `LONGSHORE_E2E_CLUSTER` | use the cluster of this name that `longshore-cluster up` left running (`make cluster`: `dev`) |
+//! | `LONGSHORE_E2E_KUBECONFIG` | use the cluster of this kubeconfig, that somebody else runs |
 //! | `LONGSHORE_E2E_LOAD` | with it: the command that brings an image archive into that cluster; the archive's path is appended |
 //! | `LONGSHORE_E2E_IMAGES` | a file with what `make images` printed: use those images of Longshore, build none |
-//! | `LONGSHORE_E2E_KEEP` | leave the namespaces of failed tests, and the cluster's logs, where they are |
+//! | `LONGSHORE_E2E_KEEP` | leave the namespaces of failed tests where they are; a cluster that ends with the tests takes them along |
 //! | `LONGSHORE_CACHE` | where programs, images and running clusters are kept (`~/.cache/longshore`) |
 
 pub mod cluster;

@@ -103,7 +103,7 @@ pub(crate) fn main() -> ExitCode {
 
 fn up(name: &str) -> anyhow::Result<()> {
     let started = Instant::now();
-    let cluster = match Cluster::find(name)? {
+    let cluster = match Cluster::running(name)? {
         Some(cluster) => {
             say(&format!("cluster {name} is running"));
             cluster
@@ -165,7 +165,8 @@ fn end(file: &std::path::Path, signal: Signal) -> anyhow::Result<()> {
 }
 
 fn running(name: &str) -> anyhow::Result<Cluster> {
-    Cluster::find(name)?.with_context(|| format!("no cluster {name} is running; `make cluster` starts one"))
+    Cluster::running(name)?
+        .with_context(|| format!("no cluster {name} is running; `make cluster` starts one"))
 }
 
 fn say(text: &str) {

@@ -48,9 +48,9 @@ impl Stage {
     }
 
     fn start(&self) -> Result<Cluster, String> {
-        let cluster = match std::env::var_os("LONGSHORE_E2E_KUBECONFIG") {
-            Some(kubeconfig) if self.shared => Cluster::existing(kubeconfig.into()),
-            Some(_) | None => Cluster::start(self.shape).map_err(|error| error.to_string())?,
+        let cluster = match self.given()? {
+            Some(cluster) => cluster,
+            None => Cluster::start(self.shape).map_err(|error| error.to_string())?,
         };
         match (self.prepare)(&cluster) {
             Ok(()) => Ok(cluster),
@@ -59,6 +59,20 @@ impl Stage {
                 None => error,
             }),
         }
+    }
+
+    /// The cluster that the environment names, where this stage may be on one that others use too.
+    fn given(&self) -> Result<Option<Cluster>, String> {
+        if !self.shared {
+            return Ok(None);
+        }
+        if let Ok(name) = std::env::var("LONGSHORE_E2E_CLUSTER") {
+            let running = Cluster::running(&name).map_err(|error| error.to_string())?;
+            let missing = || format!("no cluster {name} is running; `make cluster` starts one named dev");
+            return running.ok_or_else(missing).map(Some);
+        }
+        Ok(std::env::var_os("LONGSHORE_E2E_KUBECONFIG")
+            .map(|kubeconfig| Cluster::existing(kubeconfig.into())))
     }
 
     /// Runs a test in a namespace of its own, in the cluster's network. If the test fails, it is told what the
