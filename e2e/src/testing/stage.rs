@@ -66,7 +66,10 @@ impl Stage {
         if !self.shared {
             return Ok(None);
         }
-        if let Ok(name) = std::env::var("LONGSHORE_E2E_CLUSTER") {
+        // On that cluster Longshore is installed: no place for tests that run parts of it themselves.
+        if self.shape == Shape::Node
+            && let Ok(name) = std::env::var("LONGSHORE_E2E_CLUSTER")
+        {
             let running = Cluster::running(&name).map_err(|error| error.to_string())?;
             let missing = || format!("no cluster {name} is running; `make cluster` starts one named dev");
             return running.ok_or_else(missing).map(Some);
