@@ -86,19 +86,24 @@ impl Node {
         self.inventory.send_replace(serde_json::to_value(inventory).unwrap());
     }
 
-    /// Waits for a pod other than `not`, and says of it what a kubelet says of one that runs. Returns its name.
-    pub(super) async fn run_pod(&self, namespace: &Namespace<'_>, not: &str) -> String {
+    /// Waits for a pod other than `not`, and returns its name.
+    pub(super) async fn find_pod(&self, namespace: &Namespace<'_>, not: &str) -> String {
         let pods: Api<Pod> = namespace.api();
         let list = ListParams::default().labels("longshore.dev/server=demo");
         let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
-        let name = loop {
+        loop {
             let found = pods.list(&list).await.unwrap();
             if let Some(pod) = found.items.into_iter().find(|pod| pod.name_any() != not) {
-                break pod.name_any();
+                return pod.name_any();
             }
             assert!(tokio::time::Instant::now() < deadline, "was waiting for a pod");
             tokio::time::sleep(Duration::from_millis(50)).await;
-        };
+        }
+    }
+
+    /// Waits for a pod other than `not`, and says of it what a kubelet says of one that runs. Returns its name.
+    pub(super) async fn run_pod(&self, namespace: &Namespace<'_>, not: &str) -> String {
+        let name = self.find_pod(namespace, not).await;
         let container = |name: &str| {
             json!({
                 "name": name, "ready": true, "started": true, "restartCount": 0, "image": "x", "imageID": "x",

@@ -169,7 +169,8 @@ fn a_new_version_that_fails_leaves_the_old_one_ready() {
         let since = condition(&servers.get("demo").await.unwrap(), "Ready").unwrap().last_transition_time;
 
         namespace.apply(&server("{source: {image: 'registry.invalid/demo:2'}}")).await;
-        let new = node.run_pod(namespace, &old).await;
+        // It never serves: the Deployment would send the old one away.
+        let new = node.find_pod(namespace, &old).await;
         let failing = |state: serde_json::Value| {
             json!({
                 "conditions": [{"type": "Ready", "status": "False"}],
@@ -181,7 +182,7 @@ fn a_new_version_that_fails_leaves_the_old_one_ready() {
             })
         };
         node.say(namespace, &new, failing(json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}))).await;
-        // The stand-in has answered for the new pod too; its configuration is of the new generation.
+        // The old pod gets the configuration of the new generation too.
         node.load_configuration(namespace).await;
         let message = wait_for(namespace, "Available", "True", "RolloutFailing").await;
         assert!(message.contains("generation 2") && message.contains("no token given"), "{message}");
