@@ -43,6 +43,8 @@ fn a_release_comes_changes_and_goes_while_servers_serve() {
     release(&cluster, &["test", RELEASE, "--timeout", "60s"]);
 
     release(&cluster, &["uninstall", RELEASE, "--wait", "--timeout", "2m"]);
+    // Helm waits for the Deployment to go; its pods take their time to end.
+    kubectl(&cluster, &["wait", "--for=delete", "pods", "--all", "--namespace", NAMESPACE, "--timeout=60s"]);
     assert_eq!(kubectl(&cluster, &["get", "deployments,pods", "--namespace", NAMESPACE, "-o", "name"]), "");
     assert_eq!(serving_pod(&cluster), pod, "without an operator the server serves on");
 

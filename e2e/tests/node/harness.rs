@@ -8,6 +8,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use longshore_e2e::cluster::{Cluster, Shape, Spec, run};
 use longshore_e2e::images;
 use longshore_e2e::peers::Peers;
+use longshore_e2e::testing::eventually;
 
 use crate::STAGE;
 
@@ -46,9 +47,13 @@ spec: {{selector: {{app: server}}, ports: [{{port: 80, targetPort: 3000}}]}}
         namespace.wait(&namespace.api::<Deployment>(), "server", "to be available", is_available).await;
 
         let url = format!("http://server.{}.svc.cluster.local/mcp", namespace.name());
-        let mut inspector = namespace.command(peers.program("mcp-inspector").to_str().unwrap());
-        inspector.args(["--cli", &url, "--transport", "http", "--method", "tools/list"]);
-        let answer = tokio::task::spawn_blocking(|| run(inspector)).await.unwrap().unwrap();
+        // kube-proxy follows the endpoints with a lag of a second.
+        let answer = eventually("the Service leads to the server", async || {
+            let mut inspector = namespace.command(peers.program("mcp-inspector").to_str().unwrap());
+            inspector.args(["--cli", &url, "--transport", "http", "--method", "tools/list"]);
+            tokio::task::spawn_blocking(|| run(inspector)).await.unwrap()
+        })
+        .await;
         assert!(answer.contains("\"slow\""), "{answer}");
     });
 }

@@ -150,7 +150,17 @@ fn an_old_sidecar_restarts_beside_a_newer_operator() {
 
         drop(back);
         becomes(namespace, "go", ("Ready", "True", "Ready")).await;
-        assert_eq!(the_pod(namespace, "go").await.uid(), old.uid(), "going back takes no new pod");
+        // The pod of the newer release may still be on its way out.
+        eventually("the old pod is the only one again", async || {
+            let mine = ListParams::default().labels("longshore.dev/server=go");
+            let pods = namespace.api::<Pod>().list(&mine).await.expect("pods can be listed").items;
+            if pods.iter().map(|pod| pod.uid()).eq([old.uid()]) {
+                Ok(())
+            } else {
+                Err(names(&pods).join(", "))
+            }
+        })
+        .await;
     });
 }
 

@@ -115,8 +115,10 @@ fn sdk_command(namespace: &Namespace<'_>, peers: &Peers, client: &str, url: &str
         command.args([&format!("{scripts}/python.py"), url, key]);
         return command;
     }
-    let mut command = namespace.command(&peers.program("node").to_string_lossy());
-    command.current_dir(peers.typescript()).args(["--input-type=module", "-", url, key]);
+    // A command on the node starts in the folder of this process, and the SDK is found from where the script runs.
+    let mut command = namespace.command("sh");
+    command.args(["-c", r#"cd "$0" && exec "$@""#]).arg(peers.typescript()).arg(peers.program("node"));
+    command.args(["--input-type=module", "-", url, key]);
     command.stdin(File::open(format!("{scripts}/{client}.mjs")).expect("the script is there"));
     command
 }
