@@ -72,7 +72,7 @@ flock 9
 [ "${1:-whole}" = control-plane ] || install_packages
 
 # No toolchain but the one at hand: which one it is belongs to what is built.
-export GOTOOLCHAIN=local GOFLAGS=-mod=readonly CGO_ENABLED=0
+export GOTOOLCHAIN=local GOFLAGS="-mod=readonly -buildvcs=false" CGO_ENABLED=0
 digest=$( (go env GOVERSION GOOS GOARCH; cat "$(realpath "$0")"; cd "$sources" && find . -type f | LC_ALL=C sort | xargs sha256sum) | sha256sum | cut -c1-16)
 programs=$cache/programs/$digest
 if [ ! -d "$programs" ]; then

@@ -20,6 +20,14 @@ mkdir -p "$cache/images"
 exec 9>"$cache/images/.peers.lock"
 flock 9
 
+# What was made before is looked up without unpacking anything.
+made=$cache/images/peers-$key.list
+if [ -f "$made" ] && cut -d' ' -f2 "$made" | xargs ls >/dev/null 2>&1; then
+  cut -d' ' -f2 "$made" | xargs touch # see image.sh: what nobody asks for is deleted
+  cat "$made"
+  exit
+fi
+
 # The base system has a libc and a shell, no package manager, and is shared by every image that is not static.
 base=$cache/images/debian-$suite-$key.base.tar
 if [ ! -f "$base" ]; then
@@ -40,5 +48,9 @@ cp -rL "$peers/everything/node_modules" "$context/everything/node_modules"
 cp -L "$peers/bin/node" "$context/everything/node"
 cp "$here/go/Containerfile" "$peers/bin/go-server" "$context/go/"
 
-"$here/../images/image.sh" "mcp-server-everything:$everything" "$context/everything" "$key"
-"$here/../images/image.sh" "go-server:$sdk" "$context/go"
+{
+  "$here/../images/image.sh" "mcp-server-everything:$everything" "$context/everything" "$key"
+  "$here/../images/image.sh" "go-server:$sdk" "$context/go"
+} >"$context/list"
+mv "$context/list" "$made"
+cat "$made"

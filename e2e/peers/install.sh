@@ -40,7 +40,7 @@ if ! python3 -c 'import venv, ensurepip' 2>/dev/null; then
   DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends python3-venv >&2
 fi
 
-export GOTOOLCHAIN=local GOFLAGS=-mod=readonly CGO_ENABLED=0
+export GOTOOLCHAIN=local GOFLAGS="-mod=readonly -buildvcs=false" CGO_ENABLED=0
 digest=$( (go env GOVERSION GOOS GOARCH; python3 --version; cat "$(realpath "$0")"
   cd "$sources" && find node everything typescript python go -type f -not -path '*/node_modules/*' -not -name Containerfile |
     LC_ALL=C sort | xargs sha256sum) | sha256sum | cut -c1-16)
