@@ -10,7 +10,6 @@ use longshore_sidecar_config::ApiKey;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
-
 /// Shorter plain keys could be guessed.
 const SHORTEST_PLAIN_KEY: usize = 16;
 /// Longer ones do not fit a header.
@@ -174,8 +173,7 @@ mod tests {
 
     #[test]
     fn reads_plain_keys_and_hashes_several_a_principal() {
-        let hash =
-            format!("sha256:{}", hash("another-key-of-some-length").to_ascii_uppercase());
+        let hash = format!("sha256:{}", hash("another-key-of-some-length").to_ascii_uppercase());
         let parsed =
             parse(&[("ada", &format!("# laptop\n{PLAIN}\r\n\n{hash}\n")), ("ci", "the-key-of-the-pipeline")]);
         let mut expected = vec![
