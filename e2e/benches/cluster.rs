@@ -1,8 +1,9 @@
 //! What Longshore costs on a cluster: how long a manifest takes to be served, against a plain Deployment of the same
-//! image in the same run, one and fifty at a time; and the memory that a hundred servers take.
+//! image in the same run, one and fifty at a time; the memory that a hundred servers take, and what they ask of the API
+//! server when nothing changes.
 //!
 //! `cargo bench -p longshore-e2e --bench cluster`, as root. It starts a node of its own and prints a table for
-//! docs/benchmarks.md.
+//! docs/benchmarks.md. Words after `--` choose what is measured: `one`, `many`, `crowd`.
 
 #![expect(
     clippy::expect_used,
@@ -32,7 +33,9 @@ use serde_json::{Value, json};
 /// Where everything is made.
 const NAMESPACE: &str = "bench";
 /// How often one object is made alone. Odd, so that there is one in the middle.
-const ROUNDS: usize = 9;
+const ROUNDS: usize = 25;
+/// How often many are made at once.
+const MANY_ROUNDS: usize = 3;
 /// How many are made at once.
 const MANY: usize = 50;
 /// How many there are when memory is read.
@@ -43,50 +46,45 @@ const IDLE: Duration = Duration::from_secs(20);
 const PATIENCE: Duration = Duration::from_secs(300);
 
 fn main() {
+    let chosen: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let wants = |what: &str| chosen.is_empty() || chosen.iter().any(|word| word == what);
+    hurry_processes();
     let cluster = Cluster::start(Shape::Node).expect("a node starts");
+    hurry_pods(&cluster);
     longshore::install(&cluster).expect("the chart installs");
     let image = images::peers().expect("the images are made").go.reference;
-    cluster.block_on(async || measure(&cluster, &image).await).expect("the cluster's network can be entered");
+    let measured = cluster.block_on(async || {
+        let bench = Bench::new(&cluster, &image).await;
+        println!("| what | measured |\n|---|---|");
+        if wants("one") {
+            bench.one().await;
+        }
+        if wants("many") {
+            bench.many().await;
+        }
+        if wants("crowd") {
+            bench.crowd(&cluster).await;
+        }
+    });
+    measured.expect("the cluster's network can be entered");
 }
 
-async fn measure(cluster: &Cluster, image: &str) {
-    let client = cluster.client().await.expect("there is a client");
-    let namespace =
-        serde_json::from_value(json!({ "metadata": { "name": NAMESPACE } })).expect("a namespace");
-    Api::<Namespace>::all(client.clone())
-        .create(&PostParams::default(), &namespace)
-        .await
-        .expect("the namespace is made");
-    let bench = Bench { client, image };
+/// Lets the cluster's own programs go before whatever else the machine does: it is measured, not its neighbours.
+/// What is started from here inherits it.
+fn hurry_processes() {
+    let me = std::process::id().to_string();
+    // It takes a right that not every root has; what is measured in turns is still worth something without.
+    let _ = std::process::Command::new("renice").args(["-n", "-15", "-p", &me]).output();
+}
 
-    println!("| what | measured |\n|---|---|");
-    // In turns, so that what else the machine does meets both.
-    let (mut plain, mut served) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        plain.push(bench.plain(1).await);
-        served.push(bench.served(1).await);
+/// The same for its pods, which are in a cgroup of their own.
+fn hurry_pods(cluster: &Cluster) {
+    let name = cluster.spec().map(|spec| spec.name.as_str()).unwrap_or_default();
+    for (hierarchy, file, most) in [("/cpu", "cpu.shares", "262144"), ("", "cpu.weight", "10000")] {
+        let file = format!("/sys/fs/cgroup{hierarchy}/longshore-{name}/{file}");
+        // One of the two is there.
+        let _ = std::fs::write(file, most);
     }
-    let (plain, served) = (median(plain), median(served));
-    println!("| a plain Deployment, applied to Available (median of {ROUNDS}) | {} |", seconds(plain));
-    println!("| an McpServer, applied to Ready (median of {ROUNDS}) | {} |", seconds(served));
-    println!("| the difference | {:+.0} ms |", (served.as_secs_f64() - plain.as_secs_f64()) * 1e3);
-
-    let plain = bench.plain(MANY).await;
-    let served = bench.served(MANY).await;
-    println!("| {MANY} plain Deployments, applied to all Available | {} |", seconds(plain));
-    println!("| {MANY} McpServers, applied to all Ready | {} |", seconds(served));
-    println!("| the ratio | {:.2} |", served.as_secs_f64() / plain.as_secs_f64());
-
-    let crowd: Api<McpServer> = bench.api();
-    bench.all_ready(&crowd, CROWD, |name| bench.mcp_server(name), is_served).await;
-    tokio::time::sleep(IDLE).await;
-    let name = cluster.spec().map(|spec| spec.name.clone()).unwrap_or_default();
-    let operator = resident(&name, "/longshore\0operator\0").into_iter().max().unwrap_or_default();
-    let mut sidecars = resident(&name, "/longshore-sidecar\0");
-    sidecars.sort_unstable();
-    println!("| memory of the leading operator with {CROWD} servers | {:.1} MB |", megabytes(operator));
-    let middle = sidecars.get(sidecars.len() / 2).copied().unwrap_or_default();
-    println!("| memory of an idle sidecar (median of {}) | {:.1} MB |", sidecars.len(), megabytes(middle));
 }
 
 struct Bench<'a> {
@@ -94,7 +92,75 @@ struct Bench<'a> {
     image: &'a str,
 }
 
-impl Bench<'_> {
+impl<'a> Bench<'a> {
+    async fn new(cluster: &Cluster, image: &'a str) -> Self {
+        let client = cluster.client().await.expect("there is a client");
+        let namespace =
+            serde_json::from_value(json!({ "metadata": { "name": NAMESPACE } })).expect("a namespace");
+        let namespaces = Api::<Namespace>::all(client.clone());
+        namespaces.create(&PostParams::default(), &namespace).await.expect("the namespace is made");
+        Self { client, image }
+    }
+
+    /// From a manifest to a server, one at a time, in turns with what it is compared to.
+    async fn one(&self) {
+        // The first of a kind is slower: images are unpacked, and tables are empty.
+        self.plain(1).await;
+        self.served(1).await;
+        let (mut plain, mut served) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            plain.push(self.plain(1).await);
+            served.push(self.served(1).await);
+        }
+        let (mean_plain, mean_served) = (mean(&plain), mean(&served));
+        let (plain, served) = (median(plain), median(served));
+        println!("| a plain Deployment, applied to Available (median of {ROUNDS}) | {} |", seconds(plain));
+        println!("| an McpServer, applied to Ready (median of {ROUNDS}) | {} |", seconds(served));
+        println!("| the difference of the medians | {} |", difference(served, plain));
+        println!("| the difference of the means | {} |", difference(mean_served, mean_plain));
+    }
+
+    /// The same for many at once.
+    async fn many(&self) {
+        let (mut plain, mut served) = (Vec::new(), Vec::new());
+        for _ in 0..MANY_ROUNDS {
+            plain.push(self.plain(MANY).await);
+            served.push(self.served(MANY).await);
+        }
+        let (plain, served) = (median(plain), median(served));
+        println!(
+            "| {MANY} plain Deployments, applied to all Available (median of {MANY_ROUNDS}) | {} |",
+            seconds(plain)
+        );
+        println!(
+            "| {MANY} McpServers, applied to all Ready (median of {MANY_ROUNDS}) | {} |",
+            seconds(served)
+        );
+        println!("| the ratio | {:.2} |", served.as_secs_f64() / plain.as_secs_f64());
+    }
+
+    /// What a crowd of servers takes when nothing happens.
+    async fn crowd(&self, cluster: &Cluster) {
+        let crowd: Api<McpServer> = self.api();
+        self.all_ready(&crowd, CROWD, |name| self.mcp_server(name), is_served).await;
+        tokio::time::sleep(IDLE).await;
+        let before = requests(cluster);
+        tokio::time::sleep(IDLE).await;
+        let asked = requests(cluster) - before;
+        let name = cluster.spec().map(|spec| spec.name.clone()).unwrap_or_default();
+        let operator = resident(&name, "/longshore\0operator\0").into_iter().max().unwrap_or_default();
+        let mut sidecars = resident(&name, "/longshore-sidecar\0");
+        sidecars.sort_unstable();
+        println!("| memory of the leading operator with {CROWD} servers | {:.1} MB |", megabytes(operator));
+        println!("| requests of the operators in {} s, but for the lease | {asked} |", IDLE.as_secs());
+        let middle = sidecars.get(sidecars.len() / 2).copied().unwrap_or_default();
+        println!(
+            "| memory of an idle sidecar (median of {}) | {:.1} MB |",
+            sidecars.len(),
+            megabytes(middle)
+        );
+    }
+
     /// Makes plain Deployments and returns the time until all are Available.
     async fn plain(&self, count: usize) -> Duration {
         let deployments: Api<Deployment> = self.api();
@@ -171,6 +237,9 @@ impl Bench<'_> {
         let objects: Vec<K> = (0..count)
             .map(|index| serde_json::from_value(manifest(&format!("server-{index}"))).expect("a manifest"))
             .collect();
+        // The kubelet looks after its containers once a second, and the rounds before would be in step with it: every
+        // measurement would then be rounded to the same side.
+        tokio::time::sleep(random_part(Duration::from_secs(1))).await;
         let mut events = watcher(api.clone(), watcher::Config::default()).boxed();
         while !matches!(events.next().await, Some(Ok(Event::InitDone))) {}
 
@@ -244,6 +313,29 @@ fn resident(cluster: &str, command: &str) -> Vec<u64> {
             Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
         })
         .collect()
+}
+
+/// How many requests the API server had from operators so far, but for those that renew the lease. (Watches are
+/// written down when they end.)
+fn requests(cluster: &Cluster) -> usize {
+    let log = cluster.spec().map(|spec| spec.audit_log()).expect("it is a cluster of our own");
+    let log = std::fs::read_to_string(log).expect("the audit log can be read");
+    let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    events.filter(|event| event["objectRef"]["resource"] != "leases" && event["verb"] != "watch").count()
+}
+
+fn random_part(of: Duration) -> Duration {
+    use std::hash::{BuildHasher as _, RandomState};
+    // Randomly keyed, which is random enough for a pause.
+    of * u32::from(RandomState::new().hash_one(0_u8).to_le_bytes()[0]) / 256
+}
+
+fn mean(times: &[Duration]) -> Duration {
+    times.iter().sum::<Duration>() / u32::try_from(times.len()).unwrap_or(1)
+}
+
+fn difference(one: Duration, other: Duration) -> String {
+    format!("{:+.0} ms", (one.as_secs_f64() - other.as_secs_f64()) * 1e3)
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {
