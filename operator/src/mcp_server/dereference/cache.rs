@@ -38,6 +38,8 @@ struct Entry {
     /// Counts the changes, so that an answer which was on its way during one is not kept.
     epoch: u64,
     resource_version: Option<String>,
+    /// Whether somebody was told what another version than this one held, and has yet to hear of this one.
+    unannounced: bool,
     lookup: Option<Lookup>,
     api_keys: Option<ApiKeysLookup>,
 }
@@ -142,7 +144,8 @@ impl ReferenceCache {
         );
         let mut state = self.state();
         let Some(entry) = state.entries.get_mut(&key) else { return Vec::new() };
-        if entry.resource_version.is_some() && entry.resource_version == metadata.resource_version {
+        let known = entry.resource_version.is_some() && entry.resource_version == metadata.resource_version;
+        if known && !entry.unannounced {
             return Vec::new();
         }
         entry.forget()
@@ -182,7 +185,14 @@ impl ReferenceCache {
         if let Some(entry) = self.state().entries.get_mut(key)
             && entry.epoch == epoch
         {
-            entry.resource_version = version;
+            if entry.resource_version != version {
+                // Both answers are of one version, and the watch will speak of the other one as of something known:
+                // an answer of before would never be corrected.
+                entry.unannounced |= entry.lookup.is_some() || entry.api_keys.is_some();
+                entry.lookup = None;
+                entry.api_keys = None;
+                entry.resource_version = version;
+            }
             fill(entry);
         }
     }
@@ -199,6 +209,7 @@ impl Entry {
     fn forget(&mut self) -> Vec<String> {
         self.epoch += 1;
         self.resource_version = None;
+        self.unannounced = false;
         self.lookup = None;
         self.api_keys = None;
         self.users.iter().cloned().collect()
@@ -278,5 +289,44 @@ mod tests {
         let gone = cache.listed(Kind::Secret, None, &BTreeSet::new());
         assert_eq!(gone, [("tools".to_owned(), "one".to_owned())]);
         assert_eq!(cache.lookup(Kind::Secret, "tools", "a"), None);
+    }
+
+    #[test]
+    fn what_is_known_of_an_object_is_of_one_version() {
+        let cache = ReferenceCache::default();
+        uses(&cache, "one", &["a"]);
+        uses(&cache, "two", &["a"]);
+        let key = key(Kind::Secret, "tools", "a");
+        let found = Lookup::Present { keys: BTreeSet::new() };
+        let keys = ApiKeysLookup::Present(ParsedKeys { keys: vec![], problems: vec![] });
+        let look_up = |version: &str| {
+            cache.remember(&key, cache.epoch(&key), Some(version.to_owned()), |entry| {
+                entry.lookup = Some(found.clone());
+            });
+        };
+        let read_keys = |version: &str| {
+            cache.remember(&key, cache.epoch(&key), Some(version.to_owned()), |entry| {
+                entry.api_keys = Some(keys.clone());
+            });
+        };
+        look_up("7");
+        read_keys("7");
+        assert_eq!(cache.lookup(Kind::Secret, "tools", "a"), Some(found.clone()));
+        assert_eq!(cache.seen(Kind::Secret, &metadata("a", "7")), Vec::<String>::new());
+        // The object changes, and one answer is read anew before the watch says so.
+        read_keys("8");
+        assert_eq!(cache.api_keys("tools", "a"), Some(keys.clone()));
+        assert_eq!(cache.lookup(Kind::Secret, "tools", "a"), None, "the answer of before");
+        assert_eq!(
+            cache.seen(Kind::Secret, &metadata("a", "8")),
+            ["one", "two"],
+            "those who got the answer of before look again"
+        );
+        read_keys("8");
+        look_up("8");
+        assert_eq!(cache.seen(Kind::Secret, &metadata("a", "8")), Vec::<String>::new());
+        // The same the other way round.
+        look_up("9");
+        assert_eq!(cache.api_keys("tools", "a"), None);
     }
 }
