@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::Mutex;
 
-use futures::{TryFutureExt as _, try_join};
+use futures::{TryFutureExt as _, join};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
@@ -66,7 +66,18 @@ impl Applier<'_> {
         let Resources { service_account, secret, config_maps, service, network_policy, deployment, state: _ } =
             prepared;
         let mirrors = &self.context.mirrors;
-        try_join!(
+        // Each is tried whatever comes of the others: a key that was revoked must not stay valid because somebody
+        // has taken the Service's name.
+        let (configuration, account, service_outcome, policy_outcome) = join!(
+            async {
+                // A sidecar waits until the keys fit its configuration: the other order would make it wait longer.
+                self.apply_one(&secret, &mirrors.secrets).await?;
+                let mut outcome = Ok(());
+                for config_map in &config_maps {
+                    outcome = outcome.and(self.apply_one(config_map, &mirrors.config_maps).await);
+                }
+                outcome
+            },
             async {
                 match &service_account {
                     Some(account) => self.apply_one(account, &mirrors.service_accounts).await,
@@ -75,15 +86,8 @@ impl Applier<'_> {
             },
             self.apply_one(&service, &mirrors.services),
             self.apply_one(&network_policy, &mirrors.network_policies),
-            async {
-                // A sidecar waits until the keys fit its configuration: the other order would make it wait longer.
-                self.apply_one(&secret, &mirrors.secrets).await?;
-                for config_map in &config_maps {
-                    self.apply_one(config_map, &mirrors.config_maps).await?;
-                }
-                Ok(())
-            },
-        )?;
+        );
+        configuration.and(account).and(service_outcome).and(policy_outcome)?;
         if let Some(deployment) = &deployment {
             self.apply_one(deployment, &mirrors.deployments).await?;
         }
@@ -244,5 +248,159 @@ impl HasLive for crate::view::DeploymentView {
     }
     fn live_of(metadata: &ObjectMeta) -> Live {
         Live::of_deployment(metadata)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use arc_swap::ArcSwap;
+    use axum::Router;
+    use axum::http::{Method, StatusCode, Uri};
+    use axum::response::{IntoResponse as _, Response};
+    use kube::runtime::events::Recorder;
+    use longshore_sidecar_config::InventoryAccess;
+    use serde_json::json;
+
+    use super::*;
+    use crate::inventory::{TokenFile, inventories};
+    use crate::mcp_server::build;
+    use crate::mcp_server::context::Mirrors;
+    use crate::mcp_server::dereference::{ApiKeysLookup, Dereferenced};
+    use crate::mcp_server::upgrades::Upgrades;
+    use crate::mcp_server::validate::validate;
+    use crate::metrics::Metrics;
+    use crate::settings::Settings;
+
+    fn access() -> InventoryAccess {
+        InventoryAccess {
+            issuer: "https://issuer.example".to_owned(),
+            subjects: vec![],
+            jwks: json!({"keys": []}),
+        }
+    }
+
+    fn settings() -> Settings {
+        Settings {
+            sidecar_image: "example/sidecar:1".to_owned(),
+            sidecar_image_pull_policy: None,
+            cluster_domain: "cluster.local".to_owned(),
+            control_plane_namespace: "longshore-system".to_owned(),
+            metrics_from: vec![],
+            inventory_subjects: vec![],
+        }
+    }
+
+    fn context(client: kube::Client) -> Context {
+        Context {
+            recorder: Recorder::new(client.clone(), "longshore".into()),
+            client,
+            settings: settings(),
+            inventory_access: ArcSwap::from_pointee(access()),
+            mirrors: Mirrors::default(),
+            references: Default::default(),
+            inventories: inventories(TokenFile::new("/nowhere".into())).0,
+            memory: Default::default(),
+            upgrades: Upgrades::new(1).0,
+            metrics: Metrics::new().unwrap(),
+        }
+    }
+
+    fn prepared(settings: &Settings) -> Resources<Prepared> {
+        let server = serde_json::from_value(json!({
+            "apiVersion": "longshore.dev/v1alpha1",
+            "kind": "McpServer",
+            "metadata": {"name": "demo", "namespace": "tools", "uid": "7b1c", "generation": 1},
+            "spec": {
+                "source": {"image": "example/demo:1"},
+                "transport": {"streamableHttp": {"port": 3000}},
+                "auth": {"none": {}},
+            },
+        }))
+        .unwrap();
+        let found = Dereferenced {
+            objects: BTreeMap::new(),
+            api_keys: ApiKeysLookup::NotNamed,
+            mounted_upstreams: vec![longshore_sidecar_config::Upstream::StreamableHttp {
+                port: 2000,
+                path: "/old".to_owned(),
+            }],
+            inventory: access(),
+        };
+        build::build(&validate(&server, &found).unwrap(), settings).0
+    }
+
+    /// Applies a server's objects to an API server that takes its time for everything but its refusal of what has
+    /// this in its path. Returns the paths that it took.
+    async fn taken_despite(refused: &str) -> (Result<(), Error>, Vec<String>) {
+        let applied = Arc::new(Mutex::new(Vec::new()));
+        let (log, refused) = (applied.clone(), refused.to_owned());
+        let answer = move |method: Method, uri: Uri| {
+            let (log, refused) = (log.clone(), refused.clone());
+            async move { respond(&method, uri.path(), &refused, &log).await }
+        };
+        let context = context(kube::Client::new(Router::new().fallback(answer), "tools"));
+        let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
+        let memory = context.memory.of(&key, "7b1c");
+        let applier = Applier { context: &context, server: &key, uid: "7b1c", memory: &memory };
+        let outcome = applier.apply(prepared(&context.settings)).await.map(drop);
+        let mut applied = applied.lock().unwrap().clone();
+        applied.sort();
+        (outcome, applied)
+    }
+
+    async fn respond(method: &Method, path: &str, refused: &str, log: &Mutex<Vec<String>>) -> Response {
+        let status = |code: StatusCode, reason: &str| {
+            let status = json!({
+                "apiVersion": "v1", "kind": "Status", "status": "Failure", "message": "no", "reason": reason,
+                "code": code.as_u16(),
+            });
+            (code, axum::Json(status)).into_response()
+        };
+        if path.contains(refused) {
+            return status(StatusCode::FORBIDDEN, "Forbidden");
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        if *method == Method::GET {
+            return status(StatusCode::NOT_FOUND, "NotFound");
+        }
+        let name = path.rsplit('/').next().unwrap();
+        log.lock().unwrap().push(path.split('/').rev().take(2).collect::<Vec<_>>().join(" of "));
+        axum::Json(json!({
+            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+            "metadata": {"name": name, "namespace": "tools", "uid": "1", "resourceVersion": "1"},
+        }))
+        .into_response()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_refused_keeps_neither_keys_nor_rules_from_the_sidecars() {
+        let (outcome, all) = taken_despite("nothing").await;
+        outcome.unwrap();
+        assert_eq!(all.len(), 7, "{all:?}");
+        for refused in ["/services/", "/networkpolicies/", "/serviceaccounts/"] {
+            let (outcome, applied) = taken_despite(refused).await;
+            outcome.unwrap_err();
+            let kind = refused.trim_matches('/');
+            let expected: Vec<_> = all
+                .iter()
+                .filter(|object| !object.ends_with(kind) && !object.ends_with("deployments"))
+                .cloned()
+                .collect();
+            assert_eq!(applied, expected, "without {kind}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_refused_configuration_keeps_no_other_back() {
+        let maps = prepared(&settings()).config_maps;
+        let [newest, older] = [0, 1].map(|index| maps[index].name_any());
+        let (outcome, applied) = taken_despite(&newest).await;
+        outcome.unwrap_err();
+        assert!(applied.iter().any(|object| object.starts_with(&older)), "{applied:?}");
+        assert!(!applied.iter().any(|object| object.ends_with("deployments")), "{applied:?}");
     }
 }
