@@ -49,7 +49,7 @@ pub struct Resources<State> {
     pub service: Service,
     /// Who may reach which of its ports.
     pub network_policy: NetworkPolicy,
-    /// The pods. `None` while something that they need is missing.
+    /// The pods. `None` while something that they need is missing, or the manifest asks for pods that may not be.
     pub deployment: Option<Deployment>,
     /// Prepared or applied.
     pub state: PhantomData<State>,

@@ -4,6 +4,8 @@
 
 mod guard;
 mod quantity;
+#[cfg(test)]
+mod tests;
 mod typed;
 
 use std::collections::BTreeMap;
@@ -70,15 +72,15 @@ pub enum ValidatedAuth {
     ApiKeys(config::Keys),
 }
 
-/// Whether everything that a pod needs exists.
+/// Whether everything that a pod needs exists, and the pod may be as the manifest has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Readiness {
     /// It does.
     Complete,
     /// It does, and something that is not vital is wrong.
     Flawed(Vec<Problem>),
-    /// It does not. Access rules and keys reach the pods that are there, the pods themselves stay as they are, and
-    /// none is made.
+    /// It does not, or it may not. Access rules and keys reach the pods that are there, the pods themselves stay as
+    /// they are, and none is made.
     Incomplete(Vec<Problem>),
 }
 
@@ -151,14 +153,17 @@ pub struct ValidatedSidecar {
 
 /// Checks a manifest against the rules and against what it names.
 ///
-/// An error means that nothing can be made of it: not a single object is touched.
+/// An error means that not even a sidecar's configuration can be made of it: not a single object is touched. What is
+/// wrong with the pod alone is no such error, or a key that is revoked meanwhile would go on working with the pods that
+/// are there.
 pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedServer, Vec<Problem>> {
     let mut problems = Vec::new();
+    let mut unfit = Vec::new();
     let spec = &server.spec;
     let name = server.metadata.name.clone().unwrap_or_default();
     check_name(&name, &mut problems);
     if spec.source.image.trim().is_empty() {
-        problems.push(Problem::invalid("spec.source.image", "name the image to run"));
+        unfit.push(Problem::invalid("spec.source.image", "name the image to run"));
     }
     let upstream = upstream(&spec.transport, &mut problems);
     let limits = limits(&spec.limits, &mut problems);
@@ -169,28 +174,29 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
     check_globs("spec.tools.exclude", &spec.tools.exclude, &mut problems);
     let tools =
         config::ToolFilter { include: spec.tools.include.clone(), exclude: spec.tools.exclude.clone() };
-    let pod = pod(&spec.pod, &mut problems);
-    guard::mounts("spec.pod.volumeMounts", &spec.pod.volume_mounts, &mut problems);
+    let pod = pod(&spec.pod, &mut unfit);
+    guard::mounts("spec.pod.volumeMounts", &spec.pod.volume_mounts, &mut unfit);
     let mut missing = Vec::new();
     for reference in references::of(spec) {
         if let Some(problem) = check_reference(server, &reference, found) {
             if problem.reason == Reason::SecretReserved {
-                problems.push(problem)
+                unfit.push(problem);
             } else {
-                missing.push(problem)
+                missing.push(problem);
             }
         }
     }
     let mut flaws = Vec::new();
     let auth = auth(server, found, &mut problems, &mut missing, &mut flaws);
-    let (Some(upstream), Some(limits), Some(auth)) = (upstream, limits, auth) else { return Err(problems) };
-    if !problems.is_empty() {
+    let (Some(upstream), Some(limits), Some(auth), true) = (upstream, limits, auth, problems.is_empty())
+    else {
+        problems.append(&mut unfit);
         return Err(problems);
-    }
-    let readiness = match (missing.is_empty(), flaws.is_empty()) {
+    };
+    let readiness = match (unfit.is_empty() && missing.is_empty(), flaws.is_empty()) {
         (true, true) => Readiness::Complete,
         (true, false) => Readiness::Flawed(flaws),
-        (false, _) => Readiness::Incomplete(missing.into_iter().chain(flaws).collect()),
+        (false, _) => Readiness::Incomplete(unfit.into_iter().chain(missing).chain(flaws).collect()),
     };
     let source = &spec.source;
     Ok(ValidatedServer {

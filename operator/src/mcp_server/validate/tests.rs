@@ -1,0 +1,118 @@
+//! What a manifest may ask for, and what reaches the pods that are there when it asks for more.
+
+use std::collections::BTreeMap;
+
+use longshore_sidecar_config::{ApiKey, InventoryAccess};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api_keys::ParsedKeys;
+use crate::mcp_server::build::{Prepared, Resources, build};
+use crate::mcp_server::dereference::ApiKeysLookup;
+use crate::settings::Settings;
+
+fn settings() -> Settings {
+    Settings {
+        sidecar_image: "example/sidecar:1".to_owned(),
+        sidecar_image_pull_policy: None,
+        cluster_domain: "cluster.local".to_owned(),
+        control_plane_namespace: "longshore-system".to_owned(),
+        metrics_from: vec![],
+        inventory_subjects: vec![],
+    }
+}
+
+/// A server with one API key, whose manifest has this besides.
+fn server(source: Value, pod: Value) -> McpServer {
+    let mut server = json!({
+        "apiVersion": "longshore.dev/v1alpha1",
+        "kind": "McpServer",
+        "metadata": {"name": "demo", "namespace": "tools", "uid": "7b1c", "generation": 3},
+        "spec": {
+            "source": {"image": "example/demo:1"},
+            "transport": {"streamableHttp": {"port": 3000}},
+            "auth": {"apiKeys": {"secretRef": {"name": "callers"}}},
+            "pod": pod,
+        },
+    });
+    server["spec"]["source"].as_object_mut().unwrap().extend(source.as_object().unwrap().clone());
+    serde_json::from_value(server).unwrap()
+}
+
+/// Nothing exists but the API key.
+fn found() -> Dereferenced {
+    let keys = vec![ApiKey { principal: "ada".to_owned(), sha256: "11".to_owned() }];
+    Dereferenced {
+        objects: BTreeMap::new(),
+        api_keys: ApiKeysLookup::Present(ParsedKeys { keys, problems: vec![] }),
+        mounted_upstreams: vec![],
+        inventory: InventoryAccess {
+            issuer: "https://issuer.example".to_owned(),
+            subjects: vec![],
+            jwks: json!({"keys": []}),
+        },
+    }
+}
+
+fn prepared(server: &McpServer, found: &Dereferenced) -> (Vec<Problem>, Resources<Prepared>) {
+    let validated = validate(server, found).unwrap();
+    (validated.readiness.problems().to_vec(), build(&validated, &settings()).0)
+}
+
+#[test]
+fn a_pod_that_may_not_be_is_not_made_and_keys_reach_the_one_that_is_there() {
+    let (problems, fine) = prepared(&server(json!({}), json!({})), &found());
+    assert!(problems.is_empty() && fine.deployment.is_some(), "{problems:?}");
+    let overrides = |spec: Value| json!({"overrides": {"spec": spec}});
+    let container = |context: Value| json!({"containers": [{"name": "server", "securityContext": context}]});
+    for (source, pod, complaint) in [
+        (json!({"image": " "}), json!({}), "spec.source.image: "),
+        (
+            json!({}),
+            json!({"volumes": [{"name": "a", "hostPath": {"path": "/"}}]}),
+            "spec.pod.volumes[0].hostPath: ",
+        ),
+        (json!({}), json!({"volumes": [{"name": "a", "emptyDyr": {}}]}), "spec.pod.volumes[0].emptyDyr: "),
+        (json!({}), json!({"volumes": [{"name": "a", "emptyDir": 7}]}), "spec.pod.volumes[0]: "),
+        (json!({}), json!({"affinity": {"podAfinity": {}}}), "spec.pod.affinity.podAfinity: "),
+        (json!({}), json!({"overrides": {"spec": {"containers": 7}}}), "spec.pod.overrides: "),
+        (json!({}), overrides(json!({"hostNetwork": true})), "spec.pod.overrides.spec.hostNetwork: "),
+        (
+            json!({}),
+            overrides(json!({"shareProcessNamespace": true})),
+            "spec.pod.overrides.spec.shareProcessNamespace: ",
+        ),
+        (
+            json!({}),
+            overrides(container(json!({"privileged": true}))),
+            "spec.pod.overrides.spec.containers[0].securityContext.privileged: ",
+        ),
+        (json!({}), json!({"securityContext": {"runAsUser": 15380}}), "spec.pod.securityContext.runAsUser: "),
+        (
+            json!({}),
+            json!({"volumeMounts": [{"name": "a", "mountPath": "/run"}]}),
+            "spec.pod.volumeMounts[0].mountPath: ",
+        ),
+        (json!({}), json!({"metadata": {"labels": {"longshore.dev/x": "y"}}}), "spec.pod.metadata.labels: "),
+    ] {
+        let (problems, resources) = prepared(&server(source.clone(), pod.clone()), &found());
+        assert!(
+            problems.len() == 1
+                && problems[0].reason == Reason::Invalid
+                && problems[0].message.starts_with(complaint),
+            "{source} {pod}: {problems:?}"
+        );
+        assert_eq!(resources.deployment, None, "{complaint}");
+        assert_eq!(resources.secret, fine.secret, "{complaint}");
+        assert_eq!(resources.config_maps, fine.config_maps, "{complaint}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_the_pod_is_said_with_what_is_wrong_with_the_configuration() {
+    let mut both = server(json!({"image": " "}), json!({}));
+    both.spec.tools.include = vec!["{a".to_owned()];
+    let problems = validate(&both, &found()).unwrap_err();
+    let fields: Vec<_> = problems.iter().filter_map(|problem| problem.message.split(": ").next()).collect();
+    assert_eq!(fields, ["spec.tools.include[0]", "spec.source.image"]);
+}
