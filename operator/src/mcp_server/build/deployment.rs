@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{metadata, pod, to_json};
+use super::{metadata, pod, security, to_json};
 use crate::digest;
 use crate::mcp_server::validate::ValidatedServer;
 use crate::names::{self, TEMPLATE_ANNOTATION};
@@ -17,6 +17,10 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> (Deploymen
     let mut template = pod::build(server, settings);
     if let Some(overrides) = server.pod.overrides.clone() {
         template.merge_from(overrides);
+    }
+    // Only now are all containers known.
+    if let Some(pod) = &mut template.spec {
+        security::harden(pod);
     }
     let digest = mark(&mut template);
     let deployment = Deployment {

@@ -1,8 +1,10 @@
 //! Who the containers run as and what they may do: the *restricted* Pod Security Standard, for every container.
 
 use k8s_openapi::DeepMerge as _;
-use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, SeccompProfile, SecurityContext};
-use longshore_crds::names::SIDECAR_USER;
+use k8s_openapi::api::core::v1::{
+    Capabilities, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext,
+};
+use longshore_crds::names::{SIDECAR_CONTAINER, SIDECAR_USER};
 
 /// The server's user and group where the manifest gives none. A number, since an image's user may be a name, which
 /// Kubernetes cannot tell from root.
@@ -22,6 +24,19 @@ pub(super) fn pod(manifest: &PodSecurityContext) -> PodSecurityContext {
     };
     context.merge_from(manifest.clone());
     context
+}
+
+/// Puts the server's context under what each container says of itself, but for the sidecar: a container that an
+/// override adds comes without one, and Kubernetes' own defaults are not the restricted standard.
+pub(super) fn harden(pod: &mut PodSpec) {
+    let others = pod.containers.iter_mut().chain(pod.init_containers.iter_mut().flatten());
+    for container in others.filter(|container| container.name != SIDECAR_CONTAINER) {
+        let mut context = server();
+        if let Some(own) = container.security_context.take() {
+            context.merge_from(own);
+        }
+        container.security_context = Some(context);
+    }
 }
 
 /// The server's context; its user is the pod's.

@@ -347,7 +347,7 @@ fn the_manifest_shapes_the_pod() {
         ),
         ("/spec/containers/1/livenessProbe", json!({"tcpSocket": {"port": 3000}})),
         ("/spec/containers/1/lifecycle/preStop/exec/command/1", json!("drain")),
-        ("/spec/containers/2", json!({"name": "helper", "image": "example/helper:1"})),
+        ("/spec/containers/2/image", json!("example/helper:1")),
     ] {
         assert_eq!(template.pointer(pointer), Some(&expected), "{pointer}");
     }
@@ -377,6 +377,42 @@ fn the_manifest_shapes_the_pod() {
             "data"
         ]
     );
+}
+
+#[test]
+fn every_container_that_an_override_adds_is_restricted_too() {
+    let restricted = json!({
+        "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]},
+    });
+    for (own, changed) in [
+        (None, json!({})),
+        (Some(json!({})), json!({})),
+        (Some(json!({"capabilities": {}})), json!({})),
+        (Some(json!({"readOnlyRootFilesystem": false})), json!({"readOnlyRootFilesystem": false})),
+        (Some(json!({"runAsUser": 1000})), json!({"runAsUser": 1000})),
+    ] {
+        let mut expected = restricted.clone();
+        expected.as_object_mut().unwrap().extend(changed.as_object().unwrap().clone());
+        for (list, name, place) in [
+            ("containers", "server", "/spec/containers/1"),
+            ("containers", "helper", "/spec/containers/2"),
+            ("initContainers", "prepare", "/spec/initContainers/0"),
+        ] {
+            let mut container = json!({"name": name, "image": "example/helper:1"});
+            if let Some(own) = &own {
+                container["securityContext"] = own.clone();
+            }
+            let spec = match list {
+                "containers" => json!({"containers": [container]}),
+                _ => json!({"containers": [], "initContainers": [container]}),
+            };
+            let template = template(with(minimal(), "pod", json!({"overrides": {"spec": spec}})));
+            let found = template.pointer(place).unwrap();
+            assert_eq!(found["name"], name);
+            assert_eq!(found["securityContext"], expected, "{name} with {own:?}");
+            assert_eq!(template["spec"]["containers"][0]["securityContext"]["runAsUser"], 15380);
+        }
+    }
 }
 
 #[test]
