@@ -1,14 +1,15 @@
 //! What a message is, without looking into it: one pass over the bytes, nothing copied.
 //!
 //! The reader is strict where two readers of one message could understand it differently, because the server behind
-//! reads it again: a member that occurs twice is refused (also when one of the two is written with escapes), and an
-//! array is never taken for an object.
+//! reads it again: a member that occurs twice is refused (also when one of the two is written with escapes), so is one that
+//! resembles another (`Method`), and an array is never taken for an object.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use thiserror::Error;
 
 use crate::Text;
+use crate::spelling::{Exact, Known};
 
 /// Why bytes are no message.
 #[derive(Debug, Error)]
@@ -98,7 +99,7 @@ pub fn read(body: &[u8]) -> Result<Message<'_>, Malformed> {
     if is_too_deep(text) {
         return Err(Malformed::TooDeep);
     }
-    let wire: Wire<'_> = serde_json::from_str(text).map_err(|error| {
+    let Exact(wire): Exact<Wire<'_>> = serde_json::from_str(text).map_err(|error| {
         // A wrong member can hide that the rest is no JSON; which of the two it is decides the error's code.
         if error.is_data() && is_json(text) { not_message(plain(&error)) } else { Malformed::NotJson }
     })?;
@@ -180,6 +181,10 @@ struct Wire<'a> {
     result: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
     error: Option<&'a RawValue>,
+}
+
+impl Known for Wire<'_> {
+    const MEMBERS: &'static [&'static str] = &["jsonrpc", "id", "method", "params", "result", "error"];
 }
 
 /// `Some` also for `null`: a member that is there and null is not a member that is not there.
@@ -324,6 +329,28 @@ mod tests {
             (r#"{"jsonrpc":"2.0","result":{}}"#, "not message: a result needs an \"id\""),
         ] {
             assert_eq!(kind(body), expected, "{body}");
+        }
+        for (member, meant) in [
+            ("JSONRPC", "jsonrpc"),
+            ("j\u{17f}onrpc", "jsonrpc"),
+            ("ID", "id"),
+            ("Method", "method"),
+            ("m\\u0045thod", "method"),
+            ("Params", "params"),
+            ("param\\u017f", "params"),
+            ("rE\u{17f}ult", "result"),
+            ("Error", "error"),
+        ] {
+            let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","{member}":{{}}}}"#);
+            assert_eq!(
+                kind(&body),
+                format!("not message: the member `{meant}` has to be spelled so"),
+                "{body}"
+            );
+        }
+        for member in ["methods", "_method", "m\u{e9}thod", "x", ""] {
+            let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","{member}":{{"Method":1}}}}"#);
+            assert_eq!(kind(&body), "request 1 ping", "{body}");
         }
         assert!(matches!(read(b"{\"jsonrpc\":\"\xff\"}"), Err(Malformed::NotJson)));
         let long = format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"ping"}}"#, "x".repeat(MAX_ID));

@@ -21,6 +21,7 @@ pub mod method;
 pub mod object;
 pub mod params;
 pub mod revision;
+mod spelling;
 pub mod sse;
 mod text;
 

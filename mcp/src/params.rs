@@ -7,6 +7,7 @@ use thiserror::Error;
 use crate::Text;
 use crate::envelope::is_object;
 use crate::method::Subject;
+use crate::spelling::{Exact, Known};
 
 /// Why parameters cannot be used.
 #[derive(Debug, Error)]
@@ -14,7 +15,7 @@ pub enum Invalid {
     /// `params` is something else.
     #[error("\"params\" has to be an object")]
     NotObject,
-    /// A parameter has the wrong type, or occurs twice.
+    /// A parameter has the wrong type, occurs twice, or has a name that could be taken for another's.
     #[error("invalid parameters: {0}")]
     Unreadable(String),
     /// A parameter that the method needs is not there.
@@ -65,6 +66,30 @@ struct Meta<'a> {
     protocol_version: Option<Text<'a>>,
 }
 
+impl Known for Params<'_> {
+    // More than is read here: what the handshake is judged by, and what a server reads beside the target.
+    const MEMBERS: &'static [&'static str] = &[
+        "name",
+        "uri",
+        "ref",
+        "_meta",
+        "arguments",
+        "argument",
+        "cursor",
+        "protocolVersion",
+        "capabilities",
+        "clientInfo",
+    ];
+}
+
+impl Known for Reference<'_> {
+    const MEMBERS: &'static [&'static str] = &["type", "name", "uri"];
+}
+
+impl Known for Meta<'_> {
+    const MEMBERS: &'static [&'static str] = &["io.modelcontextprotocol/protocolVersion"];
+}
+
 impl<'a> Params<'a> {
     /// Reads the parameters of a request or a notification; none at all are as good as empty ones.
     pub fn read(params: Option<&'a RawValue>) -> Result<Self, Invalid> {
@@ -100,11 +125,12 @@ impl<'a> Params<'a> {
     }
 }
 
-fn object<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, Invalid> {
+fn object<'a, T: Deserialize<'a> + Known>(raw: &'a RawValue) -> Result<T, Invalid> {
     if !is_object(raw.get()) {
         return Err(Invalid::NotObject);
     }
-    serde_json::from_str(raw.get()).map_err(|error| {
+    let read: Result<Exact<T>, _> = serde_json::from_str(raw.get());
+    read.map(|Exact(object)| object).map_err(|error| {
         let text = error.to_string();
         Invalid::Unreadable(text.split(" at line ").next().unwrap_or_default().to_owned())
     })
@@ -162,6 +188,45 @@ mod tests {
         ] {
             assert_eq!(target(params, subject), expected, "{params}");
         }
+    }
+
+    #[test]
+    fn names_that_a_server_could_take_for_others_are_refused() {
+        use Subject::{Nothing, Reference, Resource, Tool};
+        for (params, subject, meant) in [
+            (r#"{"name":"echo","Name":"exit"}"#, Tool, "name"),
+            (r#"{"NAME":"exit","name":"echo"}"#, Tool, "name"),
+            (r#"{"name":"echo","n\u0041me":"exit"}"#, Tool, "name"),
+            (r#"{"Name":"exit"}"#, Tool, "name"),
+            (r#"{"uri":"a://b","URI":"a://c"}"#, Resource, "uri"),
+            (r#"{"uri":"a://b","ur\u0131":"a://c"}"#, Resource, "uri"),
+            (r#"{"name":"echo","Arguments":{}}"#, Tool, "arguments"),
+            (r#"{"name":"echo","argument\u017f":{}}"#, Tool, "arguments"),
+            (r#"{"Cursor":"x"}"#, Nothing, "cursor"),
+            (r#"{"_META":{}}"#, Nothing, "_meta"),
+            (
+                r#"{"protocolVersion":"2025-11-25","ProtocolVersion":"2026-07-28"}"#,
+                Nothing,
+                "protocolVersion",
+            ),
+            (r#"{"ref":{"type":"ref/prompt","name":"p"},"Ref":{}}"#, Reference, "ref"),
+            (r#"{"ref":{"type":"ref/prompt","name":"p","Name":"q"}}"#, Reference, "name"),
+            (r#"{"ref":{"type":"ref/prompt","name":"p","Type":"ref/resource"}}"#, Reference, "type"),
+            (r#"{"ref":{"type":"ref/resource","uri":"a://b","Uri":"a://c"}}"#, Reference, "uri"),
+        ] {
+            let expected = format!("invalid parameters: the member `{meant}` has to be spelled so");
+            assert_eq!(target(params, subject), expected, "{params}");
+        }
+        // What a tool is given is its own affair, and so is what resembles nothing.
+        for params in [
+            r#"{"name":"echo","arguments":{"name":1,"Name":2,"URI":3,"_Meta":4}}"#,
+            r#"{"name":"echo","names":1,"Nam":2,"title":"Name"}"#,
+        ] {
+            assert_eq!(target(params, Tool), "tool echo", "{params}");
+        }
+        let params = r#"{"_meta":{"IO.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#;
+        let raw: &RawValue = serde_json::from_str(params).unwrap();
+        assert!(Params::read(Some(raw)).unwrap().claimed_version().is_err());
     }
 
     #[test]

@@ -87,6 +87,8 @@ fn gets_a_status_a_code_and_an_audit_line() {
         case("a method twice", alice.request(r#"{"jsonrpc":"2.0","id":1,"method":"ping","m\u0065thod":"tools/call"}"#), 400, -32600, "not a JSON-RPC message"),
         case("parameters as a list", request("tools/call", json!(["echo"])), 200, -32602, "invalid parameters"),
         case("a name twice", alice.request(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","n\u0061me":"slow"}}"#), 200, -32602, "invalid parameters"),
+        case("a member that is almost the method", alice.request(r#"{"jsonrpc":"2.0","id":1,"method":"ping","Method":"tools/call"}"#), 400, -32600, "not a JSON-RPC message"),
+        case("a parameter that is almost the name", alice.request(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","Name":"slow"}}"#), 200, -32602, "invalid parameters"),
         case("no name", request("tools/call", json!({})), 200, -32602, "invalid parameters"),
         // Revisions.
         case("a modern claim", request("tools/list", modern.clone()), 400, -32022, "revision not served"),
