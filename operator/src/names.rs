@@ -45,6 +45,14 @@ pub fn labels(server: &str) -> BTreeMap<String, String> {
     ])
 }
 
+/// What the names of Secrets with the hashes of API keys end with.
+const KEYS_SECRET_SUFFIX: &str = "-longshore-keys";
+
+/// Whether a Secret of this name is Longshore's own, or would be if it existed: of this server or of any other.
+pub fn is_keys_secret(name: &str) -> bool {
+    name.ends_with(KEYS_SECRET_SUFFIX)
+}
+
 fn pairs<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
@@ -84,7 +92,7 @@ impl ObjectNames {
 
     /// The Secret with the hashes of the API keys.
     pub fn keys_secret(&self) -> String {
-        format!("{}-longshore-keys", self.server)
+        format!("{}{KEYS_SECRET_SUFFIX}", self.server)
     }
 
     /// The ConfigMap with the configuration of the sidecars that reach their server in one certain way.

@@ -23,7 +23,7 @@ use longshore_sidecar_config as config;
 use crate::mcp_server::condition::{Problem, Reason};
 use crate::mcp_server::dereference::{Dereferenced, Lookup};
 use crate::mcp_server::references::{self, Need};
-use crate::names::ObjectNames;
+use crate::names::{self, ObjectNames};
 
 /// Everything that is needed to build a server's objects, checked and in the types of those who use it.
 #[derive(Clone, Debug, PartialEq)]
@@ -375,7 +375,13 @@ fn check_reference(
         references::Kind::Secret => (Reason::SecretNotFound, Reason::SecretKeyNotFound),
         references::Kind::ConfigMap => (Reason::ConfigMapNotFound, Reason::ConfigMapKeyNotFound),
     };
-    match found.lookup(reference.kind, name) {
+    // The name counts too: on the first reconciliation Longshore's own Secret is not there yet, and it is made at once
+    // with the pod.
+    let lookup = match reference.kind {
+        references::Kind::Secret if names::is_keys_secret(name) => &Lookup::Reserved,
+        kind => found.lookup(kind, name),
+    };
+    match lookup {
         Lookup::Reserved => Some(Problem::new(
             Reason::SecretReserved,
             format!(
@@ -422,7 +428,8 @@ fn auth(
     };
     let name = &keys.secret_ref.name;
     let field = "spec.auth.apiKeys.secretRef";
-    let live = match &found.api_keys {
+    let lookup = if names::is_keys_secret(name) { &ApiKeysLookup::Reserved } else { &found.api_keys };
+    let live = match lookup {
         ApiKeysLookup::Reserved => {
             problems.push(Problem::new(
                 Reason::SecretReserved,

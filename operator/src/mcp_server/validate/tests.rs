@@ -116,3 +116,51 @@ fn what_is_wrong_with_the_pod_is_said_with_what_is_wrong_with_the_configuration(
     let fields: Vec<_> = problems.iter().filter_map(|problem| problem.message.split(": ").next()).collect();
     assert_eq!(fields, ["spec.tools.include[0]", "spec.source.image"]);
 }
+
+#[test]
+fn secrets_of_longshores_own_are_reserved_before_they_exist() {
+    let own = "demo-longshore-keys";
+    let volume = |volume: Value| json!({"volumes": [volume]});
+    for (source, pod) in [
+        (json!({}), volume(json!({"name": "a", "secret": {"secretName": own, "optional": true}}))),
+        (json!({}), volume(json!({"name": "a", "secret": {"secretName": "other-longshore-keys"}}))),
+        (
+            json!({}),
+            volume(
+                json!({"name": "a", "projected": {"sources": [{"secret": {"name": own, "optional": true}}]}}),
+            ),
+        ),
+        (
+            json!({}),
+            json!({"overrides": {"spec": {
+                "containers": [],
+                "volumes": [{"name": "a", "secret": {"secretName": own, "optional": true}}],
+            }}}),
+        ),
+        (
+            json!({"env": [{"name": "K", "valueFrom": {
+                "secretKeyRef": {"name": own, "key": "keys.json", "optional": true}}}]}),
+            json!({}),
+        ),
+        (json!({"envFrom": [{"secretRef": {"name": own, "optional": true}}]}), json!({})),
+        (json!({}), json!({"imagePullSecrets": [{"name": own}]})),
+    ] {
+        let (problems, resources) = prepared(&server(source.clone(), pod.clone()), &found());
+        assert!(
+            problems.len() == 1 && problems[0].reason == Reason::SecretReserved,
+            "{source} {pod}: {problems:?}"
+        );
+        assert_eq!(resources.deployment, None, "{source} {pod}");
+        assert_eq!(resources.secret.metadata.name.as_deref(), Some(own));
+    }
+    let mut callers = server(json!({}), json!({}));
+    callers.spec.auth.api_keys.as_mut().unwrap().secret_ref.name = own.to_owned();
+    let first = Dereferenced { api_keys: ApiKeysLookup::Missing, ..found() };
+    assert_eq!(validate(&callers, &first).unwrap_err()[0].reason, Reason::SecretReserved);
+    // A ConfigMap may have any name, and a Secret one that only looks like it.
+    let pod = json!({"volumes": [
+        {"name": "a", "configMap": {"name": own, "optional": true}},
+        {"name": "b", "secret": {"secretName": "longshore-keys", "optional": true}},
+    ]});
+    assert!(prepared(&server(json!({}), pod), &found()).1.deployment.is_some());
+}
