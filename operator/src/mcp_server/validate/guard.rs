@@ -39,13 +39,39 @@ pub(super) fn mounts(path: &str, mounts: &[VolumeMount], problems: &mut Vec<Prob
                 format_args!("volumes whose names begin with {VOLUME_PREFIX:?} are Longshore's"),
             ));
         }
-        if DIRECTORIES.iter().any(|directory| overlap(&mount.mount_path, directory)) {
+        if !plain(&mount.mount_path) {
+            // Two such paths can name one directory, and their texts would not tell.
+            problems.push(Problem::invalid(
+                &format!("{path}[{index}].mountPath"),
+                format_args!(
+                    "{:?} is not a plain path; write it from the root, without empty parts, \".\" and \"..\", such as /data/cache",
+                    mount.mount_path
+                ),
+            ));
+        } else if hides_ours(&mount.mount_path) {
             problems.push(Problem::invalid(
                 &format!("{path}[{index}].mountPath"),
                 format_args!("{} hides a directory of Longshore's; mount it elsewhere", mount.mount_path),
             ));
         }
     }
+}
+
+/// Whether a path is absolute and has but one way to be written, save for a slash at its end.
+fn plain(path: &str) -> bool {
+    path.strip_prefix('/').is_some_and(|rest| {
+        let rest_without_end = rest.strip_suffix('/').unwrap_or(rest);
+        rest.is_empty() || rest_without_end.split('/').all(|part| !matches!(part, "" | "." | ".."))
+    })
+}
+
+/// Whether a volume at this plain path hides a directory of Longshore's.
+fn hides_ours(path: &str) -> bool {
+    // In most images /var/run is a link to /run, and volumes are mounted where links lead.
+    let linked = path.strip_prefix("/var").filter(|rest| {
+        DIRECTORIES.iter().any(|directory| *rest == *directory || rest.starts_with(&format!("{directory}/")))
+    });
+    linked.is_some() || DIRECTORIES.iter().any(|directory| overlap(path, directory))
 }
 
 /// Whether one of two absolute paths lies in the other.
@@ -362,6 +388,50 @@ mod tests {
                 found.len() == 1 && found[0].starts_with(&format!("{field}: ")),
                 "{value} should be refused at {field}, got {found:?}"
             );
+        }
+    }
+
+    #[test]
+    fn refuses_mounts_that_hide_longshores_directories_however_they_are_written() {
+        for (path, complaint) in [
+            ("/run//longshore/program", Some("is not a plain path")),
+            ("//run/longshore", Some("is not a plain path")),
+            ("//", Some("is not a plain path")),
+            ("/run/longshore//", Some("is not a plain path")),
+            ("/x/../run/longshore", Some("is not a plain path")),
+            ("/run/./longshore", Some("is not a plain path")),
+            ("/data/..", Some("is not a plain path")),
+            ("run/longshore/program", Some("is not a plain path")),
+            ("../run/longshore", Some("is not a plain path")),
+            ("", Some("is not a plain path")),
+            ("/", Some("hides a directory")),
+            ("/run/", Some("hides a directory")),
+            ("/etc/longshore/keys", Some("hides a directory")),
+            ("/var/run/longshore/program", Some("hides a directory")),
+            ("/var/run/longshore", Some("hides a directory")),
+            ("/var/run/longshoreman", None),
+            ("/var/run", None),
+            ("/var", None),
+            ("/run/longshoreman", None),
+            ("/data/", None),
+            ("/data/.cache/..a/b..", None),
+        ] {
+            let mounts = json!([{"name": "a", "mountPath": path}]);
+            for (list, container) in
+                [("containers", "server"), ("containers", "helper"), ("initContainers", "prepare")]
+            {
+                let mut spec = json!({"containers": []});
+                spec[list] = json!([{"name": container, "volumeMounts": mounts}]);
+                let found = complaints(json!({"spec": spec}));
+                let field = format!("o.spec.{list}[0].volumeMounts[0].mountPath: ");
+                match complaint {
+                    None => assert_eq!(found, Vec::<String>::new(), "{path}"),
+                    Some(complaint) => assert!(
+                        found.len() == 1 && found[0].starts_with(&field) && found[0].contains(complaint),
+                        "{path} should be refused: {found:?}"
+                    ),
+                }
+            }
         }
     }
 
