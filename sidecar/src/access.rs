@@ -90,7 +90,7 @@ impl Access {
         let permits = |rule: &&Arc<Rule>| match target {
             Target::Tool(name) => rule.tools.match_any(name),
             Target::Prompt(name) => rule.prompts.match_any(name),
-            Target::Resource(uri) => rule.resources.match_any(uri),
+            Target::Resource(uri) => rule.resources.match_uri(uri),
         };
         match caller.rules.iter().find(permits) {
             Some(rule) => Decision::Permit(rule.name.clone()),
@@ -181,6 +181,8 @@ mod tests {
             ("anyone", Target::Prompt("get_x".into()), deny.clone()),
             ("anyone", Target::Resource("file:///public/a/b".into()), permit("readers")),
             ("anyone", Target::Resource("file:///private".into()), deny.clone()),
+            ("anyone", Target::Resource("file:///public/../private".into()), deny.clone()),
+            ("anyone", Target::Tool("get_/../x y".into()), permit("readers")),
             ("team-a", Target::Tool("delete".into()), permit("writers")),
             ("root", Target::Prompt("p".into()), permit("writers")),
             ("roots", Target::Prompt("p".into()), deny.clone()),
@@ -189,6 +191,19 @@ mod tests {
             ("root", Target::Tool("very_danger".into()), Decision::Deny(Denial::Hidden)),
         ] {
             assert_eq!(access.decide(&access.caller(principal), &target), expected, "{principal} {target:?}");
+        }
+    }
+
+    #[test]
+    fn lists_of_resources_and_templates_follow_the_same_decision() {
+        let access =
+            Access::compile(&[rule("some", None, &[], &[], &["file:///public/*"])], &ToolFilter::default())
+                .unwrap();
+        let caller = access.caller("x");
+        for list in [List::Resources, List::ResourceTemplates] {
+            for (uri, shown) in [("file:///public/{a}", true), ("file:///public/%2E%2e/{a}", false)] {
+                assert_eq!(access.shows(&caller, list, uri), shown, "{list:?} {uri}");
+            }
         }
     }
 

@@ -40,6 +40,25 @@ impl Patterns {
     pub(crate) fn match_any(&self, text: &str) -> bool {
         self.0.iter().any(|pattern| pattern.matches(text))
     }
+
+    /// Whether one matches a URI. A server may take the URI in another form than it was written in, and then no glob
+    /// over the written one says anything about it: only `*`, which permits every form, permits such a URI.
+    pub(crate) fn match_uri(&self, uri: &str) -> bool {
+        let ambiguous = is_ambiguous(uri);
+        self.0.iter().any(|pattern| match pattern {
+            Pattern::Any => true,
+            Pattern::Exact(_) | Pattern::Glob(..) => !ambiguous && pattern.matches(uri),
+        })
+    }
+}
+
+/// Whether those who parse URIs would make something else of this one: they strip white space and control characters,
+/// take a backslash for a slash, and resolve the segments `.` and `..`. Some decode dots and slashes before that.
+fn is_ambiguous(uri: &str) -> bool {
+    let rewritten = |letter: char| letter.is_control() || letter.is_whitespace() || letter == '\\';
+    let decoded = uri.to_ascii_lowercase().replace("%2e", ".").replace("%2f", "/").replace("%5c", "/");
+    uri.contains(rewritten)
+        || decoded.split(['/', '?', '#', ':']).any(|segment| matches!(segment, "." | ".."))
 }
 
 impl Pattern {
@@ -64,5 +83,59 @@ impl Pattern {
                 **glob == *text || matcher.is_match_candidate(&Candidate::from_bytes(text.as_bytes()))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uri_that_can_be_read_in_two_ways_is_permitted_by_the_star_alone() {
+        let globs = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let some = Patterns::compile(&globs(&["file:///public/*"])).unwrap();
+        let every = Patterns::compile(&globs(&["x", "*"])).unwrap();
+        let double = Patterns::compile(&globs(&["**"])).unwrap();
+        for (uri, permitted) in [
+            ("file:///public/a", true),
+            ("file:///public/a.txt", true),
+            ("file:///public/.hidden", true),
+            ("file:///public/a..b/c.", true),
+            ("file:///public/...", true),
+            ("file:///public/%2e%2e%2e", true),
+            ("file:///public/%2egit", true),
+            ("file:///public/%20a", true),
+            ("file:///public/{name}", true),
+            ("file:///public/\u{e9}", true),
+            ("file:///public/../private/x", false),
+            ("file:///public/..", false),
+            ("file:///public/.", false),
+            ("file:///public/./x", false),
+            ("file:///public/a/../../private/x", false),
+            ("file:///public/..?x", false),
+            ("file:///public/..#x", false),
+            ("file:///public/%2e%2e/private/x", false),
+            ("file:///public/%2E./private/x", false),
+            ("file:///public/.%2e/private/x", false),
+            ("file:///public/%2E", false),
+            ("file:///public/..%2Fprivate", false),
+            ("file:///public/a%5c..%5cprivate", false),
+            ("file:///public/a%2fb", true),
+            ("file:///public/.\t./private/x", false),
+            ("file:///public/.\r\n./private/x", false),
+            ("file:///public/a\u{0}", false),
+            ("file:///public/a\u{7f}", false),
+            ("file:///public/a b", false),
+            ("file:///public/a\u{a0}b", false),
+            ("file:///public/..\\private", false),
+            ("file:///public/a\\b", false),
+            ("file:///public/{name}/../x", false),
+        ] {
+            assert_eq!(some.match_uri(uri), permitted, "{uri:?}");
+            assert_eq!(double.match_uri(uri), permitted, "{uri:?}");
+            assert!(every.match_uri(uri), "{uri:?}");
+        }
+        let named = Patterns::compile(&globs(&["file:///public/../x"])).unwrap();
+        assert!(!named.match_uri("file:///public/../x"), "not even by its name");
     }
 }
