@@ -56,7 +56,6 @@ pub use spec::{
 
 pub use crate::checkout::ScriptError;
 use crate::images::Image;
-use namespaces::Depth;
 use process::Keeper;
 use programs::Scope;
 use spec::Plan;
@@ -182,20 +181,12 @@ impl Cluster {
         })
     }
 
-    /// A command that runs on the node: in its network, with its DNS, `KUBECONFIG` set, and `kubectl`, `helm` and the
-    /// rest first on the `PATH`. It shares the machine's files.
+    /// A command that runs on the node: in its network, with its DNS, among its processes, `KUBECONFIG` set, and
+    /// `kubectl`, `helm` and the rest first on the `PATH`. It shares the machine's files, and ends with the cluster.
     pub fn command(&self, program: impl AsRef<Path>) -> io::Result<Command> {
-        self.command_in(Depth::Network, program.as_ref())
-    }
-
-    /// The same, seeing the node's processes and no others.
-    pub(crate) fn command_inside(&self, program: impl AsRef<Path>) -> io::Result<Command> {
-        self.command_in(Depth::Whole, program.as_ref())
-    }
-
-    fn command_in(&self, depth: Depth, program: &Path) -> io::Result<Command> {
+        let program = program.as_ref();
         let mut command = match self.first_process()? {
-            Some(process) => namespaces::command(process, depth, program)?,
+            Some(process) => namespaces::command(process, program)?,
             None => Command::new(program),
         };
         command.env("KUBECONFIG", &self.kubeconfig);

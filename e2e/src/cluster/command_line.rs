@@ -131,7 +131,7 @@ fn enter(name: &str) -> anyhow::Result<()> {
 fn exec(name: &str, command: &[OsString]) -> anyhow::Result<()> {
     let cluster = running(name)?;
     let Some((program, arguments)) = command.split_first() else { bail!("no command is given") };
-    let error = cluster.command_inside(program)?.args(arguments).exec();
+    let error = cluster.command(program)?.args(arguments).exec();
     Err(error).context("cannot run nsenter")
 }
 

@@ -1,6 +1,7 @@
 //! The network, mount and process namespaces that a node lives in. Its first process is the supervisor: when that
 //! ends, however it ends, the kernel ends everything else in there, and mounts and interfaces go with it.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
@@ -46,25 +47,18 @@ pub(crate) fn enter_network(pid: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Which of the namespaces a command enters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Depth {
-    /// Network and mounts: it can be watched and ended from outside like any other child.
-    Network,
-    /// Processes too: it sees what a person on the node would see.
-    Whole,
-}
-
-/// A command that runs `program` in the namespaces of process `pid`, in the folder where this one is.
-pub(crate) fn command(pid: u32, depth: Depth, program: &Path) -> io::Result<Command> {
-    let mut command = Command::new("nsenter");
-    command.arg(format!("--target={pid}")).args(["--net", "--mount"]);
-    if depth == Depth::Whole {
-        command.arg("--pid");
-    }
+/// A command that runs `program` in the namespaces of process `pid`, in the folder where this one is. It ends with that
+/// process, since it is in the same process namespace; and with `nsenter`, which is whom the caller sees and may kill.
+pub(crate) fn command(pid: u32, program: &Path) -> io::Result<Command> {
     // Another mount namespace has another working folder, so it is said again inside.
-    let mut folder = std::ffi::OsString::from("--wdns=");
+    let mut folder = OsString::from("--wdns=");
     folder.push(std::env::current_dir()?);
-    command.arg(folder).arg("--").arg(program);
+    let mut command = Command::new("nsenter");
+    command
+        .arg(format!("--target={pid}"))
+        .args(["--net", "--mount", "--pid"])
+        .arg(folder)
+        .args(["--", "setpriv", "--pdeathsig", "KILL", "--"])
+        .arg(program);
     Ok(command)
 }

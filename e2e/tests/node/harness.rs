@@ -67,8 +67,10 @@ fn a_node_starts_beside_another_and_leaves_no_trace() {
     let cluster = Cluster::start(Shape::Node).unwrap();
     let spec = cluster.spec().unwrap().clone();
     assert!(traces(&spec).len() > 5, "{:?}", traces(&spec));
+    let mut command = cluster.command("sleep").unwrap().arg("600").spawn().unwrap();
     kill(&spec.folder.join("first-process"));
     until_no_trace(&spec, || {});
+    assert!(command.try_wait().unwrap().is_some(), "a command on the node outlives the node");
     drop(cluster);
 
     // The worst that can happen to the keeper: the kernel ends the node, and the next sweep clears away.
