@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use arc_swap::ArcSwapOption;
+use futures::StreamExt;
 use longshore_sidecar_config::ports;
 use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
@@ -29,6 +30,8 @@ use crate::{admin, configuration, drain, exchange, inventory, monitor, worker};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
+/// To how many sessions' ends the server is told side by side.
+const FAREWELLS: usize = 16;
 
 /// A sidecar whose sockets are open.
 pub struct App {
@@ -323,11 +326,13 @@ async fn expire(shared: Arc<Shared>, pool: Rc<Pool>) -> TaskResult {
     let mut tick = interval((idle / 4).clamp(Duration::from_millis(50), Duration::from_secs(30)));
     loop {
         tick.tick().await;
-        for session in shared.sessions.expire() {
-            if let Some(snapshot) = shared.snapshot.load_full() {
+        let Some(snapshot) = shared.snapshot.load_full() else { continue };
+        // Side by side: a server that hangs must not keep expired sessions in the way of new ones.
+        futures::stream::iter(shared.sessions.expire())
+            .for_each_concurrent(FAREWELLS, async |session| {
                 exchange::end_upstream(&pool, &snapshot, &session).await;
-            }
-        }
+            })
+            .await;
     }
 }
 

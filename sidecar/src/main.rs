@@ -56,6 +56,9 @@ struct Serve {
     /// Connections at once.
     #[arg(long, default_value_t = Bounds::default().connections)]
     max_connections: usize,
+    /// How many calls may be under way at once, those included whose client has gone.
+    #[arg(long, default_value_t = Bounds::default().calls)]
+    max_calls: usize,
     /// Sessions at once.
     #[arg(long, default_value_t = Bounds::default().sessions)]
     max_sessions: usize,
@@ -173,6 +176,7 @@ impl From<Serve> for Options {
             own_ports: Vec::new(),
             bounds: Bounds {
                 connections: serve.max_connections,
+                calls: serve.max_calls,
                 sessions: serve.max_sessions,
                 session_idle: Duration::from_millis(serve.session_idle_ms),
                 head: Duration::from_millis(serve.head_timeout_ms),

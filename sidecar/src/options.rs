@@ -34,6 +34,8 @@ pub struct Options {
 pub struct Bounds {
     /// Connections at once.
     pub connections: usize,
+    /// Calls under way at once, those included whose client has gone.
+    pub calls: usize,
     /// Sessions at once.
     pub sessions: usize,
     /// How long a session lives without a request.
@@ -48,6 +50,7 @@ impl Default for Bounds {
     fn default() -> Self {
         Self {
             connections: 4096,
+            calls: 4096,
             sessions: 10_000,
             session_idle: Duration::from_secs(30 * 60),
             // Longer than the usual proxies and clients keep idle connections, so that they close first: a close from

@@ -72,6 +72,8 @@ pub(crate) enum Refusal {
     SecondInitialize,
     #[error("there are too many sessions: try again later")]
     TooManySessions,
+    #[error("there are too many calls under way: try again later")]
+    TooManyCalls,
     #[error("the handshake cannot be used: {0}")]
     Handshake(Unusable),
 
@@ -119,7 +121,9 @@ pub(crate) enum Kind {
 impl Refusal {
     fn problem(&self) -> Problem {
         match self {
-            Self::NotConfigured | Self::Draining | Self::TooManySessions => Problem::Unavailable,
+            Self::NotConfigured | Self::Draining | Self::TooManySessions | Self::TooManyCalls => {
+                Problem::Unavailable
+            }
             Self::ForeignHost | Self::ForeignOrigin => Problem::Foreign,
             Self::NoSuchPath => Problem::NoSuchPath,
             Self::MethodNotAllowed => Problem::MethodNotAllowed,
@@ -180,6 +184,7 @@ impl Refusal {
             Self::UnknownSession => "unknown session",
             Self::SecondInitialize => "second initialize",
             Self::TooManySessions => "too many sessions",
+            Self::TooManyCalls => "too many calls",
             Self::Handshake(_) => "unusable handshake",
             Self::InvalidParams(_) => "invalid parameters",
             Self::UnknownMethod => "unknown method",
@@ -248,7 +253,7 @@ pub(crate) fn response(refusal: &Refusal, rescued: Rescued) -> Response<Body> {
         Refusal::MethodNotAllowed => {
             headers.insert(ALLOW, HeaderValue::from_static(ALLOWED_METHODS));
         }
-        Refusal::NotConfigured | Refusal::Draining | Refusal::TooManySessions => {
+        Refusal::NotConfigured | Refusal::Draining | Refusal::TooManySessions | Refusal::TooManyCalls => {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         _ => {}

@@ -100,12 +100,13 @@ async fn walk(worker: &Rc<Worker>, request: Request<Incoming>, trail: &mut Trail
     trail.entry.principal(caller.principal());
 
     let (caller, body) = match body::read(worker, caller).await? {
-        body::Read::Message(caller, body) => (caller, body),
+        body::Read::Message(caller, body) => (caller.once_more(worker)?, body),
         body::Read::End(caller) => {
             trail.entry.method("DELETE");
             return session::end(worker, &caller, trail).await.map(Passed::Answered);
         }
     };
+    trail.entry.principal(caller.principal());
     let message = envelope::read(&body)?;
     trail.note(&message);
     // The era decides how everything after it is read.

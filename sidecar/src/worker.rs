@@ -8,6 +8,7 @@ use std::sync::Arc;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -21,8 +22,10 @@ use crate::upstream::Pool;
 const MAX_HEAD: usize = 64 * 1024;
 /// How long accepting pauses when the process has no descriptors left.
 const BREATHER: Duration = Duration::from_millis(50);
-/// How long open connections get to end once everything is done.
-const FAREWELL: Duration = Duration::from_millis(500);
+/// How long connections get to deliver what was answered last. Those that have nothing to deliver end at once.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// How long a client may leave what it was sent unread.
+const UNREAD: Duration = Duration::from_secs(60);
 
 /// What the requests of one thread share.
 pub(crate) struct Worker {
@@ -71,8 +74,14 @@ async fn connection(worker: Rc<Worker>, stream: TcpStream, mut stop: watch::Rece
     let connections = worker.shared.metrics.connections.clone();
     connections.inc();
     // Events are small, and each of them matters when it comes.
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "cannot set TCP_NODELAY");
+    // And a client that takes nothing for so long, or is not there any more, holds a place that others want.
+    let socket = SockRef::from(&stream);
+    let options = stream
+        .set_nodelay(true)
+        .and_then(|()| socket.set_tcp_user_timeout(Some(UNREAD)))
+        .and_then(|()| socket.set_keepalive(true));
+    if let Err(error) = options {
+        tracing::debug!(%error, "cannot set the options of a connection");
     }
     let head = worker.shared.options.bounds.head;
     let service = service_fn(move |request| {

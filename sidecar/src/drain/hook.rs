@@ -26,6 +26,9 @@ const MODE: u32 = 0o660;
 /// More hooks than this at once are not the kubelet's.
 const MAX_HOOKS: usize = 16;
 
+/// How long accepting pauses when the process has no descriptors left.
+const BREATHER: Duration = Duration::from_millis(50);
+
 /// What hooks wait for.
 #[derive(Clone)]
 pub(crate) struct Hooks {
@@ -58,8 +61,16 @@ pub(crate) async fn serve(listener: StdUnixListener, hooks: Hooks) -> io::Result
         tokio::select! {
             Some(_) = waiting.join_next() => {}
             accepted = listener.accept(), if waiting.len() < MAX_HOOKS => {
-                let (stream, _) = accepted?;
-                waiting.spawn(hold(stream, hooks.clone()));
+                match accepted {
+                    Ok((stream, _)) => {
+                        waiting.spawn(hold(stream, hooks.clone()));
+                    }
+                    Err(error) => {
+                        // For want of descriptors, say: the calls that hold them end.
+                        tracing::warn!(%error, "cannot accept the server's hook");
+                        sleep(BREATHER).await;
+                    }
+                }
             }
         }
     }

@@ -165,7 +165,7 @@ async fn failed(
         // 404 is what the protocol has for a session that ended. Many servers say 400 for one that they do not know,
         // which could mean anything; a ping in the same session tells.
         let lost = status == StatusCode::NOT_FOUND
-            || (status.is_client_error() && !request::is_alive(call, session).await);
+            || (request::may_mean_lost(status) && !request::is_alive(call, session).await);
         if lost {
             return Err(Refusal::SessionLost);
         }

@@ -108,6 +108,12 @@ pub(crate) fn cancel(call: &Call) {
     errand(call, request);
 }
 
+/// Whether servers say this of a session that they do not know. A server that is busy, or wants other credentials, says
+/// nothing of the session.
+pub(crate) fn may_mean_lost(status: StatusCode) -> bool {
+    matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::BAD_REQUEST)
+}
+
 /// Whether the server still knows a session: it answers a ping in it. No answer at all says nothing.
 pub(crate) async fn is_alive(call: &Call, session: &Session) -> bool {
     let mut suffix = [0; 8];
@@ -119,7 +125,7 @@ pub(crate) async fn is_alive(call: &Call, session: &Session) -> bool {
     let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":\"longshore-alive-{id:016x}\",\"method\":\"ping\"}}");
     let request = build(&call.snapshot.config.upstream, Method::POST, within(session), body.into());
     match timeout(ERRAND, call.worker.pool.send(port(&call.snapshot), request)).await {
-        Ok(Ok(answer)) => !answer.response.status().is_client_error(),
+        Ok(Ok(answer)) => !may_mean_lost(answer.response.status()),
         Ok(Err(_)) | Err(_) => true,
     }
 }

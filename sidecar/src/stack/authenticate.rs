@@ -9,6 +9,7 @@ use super::Received;
 use crate::access::Caller;
 use crate::configuration::Snapshot;
 use crate::rescue::Refusal;
+use crate::worker::Worker;
 
 /// A request whose caller is known.
 pub(crate) struct Authenticated {
@@ -26,6 +27,16 @@ pub(crate) fn authenticate(received: Received) -> Result<Authenticated, Refusal>
 }
 
 impl Authenticated {
+    /// The same request under the configuration that is in force by now. A body may take its time, and neither a key
+    /// that was revoked meanwhile nor a rule that was taken back may decide what it does.
+    pub(crate) fn once_more(self, worker: &Worker) -> Result<Self, Refusal> {
+        let snapshot = worker.shared.snapshot.load_full().ok_or(Refusal::NotConfigured)?;
+        if Arc::ptr_eq(&snapshot, &self.snapshot) {
+            return Ok(self);
+        }
+        authenticate(Received { request: self.request, snapshot })
+    }
+
     /// Who calls.
     pub(crate) fn principal(&self) -> &Arc<str> {
         &self.caller.principal

@@ -39,6 +39,10 @@ pub(crate) async fn send(
         Asks::Answer { session, list: None } => (Some(session), Edit::Pass),
         Asks::Nothing { session } => (Some(session), Edit::Tell),
     };
+    // A client may leave its calls behind, and they go on; each holds a connection to the server.
+    if worker.shared.calls.count() >= worker.shared.options.bounds.calls {
+        return Err(Refusal::TooManyCalls);
+    }
     let call = Call {
         worker: worker.clone(),
         snapshot,

@@ -1,11 +1,13 @@
 //! Files that change under a running sidecar.
 
+use std::io::{BufReader, Write as _};
 use std::time::Duration;
 
 use longshore_sidecar_config::{LogLevel, paths};
 use serde_json::{Value, json};
 
 use crate::harness::config::{keys, rule};
+use crate::harness::http::{Reply, connect};
 use crate::harness::{Client, Files, GoServer, Request, Sidecar, client, config, within};
 
 #[test]
@@ -31,6 +33,30 @@ fn a_removed_key_is_refused_within_two_seconds() {
             .status,
         200
     );
+}
+
+/// A body may take its time; what counts is what holds when it has come.
+#[test]
+fn a_key_that_is_removed_while_the_body_comes_is_refused() {
+    let server = GoServer::start(&[]);
+    let files = Files::new();
+    let both = keys(&[("alice", "the-key-of-alice-1"), ("bob", "the-key-of-bob-123")]);
+    files.write_with_keys(&config(server.port), &both);
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let alice = Client::open(&sidecar, Some("the-key-of-alice-1"));
+    let whole =
+        alice.request(alice.message("tools/call", &json!({"name": "echo", "arguments": {"text": "late"}})));
+
+    let mut stream = connect(sidecar.mcp);
+    let (first, rest) = whole.body.split_at(10);
+    let head = format!("{}content-length: {}\r\n\r\n", whole.head(), whole.body.len());
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(first).unwrap();
+    let only_bob = keys(&[("bob", "the-key-of-bob-123")]);
+    let digest = sidecar.files.write_with_keys(&config(server.port), &only_bob);
+    sidecar.runs(&digest);
+    stream.write_all(rest).unwrap();
+    assert_eq!(Reply::read(&mut BufReader::new(stream)).unwrap().status, 401);
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Sessions: whose they are, how many, how they end.
 
+use std::io::BufReader;
+
 use serde_json::json;
 
+use crate::harness::http::{Reply, connect, read_chunk};
 use crate::harness::{
     Client, Files, GoServer, Request, Scripted, Sidecar, client, config, eventually, scripted,
 };
@@ -75,4 +78,25 @@ fn there_are_only_so_many() {
     sidecar.audit(|line| line["reason"] == "too many sessions" && line["status"] == 503);
     assert_eq!(Request::new("DELETE", "/mcp").session(&first.session).send(sidecar.mcp).status, 204);
     assert_eq!(open().status, 200);
+}
+
+/// A client may leave its calls behind; they go on, and each holds a connection to the server.
+#[test]
+fn there_are_only_so_many_calls_under_way() {
+    let server = GoServer::start(&[]);
+    let files = Files::new();
+    files.write(&config(server.port));
+    let sidecar = Sidecar::with(files, &["--max-calls", "1"]).loaded().ready();
+    let client = Client::open(&sidecar, None);
+    let arguments = json!({"milliseconds": 3000, "steps": 30});
+    let slow = json!({"name": "slow", "arguments": arguments, "_meta": {"progressToken": 1}});
+    let mut stream = connect(sidecar.mcp);
+    client.request(client.message("tools/call", &slow)).write(&mut stream);
+    let mut stream = BufReader::new(stream);
+    assert_eq!(Reply::read_head(&mut stream).unwrap().0, 200);
+    read_chunk(&mut stream).unwrap();
+    assert_eq!(client.send("ping", json!({})).status, 503);
+    sidecar.audit(|line| line["reason"] == "too many calls" && line["status"] == 503);
+    drop(stream);
+    eventually("the call has ended", || (client.send("ping", json!({})).status == 200).then_some(()));
 }
