@@ -147,8 +147,12 @@ pub fn error_policy(
     context: Arc<Context>,
 ) -> Action {
     let key = ServerKey { namespace: object.namespace().unwrap_or_default(), name: object.name_any() };
-    let memory = context.memory.of(&key, &object.uid().unwrap_or_default());
-    let delay = delay(&memory, FIRST_DELAY);
+    let uid = object.uid().unwrap_or_default();
+    if !context.memory.knows(&key, &uid) {
+        // It was deleted meanwhile.
+        return Action::await_change();
+    }
+    let delay = delay(&context.memory.of(&key, &uid), FIRST_DELAY);
     tracing::warn!(server = %key.name, namespace = %key.namespace, %error, ?delay, "will try again");
     Action::requeue(delay)
 }
@@ -189,7 +193,10 @@ async fn pursue(
 
     // 3. Make the objects. No client.
     let (mut prepared, mut desired) = build::build(&validated, &context.settings);
-    if let Turn::Later(latest) = turn(server, context, key, memory, &mut desired) {
+    if prepared.deployment.is_none() {
+        // What is not to be made takes nobody's turn.
+        context.upgrades.not_needed(key);
+    } else if let Turn::Later(latest) = turn(server, context, key, memory, &mut desired) {
         prepared.deployment = None;
         pursuit.again = Some(latest);
     }

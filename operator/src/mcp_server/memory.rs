@@ -67,6 +67,12 @@ impl Memory {
         memory
     }
 
+    /// Whether this server is remembered: from its first reconciliation until it has gone.
+    pub fn knows(&self, server: &ServerKey, uid: &str) -> bool {
+        let memory = lock(&self.servers).get(server).cloned();
+        memory.is_some_and(|memory| lock(&memory).uid == uid)
+    }
+
     /// The server has gone.
     pub fn forget(&self, server: &ServerKey) {
         lock(&self.servers).remove(server);

@@ -26,6 +26,8 @@ use crate::view::PodView;
 /// The first tries again come soon: the kubelet may have been touched before it saw what changed.
 const FIRST_RETRY: Duration = Duration::from_millis(700);
 const LAST_RETRY: Duration = Duration::from_secs(60);
+/// A sidecar that refuses what it has read does not need to read it again and again.
+const MOST_TOUCHES_OF_A_REFUSAL: u32 = 8;
 
 /// The pods that really are the server's.
 ///
@@ -57,7 +59,10 @@ pub fn probe(context: &Context, server: &ServerKey, uid: &str) -> Vec<PodFacts> 
         .filter(askable)
         .filter_map(|pod| Some((pod.uid.clone(), pod.ip.as_deref()?.parse().ok()?)))
         .collect();
-    context.inventories.track(object_ref(server), addresses);
+    // A server that was deleted during this reconciliation is forgotten, and nobody would end the questions.
+    if context.memory.knows(server, uid) {
+        context.inventories.track(object_ref(server), addresses);
+    }
     let facts = pods.into_iter().map(|pod| {
         let report = match context.inventories.of(&pod.uid) {
             Observation { unreachable: Some(error), .. } => Report::Unreachable(error),
@@ -92,6 +97,10 @@ pub async fn touch(
             continue;
         }
         let attempts = before.map_or(1, |touch| touch.attempts.saturating_add(1));
+        let refused = facts.report.summary().is_some_and(|summary| summary.config.error.is_some());
+        if refused && attempts > MOST_TOUCHES_OF_A_REFUSAL {
+            continue;
+        }
         let value = format!("{}.{attempts}", wanted.trim_start_matches("sha256:"));
         let patch = json!({ "metadata": { "annotations": { CONFIG_ANNOTATION: value } } });
         let objects = Api::<Pod>::namespaced(context.client.clone(), &server.namespace);
