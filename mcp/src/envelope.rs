@@ -84,6 +84,9 @@ pub struct Id<'a>(&'a str);
 /// The longest id that is accepted. Ids are echoed and remembered, so somebody has to bound them.
 const MAX_ID: usize = 512;
 
+/// The largest integer that every reader of JSON keeps as it is: many keep numbers as doubles.
+const MAX_INTEGER: u64 = (1 << 53) - 1;
+
 /// How deep values may be nested. The readers here do not recurse; those of servers often do.
 const MAX_DEPTH: usize = 128;
 
@@ -212,11 +215,14 @@ impl<'a> Id<'a> {
         if text.len() > MAX_ID {
             return Err(not_message(format!("the \"id\" is longer than {MAX_ID} bytes")));
         }
-        let integer = || {
-            let digits = text.strip_prefix('-').unwrap_or(text);
-            !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+        // Whoever answers has to write the same id again: one that another reader could take for another value, or
+        // could not read, would be answered under a name that nobody waits for.
+        let readable = if text.starts_with('"') {
+            serde_json::from_str::<Text<'_>>(text).is_ok()
+        } else {
+            text != "-0" && text.parse().is_ok_and(|id: i64| id.unsigned_abs() <= MAX_INTEGER)
         };
-        if text.starts_with('"') || integer() {
+        if readable {
             Ok(Self(text))
         } else {
             Err(not_message("the \"id\" has to be a string or an integer"))
@@ -355,6 +361,35 @@ mod tests {
         assert!(matches!(read(b"{\"jsonrpc\":\"\xff\"}"), Err(Malformed::NotJson)));
         let long = format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"ping"}}"#, "x".repeat(MAX_ID));
         assert!(kind(&long).starts_with("not message: the \"id\" is longer"));
+    }
+
+    #[test]
+    fn ids_are_such_that_every_reader_keeps_them() {
+        for (id, taken) in [
+            ("0", true),
+            ("-1", true),
+            ("9007199254740991", true),
+            ("-9007199254740991", true),
+            (r#""""#, true),
+            (r#""\ud83d\ude00""#, true),
+            ("-0", false),
+            ("9007199254740992", false),
+            ("9007199254740993", false),
+            ("-9007199254740992", false),
+            ("18446744073709551617", false),
+            ("1.0", false),
+            ("1E0", false),
+            (r#""\ud800""#, false),
+            (r#""a\udc00b""#, false),
+        ] {
+            let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#);
+            let expected = if taken {
+                format!("request {id} ping")
+            } else {
+                "not message: the \"id\" has to be a string or an integer".to_owned()
+            };
+            assert_eq!(kind(&body), expected, "{id}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::sse::{self, Decoder, Event};
 use tokio::time::{Duration, Instant, sleep_until, timeout_at};
 
@@ -106,7 +107,8 @@ async fn pass(
     }
 }
 
-/// Passes whole events, and edits the answer. Gives its code, if it is an error.
+/// Passes whole events, and edits the answer. Gives its code, if it is an error. Only what certainly is no answer may
+/// pass unedited: the client could recognise as its answer what is none here.
 async fn pass_edited(
     call: &Call,
     client: &mut Client,
@@ -129,6 +131,9 @@ async fn pass_edited(
         source.read(&data, |event| complete.push(event))?;
         for event in complete {
             let edited = edit(call, message_of(&event))?;
+            if edited.is_none() && !is_aside(&event) {
+                return Err(Refusal::ServerNonsense);
+            }
             let text = edited.as_ref().and_then(|edited| edited.text.as_deref());
             let piece = match text {
                 Some(text) => sse::replace_data(&event, text).into(),
@@ -200,6 +205,13 @@ fn message_of(event: &Event) -> &[u8] {
     }
 }
 
+/// Whether an event is none that a client could take for an answer: it holds nothing, or a request or a notification.
+/// The event's type does not count, since not every client looks at it.
+fn is_aside(event: &Event) -> bool {
+    let Some(data) = event.data.as_deref().filter(|data| !data.is_empty()) else { return true };
+    matches!(envelope::read(data), Ok(Message::Request(_) | Message::Notification(_)))
+}
+
 /// Reads events until the answer: the events before it, and the answer.
 pub(super) async fn first_answer(
     call: &Call,
@@ -254,4 +266,32 @@ pub(super) fn rest(mut body: Incoming, lease: Lease) {
             }
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_no_answer_passes_beside_one() {
+        for (event, aside) in [
+            (": nothing\n\n", true),
+            ("id: 1\ndata:\n\n", true),
+            ("data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}\n\n", true),
+            ("data: {\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"roots/list\"}\n\n", true),
+            ("data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"tools\":[]}}\n\n", false),
+            ("data: {\"jsonrpc\":\"2.0\",\"id\":-0,\"result\":{\"tools\":[]}}\n\n", false),
+            ("data: {\"jsonrpc\":\"2.0\",\"id\":1.0,\"result\":{\"tools\":[]}}\n\n", false),
+            ("data: {\"jsonrpc\":\"2.0\",\"error\":{}}\n\n", false),
+            ("data: {\"jsonrpc\":\"2.0\",\"Id\":1,\"Result\":{\"tools\":[]}}\n\n", false),
+            ("data: [{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"tools\":[]}}]\n\n", false),
+            ("event: other\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"tools\":[]}}\n\n", false),
+            ("data: hello\n\n", false),
+        ] {
+            let mut decoder = Decoder::new(1000);
+            let mut events = Vec::new();
+            decoder.push(event.as_bytes(), |event| events.push(event)).unwrap();
+            assert_eq!(events.iter().map(is_aside).collect::<Vec<_>>(), [aside], "{event}");
+        }
+    }
 }
