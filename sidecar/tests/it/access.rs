@@ -92,3 +92,21 @@ fn a_list_that_cannot_be_read_is_not_passed_on() {
         sidecar.audit(|line| line["reason"] == "server answered nonsense");
     }
 }
+
+#[test]
+fn an_answer_under_another_spelling_of_the_id_is_not_passed_on() {
+    let server = Scripted::start(|request, stream| {
+        if scripted::message(request)["method"] != "tools/list" {
+            return scripted::json(stream, &scripted::reply_to(request, &json!({})));
+        }
+        scripted::events(
+            stream,
+            &["data: {\"jsonrpc\":\"2.0\",\"id\":1.0,\"result\":{\"tools\":[{\"name\":\"secret\"}]}}\n\n"],
+        );
+    });
+    let sidecar = Sidecar::start(&config(server.port));
+    let client = Client::open(&sidecar, None);
+    let message = client.ask("tools/list", json!({}));
+    assert_eq!(message["error"]["code"], -32603, "{message}");
+    sidecar.audit(|line| line["reason"] == "server answered nonsense");
+}
