@@ -2,7 +2,8 @@
 //! into the sidecar. The schema refuses most of this already at `kubectl apply`; this is the whole of it.
 
 use k8s_openapi::api::core::v1::{
-    Container, PodSecurityContext, PodSpec, PodTemplateSpec, Volume, VolumeMount,
+    AppArmorProfile, Capabilities, Container, PodSecurityContext, PodSpec, PodTemplateSpec, SELinuxOptions,
+    SeccompProfile, Sysctl, Volume, VolumeMount, WindowsSecurityContextOptions,
 };
 use longshore_crds::names::{DOMAIN, SERVER_CONTAINER, SIDECAR_CONTAINER, SIDECAR_USER, VOLUME_PREFIX};
 use longshore_sidecar_config::ports;
@@ -11,6 +12,29 @@ use crate::mcp_server::condition::Problem;
 
 /// Directories of the pod that are Longshore's.
 const DIRECTORIES: [&str; 2] = ["/run/longshore", "/etc/longshore"];
+
+/// SELinux types that the Pod Security Standard allows.
+const SELINUX_TYPES: [&str; 4] = ["container_t", "container_init_t", "container_kvm_t", "container_engine_t"];
+
+/// Kernel parameters that the Pod Security Standard allows: they reach no further than the pod.
+const SYSCTLS: [&str; 12] = [
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.tcp_wmem",
+];
+
+/// What annotations that choose a container's AppArmor profile begin with. They came before the field of that name,
+/// and Kubernetes still heeds them.
+const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// Checks volumes that a manifest adds.
 pub(super) fn volumes(path: &str, volumes: &[Volume], problems: &mut Vec<Problem>) {
@@ -87,22 +111,63 @@ fn overlap(one: &str, other: &str) -> bool {
 
 /// Checks the pod's security context. Every container of the pod inherits it, but for the sidecar.
 pub(super) fn pod_security(path: &str, context: &PodSecurityContext, problems: &mut Vec<Problem>) {
-    user(path, context.run_as_user, context.run_as_non_root, problems);
-    if context.run_as_group == Some(SIDECAR_USER) {
+    shared(
+        path,
+        &Shared {
+            user: context.run_as_user,
+            group: context.run_as_group,
+            non_root: context.run_as_non_root,
+            seccomp: context.seccomp_profile.as_ref(),
+            app_armor: context.app_armor_profile.as_ref(),
+            selinux: context.se_linux_options.as_ref(),
+            windows: context.windows_options.as_ref(),
+        },
+        problems,
+    );
+    // The sidecar's group may read its files, and each of these is a way into that group.
+    for (index, number) in context.supplemental_groups.iter().flatten().enumerate() {
+        group(&format!("{path}.supplementalGroups[{index}]"), Some(*number), problems);
+    }
+    group(&format!("{path}.fsGroup"), context.fs_group, problems);
+    sysctls(&format!("{path}.sysctls"), context.sysctls.as_deref().unwrap_or_default(), problems);
+}
+
+/// What the contexts of a pod and of a container have in common.
+struct Shared<'a> {
+    user: Option<i64>,
+    group: Option<i64>,
+    non_root: Option<bool>,
+    seccomp: Option<&'a SeccompProfile>,
+    app_armor: Option<&'a AppArmorProfile>,
+    selinux: Option<&'a SELinuxOptions>,
+    windows: Option<&'a WindowsSecurityContextOptions>,
+}
+
+fn shared(path: &str, context: &Shared<'_>, problems: &mut Vec<Problem>) {
+    user(path, context.user, context.non_root, problems);
+    group(&format!("{path}.runAsGroup"), context.group, problems);
+    let profiles = [
+        ("seccompProfile", context.seccomp.map(|profile| profile.type_.as_str())),
+        ("appArmorProfile", context.app_armor.map(|profile| profile.type_.as_str())),
+    ];
+    for (field, kind) in profiles {
+        // What is neither is refused, whatever it may come to mean.
+        if kind.is_some_and(|kind| !matches!(kind, "RuntimeDefault" | "Localhost")) {
+            problems.push(Problem::invalid(
+                &format!("{path}.{field}"),
+                "a server may not run unconfined; use RuntimeDefault or Localhost",
+            ));
+        }
+    }
+    if let Some(options) = context.selinux {
+        selinux(&format!("{path}.seLinuxOptions"), options, problems);
+    }
+    if context.windows.is_some_and(|options| options.host_process == Some(true)) {
         problems.push(Problem::invalid(
-            &format!("{path}.runAsGroup"),
-            format_args!("{SIDECAR_USER} is the sidecar's group; choose another"),
+            &format!("{path}.windowsOptions.hostProcess"),
+            "a server may not be a process of its node; leave it out",
         ));
     }
-    if context.supplemental_groups.iter().flatten().any(|group| *group == SIDECAR_USER)
-        || context.fs_group == Some(SIDECAR_USER)
-    {
-        problems.push(Problem::invalid(
-            path,
-            format_args!("{SIDECAR_USER} is the sidecar's group; choose another"),
-        ));
-    }
-    seccomp(path, context.seccomp_profile.as_ref().map(|profile| profile.type_.as_str()), problems);
 }
 
 fn user(path: &str, user: Option<i64>, non_root: Option<bool>, problems: &mut Vec<Problem>) {
@@ -125,11 +190,53 @@ fn user(path: &str, user: Option<i64>, non_root: Option<bool>, problems: &mut Ve
     }
 }
 
-fn seccomp(path: &str, profile: Option<&str>, problems: &mut Vec<Problem>) {
-    if profile == Some("Unconfined") {
+fn group(field: &str, number: Option<i64>, problems: &mut Vec<Problem>) {
+    if number == Some(SIDECAR_USER) {
         problems.push(Problem::invalid(
-            &format!("{path}.seccompProfile"),
-            "a server may not run unconfined; use RuntimeDefault or Localhost",
+            field,
+            format_args!("{SIDECAR_USER} is the sidecar's group; choose another"),
+        ));
+    }
+}
+
+fn selinux(path: &str, options: &SELinuxOptions, problems: &mut Vec<Problem>) {
+    let given = |value: &Option<String>| value.as_ref().is_some_and(|value| !value.is_empty());
+    for (field, value) in [("user", &options.user), ("role", &options.role)] {
+        if given(value) {
+            problems.push(Problem::invalid(
+                &format!("{path}.{field}"),
+                format_args!("a server may not choose its SELinux {field}; leave it out"),
+            ));
+        }
+    }
+    if given(&options.type_) && !options.type_.as_deref().is_some_and(|kind| SELINUX_TYPES.contains(&kind)) {
+        problems.push(Problem::invalid(
+            &format!("{path}.type"),
+            format_args!("leave it out or use one of {}", SELINUX_TYPES.join(", ")),
+        ));
+    }
+}
+
+fn sysctls(path: &str, sysctls: &[Sysctl], problems: &mut Vec<Problem>) {
+    for (index, sysctl) in sysctls.iter().enumerate() {
+        if !SYSCTLS.contains(&sysctl.name.as_str()) {
+            problems.push(Problem::invalid(
+                &format!("{path}[{index}].name"),
+                format_args!("{:?} is not safe in a pod; use one of {}", sysctl.name, SYSCTLS.join(", ")),
+            ));
+        }
+    }
+}
+
+fn capabilities(path: &str, capabilities: &Capabilities, problems: &mut Vec<Problem>) {
+    if capabilities.add.is_some() {
+        problems.push(Problem::invalid(&format!("{path}.add"), "a server may not add capabilities"));
+    }
+    // A list that is given takes the place of Longshore's.
+    if capabilities.drop.as_ref().is_some_and(|drop| !drop.iter().any(|name| name == "ALL")) {
+        problems.push(Problem::invalid(
+            &format!("{path}.drop"),
+            "a server may keep no capability; leave it out, or write [ALL]",
         ));
     }
 }
@@ -160,6 +267,15 @@ pub(super) fn metadata_keys<'a>(
     problems: &mut Vec<Problem>,
 ) {
     for key in keys {
+        if key.starts_with(APPARMOR_ANNOTATION) {
+            // Whatever its value: it may name the sidecar.
+            problems.push(Problem::invalid(
+                path,
+                format_args!(
+                    "{key:?} is of no use here; set appArmorProfile in the container's securityContext"
+                ),
+            ));
+        }
         let domain = key.split_once('/').map_or("", |(domain, _)| domain);
         let ours =
             domain == DOMAIN || domain.ends_with(&format!(".{DOMAIN}")) || domain == "app.kubernetes.io";
@@ -265,8 +381,19 @@ fn container(path: &str, container: &Container, problems: &mut Vec<Problem>) {
     }
     let Some(context) = &container.security_context else { return };
     let path = format!("{path}.securityContext");
-    user(&path, context.run_as_user, context.run_as_non_root, problems);
-    seccomp(&path, context.seccomp_profile.as_ref().map(|profile| profile.type_.as_str()), problems);
+    shared(
+        &path,
+        &Shared {
+            user: context.run_as_user,
+            group: context.run_as_group,
+            non_root: context.run_as_non_root,
+            seccomp: context.seccomp_profile.as_ref(),
+            app_armor: context.app_armor_profile.as_ref(),
+            selinux: context.se_linux_options.as_ref(),
+            windows: context.windows_options.as_ref(),
+        },
+        problems,
+    );
     if context.privileged == Some(true) {
         problems.push(Problem::invalid(&format!("{path}.privileged"), "a server may not be privileged"));
     }
@@ -276,12 +403,12 @@ fn container(path: &str, container: &Container, problems: &mut Vec<Problem>) {
             "a server may not gain privileges",
         ));
     }
-    if context.capabilities.as_ref().is_some_and(|capabilities| capabilities.add.is_some()) {
-        problems
-            .push(Problem::invalid(&format!("{path}.capabilities.add"), "a server may not add capabilities"));
+    if let Some(listed) = &context.capabilities {
+        capabilities(&format!("{path}.capabilities"), listed, problems);
     }
     if context.proc_mount.as_deref().is_some_and(|mount| mount != "Default") {
-        problems.push(Problem::invalid(&format!("{path}.procMount"), "only Default is allowed"));
+        problems
+            .push(Problem::invalid(&format!("{path}.procMount"), "only Default is allowed; leave it out"));
     }
 }
 
@@ -318,7 +445,10 @@ mod tests {
                 json!({"spec": {"securityContext": {"runAsNonRoot": false}}}),
                 "o.spec.securityContext.runAsNonRoot",
             ),
-            (json!({"spec": {"securityContext": {"supplementalGroups": [15380]}}}), "o.spec.securityContext"),
+            (
+                json!({"spec": {"securityContext": {"supplementalGroups": [7, 15380]}}}),
+                "o.spec.securityContext.supplementalGroups[1]",
+            ),
             (
                 json!({"spec": {"volumes": [{"name": "a", "hostPath": {"path": "/"}}]}}),
                 "o.spec.volumes[0].hostPath",
@@ -388,6 +518,87 @@ mod tests {
                 found.len() == 1 && found[0].starts_with(&format!("{field}: ")),
                 "{value} should be refused at {field}, got {found:?}"
             );
+        }
+    }
+
+    #[test]
+    fn refuses_what_the_restricted_standard_does_at_either_level() {
+        let both: [(Value, Option<&str>); 25] = [
+            (json!({"runAsUser": 0}), Some("runAsUser")),
+            (json!({"runAsUser": 15380}), Some("runAsUser")),
+            (json!({"runAsGroup": 15380}), Some("runAsGroup")),
+            (json!({"runAsNonRoot": false}), Some("runAsNonRoot")),
+            (json!({"seccompProfile": {"type": "Unconfined"}}), Some("seccompProfile")),
+            (json!({"seccompProfile": {"type": ""}}), Some("seccompProfile")),
+            (json!({"appArmorProfile": {"type": "Unconfined"}}), Some("appArmorProfile")),
+            (json!({"seLinuxOptions": {"user": "system_u"}}), Some("seLinuxOptions.user")),
+            (json!({"seLinuxOptions": {"role": "system_r"}}), Some("seLinuxOptions.role")),
+            (json!({"seLinuxOptions": {"type": "spc_t"}}), Some("seLinuxOptions.type")),
+            (json!({"windowsOptions": {"hostProcess": true}}), Some("windowsOptions.hostProcess")),
+            (json!({"runAsUser": 1000, "runAsGroup": 1000, "runAsNonRoot": true}), None),
+            (json!({"seccompProfile": {"type": "Localhost", "localhostProfile": "a"}}), None),
+            (json!({"seccompProfile": {"type": "RuntimeDefault"}}), None),
+            (json!({"appArmorProfile": {"type": "Localhost", "localhostProfile": "a"}}), None),
+            (json!({"appArmorProfile": {"type": "RuntimeDefault"}}), None),
+            (json!({"seLinuxOptions": {"user": "", "role": "", "type": ""}}), None),
+            (json!({"seLinuxOptions": {"level": "s0:c1,c2"}}), None),
+            (json!({"seLinuxOptions": {"type": "container_t"}}), None),
+            (json!({"seLinuxOptions": {"type": "container_init_t"}}), None),
+            (json!({"seLinuxOptions": {"type": "container_kvm_t"}}), None),
+            (json!({"seLinuxOptions": {"type": "container_engine_t"}}), None),
+            (json!({"windowsOptions": {"hostProcess": false}}), None),
+            (json!({"windowsOptions": {}}), None),
+            (json!({}), None),
+        ];
+        let pod = [
+            (json!({"fsGroup": 15380}), Some("fsGroup")),
+            (json!({"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}), Some("sysctls[0].name")),
+            (json!({"sysctls": [{"name": "net.ipv4.tcp_syncookies", "value": "1"}]}), None),
+        ];
+        let container = [
+            (json!({"capabilities": {"drop": []}}), Some("capabilities.drop")),
+            (json!({"capabilities": {"drop": ["NET_RAW"]}}), Some("capabilities.drop")),
+            (json!({"capabilities": {"drop": ["NET_RAW", "ALL"]}}), None),
+            (json!({"capabilities": {}}), None),
+            (json!({"procMount": "Unmasked"}), Some("procMount")),
+            (json!({"procMount": "Default"}), None),
+            (json!({"readOnlyRootFilesystem": false}), None),
+        ];
+        let check = |spec: Value, place: &str, field: Option<&str>| {
+            let found = complaints(json!({"spec": spec}));
+            match field {
+                None => assert_eq!(found, Vec::<String>::new(), "{spec}"),
+                Some(field) => assert!(
+                    found.len() == 1
+                        && found[0].starts_with(&format!("o.spec.{place}securityContext.{field}: ")),
+                    "{spec} should be refused at {place}{field}, got {found:?}"
+                ),
+            }
+        };
+        for (context, field) in both.iter().chain(&pod) {
+            check(json!({"containers": [], "securityContext": context}), "", *field);
+        }
+        for (context, field) in both.iter().chain(&container) {
+            for (list, name) in
+                [("containers", "server"), ("containers", "helper"), ("initContainers", "prepare")]
+            {
+                let mut spec = json!({"containers": []});
+                spec[list] = json!([{"name": name, "securityContext": context}]);
+                check(spec, &format!("{list}[0]."), *field);
+            }
+        }
+    }
+
+    #[test]
+    fn refuses_apparmor_annotations_for_any_container() {
+        for (container, profile) in
+            [("server", "unconfined"), ("helper", "unconfined"), ("longshore-sidecar", "localhost/other")]
+        {
+            let key = format!("container.apparmor.security.beta.kubernetes.io/{container}");
+            let mut annotations = serde_json::Map::new();
+            annotations.insert(key, json!(profile));
+            let found = complaints(json!({"metadata": {"annotations": annotations}}));
+            assert!(found.len() == 1 && found[0].contains("appArmorProfile"), "{container}: {found:?}");
         }
     }
 
