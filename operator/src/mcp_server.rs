@@ -327,13 +327,5 @@ fn delay(memory: &Mutex<ServerMemory>, first: Duration) -> Duration {
     let mut memory = lock(memory);
     let delay = first.saturating_mul(1_u32 << memory.failures.min(10)).min(LAST_DELAY);
     memory.failures = memory.failures.saturating_add(1);
-    jittered(delay)
-}
-
-/// Between 75 % and 125 % of a delay.
-fn jittered(delay: Duration) -> Duration {
-    use std::hash::{BuildHasher as _, RandomState};
-    // Randomly keyed, which is random enough for a delay.
-    let chance = RandomState::new().hash_one(0_u8) % 512;
-    delay * 3 / 4 + delay * u32::try_from(chance).unwrap_or_default() / 1024
+    longshore_sidecar_client::jittered(delay)
 }

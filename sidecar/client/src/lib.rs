@@ -23,4 +23,5 @@ pub use bounds::Bounds;
 pub use inventories::{
     Changes, Inventories, Observation, PodUid, Poller, Read, inventories, inventories_with,
 };
+pub use poll::jittered;
 pub use token::TokenFile;

@@ -79,9 +79,11 @@ impl<K: Clone, S: PartialEq> Poll<K, S> {
     }
 }
 
-/// Between 75 % and 125 % of `delay`, so that many polls that failed together do not come back together.
-fn jittered(delay: Duration) -> Duration {
+/// Between 75 % and 125 % of `delay`, so that many that failed together do not come back together. The operator's
+/// reconciliations are spread in the same way.
+pub fn jittered(delay: Duration) -> Duration {
     use std::hash::{BuildHasher as _, RandomState};
+    // Randomly keyed, which is random enough for a delay.
     let random = RandomState::new().hash_one(0_u8) % 512;
     delay * 3 / 4 + delay * u32::try_from(random).unwrap_or(0) / 1024
 }
