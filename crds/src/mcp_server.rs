@@ -1,6 +1,7 @@
 //! `McpServer`: one MCP server, as its owner wants it (`spec`) and as it is (`status`).
 
 pub mod access;
+pub mod catalog;
 pub mod expose;
 pub mod limits;
 pub mod pod;
@@ -15,13 +16,14 @@ use serde::{Deserialize, Serialize};
 use crate::schema::is_default;
 
 pub use access::{Access, AccessRule, ApiKeys, Auth, NoAuth, SecretReference, Tools};
+pub use catalog::{Catalog, Link};
 pub use expose::Expose;
 pub use limits::Limits;
 pub use pod::{ObjectMetadata, Pod};
 pub use sidecar::{LogLevel, Sidecar};
 pub use source::Source;
 pub use status::McpServerStatus;
-pub use transport::{StreamableHttp, Transport};
+pub use transport::{Isolation, Stdio, StreamableHttp, Transport};
 
 /// An MCP server that Longshore runs and serves.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -86,13 +88,18 @@ pub use transport::{StreamableHttp, Transport};
     .reason(Reason::FieldValueRequired)
     .field_path(".source"))]
 #[x_kube(validation = Rule::new("has(self.transport)")
-    .message("say how the server is reached: write `transport: {streamableHttp: {port: 3000}}` with the port that it listens on")
+    .message("say how the server is reached: write `transport: {streamableHttp: {port: 3000}}` with the port that it listens on, or `transport: {stdio: {}}` for a program that speaks over its stdin and stdout")
     .reason(Reason::FieldValueRequired)
     .field_path(".transport"))]
 #[x_kube(validation = Rule::new("has(self.auth)")
     .message("say who may call: write `auth: {apiKeys: {secretRef: {name: SECRET}}}` for callers with a key, or `auth: {none: {}}` to let everybody in")
     .reason(Reason::FieldValueRequired)
     .field_path(".auth"))]
+#[x_kube(validation = Rule::new(
+    "!has(self.transport) || !has(self.transport.stdio) || !has(self.source) || (has(self.source.command) && size(self.source.command) > 0)")
+    .message("name the program to start: `command: [PROGRAM]`, since a stdio server is started once a session and its image's entry point cannot be known from here")
+    .reason(Reason::FieldValueRequired)
+    .field_path(".source.command"))]
 pub struct McpServerSpec {
     /// Required. What to run.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -115,6 +122,9 @@ pub struct McpServerSpec {
     /// The names under which clients reach the server from outside of the cluster.
     #[serde(default, skip_serializing_if = "is_default")]
     pub expose: Expose,
+    /// What the catalog says about the server.
+    #[serde(default)]
+    pub catalog: Catalog,
     /// The pod that the server runs in.
     #[serde(default, skip_serializing_if = "is_default")]
     pub pod: Pod,

@@ -1,15 +1,21 @@
 //! `spec.transport`: how the sidecar reaches the server.
 
 use kube::KubeSchema;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How the sidecar reaches the server inside the pod: exactly one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.streamableHttp)")
-    .message("say how the server is reached: write `streamableHttp: {port: 3000}` with the port that it listens on")
+#[x_kube(validation = Rule::new("has(self.streamableHttp) || has(self.stdio)")
+    .message("say how the server is reached: write `streamableHttp: {port: 3000}` with the port that it listens on, or `stdio: {}` for a program that speaks over its stdin and stdout")
     .reason(Reason::FieldValueRequired))]
+#[x_kube(validation = Rule::new("!(has(self.streamableHttp) && has(self.stdio))")
+    .message("write `streamableHttp` or `stdio`, not both: the server is reached in one way"))]
 pub struct Transport {
+    /// The server's stdin and stdout: for programs that listen at no port. Needs `source.command`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdio: Option<Stdio>,
     /// Streamable HTTP. The server should listen on `127.0.0.1`: what listens on all addresses can be reached around
     /// the sidecar where network policies are not enforced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,6 +37,50 @@ pub struct StreamableHttp {
     #[x_kube(validation = Rule::new("self.matches(r'^/[!-~]*$') && !self.contains('?') && !self.contains('#')")
         .message("write the path alone, beginning with / and without a query, such as `/mcp`"))]
     pub path: String,
+}
+
+/// A server that speaks over its stdin and stdout. Each session of a client gets a process of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new(
+    "!has(self.maxProcessesPerPrincipal) || self.maxProcessesPerPrincipal <= self.maxProcesses")
+    .message("`maxProcessesPerPrincipal` may not be more than `maxProcesses`"))]
+pub struct Stdio {
+    /// Who shares a process: `Session`, nobody; each session has its own.
+    #[serde(default)]
+    pub isolation: Isolation,
+    /// How many processes may run for clients at once in a pod. One more runs for the sidecar, which lists what the
+    /// server offers. A client that would need another is refused until one ends.
+    #[serde(default = "default_max_processes")]
+    #[schemars(range(min = 1, max = 1024))]
+    pub max_processes: u32,
+    /// How many of those one principal may have. Default: a quarter of `maxProcesses`, at least one; with `auth.none`,
+    /// where all callers are one principal, all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1024))]
+    pub max_processes_per_principal: Option<u32>,
+}
+
+/// Who shares a process of a stdio server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Isolation {
+    /// Nobody: each session has its own.
+    #[default]
+    Session,
+}
+
+impl Default for Stdio {
+    fn default() -> Self {
+        Self {
+            isolation: Isolation::default(),
+            max_processes: default_max_processes(),
+            max_processes_per_principal: None,
+        }
+    }
+}
+
+fn default_max_processes() -> u32 {
+    32
 }
 
 fn default_path() -> String {

@@ -166,7 +166,13 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
         unfit.push(Problem::invalid("spec.source.image", "name the image to run"));
     }
     let upstream = upstream(&spec.transport, &mut problems);
-    let limits = limits(&spec.limits, &mut problems);
+    if spec.transport.stdio.is_some() && spec.source.command.is_empty() {
+        unfit.push(Problem::invalid(
+            "spec.source.command",
+            "name the program to start, since a stdio server's image cannot be asked for its own",
+        ));
+    }
+    let limits = limits(spec, &mut problems);
     let access =
         spec.access.rules.iter().enumerate().map(|(index, rule)| access_rule(index, rule, &mut problems));
     let access: Vec<_> = access.collect();
@@ -262,12 +268,16 @@ fn check_name(name: &str, problems: &mut Vec<Problem>) {
 }
 
 fn upstream(transport: &manifest::Transport, problems: &mut Vec<Problem>) -> Option<config::Upstream> {
-    let Some(http) = &transport.streamable_http else {
-        problems.push(Problem::invalid(
-            "spec.transport",
-            "say how the server is reached: `streamableHttp: {port: ...}`",
-        ));
-        return None;
+    let http = match (&transport.stdio, &transport.streamable_http) {
+        (Some(_), None) => return Some(config::Upstream::Stdio {}),
+        (None, Some(http)) => http,
+        (Some(_), Some(_)) | (None, None) => {
+            problems.push(Problem::invalid(
+                "spec.transport",
+                "say in exactly one way how the server is reached: `streamableHttp: {port: ...}` or `stdio: {}`",
+            ));
+            return None;
+        }
     };
     if http.port == 0 || config::ports::RESERVED.contains(&http.port) {
         problems.push(Problem::invalid(
@@ -283,7 +293,17 @@ fn upstream(transport: &manifest::Transport, problems: &mut Vec<Problem>) -> Opt
     Some(config::Upstream::StreamableHttp { port: http.port, path: http.path.clone() })
 }
 
-fn limits(limits: &manifest::Limits, problems: &mut Vec<Problem>) -> Option<config::Limits> {
+/// How many processes may run. One principal may take a quarter of them, unless there is but one.
+fn processes(spec: &manifest::McpServerSpec) -> Option<config::ProcessLimits> {
+    let stdio = spec.transport.stdio.as_ref()?;
+    let total = stdio.max_processes.max(1);
+    let share = if spec.auth.none.is_some() { total } else { total / 4 };
+    let per_principal = stdio.max_processes_per_principal.unwrap_or(share).clamp(1, total);
+    Some(config::ProcessLimits { total, per_principal })
+}
+
+fn limits(spec: &manifest::McpServerSpec, problems: &mut Vec<Problem>) -> Option<config::Limits> {
+    let limits = &spec.limits;
     let bytes = quantity::bytes(&limits.request_bytes);
     if bytes.is_none() {
         problems.push(Problem::invalid("spec.limits.requestBytes", "write a size such as 512Ki or 4Mi"));
@@ -293,7 +313,7 @@ fn limits(limits: &manifest::Limits, problems: &mut Vec<Problem>) -> Option<conf
         problems.push(Problem::invalid("spec.limits.requestTimeout", "write a time such as 90s or 5m"));
     }
     let request_timeout_ms = u64::try_from(timeout?.as_millis()).ok()?;
-    Some(config::Limits { request_bytes: bytes?, request_timeout_ms })
+    Some(config::Limits { request_bytes: bytes?, request_timeout_ms, processes: processes(spec) })
 }
 
 fn access_rule(index: usize, rule: &manifest::AccessRule, problems: &mut Vec<Problem>) -> config::AccessRule {

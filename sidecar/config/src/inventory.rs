@@ -37,6 +37,10 @@ pub struct Inventory {
     pub resources: Vec<Value>,
     /// The server's resource templates.
     pub resource_templates: Vec<Value>,
+    /// The first line that a stdio server wrote to its stdout which is no message of MCP, bounded; `None` if there has
+    /// been none since the handshake. Such lines are dropped.
+    #[serde(default)]
+    pub noise: Option<String>,
     /// Listening sockets of the pod that are neither the sidecar's nor on loopback: where the network policy is not
     /// enforced, the server can be reached there around the sidecar.
     pub exposed: Vec<ExposedSocket>,
@@ -107,6 +111,14 @@ pub enum ConnectionReason {
     ListFailed,
     /// It answered before and no longer does.
     ConnectionLost,
+    /// The shim of a stdio server does not listen: the server's container does not run.
+    ShimUnavailable,
+    /// The server's image has no program of that name.
+    CommandNotFound,
+    /// The program of a stdio server may not be executed.
+    CommandNotExecutable,
+    /// The process of a stdio server ended before it completed the handshake.
+    ProcessExited,
 }
 
 /// What a server said of itself in `initialize`.

@@ -81,6 +81,9 @@ pub enum Upstream {
         /// The path of the MCP endpoint, beginning with `/`.
         path: String,
     },
+    /// The stdin and stdout of processes that the shim starts, at [`paths::STDIO_SOCKET`]. How many may run is in
+    /// [`Limits::processes`], so that a change of it is no other way to reach the server.
+    Stdio {},
 }
 
 /// How callers prove who they are.
@@ -149,6 +152,19 @@ pub struct Limits {
     pub request_bytes: u64,
     /// How long a call may take until its last answer, in milliseconds.
     pub request_timeout_ms: u64,
+    /// How many processes of a stdio server may run for clients. `None` for servers that are no stdio servers.
+    pub processes: Option<ProcessLimits>,
+}
+
+/// How many processes of a stdio server may run at once for clients, in one pod. The sidecar's own, by which it lists
+/// what the server offers, is not counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ProcessLimits {
+    /// In all; at least one.
+    pub total: u32,
+    /// Of one principal; at least one and at most [`ProcessLimits::total`].
+    pub per_principal: u32,
 }
 
 /// Who may read the inventory: bearers of a ServiceAccount token of audience [`INVENTORY_AUDIENCE`].

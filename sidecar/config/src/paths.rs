@@ -16,3 +16,5 @@ pub const SHIM: &str = "shim";
 pub const SOCKETS_DIR: &str = "/run/longshore/sockets";
 /// The socket in [`SOCKETS_DIR`] at which the server's `preStop` hook waits for the sidecar's drain.
 pub const DRAIN_SOCKET: &str = "drain.sock";
+/// The socket in [`SOCKETS_DIR`] at which the shim of a stdio server listens for the sidecar.
+pub const STDIO_SOCKET: &str = "stdio.sock";

@@ -2,23 +2,39 @@
 //!
 //! It shares that container with a program that nobody here knows, often on a small memory limit, so it is kept
 //! small: no async runtime, no argument parser, and no crate beyond the system calls.
+//!
+//! * `shim drain` is the `preStop` hook of every server: see [`drain`].
+//! * `shim -- COMMAND` is the first process of the container of a server that speaks over stdin and stdout: see
+//!   [`serve`], and [`protocol`] for what it and the sidecar say to each other. It knows processes and no MCP.
 
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+mod descriptors;
 pub mod drain;
+mod ladder;
+mod log;
+mod options;
 pub mod paths;
+pub mod protocol;
+pub mod serve;
+mod signals;
+mod stderr;
 
-const USAGE: &str = "usage: shim drain [SOCKET]
+pub use options::Options;
+
+const USAGE: &str =
+    "usage: shim [--peer-uid UID] [--socket PATH] [--max-processes N] -- COMMAND [ARGUMENT]...
+       shim drain [SOCKET]
        shim --version
 ";
 
 /// Runs the program with its arguments, those after its own name.
 pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let first = arguments.next();
-    match first.as_deref().and_then(|first| first.to_str()) {
+    let Some(first) = arguments.next() else { return usage() };
+    match first.to_str() {
         Some("drain") => {
             let socket = arguments
                 .next()
@@ -31,9 +47,20 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
             _ = std::io::stdout().write_all(concat!("shim ", env!("CARGO_PKG_VERSION"), "\n").as_bytes());
             ExitCode::SUCCESS
         }
-        _ => {
-            _ = std::io::stderr().write_all(USAGE.as_bytes());
-            ExitCode::from(2)
-        }
+        _ => match Options::parse(first, arguments) {
+            Some(options) => match serve::run(&options) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    _ = std::io::stderr().write_all(format!("longshore: {error}\n").as_bytes());
+                    ExitCode::FAILURE
+                }
+            },
+            None => usage(),
+        },
     }
+}
+
+fn usage() -> ExitCode {
+    _ = std::io::stderr().write_all(USAGE.as_bytes());
+    ExitCode::from(2)
 }

@@ -5,3 +5,5 @@
 pub const SOCKETS_DIR: &str = "/run/longshore/sockets";
 /// The socket in [`SOCKETS_DIR`] at which the sidecar hears that the container is to end.
 pub const DRAIN_SOCKET: &str = "drain.sock";
+/// The socket in [`SOCKETS_DIR`] at which the shim starts processes.
+pub const STDIO_SOCKET: &str = "stdio.sock";

@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use longshore_crds::names::{SERVER_CONTAINER, SIDECAR_CONTAINER};
-use longshore_sidecar_config::{paths, ports};
+use longshore_crds::names::{SERVER_CONTAINER, SIDECAR_CONTAINER, SIDECAR_USER};
+use longshore_sidecar_config::{Upstream, paths, ports};
 
 use super::{config_map, security, upstream_text};
 use crate::mcp_server::validate::ValidatedServer;
@@ -58,7 +58,7 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> PodTemplat
             image_pull_secrets: some_unless_empty(pod.image_pull_secrets.clone()),
             security_context: Some(security::pod(&pod.security_context)),
             termination_grace_period_seconds: Some(grace_period(server)),
-            // The order matters: the kubelet starts them so, and the sidecar's postStart holds the server back.
+            // The order matters: the kubelet starts them so, and the sidecar's postStart holds a stdio server back.
             containers: vec![sidecar(server, settings), self::server(server)],
             volumes: Some(volumes(server)),
             node_selector: (!pod.node_selector.is_empty()).then(|| pod.node_selector.clone()),
@@ -89,10 +89,7 @@ fn sidecar(server: &ValidatedServer, settings: &Settings) -> Container {
             mount(PROGRAM_VOLUME, paths::PROGRAM_DIR),
             mount(SOCKETS_VOLUME, paths::SOCKETS_DIR),
         ]),
-        lifecycle: Some(Lifecycle {
-            post_start: Some(exec(&["/longshore-sidecar", "await"])),
-            ..Lifecycle::default()
-        }),
+        lifecycle: post_start(server),
         // The sidecar holds the first probe until it has an answer, so that no second is lost between two probes.
         readiness_probe: Some(Probe {
             period_seconds: Some(1),
@@ -129,12 +126,16 @@ fn server(server: &ValidatedServer) -> Container {
     }
     mounts.extend(container.volume_mounts.iter().cloned());
     let shim = format!("{}/{}", paths::PROGRAM_DIR, paths::SHIM);
+    let (command, args) = match server.upstream {
+        Upstream::StreamableHttp { .. } => (container.command.clone(), container.args.clone()),
+        Upstream::Stdio {} => (stdio_command(&shim, server), container.args.clone()),
+    };
     Container {
         name: SERVER_CONTAINER.to_owned(),
         image: Some(container.image.clone()),
         image_pull_policy: container.image_pull_policy.clone(),
-        command: some_unless_empty(container.command.clone()),
-        args: some_unless_empty(container.args.clone()),
+        command: some_unless_empty(command),
+        args: some_unless_empty(args),
         env: Some(env),
         env_from: some_unless_empty(container.env_from.clone()),
         resources: container.resources.clone(),
@@ -146,6 +147,21 @@ fn server(server: &ValidatedServer) -> Container {
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         ..Container::default()
     }
+}
+
+/// The hook that holds the server's container back until the sidecar has put the shim in its place. A server that the
+/// shim does not start need not wait: its own hook is the only one to use the shim, and comes at its end.
+fn post_start(server: &ValidatedServer) -> Option<Lifecycle> {
+    matches!(server.upstream, Upstream::Stdio {}).then(|| Lifecycle {
+        post_start: Some(exec(&["/longshore-sidecar", "await"])),
+        ..Lifecycle::default()
+    })
+}
+
+/// The shim is the container's first process, and starts the manifest's command as often as the sidecar asks for it.
+fn stdio_command(shim: &str, server: &ValidatedServer) -> Vec<String> {
+    let words = [shim, "--peer-uid", &SIDECAR_USER.to_string(), "--"].map(str::to_owned);
+    words.into_iter().chain(server.container.command.iter().cloned()).collect()
 }
 
 fn needs_tmp(server: &ValidatedServer) -> bool {

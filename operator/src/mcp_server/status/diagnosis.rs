@@ -201,12 +201,23 @@ pub(super) fn of_connection(connection: &Connection) -> Option<Diagnosis> {
         Some(ConnectionReason::InitializeTimeout) => (Reason::InitializeTimeout, SEE_LOG),
         Some(ConnectionReason::InitializeRefused) => (Reason::InitializeRefused, SEE_LOG),
         Some(ConnectionReason::NotMcp) => {
-            (Reason::NotMcp, "correct the port and the path in spec.transport.streamableHttp")
+            (Reason::NotMcp, "correct spec.transport, or run a program that speaks MCP there")
         }
         Some(ConnectionReason::UnsupportedRevision) => {
             (Reason::UnsupportedRevision, "run a version of the server that speaks another revision")
         }
         Some(ConnectionReason::ListFailed) => (Reason::ListFailed, SEE_LOG),
+        Some(ConnectionReason::ShimUnavailable) => (Reason::ServerExited, SEE_LOG),
+        Some(ConnectionReason::CommandNotFound) => {
+            (Reason::CommandNotFound, "correct spec.source.command to a program that the image has")
+        }
+        Some(ConnectionReason::CommandNotExecutable) => (
+            Reason::CommandNotExecutable,
+            "correct spec.source.command, or let the server's user execute the file",
+        ),
+        Some(ConnectionReason::ProcessExited) => {
+            (Reason::ServerExited, "correct spec.source.args or what the server needs")
+        }
     };
     match connection.state {
         ConnectionState::Connected => None,

@@ -1,0 +1,405 @@
+//! What the shim and the sidecar say to each other. This file is the contract; both sides use it.
+//!
+//! They meet at a Unix socket of type `SOCK_SEQPACKET`: one packet is one message, so there is no framing, and a
+//! packet past [`MAX_PACKET`] is nobody's. One connection is one process, and is its **lifeline**:
+//!
+//! ```text
+//! sidecar                                   shim
+//!   Start(session)  ------------------------>        a new process
+//!   <------------------------  Started(number)       with two descriptors: its stdin (to write), its stdout (to read)
+//!         ... both talk through the pipes; the shim reads and writes none of it ...
+//!   End(patience)   ------------------------>        stdin closed, then SIGTERM, then SIGKILL, to its group
+//!   <-------------  Ended(outcome, cause, stderr)    also without End; then the shim closes the connection
+//! ```
+//!
+//! * The shim may answer `Refused` instead of `Started`, and closes the connection then.
+//! * The shim keeps its own copies of both pipes. So the process sees the end of its stdin when the sidecar says
+//!   `End`, and not when the sidecar closes its descriptor.
+//! * A lifeline that closes before `End` means that the sidecar died. The process lives on for [`ADOPTION`], and a new
+//!   connection gets it with `Adopt(session)` and the number that it was started under. What its writer had half
+//!   written, and what its reader had half read, is lost: write a line feed first, and expect half a line.
+//! * `End` may come again with less patience, never with more.
+//!
+//! A packet is the version, the kind, and the kind's fields; integers are little-endian:
+//!
+//! | kind | | fields |
+//! |---|---|---|
+//! | 1 | `Start` | session: 16 bytes |
+//! | 2 | `Adopt` | session: 16 bytes |
+//! | 3 | `End` | milliseconds after closing stdin: 4, milliseconds after SIGTERM: 4 |
+//! | 129 | `Started` | number: 4 |
+//! | 130 | `Refused` | reason: 1, errno or 0: 4, words in UTF-8: the rest, at most [`MAX_WORDS`] |
+//! | 131 | `Ended` | 0 exited or 1 killed: 1, status or signal: 4, cause: 1, stderr: the rest, at most [`MAX_STDERR`] |
+//!
+//! The first byte is the version in every version to come. Who gets another than its own closes the connection.
+
+use std::fmt;
+use std::time::Duration;
+
+/// The version of this contract.
+pub const VERSION: u8 = 1;
+/// The longest packet, with room for fields to come.
+pub const MAX_PACKET: usize = 4096;
+/// How much of the end of a process's stderr is reported.
+pub const MAX_STDERR: usize = 2048;
+/// How long the words of a refusal may be.
+pub const MAX_WORDS: usize = 512;
+/// How long a process waits for another sidecar when its own has died.
+pub const ADOPTION: Duration = Duration::from_secs(10);
+
+/// The number that a sidecar starts a process under and finds it again by. The sidecar chooses it, at random, so that
+/// two sidecars, one after the other, never mean two processes by one number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Session(pub u128);
+
+/// How long a process is given to end by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// From the end of its stdin to SIGTERM.
+    pub input: Duration,
+    /// From SIGTERM to SIGKILL.
+    pub terminate: Duration,
+}
+
+/// What the sidecar says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Start a process.
+    Start(Session),
+    /// Give me the process that was started under this number, whose sidecar has died.
+    Adopt(Session),
+    /// End it.
+    End(Patience),
+}
+
+/// What the shim says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// The process runs, and its pipes come with this packet.
+    Started {
+        /// The process's number in the container's log.
+        number: u32,
+    },
+    /// There is no process for this connection.
+    Refused {
+        /// Why, for a program.
+        reason: Refusal,
+        /// The system's error number where the system refused, else 0.
+        errno: i32,
+        /// Why, for people.
+        words: String,
+    },
+    /// The process is gone, and its process group with it.
+    Ended(Ended),
+}
+
+/// How a process ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Its status.
+    pub outcome: Outcome,
+    /// Who wanted it.
+    pub cause: Cause,
+    /// The end of what it wrote to stderr, as it wrote it.
+    pub stderr: Vec<u8>,
+}
+
+/// The status that a process left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It returned this status.
+    Exited(i32),
+    /// This signal ended it.
+    Killed(i32),
+}
+
+/// Why there is no process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// As many run as may.
+    Full,
+    /// One runs under this number already.
+    Taken,
+    /// None waits under this number.
+    Unknown,
+    /// The container is about to end.
+    Stopping,
+    /// The system would not start it: no such file, not executable, no memory.
+    NotStarted,
+    /// The request was none, or none of this version.
+    Misunderstood,
+}
+
+/// Who wanted a process to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// It ended by itself, or somebody else ended it (the kernel, for memory).
+    Own,
+    /// The sidecar asked.
+    Asked,
+    /// It wrote to stderr without measure.
+    Flood,
+    /// The container is about to end.
+    Stopping,
+}
+
+/// Why a packet is not a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// It is of another version.
+    Version(u8),
+    /// It is of no kind that goes this way.
+    Kind(u8),
+    /// It is too short or too long for its kind.
+    Length,
+    /// A field has a value that means nothing.
+    Value,
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version(version) => {
+                write!(f, "a packet of version {version}, where {VERSION} was expected")
+            }
+            Self::Kind(kind) => write!(f, "a packet of the unknown kind {kind}"),
+            Self::Length => f.write_str("a packet of the wrong length"),
+            Self::Value => f.write_str("a packet with a value that means nothing"),
+        }
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exited(status) => write!(f, "exit status {status}"),
+            Self::Killed(signal) => write!(f, "signal {signal}"),
+        }
+    }
+}
+
+// === Request ===
+
+impl Request {
+    /// The packet that says so.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Start(session) => packet(1, &[&session.0.to_le_bytes()]),
+            Self::Adopt(session) => packet(2, &[&session.0.to_le_bytes()]),
+            Self::End(patience) => {
+                packet(3, &[&milliseconds(patience.input), &milliseconds(patience.terminate)])
+            }
+        }
+    }
+
+    /// What a packet says.
+    pub fn decode(packet: &[u8]) -> Result<Self, DecodeError> {
+        let (kind, mut fields) = Fields::open(packet)?;
+        let request = match kind {
+            1 => Self::Start(Session(u128::from_le_bytes(fields.take()?))),
+            2 => Self::Adopt(Session(u128::from_le_bytes(fields.take()?))),
+            3 => Self::End(Patience { input: fields.duration()?, terminate: fields.duration()? }),
+            kind => return Err(DecodeError::Kind(kind)),
+        };
+        if fields.0.is_empty() { Ok(request) } else { Err(DecodeError::Length) }
+    }
+}
+
+// === Report ===
+
+impl Report {
+    /// The packet that says so. Words and stderr that are too long lose what matters least: the end of the former, the
+    /// beginning of the latter.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Started { number } => packet(129, &[&number.to_le_bytes()]),
+            Self::Refused { reason, errno, words } => {
+                let words = &words[..words.floor_char_boundary(MAX_WORDS)];
+                packet(130, &[&[reason.code()], &errno.to_le_bytes(), words.as_bytes()])
+            }
+            Self::Ended(Ended { outcome, cause, stderr }) => {
+                let (how, value) = match outcome {
+                    Outcome::Exited(status) => (0, status),
+                    Outcome::Killed(signal) => (1, signal),
+                };
+                let stderr = &stderr[stderr.len().saturating_sub(MAX_STDERR)..];
+                packet(131, &[&[how], &value.to_le_bytes(), &[cause.code()], stderr])
+            }
+        }
+    }
+
+    /// What a packet says.
+    pub fn decode(packet: &[u8]) -> Result<Self, DecodeError> {
+        let (kind, mut fields) = Fields::open(packet)?;
+        match kind {
+            129 => {
+                let number = u32::from_le_bytes(fields.take()?);
+                if fields.0.is_empty() { Ok(Self::Started { number }) } else { Err(DecodeError::Length) }
+            }
+            130 => {
+                let [reason] = fields.take()?;
+                let reason = Refusal::of(reason).ok_or(DecodeError::Value)?;
+                let errno = i32::from_le_bytes(fields.take()?);
+                let words = String::from_utf8_lossy(fields.rest(MAX_WORDS)?).into_owned();
+                Ok(Self::Refused { reason, errno, words })
+            }
+            131 => {
+                let [how] = fields.take()?;
+                let value = i32::from_le_bytes(fields.take()?);
+                let outcome = match how {
+                    0 => Outcome::Exited(value),
+                    1 => Outcome::Killed(value),
+                    _ => return Err(DecodeError::Value),
+                };
+                let [cause] = fields.take()?;
+                let cause = Cause::of(cause).ok_or(DecodeError::Value)?;
+                Ok(Self::Ended(Ended { outcome, cause, stderr: fields.rest(MAX_STDERR)?.to_vec() }))
+            }
+            kind => Err(DecodeError::Kind(kind)),
+        }
+    }
+}
+
+impl Refusal {
+    const ALL: [Self; 6] =
+        [Self::Full, Self::Taken, Self::Unknown, Self::Stopping, Self::NotStarted, Self::Misunderstood];
+
+    const fn code(self) -> u8 {
+        match self {
+            Self::Full => 1,
+            Self::Taken => 2,
+            Self::Unknown => 3,
+            Self::Stopping => 4,
+            Self::NotStarted => 5,
+            Self::Misunderstood => 6,
+        }
+    }
+
+    fn of(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|refusal| refusal.code() == code)
+    }
+}
+
+impl Cause {
+    const ALL: [Self; 4] = [Self::Own, Self::Asked, Self::Flood, Self::Stopping];
+
+    const fn code(self) -> u8 {
+        match self {
+            Self::Own => 1,
+            Self::Asked => 2,
+            Self::Flood => 3,
+            Self::Stopping => 4,
+        }
+    }
+
+    fn of(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|cause| cause.code() == code)
+    }
+}
+
+// === Packets ===
+
+fn packet(kind: u8, fields: &[&[u8]]) -> Vec<u8> {
+    let mut packet = vec![VERSION, kind];
+    for field in fields {
+        packet.extend_from_slice(field);
+    }
+    packet
+}
+
+fn milliseconds(duration: Duration) -> [u8; 4] {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX).to_le_bytes()
+}
+
+/// The fields that have not been read yet.
+struct Fields<'packet>(&'packet [u8]);
+
+impl<'packet> Fields<'packet> {
+    fn open(packet: &'packet [u8]) -> Result<(u8, Self), DecodeError> {
+        match packet {
+            [VERSION, kind, fields @ ..] if packet.len() <= MAX_PACKET => Ok((*kind, Self(fields))),
+            [version, ..] if *version != VERSION => Err(DecodeError::Version(*version)),
+            _ => Err(DecodeError::Length),
+        }
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let (field, rest) = self.0.split_first_chunk().ok_or(DecodeError::Length)?;
+        self.0 = rest;
+        Ok(*field)
+    }
+
+    fn duration(&mut self) -> Result<Duration, DecodeError> {
+        Ok(Duration::from_millis(u32::from_le_bytes(self.take()?).into()))
+    }
+
+    fn rest(&self, most: usize) -> Result<&'packet [u8], DecodeError> {
+        if self.0.len() <= most { Ok(self.0) } else { Err(DecodeError::Length) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn requests() -> Vec<Request> {
+        let patience = Patience { input: Duration::from_millis(1500), terminate: Duration::ZERO };
+        vec![Request::Start(Session(7)), Request::Adopt(Session(u128::MAX)), Request::End(patience)]
+    }
+
+    fn reports() -> Vec<Report> {
+        let mut reports = vec![Report::Started { number: 17 }];
+        for reason in Refusal::ALL {
+            reports.push(Report::Refused { reason, errno: 2, words: "no such fïle".to_owned() });
+        }
+        for cause in Cause::ALL {
+            for outcome in [Outcome::Exited(255), Outcome::Killed(9)] {
+                reports.push(Report::Ended(Ended { outcome, cause, stderr: b"\xff\0 bytes".to_vec() }));
+            }
+        }
+        reports
+    }
+
+    #[test]
+    fn what_one_side_says_the_other_hears() {
+        for request in requests() {
+            assert_eq!(Request::decode(&request.encode()), Ok(request));
+        }
+        for report in reports() {
+            assert_eq!(Report::decode(&report.encode()), Ok(report));
+        }
+    }
+
+    #[test]
+    fn nothing_else_is_a_message() {
+        for packet in requests().iter().map(Request::encode) {
+            assert!(Report::decode(&packet).is_err(), "a request is not a report");
+            for length in 0..packet.len() {
+                assert_eq!(Request::decode(&packet[..length]), Err(DecodeError::Length));
+            }
+            assert_eq!(Request::decode(&[&packet[..], &[0]].concat()), Err(DecodeError::Length));
+            assert_eq!(Request::decode(&[&[2], &packet[1..]].concat()), Err(DecodeError::Version(2)));
+        }
+        assert_eq!(Request::decode(&[VERSION, 99]), Err(DecodeError::Kind(99)));
+        assert_eq!(Report::decode(&[VERSION, 130, 0, 0, 0, 0, 0]), Err(DecodeError::Value));
+        assert_eq!(Report::decode(&[VERSION, 131, 2, 0, 0, 0, 0, 1]), Err(DecodeError::Value));
+        assert_eq!(Report::decode(&[VERSION, 131, 0, 0, 0, 0, 0, 9]), Err(DecodeError::Value));
+    }
+
+    #[test]
+    fn text_is_cut_where_it_matters_least() {
+        let words = "é".repeat(MAX_WORDS);
+        let refused = Report::Refused { reason: Refusal::Full, errno: 0, words };
+        let Ok(Report::Refused { words, .. }) = Report::decode(&refused.encode()) else {
+            panic!("not refused")
+        };
+        assert_eq!(words, "é".repeat(MAX_WORDS / 2));
+
+        let stderr = [vec![b'a'; MAX_STDERR], vec![b'z'; MAX_STDERR]].concat();
+        let ended = Report::Ended(Ended { outcome: Outcome::Exited(0), cause: Cause::Own, stderr });
+        let Ok(Report::Ended(ended)) = Report::decode(&ended.encode()) else { panic!("not ended") };
+        assert_eq!(ended.stderr, vec![b'z'; MAX_STDERR]);
+    }
+}
