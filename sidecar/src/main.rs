@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use longshore_sidecar::start::{self, Start};
+use longshore_sidecar::start;
 use longshore_sidecar::{App, Bounds, Options, log};
 use longshore_sidecar_config::{paths, ports};
 
@@ -26,7 +26,7 @@ struct Cli {
 enum Command {
     /// Serve until SIGTERM.
     Serve(Serve),
-    /// Install the shim and wait until the sidecar serves: the container's postStart hook.
+    /// Wait until the sidecar has started: the container's postStart hook.
     Await(Await),
 }
 
@@ -50,6 +50,12 @@ struct Serve {
     /// The directory of the sockets shared with the server's container.
     #[arg(long, default_value = paths::SOCKETS_DIR)]
     sockets_dir: PathBuf,
+    /// The shim, to be installed for the server's container. Left out, none is.
+    #[arg(long)]
+    shim: Option<PathBuf>,
+    /// Where the server's container finds it.
+    #[arg(long, default_value = paths::PROGRAM_DIR)]
+    program_dir: PathBuf,
     /// Where the kernel shows its tables.
     #[arg(long, default_value = "/proc", hide = true)]
     proc_dir: PathBuf,
@@ -78,12 +84,6 @@ struct Serve {
 
 #[derive(Args)]
 struct Await {
-    /// The shim in this image.
-    #[arg(long, default_value = "/shim")]
-    shim_source: PathBuf,
-    /// Where the server's container finds it.
-    #[arg(long, default_value = paths::PROGRAM_DIR)]
-    program_dir: PathBuf,
     /// The sidecar's admin port.
     #[arg(long, default_value_t = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), ports::ADMIN))]
     admin_addr: SocketAddr,
@@ -94,15 +94,21 @@ struct Await {
 
 fn main() -> ExitCode {
     match Cli::parse().command {
-        Command::Serve(serve) => run(serve.into()),
-        Command::Await(arguments) => await_start(arguments),
+        Command::Serve(serve) => run(serve),
+        Command::Await(arguments) => await_start(&arguments),
     }
 }
 
-fn run(options: Options) -> ExitCode {
+fn run(serve: Serve) -> ExitCode {
     log::start();
     abort_on_panic();
-    let app = match App::bind(options) {
+    // Before anybody is told that the sidecar has started, since the server may be started then.
+    if let Some(shim) = &serve.shim
+        && let Err(error) = start::install(shim, &serve.program_dir)
+    {
+        return failed(&error);
+    }
+    let app = match App::bind(serve.into()) {
         Ok(app) => app,
         Err(error) => return failed(&error),
     };
@@ -114,10 +120,8 @@ fn run(options: Options) -> ExitCode {
     }
 }
 
-fn await_start(arguments: Await) -> ExitCode {
-    let Await { shim_source, program_dir, admin_addr, timeout } = arguments;
-    let order = Start { shim_source, program_dir, admin: admin_addr, deadline: Duration::from_secs(timeout) };
-    match start::start(&order) {
+fn await_start(arguments: &Await) -> ExitCode {
+    match start::wait(arguments.admin_addr, Duration::from_secs(arguments.timeout)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // The kubelet shows this in the event of the failed hook.

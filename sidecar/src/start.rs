@@ -1,6 +1,6 @@
-//! The sidecar's `postStart` hook. The kubelet starts the server's container when it returns, so it returns when the
-//! server can be started: the shim is in its place, the configuration is loaded, the ports are open. It never waits
-//! for the server, which would be a deadlock.
+//! How a pod starts. The sidecar puts the shim where the server's container finds it; its `postStart` hook, for which the
+//! kubelet holds the server's container back, returns when the server can be started: the shim is in its place, the
+//! configuration is loaded, the ports are open. It never waits for the server, which would be a deadlock.
 
 use std::fs::{self, Permissions};
 use std::io::{self, Read, Write};
@@ -19,69 +19,58 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// Anybody may run the shim, nobody may change it.
 const SHIM_MODE: u32 = 0o555;
 
-/// What has to be done.
-#[derive(Clone, Debug)]
-pub struct Start {
-    /// The shim in the sidecar's image.
-    pub shim_source: PathBuf,
-    /// Where the server's container finds it.
-    pub program_dir: PathBuf,
-    /// The sidecar's admin port.
-    pub admin: SocketAddr,
-    /// When to give up. The kubelet itself sets no limit.
-    pub deadline: Duration,
-}
-
-/// Why the server cannot be started.
+/// The shim cannot be put where the server's container finds it.
 #[derive(Debug, Error)]
-pub enum StartError {
-    /// The shim.
-    #[error("cannot install {shim} in {directory}")]
-    Install {
-        /// Where it is.
-        shim: PathBuf,
-        /// Where it should be.
-        directory: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The sidecar.
-    #[error("the sidecar is not ready after {seconds} seconds: {reason}")]
-    NotReady {
-        /// How long it was waited for.
-        seconds: u64,
-        /// What it said last.
-        reason: String,
-    },
+#[error("cannot install {shim} in {directory}")]
+pub struct InstallError {
+    /// Where it is.
+    shim: PathBuf,
+    /// Where it should be.
+    directory: PathBuf,
+    /// Why.
+    source: io::Error,
 }
 
-/// Installs the shim and waits for the sidecar.
-pub fn start(start: &Start) -> Result<(), StartError> {
-    let began = Instant::now();
-    install(&start.shim_source, &start.program_dir).map_err(|source| StartError::Install {
-        shim: start.shim_source.clone(),
-        directory: start.program_dir.clone(),
+/// The sidecar is not ready in time.
+#[derive(Debug, Error)]
+#[error("the sidecar is not ready after {seconds} seconds: {reason}")]
+pub struct NotReady {
+    /// How long it was waited for.
+    seconds: u64,
+    /// What it said last.
+    reason: String,
+}
+
+/// Installs the shim. It is written and renamed, so that nobody ever starts half a program, and one that runs is not
+/// overwritten.
+pub fn install(shim: &Path, directory: &Path) -> Result<(), InstallError> {
+    let temporary = directory.join(format!(".{}.{}", paths::SHIM, std::process::id()));
+    let write = || {
+        fs::copy(shim, &temporary)?;
+        fs::set_permissions(&temporary, Permissions::from_mode(SHIM_MODE))?;
+        fs::rename(&temporary, directory.join(paths::SHIM))
+    };
+    write().map_err(|source| InstallError {
+        shim: shim.to_owned(),
+        directory: directory.to_owned(),
         source,
-    })?;
+    })
+}
+
+/// Waits until the sidecar at this admin port has started. The kubelet itself sets the hook no limit.
+pub fn wait(admin: SocketAddr, deadline: Duration) -> Result<(), NotReady> {
+    let began = Instant::now();
     loop {
-        let reason = match ask(start.admin) {
+        let reason = match ask(admin) {
             Ok(Answer::Started) => return Ok(()),
             Ok(Answer::NotYet(reason)) => reason,
-            Err(error) => format!("{} does not answer: {error}", start.admin),
+            Err(error) => format!("{admin} does not answer: {error}"),
         };
-        if began.elapsed() >= start.deadline {
-            return Err(StartError::NotReady { seconds: start.deadline.as_secs(), reason });
+        if began.elapsed() >= deadline {
+            return Err(NotReady { seconds: deadline.as_secs(), reason });
         }
         std::thread::sleep(PAUSE);
     }
-}
-
-/// Writes and renames, so that nobody ever starts half a program, and one that runs is not overwritten.
-fn install(source: &Path, directory: &Path) -> io::Result<()> {
-    let temporary = directory.join(format!(".{}.{}", paths::SHIM, std::process::id()));
-    fs::copy(source, &temporary)?;
-    fs::set_permissions(&temporary, Permissions::from_mode(SHIM_MODE))?;
-    fs::rename(&temporary, directory.join(paths::SHIM))
 }
 
 enum Answer {

@@ -9,42 +9,36 @@ use longshore_sidecar_config::paths;
 
 use crate::harness::{Files, GoServer, Request, Sidecar, config, peer};
 
-fn await_start(files: &Files, admin: &str, timeout: &str) -> Output {
-    let shim = files.path("the-shim");
-    std::fs::write(&shim, b"#!/bin/sh\n").unwrap();
+fn await_start(admin: &str, timeout: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_longshore-sidecar"))
-        .args(["await", "--admin-addr", admin, "--timeout", timeout, "--shim-source"])
-        .arg(shim)
-        .arg("--program-dir")
-        .arg(files.path("program"))
+        .args(["await", "--admin-addr", admin, "--timeout", timeout])
         .output()
         .unwrap()
 }
 
 #[test]
-fn the_hook_installs_the_shim_and_returns_when_the_configuration_is_loaded() {
+fn the_hook_returns_when_the_shim_is_there_and_the_configuration_is_loaded() {
     // Nothing listens at the server's port: that is not waited for.
-    let sidecar = Sidecar::start(&config(peer::free_port()));
+    let files = Files::new();
+    files.write(&config(peer::free_port()));
+    let (source, program) = (files.path("the-shim"), files.path("program"));
+    std::fs::write(&source, b"#!/bin/sh\n").unwrap();
+    let flags = ["--shim", source.to_str().unwrap(), "--program-dir", program.to_str().unwrap()];
+    let sidecar = Sidecar::with(files, &flags);
     let began = Instant::now();
-    for _ in 0..2 {
-        let output = await_start(&sidecar.files, &sidecar.admin.to_string(), "10");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    }
+    let output = await_start(&sidecar.admin.to_string(), "10");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
-    let shim = sidecar.files.path("program").join(paths::SHIM);
+    let shim = program.join(paths::SHIM);
     assert_eq!(std::fs::read(&shim).unwrap(), b"#!/bin/sh\n");
     assert_eq!(shim.metadata().unwrap().permissions().mode() & 0o777, 0o555);
-    assert_eq!(
-        std::fs::read_dir(sidecar.files.path("program")).unwrap().count(),
-        1,
-        "nothing else is left there"
-    );
+    assert_eq!(std::fs::read_dir(&program).unwrap().count(), 1, "nothing else is left there");
 }
 
 #[test]
 fn the_hook_says_why_it_fails() {
     let sidecar = Sidecar::with(Files::new(), &[]);
-    let output = await_start(&sidecar.files, &sidecar.admin.to_string(), "1");
+    let output = await_start(&sidecar.admin.to_string(), "1");
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success());
     assert!(
@@ -53,13 +47,22 @@ fn the_hook_says_why_it_fails() {
         "{text}"
     );
 
-    let files = Files::new();
-    let output = await_start(&files, &format!("127.0.0.1:{}", peer::free_port()), "0");
+    let output = await_start(&format!("127.0.0.1:{}", peer::free_port()), "0");
     assert!(String::from_utf8_lossy(&output.stderr).contains("does not answer: "));
+}
 
-    std::fs::remove_dir_all(files.path("program")).unwrap();
-    let output = await_start(&files, "127.0.0.1:1", "0");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot install"));
+#[test]
+fn a_shim_that_cannot_be_installed_ends_the_start() {
+    let files = Files::new();
+    files.write(&config(peer::free_port()));
+    let output = Command::new(env!("CARGO_BIN_EXE_longshore-sidecar"))
+        .args(["serve", "--shim", "/nowhere/shim", "--program-dir"])
+        .arg(files.path("program"))
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.contains("cannot install /nowhere/shim in "), "{text}");
 }
 
 #[test]

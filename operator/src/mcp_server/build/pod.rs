@@ -80,7 +80,11 @@ fn sidecar(server: &ValidatedServer, settings: &Settings) -> Container {
         image: Some(settings.sidecar_image.clone()),
         image_pull_policy: settings.sidecar_image_pull_policy.clone(),
         command: Some(vec!["/longshore-sidecar".to_owned()]),
-        args: Some(vec!["serve".to_owned(), format!("--workers={}", server.sidecar.workers)]),
+        args: Some(vec![
+            "serve".to_owned(),
+            "--shim=/shim".to_owned(),
+            format!("--workers={}", server.sidecar.workers),
+        ]),
         ports: Some(vec![container_port("mcp", ports::MCP), container_port("admin", ports::ADMIN)]),
         resources: Some(server.sidecar.resources.clone().unwrap_or_else(sidecar_resources)),
         volume_mounts: Some(vec![
