@@ -31,6 +31,10 @@ const ACCEPTED: &[&str] = &[
     "{spec: {source: {env: [{name: A, value: a}, {name: B, valueFrom: {secretKeyRef: {name: s, key: k}}}], envFrom: [{configMapRef: {name: c}}]}}}",
     "{spec: {transport: {streamableHttp: {port: 1, path: /}}}}",
     "{spec: {transport: {streamableHttp: {port: 15383, path: '/a/b-c_d.e~f/%20'}}}}",
+    "{spec: {source: {command: [/server]}, transport: {streamableHttp: null, stdio: {}}}}",
+    "{spec: {source: {command: [/server]}, transport: {streamableHttp: null, stdio: {isolation: Session, maxProcesses: 1024, maxProcessesPerPrincipal: 1024}}}}",
+    "{spec: {catalog: {publish: false}}}",
+    "{spec: {catalog: {title: A, description: B, owner: team-a, tags: [issues, a.b_c-1], links: [{title: Runbook, url: 'https://wiki.example.com/a?b=c#d'}, {title: Docs, url: 'http://docs.example.com'}]}}}",
     "{spec: {auth: {none: null, apiKeys: {secretRef: {name: keys.v1}}}}}",
     "{spec: {access: {rules: [{name: a, tools: ['*']}, {name: B.2_c-d, prompts: ['?'], principals: ['al*']}, {name: c, resources: ['file:///{a,b}/[x-z]*', '\\[']}]}}}",
     "{spec: {tools: {include: ['get_*', '[!a]b'], exclude: ['{a,b}_c']}}}",
@@ -123,6 +127,41 @@ const REFUSED: &[(&str, &str)] = &[
         "{spec: {transport: {streamableHttp: {port: 65536}}}}",
         "spec.transport.streamableHttp.port: Invalid value: 65536",
     ),
+    (
+        "{spec: {transport: {stdio: {}}}}",
+        "spec.transport: Invalid value: \"object\": write `streamableHttp` or `stdio`, not both",
+    ),
+    (
+        "{spec: {transport: {streamableHttp: null, stdio: {}}}}",
+        "spec.source.command: Required value: name the program to start: `command: [PROGRAM]`",
+    ),
+    (
+        "{spec: {source: {command: []}, transport: {streamableHttp: null, stdio: {}}}}",
+        "spec.source.command: Required value: name the program to start: `command: [PROGRAM]`",
+    ),
+    (
+        "{spec: {source: {command: [a]}, transport: {streamableHttp: null, stdio: {maxProcesses: 0}}}}",
+        "spec.transport.stdio.maxProcesses: Invalid value: 0",
+    ),
+    (
+        "{spec: {source: {command: [a]}, transport: {streamableHttp: null, stdio: {maxProcesses: 2, maxProcessesPerPrincipal: 3}}}}",
+        "spec.transport.stdio: Invalid value: \"object\": `maxProcessesPerPrincipal` may not be more than `maxProcesses`",
+    ),
+    (
+        "{spec: {source: {command: [a]}, transport: {streamableHttp: null, stdio: {isolation: Shared}}}}",
+        "spec.transport.stdio.isolation: Unsupported value: \"Shared\"",
+    ),
+    // The catalog.
+    (
+        "{spec: {catalog: {tags: [Issues]}}}",
+        "spec.catalog.tags: Invalid value: \"array\": write tags of lower-case letters, digits, `-`, `_` and `.`, such as `issues`",
+    ),
+    ("{spec: {catalog: {tags: [a, a]}}}", "spec.catalog.tags[1]: Duplicate value: \"a\""),
+    (
+        "{spec: {catalog: {links: [{title: A, url: 'javascript:alert(1)'}]}}}",
+        "spec.catalog.links[0].url: Invalid value: \"string\": write an address that begins with https:// or http://",
+    ),
+    ("{spec: {catalog: {links: [{url: 'https://a'}]}}}", "spec.catalog.links[0].title: Required value"),
     (
         "{spec: {transport: {streamableHttp: {port: 15380}}}}",
         "spec.transport.streamableHttp.port: Invalid value: \"integer\": the ports 15380, 15381 and 15382 are the sidecar's: let the server listen on another, such as 3000",

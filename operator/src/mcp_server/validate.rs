@@ -45,7 +45,7 @@ pub struct ValidatedServer {
     pub access: Vec<config::AccessRule>,
     /// Which tools exist for clients.
     pub tools: config::ToolFilter,
-    /// Bounds of a request.
+    /// Bounds of a request; of processes too, whether or not the server is a stdio server now.
     pub limits: config::Limits,
     /// The host name that clients outside of the cluster use.
     pub public_host: Option<String>,
@@ -294,12 +294,13 @@ fn upstream(transport: &manifest::Transport, problems: &mut Vec<Problem>) -> Opt
 }
 
 /// How many processes may run. One principal may take a quarter of them, unless there is but one.
-fn processes(spec: &manifest::McpServerSpec) -> Option<config::ProcessLimits> {
-    let stdio = spec.transport.stdio.as_ref()?;
+fn processes(spec: &manifest::McpServerSpec) -> config::ProcessLimits {
+    // A server that is none any more may have a pod from before.
+    let stdio = spec.transport.stdio.clone().unwrap_or_default();
     let total = stdio.max_processes.max(1);
     let share = if spec.auth.none.is_some() { total } else { total / 4 };
     let per_principal = stdio.max_processes_per_principal.unwrap_or(share).clamp(1, total);
-    Some(config::ProcessLimits { total, per_principal })
+    config::ProcessLimits { total, per_principal }
 }
 
 fn limits(spec: &manifest::McpServerSpec, problems: &mut Vec<Problem>) -> Option<config::Limits> {
@@ -313,7 +314,7 @@ fn limits(spec: &manifest::McpServerSpec, problems: &mut Vec<Problem>) -> Option
         problems.push(Problem::invalid("spec.limits.requestTimeout", "write a time such as 90s or 5m"));
     }
     let request_timeout_ms = u64::try_from(timeout?.as_millis()).ok()?;
-    Some(config::Limits { request_bytes: bytes?, request_timeout_ms, processes: processes(spec) })
+    Some(config::Limits { request_bytes: bytes?, request_timeout_ms, processes: Some(processes(spec)) })
 }
 
 fn access_rule(index: usize, rule: &manifest::AccessRule, problems: &mut Vec<Problem>) -> config::AccessRule {

@@ -153,6 +153,7 @@ pub struct Limits {
     /// How long a call may take until its last answer, in milliseconds.
     pub request_timeout_ms: u64,
     /// How many processes of a stdio server may run for clients. `None` for servers that are no stdio servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Option<ProcessLimits>,
 }
 

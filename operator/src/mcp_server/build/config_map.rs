@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use longshore_sidecar_config::{Auth, CONTRACT_VERSION, Config, Upstream, paths};
+use longshore_sidecar_config::{Auth, CONTRACT_VERSION, Config, Limits, Upstream, paths};
 
 use super::{metadata, to_json, upstream_text};
 use crate::digest;
@@ -28,7 +28,10 @@ pub(super) fn build(
         },
         access: server.access.clone(),
         tools: server.tools.clone(),
-        limits: server.limits.clone(),
+        limits: Limits {
+            processes: server.limits.processes.filter(|_| matches!(upstream, Upstream::Stdio {})),
+            ..server.limits
+        },
         hosts: hosts(server, settings),
         allowed_origins: server.allowed_origins.clone(),
         inventory: server.inventory.clone(),

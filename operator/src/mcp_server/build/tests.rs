@@ -221,7 +221,7 @@ fn the_smallest_manifest_makes_these_objects() {
                         "name": "longshore-sidecar",
                         "image": "registry.example/longshore-sidecar:9",
                         "command": ["/longshore-sidecar"],
-                        "args": ["serve", "--workers=1"],
+                        "args": ["serve", "--shim=/shim", "--workers=1"],
                         "ports": [
                             {"name": "mcp", "containerPort": 15380, "protocol": "TCP"},
                             {"name": "admin", "containerPort": 15381, "protocol": "TCP"},
@@ -233,7 +233,6 @@ fn the_smallest_manifest_makes_these_objects() {
                             {"name": "longshore-program", "mountPath": "/run/longshore/program"},
                             {"name": "longshore-sockets", "mountPath": "/run/longshore/sockets"},
                         ],
-                        "lifecycle": {"postStart": {"exec": {"command": ["/longshore-sidecar", "await"]}}},
                         "readinessProbe": {
                             "httpGet": {"path": "/readyz", "port": 15381},
                             "periodSeconds": 1, "timeoutSeconds": 2, "failureThreshold": 2,
@@ -273,6 +272,32 @@ fn the_smallest_manifest_makes_these_objects() {
             },
         })
     );
+}
+
+#[test]
+fn a_stdio_server_is_started_by_the_shim_once_that_is_there() {
+    let spec = json!({
+        "source": {"image": "example/github:1", "command": ["/server", "--quiet"], "args": ["stdio"]},
+        "transport": {"stdio": {"maxProcesses": 8}},
+        "auth": {"none": {}},
+    });
+    let server = validate(&manifest(spec), &found()).unwrap();
+    let resources = build(&server, &settings()).0;
+    let template = serde_json::to_value(resources.deployment.unwrap()).unwrap()["spec"]["template"].take();
+    for (pointer, expected) in [
+        (
+            "/spec/containers/1/command",
+            json!(["/run/longshore/program/shim", "--peer-uid", "15380", "--", "/server", "--quiet"]),
+        ),
+        ("/spec/containers/1/args", json!(["stdio"])),
+        (
+            "/spec/containers/0/lifecycle",
+            json!({"postStart": {"exec": {"command": ["/longshore-sidecar", "await"]}}}),
+        ),
+        ("/metadata/annotations/longshore.dev~1upstream", json!("{\"stdio\":{}}")),
+    ] {
+        assert_eq!(template.pointer(pointer), Some(&expected), "{pointer}");
+    }
 }
 
 #[test]
@@ -334,7 +359,7 @@ fn the_manifest_shapes_the_pod() {
         ("/spec/securityContext/fsGroup", json!(2000)),
         ("/spec/securityContext/runAsGroup", json!(65532)),
         ("/spec/securityContext/runAsNonRoot", json!(true)),
-        ("/spec/containers/0/args", json!(["serve", "--workers=4"])),
+        ("/spec/containers/0/args", json!(["serve", "--shim=/shim", "--workers=4"])),
         ("/spec/containers/0/resources", json!({"limits": {"memory": "1Gi"}})),
         ("/spec/containers/0/securityContext/runAsUser", json!(15380)),
         ("/spec/containers/1/command", json!(["/server"])),

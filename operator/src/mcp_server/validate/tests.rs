@@ -60,6 +60,33 @@ fn prepared(server: &McpServer, found: &Dereferenced) -> (Vec<Problem>, Resource
 }
 
 #[test]
+fn one_principal_gets_a_share_of_the_processes() {
+    let keys = json!({"apiKeys": {"secretRef": {"name": "callers"}}});
+    for (stdio, auth, expected) in [
+        (json!({}), &keys, (32, 8)),
+        (json!({}), &json!({"none": {}}), (32, 32)),
+        (json!({"maxProcesses": 3}), &keys, (3, 1)),
+        (json!({"maxProcesses": 10, "maxProcessesPerPrincipal": 10}), &keys, (10, 10)),
+        (json!({"maxProcesses": 10, "maxProcessesPerPrincipal": 11}), &keys, (10, 10)),
+    ] {
+        let mut server = server(json!({"command": ["/server"]}), json!({}));
+        server.spec.transport = serde_json::from_value(json!({"stdio": stdio})).unwrap();
+        server.spec.auth = serde_json::from_value(auth.clone()).unwrap();
+        let limits = validate(&server, &found()).unwrap().limits.processes.unwrap();
+        assert_eq!((limits.total, limits.per_principal), expected, "{stdio} {auth}");
+    }
+}
+
+#[test]
+fn a_stdio_server_needs_a_command() {
+    let mut server = server(json!({}), json!({}));
+    server.spec.transport = serde_json::from_value(json!({"stdio": {}})).unwrap();
+    let (problems, resources) = prepared(&server, &found());
+    assert!(problems.len() == 1 && problems[0].message.starts_with("spec.source.command: "), "{problems:?}");
+    assert_eq!(resources.deployment, None);
+}
+
+#[test]
 fn a_pod_that_may_not_be_is_not_made_and_keys_reach_the_one_that_is_there() {
     let (problems, fine) = prepared(&server(json!({}), json!({})), &found());
     assert!(problems.is_empty() && fine.deployment.is_some(), "{problems:?}");
