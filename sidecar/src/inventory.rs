@@ -95,6 +95,7 @@ fn assemble(snapshot: &Snapshot, view: &View, error: Option<String>, draining: b
         prompts: lists.prompts.clone(),
         resources: lists.resources.clone(),
         resource_templates: lists.resource_templates.clone(),
+        noise: None,
         exposed: Vec::new(),
     }
 }

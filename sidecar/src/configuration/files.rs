@@ -33,6 +33,8 @@ pub(crate) enum LoadError {
     Readers(#[from] ReadersError),
     #[error("the path of the server has to begin with \"/\" and be a path: {0:?}")]
     Path(String),
+    #[error("this sidecar does not serve servers over stdio")]
+    Stdio,
 }
 
 impl LoadError {
@@ -122,9 +124,13 @@ fn compile(
     keys: Option<Keys>,
     keys_dir: &Path,
 ) -> Result<Snapshot, LoadError> {
-    let Upstream::StreamableHttp { path, .. } = &config.upstream;
-    if !path.starts_with('/') || path.parse::<http::uri::PathAndQuery>().is_err() {
-        return Err(LoadError::Path(path.clone()));
+    match &config.upstream {
+        Upstream::StreamableHttp { path, .. } => {
+            if !path.starts_with('/') || path.parse::<http::uri::PathAndQuery>().is_err() {
+                return Err(LoadError::Path(path.clone()));
+            }
+        }
+        Upstream::Stdio {} => return Err(LoadError::Stdio),
     }
     let access = Access::compile(&config.access, &config.tools)?;
     let authenticator = match keys {

@@ -29,7 +29,10 @@ pub(crate) fn build(
     session: Option<(Option<&HeaderValue>, Revision)>,
     body: Bytes,
 ) -> Request<Full<Bytes>> {
-    let Upstream::StreamableHttp { port, path } = upstream;
+    let (port, path) = match upstream {
+        Upstream::StreamableHttp { port, path } => (*port, path.as_str()),
+        Upstream::Stdio {} => (0, "/"),
+    };
     let mut request = Request::new(Full::new(body));
     *request.method_mut() = method;
     // Checked when the configuration was loaded.
@@ -63,8 +66,10 @@ pub(crate) fn trace(headers: &HeaderMap) -> HeaderMap {
 
 /// The port that a configuration names.
 pub(crate) fn port(snapshot: &Snapshot) -> u16 {
-    let Upstream::StreamableHttp { port, .. } = snapshot.config.upstream;
-    port
+    match snapshot.config.upstream {
+        Upstream::StreamableHttp { port, .. } => port,
+        Upstream::Stdio {} => 0,
+    }
 }
 
 /// Sends the call's message.

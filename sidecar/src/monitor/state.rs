@@ -28,12 +28,16 @@ pub(super) struct Link {
 /// here; whatever else is wrong is hardly ever right a moment later.
 fn grace(reason: ConnectionReason) -> Duration {
     match reason {
-        ConnectionReason::ConnectionRefused => Duration::from_secs(5),
+        ConnectionReason::ConnectionRefused | ConnectionReason::ShimUnavailable => Duration::from_secs(5),
         ConnectionReason::InitializeRefused | ConnectionReason::NotMcp | ConnectionReason::ListFailed => {
             Duration::from_secs(2)
         }
+        // Not there now is not there later: what is in an image does not change.
+        ConnectionReason::CommandNotFound
+        | ConnectionReason::CommandNotExecutable
+        | ConnectionReason::ProcessExited
         // Its time is over already when it is reported.
-        ConnectionReason::InitializeTimeout
+        | ConnectionReason::InitializeTimeout
         | ConnectionReason::UnsupportedRevision
         | ConnectionReason::ConnectionLost => Duration::ZERO,
     }
@@ -65,7 +69,11 @@ impl Link {
         self.attempts = self.attempts.saturating_add(1);
         let problem = match problem.reason {
             // Once it has answered, not being there is another thing than not being there yet.
-            ConnectionReason::ConnectionRefused | ConnectionReason::InitializeTimeout if self.ever => {
+            ConnectionReason::ConnectionRefused
+            | ConnectionReason::ShimUnavailable
+            | ConnectionReason::InitializeTimeout
+                if self.ever =>
+            {
                 Problem { reason: ConnectionReason::ConnectionLost, ..problem }
             }
             _ => problem,
@@ -81,7 +89,12 @@ impl Link {
     pub(super) fn retry_in(&self, now: Instant) -> Duration {
         let starting = now.saturating_duration_since(self.trouble_since) < Duration::from_secs(60);
         let absent = self.problem.as_ref().is_some_and(|problem| {
-            matches!(problem.reason, ConnectionReason::ConnectionRefused | ConnectionReason::ConnectionLost)
+            matches!(
+                problem.reason,
+                ConnectionReason::ConnectionRefused
+                    | ConnectionReason::ShimUnavailable
+                    | ConnectionReason::ConnectionLost
+            )
         });
         let most = if starting && absent { 50 } else { 1000 };
         Duration::from_millis((10_u64 << self.attempts.saturating_sub(1).min(10)).min(most))

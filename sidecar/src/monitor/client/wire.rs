@@ -96,7 +96,10 @@ impl Server {
     }
 
     pub(super) async fn send(&self, request: http::Request<Full<Bytes>>) -> Result<Answer, CallError> {
-        let Upstream::StreamableHttp { port, .. } = self.upstream;
+        let port = match self.upstream {
+            Upstream::StreamableHttp { port, .. } => port,
+            Upstream::Stdio {} => 0,
+        };
         self.pool.send(port, request).await.map_err(|failure| match failure {
             Failure::Refused { port, .. } => CallError::Refused { port },
             Failure::Lost(error) if error.is_parse() => CallError::NotHttp,
@@ -105,8 +108,10 @@ impl Server {
     }
 
     pub(super) fn path(&self) -> String {
-        let Upstream::StreamableHttp { path, .. } = &self.upstream;
-        path.clone()
+        match &self.upstream {
+            Upstream::StreamableHttp { path, .. } => path.clone(),
+            Upstream::Stdio {} => String::new(),
+        }
     }
 
     pub(super) fn status(&self, status: StatusCode) -> CallError {

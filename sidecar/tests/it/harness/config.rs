@@ -23,7 +23,7 @@ pub(crate) fn config(port: u16) -> Config {
         auth: Auth::None,
         access: vec![rule("all", &["*"], &["*"], &["*"])],
         tools: ToolFilter::default(),
-        limits: Limits { request_bytes: 4 << 20, request_timeout_ms: 20_000 },
+        limits: Limits { request_bytes: 4 << 20, request_timeout_ms: 20_000, processes: None },
         hosts: vec!["peer.tools.svc".to_owned()],
         allowed_origins: vec!["https://app.example".to_owned()],
         inventory: InventoryAccess {
