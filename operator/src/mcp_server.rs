@@ -109,10 +109,15 @@ pub async fn reconcile(
 
     // 6. Status. It is written after a failure too, unless nothing new could be learnt.
     let written = match &pursuit.error {
-        Some(Error::Dereference(_) | Error::Apply(apply::Error::NamespaceEnds)) => Ok(()),
+        Some(Error::Dereference(_) | Error::Apply(apply::Error::NamespaceEnds)) => Ok(None),
         Some(_) | None => write_status(&object, &context, &key, &uid, &memory, &pursuit).await,
     };
-    let error = pursuit.error.take().or(written.err().map(Error::Status));
+    let (later, unwritten) = match written {
+        Ok(later) => (later, None),
+        Err(error) => (None, Some(Error::Status(error))),
+    };
+    let again = [pursuit.again, later].into_iter().flatten().min();
+    let error = pursuit.error.take().or(unwritten);
     let took = started.elapsed();
     let result = match error {
         Some(Error::Apply(apply::Error::Problem(_))) => {
@@ -133,7 +138,7 @@ pub async fn reconcile(
             lock(&memory).failures = 0;
             let refused = !pursuit.problems.is_empty();
             context.metrics.reconciled(if refused { Outcome::Refused } else { Outcome::Done }, took);
-            Ok(pursuit.again.map_or_else(Action::await_change, Action::requeue))
+            Ok(again.map_or_else(Action::await_change, Action::requeue))
         }
     };
     tracing::debug!(server = %key.name, namespace = %key.namespace, ?took, "reconciled");
@@ -271,6 +276,7 @@ fn mounted_upstreams(context: &Context, key: &ServerKey, uid: &str) -> Vec<Upstr
     texts.into_iter().filter_map(|text| serde_json::from_str(text).ok()).collect()
 }
 
+/// Writes down how the server is, or says when that will be worth it.
 async fn write_status(
     object: &DeserializeGuard<McpServer>,
     context: &Context,
@@ -278,7 +284,7 @@ async fn write_status(
     uid: &str,
     memory: &Mutex<ServerMemory>,
     pursuit: &Pursuit,
-) -> Result<(), ApiError> {
+) -> Result<Option<Duration>, ApiError> {
     let version = object.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default();
     let seen = object.0.as_ref().ok().and_then(|server| server.status.as_ref());
     let previous = status::previous(memory, version, seen);
@@ -307,7 +313,11 @@ async fn write_status(
     if was != ready {
         context.count_servers();
     }
-    status::write(context, key, uid, memory, previous.as_ref(), &status).await
+    if let Some(wait) = status::wait(memory, previous.as_ref(), &status) {
+        return Ok(Some(wait));
+    }
+    status::write(context, key, uid, memory, previous.as_ref(), &status).await?;
+    Ok(None)
 }
 
 /// Whether clients use what the manifest says now.

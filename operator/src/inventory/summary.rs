@@ -27,6 +27,9 @@ pub struct Summary {
     pub tools: ToolsSummary,
     /// SHA-256 over their definitions.
     pub tools_digest: String,
+    /// A line that a stdio server wrote to its stdout and that is no message.
+    #[serde(default, deserialize_with = "maybe_short")]
+    pub noise: Option<String>,
     /// Where the pod can be reached around the sidecar.
     #[serde(default)]
     pub exposed: Vec<ExposedSocket>,
@@ -101,6 +104,14 @@ impl<'de> Deserialize<'de> for ToolsSummary {
 fn short<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let mut text = String::deserialize(deserializer)?;
     text.truncate(text.floor_char_boundary(LONGEST_TEXT));
+    Ok(text)
+}
+
+fn maybe_short<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let mut text = Option::<String>::deserialize(deserializer)?;
+    if let Some(text) = &mut text {
+        text.truncate(text.floor_char_boundary(LONGEST_TEXT));
+    }
     Ok(text)
 }
 

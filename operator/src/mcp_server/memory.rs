@@ -25,6 +25,8 @@ pub struct ServerMemory {
     pub applied: HashMap<(&'static str, String), Record>,
     /// What was written into the status last, and the resource version that this gave.
     pub status: Option<(u64, McpServerStatus)>,
+    /// When that was.
+    pub status_written: Option<Instant>,
     /// Tries in a row that failed.
     pub failures: u32,
     /// The pods that were touched, by UID.

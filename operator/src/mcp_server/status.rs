@@ -24,7 +24,7 @@ use crate::mcp_server::build::Desired;
 use crate::mcp_server::condition::{ConditionType, Problem, Reason, Truth};
 use crate::view::{DeploymentView, PodView};
 use diagnosis::{Diagnosis, Severity};
-pub use write::{previous, write};
+pub use write::{previous, wait, write};
 
 /// A condition's message is cut here.
 const LONGEST_MESSAGE: usize = 1024;
@@ -247,7 +247,15 @@ fn connection_words(summary: &Summary) -> String {
         count => format!("{count} tools"),
     };
     let revision = summary.server.as_ref().map_or("MCP", |server| &server.protocol_version);
-    format!("the server answers, speaks {revision} and has {tools}")
+    let words = format!("the server answers, speaks {revision} and has {tools}");
+    match &summary.noise {
+        None => words,
+        // What it is and not how much: a status that counted would never settle.
+        Some(line) => format!(
+            "{words}; its stdout also has lines that are no messages and are dropped, let it log to stderr instead: \
+             {line}"
+        ),
+    }
 }
 
 /// Whether a pod serves while nothing is heard of its sidecar: the operator has just started, or cannot reach it. The

@@ -61,6 +61,7 @@ fn summary() -> Summary {
         }),
         tools: ToolsSummary { count: 2, names: vec!["get".to_owned(), "list".to_owned()] },
         tools_digest: "sha256:tools".to_owned(),
+        noise: None,
         exposed: vec![],
     }
 }

@@ -1,13 +1,16 @@
 //! Writes a status and says what changed. The only place that does.
 
 use std::sync::Mutex;
+use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Patch, PatchParams};
 use kube::core::PartialObjectMeta;
 use kube::runtime::events::{Event, EventType};
 use kube::{Api, Resource};
 use longshore_crds::{McpServer, McpServerStatus};
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::api::{self, ApiError};
 use crate::mcp_server::condition::{ConditionType, Reason, Truth};
@@ -27,6 +30,36 @@ pub fn previous(
         Some((written, status)) if version < *written => Some(status.clone()),
         Some(_) | None => seen.cloned(),
     }
+}
+
+/// How long a status that tells of a mere step may wait for the next. Most starts are over by then.
+const PASSING: Duration = Duration::from_secs(3);
+
+/// How long to wait before this status is worth writing: a start has steps that last for moments, and each write costs
+/// the API server and everybody who watches.
+pub fn wait(
+    memory: &Mutex<ServerMemory>,
+    previous: Option<&McpServerStatus>,
+    status: &McpServerStatus,
+) -> Option<Duration> {
+    let since = lock(memory).status_written?.elapsed();
+    let same = previous.filter(|previous| *previous != status)?;
+    let is_step = same.observed_generation == status.observed_generation
+        && same.url == status.url
+        && is_starting(same)
+        && is_starting(status);
+    PASSING.checked_sub(since).filter(|left| is_step && !left.is_zero())
+}
+
+/// Whether all that is to be said is that the server starts.
+fn is_starting(status: &McpServerStatus) -> bool {
+    let is_on_its_way =
+        |condition: &Condition| condition.status == Truth::True.name() || is_passing(&condition.reason);
+    status.conditions.iter().all(is_on_its_way)
+        && status
+            .conditions
+            .iter()
+            .any(|condition| condition.type_ == ConditionType::Ready.name() && is_passing(&condition.reason))
 }
 
 /// Writes the status if it is not what it was.
@@ -62,7 +95,11 @@ pub async fn write(
         };
     context.metrics.wrote(Write::Status);
     let version = written.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
-    lock(memory).status = Some((version.unwrap_or_default(), status.clone()));
+    {
+        let mut memory = lock(memory);
+        memory.status = Some((version.unwrap_or_default(), status.clone()));
+        memory.status_written = Some(Instant::now());
+    }
     let reference =
         kube::runtime::reflector::ObjectRef::<McpServer>::new(&server.name).within(&server.namespace);
     let mut reference = k8s_openapi::api::core::v1::ObjectReference::from(reference);
@@ -116,4 +153,55 @@ fn is_passing(reason: &str) -> bool {
     [Reason::Starting, Reason::NoPod, Reason::Connecting, Reason::ConfigurationPending, Reason::RollingOut]
         .iter()
         .any(|passing| passing.name() == reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::*;
+
+    fn status(ready: (&str, Reason), url: &str) -> McpServerStatus {
+        let condition = |type_: ConditionType, status: &str, reason: Reason| Condition {
+            type_: type_.name().to_owned(),
+            status: status.to_owned(),
+            reason: reason.name().to_owned(),
+            message: String::new(),
+            observed_generation: Some(1),
+            last_transition_time: Time(Timestamp::UNIX_EPOCH),
+        };
+        McpServerStatus {
+            observed_generation: Some(1),
+            url: Some(url.to_owned()),
+            conditions: vec![
+                condition(ConditionType::Accepted, "True", Reason::Accepted),
+                condition(ConditionType::Ready, ready.0, ready.1),
+            ],
+            ..McpServerStatus::default()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_steps_of_a_start_wait_and_not_for_long() {
+        let starting = status(("Unknown", Reason::Starting), "a");
+        let connecting = status(("Unknown", Reason::Connecting), "a");
+        let memory = Mutex::new(ServerMemory::default());
+        assert_eq!(wait(&memory, Some(&starting), &connecting), None, "nothing was written yet");
+        lock(&memory).status_written = Some(Instant::now());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(wait(&memory, None, &starting), None);
+        assert_eq!(wait(&memory, Some(&starting), &starting), None, "nothing is to be written");
+        assert_eq!(wait(&memory, Some(&starting), &connecting), Some(Duration::from_secs(2)));
+        for news in [
+            status(("Unknown", Reason::Connecting), "b"),
+            status(("True", Reason::Ready), "a"),
+            status(("False", Reason::ServerExited), "a"),
+        ] {
+            assert_eq!(wait(&memory, Some(&starting), &news), None, "{news:?}");
+            assert_eq!(wait(&memory, Some(&news), &connecting), None, "{news:?}");
+        }
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert_eq!(wait(&memory, Some(&starting), &connecting), None);
+    }
 }
