@@ -1,7 +1,10 @@
-//! The descriptors that the shim was started with, and who is at the other end of one.
+//! The descriptors that the shim was started with, how many it may have, and who is at the other end of one.
 
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+
+use rustix::io::fcntl_dupfd_cloexec;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Sees to it that no process inherits what the shim inherited; all that it opens itself is not inherited anyway.
 #[expect(unsafe_code, reason = "rustix has no call over descriptors that nobody here owns")]
@@ -17,6 +20,60 @@ pub(crate) fn keep_to_oneself() {
             // SAFETY: as above; a descriptor that is not open is an error that does not matter.
             unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
         }
+    }
+}
+
+/// How many descriptors the shim needs for each process: its pipes and its lifeline.
+const EACH: u64 = 4;
+/// And for all else.
+const REST: u64 = 64;
+
+/// How many descriptors the shim may have, and how many its processes may.
+///
+/// Many containers are given 1024, and may take more. The shim takes what it needs; processes get what was given, since
+/// one that uses `select`, or closes all that it could have, is lost with more. `posix_spawn` knows no limits and checks
+/// the numbers of what it hands over against the caller's, so the shim takes its own back for that moment and has low
+/// numbers free for it: what it keeps, it keeps above.
+pub(crate) struct Limit {
+    given: Rlimit,
+    raised: Option<Raised>,
+}
+
+struct Raised {
+    limit: Rlimit,
+    above: RawFd,
+}
+
+impl Limit {
+    pub(crate) fn raise(processes: usize) -> Self {
+        let given = getrlimit(Resource::Nofile);
+        let needed = (processes as u64).saturating_mul(EACH).saturating_add(REST);
+        let raised = given.current.filter(|current| *current < needed).and_then(|current| {
+            let most = given.maximum.unwrap_or(u64::MAX);
+            let limit = Rlimit { current: Some(current.saturating_add(needed).min(most)), ..given };
+            let above = RawFd::try_from(current).ok()?;
+            // Without it fewer processes can run.
+            (most > current && setrlimit(Resource::Nofile, limit).is_ok()).then_some(Raised { limit, above })
+        });
+        Self { given, raised }
+    }
+
+    /// The descriptor under a number that is in nobody's way.
+    pub(crate) fn keep(&self, descriptor: OwnedFd) -> OwnedFd {
+        match &self.raised {
+            Some(Raised { above, .. }) => fcntl_dupfd_cloexec(&descriptor, *above).unwrap_or(descriptor),
+            None => descriptor,
+        }
+    }
+
+    /// Starts a process, with the limit that the container gave.
+    pub(crate) fn with_given<T>(&self, start: impl FnOnce() -> T) -> T {
+        let Some(Raised { limit, .. }) = &self.raised else { return start() };
+        // Neither fails: the first lowers, the second goes as far as it was allowed to go before.
+        _ = setrlimit(Resource::Nofile, self.given);
+        let started = start();
+        _ = setrlimit(Resource::Nofile, *limit);
+        started
     }
 }
 

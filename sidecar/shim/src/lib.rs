@@ -12,6 +12,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+mod children;
 mod descriptors;
 pub mod drain;
 mod ladder;
@@ -26,7 +27,7 @@ mod stderr;
 pub use options::Options;
 
 const USAGE: &str =
-    "usage: shim [--peer-uid UID] [--socket PATH] [--max-processes N] -- COMMAND [ARGUMENT]...
+    "usage: shim [--peer-uid UID] [--socket PATH] [--max-processes N] [--until-stdin-closes] -- COMMAND [ARGUMENT]...
        shim drain [SOCKET]
        shim --version
 ";

@@ -2,15 +2,15 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use crate::paths;
 
-/// How many processes may run, where nobody says. Each costs the shim four descriptors, of the 1024 that many runtimes
-/// give, and the sidecar has a narrower limit of its own.
-const MAX_PROCESSES: usize = 200;
+/// How many processes may run, where nobody says. Nobody should come here: the sidecar's limit is a narrower one.
+const MAX_PROCESSES: usize = 2048;
 
-/// How the shim serves.
-#[derive(Debug, PartialEq, Eq)]
+/// How the shim serves. Processes get its own environment and its own working directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Where it listens.
     pub socket: PathBuf,
@@ -18,6 +18,9 @@ pub struct Options {
     pub peer: Option<u32>,
     /// How many processes may run at a time.
     pub max_processes: usize,
+    /// Whether the end of its own stdin ends it, as SIGTERM does. The program that started it holds the other end of a
+    /// pipe then, so that the shim never outlives it, however it ends.
+    pub until_stdin_closes: bool,
     /// What it starts for each connection, looked up in `PATH` where it has no slash.
     pub program: OsString,
     /// With these arguments.
@@ -25,25 +28,40 @@ pub struct Options {
 }
 
 impl Options {
+    /// Those of a shim that starts `program` and is told nothing else.
+    pub fn new(program: OsString, arguments: Vec<OsString>) -> Self {
+        Self {
+            socket: [paths::SOCKETS_DIR, paths::STDIO_SOCKET].iter().collect(),
+            peer: None,
+            max_processes: MAX_PROCESSES,
+            until_stdin_closes: false,
+            program,
+            arguments,
+        }
+    }
+
     /// Reads them, the first of which has been read already. `None`: they are not as they must be.
     pub fn parse(first: OsString, mut rest: impl Iterator<Item = OsString>) -> Option<Self> {
-        let mut socket = [paths::SOCKETS_DIR, paths::STDIO_SOCKET].iter().collect();
-        let mut peer = None;
-        let mut max_processes = MAX_PROCESSES;
+        let mut options = Self::new(OsString::new(), Vec::new());
         let mut option = first;
         while option != "--" {
-            let value = rest.next()?;
             match option.to_str()? {
-                "--socket" => socket = PathBuf::from(value),
-                "--peer-uid" => peer = Some(value.to_str()?.parse().ok()?),
-                "--max-processes" => max_processes = value.to_str()?.parse().ok()?,
+                "--socket" => options.socket = PathBuf::from(rest.next()?),
+                "--peer-uid" => options.peer = Some(number(rest.next()?)?),
+                "--max-processes" => options.max_processes = number(rest.next()?)?,
+                "--until-stdin-closes" => options.until_stdin_closes = true,
                 _ => return None,
             }
             option = rest.next()?;
         }
-        let program = rest.next()?;
-        Some(Self { socket, peer, max_processes, program, arguments: rest.collect() })
+        options.program = rest.next()?;
+        options.arguments = rest.collect();
+        Some(options)
     }
+}
+
+fn number<N: FromStr>(value: OsString) -> Option<N> {
+    value.to_str()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -57,18 +75,22 @@ mod tests {
 
     #[test]
     fn reads_its_own_and_leaves_the_commands() {
-        let options = parse("--peer-uid 7 --socket /s --max-processes 3 -- run -- --peer-uid").unwrap();
+        let options =
+            parse("--peer-uid 7 --socket /s --until-stdin-closes --max-processes 3 -- run -- --peer-uid")
+                .unwrap();
         assert_eq!(
             options,
             Options {
                 socket: PathBuf::from("/s"),
                 peer: Some(7),
                 max_processes: 3,
+                until_stdin_closes: true,
                 program: OsString::from("run"),
                 arguments: vec![OsString::from("--"), OsString::from("--peer-uid")],
             }
         );
         let least = parse("-- run").unwrap();
+        assert_eq!(least, Options::new(OsString::from("run"), Vec::new()));
         assert_eq!((least.peer, least.socket.to_str()), (None, Some("/run/longshore/sockets/stdio.sock")));
     }
 

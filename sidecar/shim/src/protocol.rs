@@ -13,8 +13,11 @@
 //! ```
 //!
 //! * The shim may answer `Refused` instead of `Started`, and closes the connection then.
-//! * The shim keeps its own copies of both pipes. So the process sees the end of its stdin when the sidecar says
-//!   `End`, and not when the sidecar closes its descriptor.
+//! * The shim keeps its own copies of both pipes, so the process sees the end of its stdin when the sidecar has closed
+//!   its descriptor **and** said `End`, in whichever order; one of the two alone changes nothing for the process. Only
+//!   SIGTERM ends one whose sidecar keeps the descriptor.
+//! * `Ended` comes when the process has been reaped. What it wrote to stdout before is still in the pipe, so read on to
+//!   its end; but not for ever, since a process of another group may have it open.
 //! * A lifeline that closes before `End` means that the sidecar died. The process lives on for [`ADOPTION`], and a new
 //!   connection gets it with `Adopt(session)` and the number that it was started under. What its writer had half
 //!   written, and what its reader had half read, is lost: write a line feed first, and expect half a line.

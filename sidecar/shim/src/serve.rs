@@ -5,19 +5,20 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{WaitOptions, getpid, getuid, set_child_subreaper, wait};
+use rustix::process::{geteuid, getpid, set_child_subreaper, setsid};
 
 mod lifeline;
 mod process;
 
 use self::lifeline::{Lifeline, Listener, Received};
 use self::process::Process;
-use crate::descriptors;
-use crate::ladder;
+use crate::children;
+use crate::descriptors::{self, Limit};
 use crate::log::Log;
 use crate::options::Options;
 use crate::protocol::{Cause, Refusal, Report, Request, Session};
@@ -61,9 +62,13 @@ impl std::error::Error for Error {
     }
 }
 
-/// Serves until SIGTERM and the end of all processes. Once in a process's life: it takes its signals and its children.
+/// Serves until SIGTERM and the end of all processes. Once in a process's life: it takes its signals, its children and
+/// its limits, and is to be called before there is another thread.
 pub fn run(options: &Options) -> Result<(), Error> {
     descriptors::keep_to_oneself();
+    // A server that asks a terminal for a password shall hear that there is none, rather than be stopped by it. A
+    // container's first process leads its session already.
+    _ = setsid();
     // Where the shim is not the first process, processes whose parents died come to it all the same. Where that
     // cannot be had, they go to whoever is the first.
     _ = set_child_subreaper(Some(getpid()));
@@ -72,7 +77,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
         Listener::bind(&options.socket).map_err(|error| Error::Listen(options.socket.clone(), error))?;
     let mut shim = Shim {
         options,
-        peer: options.peer.unwrap_or_else(|| getuid().as_raw()),
+        limit: Limit::raise(options.max_processes),
+        stdin: options.until_stdin_closes.then(io::stdin),
+        peer: options.peer.unwrap_or_else(|| geteuid().as_raw()),
         signals,
         listener: Some(listener),
         accept_from: None,
@@ -86,11 +93,15 @@ pub fn run(options: &Options) -> Result<(), Error> {
     while shim.log.waits_for().is_some() && Instant::now() < until {
         shim.turn(Some(until)).map_err(Error::Poll)?;
     }
+    children::kill_all();
     Ok(())
 }
 
 struct Shim<'options> {
     options: &'options Options,
+    limit: Limit,
+    /// Where its end is the shim's, until then.
+    stdin: Option<io::Stdin>,
     /// Whose connections are served.
     peer: u32,
     signals: Signals,
@@ -114,6 +125,7 @@ struct Caller {
 #[derive(Clone, Copy)]
 enum Source {
     Signals,
+    Stdin,
     Log,
     Stderr(usize),
     Lifeline(usize),
@@ -131,6 +143,7 @@ impl Shim<'_> {
         for source in events {
             match source {
                 Source::Signals => self.signalled(now),
+                Source::Stdin => self.read_stdin(now),
                 Source::Log => self.log.write(),
                 Source::Stderr(index) => self.processes[index].read_stderr(now, &mut self.log),
                 Source::Lifeline(index) => self.hear(index, now),
@@ -155,6 +168,9 @@ impl Shim<'_> {
             sources.push(source);
             polled.push(PollFd::from_borrowed_fd(descriptor, events));
         };
+        if let Some(stdin) = &self.stdin {
+            watch(Source::Stdin, stdin.as_fd(), PollFlags::IN);
+        }
         if let Some(stderr) = self.log.waits_for() {
             watch(Source::Log, stderr, PollFlags::OUT);
         }
@@ -207,27 +223,45 @@ impl Shim<'_> {
         self.signals.clear();
         self.reap();
         if self.signals.stop() {
-            // Whoever connects now finds nobody there, and whoever has connected is told below.
-            self.listener = None;
-            for caller in &mut self.callers {
-                caller.until = now;
+            self.stop(now);
+        }
+    }
+
+    /// Nobody has anything to say there: that it ends is all that matters.
+    fn read_stdin(&mut self, now: Instant) {
+        let Some(stdin) = &self.stdin else { return };
+        match rustix::io::read(stdin, &mut [0; 64]) {
+            Ok(1..) | Err(Errno::AGAIN | Errno::INTR) => {}
+            Ok(0) | Err(_) => {
+                self.stdin = None;
+                self.stop(now);
             }
-            for process in &mut self.processes {
-                process.end(Cause::Stopping, ladder::DEFAULT, now);
-            }
+        }
+    }
+
+    fn stop(&mut self, now: Instant) {
+        // Whoever connects now finds nobody there, and whoever has connected is told below.
+        self.listener = None;
+        for caller in &mut self.callers {
+            caller.until = now;
+        }
+        for process in &mut self.processes {
+            process.force_end(Cause::Stopping, now);
         }
     }
 
     /// Reaps all that have exited: processes of connections, and orphans that came to the shim.
     fn reap(&mut self) {
-        for process in &self.processes {
-            process.end_group_if_exited();
-        }
-        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-            for process in &mut self.processes {
-                if process.reaped(pid, status) {
-                    break;
-                }
+        while let Some(pid) = children::exited() {
+            let process = self.processes.iter_mut().find(|process| process.is(pid));
+            if let Some(process) = &process {
+                process.exited();
+            }
+            match (process, children::reap(pid)) {
+                (Some(process), Some(status)) => process.reaped(status),
+                (None, Some(_)) => {}
+                // It has just exited, so this does not happen; it must not go on for ever if it does.
+                (_, None) => break,
             }
         }
     }
@@ -249,7 +283,7 @@ impl Shim<'_> {
 
     fn accept(&mut self, now: Instant) {
         let Some(listener) = &self.listener else { return };
-        match listener.accept() {
+        match listener.accept(&self.limit) {
             Ok(Some(lifeline)) => match lifeline.peer_user() {
                 Ok(user) if user == self.peer => self.callers.push(Caller { lifeline, until: now + CALLER }),
                 // Not worth an answer, and no line either: whoever it is could fill the log.
@@ -298,7 +332,7 @@ impl Shim<'_> {
         }
         // Seen by people, in a log: that it begins anew after four billion is nothing to them.
         self.last_number = self.last_number.wrapping_add(1);
-        match Process::start(self.options, session, self.last_number, lifeline, now) {
+        match Process::start(self.options, &self.limit, session, self.last_number, lifeline, now) {
             Ok(process) => self.processes.push(process),
             Err((lifeline, error)) => {
                 let words = format!("cannot start {}: {error}", self.options.program.display());

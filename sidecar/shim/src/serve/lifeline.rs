@@ -13,7 +13,7 @@ use rustix::net::{
     SocketFlags, SocketType,
 };
 
-use crate::descriptors;
+use crate::descriptors::{self, Limit};
 use crate::protocol::{DecodeError, MAX_PACKET, Report, Request};
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
@@ -52,9 +52,9 @@ impl Listener {
     }
 
     /// The next connection, if there is one.
-    pub(super) fn accept(&self) -> rustix::io::Result<Option<Lifeline>> {
+    pub(super) fn accept(&self, limit: &Limit) -> rustix::io::Result<Option<Lifeline>> {
         match rustix::net::accept_with(&self.socket, FLAGS) {
-            Ok(connection) => Ok(Some(Lifeline(connection))),
+            Ok(connection) => Ok(Some(Lifeline(limit.keep(connection)))),
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
             Err(error) => Err(error),
         }
@@ -109,13 +109,15 @@ impl Lifeline {
         _ = rustix::net::send(&self.0, &report.encode(), SendFlags::NOSIGNAL);
     }
 
-    /// Says so, and hands over the two pipes.
-    pub(super) fn send_with(&self, report: &Report, pipes: [BorrowedFd<'_>; 2]) {
+    /// Says so, and hands over the two pipes. This can fail with somebody there, who would wait for ever: the kernel
+    /// limits the descriptors that are on their way.
+    pub(super) fn send_with(&self, report: &Report, pipes: [BorrowedFd<'_>; 2]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(2))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        if control.push(SendAncillaryMessage::ScmRights(&pipes)) {
-            let packet = report.encode();
-            _ = rustix::net::sendmsg(&self.0, &[IoSlice::new(&packet)], &mut control, SendFlags::NOSIGNAL);
+        if !control.push(SendAncillaryMessage::ScmRights(&pipes)) {
+            return Err(io::ErrorKind::OutOfMemory.into());
         }
+        rustix::net::sendmsg(&self.0, &[IoSlice::new(&report.encode())], &mut control, SendFlags::NOSIGNAL)?;
+        Ok(())
     }
 }

@@ -3,13 +3,15 @@
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitStatus, kill_process_group, waitid};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, WaitStatus, kill_process_group};
 
 use super::lifeline::Lifeline;
+use crate::descriptors::Limit;
 use crate::ladder::{self, Action, Ladder};
 use crate::log::Log;
 use crate::options::Options;
@@ -51,14 +53,15 @@ enum Hold {
 impl Process {
     pub(super) fn start(
         options: &Options,
+        limit: &Limit,
         session: Session,
         number: u32,
         lifeline: Lifeline,
         now: Instant,
     ) -> Result<Self, (Lifeline, io::Error)> {
-        match Self::spawn(options) {
+        match Self::spawn(options, limit) {
             Ok((pid, stdin, stdout, stderr)) => {
-                let process = Self {
+                let mut process = Self {
                     session,
                     number,
                     pid,
@@ -71,49 +74,43 @@ impl Process {
                     cause: Cause::Own,
                     outcome: None,
                 };
-                Ok(process.held_by(lifeline))
+                if process.hand_to(lifeline).is_err() {
+                    // Nobody ever knew of it.
+                    process.end(Cause::Asked, ladder::DEFAULT, now);
+                }
+                Ok(process)
             }
             Err(error) => Err((lifeline, error)),
         }
     }
 
-    /// The standard library's spawn is `posix_spawn` here: it reports what `exec` said, opens all pipes to be closed
-    /// by `exec`, and gives SIGPIPE, which Rust programs ignore, its default back. Its `Child` is not kept, since it
-    /// would be reaped in two places then.
-    fn spawn(options: &Options) -> io::Result<(Pid, OwnedFd, OwnedFd, OwnedFd)> {
-        let mut child = Command::new(&options.program)
-            .args(&options.arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            // A group of its own: the ladder reaches what it starts too.
-            .process_group(0)
-            .spawn()?;
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        match (pid, child.stdin.take(), child.stdout.take(), child.stderr.take()) {
-            (Some(pid), Some(stdin), Some(stdout), Some(stderr)) => {
-                let stderr = OwnedFd::from(stderr);
-                // Its other end, which the process has, stays blocking: they are two open files.
-                rustix::io::ioctl_fionbio(&stderr, true)?;
-                Ok((pid, stdin.into(), stdout.into(), stderr))
-            }
-            // Asked for above.
-            _ => Err(io::ErrorKind::BrokenPipe.into()),
-        }
-    }
-
-    fn held_by(mut self, lifeline: Lifeline) -> Self {
-        self.hand_to(lifeline);
-        self
+    /// The standard library's spawn is `posix_spawn` here: it needs no descriptor of its own, reports what `exec` said,
+    /// and gives SIGPIPE, which Rust programs ignore, its default back. Its `Child` is not kept, since it would be
+    /// reaped in two places then.
+    fn spawn(options: &Options, limit: &Limit) -> io::Result<(Pid, OwnedFd, OwnedFd, OwnedFd)> {
+        // Each end is an open file of its own: the process's block as it expects, whatever others make of theirs.
+        let (its_stdin, stdin) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (stdout, its_stdout) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (stderr, its_stderr) = pipe_with(PipeFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&stderr, true)?;
+        let mut command = Command::new(&options.program);
+        command.args(&options.arguments).stdin(its_stdin).stdout(its_stdout).stderr(its_stderr);
+        // A group of its own: the ladder reaches what it starts too.
+        command.process_group(0);
+        let child = limit.with_given(|| command.spawn())?;
+        // The kernel's numbers of processes are positive and have fewer bits than that.
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
+        Ok((pid, limit.keep(stdin), limit.keep(stdout), limit.keep(stderr)))
     }
 
     /// Gives the process to the sidecar at the other end, with its pipes. One that is about to end stays with nobody.
-    fn hand_to(&mut self, lifeline: Lifeline) {
+    fn hand_to(&mut self, lifeline: Lifeline) -> io::Result<()> {
         if let Some(stdin) = &self.stdin {
-            lifeline
-                .send_with(&Report::Started { number: self.number }, [stdin.as_fd(), self.stdout.as_fd()]);
+            let started = Report::Started { number: self.number };
+            lifeline.send_with(&started, [stdin.as_fd(), self.stdout.as_fd()])?;
             self.hold = Hold::Lifeline(lifeline);
         }
+        Ok(())
     }
 
     /// Hands it over if it waits for that, else the connection back.
@@ -121,8 +118,10 @@ impl Process {
         if !matches!(self.hold, Hold::Abandoned(_)) || self.outcome.is_some() {
             return Err(lifeline);
         }
-        log.about(self.number, "taken over by another sidecar");
-        self.hand_to(lifeline);
+        // One that cannot be told is gone already, and the process waits for yet another.
+        if self.hand_to(lifeline).is_ok() {
+            log.about(self.number, "taken over by another sidecar");
+        }
         Ok(())
     }
 
@@ -145,6 +144,16 @@ impl Process {
             log.about(self.number, "its sidecar went away without ending it");
             Hold::Abandoned(now + ADOPTION)
         };
+    }
+
+    /// Brings it to its end when nobody who has it asked for that. Its sidecar still has a descriptor of its stdin, which
+    /// does not close now: there is nothing to wait for before SIGTERM.
+    pub(super) fn force_end(&mut self, cause: Cause, now: Instant) {
+        let patience = match self.hold {
+            Hold::Lifeline(_) => Patience { input: Duration::ZERO, ..ladder::DEFAULT },
+            Hold::Abandoned(_) | Hold::Nobody => ladder::DEFAULT,
+        };
+        self.end(cause, patience, now);
     }
 
     /// Brings it to its end, or hurries it.
@@ -194,7 +203,7 @@ impl Process {
     pub(super) fn read_stderr(&mut self, now: Instant, log: &mut Log) {
         if self.read_once(now, log) == Some(Measure::Flood) && self.ladder.is_none() {
             log.about(self.number, "ended, since it writes to stderr without measure");
-            self.end(Cause::Flood, ladder::DEFAULT, now);
+            self.force_end(Cause::Flood, now);
         }
     }
 
@@ -215,27 +224,24 @@ impl Process {
         }
     }
 
-    /// If it has exited, ends what is left of its group. It is not reaped by this, so that nobody else can have its
-    /// number meanwhile.
-    pub(super) fn end_group_if_exited(&self) {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        if matches!(waitid(WaitId::Pid(self.pid), options), Ok(Some(_))) {
-            self.signal(Signal::KILL);
-        }
+    /// Whether this process has that number. One that was reaped has none: it may be another's by now.
+    pub(super) fn is(&self, pid: Pid) -> bool {
+        pid == self.pid && self.outcome.is_none()
     }
 
-    /// Takes the status, if it is this process's.
-    pub(super) fn reaped(&mut self, pid: Pid, status: WaitStatus) -> bool {
-        if pid != self.pid || self.outcome.is_some() {
-            return false;
-        }
+    /// It has exited, and is not reaped yet: ends what is left of its group.
+    pub(super) fn exited(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    /// It has been reaped.
+    pub(super) fn reaped(&mut self, status: WaitStatus) {
         self.outcome = Some(match (status.exit_status(), status.terminating_signal()) {
             (Some(status), _) => Outcome::Exited(status),
             (None, Some(signal)) => Outcome::Killed(signal),
             // Neither can be asked for nor happens: a status is one of the two.
             (None, None) => Outcome::Exited(0),
         });
-        true
     }
 
     /// Whether it is gone; says so to its sidecar, once.

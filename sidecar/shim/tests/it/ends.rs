@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use longshore_shim::protocol::{Cause, Outcome};
 use rustix::process::Signal;
 
-use crate::harness::{ALL_PATIENCE, NO_PATIENCE, PATIENCE, Shim, eventually, runs};
+use crate::harness::{ALL_PATIENCE, NO_PATIENCE, PATIENCE, Setup, Shim, eventually, runs};
 
 const KILL: Outcome = Outcome::Killed(Signal::KILL.as_raw());
 const TERM: Outcome = Outcome::Killed(Signal::TERM.as_raw());
@@ -29,7 +29,7 @@ fn an_end_of_its_own_is_reported_with_its_last_words() {
         }
         let mut process = shim.start(1);
         // It may be gone already.
-        _ = process.stdin.write_all(b"call\n");
+        _ = process.stdin.as_ref().unwrap().write_all(b"call\n");
         let ended = process.ended();
         assert_eq!((ended.outcome, ended.cause), (outcome, Cause::Own), "{script}");
         assert_eq!(ended.stderr, stderr, "{script}");
@@ -76,7 +76,7 @@ fn the_ladder_goes_as_far_as_it_must() {
 #[test]
 fn an_end_can_be_hurried() {
     let shim = Shim::of(&["sleep", "1000"]);
-    let process = shim.start(1);
+    let mut process = shim.start(1);
     process.end(ALL_PATIENCE);
     process.end(NO_PATIENCE);
     assert!(matches!(process.ended().outcome, Outcome::Killed(_)));
@@ -102,9 +102,10 @@ fn one_that_never_reads_hinders_nobody() {
     let shim = Shim::script("read -r kind; if [ $kind = deaf ]; then exec sleep 1000; else exec cat; fi");
     let mut deaf = shim.start(1);
     deaf.write("deaf\n");
-    rustix::io::ioctl_fionbio(&deaf.stdin, true).unwrap();
+    let mut stdin = deaf.stdin.as_ref().unwrap();
+    rustix::io::ioctl_fionbio(stdin, true).unwrap();
     eventually("its pipe is full", || {
-        deaf.stdin.write(&[b'x'; 4096]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+        stdin.write(&[b'x'; 4096]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     });
     let mut other = shim.start(2);
     other.write("ears\nhello\n");
@@ -159,13 +160,58 @@ fn the_end_of_the_container_ends_all() {
     let start = Instant::now();
     shim.terminate();
     eventually("nobody can connect any more", || !shim.socket().exists());
-    for (process, outcome) in processes.iter().zip([Outcome::Exited(0), Outcome::Exited(0), KILL]) {
+    // The sidecar has their stdin open, so it is SIGTERM that they get.
+    for (process, outcome) in processes.iter().zip([TERM, TERM, KILL]) {
         let ended = process.ended();
         assert_eq!((ended.outcome, ended.cause), (outcome, Cause::Stopping));
     }
     assert!(shim.wait().success());
     assert!(start.elapsed() < Duration::from_secs(10));
     assert!(shim.log().contains("[3] longshore: did not end by itself"));
+}
+
+#[test]
+fn the_end_of_its_stdin_ends_the_shim_where_it_was_told_so() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut shim = Setup::new(&["cat"]).options(&["--until-stdin-closes"]).stdin(reader.into()).start();
+    let mut process = shim.start(1);
+    process.write("hello\n");
+    assert_eq!(process.line(), "hello");
+    drop(writer);
+    assert_eq!(process.ended().cause, Cause::Stopping);
+    assert!(shim.wait().success());
+    assert!(!shim.socket().exists());
+}
+
+#[test]
+fn what_got_away_from_its_group_ends_with_the_shim() {
+    // A session of its own, and a parent that is gone, is how a daemon is made.
+    let mut shim = Shim::script("setsid sh -c 'sleep 1000 & sleep 1000 & echo $! $$'; exec cat");
+    let mut process = shim.start(1);
+    let daemon = process.line();
+    let (daemon, parent) = daemon.split_once(' ').unwrap();
+    eventually("its parent is gone", || !runs(parent));
+    process.end(ALL_PATIENCE);
+    process.ended();
+    assert!(runs(daemon), "no ladder reaches it");
+    shim.terminate();
+    assert!(shim.wait().success());
+    eventually("it is gone", || !runs(daemon));
+}
+
+#[test]
+fn a_first_process_ends_when_it_is_told_to() {
+    let Some(setup) = Setup::new(&["sh", "-c", "(sleep 0.1 & echo $!); exec cat"]).first() else { return };
+    let mut shim = setup.start();
+    let mut process = shim.start(1);
+    // Numbers are those of its own namespace.
+    assert!(process.line().parse::<u32>().unwrap() < 100);
+    eventually("the orphan is reaped", || shim.children().len() == 1);
+    process.write("the sidecar's number is 0 in there\n");
+    assert_eq!(process.line(), "the sidecar's number is 0 in there");
+    shim.terminate();
+    assert_eq!(process.ended().cause, Cause::Stopping);
+    assert!(shim.wait().success());
 }
 
 #[test]

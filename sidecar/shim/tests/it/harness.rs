@@ -23,6 +23,7 @@ use rustix::process::{Pid, Signal, getuid, kill_process};
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 /// The user of the shim where the tests run as root.
 const NOBODY: u32 = 65534;
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 pub(crate) const NO_PATIENCE: Patience = Patience { input: Duration::ZERO, terminate: Duration::ZERO };
 pub(crate) const PATIENCE: Patience =
@@ -33,6 +34,7 @@ pub(crate) const ALL_PATIENCE: Patience =
 pub(crate) struct Shim {
     folder: tempfile::TempDir,
     program: Child,
+    pid: u32,
 }
 
 /// How to start one.
@@ -40,13 +42,15 @@ pub(crate) struct Setup<'a> {
     options: Vec<&'a str>,
     command: Vec<&'a OsStr>,
     log: Option<Stdio>,
+    stdin: Stdio,
+    first: bool,
     before: &'a str,
 }
 
 impl<'a> Setup<'a> {
     pub(crate) fn new<S: AsRef<OsStr> + ?Sized>(command: &[&'a S]) -> Self {
         let command = command.iter().map(|word| (*word).as_ref()).collect();
-        Self { options: Vec::new(), command, log: None, before: "" }
+        Self { options: Vec::new(), command, log: None, stdin: Stdio::null(), first: false, before: "" }
     }
 
     pub(crate) fn options(self, options: &[&'a str]) -> Self {
@@ -57,9 +61,18 @@ impl<'a> Setup<'a> {
         Self { log: Some(log), ..self }
     }
 
+    pub(crate) fn stdin(self, stdin: Stdio) -> Self {
+        Self { stdin, ..self }
+    }
+
     /// What a shell does before it becomes the shim.
     pub(crate) fn before(self, before: &'a str) -> Self {
         Self { before, ..self }
+    }
+
+    /// As the first process of a namespace; without root there is none.
+    pub(crate) fn first(self) -> Option<Self> {
+        getuid().is_root().then(|| Self { first: true, ..self })
     }
 
     pub(crate) fn start(self) -> Shim {
@@ -67,7 +80,10 @@ impl<'a> Setup<'a> {
         fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
         // Where the program was built its user may not be allowed to look.
         let copy = folder.path().join("shim");
-        fs::copy(env!("CARGO_BIN_EXE_shim"), &copy).unwrap();
+        // By another process: this one forks in other threads, and a program that anybody has open to be written
+        // cannot be run.
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_shim")).arg(&copy).status().unwrap();
+        assert!(copied.success());
         let log = self.log.unwrap_or_else(|| File::create(folder.path().join("log")).unwrap().into());
         let own = getuid().as_raw().to_string();
         let mut command = Command::new("sh");
@@ -80,9 +96,22 @@ impl<'a> Setup<'a> {
         if getuid().is_root() {
             command.uid(NOBODY).gid(NOBODY);
         }
-        let program = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
-        let shim = Shim { folder, program };
+        if self.first {
+            let inner = command;
+            command = Command::new("unshare");
+            command.args(["--pid", "--fork", "--kill-child", "setpriv", "--reuid=65534", "--regid=65534"]);
+            command.args(["--clear-groups", "--"]).arg(inner.get_program()).args(inner.get_args());
+            command.env("PATH", PATH);
+        }
+        // The tests' own may have folders that this user may not look into, which is another error than "not found".
+        command.env("PATH", PATH);
+        let program = command.stdin(self.stdin).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        let mut shim = Shim { folder, program, pid: 0 };
         eventually("the shim listens", || shim.socket().exists());
+        shim.pid = match children_of(shim.program.id())[..] {
+            [(shim, _)] if self.first => shim,
+            _ => shim.program.id(),
+        };
         shim
     }
 }
@@ -131,7 +160,7 @@ impl Shim {
         match lifeline.receive() {
             Some((Report::Started { number }, pipes)) => {
                 let [stdin, stdout] = <[OwnedFd; 2]>::try_from(pipes).unwrap();
-                Ok(Process { number, stdin: stdin.into(), stdout: stdout.into(), lifeline })
+                Ok(Process { number, stdin: Some(stdin.into()), stdout: stdout.into(), lifeline })
             }
             Some((Report::Refused { reason, errno, words }, pipes)) => {
                 assert!(pipes.is_empty());
@@ -143,7 +172,7 @@ impl Shim {
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.program.id()
+        self.pid
     }
 
     pub(crate) fn descriptors(&self) -> usize {
@@ -152,18 +181,15 @@ impl Shim {
 
     /// The states of its children, dead ones included.
     pub(crate) fn children(&self) -> Vec<char> {
-        let parent = self.pid().to_string();
-        let children = fs::read_dir("/proc").unwrap().filter_map(|entry| {
-            let stat = fs::read_to_string(entry.unwrap().path().join("stat")).ok()?;
-            let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-            let state = fields.next()?.chars().next()?;
-            (fields.next()? == parent).then_some(state)
-        });
-        children.collect()
+        children_of(self.pid()).into_iter().map(|(_, state)| state).collect()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.pid().cast_signed()).unwrap(), signal).unwrap();
     }
 
     pub(crate) fn terminate(&self) {
-        kill_process(Pid::from_raw(self.pid().cast_signed()).unwrap(), Signal::TERM).unwrap();
+        self.signal(Signal::TERM);
     }
 
     pub(crate) fn kill(&mut self) {
@@ -235,13 +261,14 @@ impl Lifeline {
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) number: u32,
-    pub(crate) stdin: File,
+    pub(crate) stdin: Option<File>,
     pub(crate) stdout: File,
     pub(crate) lifeline: Lifeline,
 }
 
 impl Process {
-    pub(crate) fn end(&self, patience: Patience) {
+    pub(crate) fn end(&mut self, patience: Patience) {
+        self.stdin = None;
         self.lifeline.send(&Request::End(patience).encode());
     }
 
@@ -256,7 +283,7 @@ impl Process {
     }
 
     pub(crate) fn write(&mut self, text: &str) {
-        self.stdin.write_all(text.as_bytes()).unwrap();
+        self.stdin.as_ref().unwrap().write_all(text.as_bytes()).unwrap();
     }
 
     /// Reads a line; the pipe is blocking here.
@@ -277,6 +304,18 @@ impl Process {
         self.stdout.read_to_string(&mut rest).unwrap();
         rest
     }
+}
+
+fn children_of(parent: u32) -> Vec<(u32, char)> {
+    let parent = parent.to_string();
+    let children = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let stat = fs::read_to_string(entry.unwrap().path().join("stat")).ok()?;
+        let (pid, _) = stat.split_once(' ')?;
+        let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+        let state = fields.next()?.chars().next()?;
+        (fields.next()? == parent).then_some((pid.parse().ok()?, state))
+    });
+    children.collect()
 }
 
 /// Waits for it.

@@ -44,7 +44,7 @@ fn a_command_that_cannot_be_started_is_refused_in_the_systems_words() {
 fn no_more_processes_than_may_run() {
     let shim = Setup::new(&["cat"]).options(&["--max-processes", "2"]).start();
     let refusal = |session| shim.ask(Request::Start(Session(session))).map(|_| ()).unwrap_err().0;
-    let first = shim.start(1);
+    let mut first = shim.start(1);
     assert_eq!(refusal(1), Refusal::Taken);
     let _second = shim.start(2);
     assert_eq!(refusal(3), Refusal::Full);
@@ -56,7 +56,7 @@ fn no_more_processes_than_may_run() {
 #[test]
 fn what_is_not_understood_is_refused_and_does_no_harm() {
     let shim = Shim::of(&["cat"]);
-    let bystander = shim.start(9);
+    let mut bystander = shim.start(9);
     let of_another_version = [&[2], &Request::Start(Session(1)).encode()[1..]].concat();
     let packets = [
         vec![0],

@@ -3,7 +3,9 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
-use longshore_shim::protocol::{Cause, Outcome};
+use longshore_shim::protocol::{Cause, Outcome, Refusal, Request, Session};
+use rustix::io::Errno;
+use rustix::process::Signal;
 
 use crate::harness::{ALL_PATIENCE, Setup, Shim, eventually};
 
@@ -18,7 +20,6 @@ fn a_connection_is_a_process_of_its_own() {
     assert_eq!(second.line(), "to the second");
     assert_eq!((first.number, second.number), (1, 2));
 
-    // Its stdin ends though the test still has a descriptor of it.
     first.end(ALL_PATIENCE);
     let ended = first.ended();
     assert_eq!((ended.outcome, ended.cause, ended.stderr), (Outcome::Exited(0), Cause::Asked, Vec::new()));
@@ -36,7 +37,10 @@ fn a_process_inherits_nothing_of_the_shims() {
         echo group $(cut -d ' ' -f 5 /proc/$$/stat) of $$
         echo variable $A_VARIABLE in $(pwd)";
     let shim = Setup::new(&["sh", "-c", script])
-        .before("umask 027; exec 7</dev/null 8</dev/null; export A_VARIABLE=value; cd /usr")
+        .before(
+            "umask 027; exec 7</dev/null 8</dev/null; export A_VARIABLE=value; cd /usr
+            trap '' HUP INT QUIT USR1 ALRM TSTP; set -- env --block-signal=TERM,CHLD,USR2,URG \"$@\"",
+        )
         .start();
     let mode = std::fs::metadata(shim.socket()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o660, "whatever the umask");
@@ -44,7 +48,8 @@ fn a_process_inherits_nothing_of_the_shims() {
     let mut process = shim.start(1);
     let nothing = format!("\t{}", "0".repeat(16));
     assert_eq!(process.line(), format!("Blk:{nothing}"));
-    assert_eq!(process.line(), format!("Ign:{nothing}"));
+    // Those that the C library keeps to itself are ignored in all that it starts.
+    assert!(["Ign:\t0000000180000000", &format!("Ign:{nothing}")].contains(&process.line().as_str()));
     // What sed itself catches: nothing.
     assert_eq!(process.line(), format!("Cgt:{nothing}"));
     assert_eq!(process.line(), "umask 0027");
@@ -53,6 +58,46 @@ fn a_process_inherits_nothing_of_the_shims() {
     let (group, own) = group.strip_prefix("group ").and_then(|ids| ids.split_once(" of ")).unwrap();
     assert_eq!(group, own);
     assert_eq!(process.line(), "variable value in /usr");
+
+    // What it ignores it goes on ignoring, and what was blocked reaches it.
+    let mut shim = shim;
+    for signal in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::USR1] {
+        shim.signal(signal);
+    }
+    assert_eq!(shim.start(2).line(), format!("Blk:{nothing}"));
+    shim.terminate();
+    assert!(shim.wait().success());
+}
+
+#[test]
+fn the_limit_of_descriptors_is_the_containers_for_processes_and_the_most_for_the_shim() {
+    let shim = Setup::new(&["sh", "-c", "ulimit -n; exec cat"]).before("ulimit -S -n 20").start();
+    let mut processes: Vec<_> = (0..20).map(|session| shim.start(session)).collect();
+    for process in &mut processes {
+        assert_eq!(process.line(), "20");
+    }
+    assert!(shim.descriptors() > 60);
+}
+
+#[test]
+fn without_descriptors_it_refuses_and_goes_on() {
+    let shim = Setup::new(&["cat"]).before("ulimit -n 20").start();
+    let mut processes = Vec::new();
+    let (reason, errno, _) = loop {
+        match shim.ask(Request::Start(Session(processes.len() as u128))) {
+            Ok(process) => processes.push(process),
+            Err(refusal) => break refusal,
+        }
+    };
+    assert_eq!((reason, errno), (Refusal::NotStarted, Errno::MFILE.raw_os_error()));
+    for process in &mut processes {
+        process.write("still served\n");
+        assert_eq!(process.line(), "still served");
+    }
+    let mut last = processes.pop().unwrap();
+    last.end(ALL_PATIENCE);
+    last.ended();
+    shim.start(99).write("in its place\n");
 }
 
 #[test]
@@ -89,7 +134,7 @@ fn a_log_that_nobody_reads_stops_nothing() {
 fn nothing_is_left_of_a_hundred_processes() {
     let shim = Shim::of(&["cat"]);
     // Once, so that whatever is made once is made.
-    let warm = shim.start(1000);
+    let mut warm = shim.start(1000);
     warm.end(ALL_PATIENCE);
     warm.ended();
     eventually("the first has gone", || shim.children().is_empty());
@@ -101,7 +146,7 @@ fn nothing_is_left_of_a_hundred_processes() {
         process.write("hello\n");
         assert_eq!(process.line(), "hello");
     }
-    for process in &processes {
+    for process in &mut processes {
         process.end(ALL_PATIENCE);
     }
     for process in &processes {

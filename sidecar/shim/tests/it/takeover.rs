@@ -30,7 +30,7 @@ fn the_next_sidecar_takes_living_processes_over() {
 
     // Once more, and then to a good end.
     killed(vec![first]);
-    let first = shim.adopt(1).unwrap();
+    let mut first = shim.adopt(1).unwrap();
     first.end(ALL_PATIENCE);
     let ended = first.ended();
     assert_eq!((ended.outcome, ended.cause), (Outcome::Exited(2), Cause::Asked));
