@@ -28,6 +28,9 @@ const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 pub(crate) const NO_PATIENCE: Patience = Patience { input: Duration::ZERO, terminate: Duration::ZERO };
 pub(crate) const PATIENCE: Patience =
     Patience { input: Duration::from_millis(100), terminate: Duration::from_millis(100) };
+/// SIGTERM soon, and then all the time that a busy machine needs.
+pub(crate) const TERM_SOON: Patience =
+    Patience { input: Duration::from_millis(100), terminate: Duration::from_secs(60) };
 pub(crate) const ALL_PATIENCE: Patience =
     Patience { input: Duration::from_secs(60), terminate: Duration::from_secs(60) };
 

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use longshore_shim::protocol::{Cause, Outcome, Refusal, Request, Session};
 use rustix::io::Errno;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{ALL_PATIENCE, Setup, Shim, eventually};
 
@@ -159,10 +159,11 @@ fn nothing_is_left_of_a_hundred_processes() {
 #[test]
 fn orphans_are_reaped() {
     // The inner shell is gone before the sleep ends, in a session of its own that no ladder reaches.
-    let shim = Shim::script("setsid sh -c 'sleep 0.2 & echo $!'; exec cat");
+    let shim = Shim::script("setsid sh -c 'sleep 1000 & echo $!'; exec cat");
     let mut process = shim.start(1);
     let orphan = process.line();
     eventually("it comes to the shim", || shim.children().len() == 2);
+    kill_process(orphan.parse().ok().and_then(Pid::from_raw).unwrap(), Signal::KILL).unwrap();
     eventually("it is reaped", || !std::path::Path::new("/proc").join(&orphan).exists());
     assert_eq!(shim.children().len(), 1);
     process.write("no concern of mine\n");
