@@ -181,7 +181,7 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
     let tools =
         config::ToolFilter { include: spec.tools.include.clone(), exclude: spec.tools.exclude.clone() };
     let pod = pod(&spec.pod, &mut unfit);
-    guard::mounts("spec.pod.volumeMounts", &spec.pod.volume_mounts, &mut unfit);
+    guard::volumes::mounts("spec.pod.volumeMounts", &spec.pod.volume_mounts, &mut unfit);
     let mut missing = Vec::new();
     for reference in references::of(spec) {
         if let Some(problem) = check_reference(server, &reference, found) {
@@ -352,7 +352,7 @@ fn pod(pod: &manifest::Pod, problems: &mut Vec<Problem>) -> ServerPod {
             Err(problem) => problems.push(problem),
         }
     }
-    guard::volumes("spec.pod.volumes", &volumes, problems);
+    guard::volumes::volumes("spec.pod.volumes", &volumes, problems);
     let affinity = pod.affinity.as_ref().map(|value| typed::typed("spec.pod.affinity", value)).transpose();
     let affinity = affinity.unwrap_or_else(|problem| {
         problems.push(problem);
@@ -367,7 +367,7 @@ fn pod(pod: &manifest::Pod, problems: &mut Vec<Problem>) -> ServerPod {
         guard::overrides("spec.pod.overrides", template, problems);
     }
     if let Some(context) = &pod.security_context {
-        guard::pod_security("spec.pod.securityContext", context, problems);
+        guard::security::pod("spec.pod.securityContext", context, problems);
     }
     guard::metadata_keys("spec.pod.metadata.labels", pod.metadata.labels.keys(), problems);
     guard::metadata_keys("spec.pod.metadata.annotations", pod.metadata.annotations.keys(), problems);
