@@ -3,6 +3,7 @@
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,7 +16,8 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType,
 };
-use tokio::io::unix::AsyncFd;
+use tokio::io::Interest;
+use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::task::yield_now;
 use tokio::time::{Duration, sleep, timeout};
@@ -154,8 +156,9 @@ pub(super) fn why(ended: &Ended) -> Why {
     }
 }
 
-/// The connection to the shim.
-pub(super) struct Lifeline(AsyncFd<OwnedFd>);
+/// The connection to the shim. It is a socket of packets; what is used of its type here is only that it can be waited
+/// for.
+pub(super) struct Lifeline(UnixStream);
 
 impl Lifeline {
     async fn connect(path: &Path) -> io::Result<Self> {
@@ -164,7 +167,7 @@ impl Lifeline {
         loop {
             let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
             match rustix::net::connect(&socket, &address) {
-                Ok(()) => return Ok(Self(AsyncFd::register(socket).map_err(io::Error::from)?)),
+                Ok(()) => return Ok(Self(UnixStream::from_std(StdUnixStream::from(socket))?)),
                 // Its queue is full.
                 Err(Errno::AGAIN) => sleep(BREATHER).await,
                 Err(error) => return Err(error.into()),
@@ -173,16 +176,17 @@ impl Lifeline {
     }
 
     fn say(&self, request: &Request) -> io::Result<()> {
-        rustix::net::send(self.0.get_ref(), &request.encode(), SendFlags::NOSIGNAL)?;
+        rustix::net::send(&self.0, &request.encode(), SendFlags::NOSIGNAL)?;
         Ok(())
     }
 
     /// What the shim says next, and the pipes that come with it. `None`: it closed the connection.
     async fn hear(&self) -> io::Result<Option<(Report, Option<[OwnedFd; 2]>)>> {
         loop {
-            let mut ready = self.0.readable().await?;
-            if let Ok(heard) = ready.try_io(|socket| receive(socket.get_ref())) {
-                return heard;
+            self.0.readable().await?;
+            match self.0.try_io(Interest::READABLE, || receive(&self.0)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                heard => return heard,
             }
         }
     }
@@ -197,7 +201,7 @@ impl Lifeline {
     }
 }
 
-fn receive(socket: &OwnedFd) -> io::Result<Option<(Report, Option<[OwnedFd; 2]>)>> {
+fn receive(socket: &UnixStream) -> io::Result<Option<(Report, Option<[OwnedFd; 2]>)>> {
     let mut packet = [0; MAX_PACKET + 1];
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
