@@ -279,7 +279,7 @@ async fn control(
         }
     }
     // Before the threads end that look after them.
-    shared.stdio.end_all().await;
+    shared.stdio.close().await;
     stop.send_replace(true);
     for worker in workers {
         // The thread ends by itself now; that it panicked would have ended the process.

@@ -130,6 +130,8 @@ pub(crate) enum Refusal {
     ProcessKeepsDying { seconds: u64 },
     #[error("the call was cancelled by its client")]
     Cancelled,
+    #[error("the session was ended while the call was under way")]
+    SessionEnded,
     #[error("an internal error")]
     Internal,
 }
@@ -185,6 +187,7 @@ impl Refusal {
             | Self::Process(_)
             | Self::ProcessKeepsDying { .. }
             | Self::Cancelled
+            | Self::SessionEnded
             | Self::Internal => Problem::ServerFailed,
         }
     }
@@ -236,6 +239,7 @@ impl Refusal {
             Self::Process(gone) => gone.why.name(),
             Self::ProcessKeepsDying { .. } => "server's process keeps dying",
             Self::Cancelled => "cancelled by its client",
+            Self::SessionEnded => "session ended during the call",
             Self::Internal => "internal error",
         }
     }
@@ -280,6 +284,7 @@ impl From<stdio::Failure> for Refusal {
             Failure::FullForPrincipal { limit } => Self::TooManyOwnProcesses { limit },
             Failure::IdInUse => Self::IdInUse,
             Failure::Cancelled => Self::Cancelled,
+            Failure::Ended => Self::SessionEnded,
             Failure::Forgotten => Self::SessionLost,
             Failure::Restarts { seconds } => Self::ProcessKeepsDying { seconds },
             Failure::Process(gone) => Self::Process(gone),

@@ -50,11 +50,19 @@ pub(crate) struct Stdio {
     socket: PathBuf,
     metrics: Arc<Metrics>,
     places: Arc<Places>,
-    open: Mutex<HashMap<Name, Handle>>,
+    open: Mutex<Open>,
     /// How many conversations there are, those included that are ending.
     count: watch::Sender<usize>,
     /// The first line since the sidecar's own handshake that was no message.
     pub(crate) noise: watch::Sender<Option<String>>,
+}
+
+/// The sessions that are open.
+#[derive(Default)]
+struct Open {
+    handles: HashMap<Name, Handle>,
+    /// There will be no more of them.
+    closed: bool,
 }
 
 /// What a session is called between here and the rest of the sidecar.
@@ -119,7 +127,7 @@ impl Stdio {
         let (caller, waiting) = call::pair(control.clone());
         let first = Command::read(request.into_body(), caller)?;
         let hold = Hold(Some(control.clone()));
-        let registered = self.register(name, Handle { commands, control });
+        let registered = self.register(name, Handle { commands, control })?;
         tokio::task::spawn_local(Conversation::new(registered, place, queue, events).run(first));
 
         let mut response = respond(waiting, Patience::Endless).await?;
@@ -161,9 +169,16 @@ impl Stdio {
         }
     }
 
+    /// Ends all sessions for good.
+    pub(crate) async fn close(&self) {
+        // The sidecar's own would be opened again at once.
+        self.lock().closed = true;
+        self.end_all().await;
+    }
+
     /// Ends all sessions, and waits until their processes have ended.
     pub(crate) async fn end_all(&self) {
-        for handle in self.lock().values() {
+        for handle in self.lock().handles.values() {
             let _ = handle.control.send(Control::End(None));
         }
         let mut count = self.count.subscribe();
@@ -175,17 +190,21 @@ impl Stdio {
     fn find(&self, request: &Request<Bytes>) -> Option<Handle> {
         let id = request.headers().get(SESSION_ID)?.to_str().ok()?;
         let name = Name::from_str_radix(id, 16).ok()?;
-        self.lock().get(&name).cloned()
+        self.lock().handles.get(&name).cloned()
     }
 
-    fn register(self: &Arc<Self>, name: Name, handle: Handle) -> Registered {
-        self.lock().insert(name, handle);
+    fn register(self: &Arc<Self>, name: Name, handle: Handle) -> Result<Registered, Failure> {
+        let mut open = self.lock();
+        if open.closed {
+            return Err(Gone::failure(Why::Stopping, &[]));
+        }
+        open.handles.insert(name, handle);
         self.count.send_modify(|count| *count += 1);
-        Registered { stdio: self.clone(), name }
+        Ok(Registered { stdio: self.clone(), name })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Name, Handle>> {
-        // Nothing that holds the lock can leave the map half changed.
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        // Nothing that holds the lock can leave it half changed.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -213,7 +232,7 @@ impl Stdio {
 impl Registered {
     /// Takes no more messages. Those who come find no session.
     fn close(&self) {
-        self.stdio.lock().remove(&self.name);
+        self.stdio.lock().handles.remove(&self.name);
     }
 }
 

@@ -83,7 +83,7 @@ impl From<stdio::Failure> for CallError {
     fn from(failure: stdio::Failure) -> Self {
         match failure {
             stdio::Failure::Process(gone) => Self::Process(gone),
-            stdio::Failure::Forgotten => Self::SessionGone,
+            stdio::Failure::Ended | stdio::Failure::Forgotten => Self::SessionGone,
             failure => Self::Stdio(failure),
         }
     }

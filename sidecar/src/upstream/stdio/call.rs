@@ -63,6 +63,13 @@ impl Caller {
         let _ = self.end.send(ending);
     }
 
+    /// Begins the response though there is nothing in it yet. A client that has cancelled a call may go away at any
+    /// moment, and some of them cope with the end of a stream then and not with a late response.
+    pub(super) fn begin(&self) {
+        // Where there is no room it has begun.
+        let _ = self.asides.try_send(Bytes::new());
+    }
+
     /// Whether nobody waits any more.
     pub(super) fn is_gone(&self) -> bool {
         self.end.is_closed()
@@ -84,6 +91,7 @@ impl Waiting {
             },
         };
         match aside {
+            Some(message) if message.is_empty() => Ok(First::Silence),
             Some(message) => Ok(First::Aside(message)),
             // The end is told before the other channel closes.
             None => match (&mut self.end).await {
@@ -123,11 +131,12 @@ impl Events {
 
     /// The next piece.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
-        if self.rest.is_empty() {
+        while self.rest.is_empty() {
             if self.over {
                 return Poll::Ready(None);
             }
             match ready!(self.waiting.asides.poll_recv(cx)) {
+                Some(message) if message.is_empty() => {}
                 Some(message) => self.rest = event(message),
                 None => {
                     let ending = ready!(std::pin::Pin::new(&mut self.waiting.end).poll(cx));

@@ -181,7 +181,7 @@ impl Conversation {
             self.close();
             process.end(PATIENCE).await;
             stdio.metrics.process_ended(Why::Asked.label());
-            return Err(Failure::Forgotten);
+            return Err(Failure::Ended);
         }
         Ok(process)
     }

@@ -31,8 +31,11 @@ pub(crate) enum Failure {
     /// Its client cancelled it.
     #[error("cancelled")]
     Cancelled,
-    /// The session is over.
-    #[error("the session has ended")]
+    /// Somebody ended the session meanwhile.
+    #[error("the session was ended")]
+    Ended,
+    /// There is no such session.
+    #[error("the session is unknown")]
     Forgotten,
     /// The process died too often.
     #[error("the process is not started again for {seconds} seconds")]

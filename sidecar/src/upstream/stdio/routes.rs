@@ -71,6 +71,7 @@ impl Routes {
     pub(super) fn cancel(&mut self, id: &Key, now: Instant) {
         if let Some(call) = self.calls.iter_mut().find(|call| call.id == *id) {
             call.until.get_or_insert(now + GRACE);
+            call.caller.begin();
         }
     }
 

@@ -55,6 +55,8 @@ pub(super) struct Talk<'a> {
     end_of_output: bool,
     /// Since when one of its pipes is closed.
     closed: Option<Instant>,
+    /// It is not the server that the client has shaken hands with.
+    stranger: bool,
     /// Why it has to be ended.
     doom: Option<Why>,
     first_noise: Option<String>,
@@ -81,6 +83,7 @@ impl<'a> Talk<'a> {
             ended: None,
             end_of_output: false,
             closed: None,
+            stranger: false,
             doom: None,
             first_noise: None,
             noise: 0,
@@ -279,8 +282,7 @@ impl<'a> Talk<'a> {
     /// The process has answered the handshake of its session, of which it is not the first.
     fn replayed(&mut self, line: &Bytes) {
         if !self.conversation.handshake.is_repeated_by(line) {
-            // Not the server that the client has shaken hands with.
-            self.conversation.ending = true;
+            self.stranger = true;
             return;
         }
         if self.conversation.handshake.initialized {
@@ -362,6 +364,9 @@ impl<'a> Talk<'a> {
     /// Whether there is nothing more to be had, and why.
     fn over(&self, now: Instant) -> Option<Failure> {
         if self.conversation.ending {
+            return Some(Failure::Ended);
+        }
+        if self.stranger {
             return Some(Failure::Forgotten);
         }
         if let Some(why) = &self.doom {
@@ -400,8 +405,12 @@ impl<'a> Talk<'a> {
         if why != Why::Asked {
             tracing::info!(reason = why.name(), "a process of the server ended");
         }
-        let Self { conversation, process, ended, doom, .. } = self;
-        if conversation.ending || conversation.is_own() || conversation.handshake.again().is_none() {
+        let Self { conversation, process, ended, doom, stranger, .. } = self;
+        if stranger
+            || conversation.ending
+            || conversation.is_own()
+            || conversation.handshake.again().is_none()
+        {
             // Nobody may wait in a queue that nobody will look at.
             conversation.close();
         }
