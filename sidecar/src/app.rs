@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use arc_swap::ArcSwapOption;
 use futures::StreamExt;
-use longshore_sidecar_config::ports;
+use longshore_sidecar_config::{paths, ports};
 use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
@@ -26,6 +26,7 @@ use crate::options::Options;
 use crate::sessions::Sessions;
 use crate::shared::{Calls, Shared};
 use crate::upstream::Pool;
+use crate::upstream::stdio::Stdio;
 use crate::{admin, configuration, drain, exchange, inventory, monitor, worker};
 
 /// Connections that wait to be accepted.
@@ -130,6 +131,7 @@ impl App {
         let (audit, writer) = Audit::start(metrics.clone()).map_err(BindError::Audit)?;
         let shared = Arc::new(Shared {
             sessions: Arc::new(Sessions::new(options.bounds.sessions, options.bounds.session_idle)),
+            stdio: Arc::new(Stdio::new(options.sockets_dir.join(paths::STDIO_SOCKET), metrics.clone())),
             options,
             snapshot: ArcSwapOption::empty(),
             audit,
@@ -232,7 +234,7 @@ async fn control(
         let shared = shared.clone();
         async move { ("the inventory", inventory::publish(shared, publish).await.map_err(Into::into)) }
     });
-    let pool: Rc<Pool> = Rc::default();
+    let pool = Rc::new(Pool::new(shared.stdio.clone()));
     tasks.spawn_local({
         let (shared, pool) = (shared.clone(), pool.clone());
         async move { ("the watch over the server", monitor::watch_server(shared, pool).await.map_err(Into::into)) }
@@ -276,6 +278,8 @@ async fn control(
             }
         }
     }
+    // Before the threads end that look after them.
+    shared.stdio.close().await;
     stop.send_replace(true);
     for worker in workers {
         // The thread ends by itself now; that it panicked would have ended the process.

@@ -129,15 +129,18 @@ impl Call {
             _ => {}
         }
         match refusal {
-            // The monitor asks the server how it is, instead of waiting for its next turn.
             Refusal::ServerDown
             | Refusal::ServerLost
             | Refusal::SessionLost
-            | Refusal::ServerTimedOut { .. } => {
-                self.worker.shared.doubt.notify_one();
-                tracing::debug!(reason = refusal.reason(), "a call failed");
-            }
+            | Refusal::ServerTimedOut { .. } => self.doubt(refusal),
+            Refusal::Process(gone) if gone.why.concerns_all() => self.doubt(refusal),
             _ => {}
         }
+    }
+
+    /// Has the monitor ask the server how it is, instead of waiting for its next turn.
+    fn doubt(&self, refusal: &Refusal) {
+        self.worker.shared.doubt.notify_one();
+        tracing::debug!(reason = refusal.reason(), "a call failed");
     }
 }

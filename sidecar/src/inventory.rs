@@ -32,6 +32,7 @@ pub(crate) async fn publish(
 ) -> Result<(), watch::error::RecvError> {
     let mut view = shared.view.subscribe();
     let mut exposed = shared.exposed.subscribe();
+    let mut noise = shared.stdio.noise.subscribe();
     let mut config = shared.config_changed.subscribe();
     let mut config_error = shared.config_error.subscribe();
     let mut draining = shared.draining.subscribe();
@@ -39,12 +40,14 @@ pub(crate) async fn publish(
         // Marked as seen before they are read: what changes from here on makes another round.
         let state = view.borrow_and_update().clone();
         let sockets = exposed.borrow_and_update().clone();
+        let first_noise = noise.borrow_and_update().clone();
         config.mark_unchanged();
         let error = config_error.borrow_and_update().clone();
         let ends = *draining.borrow_and_update();
         if let Some(snapshot) = shared.snapshot.load_full() {
             let mut inventory = assemble(&snapshot, &state, error, ends);
             inventory.exposed = sockets;
+            inventory.noise = first_noise;
             match serde_json::to_vec(&inventory) {
                 Ok(body) => {
                     let etag = format!("\"{}\"", digest_of(&body));
@@ -62,6 +65,7 @@ pub(crate) async fn publish(
         tokio::select! {
             changed = view.changed() => changed?,
             changed = exposed.changed() => changed?,
+            changed = noise.changed() => changed?,
             changed = config.changed() => changed?,
             changed = config_error.changed() => changed?,
             changed = draining.changed() => changed?,

@@ -6,6 +6,7 @@ use prometheus::{
 };
 
 use crate::audit::Verdict;
+use crate::upstream::stdio::Why;
 
 /// The figures of a process.
 pub(crate) struct Metrics {
@@ -22,6 +23,20 @@ pub(crate) struct Metrics {
     handshakes: [IntCounter; 2],
     config_loads: [IntCounter; 2],
     audit_lost: IntCounter,
+    /// Processes of a stdio server that run.
+    pub(crate) processes: IntGauge,
+    processes_started: IntCounter,
+    processes_ended: Vec<(&'static str, IntCounter)>,
+    dropped: [IntCounter; 2],
+}
+
+/// What a stdio server wrote that went to nobody.
+#[derive(Clone, Copy)]
+pub(crate) enum Dropped {
+    /// It was no message.
+    Noise,
+    /// It was one that nobody waited for.
+    Unasked,
 }
 
 struct PerMethod {
@@ -44,6 +59,8 @@ enum Outcome {
 
 const OUTCOMES: [&str; 3] = ["ok", "failed", "refused"];
 const RESULTS: [&str; 2] = ["ok", "error"];
+/// In the order of [`Dropped`].
+const DROPPED: [&str; 2] = ["noise", "unasked"];
 /// Everything that is none of the protocol's methods.
 const OTHER: &str = "other";
 
@@ -104,6 +121,21 @@ impl Metrics {
             "Audit lines that could not be written in time.",
         )?;
         registry.register(Box::new(audit_lost.clone()))?;
+        let processes_started = IntCounter::new(
+            "longshore_processes_started_total",
+            "Processes of a stdio server that were started, those of the sidecar itself included.",
+        )?;
+        registry.register(Box::new(processes_started.clone()))?;
+        let processes_ended = counters(
+            "longshore_processes_ended_total",
+            "Processes of a stdio server that ended, by why.",
+            &["cause"],
+        )?;
+        let dropped = counters(
+            "longshore_dropped_lines_total",
+            "Lines that a stdio server wrote to stdout and that went to nobody: noise is no message of MCP.",
+            &["kind"],
+        )?;
         Ok(Self {
             requests,
             connections: gauge("longshore_connections", "Connections of clients.")?,
@@ -113,6 +145,12 @@ impl Metrics {
             handshakes: RESULTS.map(|result| handshakes.with_label_values(&[result])),
             config_loads: RESULTS.map(|result| config_loads.with_label_values(&[result])),
             audit_lost,
+            processes: gauge("longshore_processes", "Processes of a stdio server that run.")?,
+            processes_started,
+            processes_ended: Why::LABELS
+                .map(|cause| (cause, processes_ended.with_label_values(&[cause])))
+                .into(),
+            dropped: DROPPED.map(|kind| dropped.with_label_values(&[kind])),
             registry,
         })
     }
@@ -150,6 +188,24 @@ impl Metrics {
     /// An audit line was lost.
     pub(crate) fn audit_lost(&self) {
         self.audit_lost.inc();
+    }
+
+    /// A process was started. It counts as running until somebody says that it does not.
+    pub(crate) fn process_started(&self) {
+        self.processes_started.inc();
+        self.processes.inc();
+    }
+
+    /// A process ended, for a reason of [`Why::LABELS`].
+    pub(crate) fn process_ended(&self, cause: &'static str) {
+        if let Some((_, counter)) = self.processes_ended.iter().find(|(label, _)| *label == cause) {
+            counter.inc();
+        }
+    }
+
+    /// A line of a process went to nobody.
+    pub(crate) fn dropped(&self, what: Dropped) {
+        self.dropped[what as usize].inc();
     }
 
     /// All figures, in Prometheus' text format.

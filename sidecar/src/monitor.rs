@@ -96,6 +96,8 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
                     // It may simply have been restarted: the next handshake tells.
                     Left::SessionGone => continue,
                     Left::Reconfigured => {
+                        // Whatever runs belongs to the server from before.
+                        shared.stdio.end_all().await;
                         link = Link::new(Instant::now(), now());
                         continue;
                     }
@@ -178,7 +180,8 @@ enum Left {
 async fn attend(server: &mut Server, shared: &Shared, config: &mut watch::Receiver<u64>) -> Left {
     let changed = Rc::new(Notify::new());
     // Dropped, and so aborted, when the server is left.
-    let _listening = server.listen(changed.clone());
+    let gone = Rc::new(Notify::new());
+    let _listening = server.listen(changed.clone(), gone.clone());
     let mut next_ping = Instant::now() + PING_EVERY;
     let mut next_list = Instant::now() + RELIST_EVERY;
     let (mut late, mut unlisted) = (0, 0);
@@ -191,6 +194,8 @@ async fn attend(server: &mut Server, shared: &Shared, config: &mut watch::Receiv
                 (Err(_), _) => return Left::Ended,
             },
             () = shared.doubt.notified() => next_ping = Instant::now(),
+            // Or it says so of every GET: a ping tells.
+            () = gone.notified() => next_ping = Instant::now(),
             () = sleep_until(next_ping) => {
                 next_ping = Instant::now() + PING_EVERY;
                 match timeout(PING_TIMEOUT, server.ping()).await {

@@ -3,6 +3,8 @@
 //! A [`Refusal`] is a closed list: whoever adds one has to say here what the client is told, with which status and
 //! code, and what the log is told. What the client hears and what the log hears are different things.
 
+use std::sync::Arc;
+
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 use longshore_mcp::envelope::{Id, Malformed};
@@ -18,6 +20,8 @@ use crate::access::Denial;
 use crate::authenticate::Unknown;
 use crate::stack::SERVED;
 use crate::stack::respond::Body;
+use crate::upstream::stdio::{self, Gone};
+use crate::upstream::{Broken, Failure, Unanswered};
 
 /// The HTTP methods that the MCP endpoint serves.
 pub(crate) const ALLOWED_METHODS: &str = "POST, DELETE, OPTIONS";
@@ -74,6 +78,17 @@ pub(crate) enum Refusal {
     TooManySessions,
     #[error("there are too many calls under way: try again later")]
     TooManyCalls,
+    #[error(
+        "as many processes of this server run as may ({limit}): end a session that is not needed, or try again later"
+    )]
+    TooManyProcesses { limit: u32 },
+    #[error(
+        "you have as many sessions with this server as one caller may ({limit}), each with a process of its own: end \
+         one with DELETE, or try again later"
+    )]
+    TooManyOwnProcesses { limit: u32 },
+    #[error("a request with this id is under way in this session, or was given up: use another id")]
+    IdInUse,
     #[error("the handshake cannot be used: {0}")]
     Handshake(Unusable),
 
@@ -106,6 +121,17 @@ pub(crate) enum Refusal {
     ServerRevision { version: String },
     #[error("the MCP server has ended this session: begin with initialize")]
     SessionLost,
+    #[error(transparent)]
+    Process(Arc<Gone>),
+    #[error(
+        "the server's process has died too often in this session: another one is started in {seconds} seconds at the \
+         earliest"
+    )]
+    ProcessKeepsDying { seconds: u64 },
+    #[error("the call was cancelled by its client")]
+    Cancelled,
+    #[error("the session was ended while the call was under way")]
+    SessionEnded,
     #[error("an internal error")]
     Internal,
 }
@@ -121,9 +147,12 @@ pub(crate) enum Kind {
 impl Refusal {
     fn problem(&self) -> Problem {
         match self {
-            Self::NotConfigured | Self::Draining | Self::TooManySessions | Self::TooManyCalls => {
-                Problem::Unavailable
-            }
+            Self::NotConfigured
+            | Self::Draining
+            | Self::TooManySessions
+            | Self::TooManyCalls
+            | Self::TooManyProcesses { .. }
+            | Self::TooManyOwnProcesses { .. } => Problem::Unavailable,
             Self::ForeignHost | Self::ForeignOrigin => Problem::Foreign,
             Self::NoSuchPath => Problem::NoSuchPath,
             Self::MethodNotAllowed => Problem::MethodNotAllowed,
@@ -136,7 +165,8 @@ impl Refusal {
             Self::Malformed(Malformed::Batch | Malformed::TooDeep | Malformed::NotMessage(_))
             | Self::BodyBroken
             | Self::BadHeader(_)
-            | Self::SecondInitialize => Problem::InvalidMessage,
+            | Self::SecondInitialize
+            | Self::IdInUse => Problem::InvalidMessage,
             Self::UnsupportedEra { .. } => Problem::UnsupportedEra,
             Self::WrongRevision => Problem::WrongRevision,
             Self::NoSession => Problem::NoSession,
@@ -154,6 +184,10 @@ impl Refusal {
             | Self::ServerStatus { .. }
             | Self::ServerNonsense
             | Self::ServerRevision { .. }
+            | Self::Process(_)
+            | Self::ProcessKeepsDying { .. }
+            | Self::Cancelled
+            | Self::SessionEnded
             | Self::Internal => Problem::ServerFailed,
         }
     }
@@ -185,6 +219,9 @@ impl Refusal {
             Self::SecondInitialize => "second initialize",
             Self::TooManySessions => "too many sessions",
             Self::TooManyCalls => "too many calls",
+            Self::TooManyProcesses { .. } => "too many processes",
+            Self::TooManyOwnProcesses { .. } => "too many processes of one principal",
+            Self::IdInUse => "id in use",
             Self::Handshake(_) => "unusable handshake",
             Self::InvalidParams(_) => "invalid parameters",
             Self::UnknownMethod => "unknown method",
@@ -199,6 +236,10 @@ impl Refusal {
             Self::ServerNonsense => "server answered nonsense",
             Self::ServerRevision { .. } => "server speaks another revision",
             Self::SessionLost => "server ended the session",
+            Self::Process(gone) => gone.why.name(),
+            Self::ProcessKeepsDying { .. } => "server's process keeps dying",
+            Self::Cancelled => "cancelled by its client",
+            Self::SessionEnded => "session ended during the call",
             Self::Internal => "internal error",
         }
     }
@@ -210,7 +251,44 @@ impl Refusal {
                 Some(json!({"supported": supported, "requested": requested}))
             }
             Self::UnknownResource { uri, .. } => Some(json!({"uri": uri})),
+            Self::Process(gone) if !gone.stderr.is_empty() => Some(json!({"stderr": gone.stderr})),
             _ => None,
+        }
+    }
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Http(Unanswered::Refused { .. }) => Self::ServerDown,
+            Failure::Http(Unanswered::Lost(_)) => Self::ServerLost,
+            Failure::Stdio(failure) => failure.into(),
+        }
+    }
+}
+
+impl From<Broken> for Refusal {
+    fn from(broken: Broken) -> Self {
+        match broken {
+            Broken::Http(_) => Self::ServerLost,
+            Broken::Stdio(failure) => failure.into(),
+        }
+    }
+}
+
+impl From<stdio::Failure> for Refusal {
+    fn from(failure: stdio::Failure) -> Self {
+        use stdio::Failure;
+        match failure {
+            Failure::Full { limit } => Self::TooManyProcesses { limit },
+            Failure::FullForPrincipal { limit } => Self::TooManyOwnProcesses { limit },
+            Failure::IdInUse => Self::IdInUse,
+            Failure::Cancelled => Self::Cancelled,
+            Failure::Ended => Self::SessionEnded,
+            Failure::Forgotten => Self::SessionLost,
+            Failure::Restarts { seconds } => Self::ProcessKeepsDying { seconds },
+            Failure::Process(gone) => Self::Process(gone),
+            Failure::Unlimited | Failure::NoNumbers | Failure::NotMessage => Self::Internal,
         }
     }
 }
@@ -253,7 +331,12 @@ pub(crate) fn response(refusal: &Refusal, rescued: Rescued) -> Response<Body> {
         Refusal::MethodNotAllowed => {
             headers.insert(ALLOW, HeaderValue::from_static(ALLOWED_METHODS));
         }
-        Refusal::NotConfigured | Refusal::Draining | Refusal::TooManySessions | Refusal::TooManyCalls => {
+        Refusal::NotConfigured
+        | Refusal::Draining
+        | Refusal::TooManySessions
+        | Refusal::TooManyCalls
+        | Refusal::TooManyProcesses { .. }
+        | Refusal::TooManyOwnProcesses { .. } => {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         _ => {}

@@ -13,6 +13,7 @@ use crate::metrics::Metrics;
 use crate::monitor::View;
 use crate::options::Options;
 use crate::sessions::Sessions;
+use crate::upstream::stdio::Stdio;
 
 /// One of these per process.
 pub(crate) struct Shared {
@@ -20,6 +21,8 @@ pub(crate) struct Shared {
     /// The configuration that runs. None means that nothing is served.
     pub(crate) snapshot: ArcSwapOption<Snapshot>,
     pub(crate) sessions: Arc<Sessions>,
+    /// Where the server speaks over stdio: its processes.
+    pub(crate) stdio: Arc<Stdio>,
     pub(crate) audit: Audit,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) calls: Arc<Calls>,

@@ -50,11 +50,7 @@ pub fn install(shim: &Path, directory: &Path) -> Result<(), InstallError> {
         fs::set_permissions(&temporary, Permissions::from_mode(SHIM_MODE))?;
         fs::rename(&temporary, directory.join(paths::SHIM))
     };
-    write().map_err(|source| InstallError {
-        shim: shim.to_owned(),
-        directory: directory.to_owned(),
-        source,
-    })
+    write().map_err(|source| InstallError { shim: shim.to_owned(), directory: directory.to_owned(), source })
 }
 
 /// Waits until the sidecar at this admin port has started. The kubelet itself sets the hook no limit.

@@ -1,149 +1,98 @@
-//! Connections to the MCP server: HTTP/1.1 on loopback, kept and used again. Each thread has its own.
+//! The way to the MCP server: one request there, one answer back. Everybody who talks to the server speaks Streamable
+//! HTTP here, whatever the server itself speaks.
 
-use std::cell::{Cell, RefCell};
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+mod body;
+mod http;
+pub(crate) mod stdio;
+
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
+use ::http::{Request, Response};
 use bytes::Bytes;
-use http::{Request, Response};
-use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
+use longshore_sidecar_config::{ProcessLimits, Upstream};
 use thiserror::Error;
-use tokio::net::TcpStream;
 
-/// How long an idle connection is used again. Node's servers close theirs after five seconds, and a close that
-/// crosses a request loses it.
-const IDLE: Duration = Duration::from_secs(3);
-/// How many idle connections are kept.
-const MAX_IDLE: usize = 64;
+pub(crate) use body::{Body, Broken};
+pub(crate) use http::{Lease, Unanswered};
+use stdio::{Hold, Stdio};
 
-/// The connections of one thread.
-#[derive(Default)]
+/// The largest message of a server that is read as a whole, to be looked into or edited.
+pub(crate) const EDITABLE: usize = 32 * 1024 * 1024;
+
+/// The ways of one thread.
 pub(crate) struct Pool {
-    idle: RefCell<Vec<Connection>>,
-    /// The server listens on the loopback address of IPv6 only.
-    prefer_v6: Cell<bool>,
+    http: Rc<http::Connections>,
+    stdio: Arc<Stdio>,
 }
 
-struct Connection {
-    sender: SendRequest<Full<Bytes>>,
-    port: u16,
-    since: Instant,
+/// For whom a session is opened.
+#[derive(Clone, Debug)]
+pub(crate) enum Opener {
+    /// The sidecar itself.
+    Own,
+    /// A client.
+    Client {
+        /// Who it is.
+        principal: Arc<str>,
+        /// How many processes it and all others may have, where sessions have processes.
+        limits: Option<ProcessLimits>,
+    },
+}
+
+/// An answer, with the connection that it is still coming from.
+pub(crate) struct Answer {
+    pub(crate) response: Response<Body>,
+    pub(crate) lease: Lease,
 }
 
 /// Why a request got no answer.
 #[derive(Debug, Error)]
 pub(crate) enum Failure {
-    /// Nothing listens.
-    #[error("nothing listens on port {port}")]
-    Refused { port: u16, source: io::Error },
-    /// The connection broke, or what came is not HTTP.
-    #[error("the connection broke")]
-    Lost(#[from] hyper::Error),
-}
-
-/// An answer, with the connection that it is still coming from.
-pub(crate) struct Answer {
-    pub(crate) response: Response<Incoming>,
-    pub(crate) lease: Lease,
-}
-
-/// A connection in use. Once the whole answer has been read it can be given back; dropped, it is closed.
-pub(crate) struct Lease {
-    connection: Connection,
-    pool: Rc<Pool>,
+    /// From a server over HTTP.
+    #[error(transparent)]
+    Http(#[from] Unanswered),
+    /// From a process.
+    #[error(transparent)]
+    Stdio(#[from] stdio::Failure),
 }
 
 impl Pool {
-    /// Sends a request and waits for the head of the answer. A request of which nothing was written is sent again on
-    /// another connection; any other is not, since the server may have begun it.
-    pub(crate) async fn send(
-        self: &Rc<Self>,
-        port: u16,
-        request: Request<Full<Bytes>>,
-    ) -> Result<Answer, Failure> {
-        let mut request = request;
-        while let Some(mut connection) = self.take(port) {
-            match connection.sender.try_send_request(request).await {
-                Ok(response) => return Ok(self.answer(response, connection)),
-                Err(mut error) => match error.take_message() {
-                    Some(unsent) => request = unsent,
-                    None => return Err(error.into_error().into()),
-                },
-            }
-        }
-        let mut connection = self.connect(port).await?;
-        let response = connection.sender.send_request(request).await?;
-        Ok(self.answer(response, connection))
+    pub(crate) fn new(stdio: Arc<Stdio>) -> Self {
+        Self { http: Rc::default(), stdio }
     }
 
-    fn answer(self: &Rc<Self>, response: Response<Incoming>, connection: Connection) -> Answer {
-        Answer { response, lease: Lease { connection, pool: self.clone() } }
+    /// Sends a message in a session, and waits for the head of the answer.
+    pub(crate) async fn send(&self, upstream: &Upstream, request: Request<Bytes>) -> Result<Answer, Failure> {
+        match upstream {
+            Upstream::StreamableHttp { port, .. } => Ok(self.http.send(*port, request).await?),
+            Upstream::Stdio {} => Ok(Answer::of(self.stdio.send(request).await?)),
+        }
     }
 
-    /// An idle connection that is still good.
-    fn take(&self, port: u16) -> Option<Connection> {
-        let mut idle = self.idle.borrow_mut();
-        while let Some(connection) = idle.pop() {
-            let fresh = connection.since.elapsed() < IDLE;
-            if connection.port == port && fresh && connection.sender.is_ready() {
-                return Some(connection);
+    /// Sends the message that opens a session, and waits for the head of the answer. What the session costs is given
+    /// back unless the hold is kept.
+    pub(crate) async fn open(
+        &self,
+        upstream: &Upstream,
+        opener: Opener,
+        request: Request<Bytes>,
+    ) -> Result<(Answer, Hold), Failure> {
+        match upstream {
+            Upstream::StreamableHttp { port, .. } => {
+                Ok((self.http.send(*port, request).await?, Hold::nothing()))
             }
-            if !fresh {
-                // The newest is at the end: the others are older still.
-                idle.clear();
+            Upstream::Stdio {} => {
+                let (response, hold) = self.stdio.open(opener, request).await?;
+                Ok((Answer::of(response), hold))
             }
         }
-        None
-    }
-
-    async fn connect(&self, port: u16) -> Result<Connection, Failure> {
-        let mut addresses: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
-        if self.prefer_v6.get() {
-            addresses.reverse();
-        }
-        let [first, second] = addresses.map(|address| SocketAddr::new(address, port));
-        let stream = match TcpStream::connect(first).await {
-            Ok(stream) => stream,
-            Err(source) => match TcpStream::connect(second).await {
-                Ok(stream) => {
-                    self.prefer_v6.set(second.is_ipv6());
-                    stream
-                }
-                // What the first address said: a host without IPv6 says nothing useful about the second.
-                Err(_) => return Err(Failure::Refused { port, source }),
-            },
-        };
-        // Requests are small and written whole; waiting for more would only cost time.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "cannot set TCP_NODELAY");
-        }
-        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        tokio::task::spawn_local(async move {
-            // Whoever waits for an answer hears of the error too.
-            if let Err(error) = connection.await {
-                tracing::trace!(%error, "a connection to the server ended");
-            }
-        });
-        Ok(Connection { sender, port, since: Instant::now() })
     }
 }
 
-impl Lease {
-    /// Gives the connection back, when the whole answer has been read.
-    pub(crate) fn give_back(self) {
-        let Self { mut connection, pool } = self;
-        if connection.sender.is_closed() {
-            return;
-        }
-        connection.since = Instant::now();
-        let mut idle = pool.idle.borrow_mut();
-        if idle.len() < MAX_IDLE {
-            idle.push(connection);
-        }
+impl Answer {
+    /// An answer that no connection is held for.
+    fn of(response: Response<Body>) -> Self {
+        Self { response, lease: Lease::nothing() }
     }
 }

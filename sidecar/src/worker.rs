@@ -40,7 +40,8 @@ pub(crate) async fn serve(
     mut stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
-    let worker = Rc::new(Worker { shared, pool: Rc::default() });
+    let pool = Rc::new(Pool::new(shared.stdio.clone()));
+    let worker = Rc::new(Worker { shared, pool });
     let limit = worker.shared.options.bounds.connections.div_ceil(worker.shared.options.workers.max(1));
     let mut connections = JoinSet::new();
     let stopped = stop.clone();

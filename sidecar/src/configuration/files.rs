@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use longshore_sidecar_config::{Auth, CONTRACT_VERSION, Config, Keys, Upstream, paths};
+use longshore_sidecar_config::{Auth, CONTRACT_VERSION, Config, Keys, ProcessLimits, Upstream, paths};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
@@ -33,8 +33,10 @@ pub(crate) enum LoadError {
     Readers(#[from] ReadersError),
     #[error("the path of the server has to begin with \"/\" and be a path: {0:?}")]
     Path(String),
-    #[error("this sidecar does not serve servers over stdio")]
-    Stdio,
+    #[error(
+        "a server over stdio needs limits.processes: at least 1 for a principal, and no more than in all"
+    )]
+    Processes,
 }
 
 impl LoadError {
@@ -130,7 +132,10 @@ fn compile(
                 return Err(LoadError::Path(path.clone()));
             }
         }
-        Upstream::Stdio {} => return Err(LoadError::Stdio),
+        Upstream::Stdio {} => match config.limits.processes {
+            Some(ProcessLimits { total, per_principal }) if per_principal >= 1 && per_principal <= total => {}
+            _ => return Err(LoadError::Processes),
+        },
     }
     let access = Access::compile(&config.access, &config.tools)?;
     let authenticator = match keys {

@@ -4,7 +4,6 @@ use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use longshore_mcp::headers::{self, EVENT_STREAM, JSON};
 use tokio::time::{Instant, timeout_at};
 
@@ -15,13 +14,11 @@ use super::opening::Opening;
 use super::{Call, Done, Edit, request};
 use crate::rescue::Refusal;
 use crate::stack::respond::{self, Body};
-use crate::upstream::{Answer, Failure, Lease};
+use crate::upstream::{self, Answer, EDITABLE, Lease};
 
 /// Up to this size a message is whole before its response begins, so that a server that dies in the middle of it can
 /// still be answered for. No client can use half a message anyway.
 const HOLD: usize = 64 * 1024;
-/// The largest message that can be edited, and the largest event that is looked into.
-pub(super) const EDITABLE: usize = 32 * 1024 * 1024;
 
 /// Sends the call and gives the client what comes back.
 pub(super) async fn answer(call: &mut Call, client: &mut Client, deadline: Instant) -> Result<Done, Refusal> {
@@ -30,13 +27,8 @@ pub(super) async fn answer(call: &mut Call, client: &mut Client, deadline: Insta
         Edit::OpenSession => Some(shared.sessions.reserve().map_err(|_| Refusal::TooManySessions)?),
         Edit::Pass | Edit::Filter(_) | Edit::Tell => None,
     };
-    let Answer { response, lease } = timeout_at(deadline, request::send(call))
-        .await
-        .map_err(|_| timed_out())?
-        .map_err(|failure| match failure {
-            Failure::Refused { .. } => Refusal::ServerDown,
-            Failure::Lost(_) => Refusal::ServerLost,
-        })?;
+    let (Answer { response, lease }, hold) =
+        timeout_at(deadline, request::send(call)).await.map_err(|_| timed_out())??;
     let (head, body) = response.into_parts();
     let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let is = |wanted| headers::is_type(content_type, wanted);
@@ -49,7 +41,7 @@ pub(super) async fn answer(call: &mut Call, client: &mut Client, deadline: Insta
         client.respond(respond::accepted());
         return Ok(Done { status: StatusCode::ACCEPTED.as_u16(), code: None });
     }
-    let opening = place.map(|place| Opening::new(place, &head.headers));
+    let opening = place.map(|place| Opening::new(place, &head.headers, hold));
     match opening {
         Some(opening) if is(JSON) => {
             let message = collect(body, lease, EDITABLE, deadline).await?.whole()?;
@@ -73,7 +65,7 @@ pub(super) fn timed_out() -> Refusal {
 /// What was read of a body before it became too much to hold.
 enum Collected {
     Whole(Bytes, Lease),
-    Start(Bytes, Incoming, Lease),
+    Start(Bytes, upstream::Body, Lease),
 }
 
 impl Collected {
@@ -90,7 +82,7 @@ impl Collected {
 }
 
 async fn collect(
-    mut body: Incoming,
+    mut body: upstream::Body,
     lease: Lease,
     hold: usize,
     deadline: Instant,
@@ -99,7 +91,7 @@ async fn collect(
     loop {
         match timeout_at(deadline, body.frame()).await.map_err(|_| timed_out())? {
             None => return Ok(Collected::Whole(bytes.freeze(), lease)),
-            Some(Err(_)) => return Err(Refusal::ServerLost),
+            Some(Err(broken)) => return Err(broken.into()),
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
                     bytes.extend_from_slice(&data);
@@ -115,7 +107,7 @@ async fn collect(
 async fn message(
     call: &Call,
     client: &mut Client,
-    body: Incoming,
+    body: upstream::Body,
     lease: Lease,
     deadline: Instant,
 ) -> Result<Done, Refusal> {
@@ -135,7 +127,7 @@ async fn message(
             client.begin_json(None);
             client.send(bytes, deadline).await;
             while let Some(frame) = timeout_at(deadline, body.frame()).await.map_err(|_| timed_out())? {
-                if let Ok(data) = frame.map_err(|_| Refusal::ServerLost)?.into_data() {
+                if let Ok(data) = frame?.into_data() {
                     client.send(data, deadline).await;
                 }
             }
@@ -150,7 +142,7 @@ async fn failed(
     call: &Call,
     client: &mut Client,
     status: StatusCode,
-    body: Incoming,
+    body: upstream::Body,
     lease: Lease,
     deadline: Instant,
 ) -> Result<Done, Refusal> {

@@ -3,17 +3,16 @@
 use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::sse::{self, Decoder, Event};
 use tokio::time::{Duration, Instant, sleep_until, timeout_at};
 
-use super::answer::{EDITABLE, timed_out};
+use super::answer::timed_out;
 use super::client::Client;
 use super::edit::edit;
 use super::{Call, Done, Edit, request};
 use crate::rescue::Refusal;
-use crate::upstream::{Answer, Lease};
+use crate::upstream::{self, Answer, EDITABLE, Lease};
 
 /// How long a silent stream is left silent.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -26,7 +25,7 @@ const RETRY_MINIMUM: Duration = Duration::from_millis(50);
 
 /// A stream of events from the server.
 struct Source {
-    body: Incoming,
+    body: upstream::Body,
     lease: Lease,
     decoder: Decoder,
     /// Where the stream can be taken up again when it ends early: its last event's id.
@@ -47,7 +46,7 @@ enum Next {
 pub(super) async fn events(
     call: &Call,
     client: &mut Client,
-    body: Incoming,
+    body: upstream::Body,
     lease: Lease,
     deadline: Instant,
 ) -> Result<Done, Refusal> {
@@ -148,7 +147,7 @@ async fn pass_edited(
 }
 
 impl Source {
-    fn new(body: Incoming, lease: Lease) -> Self {
+    fn new(body: upstream::Body, lease: Lease) -> Self {
         Self { body, lease, decoder: Decoder::new(EDITABLE), last: None, retry: RETRY }
     }
 
@@ -161,7 +160,7 @@ impl Source {
                         return Ok(Next::Data(data));
                     }
                 }
-                Ok(Some(Err(_))) => return Err(Refusal::ServerLost),
+                Ok(Some(Err(broken))) => return Err(broken.into()),
                 Ok(None) => return Ok(Next::End),
                 Err(_) if Instant::now() >= deadline => return Err(timed_out()),
                 Err(_) => return Ok(Next::Silence),
@@ -215,7 +214,7 @@ fn is_aside(event: &Event) -> bool {
 /// Reads events until the answer: the events before it, and the answer.
 pub(super) async fn first_answer(
     call: &Call,
-    mut body: Incoming,
+    mut body: upstream::Body,
     lease: Lease,
     deadline: Instant,
 ) -> Result<(Vec<u8>, Bytes), Refusal> {
@@ -224,7 +223,7 @@ pub(super) async fn first_answer(
     let mut answer = None;
     loop {
         let frame = timeout_at(deadline, body.frame()).await.map_err(|_| timed_out())?;
-        let data = frame.ok_or(Refusal::ServerLost)?.map_err(|_| Refusal::ServerLost)?.into_data();
+        let data = frame.ok_or(Refusal::ServerLost)??.into_data();
         let Ok(data) = data else { continue };
         let mut failure = None;
         let looked = decoder.push(&data, |event| match edit(call, message_of(&event)) {
@@ -247,7 +246,7 @@ pub(super) async fn first_answer(
 }
 
 /// Reads what follows an answer, which should be nothing, so that the connection can be used again.
-pub(super) fn rest(mut body: Incoming, lease: Lease) {
+pub(super) fn rest(mut body: upstream::Body, lease: Lease) {
     use http_body::Body as _;
     if body.is_end_stream() {
         lease.give_back();

@@ -14,17 +14,20 @@ use crate::rescue::Refusal;
 use crate::sessions::Place;
 use crate::stack::SERVED;
 use crate::stack::respond::{self, Body};
+use crate::upstream::stdio::Hold;
 
 /// A session that is being opened.
 pub(super) struct Opening<'a> {
     place: Place<'a>,
     /// What the server calls it.
     upstream: Option<HeaderValue>,
+    /// What it costs at the server: given back, unless the session is opened.
+    hold: Option<Hold>,
 }
 
 impl<'a> Opening<'a> {
-    pub(super) fn new(place: Place<'a>, headers: &HeaderMap) -> Self {
-        Self { place, upstream: session_id(headers) }
+    pub(super) fn new(place: Place<'a>, headers: &HeaderMap, hold: Option<Hold>) -> Self {
+        Self { place, upstream: session_id(headers), hold }
     }
 
     /// Reads the server's answer to `initialize`, opens the session and tells the client.
@@ -57,6 +60,10 @@ impl<'a> Opening<'a> {
         let (upstream, principal) = (self.upstream, call.caller.principal.clone());
         let revision = known.unwrap_or(Revision::NEWEST_WITH_INITIALIZE);
         let (session, id) = self.place.open(principal, upstream, revision).map_err(|_| Refusal::Internal)?;
+        // From here on whoever ends the session tells the server.
+        if let Some(hold) = self.hold {
+            hold.keep();
+        }
         let delivered = known.is_some() && {
             let body = accepted.rewritten.map_or_else(|| message.clone(), Bytes::from);
             client.respond(respond(body, Some(id)))

@@ -1,11 +1,8 @@
 //! What is sent to the server.
 
-use std::rc::Rc;
-
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
-use http_body_util::Full;
 use longshore_mcp::headers::{self, EVENT_STREAM, JSON, PROTOCOL_VERSION, SESSION_ID};
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::Upstream;
@@ -14,7 +11,8 @@ use tokio::time::{Duration, timeout};
 use super::{Call, Edit};
 use crate::configuration::Snapshot;
 use crate::sessions::Session;
-use crate::upstream::{Answer, Failure, Pool};
+use crate::upstream::stdio::Hold;
+use crate::upstream::{Answer, Failure, Opener, Pool};
 
 /// How long the small messages may take that the sidecar sends on its own account.
 const ERRAND: Duration = Duration::from_secs(5);
@@ -28,19 +26,17 @@ pub(crate) fn build(
     method: Method,
     session: Option<(Option<&HeaderValue>, Revision)>,
     body: Bytes,
-) -> Request<Full<Bytes>> {
-    let (port, path) = match upstream {
-        Upstream::StreamableHttp { port, path } => (*port, path.as_str()),
-        Upstream::Stdio {} => (0, "/"),
-    };
-    let mut request = Request::new(Full::new(body));
+) -> Request<Bytes> {
+    let mut request = Request::new(body);
     *request.method_mut() = method;
-    // Checked when the configuration was loaded.
-    *request.uri_mut() = path.parse().unwrap_or_default();
-    let headers = request.headers_mut();
-    if let Ok(host) = HeaderValue::try_from(format!("127.0.0.1:{port}")) {
-        headers.insert(HOST, host);
+    if let Upstream::StreamableHttp { port, path } = upstream {
+        // Checked when the configuration was loaded.
+        *request.uri_mut() = path.parse().unwrap_or_default();
+        if let Ok(host) = HeaderValue::try_from(format!("127.0.0.1:{port}")) {
+            request.headers_mut().insert(HOST, host);
+        }
     }
+    let headers = request.headers_mut();
     headers.insert(ACCEPT, HeaderValue::from_static(ACCEPT_BOTH));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
     if let Some((id, revision)) = session {
@@ -64,22 +60,20 @@ pub(crate) fn trace(headers: &HeaderMap) -> HeaderMap {
     trace
 }
 
-/// The port that a configuration names.
-pub(crate) fn port(snapshot: &Snapshot) -> u16 {
-    match snapshot.config.upstream {
-        Upstream::StreamableHttp { port, .. } => port,
-        Upstream::Stdio {} => 0,
-    }
-}
-
-/// Sends the call's message.
-pub(crate) async fn send(call: &Call) -> Result<Answer, Failure> {
+/// Sends the call's message. What a handshake opens at the server is held.
+pub(crate) async fn send(call: &Call) -> Result<(Answer, Option<Hold>), Failure> {
     let session = call.session.as_deref().and_then(within);
     let mut request = build(&call.snapshot.config.upstream, Method::POST, session, call.body.clone());
     for (name, value) in &call.trace {
         request.headers_mut().insert(name, value.clone());
     }
-    call.worker.pool.send(port(&call.snapshot), request).await
+    let (pool, config) = (&call.worker.pool, &call.snapshot.config);
+    if call.edit != Edit::OpenSession {
+        return Ok((pool.send(&config.upstream, request).await?, None));
+    }
+    let opener = Opener::Client { principal: call.caller.principal.clone(), limits: config.limits.processes };
+    let (answer, hold) = pool.open(&config.upstream, opener, request).await?;
+    Ok((answer, Some(hold)))
 }
 
 fn within(session: &Session) -> Option<(Option<&HeaderValue>, Revision)> {
@@ -94,7 +88,7 @@ pub(crate) async fn resume(call: &Call, last: &str) -> Option<Answer> {
     headers.remove(CONTENT_TYPE);
     headers.insert(ACCEPT, HeaderValue::from_static(EVENT_STREAM));
     headers.insert(HeaderName::from_static("last-event-id"), HeaderValue::try_from(last).ok()?);
-    let answer = call.worker.pool.send(port(&call.snapshot), request).await.ok()?;
+    let answer = call.worker.pool.send(&call.snapshot.config.upstream, request).await.ok()?;
     let content_type = answer.response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let goes_on = answer.response.status() == StatusCode::OK && headers::is_type(content_type, EVENT_STREAM);
     goes_on.then_some(answer)
@@ -129,29 +123,29 @@ pub(crate) async fn is_alive(call: &Call, session: &Session) -> bool {
     let id = u64::from_be_bytes(suffix);
     let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":\"longshore-alive-{id:016x}\",\"method\":\"ping\"}}");
     let request = build(&call.snapshot.config.upstream, Method::POST, within(session), body.into());
-    match timeout(ERRAND, call.worker.pool.send(port(&call.snapshot), request)).await {
+    match timeout(ERRAND, call.worker.pool.send(&call.snapshot.config.upstream, request)).await {
         Ok(Ok(answer)) => !may_mean_lost(answer.response.status()),
         Ok(Err(_)) | Err(_) => true,
     }
 }
 
 /// Tells the server that a session has ended.
-pub(crate) async fn end_upstream(pool: &Rc<Pool>, snapshot: &Snapshot, session: &Session) {
+pub(crate) async fn end_upstream(pool: &Pool, snapshot: &Snapshot, session: &Session) {
     if session.upstream.is_none() {
         return;
     }
     let request = build(&snapshot.config.upstream, Method::DELETE, within(session), Bytes::new());
     // Whether it ends sessions on request is the server's business; many do not.
-    if !matches!(timeout(ERRAND, pool.send(port(snapshot), request)).await, Ok(Ok(_))) {
+    if !matches!(timeout(ERRAND, pool.send(&snapshot.config.upstream, request)).await, Ok(Ok(_))) {
         tracing::debug!("the server could not be told that a session has ended");
     }
 }
 
 /// Sends something whose answer nobody waits for.
-fn errand(call: &Call, request: Request<Full<Bytes>>) {
-    let (pool, port) = (call.worker.pool.clone(), port(&call.snapshot));
+fn errand(call: &Call, request: Request<Bytes>) {
+    let (pool, snapshot) = (call.worker.pool.clone(), call.snapshot.clone());
     tokio::task::spawn_local(async move {
-        if !matches!(timeout(ERRAND, pool.send(port, request)).await, Ok(Ok(_))) {
+        if !matches!(timeout(ERRAND, pool.send(&snapshot.config.upstream, request)).await, Ok(Ok(_))) {
             tracing::debug!("the server could not be told that a call was cancelled");
         }
     });

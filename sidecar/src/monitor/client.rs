@@ -26,6 +26,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Duration, sleep};
 
 use crate::stack::SERVED;
+use crate::upstream::stdio::Hold;
 use crate::upstream::{Answer, Pool};
 use describe::describe;
 pub(super) use error::CallError;
@@ -44,6 +45,8 @@ pub(super) struct Server {
     upstream: Upstream,
     pool: Rc<Pool>,
     session: Option<HeaderValue>,
+    /// What the session costs at the server; given back when nobody looks after the server any more.
+    hold: Option<Hold>,
     revision: Option<Revision>,
     next_id: Cell<u64>,
 }
@@ -59,7 +62,7 @@ impl Drop for Listening {
 
 impl Server {
     pub(super) fn new(upstream: Upstream, pool: Rc<Pool>) -> Self {
-        Self { upstream, pool, session: None, revision: None, next_id: Cell::new(1) }
+        Self { upstream, pool, session: None, hold: None, revision: None, next_id: Cell::new(1) }
     }
 
     /// Which server it is.
@@ -74,8 +77,7 @@ impl Server {
             "capabilities": {},
             "clientInfo": {"name": "longshore-sidecar", "version": env!("CARGO_PKG_VERSION")},
         });
-        let (result, session) = self.exchange(McpMethod::Initialize, params).await?;
-        self.session = session;
+        let result = self.open(params).await?;
         let handshake: Handshake =
             serde_json::from_str(&result).map_err(|_| self.not_mcp("initialize has no usable result"))?;
         let served =
@@ -132,12 +134,13 @@ impl Server {
     }
 
     /// Listens to what the server says on its own account, if it offers that. `changed` is told when a list has
-    /// changed, or may have while nobody listened.
-    pub(super) fn listen(&self, changed: Rc<Notify>) -> Listening {
+    /// changed, or may have while nobody listened; `gone`, when the server does not know the session any more.
+    pub(super) fn listen(&self, changed: Rc<Notify>, gone: Rc<Notify>) -> Listening {
         let server = Self {
             upstream: self.upstream.clone(),
             pool: self.pool.clone(),
             session: self.session.clone(),
+            hold: None,
             revision: self.revision,
             next_id: Cell::new(0),
         };
@@ -148,6 +151,9 @@ impl Server {
                     Err(error) => {
                         // 405: it does not offer it. Anything else shows in the pings too.
                         tracing::debug!(%error, "the server's notifications cannot be heard");
+                        if matches!(error, CallError::SessionGone) {
+                            gone.notify_one();
+                        }
                         return;
                     }
                 }
@@ -168,7 +174,7 @@ impl Server {
         let mut body = response.into_body();
         let mut decoder = Decoder::new(MAX_ANSWER);
         while let Some(frame) = body.frame().await {
-            let Ok(data) = frame.map_err(|_| CallError::Lost)?.into_data() else { continue };
+            let Ok(data) = frame?.into_data() else { continue };
             let mut messages = Vec::new();
             decoder.push(&data, |event| messages.extend(event.data)).map_err(|_| CallError::TooLarge)?;
             for message in messages {

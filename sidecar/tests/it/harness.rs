@@ -1,17 +1,21 @@
 //! Starts the program, and talks to it.
 
 pub(crate) mod client;
+pub(crate) mod cluster;
 pub(crate) mod config;
 pub(crate) mod http;
 pub(crate) mod patience;
 pub(crate) mod peer;
 pub(crate) mod process;
 pub(crate) mod scripted;
+pub(crate) mod shim;
 
 pub(crate) use client::Client;
+pub(crate) use cluster::Cluster;
 pub(crate) use config::{Files, config};
 pub(crate) use http::{Reply, Request};
 pub(crate) use patience::{eventually, within};
 pub(crate) use peer::GoServer;
 pub(crate) use process::Sidecar;
 pub(crate) use scripted::Scripted;
+pub(crate) use shim::Shim;

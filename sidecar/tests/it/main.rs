@@ -20,3 +20,4 @@ mod passthrough;
 mod peers;
 mod sessions;
 mod start;
+mod stdio;

@@ -1,5 +1,7 @@
 //! What can go wrong between the sidecar and its server, in words for people.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use longshore_mcp::method::List;
 use longshore_sidecar_config::inventory::ConnectionReason;
@@ -8,9 +10,14 @@ use thiserror::Error;
 
 use super::MAX_ANSWER;
 use crate::monitor::state::Problem;
+use crate::upstream::stdio::{self, Gone, Why};
+use crate::upstream::{Broken, Failure, Unanswered};
 
 /// The most of a server's own words in a message for people.
 const MAX_QUOTE: usize = 200;
+/// The most of what a process wrote to stderr: its last lines, and bytes of them.
+const MAX_LINES: usize = 5;
+const MAX_STDERR: usize = 500;
 
 /// Why the server did not do what it was asked for.
 #[derive(Debug, Error)]
@@ -33,13 +40,76 @@ pub(in crate::monitor) enum CallError {
     Revision(String),
     #[error("the server's answer is larger than {MAX_ANSWER} bytes")]
     TooLarge,
+    #[error("{why}{stderr}", why = .0.why, stderr = said(.0))]
+    Process(Arc<Gone>),
+    #[error(transparent)]
+    Stdio(stdio::Failure),
+}
+
+/// The last lines of what a process wrote to stderr.
+fn said(gone: &Gone) -> String {
+    let mut lines: Vec<_> = gone.stderr.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    if lines.is_empty() {
+        return String::new();
+    }
+    let last = lines.split_off(lines.len().saturating_sub(MAX_LINES));
+    let text = last.join(" | ");
+    // The end says more than the beginning.
+    let start = text.ceil_char_boundary(text.len().saturating_sub(MAX_STDERR));
+    format!("; it wrote to stderr: {}", &text[start..])
+}
+
+impl From<Failure> for CallError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Http(Unanswered::Refused { port, .. }) => Self::Refused { port },
+            Failure::Http(Unanswered::Lost(error)) if error.is_parse() => Self::NotHttp,
+            Failure::Http(Unanswered::Lost(_)) => Self::Lost,
+            Failure::Stdio(failure) => failure.into(),
+        }
+    }
+}
+
+impl From<Broken> for CallError {
+    fn from(broken: Broken) -> Self {
+        match broken {
+            Broken::Http(_) => Self::Lost,
+            Broken::Stdio(failure) => failure.into(),
+        }
+    }
+}
+
+impl From<stdio::Failure> for CallError {
+    fn from(failure: stdio::Failure) -> Self {
+        match failure {
+            stdio::Failure::Process(gone) => Self::Process(gone),
+            stdio::Failure::Ended | stdio::Failure::Forgotten => Self::SessionGone,
+            failure => Self::Stdio(failure),
+        }
+    }
 }
 
 impl CallError {
     /// What it means when it happens in a handshake.
     pub(in crate::monitor) fn in_handshake(self) -> Problem {
         let reason = match &self {
-            Self::Refused { .. } | Self::Lost => ConnectionReason::ConnectionRefused,
+            Self::Refused { .. } | Self::Lost | Self::Stdio(_) => ConnectionReason::ConnectionRefused,
+            Self::Process(gone) => match gone.why {
+                Why::Unavailable(_) | Why::Slow(_) | Why::Stopping | Why::Lost => {
+                    ConnectionReason::ShimUnavailable
+                }
+                Why::NotFound(_) => ConnectionReason::CommandNotFound,
+                Why::NotExecutable(_) => ConnectionReason::CommandNotExecutable,
+                Why::LineTooLong | Why::Noise => ConnectionReason::NotMcp,
+                Why::NotStarted(_)
+                | Why::Exited(_)
+                | Why::Killed(_)
+                | Why::Closed
+                | Why::Mute
+                | Why::Unanswered
+                | Why::StderrFlood
+                | Why::Asked => ConnectionReason::ProcessExited,
+            },
             Self::NotHttp | Self::NotMcp { .. } | Self::TooLarge | Self::SessionGone => {
                 ConnectionReason::NotMcp
             }

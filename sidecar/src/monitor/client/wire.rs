@@ -3,8 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, StatusCode};
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use http_body_util::BodyExt;
 use longshore_mcp::envelope::{self, Id, Message, Outcome};
 use longshore_mcp::headers::{self, EVENT_STREAM, JSON, SESSION_ID};
 use longshore_mcp::method::Method as McpMethod;
@@ -15,26 +14,37 @@ use serde_json::Value;
 use super::error::rpc;
 use super::{CallError, MAX_ANSWER, Server};
 use crate::exchange;
-use crate::upstream::{Answer, Failure};
+use crate::upstream::{self, Answer, Opener};
 
 impl Server {
     /// Sends a request and gives the result.
     pub(super) async fn call(&self, method: McpMethod, params: Value) -> Result<String, CallError> {
-        self.exchange(method, params).await.map(|(result, _)| result)
+        let (id, request) = self.ask(method, &params);
+        let answer = self.send(request).await?;
+        self.result(answer, &id).await.map(|(result, _)| result)
     }
 
-    /// Sends a request and gives the result, and the session that the answer names.
-    pub(super) async fn exchange(
-        &self,
-        method: McpMethod,
-        params: Value,
-    ) -> Result<(String, Option<HeaderValue>), CallError> {
+    /// Opens the session with the first request, and gives the result.
+    pub(super) async fn open(&mut self, params: Value) -> Result<String, CallError> {
+        let (id, request) = self.ask(McpMethod::Initialize, &params);
+        let (answer, hold) = self.pool.open(&self.upstream, Opener::Own, request).await?;
+        self.hold = Some(hold);
+        let (result, session) = self.result(answer, &id).await?;
+        self.session = session;
+        Ok(result)
+    }
+
+    fn ask(&self, method: McpMethod, params: &Value) -> (String, http::Request<Bytes>) {
         let id = self.next_id.get();
         self.next_id.set(id + 1);
-        let id = id.to_string();
         let name = method.as_str();
         let text = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{name}\",\"params\":{params}}}");
-        let Answer { response, lease } = self.send(self.request(Method::POST, text.into())).await?;
+        (id.to_string(), self.request(Method::POST, text.into()))
+    }
+
+    /// The result in an answer, and the session that it names.
+    async fn result(&self, answer: Answer, id: &str) -> Result<(String, Option<HeaderValue>), CallError> {
+        let Answer { response, lease } = answer;
         let (head, body) = response.into_parts();
         let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let message = if !head.status.is_success() {
@@ -42,7 +52,7 @@ impl Server {
             // An error in the body says more than the status, unless the status is that of a session that ended.
             return Err(error_in(&body, head.status).unwrap_or_else(|| self.status(head.status)));
         } else if headers::is_type(content_type, EVENT_STREAM) {
-            self.first_answer(body, &id).await?
+            self.first_answer(body, id).await?
         } else if headers::is_type(content_type, JSON) {
             let message = collect(body).await?;
             lease.give_back();
@@ -52,7 +62,7 @@ impl Server {
         };
         let session = head.headers.get(SESSION_ID).filter(|id| id.to_str().is_ok_and(headers::is_session_id));
         match envelope::read(&message) {
-            Ok(Message::Response(response)) if response.id.is_some_and(|got| got.is(&Id::from_json(&id))) => {
+            Ok(Message::Response(response)) if response.id.is_some_and(|got| got.is(&Id::from_json(id))) => {
                 match response.outcome {
                     Outcome::Result(result) => Ok((result.get().to_owned(), session.cloned())),
                     Outcome::Error(error) => Err(rpc(error.get(), head.status)),
@@ -63,10 +73,10 @@ impl Server {
     }
 
     /// Reads events until the answer, and answers what is asked in between.
-    pub(super) async fn first_answer(&self, mut body: Incoming, id: &str) -> Result<Bytes, CallError> {
+    pub(super) async fn first_answer(&self, mut body: upstream::Body, id: &str) -> Result<Bytes, CallError> {
         let mut decoder = Decoder::new(MAX_ANSWER);
         while let Some(frame) = body.frame().await {
-            let Ok(data) = frame.map_err(|_| CallError::Lost)?.into_data() else { continue };
+            let Ok(data) = frame?.into_data() else { continue };
             let mut messages = Vec::new();
             decoder.push(&data, |event| messages.extend(event.data)).map_err(|_| CallError::TooLarge)?;
             for message in messages {
@@ -90,27 +100,20 @@ impl Server {
         if response.status().is_success() { Ok(()) } else { Err(self.status(response.status())) }
     }
 
-    pub(super) fn request(&self, method: Method, body: Bytes) -> http::Request<Full<Bytes>> {
+    pub(super) fn request(&self, method: Method, body: Bytes) -> http::Request<Bytes> {
         let session = self.revision.map(|revision| (self.session.as_ref(), revision));
         exchange::build(&self.upstream, method, session, body)
     }
 
-    pub(super) async fn send(&self, request: http::Request<Full<Bytes>>) -> Result<Answer, CallError> {
-        let port = match self.upstream {
-            Upstream::StreamableHttp { port, .. } => port,
-            Upstream::Stdio {} => 0,
-        };
-        self.pool.send(port, request).await.map_err(|failure| match failure {
-            Failure::Refused { port, .. } => CallError::Refused { port },
-            Failure::Lost(error) if error.is_parse() => CallError::NotHttp,
-            Failure::Lost(_) => CallError::Lost,
-        })
+    pub(super) async fn send(&self, request: http::Request<Bytes>) -> Result<Answer, CallError> {
+        Ok(self.pool.send(&self.upstream, request).await?)
     }
 
+    /// Where the server answers, in words.
     pub(super) fn path(&self) -> String {
         match &self.upstream {
             Upstream::StreamableHttp { path, .. } => path.clone(),
-            Upstream::Stdio {} => String::new(),
+            Upstream::Stdio {} => "stdout".to_owned(),
         }
     }
 
@@ -126,14 +129,13 @@ impl Server {
     }
 }
 
-async fn collect(body: Incoming) -> Result<Bytes, CallError> {
-    let mut body = Limited::new(body, MAX_ANSWER);
+async fn collect(mut body: upstream::Body) -> Result<Bytes, CallError> {
     let mut bytes = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| {
-            if error.is::<LengthLimitError>() { CallError::TooLarge } else { CallError::Lost }
-        })?;
-        if let Ok(data) = frame.into_data() {
+        if let Ok(data) = frame?.into_data() {
+            if bytes.len() + data.len() > MAX_ANSWER {
+                return Err(CallError::TooLarge);
+            }
             bytes.extend_from_slice(&data);
         }
     }

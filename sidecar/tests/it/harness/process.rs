@@ -124,6 +124,22 @@ impl Sidecar {
         self.child().try_wait().expect("a status").is_none()
     }
 
+    /// The bytes of memory that it holds.
+    pub(crate) fn memory(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.child().id());
+        let status = std::fs::read_to_string(path).expect("its status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+        let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+        kilobytes << 10
+    }
+
+    /// How many descriptors it has open, without connections of clients, which come and go.
+    pub(crate) fn descriptors(&self) -> usize {
+        let path = format!("/proc/{}/fd", self.child().id());
+        let count = std::fs::read_dir(path).expect("its descriptors").count();
+        count - self.metric("longshore_connections") as usize
+    }
+
     fn child(&self) -> MutexGuard<'_, Child> {
         self.child.lock().expect("no panic")
     }

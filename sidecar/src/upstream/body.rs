@@ -1,0 +1,62 @@
+//! What a server answers, as it comes.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::Frame;
+use hyper::body::Incoming;
+use thiserror::Error;
+
+use super::stdio;
+
+/// An answer's body.
+pub(crate) enum Body {
+    /// From a connection.
+    Http(Incoming),
+    /// A message of a process, or nothing.
+    Whole(Option<Bytes>),
+    /// What a process says until its answer, as events.
+    Events(Box<stdio::Events>),
+}
+
+/// The rest of a body will not come.
+#[derive(Debug, Error)]
+pub(crate) enum Broken {
+    /// The connection broke.
+    #[error("the connection broke")]
+    Http(#[from] hyper::Error),
+    /// The process is gone, or nothing more will come from it for this call.
+    #[error(transparent)]
+    Stdio(#[from] stdio::Failure),
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        match &mut *self {
+            Self::Http(body) => {
+                let frame = ready!(Pin::new(body).poll_frame(cx));
+                Poll::Ready(frame.map(|frame| frame.map_err(Broken::Http)))
+            }
+            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Events(events) => {
+                let piece = ready!(events.poll_next(cx));
+                Poll::Ready(piece.map(|piece| piece.map(Frame::data).map_err(Broken::Stdio)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Http(body) => body.is_end_stream(),
+            Self::Whole(bytes) => bytes.is_none(),
+            Self::Events(events) => events.is_over(),
+        }
+    }
+}

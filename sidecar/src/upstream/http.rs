@@ -1,0 +1,147 @@
+//! Connections to a server over HTTP: HTTP/1.1 on loopback, kept and used again. Each thread has its own.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use ::http::{Request, Response};
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use thiserror::Error;
+use tokio::net::TcpStream;
+
+use super::{Answer, Body};
+
+/// How long an idle connection is used again. Node's servers close theirs after five seconds, and a close that
+/// crosses a request loses it.
+const IDLE: Duration = Duration::from_secs(3);
+/// How many idle connections are kept.
+const MAX_IDLE: usize = 64;
+
+/// The connections of one thread.
+#[derive(Default)]
+pub(super) struct Connections {
+    idle: RefCell<Vec<Connection>>,
+    /// The server listens on the loopback address of IPv6 only.
+    prefer_v6: Cell<bool>,
+}
+
+struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    port: u16,
+    since: Instant,
+}
+
+/// Why a request got no answer.
+#[derive(Debug, Error)]
+pub(crate) enum Unanswered {
+    /// Nothing listens.
+    #[error("nothing listens on port {port}")]
+    Refused { port: u16, source: io::Error },
+    /// The connection broke, or what came is not HTTP.
+    #[error("the connection broke")]
+    Lost(#[from] hyper::Error),
+}
+
+/// A connection in use. Once the whole answer has been read it can be given back; dropped, it is closed.
+pub(crate) struct Lease(Option<(Connection, Rc<Connections>)>);
+
+impl Connections {
+    /// Sends a request and waits for the head of the answer. A request of which nothing was written is sent again on
+    /// another connection; any other is not, since the server may have begun it.
+    pub(super) async fn send(
+        self: &Rc<Self>,
+        port: u16,
+        request: Request<Bytes>,
+    ) -> Result<Answer, Unanswered> {
+        let mut request = request.map(Full::new);
+        while let Some(mut connection) = self.take(port) {
+            match connection.sender.try_send_request(request).await {
+                Ok(response) => return Ok(self.answer(response, connection)),
+                Err(mut error) => match error.take_message() {
+                    Some(unsent) => request = unsent,
+                    None => return Err(error.into_error().into()),
+                },
+            }
+        }
+        let mut connection = self.connect(port).await?;
+        let response = connection.sender.send_request(request).await?;
+        Ok(self.answer(response, connection))
+    }
+
+    fn answer(self: &Rc<Self>, response: Response<Incoming>, connection: Connection) -> Answer {
+        Answer { response: response.map(Body::Http), lease: Lease(Some((connection, self.clone()))) }
+    }
+
+    /// An idle connection that is still good.
+    fn take(&self, port: u16) -> Option<Connection> {
+        let mut idle = self.idle.borrow_mut();
+        while let Some(connection) = idle.pop() {
+            let fresh = connection.since.elapsed() < IDLE;
+            if connection.port == port && fresh && connection.sender.is_ready() {
+                return Some(connection);
+            }
+            if !fresh {
+                // The newest is at the end: the others are older still.
+                idle.clear();
+            }
+        }
+        None
+    }
+
+    async fn connect(&self, port: u16) -> Result<Connection, Unanswered> {
+        let mut addresses: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+        if self.prefer_v6.get() {
+            addresses.reverse();
+        }
+        let [first, second] = addresses.map(|address| SocketAddr::new(address, port));
+        let stream = match TcpStream::connect(first).await {
+            Ok(stream) => stream,
+            Err(source) => match TcpStream::connect(second).await {
+                Ok(stream) => {
+                    self.prefer_v6.set(second.is_ipv6());
+                    stream
+                }
+                // What the first address said: a host without IPv6 says nothing useful about the second.
+                Err(_) => return Err(Unanswered::Refused { port, source }),
+            },
+        };
+        // Requests are small and written whole; waiting for more would only cost time.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "cannot set TCP_NODELAY");
+        }
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        tokio::task::spawn_local(async move {
+            // Whoever waits for an answer hears of the error too.
+            if let Err(error) = connection.await {
+                tracing::trace!(%error, "a connection to the server ended");
+            }
+        });
+        Ok(Connection { sender, port, since: Instant::now() })
+    }
+}
+
+impl Lease {
+    /// Where there is no connection to be held.
+    pub(super) fn nothing() -> Self {
+        Self(None)
+    }
+
+    /// Gives the connection back, when the whole answer has been read.
+    pub(crate) fn give_back(self) {
+        let Self(Some((mut connection, pool))) = self else { return };
+        if connection.sender.is_closed() {
+            return;
+        }
+        connection.since = Instant::now();
+        let mut idle = pool.idle.borrow_mut();
+        if idle.len() < MAX_IDLE {
+            idle.push(connection);
+        }
+    }
+}

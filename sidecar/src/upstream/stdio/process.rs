@@ -1,0 +1,259 @@
+//! A process of the server: the shim starts it, hands over its stdin and stdout, and tells how it ended.
+
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::Path;
+use std::sync::Arc;
+
+use longshore_shim::protocol::{
+    Cause, Ended, MAX_PACKET, Outcome, Patience, Refusal, Report, Request, Session,
+};
+use rustix::cmsg_space;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType,
+};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
+use tokio::task::yield_now;
+use tokio::time::{Duration, sleep, timeout};
+
+use super::Why;
+use crate::metrics::Metrics;
+
+/// How long the shim may take to start a process.
+const START: Duration = Duration::from_secs(10);
+/// How long to wait before connecting again where too many connect at once.
+const BREATHER: Duration = Duration::from_millis(5);
+/// What a process is given to end by itself: from the end of its stdin, and from SIGTERM.
+pub(super) const PATIENCE: Patience =
+    Patience { input: Duration::from_secs(2), terminate: Duration::from_secs(3) };
+/// What one is given that does harm.
+pub(super) const IMPATIENCE: Patience = Patience { input: Duration::ZERO, terminate: Duration::from_secs(1) };
+/// How much longer than that the shim is waited for.
+const MARGIN: Duration = Duration::from_secs(2);
+/// How much of what a process writes while it ends is read away, so that it is not stopped by a pipe that is full.
+const LAST_WORDS: usize = 1024 * 1024;
+
+/// A process, and what it is reached by.
+pub(super) struct Process {
+    pub(super) stdin: pipe::Sender,
+    pub(super) stdout: pipe::Receiver,
+    pub(super) lifeline: Lifeline,
+    running: Running,
+}
+
+/// Counts it.
+struct Running(Arc<Metrics>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.processes.dec();
+    }
+}
+
+/// What the shim says of a process that runs.
+pub(super) enum Heard {
+    /// It has ended.
+    Ended(Ended),
+    /// The shim itself is gone.
+    Lost,
+}
+
+impl Process {
+    /// Has the shim start one.
+    pub(super) async fn start(socket: &Path, metrics: &Arc<Metrics>) -> Result<Self, Why> {
+        match timeout(START, Self::ask(socket, metrics)).await {
+            Ok(result) => result,
+            Err(_) => Err(Why::Slow(START.as_secs())),
+        }
+    }
+
+    async fn ask(socket: &Path, metrics: &Arc<Metrics>) -> Result<Self, Why> {
+        let unavailable = |error: io::Error| Why::Unavailable(error.to_string());
+        let lifeline = Lifeline::connect(socket).await.map_err(unavailable)?;
+        let mut number = [0; 16];
+        getrandom::fill(&mut number).map_err(|error| Why::NotStarted(error.to_string()))?;
+        let session = Session(u128::from_ne_bytes(number));
+        lifeline.say(&Request::Start(session)).map_err(unavailable)?;
+        let (report, pipes) = lifeline.hear().await.map_err(unavailable)?.ok_or_else(|| {
+            Why::Unavailable("it does not talk to this sidecar: the shim serves another user".to_owned())
+        })?;
+        match (report, pipes) {
+            (Report::Started { number }, Some([stdin, stdout])) => {
+                let stdin = pipe::Sender::from_owned_fd(stdin).map_err(unavailable)?;
+                let stdout = pipe::Receiver::from_owned_fd(stdout).map_err(unavailable)?;
+                tracing::debug!(number, "a process of the server started");
+                metrics.process_started();
+                Ok(Self { stdin, stdout, lifeline, running: Running(metrics.clone()) })
+            }
+            (Report::Refused { reason, errno, words }, _) => Err(refused(reason, errno, words)),
+            (Report::Started { .. } | Report::Ended(_), _) => {
+                Err(Why::NotStarted("the shim answered with something else than a process".to_owned()))
+            }
+        }
+    }
+
+    /// Ends it, and waits until it has ended, or until it should have long ago.
+    pub(super) async fn end(self, patience: Patience) {
+        let Self { stdin, stdout, lifeline, running } = self;
+        // Where the shim is gone, the process is too.
+        let _ = lifeline.say(&Request::End(patience));
+        drop(stdin);
+        let ended = async {
+            tokio::select! {
+                _ = lifeline.heard() => {}
+                () = read_away(stdout) => { lifeline.heard().await; }
+            }
+        };
+        if timeout(patience.input + patience.terminate + MARGIN, ended).await.is_err() {
+            tracing::warn!("a process of the server did not end in time");
+        }
+        drop(running);
+    }
+}
+
+async fn read_away(stdout: pipe::Receiver) {
+    let mut buffer = [0; 4096];
+    let mut left = LAST_WORDS;
+    while left > 0 && stdout.readable().await.is_ok() {
+        match stdout.try_read(&mut buffer) {
+            Ok(0) => return,
+            Ok(length) => left = left.saturating_sub(length),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return,
+        }
+        yield_now().await;
+    }
+}
+
+fn refused(reason: Refusal, errno: i32, words: String) -> Why {
+    let errno = Errno::from_raw_os_error(errno);
+    match reason {
+        Refusal::NotStarted if errno == Errno::NOENT => Why::NotFound(words),
+        Refusal::NotStarted if matches!(errno, Errno::ACCESS | Errno::NOEXEC | Errno::ISDIR) => {
+            Why::NotExecutable(words)
+        }
+        Refusal::Stopping => Why::Stopping,
+        Refusal::NotStarted | Refusal::Full | Refusal::Taken | Refusal::Unknown | Refusal::Misunderstood => {
+            Why::NotStarted(words)
+        }
+    }
+}
+
+/// How a process ended, as a reason.
+pub(super) fn why(ended: &Ended) -> Why {
+    match (ended.cause, ended.outcome) {
+        (Cause::Own, Outcome::Exited(status)) => Why::Exited(status),
+        (Cause::Own, Outcome::Killed(signal)) => Why::Killed(signal),
+        (Cause::Asked, _) => Why::Asked,
+        (Cause::Flood, _) => Why::StderrFlood,
+        (Cause::Stopping, _) => Why::Stopping,
+    }
+}
+
+/// The connection to the shim. It is a socket of packets; what is used of its type here is only that it can be waited
+/// for.
+pub(super) struct Lifeline(UnixStream);
+
+impl Lifeline {
+    async fn connect(path: &Path) -> io::Result<Self> {
+        let address = SocketAddrUnix::new(path)?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        loop {
+            let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+            match rustix::net::connect(&socket, &address) {
+                Ok(()) => return Ok(Self(UnixStream::from_std(StdUnixStream::from(socket))?)),
+                // Its queue is full.
+                Err(Errno::AGAIN) => sleep(BREATHER).await,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn say(&self, request: &Request) -> io::Result<()> {
+        rustix::net::send(&self.0, &request.encode(), SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// What the shim says next, and the pipes that come with it. `None`: it closed the connection.
+    async fn hear(&self) -> io::Result<Option<(Report, Option<[OwnedFd; 2]>)>> {
+        loop {
+            self.0.readable().await?;
+            match self.0.try_io(Interest::READABLE, || receive(&self.0)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                heard => return heard,
+            }
+        }
+    }
+
+    /// Waits for the end of the process.
+    pub(super) async fn heard(&self) -> Heard {
+        match self.hear().await {
+            Ok(Some((Report::Ended(ended), _))) => Heard::Ended(ended),
+            // Nothing else can be said here; who does is no shim.
+            Ok(_) | Err(_) => Heard::Lost,
+        }
+    }
+}
+
+fn receive(socket: &UnixStream) -> io::Result<Option<(Report, Option<[OwnedFd; 2]>)>> {
+    let mut packet = [0; MAX_PACKET + 1];
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(2))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let length = rustix::net::recvmsg(
+        socket,
+        &mut [IoSliceMut::new(&mut packet)],
+        &mut control,
+        RecvFlags::CMSG_CLOEXEC,
+    )?
+    .bytes;
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    if length == 0 {
+        return Ok(None);
+    }
+    let report = Report::decode(&packet[..length]).map_err(io::Error::other)?;
+    Ok(Some((report, descriptors.try_into().ok())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_become_reasons() {
+        let words = || "cannot start /x: no".to_owned();
+        for (reason, errno, expected) in [
+            (Refusal::NotStarted, 2, Why::NotFound(words())),
+            (Refusal::NotStarted, 13, Why::NotExecutable(words())),
+            (Refusal::NotStarted, 8, Why::NotExecutable(words())),
+            (Refusal::NotStarted, 12, Why::NotStarted(words())),
+            (Refusal::Full, 0, Why::NotStarted(words())),
+            (Refusal::Stopping, 0, Why::Stopping),
+        ] {
+            assert_eq!(refused(reason, errno, words()), expected);
+        }
+    }
+
+    #[test]
+    fn ends_become_reasons() {
+        for (outcome, cause, expected) in [
+            (Outcome::Exited(3), Cause::Own, Why::Exited(3)),
+            (Outcome::Killed(9), Cause::Own, Why::Killed(9)),
+            (Outcome::Killed(15), Cause::Asked, Why::Asked),
+            (Outcome::Killed(15), Cause::Flood, Why::StderrFlood),
+            (Outcome::Exited(0), Cause::Stopping, Why::Stopping),
+        ] {
+            assert_eq!(why(&Ended { outcome, cause, stderr: Vec::new() }), expected);
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! The conversation with one process, from its start to its end.
+//!
+//! Everything that can wait is waited for at once, so that neither side can stop the other by not reading: while a
+//! message is being written, what the process writes is read all the same; while a slow reader holds up what the
+//! process writes, messages to it are written. What bounds the waiting is that those who wait have deadlines.
+
+use std::io;
+
+use bytes::Bytes;
+use longshore_mcp::envelope::{self, Message, Notification, Outcome, Request, Response};
+use longshore_mcp::error::{self, Code};
+use longshore_mcp::method::Method;
+use tokio::sync::mpsc;
+use tokio::task::yield_now;
+use tokio::time::{Duration, Instant, sleep_until};
+
+use super::call::Caller;
+use super::conversation::Conversation;
+use super::lines::{Lines, MAX_LINE, MAX_NOISE, excerpt};
+use super::message::{Command, Key, Kind, progress_of};
+use super::outgoing::Outgoing;
+use super::process::{self, Heard, IMPATIENCE, PATIENCE, Process};
+use super::routes::{Call, Routes};
+use super::{Control, Failure, Gone, Why};
+use crate::metrics::Dropped;
+
+/// How long the rest of what a process wrote is read after its end, and how long its end is waited for when it has
+/// closed its pipes.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long a process that is started again may take for the handshake.
+const HANDSHAKE: Duration = Duration::from_secs(30);
+/// How much may be dropped without a pause: a process that writes what nobody wants must not keep the thread busy.
+const DROPPED: usize = 256 * 1024;
+/// The pause.
+const PAUSE: Duration = Duration::from_millis(10);
+/// How much is read before others have their turn.
+const TURN: usize = 256 * 1024;
+/// The progress of calls is known by this.
+const PROGRESS: &str = "notifications/progress";
+
+/// A process, and all that is under way with it.
+pub(super) struct Talk<'a> {
+    conversation: &'a mut Conversation,
+    process: Process,
+    lines: Lines,
+    outgoing: Outgoing,
+    routes: Routes,
+    /// A message that waits for a slow reader. Nothing is read meanwhile.
+    delivery: Option<(mpsc::Sender<Bytes>, Bytes)>,
+    /// The message that the process was started again for, until the handshake has been repeated.
+    replay: Option<(Command, Instant)>,
+    /// How it ended, and when.
+    ended: Option<(Heard, Instant)>,
+    /// It has closed stdout.
+    end_of_output: bool,
+    /// Since when one of its pipes is closed.
+    closed: Option<Instant>,
+    /// It is not the server that the client has shaken hands with.
+    stranger: bool,
+    /// Why it has to be ended.
+    doom: Option<Why>,
+    first_noise: Option<String>,
+    /// How much it has written since its last message.
+    noise: usize,
+    /// How much of what it wrote was dropped since something of it was not.
+    dropped: usize,
+    pause: Option<Instant>,
+    /// How much was read since others had their turn.
+    turn: usize,
+}
+
+impl<'a> Talk<'a> {
+    pub(super) fn new(conversation: &'a mut Conversation, process: Process, first: Command) -> Self {
+        let again = conversation.handshake.again();
+        let mut talk = Self {
+            conversation,
+            process,
+            lines: Lines::new(MAX_LINE),
+            outgoing: Outgoing::default(),
+            routes: Routes::default(),
+            delivery: None,
+            replay: None,
+            ended: None,
+            end_of_output: false,
+            closed: None,
+            stranger: false,
+            doom: None,
+            first_noise: None,
+            noise: 0,
+            dropped: 0,
+            pause: None,
+            turn: 0,
+        };
+        match again {
+            Some(line) => {
+                talk.outgoing.own(line);
+                talk.replay = Some((first, Instant::now() + HANDSHAKE));
+            }
+            None => talk.take(first),
+        }
+        talk
+    }
+
+    /// Talks until the process is gone. Gives back a message that it never saw.
+    pub(super) async fn run(mut self) -> Option<Command> {
+        loop {
+            self.read_lines();
+            let now = Instant::now();
+            self.tick(now);
+            if let Some(failure) = self.over(now) {
+                return self.finish(failure).await;
+            }
+            let due = self.due();
+            let writes = !self.outgoing.is_empty() && self.closed.is_none() && self.ended.is_none();
+            let reads = self.delivery.is_none() && self.pause.is_none() && !self.end_of_output;
+            tokio::select! {
+                Some(control) = self.conversation.control.recv() => self.control(control),
+                Some(command) = self.conversation.commands.recv(), if self.is_ready() => self.take(command),
+                written = self.outgoing.write(&mut self.process.stdin), if writes => {
+                    if written.is_err() {
+                        self.closed.get_or_insert_with(Instant::now);
+                    }
+                }
+                readable = self.process.stdout.readable(), if reads => match readable {
+                    Ok(()) => self.read(),
+                    Err(_) => self.output_ended(),
+                },
+                heard = self.process.lifeline.heard(), if self.ended.is_none() => {
+                    self.ended = Some((heard, Instant::now()));
+                }
+                room = room(&self.delivery), if self.delivery.is_some() => {
+                    if let (Some((_, message)), Ok(room)) = (self.delivery.take(), room) {
+                        room.send(message);
+                    }
+                }
+                () = sleep_until(due.unwrap_or(now)), if due.is_some() => {}
+            }
+            if self.turn >= TURN {
+                self.turn = 0;
+                yield_now().await;
+            }
+        }
+    }
+
+    // === What comes from the sidecar ===
+
+    /// Whether another message can be taken: one at a time, so that those behind it know how long they have waited.
+    fn is_ready(&self) -> bool {
+        self.outgoing.is_empty() && self.replay.is_none() && self.closed.is_none() && self.ended.is_none()
+    }
+
+    fn take(&mut self, command: Command) {
+        let Command { kind, line, caller } = command;
+        if caller.is_gone() {
+            return;
+        }
+        match kind {
+            Kind::Request { id, token } => {
+                let number = caller.number;
+                match self.routes.add(id, token, caller) {
+                    Ok(()) => self.outgoing.call(line, number),
+                    Err(caller) => caller.end(Err(Failure::IdInUse)),
+                }
+                return;
+            }
+            Kind::Cancelled(Some(id)) => self.routes.cancel(&id, Instant::now()),
+            Kind::Initialized => self.conversation.handshake.initialized = true,
+            Kind::Cancelled(None) | Kind::Other => {}
+        }
+        self.outgoing.told(line, caller);
+    }
+
+    fn control(&mut self, control: Control) {
+        if let Control::Gone(number) = &control {
+            self.routes.gone(*number);
+        }
+        self.conversation.control(control);
+    }
+
+    // === What comes from the process ===
+
+    fn read(&mut self) {
+        match self.process.stdout.try_read_buf(self.lines.space()) {
+            Ok(0) => self.output_ended(),
+            Ok(length) => self.turn += length,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(_) => self.output_ended(),
+        }
+    }
+
+    fn output_ended(&mut self) {
+        self.end_of_output = true;
+        self.closed.get_or_insert_with(Instant::now);
+    }
+
+    /// Takes the lines that are complete, until one has to wait.
+    fn read_lines(&mut self) {
+        while self.delivery.is_none() && self.doom.is_none() {
+            match self.lines.next() {
+                Ok(Some(line)) => self.line(line),
+                Ok(None) if self.end_of_output => {
+                    let last = self.lines.last();
+                    if last.is_empty() {
+                        return;
+                    }
+                    self.line(last);
+                }
+                Ok(None) => return,
+                Err(_) => self.doom = Some(Why::LineTooLong),
+            }
+        }
+    }
+
+    fn line(&mut self, line: Bytes) {
+        if line.is_empty() {
+            return;
+        }
+        let length = line.len();
+        let wanted = match envelope::read(&line) {
+            Ok(message) => {
+                self.noise = 0;
+                let wanted = match message {
+                    Message::Response(response) => self.response(&response, &line),
+                    Message::Notification(notification) => self.notification(&notification, &line),
+                    Message::Request(request) => self.request(&request, &line),
+                };
+                if !wanted {
+                    self.conversation.stdio().metrics.dropped(Dropped::Unasked);
+                }
+                wanted
+            }
+            Err(_) => {
+                self.not_message(&line);
+                false
+            }
+        };
+        self.dropped = if wanted { 0 } else { self.dropped + length };
+        if self.dropped >= DROPPED {
+            self.dropped = 0;
+            self.pause = Some(Instant::now() + PAUSE);
+        }
+    }
+
+    fn not_message(&mut self, line: &[u8]) {
+        let stdio = self.conversation.stdio();
+        stdio.metrics.dropped(Dropped::Noise);
+        if self.first_noise.is_none() {
+            let shown = excerpt(line);
+            // What the sidecar's own process says before the end of the handshake is shown with its end.
+            if !self.conversation.is_own() || self.conversation.handshake.is_complete() {
+                stdio.note_noise(&shown);
+            }
+            self.first_noise = Some(shown);
+        }
+        self.noise += line.len();
+        if self.noise > MAX_NOISE {
+            self.doom = Some(Why::Noise);
+        }
+    }
+
+    /// Says whether somebody wanted it, as the next two.
+    fn response(&mut self, response: &Response<'_>, line: &Bytes) -> bool {
+        // An error without an id could be anybody's.
+        let Some(id) = response.id.as_ref().map(Key::of) else { return false };
+        if self.replay.is_some() && self.conversation.handshake.is(&id) {
+            self.replayed(line);
+            return true;
+        }
+        let Some(caller) = self.routes.answered(&id) else { return false };
+        let opens = !self.conversation.handshake.is_complete() && self.conversation.handshake.is(&id);
+        if opens
+            && matches!(response.outcome, Outcome::Result(_))
+            && self.conversation.handshake.answered(line)
+            && self.conversation.is_own()
+        {
+            self.conversation.stdio().begin_noise(self.first_noise.clone());
+        }
+        caller.end(Ok(Some(line.clone())));
+        true
+    }
+
+    /// The process has answered the handshake of its session, of which it is not the first.
+    fn replayed(&mut self, line: &Bytes) {
+        if !self.conversation.handshake.is_repeated_by(line) {
+            self.stranger = true;
+            return;
+        }
+        if self.conversation.handshake.initialized {
+            const INITIALIZED: &[u8] = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n";
+            self.outgoing.own(Bytes::from_static(INITIALIZED));
+        }
+        if let Some((command, _)) = self.replay.take() {
+            self.take(command);
+        }
+    }
+
+    fn notification(&mut self, notification: &Notification<'_>, line: &Bytes) -> bool {
+        let to = if notification.method.as_str() == PROGRESS {
+            progress_of(notification).and_then(|token| self.routes.progressing(&token))
+        } else if let Some(listener) = &self.conversation.listener {
+            // Whoever listens is not waited for.
+            return listener.asides().try_send(line.clone()).is_ok();
+        } else {
+            self.routes.newest()
+        };
+        let to = to.map(Caller::asides).cloned();
+        self.aside(to, line)
+    }
+
+    fn request(&mut self, request: &Request<'_>, line: &Bytes) -> bool {
+        if let Some(caller) = self.routes.newest() {
+            let to = Some(caller.asides().clone());
+            return self.aside(to, line);
+        }
+        let id = request.id.as_json();
+        let mut answer = if request.method.as_str() == Method::Ping.as_str() {
+            format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{}}}}")
+        } else {
+            const WORDS: &str = "no call is under way in which the client could be asked";
+            error::response(Some(request.id), Code::InternalError, WORDS, None)
+        };
+        answer.push('\n');
+        self.outgoing.own(answer.into())
+    }
+
+    /// Gives a message to somebody who waits for something else.
+    fn aside(&mut self, to: Option<mpsc::Sender<Bytes>>, line: &Bytes) -> bool {
+        let Some(to) = to else { return false };
+        match to.try_send(line.clone()) {
+            Ok(()) => true,
+            Err(mpsc::error::TrySendError::Full(message)) => {
+                self.delivery = Some((to, message));
+                true
+            }
+            Err(mpsc::error::TrySendError::Closed(_)) => false,
+        }
+    }
+
+    // === Time, and the end ===
+
+    fn tick(&mut self, now: Instant) {
+        self.routes.end_cancelled(now);
+        if self.pause.is_some_and(|until| until <= now) {
+            self.pause = None;
+        }
+        if self.replay.as_ref().is_some_and(|(_, until)| *until <= now) {
+            self.doom.get_or_insert(Why::Mute);
+        }
+        if self.routes.is_overburdened() {
+            self.doom.get_or_insert(Why::Unanswered);
+        }
+        if self.ended.is_none() && self.closed.is_some_and(|since| since + LAST_WORDS <= now) {
+            self.doom.get_or_insert(Why::Closed);
+        }
+    }
+
+    fn due(&self) -> Option<Instant> {
+        let ended = self.ended.as_ref().map(|(_, at)| *at + LAST_WORDS);
+        let closed = self.closed.map(|at| at + LAST_WORDS).filter(|_| self.ended.is_none());
+        let replay = self.replay.as_ref().map(|(_, until)| *until);
+        [self.routes.due(), self.pause, ended, closed, replay].into_iter().flatten().min()
+    }
+
+    /// Whether there is nothing more to be had, and why.
+    fn over(&self, now: Instant) -> Option<Failure> {
+        if self.conversation.ending {
+            return Some(Failure::Ended);
+        }
+        if self.stranger {
+            return Some(Failure::Forgotten);
+        }
+        if let Some(why) = &self.doom {
+            return Some(Gone::failure(why.clone(), &[]));
+        }
+        let (heard, at) = self.ended.as_ref()?;
+        let nobody_waits = self.routes.is_empty() && self.replay.is_none();
+        let read = self.end_of_output && self.delivery.is_none();
+        (read || nobody_waits || *at + LAST_WORDS <= now).then(|| match heard {
+            Heard::Ended(ended) => Gone::failure(process::why(ended), &ended.stderr),
+            Heard::Lost => Gone::failure(Why::Lost, &[]),
+        })
+    }
+
+    /// Tells everybody, and ends the process if it has not ended.
+    async fn finish(mut self, failure: Failure) -> Option<Command> {
+        let unwritten = self.outgoing.give_up(&failure);
+        // A process that died before this call even began did not fail it.
+        let again = unwritten
+            .filter(|_| self.ended.is_some() || self.closed.is_some())
+            .filter(|_| self.conversation.handshake.is_complete() && !self.conversation.ending)
+            .and_then(|(number, line)| Some((self.routes.take(number)?, line)))
+            .map(|(Call { id, token, caller, .. }, line)| Command {
+                kind: Kind::Request { id, token },
+                line,
+                caller,
+            });
+        self.routes.fail(&failure);
+        if let Some((command, _)) = self.replay.take() {
+            command.caller.end(Err(failure.clone()));
+        }
+        let why = match &failure {
+            Failure::Process(gone) => gone.why.clone(),
+            _ => Why::Asked,
+        };
+        if why != Why::Asked {
+            tracing::info!(reason = why.name(), "a process of the server ended");
+        }
+        let Self { conversation, process, ended, doom, stranger, .. } = self;
+        if stranger
+            || conversation.ending
+            || conversation.is_own()
+            || conversation.handshake.again().is_none()
+        {
+            // Nobody may wait in a queue that nobody will look at.
+            conversation.close();
+        }
+        let metrics = conversation.stdio().metrics.clone();
+        if ended.is_none() {
+            process.end(if doom.is_some() { IMPATIENCE } else { PATIENCE }).await;
+        }
+        metrics.process_ended(why.label());
+        again
+    }
+}
+
+async fn room(
+    delivery: &Option<(mpsc::Sender<Bytes>, Bytes)>,
+) -> Result<mpsc::OwnedPermit<Bytes>, mpsc::error::SendError<()>> {
+    match delivery {
+        Some((to, _)) => to.clone().reserve_owned().await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,108 @@
+//! The real shim, beside a sidecar's sockets, and a server of few words behind it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use longshore_sidecar_config::{Config, ProcessLimits, Upstream, paths};
+
+use super::{Files, Sidecar, config, eventually};
+
+/// A shim that is running. It ends with all its processes when the test is over.
+pub(crate) struct Shim {
+    child: Child,
+}
+
+/// A configuration in front of a server over stdio.
+pub(crate) fn stdio() -> Config {
+    let mut config = config(0);
+    config.upstream = Upstream::Stdio {};
+    config.limits.processes = Some(ProcessLimits { total: 32, per_principal: 32 });
+    config
+}
+
+/// The server that does what it is asked for: `server.py`.
+pub(crate) fn server(flags: &[&str]) -> Vec<String> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/stdio/server.py");
+    let mut command = vec!["python3".to_owned(), script.to_str().expect("text").to_owned()];
+    command.extend(flags.iter().map(|flag| (*flag).to_owned()));
+    command
+}
+
+impl Shim {
+    /// Starts it beside these files.
+    pub(crate) fn start(files: &Files, command: &[impl AsRef<str>]) -> Self {
+        let socket = files.path("sockets").join(paths::STDIO_SOCKET);
+        // The log of the server's container. Nobody needs it, unless a test fails.
+        let log = std::fs::File::create(files.path("sockets").join("log")).expect("a file");
+        let child = Command::new(program())
+            .arg("--socket")
+            .arg(&socket)
+            .arg("--")
+            .args(command.iter().map(AsRef::as_ref))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("the shim");
+        eventually("the shim listens", || socket.exists().then_some(()));
+        Self { child }
+    }
+
+    /// The processes that it runs.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        children(self.child.id())
+    }
+
+    /// Kills it, as a container without memory would end.
+    pub(crate) fn kill(&mut self) {
+        let processes = self.processes();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        for process in processes {
+            // In a container they end with its first process.
+            let pid = rustix::process::Pid::from_raw(process.cast_signed()).expect("a number");
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Shim {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A sidecar in front of processes of this command, which is connected.
+pub(crate) fn serving(config: &Config, command: &[impl AsRef<str>], flags: &[&str]) -> (Shim, Sidecar) {
+    let files = Files::new();
+    files.write(config);
+    let shim = Shim::start(&files, command);
+    let sidecar = Sidecar::with(files, flags).loaded().ready();
+    (shim, sidecar)
+}
+
+/// The children of a process.
+fn children(parent: u32) -> Vec<u32> {
+    let tasks = format!("/proc/{parent}/task/{parent}/children");
+    let text = std::fs::read_to_string(tasks).unwrap_or_default();
+    text.split_ascii_whitespace().map(|pid| pid.parse().expect("a number")).collect()
+}
+
+/// The program, beside this one. It is built where it is not: a test of one package builds that package alone.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let own = std::env::current_exe().expect("its own path");
+        let profile = own.parent().and_then(Path::parent).expect("a folder of a profile");
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--locked", "-p", "longshore-shim", "--target-dir"]);
+        build.arg(profile.parent().expect("a folder"));
+        if profile.ends_with("release") {
+            build.arg("--release");
+        }
+        let built = build.current_dir(env!("CARGO_MANIFEST_DIR")).status().expect("cargo");
+        assert!(built.success(), "the shim could not be built");
+        profile.join("shim")
+    })
+}

@@ -1,0 +1,33 @@
+//! Servers over stdio: the real shim, and behind it servers that others wrote, or one that does what no server should.
+
+mod calls;
+mod ends;
+mod inventory;
+mod limits;
+mod noise;
+mod peers;
+
+use serde_json::{Value, json};
+
+use crate::harness::Client;
+
+/// The text that a tool of the server answered with.
+fn said(client: &Client<'_>, tool: &str, arguments: Value) -> String {
+    text(&client.call(tool, arguments))
+}
+
+/// The text in an answer.
+fn text(message: &Value) -> String {
+    let text = &message["result"]["content"][0]["text"];
+    text.as_str().unwrap_or_else(|| panic!("no text: {message}")).to_owned()
+}
+
+/// Which process answers.
+fn pid(client: &Client<'_>) -> u32 {
+    said(client, "pid", json!({})).parse().expect("a number")
+}
+
+/// The words of an error.
+fn error(message: &Value) -> &str {
+    message["error"]["message"].as_str().unwrap_or_else(|| panic!("no error: {message}"))
+}

@@ -1,0 +1,200 @@
+//! Calls side by side in one session, and what goes on beside them.
+
+use std::io::BufReader;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{error, pid, said, text};
+use crate::harness::http::{Reply, connect};
+use crate::harness::shim::{server, serving, stdio};
+use crate::harness::{Client, Request, eventually};
+
+/// Begins a call and does not wait for its answer.
+fn begin(client: &Client<'_>, params: &Value) -> TcpStream {
+    let mut stream = connect(client.sidecar.mcp);
+    client.request(client.message("tools/call", params)).write(&mut stream);
+    stream
+}
+
+fn answer(stream: TcpStream) -> Reply {
+    Reply::read(&mut BufReader::new(stream)).unwrap()
+}
+
+fn under_way(client: &Client<'_>, calls: f64) {
+    eventually("the calls are under way", || {
+        (client.sidecar.metric("longshore_calls") == calls).then_some(())
+    });
+}
+
+#[test]
+fn answers_find_their_calls_in_any_order() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    let client = Client::open(&sidecar, None);
+    let slow = begin(&client, &json!({"name": "later", "arguments": {"seconds": 0.6}}));
+    let quick = begin(&client, &json!({"name": "later", "arguments": {"seconds": 0.2}}));
+    assert_eq!(said(&client, "echo", json!({"text": "at once"})), "at once");
+    let (quick, slow) = (answer(quick).message(), answer(slow).message());
+    assert_eq!((&quick["id"], &slow["id"]), (&json!(2), &json!(1)));
+    assert_eq!((text(&quick), text(&slow)), ("later".to_owned(), "later".to_owned()));
+}
+
+#[test]
+fn progress_goes_to_its_call() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    let client = Client::open(&sidecar, None);
+    let other = begin(&client, &json!({"name": "later", "arguments": {"seconds": 0.5}}));
+    let params =
+        json!({"name": "progress", "arguments": {"steps": 50}, "_meta": {"progressToken": "t\u{e9}"}});
+    let reply = client.send("tools/call", params);
+    let events = reply.events();
+    assert_eq!(events.len(), 51, "{}", reply.text());
+    let steps = events[..50].iter().map(|event| serde_json::from_str::<Value>(event).unwrap());
+    for (number, step) in steps.enumerate() {
+        assert_eq!(
+            (&step["method"], &step["params"]["progress"]),
+            (&json!("notifications/progress"), &json!(number))
+        );
+    }
+    assert_eq!(text(&reply.message()), "done");
+    assert_eq!(answer(other).events(), [""; 0], "and to no other");
+}
+
+#[test]
+fn what_the_server_asks_is_asked_in_a_call() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&["ping"]), &[]);
+    let client = Client::open(&sidecar, None);
+    let stream = begin(&client, &json!({"name": "ask", "arguments": {"method": "roots/list"}}));
+    let mut reader = BufReader::new(stream);
+    Reply::read_head(&mut reader).unwrap();
+    let event = crate::harness::http::read_chunk(&mut reader).unwrap().unwrap();
+    let event = String::from_utf8(event).unwrap();
+    assert!(event.contains("\"method\": \"roots/list\""), "{event}");
+    let answer = json!({"jsonrpc": "2.0", "id": "q", "result": {"roots": []}}).to_string();
+    assert_eq!(client.request(answer).send(sidecar.mcp).status, 202);
+    let event = crate::harness::http::read_chunk(&mut reader).unwrap().unwrap();
+    assert!(String::from_utf8(event).unwrap().contains(r#"{\"roots\": []}"#));
+
+    // Where there is no call, the sidecar answers itself: that it is there, and that nobody else is.
+    for (method, expected) in [
+        ("ping", json!("{}")),
+        (
+            "roots/list",
+            json!({"code": -32603, "message": "no call is under way in which the client could be asked"}),
+        ),
+    ] {
+        said(&client, "ask-later", json!({"method": method}));
+        eventually("it has ended", || {
+            let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
+            log.contains(&expected.to_string().trim_matches('"').replace(":", ": ").replace(",\"", ", \""))
+                .then_some(())
+        });
+    }
+}
+
+#[test]
+fn a_cancelled_call_ends_soon_and_the_server_hears_of_it() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&["frank"]), &[]);
+    let client = Client::open(&sidecar, None);
+    let call = begin(&client, &json!({"name": "hang"}));
+    under_way(&client, 1.0);
+    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
+    assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
+    let cancelled = Instant::now();
+    let message = answer(call).message();
+    assert!(cancelled.elapsed() < Duration::from_secs(5), "{:?}", cancelled.elapsed());
+    assert_eq!(error(&message), "the call was cancelled by its client");
+    eventually("the server heard of it", || {
+        let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
+        log.contains("cancelled 1").then_some(())
+    });
+    // Its answer may still come, so its id is not free.
+    let again = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}).to_string();
+    let reply = client.request(again).send(sidecar.mcp);
+    assert_eq!(reply.status, 400);
+    assert!(error(&reply.message()).contains("use another id"), "{}", reply.text());
+    pid(&client);
+}
+
+#[test]
+fn an_id_is_used_once_at_a_time() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    let client = Client::open(&sidecar, None);
+    let body = |name: &str| {
+        let params = json!({"name": name, "arguments": {"seconds": 0.5}});
+        json!({"jsonrpc": "2.0", "id": "x", "method": "tools/call", "params": params}).to_string()
+    };
+    let mut first = connect(sidecar.mcp);
+    client.request(body("later")).write(&mut first);
+    under_way(&client, 1.0);
+    let reply = client.request(body("pid").replace("\"x\"", "\"\\u0078\"")).send(sidecar.mcp);
+    assert_eq!(reply.status, 400, "{}", reply.text());
+    assert_eq!(reply.message()["error"]["code"], -32600);
+    sidecar.audit(|line| line["reason"] == "id in use");
+    assert_eq!(text(&answer(first).message()), "later");
+    assert_eq!(client.request(body("pid")).send(sidecar.mcp).status, 200, "and then again");
+}
+
+#[test]
+fn a_server_that_never_reads_costs_only_its_own_session() {
+    let mut config = stdio();
+    config.limits.request_timeout_ms = 1500;
+    let (_shim, sidecar) = serving(&config, &server(&[]), &[]);
+    let (client, other) = (Client::open(&sidecar, None), Client::open(&sidecar, None));
+    said(&client, "deaf", json!({}));
+    // More than a pipe holds.
+    let large = json!({"name": "echo", "arguments": {"text": "x".repeat(1 << 20)}});
+    let calls: Vec<_> = (0..4).map(|_| begin(&client, &large)).collect();
+    under_way(&client, 4.0);
+    assert_eq!(said(&other, "echo", json!({"text": "x".repeat(1 << 20)})).len(), 1 << 20);
+    for call in calls {
+        let message = answer(call).message();
+        assert_eq!(error(&message), "the MCP server did not answer within 1.5 seconds");
+    }
+    // The session can be ended all the same, although the process hears nothing.
+    assert_eq!(Request::new("DELETE", "/mcp").session(&client.session).send(sidecar.mcp).status, 204);
+    eventually("it is gone", || (sidecar.metric("longshore_processes") == 2.0).then_some(()));
+}
+
+#[test]
+fn a_client_that_does_not_read_slows_only_its_own_session() {
+    let mut config = stdio();
+    config.limits.request_timeout_ms = 3000;
+    let (_shim, sidecar) = serving(&config, &server(&[]), &[]);
+    let (client, other) = (Client::open(&sidecar, None), Client::open(&sidecar, None));
+    let started = Instant::now();
+    let flooded = begin(&client, &json!({"name": "flood-messages"}));
+    under_way(&client, 1.0);
+    for _ in 0..20 {
+        pid(&other);
+    }
+    // What is not read is not read from the process either.
+    assert!(sidecar.memory() < 200 << 20, "{}", sidecar.memory());
+    eventually("the call ends", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
+    drop(flooded);
+    pid(&other);
+}
+
+#[test]
+fn a_large_answer_passes_whole() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    let client = Client::open(&sidecar, None);
+    let long = "\u{e9}\u{2028}\"".repeat(300_000);
+    assert_eq!(said(&client, "echo", json!({"text": long})), long);
+}
+
+#[test]
+fn threads_share_sessions() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &["--workers", "4"]);
+    let client = Client::open(&sidecar, None);
+    // Each request is a connection of its own, on a thread of the kernel's choice.
+    let first = pid(&client);
+    for number in 2..30 {
+        assert_eq!(said(&client, "count", json!({})), number.to_string());
+    }
+    assert_eq!(pid(&client), first);
+    assert_eq!(Request::new("DELETE", "/mcp").session(&client.session).send(sidecar.mcp).status, 204);
+    eventually("it is gone", || (sidecar.metric("longshore_processes") == 1.0).then_some(()));
+}

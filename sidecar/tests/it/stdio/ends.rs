@@ -1,0 +1,222 @@
+//! Processes that end, by themselves or not.
+
+use std::io::BufReader;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::{Value, json};
+
+use super::{error, pid, said};
+use crate::harness::http::{Reply, connect};
+use crate::harness::shim::{server, serving, stdio};
+use crate::harness::{Client, Files, Request, Shim, Sidecar, client, eventually, within};
+
+fn process(pid: u32) -> Pid {
+    Pid::from_raw(pid.cast_signed()).unwrap()
+}
+
+fn gone(pid: u32) {
+    eventually("the process ends", || test_kill_process(process(pid)).is_err().then_some(()));
+}
+
+#[test]
+fn an_end_in_a_call_is_an_error_with_a_reason() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    let (client, other) = (Client::open(&sidecar, None), Client::open(&sidecar, None));
+    let others = pid(&other);
+    for (tool, arguments, words, stderr) in [
+        ("exit", json!({"status": 3}), "exit status 3", json!("first words\nlast words")),
+        ("exit", json!({"status": 0}), "exit status 0", json!("first words\nlast words")),
+        ("kill", json!({}), "killed by signal 9 (the kernel does this where memory runs out)", Value::Null),
+    ] {
+        let first = pid(&client);
+        // Another call that is under way hears of it too.
+        let mut stream = connect(sidecar.mcp);
+        client.request(client.message("tools/call", &json!({"name": "hang"}))).write(&mut stream);
+        let asked = Instant::now();
+        let message = client.call(tool, arguments);
+        assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+        assert!(error(&message).contains(words), "{message}");
+        assert_eq!(
+            (&message["error"]["code"], &message["error"]["data"]["stderr"]),
+            (&json!(-32603), &stderr)
+        );
+        let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+        assert!(error(&reply.message()).contains(words), "{}", reply.text());
+        // The next call begins anew, in the same session.
+        assert_eq!(said(&client, "count", json!({})), "1");
+        assert_ne!(pid(&client), first);
+        assert_eq!(pid(&other), others);
+    }
+    assert_eq!(sidecar.audit(|line| line["code"] == -32603)["reason"], "server's process exited");
+    assert!(!sidecar.written().contains("last words"), "what servers write is in no log");
+}
+
+#[test]
+fn a_process_that_died_unused_is_replaced_without_a_word() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    let client = Client::open(&sidecar, None);
+    for wait in [false, false, false, true] {
+        let before = pid(&client);
+        kill_process(process(before), Signal::KILL).unwrap();
+        gone(before);
+        // Otherwise the call is often there before the news.
+        if wait {
+            eventually("the news", || (sidecar.metric("longshore_processes") == 1.0).then_some(()));
+        }
+        assert_ne!(pid(&client), before);
+    }
+}
+
+#[test]
+fn one_that_keeps_dying_is_not_started_for_ever() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    let client = Client::open(&sidecar, None);
+    let mut deaths = 0;
+    let message = loop {
+        let message = client.call("exit", json!({"status": 1}));
+        if !error(&message).contains("exit status 1") {
+            break message;
+        }
+        deaths += 1;
+        assert!(deaths < 20, "started for ever");
+    };
+    assert_eq!(deaths, 6);
+    assert!(error(&message).contains("died too often"), "{message}");
+    // Others are not held up by that.
+    pid(&Client::open(&sidecar, None));
+}
+
+#[test]
+fn a_server_that_is_another_one_now_ends_the_session() {
+    // Its revision depends on its process's number.
+    let (_shim, sidecar) = serving(&stdio(), &server(&["fickle"]), &[]);
+    let lost = (0..20).find_map(|_| {
+        let reply = Request::post(client::initialize("2025-11-25")).send(sidecar.mcp);
+        let session = reply.header("mcp-session-id").unwrap().to_owned();
+        let ask = |tool: &str| {
+            let params = json!({"name": tool, "arguments": {"status": 1}});
+            let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+            Request::post(body.to_string()).session(&session).send(sidecar.mcp)
+        };
+        ask("exit");
+        let reply = ask("pid");
+        (reply.status == 404).then_some((reply, session))
+    });
+    let (reply, session) = lost.expect("an odd number after an even one, or the other way round");
+    assert!(error(&reply.message()).contains("begin with initialize"), "{}", reply.text());
+    let again = Request::new("DELETE", "/mcp").session(&session).send(sidecar.mcp);
+    assert_eq!(again.status, 404);
+}
+
+#[test]
+fn sessions_end_with_their_processes() {
+    for flags in [&[][..], &["obstinate"]] {
+        let (_shim, sidecar) = serving(&stdio(), &server(flags), &["--session-idle-ms", "1000"]);
+        // By the client's word, which a call under way hears too.
+        let client = Client::open(&sidecar, None);
+        let first = pid(&client);
+        let mut stream = connect(sidecar.mcp);
+        client.request(client.message("tools/call", &json!({"name": "hang"}))).write(&mut stream);
+        eventually("the call is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+        assert_eq!(Request::new("DELETE", "/mcp").session(&client.session).send(sidecar.mcp).status, 204);
+        let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+        assert!(error(&reply.message()).contains("the session was ended"), "{}", reply.text());
+        gone(first);
+        // By nobody's.
+        gone(pid(&Client::open(&sidecar, None)));
+        eventually("nothing but the sidecar's own is left", || {
+            (sidecar.metric("longshore_processes") == 1.0).then_some(())
+        });
+        assert_eq!(sidecar.metric("longshore_sessions"), 0.0);
+    }
+}
+
+#[test]
+fn a_drain_ends_all_processes() {
+    let (shim, sidecar) = serving(&stdio(), &server(&[]), &["--drain-minimum-ms", "0"]);
+    let client = Client::open(&sidecar, None);
+    pid(&client);
+    assert_eq!(shim.processes().len(), 2);
+    sidecar.signal(Signal::TERM);
+    assert!(sidecar.wait(Duration::from_secs(10)).success());
+    assert_eq!(shim.processes(), [0; 0]);
+}
+
+#[test]
+fn a_container_that_ends_is_an_error_until_it_is_back() {
+    let (mut shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    let client = Client::open(&sidecar, None);
+    pid(&client);
+    let mut stream = connect(sidecar.mcp);
+    client.request(client.message("tools/call", &json!({"name": "hang"}))).write(&mut stream);
+    eventually("the call is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+    shim.kill();
+    let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+    assert!(error(&reply.message()).contains("the server's container ended"), "{}", reply.text());
+    let message = client.call("pid", json!({}));
+    assert!(error(&message).contains("the server's container does not run"), "{message}");
+    sidecar.log(|line| line["reason"] == "Some(ConnectionLost)");
+    assert_eq!(sidecar.get("/readyz").status, 200, "a server that dies later is no endpoint that vanishes");
+
+    let _shim = Shim::start(&sidecar.files, &server(&[]));
+    eventually("the monitor is back", || (sidecar.metric("longshore_server_connected") == 1.0).then_some(()));
+    pid(&client);
+}
+
+#[test]
+fn a_sidecar_that_is_killed_leaves_no_orphans() {
+    let (shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    let client = Client::open(&sidecar, None);
+    pid(&client);
+    assert_eq!(shim.processes().len(), 2);
+    sidecar.signal(Signal::KILL);
+    within(Duration::from_secs(25), "the shim reaps them", || shim.processes().is_empty().then_some(()));
+}
+
+#[test]
+fn each_way_not_to_start_has_a_reason_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let plain = directory.path().join("plain");
+    std::fs::write(&plain, "no program").unwrap();
+    let plain = plain.to_str().unwrap();
+    for (command, reason, words) in [
+        (vec!["/no/such/program".to_owned()], "CommandNotFound", "the server's command does not exist"),
+        (vec!["no-such-program".to_owned()], "CommandNotFound", "the server's command does not exist"),
+        (vec![plain.to_owned()], "CommandNotExecutable", "the server's command cannot be executed"),
+        (vec!["/".to_owned()], "CommandNotExecutable", "the server's command cannot be executed"),
+        (server(&["exit"]), "ProcessExited", "ended with exit status 2"),
+        (vec!["true".to_owned()], "ProcessExited", "ended with exit status 0"),
+    ] {
+        let files = Files::new();
+        files.write(&stdio());
+        let _shim = Shim::start(&files, &command);
+        let sidecar = Sidecar::with(files, &[]).loaded();
+        let line = sidecar.log(|line| line["message"] == "the MCP server is not connected");
+        assert_eq!(line["reason"], format!("Some({reason})"), "{line}");
+        let detail = line["detail"].as_str().unwrap();
+        assert!(detail.contains(words), "{detail}");
+        let reply = Request::post(client::initialize("2025-11-25")).send(sidecar.mcp);
+        assert_eq!(reply.status, 200);
+        let message = reply.message();
+        assert!(error(&message).contains(words), "{message}");
+        assert_eq!(message["error"]["code"], -32603);
+        if command.last().is_some_and(|word| word == "exit") {
+            assert!(detail.contains("usage: a flag is missing"), "{detail}");
+            assert_eq!(message["error"]["data"]["stderr"], "usage: a flag is missing");
+        }
+        assert_eq!(sidecar.metric("longshore_sessions"), 0.0);
+    }
+}
+
+#[test]
+fn the_shim_may_come_late() {
+    let files = Files::new();
+    files.write(&stdio());
+    let sidecar = Sidecar::with(files, &[]).loaded();
+    let reply = Request::post(client::initialize("2025-11-25")).send(sidecar.mcp);
+    assert!(error(&reply.message()).contains("does not run"), "{}", reply.text());
+    let _shim = Shim::start(&sidecar.files, &server(&[]));
+    let sidecar = sidecar.ready();
+    pid(&Client::open(&sidecar, None));
+}

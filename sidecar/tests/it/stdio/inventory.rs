@@ -1,0 +1,96 @@
+//! What the operator hears of a server over stdio.
+
+use std::time::Duration;
+
+use longshore_sidecar_config::inventory::{ConnectionState, Inventory};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use super::said;
+use crate::harness::shim::{server, stdio};
+use crate::harness::{Client, Cluster, Files, Request, Shim, Sidecar, eventually, within};
+
+fn started(flags: &[&str]) -> (Shim, Sidecar, String) {
+    let cluster = Cluster::new();
+    let mut config = stdio();
+    cluster.trust(&mut config);
+    let files = Files::new();
+    files.write(&config);
+    let shim = Shim::start(&files, &server(flags));
+    (shim, Sidecar::with(files, &[]).loaded().ready(), cluster.token(|_| {}))
+}
+
+fn read(sidecar: &Sidecar, token: &str) -> Inventory {
+    let reply = Request::new("GET", "/v1/inventory").key(token).send(sidecar.admin);
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    serde_json::from_slice(&reply.body).unwrap()
+}
+
+#[test]
+fn it_has_the_first_line_that_is_no_message() {
+    let (_shim, sidecar, token) = started(&["banner"]);
+    let inventory = read(&sidecar, &token);
+    assert_eq!(inventory.connection.state, ConnectionState::Connected);
+    assert_eq!(inventory.tools.len(), 1);
+    assert_eq!(inventory.noise.as_deref(), Some("Starting\\u{1b}[1m a server"));
+
+    // A server that is silent until it is called is found out by that.
+    let (_shim, sidecar, token) = started(&[]);
+    assert_eq!(read(&sidecar, &token).noise, None);
+    let client = Client::open(&sidecar, None);
+    said(&client, "write", json!({"hex": "68656c6c6f0a"}));
+    eventually("the line", || (read(&sidecar, &token).noise.as_deref() == Some("hello")).then_some(()));
+}
+
+#[test]
+fn the_sidecars_own_process_is_replaced_when_it_dies() {
+    let (shim, sidecar, token) = started(&[]);
+    let [first] = shim.processes()[..] else { panic!("one process") };
+    kill_process(Pid::from_raw(first.cast_signed()).unwrap(), Signal::KILL).unwrap();
+    within(Duration::from_secs(8), "another process", || {
+        let processes = shim.processes();
+        (processes.len() == 1 && processes[0] != first).then_some(())
+    });
+    eventually("it is connected", || {
+        (sidecar.metric("longshore_handshakes_total{result=\"ok\"}") == 2.0).then_some(())
+    });
+    assert_eq!(read(&sidecar, &token).connection.state, ConnectionState::Connected);
+}
+
+#[test]
+fn changes_in_the_running_server_show_at_once() {
+    let (_shim, sidecar, token) = {
+        let cluster = Cluster::new();
+        let mut config = stdio();
+        cluster.trust(&mut config);
+        let files = Files::new();
+        files.write(&config);
+        // A tool more every half second, in each of its processes.
+        let script = r#"
+import json, sys, threading
+tools = []
+def send(message):
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+def grow():
+    tools.append({"name": "tool-%d" % len(tools), "inputSchema": {"type": "object"}})
+    send({"method": "notifications/tools/list_changed"})
+for line in sys.stdin:
+    message = json.loads(line)
+    if message["method"] == "initialize":
+        result = {"protocolVersion": message["params"]["protocolVersion"], "capabilities": {"tools": {"listChanged": True}}, "serverInfo": {}}
+        send({"id": message["id"], "result": result})
+    elif message["method"] == "tools/list":
+        send({"id": message["id"], "result": {"tools": tools}})
+        threading.Timer(0.5, grow).start()
+    elif "id" in message:
+        send({"id": message["id"], "result": {}})
+"#;
+        let shim = Shim::start(&files, &["python3", "-c", script]);
+        (shim, Sidecar::with(files, &[]).loaded().ready(), cluster.token(|_| {}))
+    };
+    // Without being heard, lists are read again once a minute.
+    within(Duration::from_secs(10), "three tools", || {
+        (read(&sidecar, &token).tools.len() >= 3).then_some(())
+    });
+}

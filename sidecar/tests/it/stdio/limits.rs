@@ -1,0 +1,140 @@
+//! How many processes there may be.
+
+use std::time::Duration;
+
+use longshore_sidecar_config::ProcessLimits;
+use serde_json::json;
+
+use super::pid;
+use crate::harness::config::keys;
+use crate::harness::shim::{server, serving, stdio};
+use crate::harness::{Client, Files, Reply, Request, Shim, Sidecar, client, eventually, within};
+
+fn open(sidecar: &Sidecar, key: &str) -> Reply {
+    Request::post(client::initialize("2025-11-25")).key(key).send(sidecar.mcp)
+}
+
+#[test]
+fn nobody_gets_more_than_their_part() {
+    let files = Files::new();
+    let mut config = stdio();
+    config.limits.processes = Some(ProcessLimits { total: 3, per_principal: 2 });
+    let keys = keys(&[("a", "key-a"), ("b", "key-b"), ("c", "key-c")]);
+    files.write_with_keys(&config, &keys);
+    let _shim = Shim::start(&files, &server(&[]));
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let first = Client::open(&sidecar, Some("key-a"));
+    let _second = Client::open(&sidecar, Some("key-a"));
+    let reply = open(&sidecar, "key-a");
+    let message = reply.message();
+    assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")), "{message}");
+    let words = message["error"]["message"].as_str().unwrap();
+    assert!(words.contains("as one caller may (2)") && words.contains("end one"), "{words}");
+    sidecar.audit(|line| line["reason"] == "too many processes of one principal");
+
+    let _third = Client::open(&sidecar, Some("key-b"));
+    let reply = open(&sidecar, "key-c");
+    let message = reply.message();
+    assert_eq!(reply.status, 503, "{message}");
+    assert!(message["error"]["message"].as_str().unwrap().contains("as may (3)"), "{message}");
+    sidecar.audit(|line| line["reason"] == "too many processes");
+    // The sidecar's own is not counted, and a session that is open goes on.
+    assert_eq!(sidecar.metric("longshore_processes"), 4.0);
+    pid(&first);
+
+    // A place that was left is free.
+    let end = Request::new("DELETE", "/mcp").session(&first.session).key("key-a");
+    assert_eq!(end.send(sidecar.mcp).status, 204);
+    assert_eq!(open(&sidecar, "key-c").status, 200);
+    // The configuration that is in force counts, and nothing is started anew for it.
+    config.limits.processes = Some(ProcessLimits { total: 4, per_principal: 2 });
+    sidecar.runs(&sidecar.files.write_with_keys(&config, &keys));
+    assert_eq!(open(&sidecar, "key-c").status, 200);
+    assert_eq!(open(&sidecar, "key-c").status, 503);
+    assert_eq!(sidecar.metric("longshore_handshakes_total{result=\"ok\"}"), 1.0);
+}
+
+#[test]
+fn a_place_comes_back_on_every_way() {
+    let mut config = stdio();
+    config.limits.processes = Some(ProcessLimits { total: 1, per_principal: 1 });
+    config.limits.request_timeout_ms = 200;
+    let (_shim, sidecar) = serving(&config, &server(&["slow"]), &[]);
+    let initialize = || Request::post(client::initialize("2025-11-25"));
+    // The handshake takes too long.
+    let reply = initialize().send(sidecar.mcp);
+    assert!(reply.text().contains("did not answer within 0.2 seconds"), "{}", reply.text());
+    let free = || (sidecar.metric("longshore_processes") == 1.0).then_some(());
+    eventually("its process is gone", free);
+    config.limits.request_timeout_ms = 20_000;
+    sidecar.runs(&sidecar.files.write(&config));
+    // The client goes away meanwhile.
+    let mut stream = crate::harness::http::connect(sidecar.mcp);
+    initialize().write(&mut stream);
+    eventually("it is under way", || (sidecar.metric("longshore_processes") == 2.0).then_some(()));
+    drop(stream);
+    eventually("its process is gone", free);
+    // The server refuses.
+    let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}});
+    let body = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
+    let reply = Request::post(body.to_string()).send(sidecar.mcp);
+    let session = reply.header("mcp-session-id").expect("a session").to_owned();
+    assert_eq!(initialize().send(sidecar.mcp).status, 503);
+    assert_eq!(Request::new("DELETE", "/mcp").session(&session).send(sidecar.mcp).status, 204);
+    Client::open(&sidecar, None);
+}
+
+#[test]
+fn places_of_processes_that_did_not_start_are_free() {
+    let mut config = stdio();
+    config.limits.processes = Some(ProcessLimits { total: 1, per_principal: 1 });
+    let files = Files::new();
+    files.write(&config);
+    let _shim = Shim::start(&files, &server(&["exit"]));
+    let sidecar = Sidecar::with(files, &[]).loaded();
+    for _ in 0..5 {
+        let reply = Request::post(client::initialize("2025-11-25")).send(sidecar.mcp);
+        assert!(reply.text().contains("exit status 2"), "{}", reply.text());
+    }
+}
+
+#[test]
+fn a_hundred_sessions_that_nobody_closes_leave_nothing() {
+    let (shim, sidecar) = serving(&stdio(), &server(&[]), &["--session-idle-ms", "15000"]);
+    let usage = || (shim.processes().len(), sidecar.descriptors());
+    let before = usage();
+    let memory = sidecar.memory();
+    let mut refused = 0;
+    for _ in 0..100 {
+        let reply = Request::post(client::initialize("2025-11-25")).send(sidecar.mcp);
+        match reply.status {
+            200 => {}
+            503 => refused += 1,
+            other => panic!("{other}: {}", reply.text()),
+        }
+    }
+    assert!(refused >= 100 - 2 * 32, "{refused}");
+    within(Duration::from_secs(60), "everything is as before", || (usage() == before).then_some(()));
+    assert_eq!(sidecar.metric("longshore_sessions"), 0.0);
+    assert!(sidecar.memory() < memory + (8 << 20), "{} {memory}", sidecar.memory());
+    Client::open(&sidecar, None);
+}
+
+#[test]
+fn a_configuration_without_limits_is_refused() {
+    for processes in [
+        None,
+        Some(ProcessLimits { total: 0, per_principal: 0 }),
+        Some(ProcessLimits { total: 1, per_principal: 2 }),
+        Some(ProcessLimits { total: 1, per_principal: 0 }),
+    ] {
+        let mut config = stdio();
+        config.limits.processes = processes;
+        let files = Files::new();
+        files.write(&config);
+        let sidecar = Sidecar::with(files, &[]);
+        let reply = sidecar.get("/startupz");
+        assert_eq!(reply.status, 503);
+        assert!(reply.text().contains("limits.processes"), "{}", reply.text());
+    }
+}

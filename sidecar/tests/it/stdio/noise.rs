@@ -1,0 +1,109 @@
+//! Servers that write to stdout what is no message.
+
+use serde_json::json;
+
+use super::{error, pid, said};
+use crate::harness::Client;
+use crate::harness::shim::{server, serving, stdio};
+
+#[test]
+fn what_is_no_message_is_dropped_and_counted() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&["banner"]), &[]);
+    let client = Client::open(&sidecar, None);
+    let dropped = || sidecar.metric("longshore_dropped_lines_total{kind=\"noise\"}");
+    let first = pid(&client);
+    let mut before = dropped();
+    for (what, bytes, times, lines) in [
+        ("a log line", &b"INFO serving\n"[..], 1, 1.0),
+        ("an empty object", b"{}\n", 1, 1.0),
+        ("blank lines", b"\n\r\n   \n", 1, 0.0),
+        ("binary", b"\xff\xfe\x00\x01\n\x80\n", 1, 2.0),
+        ("half a message", b"{\"jsonrpc\":\"2.0\",\"id\":1,\n", 1, 1.0),
+        ("a batch", b"[{\"jsonrpc\":\"2.0\",\"method\":\"x\"}]\n", 1, 1.0),
+        ("JSON that is no message", b"7\n{\"jsonrpc\":\"1.0\",\"id\":1,\"result\":{}}\n", 1, 2.0),
+        ("a line of a megabyte", &[b"x".repeat(1 << 20), b"\n".to_vec()].concat(), 1, 1.0),
+        ("ten thousand lines", b"again\n", 10_000, 10_000.0),
+        // Fifteen of them with a message between are not too many.
+        ("eight megabytes", &[b"x".repeat(1 << 10), b"\n".to_vec()].concat(), 8 << 10, 8192.0),
+        ("eight more", &[b"x".repeat(1 << 10), b"\n".to_vec()].concat(), 8 << 10, 8192.0),
+    ] {
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(said(&client, "write", json!({"hex": hex, "times": times})), "written", "{what}");
+        assert_eq!(dropped() - before, lines, "{what}");
+        before = dropped();
+    }
+    assert_eq!(pid(&client), first, "the session goes on");
+
+    let unasked = || sidecar.metric("longshore_dropped_lines_total{kind=\"unasked\"}");
+    let before = unasked();
+    assert_eq!(said(&client, "strange-answers", json!({})), "still there");
+    assert_eq!(unasked() - before, 2.0);
+    assert!(!sidecar.written().contains("serving\\n"), "what servers write is in no log");
+}
+
+#[test]
+fn line_ends_of_every_kind_are_understood() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    let client = Client::open(&sidecar, None);
+    let notification =
+        b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"data\":\"d\"}}";
+    for end in [&b"\n"[..], b"\r\n", b" \t\r\n\n"] {
+        let hex: String =
+            [&notification[..], end].concat().iter().map(|byte| format!("{byte:02x}")).collect();
+        let reply = client.send("tools/call", json!({"name": "write", "arguments": {"hex": hex}}));
+        assert_eq!(reply.events().len(), 2, "{}", reply.text());
+        assert_eq!(reply.events()[0].as_bytes(), notification);
+    }
+    // A message whose body has line ends is one line for the server.
+    let body = client.message("tools/call", &json!({"name": "echo", "arguments": {"text": "a\nb"}}));
+    let pretty =
+        serde_json::to_string_pretty(&serde_json::from_str::<serde_json::Value>(&body).unwrap()).unwrap();
+    let reply = client.request(pretty.replace('\n', "\r\n")).send(sidecar.mcp);
+    assert_eq!(super::text(&reply.message()), "a\nb");
+    // And an answer without a line end, from a process that is gone then, is an answer.
+    assert_eq!(client.call("half", json!({}))["result"]["content"], json!([]));
+}
+
+#[test]
+fn a_process_without_measure_is_ended_alone() {
+    for (tool, words, cause) in [
+        ("flood", "without a message of MCP", "stdout"),
+        ("endless-line", "a line of more than", "stdout"),
+        ("close", "closed its stdin or stdout", "closed"),
+        ("flood-stderr", "floods stderr", "stderr"),
+    ] {
+        let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+        let (client, other) = (Client::open(&sidecar, None), Client::open(&sidecar, None));
+        let (first, others) = (pid(&client), pid(&other));
+        let message = client.call(tool, json!({}));
+        assert!(error(&message).contains(words), "{tool}: {message}");
+        assert_eq!(message["error"]["code"], -32603);
+        assert_eq!(pid(&other), others, "{tool}: another session notices nothing");
+        assert_ne!(pid(&client), first, "{tool}: the next call gets a fresh process");
+        let ended = format!("longshore_processes_ended_total{{cause=\"{cause}\"}}");
+        assert_eq!(sidecar.metric(&ended), 1.0, "{tool}");
+        assert_eq!(sidecar.metric("longshore_processes"), 3.0, "{tool}");
+        // It lives in as little memory as before.
+        assert!(sidecar.memory() < 300 << 20, "{tool}: {}", sidecar.memory());
+    }
+}
+
+#[test]
+fn a_flood_of_messages_that_nobody_wants_costs_little() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    let (client, other) = (Client::open(&sidecar, None), Client::open(&sidecar, None));
+    // Told, and nobody waits for an answer: so nobody is there for what follows.
+    let flood = client.message("tools/call", &json!({"name": "flood-messages"}));
+    let mut stream = crate::harness::http::connect(sidecar.mcp);
+    client.request(flood).write(&mut stream);
+    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
+    assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
+    drop(stream);
+    crate::harness::eventually("they are dropped", || {
+        (sidecar.metric("longshore_dropped_lines_total{kind=\"unasked\"}") > 10_000.0).then_some(())
+    });
+    for _ in 0..20 {
+        pid(&other);
+    }
+    assert!(sidecar.memory() < 200 << 20, "{}", sidecar.memory());
+}

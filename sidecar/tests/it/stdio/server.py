@@ -1,0 +1,150 @@
+"""A server over stdio that does what it is asked for, also what no server should."""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+
+flags = set(sys.argv[1:])
+calls = 0
+stdin = sys.stdin.buffer
+
+
+def write(data):
+    while data:
+        data = data[os.write(1, data) :]
+
+
+def send(message):
+    write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+
+def note(method, **params):
+    send({"method": method, "params": params})
+
+
+def text(message, words):
+    send({"id": message["id"], "result": {"content": [{"type": "text", "text": str(words)}]}})
+
+
+def read():
+    line = stdin.readline()
+    if not line:
+        raise SystemExit
+    return json.loads(line)
+
+
+def call(message):
+    global calls
+    calls += 1
+    params = message["params"]
+    name, arguments = params["name"], params.get("arguments", {})
+    if name == "pid":
+        text(message, os.getpid())
+    elif name == "count":
+        text(message, calls)
+    elif name == "echo":
+        text(message, arguments["text"])
+    elif name == "exit":
+        os.write(2, b"first words\nlast words\n")
+        os._exit(arguments["status"])
+    elif name == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif name == "write":
+        # Bytes for stdout, and then the answer.
+        write(bytes.fromhex(arguments["hex"]) * arguments.get("times", 1))
+        text(message, "written")
+    elif name == "half":
+        # The answer without its end, and the end of the process.
+        answer = {"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}}
+        write(json.dumps(answer).encode())
+        os._exit(0)
+    elif name == "flood":
+        while True:
+            write(b"no message\n" * 1000)
+    elif name == "flood-messages":
+        while True:
+            write(b'{"jsonrpc":"2.0","method":"notifications/message","params":{"data":1}}\n' * 1000)
+    elif name == "flood-stderr":
+        while True:
+            os.write(2, b"e" * 1000 + b"\n")
+    elif name == "endless-line":
+        while True:
+            write(b"x" * 65536)
+    elif name == "close":
+        os.close(1)
+        time.sleep(60)
+    elif name == "deaf":
+        text(message, "from now on")
+        time.sleep(600)
+    elif name == "hang":
+        pass
+    elif name == "progress":
+        token = params["_meta"]["progressToken"]
+        for step in range(arguments["steps"]):
+            note("notifications/progress", progressToken=token, progress=step)
+        text(message, "done")
+    elif name == "strange-answers":
+        send({"id": "nobody", "result": {}})
+        send({"id": None, "error": {"code": 1, "message": "m"}})
+        text(message, "still there")
+    elif name == "later":
+        # Answered by another thread, so that others are answered in between.
+        threading.Timer(arguments["seconds"], text, (message, "later")).start()
+    elif name == "ask":
+        send({"id": "q", "method": arguments["method"], "params": {}})
+        while (answer := read()).get("id") != "q":
+            pass
+        text(message, json.dumps(answer.get("result", answer.get("error"))))
+    elif name == "ask-later":
+        text(message, "asked")
+        time.sleep(0.2)
+        send({"id": "q", "method": arguments["method"], "params": {}})
+        while (answer := read()).get("id") != "q":
+            pass
+        os.write(2, json.dumps(answer).encode() + b"\n")
+        os._exit(7)
+    elif name == "change":
+        text(message, "soon")
+        note("notifications/tools/list_changed")
+
+
+def main():
+    if "banner" in flags:
+        write(b"\xef\xbb\xbfStarting\x1b[1m a server\r\n\r\n{}\nlog: \xff\xfe\n")
+    if "exit" in flags:
+        os.write(2, b"usage: a flag is missing\n")
+        os._exit(2)
+    if "obstinate" in flags:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if "ping" in flags:
+        send({"id": "p", "method": "ping"})
+    while True:
+        try:
+            message = read()
+        except SystemExit:
+            if "obstinate" in flags:
+                time.sleep(600)
+            raise
+        method = message.get("method")
+        if method == "initialize":
+            version = message["params"]["protocolVersion"]
+            if "fickle" in flags and os.getpid() % 2:
+                version = "2025-06-18"
+            if "slow" in flags:
+                time.sleep(0.5)
+            result = {"protocolVersion": version, "capabilities": {"tools": {"listChanged": True}}, "serverInfo": {"name": "scripted", "version": "1"}}
+            send({"id": message["id"], "result": result})
+        elif method == "tools/list":
+            send({"id": message["id"], "result": {"tools": [{"name": "pid", "inputSchema": {"type": "object"}}]}})
+        elif method == "ping":
+            send({"id": message["id"], "result": {}})
+        elif method == "tools/call":
+            call(message)
+        elif method == "notifications/cancelled" and "frank" in flags:
+            os.write(2, b"cancelled %s\n" % json.dumps(message["params"]["requestId"]).encode())
+
+
+main()
