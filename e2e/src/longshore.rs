@@ -44,6 +44,7 @@ pub fn install(cluster: &Cluster) -> Result<(), InstallError> {
         format!("images.operator={}", longshore.operator.reference),
         format!("images.sidecar={}", longshore.sidecar.reference),
         "imagePullPolicy=IfNotPresent".to_owned(),
+        "catalog.auth.none=true".to_owned(),
     ];
     helm_upgrade(cluster, &chart(), &values)
 }

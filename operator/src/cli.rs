@@ -1,7 +1,9 @@
 //! The command `longshore`, as people type it.
 
+mod catalog;
 mod crds;
 mod key;
+mod log;
 mod operator;
 mod ready;
 
@@ -19,11 +21,13 @@ pub struct Cli {
 enum Command {
     /// Runs the operator, which turns McpServer manifests into served MCP servers.
     Operator(Box<operator::Args>),
+    /// Runs the catalog, which says what all servers offer.
+    Catalog(Box<catalog::Args>),
     /// Prints the CustomResourceDefinitions, one YAML document each.
     Crds,
     /// Makes API keys.
     Key(key::Args),
-    /// Waits until an operator is ready: `helm test` runs it.
+    /// Waits until an operator or a catalog is ready: `helm test` runs it.
     Ready(ready::Args),
     /// Prints the version.
     Version,
@@ -34,6 +38,7 @@ impl Cli {
     pub fn run(self) -> anyhow::Result<()> {
         match self.command {
             Command::Operator(args) => operator::run(*args),
+            Command::Catalog(args) => catalog::run(*args),
             Command::Crds => crds::run(),
             Command::Key(args) => key::run(args),
             Command::Ready(args) => ready::run(&args),

@@ -2,12 +2,14 @@
 //!
 //! * [`cli`]: the command line.
 //! * [`run`]: the composition root of the operator: what runs, and how it ends.
+//! * [`catalog`]: the same for the catalog, which watches and writes nothing.
 //! * [`mcp_server`]: the controller of `McpServer`, one file per step.
 //! * [`mirror`] and [`view`]: what is known of the cluster; [`inventory`]: what the sidecars say.
 //! * [`lease`], [`health`], [`metrics`]: what every operator needs.
 
 pub mod api;
 pub mod api_keys;
+pub mod catalog;
 pub mod cli;
 pub mod digest;
 pub mod health;
@@ -17,7 +19,9 @@ pub mod mcp_server;
 pub mod metrics;
 pub mod mirror;
 pub mod names;
+pub mod ownership;
 pub mod rbac;
 pub mod run;
+pub mod scope;
 pub mod settings;
 pub mod view;

@@ -32,12 +32,13 @@ use thiserror::Error;
 use crate::api::ApiError;
 use crate::metrics::Outcome;
 use crate::mirror::ServerKey;
+use crate::settings::Settings;
 use apply::Applier;
 use build::Desired;
 use condition::{ConditionType, Problem, Reason};
 use context::Context;
 use memory::{ServerMemory, lock};
-use status::{Observation, PodFacts};
+use status::{Observation, PodFacts, Publication};
 use upgrades::Turn;
 
 /// Why a reconciliation failed and has to be tried again.
@@ -298,6 +299,7 @@ async fn write_status(
         deployment: deployment.as_deref(),
         url: pursuit.urls.as_ref().map(|urls| urls.cluster.clone()),
         public_url: pursuit.urls.as_ref().and_then(|urls| urls.public.clone()),
+        publication: publication(object.0.as_ref().ok(), &context.settings),
         now: now(),
     });
     let ready =
@@ -318,6 +320,15 @@ async fn write_status(
     }
     status::write(context, key, uid, memory, previous.as_ref(), &status).await?;
     Ok(None)
+}
+
+/// Whether the catalog lists a server. It does not list what it cannot read.
+fn publication(server: Option<&McpServer>, settings: &Settings) -> Publication {
+    match server {
+        _ if !settings.catalog => Publication::NoCatalog,
+        Some(server) if server.spec.catalog.publish => Publication::Published,
+        Some(_) | None => Publication::Withheld,
+    }
 }
 
 /// Whether clients use what the manifest says now.

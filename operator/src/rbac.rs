@@ -1,4 +1,4 @@
-//! The rights that the operator needs, each with its reason. The chart's roles say the same; tests hold them together
+//! The rights that the operator and the catalog need, each with its reason. The chart's roles say the same; tests hold them together
 //! and show that every right is used.
 
 /// Some verbs on one resource, and what they are for.
@@ -75,3 +75,11 @@ pub const SERVERS: &[Rule] = &[
 /// The rights in the operator's own namespace.
 pub const OWN_NAMESPACE: &[Rule] =
     &[rule("coordination.k8s.io", "leases", &["get", "create", "update"], "one of several operators acts")];
+
+/// The catalog's rights in every namespace that holds servers: it reads, and writes nothing.
+pub const CATALOG: &[Rule] = &[
+    rule("longshore.dev", "mcpservers", &["list", "watch"], "what is published"),
+    rule("apps", "deployments", &["list", "watch"], "which pods are a server's"),
+    rule("apps", "replicasets", &["list", "watch"], "which pods are a Deployment's"),
+    rule("", "pods", &["list", "watch"], "where their sidecars are"),
+];

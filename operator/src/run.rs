@@ -3,7 +3,7 @@
 //! Everything runs inside one future, as branches of one `select!`: there is no task that could end unseen. A branch
 //! that ends although nobody asked it to ends the process, and Kubernetes starts a new one.
 
-mod cluster;
+pub(crate) mod cluster;
 mod watches;
 
 use std::net::SocketAddr;
@@ -27,6 +27,7 @@ use crate::mcp_server::upgrades::Upgrades;
 use crate::metrics::Metrics;
 use crate::mirror::ServerKey;
 use crate::names::MANAGER;
+use crate::scope;
 use crate::settings::Settings;
 
 /// How long reconciliations in flight may take once the process is asked to end.
@@ -168,7 +169,7 @@ async fn work(
     poller: Poller,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let scopes = watches::scopes(&options.watch_namespaces);
+    let scopes = scope::scopes(&options.watch_namespaces);
     let (triggers, queues) = watches::triggers(&scopes);
     let watching = watches::watch(&context, &scopes, &triggers);
     let controllers = watches::control(&context, &scopes, queues, &triggers, stop.clone());

@@ -17,4 +17,6 @@ pub struct Settings {
     pub metrics_from: Vec<BTreeMap<String, String>>,
     /// The subjects whose tokens the sidecars' inventory accepts.
     pub inventory_subjects: Vec<String>,
+    /// Whether there is a catalog that lists published servers.
+    pub catalog: bool,
 }

@@ -38,3 +38,32 @@ runAsUser: 65532
 runAsGroup: 65532
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
+
+{{- define "longshore.catalog.name" -}}
+{{ include "longshore.name" . }}-catalog
+{{- end }}
+
+{{- define "longshore.catalog.selector" -}}
+app.kubernetes.io/name: longshore
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/component: catalog
+{{- end }}
+
+{{- define "longshore.catalog.labels" -}}
+{{ include "longshore.catalog.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
+{{- end }}
+
+{{- /* The Secret with the catalog's API keys; empty where everybody may read it. Who may is never assumed. */}}
+{{- define "longshore.catalog.apiKeysSecret" -}}
+{{- $auth := .Values.catalog.auth }}
+{{- if and $auth.none $auth.apiKeysSecret }}
+{{- fail "catalog.auth says two things: set catalog.auth.none=true to let everybody read the catalog, or catalog.auth.apiKeysSecret=NAME for callers with a key, not both" }}
+{{- end }}
+{{- if not (or $auth.none $auth.apiKeysSecret) }}
+{{- fail "say who may read the catalog: set catalog.auth.apiKeysSecret=NAME, a Secret in this namespace with a key for each caller (`longshore key new` makes one), or catalog.auth.none=true to let everybody in who reaches it, or catalog.enabled=false to have no catalog" }}
+{{- end }}
+{{- $auth.apiKeysSecret }}
+{{- end }}

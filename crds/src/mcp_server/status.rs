@@ -35,7 +35,7 @@ pub struct McpServerStatus {
     /// The server's tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<ToolsStatus>,
-    /// What is true of the server now: `Accepted`, `Available`, `Connected`, `Isolated` and, of all, `Ready`.
+    /// What is true of the server now: `Accepted`, `Available`, `Connected`, `Isolated`, `Published` and, of all, `Ready`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::ValueEnum;
-
+use super::log::LogLevel;
 use crate::run::Options;
 use crate::settings::Settings;
 
@@ -33,6 +32,9 @@ pub(super) struct Args {
     /// The file with the operator's own token for the sidecars, of audience `longshore-sidecar`.
     #[arg(long, default_value = "/var/run/secrets/longshore/token")]
     inventory_token_file: PathBuf,
+    /// A catalog is installed beside the operator: published servers are said to be in it.
+    #[arg(long)]
+    catalog: bool,
     /// The DNS domain of the cluster.
     #[arg(long, default_value = "cluster.local")]
     cluster_domain: String,
@@ -54,31 +56,11 @@ pub(super) struct Args {
     log_level: LogLevel,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum LogLevel {
-    Error,
-    Warn,
-    Info,
-    Debug,
-    Trace,
-}
-
 pub(super) fn run(args: Args) -> anyhow::Result<()> {
-    tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter(args.log_level)).init();
+    super::log::start(args.log_level);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(crate::run::run(args.into()))?;
     Ok(())
-}
-
-/// Libraries speak one level later than the operator.
-fn filter(level: LogLevel) -> tracing_subscriber::EnvFilter {
-    tracing_subscriber::EnvFilter::new(match level {
-        LogLevel::Error => "error",
-        LogLevel::Warn => "warn",
-        LogLevel::Info => "warn,longshore=info",
-        LogLevel::Debug => "info,longshore=debug",
-        LogLevel::Trace => "debug,longshore=trace",
-    })
 }
 
 impl From<Args> for Options {
@@ -91,6 +73,7 @@ impl From<Args> for Options {
                 control_plane_namespace: args.namespace.clone(),
                 metrics_from: args.metrics_from,
                 inventory_subjects: args.inventory_subject,
+                catalog: args.catalog,
             },
             namespace: args.namespace,
             identity: args.identity,

@@ -20,7 +20,7 @@ const ANSWER: usize = 4096;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The operator's address. Not a name: the image has nothing to look names up with.
+    /// The address of the operator or the catalog. Not a name: the image has nothing to look names up with.
     #[arg(long)]
     address: IpAddr,
     /// The port of /readyz.
@@ -36,7 +36,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let deadline = Duration::from_secs(args.wait);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(until_ready(address, deadline))?;
-    super::print(&format!("the operator at {address} is ready\n"))
+    super::print(&format!("{address} is ready\n"))
 }
 
 async fn until_ready(address: SocketAddr, wait: Duration) -> anyhow::Result<()> {
@@ -46,7 +46,7 @@ async fn until_ready(address: SocketAddr, wait: Duration) -> anyhow::Result<()> 
         match answer {
             Ok(()) => return Ok(()),
             Err(error) if Instant::now() >= deadline => {
-                return Err(error.context(format!("no operator is ready at {address}")));
+                return Err(error.context(format!("nothing is ready at {address}")));
             }
             Err(_) => sleep(PAUSE).await,
         }

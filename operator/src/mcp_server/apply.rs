@@ -291,6 +291,7 @@ mod tests {
             control_plane_namespace: "longshore-system".to_owned(),
             metrics_from: vec![],
             inventory_subjects: vec![],
+            catalog: false,
         }
     }
 

@@ -13,6 +13,8 @@ pub enum ConditionType {
     Connected,
     /// The MCP server cannot be reached around its sidecar.
     Isolated,
+    /// The catalog lists the server.
+    Published,
     /// Clients can use the server.
     Ready,
 }
@@ -25,6 +27,7 @@ impl ConditionType {
             Self::Available => "Available",
             Self::Connected => "Connected",
             Self::Isolated => "Isolated",
+            Self::Published => "Published",
             Self::Ready => "Ready",
         }
     }
@@ -147,6 +150,12 @@ reasons! {
     LoopbackOnly,
     /// The server listens on addresses that other pods can reach.
     ListensBeyondLoopback,
+    /// The catalog lists the server.
+    Published,
+    /// The manifest says that it is not to be listed.
+    NotPublished,
+    /// No catalog is installed that could list it.
+    NoCatalog,
     /// Clients can use the server.
     Ready,
     /// Clients can use the server as it was before the last change, which is not in force.

@@ -21,6 +21,7 @@ use crate::mcp_server::status::{PodFacts, Report};
 use crate::metrics::Write;
 use crate::mirror::ServerKey;
 use crate::names::CONFIG_ANNOTATION;
+use crate::ownership;
 use crate::view::PodView;
 
 /// The first tries again come soon: the kubelet may have been touched before it saw what changed.
@@ -30,23 +31,9 @@ const LAST_RETRY: Duration = Duration::from_secs(60);
 const MOST_TOUCHES_OF_A_REFUSAL: u32 = 8;
 
 /// The pods that really are the server's.
-///
-/// A pod's labels prove nothing, since whoever may make pods may write any: the chain of controllers from the pod to
-/// the `McpServer` does. Only the API server's own controllers and garbage collector keep such a chain alive.
 pub fn pods_of(context: &Context, server: &ServerKey, uid: &str) -> Vec<Arc<PodView>> {
     let mirrors = &context.mirrors;
-    let deployments = mirrors.deployments.of_server(server);
-    let replica_sets = mirrors.replica_sets.of_server(server);
-    let is_deployment = |candidate: &str| {
-        deployments.values().any(|it| it.live.uid == candidate && it.live.controller.as_deref() == Some(uid))
-    };
-    let is_replica_set = |candidate: &str| {
-        replica_sets
-            .values()
-            .any(|it| it.uid == candidate && it.controller.as_deref().is_some_and(is_deployment))
-    };
-    let pods = mirrors.pods.of_server(server).into_values();
-    pods.filter(|pod| pod.controller.as_deref().is_some_and(is_replica_set)).collect()
+    ownership::pods_of(&mirrors.deployments, &mirrors.replica_sets, &mirrors.pods, server, uid)
 }
 
 /// Names the pods whose sidecars are to be asked, and says what is known of each. The questions themselves are asked

@@ -3,6 +3,7 @@
 //! The rules:
 //! * *Accepted* speaks of the manifest alone.
 //! * *Available*, *Connected* and *Isolated* speak of the pod that serves, or of the one that should.
+//! * *Published* speaks of the catalog, and nothing else depends on it.
 //! * *Ready* means that clients can use the server. Its `observedGeneration` is that of the manifest which is in
 //!   force: while a new version is on its way, or fails, over one that works, Ready stays true for the generation
 //!   before.
@@ -48,8 +49,21 @@ pub struct Observation<'a> {
     pub url: Option<String>,
     /// Its address outside of it.
     pub public_url: Option<String>,
+    /// Whether the catalog lists it.
+    pub publication: Publication,
     /// The time.
     pub now: Time,
+}
+
+/// Whether a catalog lists a server. It says nothing about who may call it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Publication {
+    /// The manifest says so, and there is a catalog.
+    Published,
+    /// The manifest says that it is not to.
+    Withheld,
+    /// There is no catalog.
+    NoCatalog,
 }
 
 /// A pod, and what its sidecar says.
@@ -110,6 +124,7 @@ pub fn status(observed: &Observation<'_>) -> McpServerStatus {
         (ConditionType::Available, available, generation),
         (ConditionType::Connected, connected, generation),
         (ConditionType::Isolated, isolated, generation),
+        (ConditionType::Published, published(observed.publication), generation),
         (ConditionType::Ready, ready, ready_generation),
     ];
     let living = || observed.pods.iter().filter(|facts| is_living(&facts.pod));
@@ -303,6 +318,22 @@ fn isolated(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
             sockets.join(", ")
         ),
     )
+}
+
+fn published(publication: Publication) -> Verdict {
+    match publication {
+        Publication::Published => verdict(Truth::True, Reason::Published, "the catalog lists the server"),
+        Publication::Withheld => verdict(
+            Truth::False,
+            Reason::NotPublished,
+            "the catalog does not list the server, since the manifest says `catalog: {publish: false}`",
+        ),
+        Publication::NoCatalog => verdict(
+            Truth::False,
+            Reason::NoCatalog,
+            "no catalog is installed: the chart's value catalog.enabled is false",
+        ),
+    }
 }
 
 /// Whether clients can use the server, and the generation of the manifest that they use.

@@ -32,7 +32,7 @@ enum Error {
 }
 
 /// Waits until the API server answers and knows the kind `McpServer`.
-pub(super) async fn wait_for_api(client: &Client, namespace: Option<&str>) {
+pub(crate) async fn wait_for_api(client: &Client, namespace: Option<&str>) {
     type Servers = Api<PartialObjectMeta<McpServer>>;
     let servers = match namespace {
         Some(namespace) => Servers::namespaced(client.clone(), namespace),

@@ -14,7 +14,7 @@ use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::reflector::{self, ObjectRef};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::{Controller, WatchStreamExt as _, controller};
-use kube::{Api, Client, Resource, ResourceExt as _};
+use kube::{Resource, ResourceExt as _};
 use longshore_crds::McpServer;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
@@ -25,19 +25,13 @@ use crate::mcp_server::context::Context;
 use crate::mcp_server::references::Kind;
 use crate::mcp_server::{error_policy, reconcile};
 use crate::mirror::{Change, Mirror, ServerKey};
-use crate::names::{SERVER_LABEL, owned_selector};
+use crate::scope::{self, PAGE, Scope, api};
 use crate::view::View;
 
 /// How many servers are reconciled at once. A reconciliation mostly waits for the API server.
 const CONCURRENCY: u16 = 16;
-/// How many objects a list brings at once: a page is in memory as a whole.
-const PAGE: u32 = 100;
-
 /// An `McpServer` that may be unreadable: one such must not stop the watch of all the others.
 type Guarded = DeserializeGuard<McpServer>;
-
-/// One namespace, or all of them.
-pub(super) type Scope = Option<String>;
 
 /// Makes servers due for reconciliation.
 ///
@@ -47,14 +41,6 @@ pub(super) struct Triggers(HashMap<Scope, UnboundedSender<ObjectRef<Guarded>>>);
 
 /// The other ends of [`Triggers`].
 pub(super) type Queues = HashMap<Scope, UnboundedReceiver<ObjectRef<Guarded>>>;
-
-/// The namespaces to watch.
-pub(super) fn scopes(namespaces: &[String]) -> Vec<Scope> {
-    if namespaces.is_empty() {
-        return vec![None];
-    }
-    namespaces.iter().collect::<BTreeSet<_>>().into_iter().cloned().map(Some).collect()
-}
 
 /// A queue for each scope.
 pub(super) fn triggers(scopes: &[Scope]) -> (Triggers, Queues) {
@@ -222,7 +208,7 @@ where
         }
         triggers.reconcile(server);
     };
-    mirror.clone().run(api(&context.client, scope), scope.clone(), selected(), changed).await;
+    mirror.clone().run(api(&context.client, scope), scope.clone(), scope::owned(), changed).await;
 }
 
 /// Mirrors a kind of object that others make for the operator.
@@ -237,7 +223,7 @@ where
         + 'static,
 {
     let changed = |server: &ServerKey, _: Change, _: &str, _: &V| triggers.reconcile(server);
-    mirror.clone().run(api(&context.client, scope), scope.clone(), selected(), changed).await;
+    mirror.clone().run(api(&context.client, scope), scope.clone(), scope::owned(), changed).await;
 }
 
 /// Watches the metadata of every object of a kind that manifests may name, and keeps nothing of it.
@@ -282,20 +268,6 @@ where
             }
             Err(error) => tracing::warn!(%error, kind = kind.name(), "a watch failed and starts again"),
         }
-    }
-}
-
-fn selected() -> watcher::Config {
-    watcher::Config::default().labels(&format!("{},{SERVER_LABEL}", owned_selector())).page_size(PAGE)
-}
-
-fn api<K>(client: &Client, scope: &Scope) -> Api<K>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-{
-    match scope {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
     }
 }
 

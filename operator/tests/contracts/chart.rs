@@ -31,6 +31,10 @@ fn the_chart_gives_the_rights_that_are_needed() {
 
     assert_eq!(granted(servers), needed(rbac::SERVERS));
     assert_eq!(granted(own_namespace), needed(rbac::OWN_NAMESPACE));
+
+    let catalog = include_str!("../../../charts/longshore/templates/catalog/rbac.yaml");
+    let catalog = between(catalog, "{{- define \"longshore.catalog.rules\" }}", "{{- end }}");
+    assert_eq!(granted(catalog), needed(rbac::CATALOG));
 }
 
 fn between<'a>(text: &'a str, start: &str, end: &str) -> &'a str {

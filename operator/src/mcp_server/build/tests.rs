@@ -22,6 +22,7 @@ fn settings() -> Settings {
         control_plane_namespace: "longshore-system".to_owned(),
         metrics_from: vec![BTreeMap::from([("team".to_owned(), "monitoring".to_owned())])],
         inventory_subjects: vec!["system:serviceaccount:longshore-system:longshore".to_owned()],
+        catalog: true,
     }
 }
 

@@ -95,6 +95,7 @@ struct Scene {
     desired: Option<Desired>,
     pods: Vec<PodFacts>,
     deployment: Option<DeploymentView>,
+    publication: Publication,
     second: i64,
 }
 
@@ -106,6 +107,7 @@ impl Scene {
             desired: Some(desired()),
             pods,
             deployment: None,
+            publication: Publication::Published,
             second: 1000,
         }
     }
@@ -124,6 +126,7 @@ impl Scene {
             deployment: self.deployment.as_ref(),
             url: Some("http://github.tools.svc/mcp".to_owned()),
             public_url: None,
+            publication: self.publication,
             now: Time(Timestamp::from_second(self.second).unwrap()),
         })
     }
@@ -171,6 +174,7 @@ fn a_server_that_works_is_described_in_full() {
                 condition("Available", "Serving", "the pod serves"),
                 condition("Connected", "Connected", "the server answers, speaks 2025-11-25 and has 2 tools"),
                 condition("Isolated", "LoopbackOnly", "nothing but the sidecar listens on the pod's address"),
+                condition("Published", "Published", "the catalog lists the server"),
                 condition("Ready", "Ready", "clients can use the server"),
             ],
         })
@@ -466,6 +470,7 @@ fn a_new_version_that_fails_takes_nothing_away() {
             "Available=True/RolloutFailing",
             "Connected=True/Connected",
             "Isolated=True/LoopbackOnly",
+            "Published=True/Published",
             "Ready=True/ServingPrevious",
         ]
     );
@@ -559,7 +564,8 @@ fn times_of_transition_stay_while_nothing_changes() {
 fn a_server_that_listens_for_everybody_is_ready_and_said_to_be_exposed() {
     let exposed = vec![ExposedSocket { address: "0.0.0.0".to_owned(), port: 3000 }];
     let scene = Scene::of(vec![said(ready(pod("new")), Summary { exposed, ..summary() })]);
-    assert_eq!(scene.conditions()[3..], ["Isolated=False/ListensBeyondLoopback", "Ready=True/Ready"]);
+    assert_eq!(scene.conditions()[3..],
+        ["Isolated=False/ListensBeyondLoopback", "Published=True/Published", "Ready=True/Ready"]);
     assert!(of(&scene.status(), ConditionType::Isolated).message.contains("0.0.0.0 port 3000"));
 }
 
@@ -583,4 +589,18 @@ fn messages_are_cut() {
     let status = scene.status();
     let message = &of(&status, ConditionType::Accepted).message;
     assert!(message.len() <= LONGEST_MESSAGE && message.ends_with('…'));
+}
+
+/// Where a server is listed is nobody's trouble.
+#[test]
+fn being_in_no_catalog_takes_nothing_away() {
+    for (publication, condition) in [
+        (Publication::Published, "Published=True/Published"),
+        (Publication::Withheld, "Published=False/NotPublished"),
+        (Publication::NoCatalog, "Published=False/NoCatalog"),
+    ] {
+        let mut scene = Scene::of(vec![said(ready(pod("new")), summary())]);
+        scene.publication = publication;
+        assert_eq!(scene.conditions()[4..], [condition, "Ready=True/Ready"]);
+    }
 }

@@ -124,6 +124,10 @@ fn events(previous: Option<&McpServerStatus>, status: &McpServerStatus) -> Vec<E
         if was.is_some_and(|was| was.status == condition.status && was.reason == condition.reason) {
             continue;
         }
+        if condition.type_ == ConditionType::Published.name() {
+            // Somebody's decision, and none of the server's doings.
+            continue;
+        }
         let is_ready = condition.type_ == ConditionType::Ready.name();
         let good =
             condition.status == Truth::True.name() && condition.reason != Reason::RolloutFailing.name();

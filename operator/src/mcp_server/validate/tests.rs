@@ -19,6 +19,7 @@ fn settings() -> Settings {
         control_plane_namespace: "longshore-system".to_owned(),
         metrics_from: vec![],
         inventory_subjects: vec![],
+        catalog: false,
     }
 }
 

@@ -1,0 +1,231 @@
+//! The catalog as its sources and its readers hold it.
+//!
+//! Health and addresses are shown as soon as a source tells them. What a server is found by is read beside, by the
+//! [`Indexer`]: the newest of what came meanwhile, and of one server only so often that reading it takes a tenth of a
+//! processor at most. A server that changes its list all the time costs that, and nobody waits for it.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use thiserror::Error;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use crate::metrics::Metrics;
+use crate::model::{Server, ServerDetails, Tool, ToolSummary};
+use crate::record::{ServerKey, ServerRecord};
+use crate::view::{self, Found, Page, View};
+
+/// The shortest time between two readings of one server's words.
+const PACE: Duration = Duration::from_millis(100);
+
+/// All that is known of servers and their tools. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Catalog {
+    shared: Arc<Shared>,
+}
+
+/// Reads what servers are found by. Run it beside whatever feeds the catalog.
+#[derive(Debug)]
+pub struct Indexer {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    view: RwLock<View>,
+    /// Servers whose words are to be read, and not before when.
+    behind: Mutex<BTreeMap<ServerKey, Instant>>,
+    /// When each server's words may be read again.
+    paid: Mutex<BTreeMap<ServerKey, Instant>>,
+    wake: Notify,
+    next_id: AtomicU64,
+    complete: AtomicBool,
+    metrics: Metrics,
+}
+
+/// The indexer cannot go on.
+#[derive(Debug, Error)]
+pub enum IndexError {
+    /// A reading broke off.
+    #[error("reading what a server is found by broke off")]
+    Broken(#[source] tokio::task::JoinError),
+}
+
+// === impl Catalog ===
+
+impl Catalog {
+    /// An empty catalog, and what has to run for it.
+    pub fn new(metrics: Metrics) -> (Self, Indexer) {
+        let shared = Arc::new(Shared {
+            view: RwLock::default(),
+            behind: Mutex::default(),
+            paid: Mutex::default(),
+            wake: Notify::new(),
+            next_id: AtomicU64::new(0),
+            complete: AtomicBool::new(false),
+            metrics,
+        });
+        (Self { shared: shared.clone() }, Indexer { shared })
+    }
+
+    /// Lists a server, or what is new of it.
+    pub fn upsert(&self, record: ServerRecord) {
+        let key = record.key.clone();
+        let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
+        let behind = self.shared.write().enter(record, id, &now());
+        self.shared.count();
+        if behind {
+            let due = lock(&self.shared.paid).get(&key).copied().unwrap_or_else(Instant::now);
+            lock(&self.shared.behind).insert(key, due);
+            self.shared.wake.notify_one();
+        }
+    }
+
+    /// Lists a server no longer.
+    pub fn remove(&self, key: &ServerKey) {
+        self.shared.write().remove(key);
+        lock(&self.shared.behind).remove(key);
+        lock(&self.shared.paid).remove(key);
+        self.shared.count();
+    }
+
+    /// The servers that are listed.
+    pub fn servers(&self) -> Vec<ServerKey> {
+        self.shared.read().servers.keys().cloned().collect()
+    }
+
+    /// From now on nothing is heard of what changes, or it is again. Answers say so.
+    pub fn set_stale(&self, stale: bool) {
+        let mut view = self.shared.write();
+        if stale != view.stale.is_some() {
+            view.stale = stale.then(now);
+        }
+        drop(view);
+        self.shared.metrics.stale(stale);
+    }
+
+    /// The source has listed every server that there is: from now on what is not here does not exist.
+    pub fn set_complete(&self) {
+        self.shared.complete.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has.
+    pub fn is_complete(&self) -> bool {
+        self.shared.complete.load(Ordering::Relaxed)
+    }
+
+    /// A page of servers.
+    pub fn list_servers(&self, page: &Page) -> Found<Server> {
+        self.shared.read().servers_page(page)
+    }
+
+    /// A page of tools.
+    pub fn list_tools(&self, page: &Page) -> Found<ToolSummary> {
+        self.shared.read().tools_page(page)
+    }
+
+    /// One server.
+    pub fn server(&self, key: &ServerKey) -> Option<ServerDetails> {
+        let view = self.shared.read();
+        Some(ServerDetails { server: view.server(key)?, freshness: view.freshness() })
+    }
+
+    /// One tool.
+    pub fn tool(&self, key: &ServerKey, name: &str) -> Option<Tool> {
+        self.shared.read().tool(key, name)
+    }
+
+    /// Since when nothing is heard of what changes, if so.
+    pub fn stale_since(&self) -> Option<String> {
+        self.shared.read().stale.clone()
+    }
+
+    /// The catalog's metrics.
+    pub fn metrics(&self) -> &Metrics {
+        &self.shared.metrics
+    }
+}
+
+// === impl Indexer ===
+
+impl Indexer {
+    /// Reads whatever is due, for ever.
+    pub async fn run(self) -> Result<Infallible, IndexError> {
+        loop {
+            let Some((key, due)) = self.earliest() else {
+                self.shared.wake.notified().await;
+                continue;
+            };
+            if due > Instant::now() {
+                tokio::select! {
+                    () = sleep_until(due) => {}
+                    () = self.shared.wake.notified() => {}
+                }
+                continue;
+            }
+            lock(&self.shared.behind).remove(&key);
+            self.read(&key).await?;
+        }
+    }
+
+    fn earliest(&self) -> Option<(ServerKey, Instant)> {
+        let behind = lock(&self.shared.behind);
+        behind.iter().min_by_key(|(_, due)| **due).map(|(key, due)| (key.clone(), *due))
+    }
+
+    async fn read(&self, key: &ServerKey) -> Result<(), IndexError> {
+        let source = {
+            let view = self.shared.read();
+            view.servers.get(key).map(|entry| (entry.id, entry.source()))
+        };
+        let Some((id, source)) = source else { return Ok(()) };
+        let (of, began) = ((key.clone(), source.clone()), Instant::now());
+        let segment =
+            tokio::task::spawn_blocking(move || view::segment(&of.0, &of.1.0, of.1.1.as_deref()));
+        let segment = segment.await.map_err(IndexError::Broken)?;
+        let mut view = self.shared.write();
+        view.publish(key, id, source, segment);
+        let listed = view.servers.contains_key(key);
+        drop(view);
+        self.shared.metrics.indexed(began.elapsed());
+        self.shared.count();
+        if listed {
+            let now = Instant::now();
+            lock(&self.shared.paid).insert(key.clone(), now + PACE.max((now - began) * 9));
+        }
+        Ok(())
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    // Every change of the view is whole when its guard goes, but for one that panics, and that ends the process.
+    fn read(&self) -> RwLockReadGuard<'_, View> {
+        self.view.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, View> {
+        self.view.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self) {
+        let view = self.read();
+        self.metrics.listed(view.servers.values().map(|entry| (entry.record.health.state, entry.tool_count())));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The time in whole seconds, RFC 3339.
+fn now() -> String {
+    let now = Timestamp::now();
+    Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
+}

@@ -1,0 +1,169 @@
+//! The handlers, and what every answer has: a tag, and a word on whether it may be out of date.
+
+use std::time::Instant;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{MatchedPath, Path, RawQuery, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+
+use super::query::{self, List, ListParameters};
+use crate::model::{Freshness, Problem, ServerDetails, ServerList, Tool, ToolList};
+use crate::view::Found;
+use crate::{Catalog, Metrics, ServerKey};
+
+/// The header that an answer has if it may be out of date: since when, RFC 3339.
+pub const STALE_SINCE: HeaderName = HeaderName::from_static("longshore-stale-since");
+
+/// Lists servers.
+#[utoipa::path(
+    get,
+    path = "/v1/servers",
+    params(ListParameters),
+    responses(
+        (status = 200, body = ServerList),
+        (status = 304, description = "It is as it was when it had the tag in If-None-Match"),
+        (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn servers(State(catalog): State<Catalog>, RawQuery(query): RawQuery, headers: HeaderMap) -> Response {
+    let page = match query::page(List::Servers, query.as_deref()) {
+        Ok(page) => page,
+        Err(refusal) => return refusal.into_response(),
+    };
+    let Found { items, total, next, freshness } = catalog.list_servers(&page);
+    let next_cursor = next.and_then(|next| query::cursor(List::Servers, &page, &next));
+    let stale = freshness.clone();
+    answer(&headers, &stale, &ServerList { items, total, next_cursor, freshness })
+}
+
+/// Lists tools.
+#[utoipa::path(
+    get,
+    path = "/v1/tools",
+    params(ListParameters),
+    responses(
+        (status = 200, body = ToolList),
+        (status = 304, description = "It is as it was when it had the tag in If-None-Match"),
+        (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn tools(State(catalog): State<Catalog>, RawQuery(query): RawQuery, headers: HeaderMap) -> Response {
+    let page = match query::page(List::Tools, query.as_deref()) {
+        Ok(page) => page,
+        Err(refusal) => return refusal.into_response(),
+    };
+    let Found { items, total, next, freshness } = catalog.list_tools(&page);
+    let next_cursor = next.and_then(|next| query::cursor(List::Tools, &page, &next));
+    let stale = freshness.clone();
+    answer(&headers, &stale, &ToolList { items, total, next_cursor, freshness })
+}
+
+/// Shows a server.
+#[utoipa::path(
+    get,
+    path = "/v1/servers/{namespace}/{name}",
+    params(("namespace" = String, Path), ("name" = String, Path)),
+    responses(
+        (status = 200, body = ServerDetails),
+        (status = 304, description = "It is as it was when it had the tag in If-None-Match"),
+        (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn server(
+    State(catalog): State<Catalog>,
+    path: Result<Path<(String, String)>, PathRejection>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Response {
+    if let Err(refusal) = query::none(query.as_deref()) {
+        return refusal.into_response();
+    }
+    let Ok(Path((namespace, name))) = path else { return unreadable() };
+    match catalog.server(&ServerKey { namespace, name }) {
+        Some(server) => answer(&headers, &server.freshness, &server),
+        None => Problem::new(StatusCode::NOT_FOUND, "no server of this name is published in this namespace")
+            .into_response(),
+    }
+}
+
+/// Shows a tool, with its schemas.
+#[utoipa::path(
+    get,
+    path = "/v1/tools/{namespace}/{server}/{tool}",
+    params(("namespace" = String, Path), ("server" = String, Path), ("tool" = String, Path)),
+    responses(
+        (status = 200, body = Tool),
+        (status = 304, description = "It is as it was when it had the tag in If-None-Match"),
+        (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn tool(
+    State(catalog): State<Catalog>,
+    path: Result<Path<(String, String, String)>, PathRejection>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Response {
+    if let Err(refusal) = query::none(query.as_deref()) {
+        return refusal.into_response();
+    }
+    let Ok(Path((namespace, server, tool))) = path else { return unreadable() };
+    let key = ServerKey { namespace, name: server };
+    match catalog.tool(&key, &tool) {
+        Some(tool) => answer(&headers, &tool.freshness, &tool),
+        None if catalog.server(&key).is_some() => {
+            Problem::new(StatusCode::NOT_FOUND, "this server has no tool of this name in the catalog").into_response()
+        }
+        None => Problem::new(StatusCode::NOT_FOUND, "no server of this name is published in this namespace")
+            .into_response(),
+    }
+}
+
+fn unreadable() -> Response {
+    Problem::new(StatusCode::BAD_REQUEST, "the path is not UTF-8 text in percent-encoding").into_response()
+}
+
+/// The answer with its tag, or the word that the asker has it already.
+fn answer<T: Serialize>(asked: &HeaderMap, freshness: &Freshness, value: &T) -> Response {
+    let Ok(body) = serde_json::to_vec(value) else {
+        return Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the answer cannot be written").into_response();
+    };
+    let tag: String = Sha256::digest(&body).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let tag = format!("\"{tag}\"");
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    // It may be kept, for its own reader, and has to be asked for again each time.
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+    headers.insert(VARY, HeaderValue::from_static("Authorization, X-Api-Key"));
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        headers.insert(ETAG, tag);
+    }
+    if let Some(since) = freshness.since.as_deref().and_then(|since| HeaderValue::from_str(since).ok()) {
+        headers.insert(STALE_SINCE, since);
+    }
+    if is_known(asked, &tag) {
+        headers.remove(CONTENT_TYPE);
+        return (StatusCode::NOT_MODIFIED, headers).into_response();
+    }
+    (headers, body).into_response()
+}
+
+/// Whether `If-None-Match` names the tag. It compares weakly (RFC 9110).
+fn is_known(asked: &HeaderMap, tag: &str) -> bool {
+    let mut tags = asked.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    tags.any(|tags| tags.split(',').any(|it| matches!(it.trim(), it if it == "*" || it.trim_start_matches("W/") == tag)))
+}
+
+/// Counts every request by its route.
+pub(super) async fn measured(State(metrics): State<Metrics>, request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let began = Instant::now();
+    let response = next.run(request).await;
+    metrics.answered(route.as_deref().unwrap_or("other"), response.status().as_u16(), began.elapsed());
+    response
+}

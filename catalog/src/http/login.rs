@@ -1,0 +1,69 @@
+//! Lets in whoever may log in.
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, StatusCode};
+
+use crate::Login;
+use crate::model::Problem;
+
+/// The other header that a key may come in.
+const API_KEY: &str = "x-api-key";
+
+pub(super) async fn required(State(login): State<Login>, request: Request, next: Next) -> Response {
+    let refusal = match &login {
+        Login::Open => None,
+        Login::Keys(ring) => match key(request.headers()) {
+            None => Some("this needs an API key: send it as `Authorization: Bearer KEY`"),
+            Some(key) if ring.load().principal(key).is_none() => {
+                Some("this API key is not, or no longer, one of those that the catalog knows")
+            }
+            Some(_) => None,
+        },
+    };
+    let Some(detail) = refusal else { return next.run(request).await };
+    let mut response = Problem::new(StatusCode::UNAUTHORIZED, detail).into_response();
+    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"longshore catalog\""));
+    response
+}
+
+/// The key that a request brings. Who sends two different ones sends none.
+fn key(headers: &HeaderMap) -> Option<&str> {
+    let mut bearer = headers.get_all(AUTHORIZATION).iter();
+    let mut plain = headers.get_all(API_KEY).iter();
+    match (bearer.next(), plain.next(), bearer.next(), plain.next()) {
+        (Some(value), None, None, None) => {
+            let (scheme, key) = value.to_str().ok()?.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+        }
+        (None, Some(value), None, None) => Some(value.to_str().ok()?.trim()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_comes_in_one_place() {
+        for (headers, expected) in [
+            (&[("authorization", "Bearer one")][..], Some("one")),
+            (&[("authorization", "bEARER  one ")], Some("one")),
+            (&[("x-api-key", "one")], Some("one")),
+            (&[], None),
+            (&[("authorization", "Basic one")], None),
+            (&[("authorization", "one")], None),
+            (&[("authorization", "Bearer one"), ("x-api-key", "one")], None),
+            (&[("authorization", "Bearer one"), ("authorization", "Bearer two")], None),
+        ] {
+            let mut map = HeaderMap::new();
+            for (name, value) in headers {
+                map.append(*name, HeaderValue::from_static(value));
+            }
+            assert_eq!(key(&map), expected, "{headers:?}");
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! What a list is asked for: parameters, and the cursor that goes on where a page ended.
+
+use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use thiserror::Error;
+use utoipa::IntoParams;
+
+use crate::model::{Problem, State};
+use crate::view::{Page, Position};
+use crate::ServerKey;
+
+const DEFAULT_LIMIT: usize = 50;
+const LONGEST_LIMIT: usize = 200;
+/// The longest text to look for, in bytes.
+const LONGEST_QUERY: usize = 512;
+/// The longest value of a filter, in bytes.
+const LONGEST_FILTER: usize = 256;
+const MOST_TAGS: usize = 16;
+
+/// What a list may be asked for. This is what `/openapi.json` says; [`page`] reads it.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "it describes what is read below")]
+pub(super) struct ListParameters {
+    /// Words to look for in names, titles, descriptions and parameters. The best come first; the last word may be the
+    /// beginning of one.
+    #[param(max_length = 512)]
+    q: Option<String>,
+    /// Only servers of this namespace.
+    namespace: Option<String>,
+    /// Only servers of this owner, as written in their manifests.
+    owner: Option<String>,
+    /// Only servers with this tag. May be given several times: with all of them.
+    tag: Option<Vec<String>>,
+    /// Only servers in this state.
+    #[param(inline)]
+    health: Option<State>,
+    /// How many entries a page has.
+    #[param(minimum = 1, maximum = 200, default = 50)]
+    limit: Option<usize>,
+    /// `nextCursor` of the page before, with the same parameters otherwise. It stays valid while the catalog changes:
+    /// without `q` nothing that was there all along is left out or comes twice; with `q` what changes its rank may.
+    cursor: Option<String>,
+}
+
+/// Why a list cannot be given.
+#[derive(Debug, PartialEq, Eq, Error)]
+pub(super) enum Refusal {
+    #[error("there is no parameter {0:?}: a list knows q, namespace, owner, tag, health, limit and cursor")]
+    Unknown(String),
+    #[error("an entry has no parameters, and {0:?} is one")]
+    OfAnEntry(String),
+    #[error("{0} is given twice")]
+    Twice(&'static str),
+    #[error("{name} has {length} bytes, and may have {longest}")]
+    TooLong { name: &'static str, length: usize, longest: usize },
+    #[error("more than {MOST_TAGS} tags are given")]
+    TooManyTags,
+    #[error("health is one of Up, Down and Unknown")]
+    Health,
+    #[error("limit is a number from 1 to {LONGEST_LIMIT}")]
+    Limit,
+    #[error("this cursor is not one that the catalog gave for these parameters: begin again without one")]
+    Cursor,
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        Problem::new(StatusCode::BAD_REQUEST, self.to_string()).into_response()
+    }
+}
+
+/// Which list a cursor is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum List {
+    Servers,
+    Tools,
+}
+
+/// A position, sealed against mistakes and not against anybody: it holds nothing that its holder may not know.
+#[derive(Serialize, Deserialize)]
+struct Cursor {
+    /// Of the parameters that it goes with.
+    of: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    score: Option<u32>,
+    namespace: String,
+    name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tool: Option<String>,
+}
+
+/// Reads a query string.
+pub(super) fn page(list: List, query: Option<&str>) -> Result<Page, Refusal> {
+    let mut page = Page { limit: DEFAULT_LIMIT, ..Page::default() };
+    let (mut limit, mut cursor, mut health) = (None, None, None);
+    for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
+        let value = value.into_owned();
+        match &*name {
+            "q" => once("q", &mut page.query, value, LONGEST_QUERY)?,
+            "namespace" => once("namespace", &mut page.namespace, value, LONGEST_FILTER)?,
+            "owner" => once("owner", &mut page.owner, value, LONGEST_FILTER)?,
+            "health" => once("health", &mut health, value, LONGEST_FILTER)?,
+            "limit" => once("limit", &mut limit, value, LONGEST_FILTER)?,
+            "cursor" => once("cursor", &mut cursor, value, 2 * LONGEST_QUERY)?,
+            "tag" => {
+                short("tag", &value, LONGEST_FILTER)?;
+                page.tags.push(value);
+            }
+            other => return Err(Refusal::Unknown(other.chars().take(64).collect())),
+        }
+    }
+    if page.tags.len() > MOST_TAGS {
+        return Err(Refusal::TooManyTags);
+    }
+    if let Some(limit) = limit {
+        page.limit = limit.parse().ok().filter(|limit| (1..=LONGEST_LIMIT).contains(limit)).ok_or(Refusal::Limit)?;
+    }
+    if let Some(health) = health {
+        page.health = Some(match health.to_ascii_lowercase().as_str() {
+            "up" => State::Up,
+            "down" => State::Down,
+            "unknown" => State::Unknown,
+            _ => return Err(Refusal::Health),
+        });
+    }
+    if page.query.as_ref().is_some_and(|query| query.trim().is_empty()) {
+        page.query = None;
+    }
+    if let Some(cursor) = cursor {
+        page.after = Some(read_cursor(list, &page, &cursor).ok_or(Refusal::Cursor)?);
+    }
+    Ok(page)
+}
+
+/// An entry takes no parameters: whoever gives one expects something of it.
+pub(super) fn none(query: Option<&str>) -> Result<(), Refusal> {
+    match form_urlencoded::parse(query.unwrap_or_default().as_bytes()).next() {
+        Some((name, _)) => Err(Refusal::OfAnEntry(name.chars().take(64).collect())),
+        None => Ok(()),
+    }
+}
+
+/// Where the next page begins, as text.
+pub(super) fn cursor(list: List, page: &Page, next: &Position) -> Option<String> {
+    let cursor = Cursor {
+        of: fingerprint(list, page),
+        score: next.score.map(f32::to_bits),
+        namespace: next.server.namespace.clone(),
+        name: next.server.name.clone(),
+        tool: next.tool.clone(),
+    };
+    Some(URL_SAFE_NO_PAD.encode(serde_json::to_vec(&cursor).ok()?))
+}
+
+fn read_cursor(list: List, page: &Page, text: &str) -> Option<Position> {
+    let cursor: Cursor = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
+    let fits = cursor.of == fingerprint(list, page)
+        && cursor.score.is_some() == page.query.is_some()
+        && cursor.tool.is_some() == (list == List::Tools);
+    fits.then(|| Position {
+        score: cursor.score.map(f32::from_bits),
+        server: ServerKey { namespace: cursor.namespace, name: cursor.name },
+        tool: cursor.tool,
+    })
+}
+
+/// Of everything that decides which entries a list has, and in which order.
+fn fingerprint(list: List, page: &Page) -> String {
+    let Page { query, namespace, owner, tags, health, limit: _, after: _ } = page;
+    let text = format!("{list:?} {query:?} {namespace:?} {owner:?} {tags:?} {health:?}");
+    URL_SAFE_NO_PAD.encode(&Sha256::digest(text.as_bytes())[..9])
+}
+
+fn once(name: &'static str, place: &mut Option<String>, value: String, longest: usize) -> Result<(), Refusal> {
+    short(name, &value, longest)?;
+    match place.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(Refusal::Twice(name)),
+    }
+}
+
+fn short(name: &'static str, value: &str, longest: usize) -> Result<(), Refusal> {
+    match value.len() {
+        length if length > longest => Err(Refusal::TooLong { name, length, longest }),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_a_list_knows() {
+        let given = "q=open+issue&namespace=a&owner=Team%20A&tag=x&tag=y&health=down&limit=7";
+        let expected = Page {
+            query: Some("open issue".to_owned()),
+            namespace: Some("a".to_owned()),
+            owner: Some("Team A".to_owned()),
+            tags: vec!["x".to_owned(), "y".to_owned()],
+            health: Some(State::Down),
+            limit: 7,
+            after: None,
+        };
+        assert_eq!(page(List::Tools, Some(given)), Ok(expected));
+        assert_eq!(page(List::Tools, None), Ok(Page { limit: DEFAULT_LIMIT, ..Page::default() }));
+        assert_eq!(page(List::Tools, Some("q=%20")).unwrap().query, None);
+    }
+
+    #[test]
+    fn refuses_the_rest() {
+        let long = "x".repeat(LONGEST_QUERY + 1);
+        for (given, expected) in [
+            ("query=x", Refusal::Unknown("query".to_owned())),
+            ("q=a&q=b", Refusal::Twice("q")),
+            (&format!("q={long}"), Refusal::TooLong { name: "q", length: 513, longest: 512 }),
+            (&"tag=x&".repeat(17), Refusal::TooManyTags),
+            ("health=well", Refusal::Health),
+            ("limit=0", Refusal::Limit),
+            ("limit=201", Refusal::Limit),
+            ("limit=-1", Refusal::Limit),
+            ("cursor=", Refusal::Cursor),
+            ("cursor=%00", Refusal::Cursor),
+            ("cursor=e30", Refusal::Cursor),
+        ] {
+            assert_eq!(page(List::Servers, Some(given)), Err(expected), "{given}");
+        }
+        assert_eq!(none(Some("q=x")), Err(Refusal::OfAnEntry("q".to_owned())));
+    }
+
+    #[test]
+    fn a_cursor_goes_on_with_its_own_list_only() {
+        let asked = page(List::Tools, Some("q=x&tag=a")).unwrap();
+        let position = Position {
+            score: Some(1.25),
+            server: ServerKey { namespace: "a".to_owned(), name: "b".to_owned() },
+            tool: Some("日本".to_owned()),
+        };
+        let text = cursor(List::Tools, &asked, &position).unwrap();
+        let with = |list, query: &str| page(list, Some(&format!("{query}&cursor={text}")));
+        assert_eq!(with(List::Tools, "q=x&tag=a&limit=3").unwrap().after, Some(position));
+        for (list, query) in [(List::Tools, "q=y&tag=a"), (List::Tools, "tag=a"), (List::Servers, "q=x&tag=a")] {
+            assert_eq!(with(list, query), Err(Refusal::Cursor), "{query}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! A query against the index.
+
+use super::words::{stem, words};
+use super::{Index, Posting};
+
+/// How many words of a query count.
+const WORDS: usize = 16;
+/// How many words may begin with the last one's letters.
+const EXPANSIONS: usize = 64;
+/// What a word counts that only begins as the query's does.
+const PREFIX: f32 = 0.6;
+/// What a server's own words count for its tools.
+const OF_SERVER: f32 = 0.25;
+/// What its tools' words count for a server.
+const OF_TOOLS: f32 = 0.5;
+
+/// What somebody looks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Query {
+    stems: Vec<String>,
+    /// The last word, if it may go on.
+    prefix: Option<String>,
+    /// All words as one: `create issue` is also `createissue`.
+    joined: Option<String>,
+}
+
+/// What is looked for: the documents 0, or the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Servers.
+    Servers,
+    /// Tools.
+    Tools,
+}
+
+/// A document that was found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Hit {
+    /// Its server's slot.
+    pub slot: u32,
+    /// Its number there.
+    pub document: u32,
+    /// How good it is; more is better.
+    pub score: f32,
+}
+
+/// What a document has gathered so far.
+#[derive(Clone, Copy, Default)]
+struct Tally {
+    score: f32,
+    /// The best of the words that stand for the query's present word.
+    best: f32,
+    matched: u8,
+}
+
+// === impl Query ===
+
+impl Query {
+    /// Reads what somebody typed.
+    pub fn of(text: &str) -> Self {
+        let found: Vec<String> = words(text).take(WORDS).collect();
+        let goes_on = text.chars().next_back().is_some_and(char::is_alphanumeric);
+        let mut stems: Vec<String> = Vec::new();
+        for word in &found {
+            let stem = stem(word).into_owned();
+            if !stems.contains(&stem) {
+                stems.push(stem);
+            }
+        }
+        // The last word comes last, wherever else it stands.
+        let last = found.last().map(|word| stem(word).into_owned());
+        if let Some(last) = last {
+            stems.retain(|stem| *stem != last);
+            stems.push(last);
+        }
+        Self {
+            stems,
+            prefix: found.last().filter(|word| goes_on && word.chars().count() > 1).cloned(),
+            joined: (found.len() > 1).then(|| found.concat()),
+        }
+    }
+}
+
+// === impl Index ===
+
+impl Index {
+    /// Everything that has a word of the query, in the order of slots.
+    pub fn search(&self, query: &Query, kind: Kind) -> Vec<Hit> {
+        let mut bases = Vec::with_capacity(self.slots.len());
+        let mut size = 0_usize;
+        for slot in &self.slots {
+            bases.push(size);
+            size += slot.documents as usize;
+        }
+        let mut scan = Scan { index: self, kind, bases, tallies: vec![Tally::default(); size] };
+        for (number, stem) in query.stems.iter().enumerate() {
+            scan.word(stem, 1.0);
+            if number + 1 == query.stems.len()
+                && let Some(prefix) = &query.prefix
+            {
+                scan.prefix(prefix, stem);
+            }
+            scan.next_word(true);
+        }
+        if let Some(joined) = &query.joined {
+            scan.word(&stem(joined), 1.0);
+            scan.next_word(false);
+        }
+        scan.hits(query.stems.len())
+    }
+}
+
+/// One search under way.
+struct Scan<'a> {
+    index: &'a Index,
+    kind: Kind,
+    /// The place of each slot's first document among all.
+    bases: Vec<usize>,
+    tallies: Vec<Tally>,
+}
+
+impl Scan<'_> {
+    /// Every word that begins so, but for the one that was looked for already.
+    fn prefix(&mut self, prefix: &str, known: &str) {
+        let following = self.index.words.range::<str, _>((
+            std::ops::Bound::Included(prefix),
+            std::ops::Bound::Unbounded,
+        ));
+        let mut last = known.to_owned();
+        for (word, _) in following.take_while(|(word, _)| word.starts_with(prefix)).take(EXPANSIONS) {
+            let stem = stem(word);
+            if stem != last && stem != known {
+                self.word(&stem, PREFIX);
+                last = stem.into_owned();
+            }
+        }
+    }
+
+    fn word(&mut self, stem: &str, factor: f32) {
+        let Some(list) = self.index.postings.get(stem) else { return };
+        let (all, having) = (self.index.documents as f32, list.len() as f32);
+        let rarity = factor * (1.0 + (all - having + 0.5) / (having + 0.5)).ln();
+        for &Posting { slot, document, weight } in list {
+            let Some(&base) = self.bases.get(slot as usize) else { continue };
+            let score = weight * rarity;
+            match (self.kind, document) {
+                (Kind::Servers, 0) => self.offer(base, score),
+                (Kind::Servers, _) => self.offer(base, score * OF_TOOLS),
+                (Kind::Tools, 0) => {
+                    let documents = self.index.slots.get(slot as usize).map_or(0, |slot| slot.documents as usize);
+                    (base + 1..base + documents).for_each(|at| self.offer(at, score * OF_SERVER));
+                }
+                (Kind::Tools, _) => self.offer(base + document as usize, score),
+            }
+        }
+    }
+
+    fn offer(&mut self, at: usize, score: f32) {
+        if let Some(tally) = self.tallies.get_mut(at) {
+            tally.best = tally.best.max(score);
+        }
+    }
+
+    /// Adds up what the word brought. `counts`: a document that lacks it lacks a part of what was looked for.
+    fn next_word(&mut self, counts: bool) {
+        for tally in &mut self.tallies {
+            if tally.best > 0.0 {
+                tally.score += tally.best;
+                tally.matched += u8::from(counts);
+                tally.best = 0.0;
+            }
+        }
+    }
+
+    fn hits(self, words: usize) -> Vec<Hit> {
+        let mut hits = Vec::new();
+        for ((slot, base), place) in (0_u32..).zip(&self.bases).zip(&self.index.slots) {
+            let tallies = self.tallies.get(*base..*base + place.documents as usize).unwrap_or_default();
+            hits.extend((0_u32..).zip(tallies).filter(|(_, tally)| tally.score > 0.0).map(|(document, tally)| {
+                // Whoever has a half of the words is worth a half.
+                let part = f32::from(tally.matched) / words.max(1) as f32;
+                Hit { slot, document, score: tally.score * part.max(1.0 / 32.0) }
+            }));
+        }
+        hits
+    }
+}

@@ -1,0 +1,22 @@
+//! How much of what servers say is kept. All lengths are in bytes.
+
+/// A tool's name. Longer ones are not listed: nobody could say which tool is meant.
+pub const NAME: usize = 256;
+/// A title, a version, an owner: one line.
+pub const LINE: usize = 256;
+/// A description or instructions.
+pub const DESCRIPTION: usize = 4096;
+/// A message about a server's health.
+pub const MESSAGE: usize = 1024;
+/// A schema, in the server's spelling. A longer one is left out, and the entry says so.
+pub const SCHEMA: usize = 64 << 10;
+/// How many parameters a tool is found by and listed with.
+pub const PARAMETERS: usize = 64;
+/// How many tools of one server are listed.
+pub const TOOLS: usize = 10_000;
+/// How much text all tools of one server have. When it is spent, schemas are left out, and then tools.
+pub const SERVER_TEXT: usize = 8 << 20;
+/// How much text all tools of all servers have.
+pub const TEXT: usize = 96 << 20;
+/// How many tools of all servers are listed.
+pub const ALL_TOOLS: usize = 100_000;

@@ -1,0 +1,94 @@
+//! The catalog's metrics. Every label is one of a closed set.
+
+use std::time::Duration;
+
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
+
+use crate::model::State;
+
+/// Every metric of the catalog. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    registry: Registry,
+    servers: IntGaugeVec,
+    tools: IntGauge,
+    stale: IntGauge,
+    requests: IntCounterVec,
+    duration: HistogramVec,
+    indexing: Histogram,
+}
+
+impl Metrics {
+    /// Registers every metric. Fails only where two have the same name.
+    pub fn new() -> prometheus::Result<Self> {
+        let buckets = vec![0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5];
+        let metrics = Self {
+            servers: IntGaugeVec::new(
+                Opts::new("longshore_catalog_servers", "Listed servers, by their state."),
+                &["state"],
+            )?,
+            tools: IntGauge::new("longshore_catalog_tools", "Listed tools.")?,
+            stale: IntGauge::new("longshore_catalog_stale", "1 while the catalog cannot hear what changes.")?,
+            requests: IntCounterVec::new(
+                Opts::new("longshore_catalog_requests_total", "Requests, by route and status."),
+                &["route", "status"],
+            )?,
+            duration: HistogramVec::new(
+                HistogramOpts::new("longshore_catalog_request_duration_seconds", "How long a request takes.")
+                    .buckets(buckets.clone()),
+                &["route"],
+            )?,
+            indexing: Histogram::with_opts(
+                HistogramOpts::new(
+                    "longshore_catalog_indexing_duration_seconds",
+                    "How long it takes to read what one server is found by.",
+                )
+                .buckets(buckets),
+            )?,
+            registry: Registry::new(),
+        };
+        let Self { registry, servers, tools, stale, requests, duration, indexing } = &metrics;
+        registry.register(Box::new(servers.clone()))?;
+        registry.register(Box::new(tools.clone()))?;
+        registry.register(Box::new(stale.clone()))?;
+        registry.register(Box::new(requests.clone()))?;
+        registry.register(Box::new(duration.clone()))?;
+        registry.register(Box::new(indexing.clone()))?;
+        Ok(metrics)
+    }
+
+    /// All of them in Prometheus' text format.
+    pub fn text(&self) -> prometheus::Result<String> {
+        TextEncoder::new().encode_to_string(&self.registry.gather())
+    }
+
+    pub(crate) fn listed(&self, entries: impl Iterator<Item = (State, usize)>) {
+        let (mut up, mut down, mut unknown, mut tools) = (0, 0, 0, 0);
+        for (state, count) in entries {
+            match state {
+                State::Up => up += 1,
+                State::Down => down += 1,
+                State::Unknown => unknown += 1,
+            }
+            tools += count;
+        }
+        for (state, count) in [("Up", up), ("Down", down), ("Unknown", unknown)] {
+            self.servers.with_label_values(&[state]).set(count);
+        }
+        self.tools.set(i64::try_from(tools).unwrap_or(i64::MAX));
+    }
+
+    pub(crate) fn stale(&self, stale: bool) {
+        self.stale.set(stale.into());
+    }
+
+    /// `route` is the path's pattern, or `other`.
+    pub(crate) fn answered(&self, route: &str, status: u16, took: Duration) {
+        self.requests.with_label_values(&[route, &status.to_string()]).inc();
+        self.duration.with_label_values(&[route]).observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn indexed(&self, took: Duration) {
+        self.indexing.observe(took.as_secs_f64());
+    }
+}

@@ -1,0 +1,358 @@
+//! What a server offers, made of its sidecar's inventory: every text bounded and cleaned, every list bounded.
+
+mod read;
+mod schema;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use longshore_sidecar_config::inventory::{Connection, Inventory, Phase};
+use serde_json::value::RawValue;
+
+use crate::limits;
+use crate::model::{Annotations, Omitted, Reported};
+
+/// What a sidecar says, as far as the catalog keeps it.
+#[derive(Debug, PartialEq)]
+pub struct Offer {
+    /// Whether the sidecar serves.
+    pub phase: Phase,
+    /// Whether its server answers.
+    pub connection: Connection,
+    /// What the server calls itself.
+    pub reported: Option<Reported>,
+    /// The tools, by name.
+    pub tools: Vec<ToolEntry>,
+    /// How many there are beside them.
+    pub tools_left_out: usize,
+    /// SHA-256 over the definitions.
+    pub tools_digest: String,
+    /// How many prompts there are.
+    pub prompts: usize,
+    /// How many resources and resource templates there are.
+    pub resources: usize,
+    /// Held as long as this is in memory.
+    _share: Share,
+}
+
+/// One tool.
+#[derive(Debug, PartialEq)]
+pub struct ToolEntry {
+    /// Its name.
+    pub name: Box<str>,
+    /// A name for people.
+    pub title: Option<Box<str>>,
+    /// What it does.
+    pub description: Option<Box<str>>,
+    /// The names of its parameters.
+    pub parameters: Vec<Box<str>>,
+    /// Hints.
+    pub annotations: Annotations,
+    /// What it takes.
+    pub input_schema: Option<Schema>,
+    /// What it returns.
+    pub output_schema: Option<Schema>,
+    /// What is not shown of it.
+    pub omitted: Vec<Omitted>,
+}
+
+/// A JSON Schema: cleaned, and otherwise as the server gave it.
+#[derive(Clone, Debug)]
+pub struct Schema(pub Box<RawValue>);
+
+/// Makes offers of inventories, and holds all of them together to their bound. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    budget: Arc<Budget>,
+}
+
+/// What is left of the room for tools.
+#[derive(Debug)]
+struct Budget {
+    bytes: AtomicUsize,
+    tools: AtomicUsize,
+}
+
+/// What one offer has of a [`Budget`]. It goes back when the offer goes.
+#[derive(Debug)]
+struct Share {
+    budget: Option<Arc<Budget>>,
+    bytes: usize,
+    tools: usize,
+}
+
+// === impl Reader ===
+
+impl Default for Reader {
+    fn default() -> Self {
+        Self::new(limits::TEXT, limits::ALL_TOOLS)
+    }
+}
+
+impl Reader {
+    /// A reader whose offers have at most so much text, and so many tools, at any one time.
+    pub fn new(bytes: usize, tools: usize) -> Self {
+        Self { budget: Arc::new(Budget { bytes: bytes.into(), tools: tools.into() }) }
+    }
+
+    /// Reads the JSON of an inventory. Definitions that are too long are never in memory a second time.
+    pub fn read(&self, json: &[u8]) -> serde_json::Result<Offer> {
+        read::inventory(json, Share { budget: Some(self.budget.clone()), bytes: 0, tools: 0 })
+    }
+
+    /// The same for an inventory that is there already.
+    pub fn offer(&self, inventory: &Inventory) -> serde_json::Result<Offer> {
+        self.read(&serde_json::to_vec(inventory)?)
+    }
+}
+
+// === impl Offer ===
+
+impl Offer {
+    /// Of a server of which nothing but names is known.
+    pub(crate) fn of_names(names: &[String]) -> Self {
+        let mut tools: Vec<ToolEntry> =
+            names.iter().filter(|name| crate::text::is_plain(name, limits::NAME)).map(|name| ToolEntry::named(name)).collect();
+        tools.sort_by(|one, other| one.name.cmp(&other.name));
+        tools.dedup_by(|one, other| one.name == other.name);
+        Self {
+            phase: Phase::Starting,
+            connection: Connection {
+                state: longshore_sidecar_config::inventory::ConnectionState::Connecting,
+                since: String::new(),
+                reason: None,
+                message: String::new(),
+            },
+            reported: None,
+            tools,
+            tools_left_out: 0,
+            tools_digest: String::new(),
+            prompts: 0,
+            resources: 0,
+            _share: Share { budget: None, bytes: 0, tools: 0 },
+        }
+    }
+
+    /// The tool of this name.
+    pub fn tool(&self, name: &str) -> Option<&ToolEntry> {
+        let at = self.tools.binary_search_by(|tool| (*tool.name).cmp(name)).ok()?;
+        self.tools.get(at)
+    }
+
+    /// Whether the other lists the same tools and calls itself the same.
+    pub(crate) fn lists_the_same(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other) || (self.tools == other.tools && self.reported == other.reported)
+    }
+}
+
+// === impl ToolEntry ===
+
+impl ToolEntry {
+    /// A tool of which nothing but the name is known.
+    fn named(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            title: None,
+            description: None,
+            parameters: Vec::new(),
+            annotations: Annotations::default(),
+            input_schema: None,
+            output_schema: None,
+            omitted: Vec::new(),
+        }
+    }
+
+    /// About how much memory it needs.
+    fn bytes(&self) -> usize {
+        let text = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
+        let schema = |schema: &Option<Schema>| schema.as_ref().map_or(0, |schema| schema.0.get().len());
+        size_of::<Self>()
+            + self.name.len()
+            + text(&self.title)
+            + text(&self.description)
+            + self.parameters.iter().map(|name| name.len() + size_of::<Box<str>>()).sum::<usize>()
+            + schema(&self.input_schema)
+            + schema(&self.output_schema)
+    }
+}
+
+// === impl Schema ===
+
+impl PartialEq for Schema {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.get() == other.0.get()
+    }
+}
+
+// === impl Share ===
+
+impl Share {
+    /// Takes room for a tool of this length, if there is any.
+    fn take(&mut self, bytes: usize) -> bool {
+        if self.bytes + bytes > limits::SERVER_TEXT || self.tools >= limits::TOOLS {
+            return false;
+        }
+        let Some(budget) = &self.budget else { return true };
+        if !take(&budget.bytes, bytes) {
+            return false;
+        }
+        if !take(&budget.tools, 1) {
+            budget.bytes.fetch_add(bytes, Ordering::Relaxed);
+            return false;
+        }
+        self.bytes += bytes;
+        self.tools += 1;
+        true
+    }
+}
+
+fn take(left: &AtomicUsize, amount: usize) -> bool {
+    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(amount)).is_ok()
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        if let Some(budget) = &self.budget {
+            budget.bytes.fetch_add(self.bytes, Ordering::Relaxed);
+            budget.tools.fetch_add(self.tools, Ordering::Relaxed);
+        }
+    }
+}
+
+impl PartialEq for Share {
+    /// What an offer costs says nothing about what it is.
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn inventory(tools: &[Value]) -> Value {
+        json!({
+            "config": {"digest": "sha256:c", "generation": 3, "error": null},
+            "phase": "Serving",
+            "connection": {"state": "Connected", "since": "2026-01-01T00:00:00Z", "reason": null, "message": ""},
+            "server": {
+                "info": {"name": "demo\u{202e}", "version": "1", "title": ["not", "text"]},
+                "protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "instructions": "Be\u{0} kind.\nAlways."
+            },
+            "tools": tools, "hiddenTools": 0, "toolsDigest": "sha256:t",
+            "prompts": [{"name": "p"}], "resources": [1, 2], "resourceTemplates": [{}], "exposed": [],
+            "fromANewerSidecar": {"deep": [[[]]]}
+        })
+    }
+
+    fn read(tools: &[Value]) -> Offer {
+        Reader::default().read(inventory(tools).to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn keeps_what_is_fit_to_be_shown_in_order() {
+        let offer = read(&[
+            json!({
+                "name": "write", "title": "Write\u{202e} it", "description": " Writes\u{7} a file. ",
+                "inputSchema": {"type": "object", "properties": {
+                    "path": {"type": "string", "description": "Where\u{e0041}"},
+                    "options": {"type": "object", "properties": {"mode": {"type": "integer"}}},
+                }},
+                "annotations": {"destructiveHint": true, "readOnlyHint": "no"},
+            }),
+            json!({"name": "read"}),
+        ]);
+        assert_eq!(offer.tools.iter().map(|tool| &*tool.name).collect::<Vec<_>>(), ["read", "write"]);
+        let write = offer.tool("write").unwrap();
+        assert_eq!(write.title.as_deref(), Some("Write it"));
+        assert_eq!(write.description.as_deref(), Some("Writes a file."));
+        assert_eq!(write.parameters, ["mode", "options", "path"].map(Box::from));
+        assert_eq!(write.annotations, Annotations { destructive_hint: Some(true), ..Annotations::default() });
+        let schema: Value = serde_json::from_str(write.input_schema.as_ref().unwrap().0.get()).unwrap();
+        assert_eq!(schema["properties"]["path"]["description"], "Where");
+        let reported = offer.reported.as_ref().unwrap();
+        assert_eq!((&*reported.name, &reported.title), ("demo", &None));
+        assert_eq!(reported.instructions.as_deref(), Some("Be kind.\nAlways."));
+        assert_eq!((offer.prompts, offer.resources, offer.tools_left_out), (1, 3, 0));
+        assert!(offer.tool("nope").is_none());
+    }
+
+    #[test]
+    fn what_cannot_be_listed_is_counted() {
+        let long = "n".repeat(limits::NAME + 1);
+        for (tool, why) in [
+            (json!("text"), "no object"),
+            (json!(["positional", "array"]), "an array that could pass for an object"),
+            (json!({"title": "no name"}), "no name"),
+            (json!({"name": 7}), "a name that is no text"),
+            (json!({"name": ""}), "an empty name"),
+            (json!({"name": "a\u{202e}b"}), "a name that does not show"),
+            (json!({"name": long}), "a long name"),
+            (json!({"name": "good"}), "a name twice"),
+        ] {
+            let offer = read(&[json!({"name": "good"}), tool, json!({"name": "last"})]);
+            assert_eq!((offer.tools.len(), offer.tools_left_out), (2, 1), "{why}");
+        }
+    }
+
+    #[test]
+    fn schemas_that_are_too_long_or_too_deep_leave_a_word() {
+        let mut deep = json!({});
+        for _ in 0..100 {
+            deep = json!({"items": deep});
+        }
+        let deep_text = format!("{}{}{}", "{\"items\":".repeat(500), "{}", "}".repeat(500));
+        let with = |schema: &str| {
+            let tool = format!("{{\"name\":\"t\",\"inputSchema\":{schema},\"outputSchema\":{{\"type\":\"object\"}}}}");
+            let json = inventory(&[]).to_string().replace("\"tools\":[]", &format!("\"tools\":[{tool}]"));
+            Reader::default().read(json.as_bytes()).unwrap()
+        };
+        assert_eq!(with(&deep.to_string()).tools[0].omitted, []);
+        let long = format!("{{\"x\":\"{}\"}}", "y".repeat(1 << 20));
+        for (schema, bytes, words) in [
+            (long.as_str(), (1 << 20) + 8, "longer than 65536 bytes"),
+            (&deep_text, deep_text.len(), "nested too deeply"),
+            ("[1]", 3, "not an object"),
+        ] {
+            let offer = with(schema);
+            let tool = &offer.tools[0];
+            assert!(tool.input_schema.is_none() && tool.output_schema.is_some());
+            let [omitted] = &*tool.omitted else { panic!("{:?}", tool.omitted) };
+            assert_eq!((&*omitted.field, omitted.bytes), ("inputSchema", bytes));
+            assert!(omitted.reason.contains(words), "{}", omitted.reason);
+        }
+    }
+
+    #[test]
+    fn all_offers_together_stay_within_the_bound_and_give_back_what_they_had() {
+        let tools: Vec<Value> = (0..20).map(|n| json!({"name": format!("tool-{n:02}")})).collect();
+        let json = inventory(&tools).to_string();
+        let reader = Reader::new(1 << 20, 30);
+        let one = reader.read(json.as_bytes()).unwrap();
+        let two = reader.read(json.as_bytes()).unwrap();
+        assert_eq!((one.tools.len(), two.tools.len(), two.tools_left_out), (20, 10, 10));
+        drop(one);
+        assert_eq!(reader.read(json.as_bytes()).unwrap().tools.len(), 20);
+    }
+
+    #[test]
+    fn one_servers_text_is_bounded_and_names_go_last() {
+        let schema = json!({"type": "object", "title": "x".repeat(60_000)});
+        let tools: Vec<Value> =
+            (0..300).map(|n| json!({"name": format!("tool-{n:04}"), "inputSchema": schema})).collect();
+        let offer = read(&tools);
+        let kept = offer.tools.iter().filter(|tool| tool.input_schema.is_some()).count();
+        assert_eq!((offer.tools.len(), offer.tools_left_out), (300, 0));
+        assert!((50..200).contains(&kept), "{kept} schemas are kept");
+        assert!(offer.tools[299].omitted[0].reason.contains("room"), "{:?}", offer.tools[299].omitted);
+    }
+
+    #[test]
+    fn an_inventory_that_is_none_is_refused() {
+        for json in ["", "[]", "{}", "{\"tools\": 3}"] {
+            assert!(Reader::default().read(json.as_bytes()).is_err(), "{json}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! JSON Schemas of strangers: cleaned text, and the names of the parameters. Nothing in them is resolved or applied.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use super::Schema;
+use crate::limits;
+use crate::text;
+
+/// How deep below the schema's own properties names are looked for.
+const DEPTH: usize = 3;
+
+/// What came of a schema's text.
+pub(super) enum Read {
+    /// The schema, and the names of its parameters.
+    Schema(Schema, Vec<Box<str>>),
+    /// Nested deeper than parsers go, or with a number that has no place in memory.
+    Unreadable,
+    /// A schema of arguments is an object.
+    NoObject,
+}
+
+/// Reads a schema of bounded length.
+pub(super) fn read(json: &str) -> Read {
+    if !json.starts_with('{') {
+        return Read::NoObject;
+    }
+    let Ok(Value::Object(schema)) = serde_json::from_str(json) else { return Read::Unreadable };
+    let mut names = BTreeSet::new();
+    collect(&schema, DEPTH, &mut names);
+    let Ok(raw) = serde_json::value::to_raw_value(&Value::Object(cleaned(schema))) else { return Read::NoObject };
+    Read::Schema(Schema(raw), names.into_iter().collect())
+}
+
+fn collect(schema: &Map<String, Value>, depth: usize, names: &mut BTreeSet<Box<str>>) {
+    let Some(Value::Object(properties)) = schema.get("properties") else { return };
+    for name in properties.keys() {
+        if names.len() < limits::PARAMETERS && text::is_plain(name, limits::LINE) {
+            names.insert(name.as_str().into());
+        }
+    }
+    if depth == 0 {
+        return;
+    }
+    for property in properties.values() {
+        let Value::Object(property) = property else { continue };
+        collect(property, depth - 1, names);
+        if let Some(Value::Object(items)) = property.get("items") {
+            collect(items, depth - 1, names);
+        }
+    }
+}
+
+/// As deep as the parser lets a value be.
+fn cleaned(object: Map<String, Value>) -> Map<String, Value> {
+    object.into_iter().map(|(name, value)| (clean_text(&name), clean(value))).collect()
+}
+
+fn clean(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(clean_text(&text)),
+        Value::Array(values) => Value::Array(values.into_iter().map(clean).collect()),
+        Value::Object(object) => Value::Object(cleaned(object)),
+        other => other,
+    }
+}
+
+/// Spaces may mean something in here.
+fn clean_text(text: &str) -> String {
+    text::seen(text)
+}

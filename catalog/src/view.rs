@@ -1,0 +1,425 @@
+//! What the catalog knows at a moment, and how it is looked through: filters, order, pages.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::index::{Document, Hit, Index, Kind, Query, Segment};
+use crate::limits;
+use crate::model::{
+    Freshness, Health, Link, Reported, Server, ServerReference, State, Tool, ToolSummary,
+};
+use crate::offer::{Offer, ToolEntry};
+use crate::record::{About, ServerKey, ServerRecord};
+use crate::text;
+
+/// All that is known.
+#[derive(Debug, Default)]
+pub(crate) struct View {
+    pub(crate) servers: BTreeMap<ServerKey, Entry>,
+    pub(crate) index: Index,
+    /// Whose slot it is.
+    slots: Vec<Option<ServerKey>>,
+    /// The place of each slot's server among all, by key: made when it is needed.
+    ranks: Vec<u32>,
+    /// Since when nothing is heard of changes.
+    pub(crate) stale: Option<String>,
+}
+
+/// One server. What is shown of it and what it is found by change together.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    slot: u32,
+    /// Tells it from one of the same name that went.
+    pub(crate) id: u64,
+    pub(crate) record: ServerRecord,
+    /// What is listed.
+    pub(crate) offer: Option<Arc<Offer>>,
+    /// What the index was made from.
+    pub(crate) indexed: Option<(About, Option<Arc<Offer>>)>,
+    title: String,
+}
+
+/// Which servers and tools are meant, and from where on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Page {
+    /// What to look for. `None`: everything, by name.
+    pub query: Option<String>,
+    /// Only servers of this namespace.
+    pub namespace: Option<String>,
+    /// Only servers of this owner.
+    pub owner: Option<String>,
+    /// Only servers with all of these tags.
+    pub tags: Vec<String>,
+    /// Only servers that are so.
+    pub health: Option<State>,
+    /// How many.
+    pub limit: usize,
+    /// Only what comes after this.
+    pub after: Option<Position>,
+}
+
+/// A place in a list: that of its last entry. It needs not be there any more.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Position {
+    /// The score, where there is a query.
+    pub score: Option<f32>,
+    /// The server.
+    pub server: ServerKey,
+    /// The tool, in a list of tools.
+    pub tool: Option<String>,
+}
+
+/// One page of what was found.
+#[derive(Clone, Debug)]
+pub struct Found<T> {
+    /// The entries.
+    pub items: Vec<T>,
+    /// How many there are on all pages.
+    pub total: usize,
+    /// Where the next page begins, if there is one.
+    pub next: Option<Position>,
+    /// Whether this may be out of date.
+    pub freshness: Freshness,
+}
+
+// === impl View ===
+
+impl View {
+    /// Enters a server or changes one. Says whether its words have to be read again.
+    pub(crate) fn enter(&mut self, mut record: ServerRecord, id: u64, now: &str) -> bool {
+        let before = self.servers.get(&record.key);
+        settle(&mut record.health, before.map(|entry| &entry.record.health), now);
+        let offer = record.offer.take().or_else(|| before.and_then(|entry| entry.record.offer.clone()));
+        // Names alone are better than nothing, until the server has been heard.
+        let offer = offer.or_else(|| {
+            (!record.known_tools.is_empty()).then(|| Arc::new(Offer::of_names(&record.known_tools)))
+        });
+        record.offer = offer;
+        match self.servers.get_mut(&record.key) {
+            Some(entry) => {
+                entry.record = record;
+                entry.retitle();
+                entry.is_behind()
+            }
+            None => {
+                let slot = self.index.reserve();
+                let place = slot as usize;
+                if self.slots.len() <= place {
+                    self.slots.resize(place + 1, None);
+                }
+                if let Some(owner) = self.slots.get_mut(place) {
+                    *owner = Some(record.key.clone());
+                }
+                let mut entry =
+                    Entry { slot, id, offer: None, indexed: None, title: String::new(), record: record.clone() };
+                entry.retitle();
+                self.servers.insert(record.key, entry);
+                self.rank();
+                true
+            }
+        }
+    }
+
+    /// Removes a server, if it is there.
+    pub(crate) fn remove(&mut self, key: &ServerKey) {
+        let Some(entry) = self.servers.remove(key) else { return };
+        self.index.release(entry.slot);
+        if let Some(owner) = self.slots.get_mut(entry.slot as usize) {
+            *owner = None;
+        }
+        self.rank();
+    }
+
+    /// Lists what a segment was made from, if the server is still the one that it was made for.
+    pub(crate) fn publish(&mut self, key: &ServerKey, id: u64, source: (About, Option<Arc<Offer>>), segment: Segment) {
+        let Some(entry) = self.servers.get_mut(key).filter(|entry| entry.id == id) else { return };
+        self.index.put(entry.slot, segment);
+        entry.offer = source.1.clone();
+        entry.indexed = Some(source);
+        entry.retitle();
+    }
+
+    fn rank(&mut self) {
+        self.ranks = vec![0; self.slots.len()];
+        for (rank, entry) in (0_u32..).zip(self.servers.values()) {
+            if let Some(place) = self.ranks.get_mut(entry.slot as usize) {
+                *place = rank;
+            }
+        }
+    }
+
+    pub(crate) fn freshness(&self) -> Freshness {
+        Freshness { stale: self.stale.is_some(), since: self.stale.clone() }
+    }
+
+    pub(crate) fn server(&self, key: &ServerKey) -> Option<Server> {
+        self.servers.get(key).map(Entry::server)
+    }
+
+    pub(crate) fn tool(&self, key: &ServerKey, name: &str) -> Option<Tool> {
+        let entry = self.servers.get(key)?;
+        Some(entry.tool(entry.offer.as_ref()?.tool(name)?, self.freshness()))
+    }
+
+    pub(crate) fn servers_page(&self, page: &Page) -> Found<Server> {
+        if let Some(query) = &page.query {
+            return self.found(page, query, Kind::Servers, |entry, _| Some(entry.server()));
+        }
+        let matching = || self.servers.iter().filter(|(_, entry)| page.admits(entry));
+        let start = page.after.as_ref().map_or(Bound::Unbounded, |after| Bound::Excluded(&after.server));
+        let mut items: Vec<_> = self
+            .servers
+            .range::<ServerKey, _>((start, Bound::Unbounded))
+            .filter(|(_, entry)| page.admits(entry))
+            .take(page.limit + 1)
+            .collect();
+        let more = items.len() > page.limit;
+        items.truncate(page.limit);
+        let last = items.last().map(|(key, _)| Position { score: None, server: (*key).clone(), tool: None });
+        Found {
+            total: matching().count(),
+            next: last.filter(|_| more),
+            items: items.into_iter().map(|(_, entry)| entry.server()).collect(),
+            freshness: self.freshness(),
+        }
+    }
+
+    pub(crate) fn tools_page(&self, page: &Page) -> Found<ToolSummary> {
+        if let Some(query) = &page.query {
+            return self.found(page, query, Kind::Tools, |entry, document| {
+                let tool = entry.offer.as_ref()?.tools.get(document.checked_sub(1)?)?;
+                Some(entry.summary(tool))
+            });
+        }
+        let total = self.servers.values().filter(|entry| page.admits(entry)).map(Entry::tool_count).sum();
+        let start = page.after.as_ref().map_or(Bound::Unbounded, |after| Bound::Included(&after.server));
+        let mut items = Vec::new();
+        let mut last = None;
+        for (key, entry) in self.servers.range::<ServerKey, _>((start, Bound::Unbounded)) {
+            let Some(offer) = entry.offer.as_ref().filter(|_| page.admits(entry)) else { continue };
+            let seen = page.after.as_ref().filter(|after| after.server == *key).map_or(0, |after| {
+                let tool = after.tool.as_deref().unwrap_or_default();
+                offer.tools.partition_point(|it| *it.name <= *tool)
+            });
+            for tool in offer.tools.iter().skip(seen) {
+                if items.len() == page.limit {
+                    return Found { items, total, next: last, freshness: self.freshness() };
+                }
+                items.push(entry.summary(tool));
+                last = Some(Position { score: None, server: key.clone(), tool: Some(tool.name.to_string()) });
+            }
+        }
+        Found { items, total, next: None, freshness: self.freshness() }
+    }
+
+    /// The best of what a query finds.
+    fn found<T>(
+        &self,
+        page: &Page,
+        query: &str,
+        kind: Kind,
+        show: impl Fn(&Entry, usize) -> Option<T>,
+    ) -> Found<T> {
+        let entries: Vec<Option<&Entry>> = self
+            .slots
+            .iter()
+            .map(|key| self.servers.get(key.as_ref()?).filter(|entry| page.admits(entry)))
+            .collect();
+        let entry = |slot: u32| entries.get(slot as usize).copied().flatten();
+        let mut hits = self.index.search(&Query::of(query), kind);
+        hits.retain(|hit| entry(hit.slot).is_some());
+        let total = hits.len();
+        let rank = |hit: &Hit| (self.ranks.get(hit.slot as usize).copied().unwrap_or(u32::MAX), hit.document);
+        let order =
+            |one: &Hit, other: &Hit| other.score.total_cmp(&one.score).then_with(|| rank(one).cmp(&rank(other)));
+        if let Some(after) = &page.after {
+            let score = after.score.unwrap_or(f32::INFINITY);
+            hits.retain(|hit| match hit.score.total_cmp(&score) {
+                std::cmp::Ordering::Less => true,
+                std::cmp::Ordering::Greater => false,
+                std::cmp::Ordering::Equal => {
+                    entry(hit.slot).is_some_and(|entry| entry.comes_after(hit.document as usize, after))
+                }
+            });
+        }
+        let more = hits.len() > page.limit;
+        if more {
+            hits.select_nth_unstable_by(page.limit.saturating_sub(1), order);
+            hits.truncate(page.limit);
+        }
+        hits.sort_unstable_by(order);
+        let last = hits.last().and_then(|hit| Some(entry(hit.slot)?.position(hit)));
+        let items =
+            hits.iter().filter_map(|hit| show(entry(hit.slot)?, hit.document as usize)).collect();
+        Found { items, total, next: last.filter(|_| more), freshness: self.freshness() }
+    }
+}
+
+/// A state has been there since it came, whatever a source says of the time.
+fn settle(health: &mut Health, before: Option<&Health>, now: &str) {
+    health.reason = text::line(&health.reason, limits::LINE);
+    health.message = text::line(&health.message, limits::MESSAGE);
+    if health.since.is_none() {
+        health.since = before
+            .filter(|before| before.state == health.state)
+            .and_then(|before| before.since.clone())
+            .or_else(|| Some(now.to_owned()));
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    /// Whether what is shown, and what it is found by, are not what was last heard.
+    pub(crate) fn is_behind(&self) -> bool {
+        let Some((about, offer)) = &self.indexed else { return true };
+        let same = match (offer, &self.record.offer) {
+            (None, None) => true,
+            (Some(one), Some(other)) => one.lists_the_same(other),
+            (None, Some(_)) | (Some(_), None) => false,
+        };
+        !same || *about != self.record.about
+    }
+
+    /// What the index is to be made from.
+    pub(crate) fn source(&self) -> (About, Option<Arc<Offer>>) {
+        (self.record.about.clone(), self.record.offer.clone())
+    }
+
+    pub(crate) fn tool_count(&self) -> usize {
+        self.offer.as_ref().map_or(0, |offer| offer.tools.len())
+    }
+
+    /// The owner's word for it, else its own, else its name.
+    fn retitle(&mut self) {
+        let own = |reported: &Reported| {
+            reported.title.clone().or_else(|| (!reported.name.is_empty()).then(|| reported.name.clone()))
+        };
+        self.title = self
+            .record
+            .about
+            .title
+            .as_deref()
+            .map(|title| text::line(title, limits::LINE))
+            .filter(|title| !title.is_empty())
+            .or_else(|| self.offer.as_ref().and_then(|offer| own(offer.reported.as_ref()?)))
+            .unwrap_or_else(|| self.record.key.name.clone());
+    }
+
+    fn server(&self) -> Server {
+        let ServerRecord { key, about, endpoint, health, .. } = &self.record;
+        let offer = self.offer.as_deref();
+        Server {
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            title: self.title.clone(),
+            description: about.description.as_deref().map(|text| text::lines(text, limits::DESCRIPTION)),
+            owner: about.owner.as_deref().map(|text| text::line(text, limits::LINE)),
+            tags: about.tags.iter().map(|tag| text::line(tag, limits::LINE)).collect(),
+            links: about
+                .links
+                .iter()
+                .map(|link| Link {
+                    title: text::line(&link.title, limits::LINE),
+                    url: text::line(&link.url, limits::MESSAGE),
+                })
+                .collect(),
+            url: endpoint.url.clone(),
+            public_url: endpoint.public_url.clone(),
+            auth: endpoint.auth.clone(),
+            health: health.clone(),
+            reported: offer.and_then(|offer| offer.reported.clone()),
+            tools: self.tool_count(),
+            tools_left_out: offer.map_or(0, |offer| offer.tools_left_out),
+            prompts: offer.map_or(0, |offer| offer.prompts),
+            resources: offer.map_or(0, |offer| offer.resources),
+            tools_digest: offer.map(|offer| offer.tools_digest.clone()).filter(|digest| !digest.is_empty()),
+        }
+    }
+
+    fn summary(&self, tool: &ToolEntry) -> ToolSummary {
+        let ServerRecord { key, about, endpoint, health, .. } = &self.record;
+        ToolSummary {
+            name: tool.name.to_string(),
+            title: tool.title.as_deref().map(str::to_owned),
+            description: tool.description.as_deref().map(str::to_owned),
+            parameters: tool.parameters.iter().map(ToString::to_string).collect(),
+            server: ServerReference {
+                namespace: key.namespace.clone(),
+                name: key.name.clone(),
+                title: self.title.clone(),
+                owner: about.owner.as_deref().map(|text| text::line(text, limits::LINE)),
+                url: endpoint.url.clone(),
+                public_url: endpoint.public_url.clone(),
+                auth: endpoint.auth.clone(),
+                health: health.clone(),
+            },
+        }
+    }
+
+    fn tool(&self, tool: &ToolEntry, freshness: Freshness) -> Tool {
+        Tool {
+            summary: self.summary(tool),
+            annotations: tool.annotations,
+            input_schema: tool.input_schema.as_ref().map(|schema| schema.0.clone()),
+            output_schema: tool.output_schema.as_ref().map(|schema| schema.0.clone()),
+            omitted: tool.omitted.clone(),
+            freshness,
+        }
+    }
+
+    fn tool_name(&self, document: usize) -> Option<&str> {
+        Some(&self.offer.as_ref()?.tools.get(document.checked_sub(1)?)?.name)
+    }
+
+    fn position(&self, hit: &Hit) -> Position {
+        Position {
+            score: Some(hit.score),
+            server: self.record.key.clone(),
+            tool: self.tool_name(hit.document as usize).map(str::to_owned),
+        }
+    }
+
+    fn comes_after(&self, document: usize, position: &Position) -> bool {
+        let own = (&self.record.key, self.tool_name(document));
+        own > (&position.server, position.tool.as_deref())
+    }
+}
+
+// === impl Page ===
+
+impl Page {
+    fn admits(&self, entry: &Entry) -> bool {
+        let ServerRecord { key, about, health, .. } = &entry.record;
+        self.namespace.as_ref().is_none_or(|namespace| *namespace == key.namespace)
+            && self.owner.as_ref().is_none_or(|owner| about.owner.as_ref() == Some(owner))
+            && self.tags.iter().all(|tag| about.tags.contains(tag))
+            && self.health.is_none_or(|state| state == health.state)
+    }
+}
+
+/// Reads what a server and its tools are found by.
+pub(crate) fn segment(key: &ServerKey, about: &About, offer: Option<&Offer>) -> Segment {
+    let reported = offer.and_then(|offer| offer.reported.as_ref());
+    let mut server = Document {
+        names: vec![&key.name],
+        titles: about.title.as_deref().into_iter().collect(),
+        parameters: Vec::new(),
+        description: about.description.as_deref(),
+    };
+    server.titles.extend(about.tags.iter().map(String::as_str));
+    server.titles.extend(about.owner.as_deref());
+    if let Some(reported) = reported {
+        server.titles.push(&reported.name);
+        server.titles.extend(reported.title.as_deref());
+    }
+    let tools = offer.map(|offer| offer.tools.as_slice()).unwrap_or_default();
+    let tools = tools.iter().map(|tool| Document {
+        names: vec![&tool.name],
+        titles: tool.title.as_deref().into_iter().collect(),
+        parameters: tool.parameters.iter().map(|name| &**name).collect(),
+        description: tool.description.as_deref(),
+    });
+    Segment::of(&std::iter::once(server).chain(tools).collect::<Vec<_>>())
+}

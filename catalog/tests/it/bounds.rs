@@ -1,0 +1,65 @@
+//! Hostile servers: what they cost, and whom.
+
+use std::sync::Arc;
+
+use longshore_catalog::About;
+use serde_json::json;
+
+use crate::harness::{Stand, eventually, inventory, names, record, tool};
+
+/// Many tools with hostile text and schemas that are too long, and a server beside that notices nothing.
+#[tokio::test]
+async fn a_flood_of_hostile_tools_is_cut_to_its_bounds() {
+    let stand = Stand::open().await;
+    stand.serve("a", "good", About::default(), &[tool("echo", "Says it again")]).await;
+    let long = "<script>\u{202e}\u{0}".repeat(1000);
+    let schema = json!({"type": "object", "title": "x".repeat(100_000)});
+    let tools: Vec<_> = (0..2000)
+        .map(|n| {
+            let mut tool = json!({"name": format!("tool-{n}"), "title": long, "description": format!("{n} {long}")});
+            if n % 100 == 0 {
+                tool["inputSchema"] = schema.clone();
+            }
+            tool
+        })
+        .collect();
+    stand.serve("a", "hostile", About::default(), &tools).await;
+    let server = stand.json("/v1/servers/a/hostile").await;
+    let listed = server["tools"].as_u64().unwrap();
+    assert_eq!(listed + server["toolsLeftOut"].as_u64().unwrap(), 2000);
+    let shown = stand.json("/v1/tools/a/hostile/tool-0").await;
+    assert!(shown["description"].as_str().unwrap().len() <= 4096);
+    assert!(!shown["description"].as_str().unwrap().contains('\u{202e}'));
+    assert_eq!(shown["omitted"][0]["field"], "inputSchema");
+    assert!(shown["inputSchema"].is_null());
+    let page = stand.get("/v1/tools?namespace=a&limit=200").await;
+    assert!(page.body.len() < 2 << 20, "{}", page.body.len());
+    assert_eq!(names(&stand.json("/v1/tools?q=says+again").await)[0], "echo");
+}
+
+/// What a server says in between is never listed, what it says at last is; and the others do not wait for it.
+#[tokio::test]
+async fn a_server_that_never_settles_costs_the_others_nothing() {
+    let stand = Stand::open().await;
+    let many: Vec<_> = (0..500).map(|n| tool(&format!("tool-{n}"), "one of many words")).collect();
+    for round in 0..300 {
+        let mut restless = record("a", "restless", About::default());
+        let mut tools = many.clone();
+        tools.push(tool(&format!("round-{round}"), "x"));
+        restless.offer = Some(Arc::new(stand.reader.read(inventory(&tools).to_string().as_bytes()).unwrap()));
+        stand.catalog.upsert(restless);
+        if round == 100 {
+            stand.serve("a", "calm", About::default(), &[tool("echo", "x")]).await;
+            assert_eq!(names(&stand.json("/v1/tools?q=echo").await), ["echo"]);
+        }
+    }
+    let last = record("a", "restless", About::default()).key;
+    eventually("the last word is listed", || stand.catalog.tool(&last, "round-299").is_some()).await;
+    assert!(stand.catalog.tool(&last, "round-298").is_none());
+    let metrics = stand.catalog.metrics().text().unwrap();
+    let indexed = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("longshore_catalog_indexing_duration_seconds_count "))
+        .unwrap();
+    assert!(indexed.parse::<u32>().unwrap() < 200, "each of 301 changes was indexed: {indexed}");
+}

@@ -1,0 +1,99 @@
+//! Filters, order and pages.
+
+use longshore_catalog::About;
+use longshore_catalog::model::{Health, State};
+use serde_json::json;
+
+use crate::harness::{Stand, names, record, tool};
+
+fn about(owner: &str, tags: &[&str]) -> About {
+    About {
+        owner: Some(owner.to_owned()),
+        tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+        ..About::default()
+    }
+}
+
+async fn stand() -> Stand {
+    let stand = Stand::open().await;
+    stand.serve("b", "two", about("Team B", &["x", "y"]), &[tool("beta", "common"), tool("alpha", "common")]).await;
+    stand.serve("a", "one", about("Team A", &["x"]), &[tool("gamma", "common"), tool("delta", "common words")]).await;
+    let mut down = record("b", "three", about("Team A", &[]));
+    down.health = Health { state: State::Down, since: None, reason: String::new(), message: String::new() };
+    stand.feed(down, Some(&[tool("epsilon", "common")])).await;
+    stand
+}
+
+#[tokio::test]
+async fn filters_leave_what_they_name() {
+    let stand = stand().await;
+    for (query, servers, tools) in [
+        ("", &["one", "three", "two"][..], &["delta", "gamma", "epsilon", "alpha", "beta"][..]),
+        ("?namespace=b", &["three", "two"], &["epsilon", "alpha", "beta"]),
+        ("?owner=Team+A", &["one", "three"], &["delta", "gamma", "epsilon"]),
+        ("?tag=x", &["one", "two"], &["delta", "gamma", "alpha", "beta"]),
+        ("?tag=x&tag=y", &["two"], &["alpha", "beta"]),
+        ("?health=down", &["three"], &["epsilon"]),
+        ("?health=Unknown", &[], &[]),
+        ("?namespace=b&owner=Team+A&health=Down", &["three"], &["epsilon"]),
+        ("?namespace=nowhere", &[], &[]),
+    ] {
+        let listed = stand.json(&format!("/v1/servers{query}")).await;
+        assert_eq!((names(&listed), &listed["total"]), (servers.to_vec(), &json!(servers.len())), "{query}");
+        let listed = stand.json(&format!("/v1/tools{query}")).await;
+        assert_eq!((names(&listed), &listed["total"]), (tools.to_vec(), &json!(tools.len())), "{query}");
+        if !query.is_empty() {
+            let found = stand.json(&format!("/v1/tools{query}&q=common")).await;
+            let mut found = names(&found);
+            found.sort_unstable();
+            let mut tools = tools.to_vec();
+            tools.sort_unstable();
+            assert_eq!(found, tools, "{query}");
+        }
+    }
+}
+
+/// Follows the cursors to the end.
+async fn walk(stand: &Stand, path: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let page = stand.json(&format!("{path}{cursor}")).await;
+        all.extend(names(&page).into_iter().map(str::to_owned));
+        assert!(all.len() <= 1000, "the pages do not end");
+        match page["nextCursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => return all,
+        }
+    }
+}
+
+#[tokio::test]
+async fn pages_put_together_are_the_list() {
+    let stand = stand().await;
+    for path in ["/v1/tools", "/v1/servers", "/v1/tools?q=common", "/v1/servers?q=common", "/v1/tools?tag=x"] {
+        let whole = stand.json(path).await;
+        assert!(whole["nextCursor"].is_null());
+        let joint = if path.contains('?') { '&' } else { '?' };
+        for limit in 1..=6 {
+            assert_eq!(walk(&stand, &format!("{path}{joint}limit={limit}")).await, names(&whole), "{path} by {limit}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_cursor_stays_valid_while_the_catalog_changes() {
+    let stand = stand().await;
+    let first = stand.json("/v1/tools?limit=2").await;
+    assert_eq!(names(&first), ["delta", "gamma"]);
+    let next = format!("/v1/tools?limit=9&cursor={}", first["nextCursor"].as_str().unwrap());
+    // What came before is gone, with the very tool that the cursor names, and something new comes after.
+    stand.catalog.remove(&record("a", "one", About::default()).key);
+    stand.serve("b", "three", about("Team A", &[]), &[tool("epsilon", "x"), tool("zeta", "x")]).await;
+    assert_eq!(names(&stand.json(&next).await), ["epsilon", "zeta", "alpha", "beta"]);
+
+    let first = stand.json("/v1/tools?q=common&limit=1").await;
+    let next = format!("/v1/tools?q=common&cursor={}", first["nextCursor"].as_str().unwrap());
+    stand.catalog.remove(&record("b", "three", About::default()).key);
+    stand.get(&next).await.json();
+}

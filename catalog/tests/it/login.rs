@@ -1,0 +1,52 @@
+//! Who may read.
+
+use std::sync::Arc;
+
+use http::{Method, StatusCode};
+use longshore_catalog::{About, KeyRing, Login};
+use longshore_sidecar_config::ApiKey;
+use sha2::{Digest as _, Sha256};
+
+use crate::harness::{Stand, tool};
+
+fn ring(keys: &[&str]) -> KeyRing {
+    let hash = |key: &&str| Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect();
+    let keys: Vec<_> =
+        keys.iter().map(|key| ApiKey { principal: "ada".to_owned(), sha256: hash(key) }).collect();
+    KeyRing::new(&keys)
+}
+
+#[tokio::test]
+async fn a_key_is_needed_as_long_as_it_is_one() {
+    let login = Login::with_keys(ring(&["key-of-ada"]));
+    let Login::Keys(keys) = login.clone() else { panic!("keys were asked for") };
+    let stand = Stand::with(login).await;
+    stand.serve("a", "demo", About::default(), &[tool("echo", "x")]).await;
+    for path in ["/v1/tools", "/v1/servers", "/v1/servers/a/demo", "/v1/servers/a/nobody", "/v1/tools/a/demo/echo"] {
+        for headers in [&[][..], &[("authorization", "Bearer other")], &[("authorization", "Basic key-of-ada")]] {
+            let answer = stand.ask(Method::GET, path, headers).await;
+            answer.problem(401);
+            assert!(answer.header("www-authenticate").unwrap().starts_with("Bearer"), "{path}");
+        }
+    }
+    for headers in [[("authorization", "Bearer key-of-ada")], [("x-api-key", "key-of-ada")]] {
+        assert_eq!(stand.ask(Method::GET, "/v1/tools", &headers).await.status, StatusCode::OK);
+    }
+    // What says nothing of any server needs none.
+    assert_eq!(stand.get("/openapi.json").await.status, StatusCode::OK);
+    stand.get("/nowhere").await.problem(404);
+
+    keys.store(Arc::new(ring(&["another-key"])));
+    let answer = stand.ask(Method::GET, "/v1/tools", &[("authorization", "Bearer key-of-ada")]).await;
+    answer.problem(401);
+    let answer = stand.ask(Method::GET, "/v1/tools", &[("authorization", "Bearer another-key")]).await;
+    assert_eq!(answer.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn without_keys_nobody_may() {
+    let stand = Stand::with(Login::with_keys(KeyRing::default())).await;
+    for key in ["", "Bearer ", "Bearer x"] {
+        stand.ask(Method::GET, "/v1/tools", &[("authorization", key)]).await.problem(401);
+    }
+}

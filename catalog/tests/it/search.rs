@@ -1,0 +1,36 @@
+//! Search, as somebody who types sees it.
+
+use longshore_catalog::About;
+use serde_json::json;
+
+use crate::harness::{Stand, names, tool};
+
+#[tokio::test]
+async fn the_best_come_first_and_hostile_queries_cost_nothing() {
+    let stand = Stand::open().await;
+    let about = About { title: Some("Issue tracker".to_owned()), ..About::default() };
+    let create = json!({
+        "name": "createIssue", "description": "Opens one",
+        "inputSchema": {"type": "object", "properties": {"assignee": {"type": "string"}}},
+    });
+    stand
+        .serve("tools", "tracker", about, &[create, tool("list_issues", "Lists all"), tool("close", "Closes an issue")])
+        .await;
+    stand.serve("tools", "mail", About::default(), &[tool("send", "Sends a mail about an issue")]).await;
+    for (query, best) in [
+        ("create+issue", "createIssue"),
+        ("assign", "createIssue"),
+        ("LIST+ISSUES", "list_issues"),
+        ("clos", "close"),
+        ("mail", "send"),
+        ("tracker+close", "close"),
+    ] {
+        let found = stand.json(&format!("/v1/tools?q={query}")).await;
+        assert_eq!(names(&found).first(), Some(&best), "{query}: {found}");
+    }
+    assert_eq!(names(&stand.json("/v1/servers?q=assignee").await), ["tracker"]);
+    assert_eq!(names(&stand.json("/v1/servers?q=issue+tracker").await)[0], "tracker");
+    for query in ["%00", "%F0%9F%92%A9", "%22OR%201%3D1", "*", "x*y(z", "%E2%80%AE", "%ff%fe", "AND+OR+NOT", "zzzz"] {
+        assert_eq!(stand.json(&format!("/v1/tools?q={query}")).await["total"], json!(0), "{query}");
+    }
+}

@@ -1,0 +1,205 @@
+//! What of an `McpServer` goes into the catalog. Pure.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt as _;
+use longshore_catalog::model::{Health, State};
+use longshore_catalog::{About, Endpoint, Link, Offer, ServerKey, ServerRecord};
+use longshore_crds::McpServer;
+use longshore_sidecar_client::Observation;
+use longshore_sidecar_config::inventory::ConnectionState;
+
+use crate::mcp_server::condition::{ConditionType, Reason};
+use crate::mcp_server::status::find;
+use crate::view::PodView;
+
+/// A published server, as its manifest and its status have it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Published {
+    /// Which object it is.
+    pub(super) uid: String,
+    about: About,
+    endpoint: Endpoint,
+    ready: Option<Condition>,
+    known_tools: Vec<String>,
+}
+
+impl Published {
+    /// Of a server that is to be in the catalog; `None` of one that is not.
+    pub(super) fn of(server: &McpServer) -> Option<Self> {
+        let catalog = &server.spec.catalog;
+        if !catalog.publish {
+            return None;
+        }
+        let status = server.status.as_ref();
+        let link = |link: &longshore_crds::mcp_server::Link| Link { title: link.title.clone(), url: link.url.clone() };
+        Some(Self {
+            uid: server.uid().unwrap_or_default(),
+            about: About {
+                title: catalog.title.clone(),
+                description: catalog.description.clone(),
+                owner: catalog.owner.clone(),
+                tags: catalog.tags.clone(),
+                links: catalog.links.iter().map(link).collect(),
+            },
+            endpoint: Endpoint {
+                url: status.and_then(|status| status.url.clone()),
+                public_url: status.and_then(|status| status.public_url.clone()),
+                auth: server.spec.auth.api_keys.iter().map(|_| "apiKeys".to_owned()).collect(),
+            },
+            ready: status.and_then(|status| find(&status.conditions, ConditionType::Ready)).cloned(),
+            known_tools: status
+                .and_then(|status| status.tools.as_ref())
+                .map(|tools| tools.names.clone())
+                .unwrap_or_default(),
+        })
+    }
+
+    /// What the catalog is told, with what the sidecar of one of its pods says.
+    pub(super) fn record(&self, key: ServerKey, pod: Option<(&PodView, Observation<Offer>)>) -> ServerRecord {
+        let health = self.health(pod.as_ref().map(|(_, said)| said));
+        ServerRecord {
+            key,
+            about: self.about.clone(),
+            endpoint: self.endpoint.clone(),
+            health,
+            offer: pod.and_then(|(_, said)| said.summary).filter(|offer| offer.reported.is_some()),
+            known_tools: self.known_tools.clone(),
+        }
+    }
+
+    /// The sidecar knows best how its server is; where none can be asked, the status says why.
+    fn health(&self, said: Option<&Observation<Offer>>) -> Health {
+        let Some(said) = said else {
+            return self.by_status(State::Down, Reason::NoPod, "no pod of this server runs");
+        };
+        if let Some(error) = &said.unreachable {
+            return self.by_status(State::Unknown, Reason::SidecarUnreachable, error);
+        }
+        let Some(offer) = &said.summary else {
+            return self.by_status(State::Unknown, Reason::Connecting, "its sidecar has not been heard yet");
+        };
+        let connection = &offer.connection;
+        let since = Some(connection.since.clone()).filter(|since| !since.is_empty());
+        match connection.state {
+            ConnectionState::Connected => {
+                Health { state: State::Up, since, reason: String::new(), message: String::new() }
+            }
+            ConnectionState::Connecting => Health {
+                state: State::Unknown,
+                since,
+                reason: Reason::Connecting.name().to_owned(),
+                message: "the first handshake with the server is still to come".to_owned(),
+            },
+            ConnectionState::Failed => Health {
+                state: State::Down,
+                since,
+                reason: connection.reason.map(|reason| format!("{reason:?}")).unwrap_or_default(),
+                message: connection.message.clone(),
+            },
+        }
+    }
+
+    /// By the condition `Ready`, if that names something that has gone wrong; else as given.
+    fn by_status(&self, state: State, reason: Reason, message: &str) -> Health {
+        let passing = [Reason::Starting, Reason::NoPod, Reason::Connecting].map(Reason::name);
+        match &self.ready {
+            Some(ready) if ready.status == "False" => Health {
+                // What every server goes through is no failure.
+                state: if passing.contains(&ready.reason.as_str()) { State::Unknown } else { State::Down },
+                since: Some(ready.last_transition_time.0.to_string()),
+                reason: ready.reason.clone(),
+                message: ready.message.clone(),
+            },
+            Some(_) => {
+                Health { state, since: None, reason: reason.name().to_owned(), message: message.to_owned() }
+            }
+            None => Health {
+                state: State::Unknown,
+                since: None,
+                reason: Reason::Starting.name().to_owned(),
+                message: "the operator has not looked at it yet".to_owned(),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use longshore_catalog::Reader;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn server(publish: bool, status: Value) -> McpServer {
+        serde_json::from_value(json!({
+            "apiVersion": "longshore.dev/v1alpha1", "kind": "McpServer",
+            "metadata": {"name": "demo", "namespace": "tools", "uid": "u"},
+            "spec": {
+                "source": {"image": "x"}, "transport": {"streamableHttp": {"port": 1}},
+                "auth": {"apiKeys": {"secretRef": {"name": "keys"}}},
+                "catalog": {"publish": publish, "title": "Demo", "owner": "Team A", "tags": ["x"],
+                            "links": [{"title": "Runbook", "url": "https://example.dev"}]},
+            },
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn ready(status: &str, reason: &str) -> Value {
+        json!({"url": "http://demo", "tools": {"count": 1, "digest": "d", "names": ["echo"]}, "conditions": [{
+            "type": "Ready", "status": status, "reason": reason, "message": "because",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]})
+    }
+
+    fn said(state: &str, reason: Value) -> Observation<Offer> {
+        let inventory = json!({
+            "phase": "Serving",
+            "connection": {"state": state, "since": "2026-02-02T00:00:00Z", "reason": reason, "message": "so"},
+            "server": {"info": {"name": "s"}, "protocolVersion": "1"}, "tools": [{"name": "echo"}],
+        });
+        let offer = Reader::default().read(inventory.to_string().as_bytes()).unwrap();
+        Observation { summary: Some(Arc::new(offer)), unreachable: None }
+    }
+
+    #[test]
+    fn only_published_servers_are_listed() {
+        assert_eq!(Published::of(&server(false, ready("True", "Ready"))), None);
+        let published = Published::of(&server(true, ready("True", "Ready"))).unwrap();
+        let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
+        let record = published.record(key, None);
+        assert_eq!(record.about.title.as_deref(), Some("Demo"));
+        assert_eq!((record.endpoint.url.as_deref(), &*record.endpoint.auth), (Some("http://demo"), &["apiKeys".to_owned()][..]));
+        assert_eq!(record.known_tools, ["echo"]);
+    }
+
+    #[test]
+    fn the_sidecar_says_how_a_server_is_and_the_status_where_none_can_be_asked() {
+        let up = said("Connected", Value::Null);
+        let down = said("Failed", json!("ConnectionRefused"));
+        let starting = said("Connecting", Value::Null);
+        let silent = Observation::default();
+        let unreachable = Observation { unreachable: Some("no route".to_owned()), ..said("Connected", Value::Null) };
+        let (first, second) = (Some("2026-01-01T00:00:00Z"), Some("2026-02-02T00:00:00Z"));
+        for (status, said, state, since, reason) in [
+            (ready("True", "Ready"), Some(&up), State::Up, second, ""),
+            (ready("False", "ServerExited"), Some(&up), State::Up, second, ""),
+            (ready("True", "Ready"), Some(&down), State::Down, second, "ConnectionRefused"),
+            (ready("True", "Ready"), Some(&starting), State::Unknown, second, "Connecting"),
+            (ready("True", "Ready"), Some(&silent), State::Unknown, None, "Connecting"),
+            (ready("True", "Ready"), Some(&unreachable), State::Unknown, None, "SidecarUnreachable"),
+            (ready("False", "PodFailed"), Some(&unreachable), State::Down, first, "PodFailed"),
+            (ready("False", "ImagePullFailed"), Some(&silent), State::Down, first, "ImagePullFailed"),
+            (ready("False", "ImagePullFailed"), None, State::Down, first, "ImagePullFailed"),
+            (ready("False", "Starting"), None, State::Unknown, first, "Starting"),
+            (ready("True", "Ready"), None, State::Down, None, "NoPod"),
+            (json!({}), None, State::Unknown, None, "Starting"),
+        ] {
+            let published = Published::of(&server(true, status.clone())).unwrap();
+            let health = published.health(said);
+            assert_eq!((health.state, health.since.as_deref(), &*health.reason), (state, since, reason), "{status}");
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! What the catalog hears of the cluster, and how it reaches the catalog.
+//!
+//! Whatever changes (a manifest or its status, a pod, a sidecar's words) names its server, and that is looked at as a
+//! whole. A server is asked through one of its pods: of those that its Deployment owns, one that serves, else the
+//! newest that could.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Debug;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::{BoxFuture, select_all};
+use futures::{FutureExt as _, StreamExt as _};
+use k8s_openapi::NamespaceResourceScope;
+use kube::api::ListParams;
+use kube::core::{DeserializeGuard, PartialObjectMeta};
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use longshore_catalog::{Catalog, Offer, Reader};
+use longshore_crds::McpServer;
+use longshore_sidecar_client::{Bounds, Changes, Inventories, PodUid, Poller, TokenFile, inventories_with, jittered};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::published::Published;
+use crate::api;
+use crate::mirror::{Change, Mirror, ServerKey};
+use crate::ownership;
+use crate::scope::{self, PAGE, Scope};
+use crate::view::{DeploymentView, PodView, ReplicaSetView, View};
+
+/// A watch of manifests is made anew so often: a connection that has died unnoticed is noticed then.
+const WATCH_SECONDS: u32 = 30;
+/// While the API server is away, it is asked for so often.
+const RETRY: Duration = Duration::from_secs(1);
+
+type Guarded = DeserializeGuard<McpServer>;
+type Key = longshore_catalog::ServerKey;
+
+/// Feeds a catalog with what is in the cluster.
+pub(super) struct Source {
+    client: Client,
+    scopes: Vec<Scope>,
+    catalog: Catalog,
+    mirrors: Mirrors,
+    inventories: Inventories<ServerKey, Offer>,
+    changes: Changes<ServerKey>,
+    poller: Poller<ServerKey, Offer>,
+    servers: Servers,
+    due: UnboundedReceiver<ServerKey>,
+}
+
+/// What the watches of manifests share with whoever looks at the servers.
+#[derive(Clone)]
+struct Servers {
+    published: Arc<Mutex<HashMap<ServerKey, Published>>>,
+    /// How many watches have had their first complete list.
+    listed: watch::Sender<usize>,
+    /// Which watches fail: answers are stale while one does.
+    failing: Arc<Mutex<BTreeSet<Scope>>>,
+    /// Unbounded in type and bounded by nature: each entry is a change that the API server or a sidecar told.
+    due: UnboundedSender<ServerKey>,
+}
+
+#[derive(Clone, Default)]
+struct Mirrors {
+    deployments: Arc<Mirror<DeploymentView>>,
+    replica_sets: Arc<Mirror<ReplicaSetView>>,
+    pods: Arc<Mirror<PodView>>,
+}
+
+// === impl Source ===
+
+impl Source {
+    pub(super) fn new(client: Client, scopes: Vec<Scope>, token: TokenFile, catalog: Catalog) -> Self {
+        let reader = Reader::default();
+        let (inventories, changes, poller) =
+            inventories_with(token, Bounds::default(), Arc::new(move |json| reader.read(json)));
+        let (sender, due) = unbounded_channel();
+        let servers = Servers {
+            published: Arc::default(),
+            listed: watch::Sender::new(0),
+            failing: Arc::default(),
+            due: sender,
+        };
+        Self { client, scopes, catalog, mirrors: Mirrors::default(), inventories, changes, poller, servers, due }
+    }
+
+    /// Watches and asks, for as long as the process runs. Ends only if a watch does, which none should.
+    pub(super) async fn run(self) {
+        let Self { client, scopes, catalog, mirrors, inventories, changes, poller, servers, due } = self;
+        let mut watches: Vec<BoxFuture<'_, ()>> = Vec::new();
+        for scope in &scopes {
+            watches.push(servers.watch(&client, scope, &catalog).boxed());
+            watches.push(mirrored(&client, scope, &mirrors.deployments, &servers.due).boxed());
+            watches.push(mirrored(&client, scope, &mirrors.replica_sets, &servers.due).boxed());
+            watches.push(mirrored(&client, scope, &mirrors.pods, &servers.due).boxed());
+        }
+        let watching = select_all(watches);
+        let looking = async {
+            let count = scopes.len();
+            // Before everything is known, a server would seem to have no pods.
+            let _ = servers.listed.subscribe().wait_for(|listed| *listed >= count).await;
+            mirrors.deployments.filled(count).await;
+            mirrors.replica_sets.filled(count).await;
+            mirrors.pods.filled(count).await;
+            let mut look = Look { catalog: &catalog, mirrors: &mirrors, inventories: &inventories, servers: &servers, asked: HashMap::new() };
+            look.run(due, changes).await;
+        };
+        tokio::select! {
+            _ = watching => {}
+            () = looking => {}
+            never = poller.run() => match never {},
+        }
+    }
+}
+
+/// Looks at servers, one at a time.
+struct Look<'a> {
+    catalog: &'a Catalog,
+    mirrors: &'a Mirrors,
+    inventories: &'a Inventories<ServerKey, Offer>,
+    servers: &'a Servers,
+    /// The pod whose sidecar is asked.
+    asked: HashMap<ServerKey, (PodUid, IpAddr)>,
+}
+
+impl Look<'_> {
+    async fn run(&mut self, mut due: UnboundedReceiver<ServerKey>, mut changes: Changes<ServerKey>) {
+        let all: Vec<ServerKey> = lock(&self.servers.published).keys().cloned().collect();
+        for server in &all {
+            self.at(server);
+        }
+        self.catalog.set_complete();
+        tracing::info!(servers = all.len(), "knows the cluster");
+        loop {
+            let server = tokio::select! {
+                server = due.recv() => server,
+                server = changes.recv() => server,
+            };
+            let Some(server) = server else { return };
+            self.at(&server);
+        }
+    }
+
+    fn at(&mut self, server: &ServerKey) {
+        let key = Key { namespace: server.namespace.clone(), name: server.name.clone() };
+        let published = lock(&self.servers.published).get(server).cloned();
+        let Some(published) = published else {
+            self.catalog.remove(&key);
+            if self.asked.remove(server).is_some() {
+                self.inventories.track(server.clone(), BTreeMap::<PodUid, IpAddr>::new());
+            }
+            return;
+        };
+        let Mirrors { deployments, replica_sets, pods } = self.mirrors;
+        let pods = ownership::pods_of(deployments, replica_sets, pods, server, &published.uid);
+        let face = face(&pods);
+        let asked = face.map(|(pod, address)| (pod.uid.clone(), address));
+        if self.asked.get(server) != asked.as_ref() {
+            let sidecars: BTreeMap<PodUid, IpAddr> = asked.iter().cloned().collect();
+            self.inventories.track(server.clone(), sidecars);
+            match asked {
+                Some(asked) => self.asked.insert(server.clone(), asked),
+                None => self.asked.remove(server),
+            };
+        }
+        let said = face.map(|(pod, _)| (pod, self.inventories.of(&pod.uid)));
+        self.catalog.upsert(published.record(key, said));
+    }
+}
+
+/// The pod that speaks for a server, and its address.
+fn face(pods: &[Arc<PodView>]) -> Option<(&PodView, IpAddr)> {
+    let living = pods.iter().filter(|pod| !pod.ending && pod.failed.is_none());
+    let reachable = living.filter_map(|pod| Some((&**pod, pod.ip.as_deref()?.parse().ok()?)));
+    reachable.max_by_key(|(pod, _)| (pod.ready, pod.created, pod.uid.clone()))
+}
+
+// === impl Servers ===
+
+impl Servers {
+    /// Follows the manifests of a scope.
+    async fn watch(&self, client: &Client, scope: &Scope, catalog: &Catalog) {
+        let config = watcher::Config::default().page_size(PAGE).timeout(WATCH_SECONDS);
+        let mut events = std::pin::pin!(watcher(scope::api::<Guarded>(client, scope), config));
+        let mut listed = BTreeSet::new();
+        let mut counted = false;
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Init) => listed.clear(),
+                Ok(Event::InitApply(server)) => {
+                    listed.insert(key(&server));
+                    self.seen(&server);
+                }
+                Ok(Event::InitDone) => {
+                    let gone: Vec<_> = {
+                        let published = lock(&self.published);
+                        let in_scope = published.keys().filter(|server| {
+                            scope.as_ref().is_none_or(|scope| *scope == server.namespace)
+                        });
+                        in_scope.filter(|server| !listed.contains(*server)).cloned().collect()
+                    };
+                    gone.into_iter().for_each(|server| self.forget(server));
+                    listed = BTreeSet::new();
+                    if !std::mem::replace(&mut counted, true) {
+                        self.listed.send_modify(|listed| *listed += 1);
+                    }
+                }
+                Ok(Event::Apply(server)) => self.seen(&server),
+                Ok(Event::Delete(server)) => self.forget(key(&server)),
+                Err(error) => {
+                    tracing::warn!(%error, "the watch of McpServers failed and starts again");
+                    self.wait_for_api(client, scope, catalog).await;
+                }
+            }
+        }
+    }
+
+    /// Waits until the API server lists servers again. While it does not, the catalog says that it may be out of date.
+    async fn wait_for_api(&self, client: &Client, scope: &Scope, catalog: &Catalog) {
+        let servers: Api<PartialObjectMeta<McpServer>> = scope::api(client, scope);
+        while let Err(error) = api::call(servers.list(&ListParams::default().limit(1))).await {
+            tracing::warn!(%error, "cannot list McpServers; waiting");
+            lock(&self.failing).insert(scope.clone());
+            catalog.set_stale(true);
+            sleep(jittered(RETRY)).await;
+        }
+        let mut failing = lock(&self.failing);
+        failing.remove(scope);
+        catalog.set_stale(!failing.is_empty());
+    }
+
+    fn seen(&self, server: &Guarded) {
+        let key = key(server);
+        match &server.0 {
+            Ok(server) => {
+                let published = Published::of(server);
+                let mut known = lock(&self.published);
+                let before = match published.clone() {
+                    Some(published) => known.insert(key.clone(), published),
+                    None => known.remove(&key),
+                };
+                if before == published {
+                    return;
+                }
+            }
+            // Of another version. What was known of it is better than nothing.
+            Err(error) => {
+                tracing::warn!(namespace = %key.namespace, server = %key.name, error = %error.error, "cannot read an McpServer");
+                return;
+            }
+        }
+        // The receiver ends only with the process.
+        let _ = self.due.send(key);
+    }
+
+    fn forget(&self, server: ServerKey) {
+        lock(&self.published).remove(&server);
+        let _ = self.due.send(server);
+    }
+}
+
+/// Mirrors a kind of object that belongs to servers.
+async fn mirrored<V, K>(client: &Client, scope: &Scope, mirror: &Arc<Mirror<V>>, due: &UnboundedSender<ServerKey>)
+where
+    V: View<Object = K>,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let changed = |server: &ServerKey, _: Change, _: &str, _: &V| {
+        let _ = due.send(server.clone());
+    };
+    mirror.clone().run(scope::api(client, scope), scope.clone(), scope::owned(), changed).await;
+}
+
+fn key(server: &Guarded) -> ServerKey {
+    ServerKey { namespace: server.namespace().unwrap_or_default(), name: server.name_any() }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every critical section leaves its map whole at each step.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_that_serves_speaks_for_the_server() {
+        let pod = |uid: &str, created: i64, ready: bool, ip: Option<&str>| PodView {
+            uid: uid.to_owned(),
+            created,
+            ready,
+            ip: ip.map(str::to_owned),
+            ..PodView::default()
+        };
+        let (old, new, pending) =
+            (pod("old", 1, true, Some("10.0.0.1")), pod("new", 2, false, Some("fd00::2")), pod("pending", 3, false, None));
+        let ending = PodView { ending: true, ..pod("ending", 9, true, Some("10.0.0.9")) };
+        let failed = PodView { failed: Some("x".to_owned()), ..pod("failed", 9, true, Some("10.0.0.9")) };
+        for (pods, expected) in [
+            (vec![&old, &new, &pending, &ending, &failed], Some("old")),
+            (vec![&new, &pending, &ending], Some("new")),
+            (vec![&pending, &ending, &failed], None),
+            (vec![], None),
+        ] {
+            let pods: Vec<_> = pods.into_iter().cloned().map(Arc::new).collect();
+            assert_eq!(face(&pods).map(|(pod, _)| pod.uid.as_str()), expected);
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Where to look: in one namespace, in some, or in all; and how lists are asked for.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::runtime::watcher;
+use kube::{Api, Client, Resource};
+
+use crate::names::{SERVER_LABEL, owned_selector};
+
+/// How many objects a list brings at once: a page is in memory as a whole.
+pub const PAGE: u32 = 100;
+
+/// One namespace, or all of them.
+pub type Scope = Option<String>;
+
+/// The namespaces to watch.
+pub fn scopes(namespaces: &[String]) -> Vec<Scope> {
+    if namespaces.is_empty() {
+        return vec![None];
+    }
+    namespaces.iter().collect::<BTreeSet<_>>().into_iter().cloned().map(Some).collect()
+}
+
+/// The objects of a kind in a scope.
+pub fn api<K>(client: &Client, scope: &Scope) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    match scope {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}
+
+/// A watch of what Longshore made for servers.
+pub fn owned() -> watcher::Config {
+    watcher::Config::default().labels(&format!("{},{SERVER_LABEL}", owned_selector())).page_size(PAGE)
+}
