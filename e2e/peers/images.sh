@@ -37,7 +37,8 @@ fi
 
 # A base system has a libc, a shell and packages $1, and no package manager. Prints the archive that it is in.
 base() {
-  local archive=$cache/images/debian-$suite-${1//[^a-z0-9]/-}-$key.base.tar
+  local archive
+  archive=$cache/images/debian-$( (echo "$suite $1"; declare -f base) | sha256sum | cut -c1-16).base.tar
   if [ ! -f "$archive" ]; then
     echo "peers: making a base system of Debian $suite with $1; this takes half a minute the first time" >&2
     # Named by suite alone: which mirror serves it is the business of the machine.
@@ -62,7 +63,7 @@ cp "$here/python/Containerfile" "$context/python/"
 ln "$(base python3,git)" "$context/python/rootfs.tar"
 # Some packages hold compiled code, and that is for one version of Python.
 version=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-tar --list --file "$context/python/rootfs.tar" | grep -q "usr/bin/python$version\$" ||
+tar --list --file "$context/python/rootfs.tar" | grep "usr/bin/python$version\$" >/dev/null ||
   { echo "peers: this machine has Python $version and Debian $suite has another: install Debian's python3" >&2 && exit 1; }
 cp -r "$peers/python" "$context/python/packages"
 # The same repository every time: its commit's digest is compared.
