@@ -4,12 +4,15 @@
 #   bin/node                       the Node that runs the next two (its own pinned version, not the machine's)
 #   bin/mcp-server-everything      the protocol's test server: `stdio`, or `streamableHttp` on $PORT (default 3001)
 #                                  at /mcp. It listens on every address.
+#   bin/mcp-server-filesystem      a server over stdio of the folders that it is given
 #   bin/go-server                  a server on the Go SDK, static; peers/go/main.go has its tools and flags.
 #                                  It listens on 127.0.0.1:3000 at /mcp unless `-listen` says otherwise, and prints
-#                                  `serving URL` to standard error when it is ready.
+#                                  `serving URL` to standard error when it is ready. `-stdio` serves stdio instead.
+#   bin/mcp-server-time            a server over stdio, in Python
+#   bin/mcp-server-git             another one, of `--repository FOLDER`
 #   bin/mcp-inspector              the Inspector; `--cli URL --transport http --method tools/list` for tests
 #   bin/python                     the machine's Python 3 with the SDK `mcp` 2 on its path
-#   everything/                    the npm project of server-everything (node_modules, package.json)
+#   everything/                    the npm project of both servers (node_modules, package.json)
 #   typescript/                    the npm project of the clients: `@modelcontextprotocol/sdk` 1 (import
 #                                  `@modelcontextprotocol/sdk/client/index.js`), `@modelcontextprotocol/client` 2, and
 #                                  the Inspector. A script outside of it imports them when it is run in this folder
@@ -66,6 +69,7 @@ build() { # into folder $1
   done
   ln -s ../node/node_modules/.bin/node "$1/bin/node"
   launcher mcp-server-everything '"$here/bin/node" "$here/everything/node_modules/@modelcontextprotocol/server-everything/dist/index.js"' "$1"
+  launcher mcp-server-filesystem '"$here/bin/node" "$here/everything/node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"' "$1"
   launcher mcp-inspector '"$here/bin/node" "$here/typescript/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"' "$1"
 
   (cd "$sources/go" && go build -trimpath -ldflags '-s -w' -o "$1/bin/go-server" . >&2)
@@ -75,7 +79,10 @@ build() { # into folder $1
   "$1/installer/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
     --target "$1/python" -r "$sources/python/requirements.txt" >&2
   rm -rf "$1/installer"
-  launcher python 'env PYTHONPATH="$here/python" PYTHONDONTWRITEBYTECODE=1 python3' "$1"
+  local python='env PYTHONPATH="$here/python" PYTHONDONTWRITEBYTECODE=1 python3'
+  launcher python "$python" "$1"
+  launcher mcp-server-time "$python -m mcp_server_time" "$1"
+  launcher mcp-server-git "$python -m mcp_server_git" "$1"
 }
 
 if [ ! -d "$peers" ]; then

@@ -42,16 +42,19 @@ pub fn longshore() -> Result<LongshoreImages, ScriptError> {
 /// Images of MCP servers that others wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerImages {
-    /// `@modelcontextprotocol/server-everything`: runs as root by default; port 3001, `/mcp`, on all addresses.
+    /// `@modelcontextprotocol/server-everything`: runs as root by default; port 3001, `/mcp`, on all addresses. With
+    /// `server-filesystem` beside it.
     pub everything: Image,
     /// A server on the Go SDK; port 3000, `/mcp`, on loopback. `e2e/peers/go/main.go` has its tools and flags.
     pub go: Image,
+    /// `mcp-server-time` and `mcp-server-git` over stdio, on Python: `python3 -m mcp_server_time`.
+    pub python: Image,
 }
 
 /// Makes the images of servers that others wrote.
 pub fn peers() -> Result<PeerImages, ScriptError> {
-    let [everything, go] = script("peers/images.sh", &[])?;
-    Ok(PeerImages { everything, go })
+    let [everything, go, python] = script("peers/images.sh", &[])?;
+    Ok(PeerImages { everything, go, python })
 }
 
 /// Makes an image of the folder `context`, whose `Containerfile` starts `FROM scratch`.

@@ -39,7 +39,7 @@ pub enum InstallError {
 pub fn install(cluster: &Cluster) -> Result<(), InstallError> {
     let longshore = images::longshore()?;
     let peers = images::peers()?;
-    cluster.load([&longshore.operator, &longshore.sidecar, &peers.everything, &peers.go])?;
+    cluster.load([&longshore.operator, &longshore.sidecar, &peers.everything, &peers.go, &peers.python])?;
     let values = [
         format!("images.operator={}", longshore.operator.reference),
         format!("images.sidecar={}", longshore.sidecar.reference),

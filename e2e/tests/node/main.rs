@@ -16,6 +16,7 @@ mod outages;
 mod rollout;
 mod served;
 mod server;
+mod stdio;
 
 use longshore_e2e::cluster::{Cluster, Shape};
 use longshore_e2e::longshore;
