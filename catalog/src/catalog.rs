@@ -185,8 +185,7 @@ impl Indexer {
         };
         let Some((id, source)) = source else { return Ok(()) };
         let (of, began) = ((key.clone(), source.clone()), Instant::now());
-        let segment =
-            tokio::task::spawn_blocking(move || view::segment(&of.0, &of.1.0, of.1.1.as_deref()));
+        let segment = tokio::task::spawn_blocking(move || view::segment(&of.0, &of.1.0, of.1.1.as_deref()));
         let segment = segment.await.map_err(IndexError::Broken)?;
         let mut view = self.shared.write();
         view.publish(key, id, source, segment);
@@ -216,7 +215,8 @@ impl Shared {
 
     fn count(&self) {
         let view = self.read();
-        self.metrics.listed(view.servers.values().map(|entry| (entry.record.health.state, entry.tool_count())));
+        self.metrics
+            .listed(view.servers.values().map(|entry| (entry.record.health.state, entry.tool_count())));
     }
 }
 

@@ -97,7 +97,10 @@ impl Index {
             };
             let list = self.postings.entry(stem.clone()).or_default();
             let at = list.partition_point(|posting| posting.slot < slot);
-            list.splice(at..at, found.into_iter().map(|(document, weight)| Posting { slot, document, weight }));
+            list.splice(
+                at..at,
+                found.into_iter().map(|(document, weight)| Posting { slot, document, weight }),
+            );
             stems.push(stem);
         }
         if let Some(place) = self.slots.get_mut(slot as usize) {
@@ -177,7 +180,10 @@ mod tests {
     fn tools(index: &Index, query: &str) -> Vec<(u32, u32)> {
         let mut hits = index.search(&Query::of(query), Kind::Tools);
         hits.sort_by(|one, other| {
-            other.score.total_cmp(&one.score).then((one.slot, one.document).cmp(&(other.slot, other.document)))
+            other
+                .score
+                .total_cmp(&one.score)
+                .then((one.slot, one.document).cmp(&(other.slot, other.document)))
         });
         hits.into_iter().map(|hit| (hit.slot, hit.document)).collect()
     }

@@ -56,7 +56,9 @@ impl KeyRing {
             found.conditional_assign(&number, same);
             any |= same;
         }
-        bool::from(any).then(|| self.keys.get(found as usize).map(|(_, principal)| principal.as_str())).flatten()
+        bool::from(any)
+            .then(|| self.keys.get(found as usize).map(|(_, principal)| principal.as_str()))
+            .flatten()
     }
 }
 
@@ -85,9 +87,14 @@ mod tests {
         let broken = ApiKey { principal: "eve".to_owned(), sha256: "12".to_owned() };
         let ring = KeyRing::new(&[key("ada", "one"), key("bob", "two"), key("ada", "three"), broken]);
         assert_eq!(ring.len(), 3);
-        for (plain, expected) in
-            [("one", Some("ada")), ("two", Some("bob")), ("three", Some("ada")), ("four", None), ("", None), ("12", None)]
-        {
+        for (plain, expected) in [
+            ("one", Some("ada")),
+            ("two", Some("bob")),
+            ("three", Some("ada")),
+            ("four", None),
+            ("", None),
+            ("12", None),
+        ] {
             assert_eq!(ring.principal(plain), expected, "{plain}");
         }
         assert_eq!(KeyRing::default().principal("one"), None);

@@ -111,8 +111,11 @@ impl Reader {
 impl Offer {
     /// Of a server of which nothing but names is known.
     pub(crate) fn of_names(names: &[String]) -> Self {
-        let mut tools: Vec<ToolEntry> =
-            names.iter().filter(|name| crate::text::is_plain(name, limits::NAME)).map(|name| ToolEntry::named(name)).collect();
+        let mut tools: Vec<ToolEntry> = names
+            .iter()
+            .filter(|name| crate::text::is_plain(name, limits::NAME))
+            .map(|name| ToolEntry::named(name))
+            .collect();
         tools.sort_by(|one, other| one.name.cmp(&other.name));
         tools.dedup_by(|one, other| one.name == other.name);
         Self {
@@ -305,7 +308,9 @@ mod tests {
         }
         let deep_text = format!("{}{}{}", "{\"items\":".repeat(500), "{}", "}".repeat(500));
         let with = |schema: &str| {
-            let tool = format!("{{\"name\":\"t\",\"inputSchema\":{schema},\"outputSchema\":{{\"type\":\"object\"}}}}");
+            let tool = format!(
+                "{{\"name\":\"t\",\"inputSchema\":{schema},\"outputSchema\":{{\"type\":\"object\"}}}}"
+            );
             let json = inventory(&[]).to_string().replace("\"tools\":[]", &format!("\"tools\":[{tool}]"));
             Reader::default().read(json.as_bytes()).unwrap()
         };

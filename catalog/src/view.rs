@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use crate::index::{Document, Hit, Index, Kind, Query, Segment};
 use crate::limits;
-use crate::model::{
-    Freshness, Health, Link, Reported, Server, ServerReference, State, Tool, ToolSummary,
-};
+use crate::model::{Freshness, Health, Link, Reported, Server, ServerReference, State, Tool, ToolSummary};
 use crate::offer::{Offer, ToolEntry};
 use crate::record::{About, ServerKey, ServerRecord};
 use crate::text;
@@ -111,8 +109,14 @@ impl View {
                 if let Some(owner) = self.slots.get_mut(place) {
                     *owner = Some(record.key.clone());
                 }
-                let mut entry =
-                    Entry { slot, id, offer: None, indexed: None, title: String::new(), record: record.clone() };
+                let mut entry = Entry {
+                    slot,
+                    id,
+                    offer: None,
+                    indexed: None,
+                    title: String::new(),
+                    record: record.clone(),
+                };
                 entry.retitle();
                 self.servers.insert(record.key, entry);
                 self.rank();
@@ -132,7 +136,13 @@ impl View {
     }
 
     /// Lists what a segment was made from, if the server is still the one that it was made for.
-    pub(crate) fn publish(&mut self, key: &ServerKey, id: u64, source: (About, Option<Arc<Offer>>), segment: Segment) {
+    pub(crate) fn publish(
+        &mut self,
+        key: &ServerKey,
+        id: u64,
+        source: (About, Option<Arc<Offer>>),
+        segment: Segment,
+    ) {
         let Some(entry) = self.servers.get_mut(key).filter(|entry| entry.id == id) else { return };
         self.index.put(entry.slot, segment);
         entry.offer = source.1.clone();
@@ -231,8 +241,9 @@ impl View {
         hits.retain(|hit| entry(hit.slot).is_some());
         let total = hits.len();
         let rank = |hit: &Hit| (self.ranks.get(hit.slot as usize).copied().unwrap_or(u32::MAX), hit.document);
-        let order =
-            |one: &Hit, other: &Hit| other.score.total_cmp(&one.score).then_with(|| rank(one).cmp(&rank(other)));
+        let order = |one: &Hit, other: &Hit| {
+            other.score.total_cmp(&one.score).then_with(|| rank(one).cmp(&rank(other)))
+        };
         if let Some(after) = &page.after {
             let score = after.score.unwrap_or(f32::INFINITY);
             hits.retain(|hit| match hit.score.total_cmp(&score) {
@@ -250,8 +261,7 @@ impl View {
         }
         hits.sort_unstable_by(order);
         let last = hits.last().and_then(|hit| Some(entry(hit.slot)?.position(hit)));
-        let items =
-            hits.iter().filter_map(|hit| show(entry(hit.slot)?, hit.document as usize)).collect();
+        let items = hits.iter().filter_map(|hit| show(entry(hit.slot)?, hit.document as usize)).collect();
         Found { items, total, next: last.filter(|_| more), freshness: self.freshness() }
     }
 }

@@ -25,7 +25,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Serve until SIGTERM.
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Wait until the sidecar has started: the container's postStart hook.
     Await(Await),
 }
@@ -94,7 +94,7 @@ struct Await {
 
 fn main() -> ExitCode {
     match Cli::parse().command {
-        Command::Serve(serve) => run(serve),
+        Command::Serve(serve) => run(*serve),
         Command::Await(arguments) => await_start(&arguments),
     }
 }

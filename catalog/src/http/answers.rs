@@ -30,7 +30,11 @@ pub const STALE_SINCE: HeaderName = HeaderName::from_static("longshore-stale-sin
         (status = "4XX", body = Problem, content_type = "application/problem+json"),
     )
 )]
-pub(super) async fn servers(State(catalog): State<Catalog>, RawQuery(query): RawQuery, headers: HeaderMap) -> Response {
+pub(super) async fn servers(
+    State(catalog): State<Catalog>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Response {
     let page = match query::page(List::Servers, query.as_deref()) {
         Ok(page) => page,
         Err(refusal) => return refusal.into_response(),
@@ -52,7 +56,11 @@ pub(super) async fn servers(State(catalog): State<Catalog>, RawQuery(query): Raw
         (status = "4XX", body = Problem, content_type = "application/problem+json"),
     )
 )]
-pub(super) async fn tools(State(catalog): State<Catalog>, RawQuery(query): RawQuery, headers: HeaderMap) -> Response {
+pub(super) async fn tools(
+    State(catalog): State<Catalog>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Response {
     let page = match query::page(List::Tools, query.as_deref()) {
         Ok(page) => page,
         Err(refusal) => return refusal.into_response(),
@@ -116,7 +124,8 @@ pub(super) async fn tool(
     match catalog.tool(&key, &tool) {
         Some(tool) => answer(&headers, &tool.freshness, &tool),
         None if catalog.server(&key).is_some() => {
-            Problem::new(StatusCode::NOT_FOUND, "this server has no tool of this name in the catalog").into_response()
+            Problem::new(StatusCode::NOT_FOUND, "this server has no tool of this name in the catalog")
+                .into_response()
         }
         None => Problem::new(StatusCode::NOT_FOUND, "no server of this name is published in this namespace")
             .into_response(),
@@ -130,7 +139,8 @@ fn unreadable() -> Response {
 /// The answer with its tag, or the word that the asker has it already.
 fn answer<T: Serialize>(asked: &HeaderMap, freshness: &Freshness, value: &T) -> Response {
     let Ok(body) = serde_json::to_vec(value) else {
-        return Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the answer cannot be written").into_response();
+        return Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the answer cannot be written")
+            .into_response();
     };
     let tag: String = Sha256::digest(&body).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     let tag = format!("\"{tag}\"");
@@ -156,7 +166,9 @@ fn answer<T: Serialize>(asked: &HeaderMap, freshness: &Freshness, value: &T) -> 
 /// Whether `If-None-Match` names the tag. It compares weakly (RFC 9110).
 fn is_known(asked: &HeaderMap, tag: &str) -> bool {
     let mut tags = asked.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-    tags.any(|tags| tags.split(',').any(|it| matches!(it.trim(), it if it == "*" || it.trim_start_matches("W/") == tag)))
+    tags.any(|tags| {
+        tags.split(',').any(|it| matches!(it.trim(), it if it == "*" || it.trim_start_matches("W/") == tag))
+    })
 }
 
 /// Counts every request by its route.

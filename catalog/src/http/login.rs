@@ -25,7 +25,9 @@ pub(super) async fn required(State(login): State<Login>, request: Request, next:
     };
     let Some(detail) = refusal else { return next.run(request).await };
     let mut response = Problem::new(StatusCode::UNAUTHORIZED, detail).into_response();
-    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"longshore catalog\""));
+    response
+        .headers_mut()
+        .insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"longshore catalog\""));
     response
 }
 

@@ -9,9 +9,9 @@ use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 use utoipa::IntoParams;
 
+use crate::ServerKey;
 use crate::model::{Problem, State};
 use crate::view::{Page, Position};
-use crate::ServerKey;
 
 const DEFAULT_LIMIT: usize = 50;
 const LONGEST_LIMIT: usize = 200;
@@ -118,7 +118,8 @@ pub(super) fn page(list: List, query: Option<&str>) -> Result<Page, Refusal> {
         return Err(Refusal::TooManyTags);
     }
     if let Some(limit) = limit {
-        page.limit = limit.parse().ok().filter(|limit| (1..=LONGEST_LIMIT).contains(limit)).ok_or(Refusal::Limit)?;
+        page.limit =
+            limit.parse().ok().filter(|limit| (1..=LONGEST_LIMIT).contains(limit)).ok_or(Refusal::Limit)?;
     }
     if let Some(health) = health {
         page.health = Some(match health.to_ascii_lowercase().as_str() {
@@ -176,7 +177,12 @@ fn fingerprint(list: List, page: &Page) -> String {
     URL_SAFE_NO_PAD.encode(&Sha256::digest(text.as_bytes())[..9])
 }
 
-fn once(name: &'static str, place: &mut Option<String>, value: String, longest: usize) -> Result<(), Refusal> {
+fn once(
+    name: &'static str,
+    place: &mut Option<String>,
+    value: String,
+    longest: usize,
+) -> Result<(), Refusal> {
     short(name, &value, longest)?;
     match place.replace(value) {
         None => Ok(()),
@@ -244,7 +250,9 @@ mod tests {
         let text = cursor(List::Tools, &asked, &position).unwrap();
         let with = |list, query: &str| page(list, Some(&format!("{query}&cursor={text}")));
         assert_eq!(with(List::Tools, "q=x&tag=a&limit=3").unwrap().after, Some(position));
-        for (list, query) in [(List::Tools, "q=y&tag=a"), (List::Tools, "tag=a"), (List::Servers, "q=x&tag=a")] {
+        for (list, query) in
+            [(List::Tools, "q=y&tag=a"), (List::Tools, "tag=a"), (List::Servers, "q=x&tag=a")]
+        {
             assert_eq!(with(list, query), Err(Refusal::Cursor), "{query}");
         }
     }

@@ -122,10 +122,8 @@ struct Scan<'a> {
 impl Scan<'_> {
     /// Every word that begins so, but for the one that was looked for already.
     fn prefix(&mut self, prefix: &str, known: &str) {
-        let following = self.index.words.range::<str, _>((
-            std::ops::Bound::Included(prefix),
-            std::ops::Bound::Unbounded,
-        ));
+        let following =
+            self.index.words.range::<str, _>((std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded));
         let mut last = known.to_owned();
         for (word, _) in following.take_while(|(word, _)| word.starts_with(prefix)).take(EXPANSIONS) {
             let stem = stem(word);
@@ -147,7 +145,8 @@ impl Scan<'_> {
                 (Kind::Servers, 0) => self.offer(base, score),
                 (Kind::Servers, _) => self.offer(base, score * OF_TOOLS),
                 (Kind::Tools, 0) => {
-                    let documents = self.index.slots.get(slot as usize).map_or(0, |slot| slot.documents as usize);
+                    let documents =
+                        self.index.slots.get(slot as usize).map_or(0, |slot| slot.documents as usize);
                     (base + 1..base + documents).for_each(|at| self.offer(at, score * OF_SERVER));
                 }
                 (Kind::Tools, _) => self.offer(base + document as usize, score),
@@ -176,11 +175,13 @@ impl Scan<'_> {
         let mut hits = Vec::new();
         for ((slot, base), place) in (0_u32..).zip(&self.bases).zip(&self.index.slots) {
             let tallies = self.tallies.get(*base..*base + place.documents as usize).unwrap_or_default();
-            hits.extend((0_u32..).zip(tallies).filter(|(_, tally)| tally.score > 0.0).map(|(document, tally)| {
-                // Whoever has a half of the words is worth a half.
-                let part = f32::from(tally.matched) / words.max(1) as f32;
-                Hit { slot, document, score: tally.score * part.max(1.0 / 32.0) }
-            }));
+            hits.extend((0_u32..).zip(tallies).filter(|(_, tally)| tally.score > 0.0).map(
+                |(document, tally)| {
+                    // Whoever has a half of the words is worth a half.
+                    let part = f32::from(tally.matched) / words.max(1) as f32;
+                    Hit { slot, document, score: tally.score * part.max(1.0 / 32.0) }
+                },
+            ));
         }
         hits
     }

@@ -16,7 +16,9 @@ static ENGLISH: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::create(Algorithm::
 /// The words of a text in their order, folded: `createIssue` and `create_issue` are both `create`, `issue`.
 pub(super) fn words(text: &str) -> impl Iterator<Item = String> {
     text.unicode_words()
-        .flat_map(|word| word.split(|character: char| !character.is_alphanumeric() && !is_combining_mark(character)))
+        .flat_map(|word| {
+            word.split(|character: char| !character.is_alphanumeric() && !is_combining_mark(character))
+        })
         .flat_map(humps)
         .filter(|word| !word.is_empty() && word.len() <= LONGEST)
         .map(fold)
@@ -38,7 +40,9 @@ fn humps(word: &str) -> Vec<&str> {
         // `URLs` is one word.
         let next_is_lower = rest != "s" && rest.starts_with(char::is_lowercase);
         let begins = previous.is_some_and(|previous| {
-            character.is_uppercase() && (!previous.is_uppercase() || next_is_lower) && previous.is_alphanumeric()
+            character.is_uppercase()
+                && (!previous.is_uppercase() || next_is_lower)
+                && previous.is_alphanumeric()
         });
         if begins && at > start {
             parts.push(&word[start..at]);
@@ -77,7 +81,9 @@ mod tests {
             assert_eq!(words(text).collect::<Vec<_>>(), expected, "{text}");
         }
         assert_eq!(words(&"y".repeat(LONGEST + 1)).count(), 0);
-        for (word, expected) in [("issues", "issu"), ("creating", "creat"), ("straße", "straße"), ("v2", "v2")] {
+        for (word, expected) in
+            [("issues", "issu"), ("creating", "creat"), ("straße", "straße"), ("v2", "v2")]
+        {
             assert_eq!(stem(word), expected);
         }
     }

@@ -29,7 +29,9 @@ pub(super) fn read(json: &str) -> Read {
     let Ok(Value::Object(schema)) = serde_json::from_str(json) else { return Read::Unreadable };
     let mut names = BTreeSet::new();
     collect(&schema, DEPTH, &mut names);
-    let Ok(raw) = serde_json::value::to_raw_value(&Value::Object(cleaned(schema))) else { return Read::NoObject };
+    let Ok(raw) = serde_json::value::to_raw_value(&Value::Object(cleaned(schema))) else {
+        return Read::NoObject;
+    };
     Read::Schema(Schema(raw), names.into_iter().collect())
 }
 

@@ -63,18 +63,28 @@ async fn a_server_that_is_down_stays_with_its_last_known_tools() {
     let stand = Stand::open().await;
     let mut down = record("a", "demo", About::default());
     stand.serve("a", "demo", About::default(), &[tool("echo", "Says it again")]).await;
-    down.health =
-        Health { state: State::Down, since: None, reason: "NoPod".to_owned(), message: "no \u{202e}pod".to_owned() };
+    down.health = Health {
+        state: State::Down,
+        since: None,
+        reason: "NoPod".to_owned(),
+        message: "no \u{202e}pod".to_owned(),
+    };
     stand.feed(down.clone(), None).await;
     let first = stand.json("/v1/tools/a/demo/echo").await;
     let health = &first["server"]["health"];
-    assert_eq!((&health["state"], &health["reason"], &health["message"]), (&json!("Down"), &json!("NoPod"), &json!("no pod")));
+    assert_eq!(
+        (&health["state"], &health["reason"], &health["message"]),
+        (&json!("Down"), &json!("NoPod"), &json!("no pod"))
+    );
     let since = health["since"].as_str().unwrap().to_owned();
     // Heard again, it is down since it was.
     down.health.message = "still none".to_owned();
     stand.feed(down, None).await;
     let later = stand.json("/v1/servers/a/demo").await;
-    assert_eq!((&later["health"]["since"], &later["health"]["message"]), (&json!(since), &json!("still none")));
+    assert_eq!(
+        (&later["health"]["since"], &later["health"]["message"]),
+        (&json!(since), &json!("still none"))
+    );
     assert_eq!(names(&stand.json("/v1/tools?health=Down").await), ["echo"]);
     assert_eq!(names(&stand.json("/v1/tools?q=again").await), ["echo"]);
 }
@@ -102,11 +112,18 @@ async fn an_answer_has_a_tag_that_holds_until_it_changes() {
         let first = stand.get(path).await;
         let tag = first.header("etag").unwrap().to_owned();
         assert!(tag.starts_with('"') && tag.ends_with('"'), "{tag} is not strong");
-        for (known, status) in
-            [(tag.clone(), 304), (format!("\"x\", W/{tag}"), 304), ("*".to_owned(), 304), ("\"x\"".to_owned(), 200)]
-        {
+        for (known, status) in [
+            (tag.clone(), 304),
+            (format!("\"x\", W/{tag}"), 304),
+            ("*".to_owned(), 304),
+            ("\"x\"".to_owned(), 200),
+        ] {
             let again = stand.ask(Method::GET, path, &[("if-none-match", &known)]).await;
-            assert_eq!((again.status.as_u16(), again.header("etag")), (status, Some(&*tag)), "{path} {known}");
+            assert_eq!(
+                (again.status.as_u16(), again.header("etag")),
+                (status, Some(&*tag)),
+                "{path} {known}"
+            );
             assert_eq!(again.body.is_empty(), status == 304);
         }
         let head = stand.ask(Method::HEAD, path, &[]).await;
@@ -122,9 +139,14 @@ async fn an_answer_has_a_tag_that_holds_until_it_changes() {
 async fn what_may_be_out_of_date_says_so() {
     let stand = Stand::open().await;
     stand.serve("a", "demo", About::default(), &[tool("echo", "x")]).await;
-    for path in ["/v1/servers", "/v1/servers/a/demo", "/v1/tools", "/v1/tools?q=echo", "/v1/tools/a/demo/echo"] {
+    for path in
+        ["/v1/servers", "/v1/servers/a/demo", "/v1/tools", "/v1/tools?q=echo", "/v1/tools/a/demo/echo"]
+    {
         let fresh = stand.get(path).await;
-        assert_eq!((fresh.json()["freshness"]["stale"].clone(), fresh.header("longshore-stale-since")), (json!(false), None));
+        assert_eq!(
+            (fresh.json()["freshness"]["stale"].clone(), fresh.header("longshore-stale-since")),
+            (json!(false), None)
+        );
         stand.catalog.set_stale(true);
         let stale = stand.get(path).await;
         assert_eq!(stale.json()["freshness"]["stale"], json!(true), "{path}");
@@ -176,7 +198,12 @@ async fn the_description_names_every_path_and_parameter() {
     let paths: Vec<_> = document["paths"].as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(
         paths,
-        ["/v1/servers", "/v1/servers/{namespace}/{name}", "/v1/tools", "/v1/tools/{namespace}/{server}/{tool}"]
+        [
+            "/v1/servers",
+            "/v1/servers/{namespace}/{name}",
+            "/v1/tools",
+            "/v1/tools/{namespace}/{server}/{tool}"
+        ]
     );
     let parameters = document["paths"]["/v1/tools"]["get"]["parameters"].as_array().unwrap();
     let named: Vec<_> = parameters.iter().map(|parameter| parameter["name"].as_str().unwrap()).collect();

@@ -16,7 +16,8 @@ async fn a_flood_of_hostile_tools_is_cut_to_its_bounds() {
     let schema = json!({"type": "object", "title": "x".repeat(100_000)});
     let tools: Vec<_> = (0..2000)
         .map(|n| {
-            let mut tool = json!({"name": format!("tool-{n}"), "title": long, "description": format!("{n} {long}")});
+            let mut tool =
+                json!({"name": format!("tool-{n}"), "title": long, "description": format!("{n} {long}")});
             if n % 100 == 0 {
                 tool["inputSchema"] = schema.clone();
             }

@@ -16,8 +16,12 @@ fn about(owner: &str, tags: &[&str]) -> About {
 
 async fn stand() -> Stand {
     let stand = Stand::open().await;
-    stand.serve("b", "two", about("Team B", &["x", "y"]), &[tool("beta", "common"), tool("alpha", "common")]).await;
-    stand.serve("a", "one", about("Team A", &["x"]), &[tool("gamma", "common"), tool("delta", "common words")]).await;
+    stand
+        .serve("b", "two", about("Team B", &["x", "y"]), &[tool("beta", "common"), tool("alpha", "common")])
+        .await;
+    stand
+        .serve("a", "one", about("Team A", &["x"]), &[tool("gamma", "common"), tool("delta", "common words")])
+        .await;
     let mut down = record("b", "three", about("Team A", &[]));
     down.health = Health { state: State::Down, since: None, reason: String::new(), message: String::new() };
     stand.feed(down, Some(&[tool("epsilon", "common")])).await;
@@ -71,12 +75,17 @@ async fn walk(stand: &Stand, path: &str) -> Vec<String> {
 #[tokio::test]
 async fn pages_put_together_are_the_list() {
     let stand = stand().await;
-    for path in ["/v1/tools", "/v1/servers", "/v1/tools?q=common", "/v1/servers?q=common", "/v1/tools?tag=x"] {
+    for path in ["/v1/tools", "/v1/servers", "/v1/tools?q=common", "/v1/servers?q=common", "/v1/tools?tag=x"]
+    {
         let whole = stand.json(path).await;
         assert!(whole["nextCursor"].is_null());
         let joint = if path.contains('?') { '&' } else { '?' };
         for limit in 1..=6 {
-            assert_eq!(walk(&stand, &format!("{path}{joint}limit={limit}")).await, names(&whole), "{path} by {limit}");
+            assert_eq!(
+                walk(&stand, &format!("{path}{joint}limit={limit}")).await,
+                names(&whole),
+                "{path} by {limit}"
+            );
         }
     }
 }

@@ -22,8 +22,12 @@ async fn a_key_is_needed_as_long_as_it_is_one() {
     let Login::Keys(keys) = login.clone() else { panic!("keys were asked for") };
     let stand = Stand::with(login).await;
     stand.serve("a", "demo", About::default(), &[tool("echo", "x")]).await;
-    for path in ["/v1/tools", "/v1/servers", "/v1/servers/a/demo", "/v1/servers/a/nobody", "/v1/tools/a/demo/echo"] {
-        for headers in [&[][..], &[("authorization", "Bearer other")], &[("authorization", "Basic key-of-ada")]] {
+    for path in
+        ["/v1/tools", "/v1/servers", "/v1/servers/a/demo", "/v1/servers/a/nobody", "/v1/tools/a/demo/echo"]
+    {
+        for headers in
+            [&[][..], &[("authorization", "Bearer other")], &[("authorization", "Basic key-of-ada")]]
+        {
             let answer = stand.ask(Method::GET, path, headers).await;
             answer.problem(401);
             assert!(answer.header("www-authenticate").unwrap().starts_with("Bearer"), "{path}");

@@ -14,7 +14,12 @@ async fn the_best_come_first_and_hostile_queries_cost_nothing() {
         "inputSchema": {"type": "object", "properties": {"assignee": {"type": "string"}}},
     });
     stand
-        .serve("tools", "tracker", about, &[create, tool("list_issues", "Lists all"), tool("close", "Closes an issue")])
+        .serve(
+            "tools",
+            "tracker",
+            about,
+            &[create, tool("list_issues", "Lists all"), tool("close", "Closes an issue")],
+        )
         .await;
     stand.serve("tools", "mail", About::default(), &[tool("send", "Sends a mail about an issue")]).await;
     for (query, best) in [
@@ -30,7 +35,9 @@ async fn the_best_come_first_and_hostile_queries_cost_nothing() {
     }
     assert_eq!(names(&stand.json("/v1/servers?q=assignee").await), ["tracker"]);
     assert_eq!(names(&stand.json("/v1/servers?q=issue+tracker").await)[0], "tracker");
-    for query in ["%00", "%F0%9F%92%A9", "%22OR%201%3D1", "*", "x*y(z", "%E2%80%AE", "%ff%fe", "AND+OR+NOT", "zzzz"] {
+    for query in
+        ["%00", "%F0%9F%92%A9", "%22OR%201%3D1", "*", "x*y(z", "%E2%80%AE", "%ff%fe", "AND+OR+NOT", "zzzz"]
+    {
         assert_eq!(stand.json(&format!("/v1/tools?q={query}")).await["total"], json!(0), "{query}");
     }
 }

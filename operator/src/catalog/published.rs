@@ -31,7 +31,10 @@ impl Published {
             return None;
         }
         let status = server.status.as_ref();
-        let link = |link: &longshore_crds::mcp_server::Link| Link { title: link.title.clone(), url: link.url.clone() };
+        let link = |link: &longshore_crds::mcp_server::Link| Link {
+            title: link.title.clone(),
+            url: link.url.clone(),
+        };
         Some(Self {
             uid: server.uid().unwrap_or_default(),
             about: About {
@@ -171,7 +174,10 @@ mod tests {
         let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
         let record = published.record(key, None);
         assert_eq!(record.about.title.as_deref(), Some("Demo"));
-        assert_eq!((record.endpoint.url.as_deref(), &*record.endpoint.auth), (Some("http://demo"), &["apiKeys".to_owned()][..]));
+        assert_eq!(
+            (record.endpoint.url.as_deref(), &*record.endpoint.auth),
+            (Some("http://demo"), &["apiKeys".to_owned()][..])
+        );
         assert_eq!(record.known_tools, ["echo"]);
     }
 
@@ -181,7 +187,8 @@ mod tests {
         let down = said("Failed", json!("ConnectionRefused"));
         let starting = said("Connecting", Value::Null);
         let silent = Observation::default();
-        let unreachable = Observation { unreachable: Some("no route".to_owned()), ..said("Connected", Value::Null) };
+        let unreachable =
+            Observation { unreachable: Some("no route".to_owned()), ..said("Connected", Value::Null) };
         let (first, second) = (Some("2026-01-01T00:00:00Z"), Some("2026-02-02T00:00:00Z"));
         for (status, said, state, since, reason) in [
             (ready("True", "Ready"), Some(&up), State::Up, second, ""),
@@ -199,7 +206,11 @@ mod tests {
         ] {
             let published = Published::of(&server(true, status.clone())).unwrap();
             let health = published.health(said);
-            assert_eq!((health.state, health.since.as_deref(), &*health.reason), (state, since, reason), "{status}");
+            assert_eq!(
+                (health.state, health.since.as_deref(), &*health.reason),
+                (state, since, reason),
+                "{status}"
+            );
         }
     }
 }

@@ -19,7 +19,9 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use longshore_catalog::{Catalog, Offer, Reader};
 use longshore_crds::McpServer;
-use longshore_sidecar_client::{Bounds, Changes, Inventories, PodUid, Poller, TokenFile, inventories_with, jittered};
+use longshore_sidecar_client::{
+    Bounds, Changes, Inventories, PodUid, Poller, TokenFile, inventories_with, jittered,
+};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
@@ -86,7 +88,17 @@ impl Source {
             failing: Arc::default(),
             due: sender,
         };
-        Self { client, scopes, catalog, mirrors: Mirrors::default(), inventories, changes, poller, servers, due }
+        Self {
+            client,
+            scopes,
+            catalog,
+            mirrors: Mirrors::default(),
+            inventories,
+            changes,
+            poller,
+            servers,
+            due,
+        }
     }
 
     /// Watches and asks, for as long as the process runs. Ends only if a watch does, which none should.
@@ -107,7 +119,13 @@ impl Source {
             mirrors.deployments.filled(count).await;
             mirrors.replica_sets.filled(count).await;
             mirrors.pods.filled(count).await;
-            let mut look = Look { catalog: &catalog, mirrors: &mirrors, inventories: &inventories, servers: &servers, asked: HashMap::new() };
+            let mut look = Look {
+                catalog: &catalog,
+                mirrors: &mirrors,
+                inventories: &inventories,
+                servers: &servers,
+                asked: HashMap::new(),
+            };
             look.run(due, changes).await;
         };
         tokio::select! {
@@ -199,9 +217,9 @@ impl Servers {
                 Ok(Event::InitDone) => {
                     let gone: Vec<_> = {
                         let published = lock(&self.published);
-                        let in_scope = published.keys().filter(|server| {
-                            scope.as_ref().is_none_or(|scope| *scope == server.namespace)
-                        });
+                        let in_scope = published
+                            .keys()
+                            .filter(|server| scope.as_ref().is_none_or(|scope| *scope == server.namespace));
                         in_scope.filter(|server| !listed.contains(*server)).cloned().collect()
                     };
                     gone.into_iter().for_each(|server| self.forget(server));
@@ -265,10 +283,19 @@ impl Servers {
 }
 
 /// Mirrors a kind of object that belongs to servers.
-async fn mirrored<V, K>(client: &Client, scope: &Scope, mirror: &Arc<Mirror<V>>, due: &UnboundedSender<ServerKey>)
-where
+async fn mirrored<V, K>(
+    client: &Client,
+    scope: &Scope,
+    mirror: &Arc<Mirror<V>>,
+    due: &UnboundedSender<ServerKey>,
+) where
     V: View<Object = K>,
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + 'static,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Debug
+        + Send
+        + 'static,
 {
     let changed = |server: &ServerKey, _: Change, _: &str, _: &V| {
         let _ = due.send(server.clone());
@@ -298,8 +325,11 @@ mod tests {
             ip: ip.map(str::to_owned),
             ..PodView::default()
         };
-        let (old, new, pending) =
-            (pod("old", 1, true, Some("10.0.0.1")), pod("new", 2, false, Some("fd00::2")), pod("pending", 3, false, None));
+        let (old, new, pending) = (
+            pod("old", 1, true, Some("10.0.0.1")),
+            pod("new", 2, false, Some("fd00::2")),
+            pod("pending", 3, false, None),
+        );
         let ending = PodView { ending: true, ..pod("ending", 9, true, Some("10.0.0.9")) };
         let failed = PodView { failed: Some("x".to_owned()), ..pod("failed", 9, true, Some("10.0.0.9")) };
         for (pods, expected) in [

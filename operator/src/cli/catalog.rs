@@ -48,7 +48,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         (Auth::ApiKeys, Some(directory)) => Some(directory),
         (Auth::None, None) => None,
         (Auth::ApiKeys, None) => bail!("--auth api-keys needs --api-keys-dir, which says where they are"),
-        (Auth::None, Some(_)) => bail!("--auth none reads no keys: leave --api-keys-dir out, or say --auth api-keys"),
+        (Auth::None, Some(_)) => {
+            bail!("--auth none reads no keys: leave --api-keys-dir out, or say --auth api-keys")
+        }
     };
     super::log::start(args.log_level);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

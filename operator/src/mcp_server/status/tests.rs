@@ -564,8 +564,10 @@ fn times_of_transition_stay_while_nothing_changes() {
 fn a_server_that_listens_for_everybody_is_ready_and_said_to_be_exposed() {
     let exposed = vec![ExposedSocket { address: "0.0.0.0".to_owned(), port: 3000 }];
     let scene = Scene::of(vec![said(ready(pod("new")), Summary { exposed, ..summary() })]);
-    assert_eq!(scene.conditions()[3..],
-        ["Isolated=False/ListensBeyondLoopback", "Published=True/Published", "Ready=True/Ready"]);
+    assert_eq!(
+        scene.conditions()[3..],
+        ["Isolated=False/ListensBeyondLoopback", "Published=True/Published", "Ready=True/Ready"]
+    );
     assert!(of(&scene.status(), ConditionType::Isolated).message.contains("0.0.0.0 port 3000"));
 }
 
