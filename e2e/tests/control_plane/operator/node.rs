@@ -78,6 +78,7 @@ impl Node {
             tools: vec![json!({"name": "echo", "inputSchema": {"type": "object"}})],
             hidden_tools: 0,
             tools_digest: "sha256:0".to_owned(),
+            noise: None,
             prompts: vec![],
             resources: vec![],
             resource_templates: vec![],
