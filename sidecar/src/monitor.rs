@@ -32,6 +32,9 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 const HANDSHAKE_SLOW: Duration = Duration::from_secs(3);
 /// How often lists are read again though nobody said that they changed.
 const RELIST_EVERY: Duration = Duration::from_secs(60);
+/// How soon a session is gone that was hardly there, and how long to wait before the next one then.
+const SHORT_LIVED: Duration = Duration::from_secs(10);
+const BETWEEN_SHORT_LIVES: Duration = Duration::from_secs(1);
 /// Lists that change in bursts are read once per burst, and not more often than this.
 const RELIST_PAUSE: Duration = Duration::from_millis(250);
 
@@ -92,9 +95,16 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
                     view.lists = Arc::new(lists);
                 });
                 show(&shared, &link);
+                let connected = Instant::now();
                 match attend(&mut server, &shared, &mut config).await {
                     // It may simply have been restarted: the next handshake tells.
-                    Left::SessionGone => continue,
+                    Left::SessionGone => {
+                        if connected.elapsed() < SHORT_LIVED {
+                            // One that keeps forgetting, or dying, is not pressed.
+                            sleep(BETWEEN_SHORT_LIVES).await;
+                        }
+                        continue;
+                    }
                     Left::Reconfigured => {
                         // Whatever runs belongs to the server from before.
                         shared.stdio.end_all().await;

@@ -90,13 +90,15 @@ fn reload(shared: &Shared, refused_before: Option<String>) -> Option<String> {
             drop(running);
             log::set_level(snapshot.config.log_level);
             shared.metrics.config_loaded();
+            let snapshot = Arc::new(snapshot);
+            shared.swap(snapshot.clone());
+            // Whoever reads this finds it in force.
             tracing::info!(
                 digest = %snapshot.digest,
                 generation = snapshot.config.generation,
                 rules = snapshot.config.access.len(),
                 "configuration loaded"
             );
-            shared.swap(Arc::new(snapshot));
             None
         }
         Err(error) => {

@@ -96,7 +96,20 @@ impl Link {
                     | ConnectionReason::ConnectionLost
             )
         });
-        let most = if starting && absent { 50 } else { 1000 };
+        // To start a process over and over is not free, and what is in an image does not change.
+        let futile = self.problem.as_ref().is_some_and(|problem| {
+            matches!(
+                problem.reason,
+                ConnectionReason::CommandNotFound
+                    | ConnectionReason::CommandNotExecutable
+                    | ConnectionReason::ProcessExited
+            )
+        });
+        let most = match (starting && absent, futile) {
+            (true, _) => 50,
+            (false, false) => 1000,
+            (false, true) => 10_000,
+        };
         Duration::from_millis((10_u64 << self.attempts.saturating_sub(1).min(10)).min(most))
     }
 
@@ -123,7 +136,8 @@ impl Link {
 mod tests {
     use super::*;
     use ConnectionReason::{
-        ConnectionLost, ConnectionRefused, InitializeTimeout, NotMcp, UnsupportedRevision,
+        CommandNotFound, ConnectionLost, ConnectionRefused, InitializeTimeout, NotMcp, ProcessExited,
+        ShimUnavailable, UnsupportedRevision,
     };
     use ConnectionState::{Connected, Connecting, Failed};
 
@@ -147,6 +161,11 @@ mod tests {
             (vec![(0, Some(ConnectionRefused)), (1, None)], Connected, None),
             (vec![(1, None), (2, Some(ConnectionRefused))], Failed, Some(ConnectionLost)),
             (vec![(1, None), (2, Some(ConnectionRefused)), (3, None)], Connected, None),
+            (vec![(0, Some(ShimUnavailable)), (4, Some(ShimUnavailable))], Connecting, Some(ShimUnavailable)),
+            (vec![(5, Some(ShimUnavailable))], Failed, Some(ShimUnavailable)),
+            (vec![(1, None), (2, Some(ShimUnavailable))], Failed, Some(ConnectionLost)),
+            (vec![(0, Some(ShimUnavailable)), (1, Some(CommandNotFound))], Failed, Some(CommandNotFound)),
+            (vec![(0, Some(ProcessExited))], Failed, Some(ProcessExited)),
             // It does not go back from failed to connecting while the reasons change.
             (
                 vec![(6, Some(ConnectionRefused)), (6, Some(NotMcp)), (7, Some(ConnectionRefused))],
@@ -197,5 +216,7 @@ mod tests {
             link.failed(problem(NotMcp), start, String::new());
         }
         assert_eq!(link.retry_in(start).as_millis(), 1000);
+        link.failed(problem(ProcessExited), start, String::new());
+        assert_eq!(link.retry_in(start).as_millis(), 10_000);
     }
 }

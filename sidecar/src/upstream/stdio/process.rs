@@ -132,10 +132,11 @@ async fn read_away(stdout: pipe::Receiver) {
 }
 
 fn refused(reason: Refusal, errno: i32, words: String) -> Why {
-    let errno = Errno::from_raw_os_error(errno);
+    // Compared as they came: zero is no error, and not everything else is one either.
+    let is = |error: Errno| error.raw_os_error() == errno;
     match reason {
-        Refusal::NotStarted if errno == Errno::NOENT => Why::NotFound(words),
-        Refusal::NotStarted if matches!(errno, Errno::ACCESS | Errno::NOEXEC | Errno::ISDIR) => {
+        Refusal::NotStarted if is(Errno::NOENT) => Why::NotFound(words),
+        Refusal::NotStarted if is(Errno::ACCESS) || is(Errno::NOEXEC) || is(Errno::ISDIR) => {
             Why::NotExecutable(words)
         }
         Refusal::Stopping => Why::Stopping,
@@ -237,6 +238,7 @@ mod tests {
             (Refusal::NotStarted, 13, Why::NotExecutable(words())),
             (Refusal::NotStarted, 8, Why::NotExecutable(words())),
             (Refusal::NotStarted, 12, Why::NotStarted(words())),
+            (Refusal::NotStarted, -7, Why::NotStarted(words())),
             (Refusal::Full, 0, Why::NotStarted(words())),
             (Refusal::Stopping, 0, Why::Stopping),
         ] {

@@ -132,6 +132,7 @@ impl<'a> Talk<'a> {
                     if let (Some((_, message)), Ok(room)) = (self.delivery.take(), room) {
                         room.send(message);
                     }
+                    self.last_words_wait();
                 }
                 () = sleep_until(due.unwrap_or(now)), if due.is_some() => {}
             }
@@ -336,6 +337,15 @@ impl<'a> Talk<'a> {
         }
     }
 
+    /// Whatever is left to be read was held up until now.
+    fn last_words_wait(&mut self) {
+        let now = Instant::now();
+        let ended = self.ended.as_mut().map(|(_, at)| at);
+        for at in [ended, self.closed.as_mut()].into_iter().flatten() {
+            *at = now;
+        }
+    }
+
     // === Time, and the end ===
 
     fn tick(&mut self, now: Instant) {
@@ -349,16 +359,17 @@ impl<'a> Talk<'a> {
         if self.routes.is_overburdened() {
             self.doom.get_or_insert(Why::Unanswered);
         }
-        if self.ended.is_none() && self.closed.is_some_and(|since| since + LAST_WORDS <= now) {
+        let lingers = self.ended.is_none() && self.delivery.is_none();
+        if lingers && self.closed.is_some_and(|since| since + LAST_WORDS <= now) {
             self.doom.get_or_insert(Why::Closed);
         }
     }
 
     fn due(&self) -> Option<Instant> {
-        let ended = self.ended.as_ref().map(|(_, at)| *at + LAST_WORDS);
-        let closed = self.closed.map(|at| at + LAST_WORDS).filter(|_| self.ended.is_none());
+        let end = self.ended.as_ref().map(|(_, at)| *at).or(self.closed).map(|at| at + LAST_WORDS);
+        let end = end.filter(|_| self.delivery.is_none());
         let replay = self.replay.as_ref().map(|(_, until)| *until);
-        [self.routes.due(), self.pause, ended, closed, replay].into_iter().flatten().min()
+        [self.routes.due(), self.pause, end, replay].into_iter().flatten().min()
     }
 
     /// Whether there is nothing more to be had, and why.
@@ -374,8 +385,8 @@ impl<'a> Talk<'a> {
         }
         let (heard, at) = self.ended.as_ref()?;
         let nobody_waits = self.routes.is_empty() && self.replay.is_none();
-        let read = self.end_of_output && self.delivery.is_none();
-        (read || nobody_waits || *at + LAST_WORDS <= now).then(|| match heard {
+        let read = self.end_of_output || *at + LAST_WORDS <= now;
+        (nobody_waits || read && self.delivery.is_none()).then(|| match heard {
             Heard::Ended(ended) => Gone::failure(process::why(ended), &ended.stderr),
             Heard::Lost => Gone::failure(Why::Lost, &[]),
         })

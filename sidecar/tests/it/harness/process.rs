@@ -133,11 +133,10 @@ impl Sidecar {
         kilobytes << 10
     }
 
-    /// How many descriptors it has open, without connections of clients, which come and go.
+    /// How many descriptors it has open.
     pub(crate) fn descriptors(&self) -> usize {
         let path = format!("/proc/{}/fd", self.child().id());
-        let count = std::fs::read_dir(path).expect("its descriptors").count();
-        count - self.metric("longshore_connections") as usize
+        std::fs::read_dir(path).expect("its descriptors").count()
     }
 
     fn child(&self) -> MutexGuard<'_, Child> {

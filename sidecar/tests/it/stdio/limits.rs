@@ -101,9 +101,7 @@ fn places_of_processes_that_did_not_start_are_free() {
 #[test]
 fn a_hundred_sessions_that_nobody_closes_leave_nothing() {
     let (shim, sidecar) = serving(&stdio(), &server(&[]), &["--session-idle-ms", "15000"]);
-    let usage = || (shim.processes().len(), sidecar.descriptors());
-    let before = usage();
-    let memory = sidecar.memory();
+    let (descriptors, memory) = (sidecar.descriptors(), sidecar.memory());
     let mut refused = 0;
     for _ in 0..100 {
         let reply = Request::post(client::initialize("2025-11-25")).send(sidecar.mcp);
@@ -114,7 +112,11 @@ fn a_hundred_sessions_that_nobody_closes_leave_nothing() {
         }
     }
     assert!(refused >= 100 - 2 * 32, "{refused}");
-    within(Duration::from_secs(60), "everything is as before", || (usage() == before).then_some(()));
+    assert!(sidecar.descriptors() > descriptors + 32 * 3);
+    within(Duration::from_secs(60), "everything is as before", || {
+        // The question itself is a connection, and the one before may still be closing.
+        (shim.processes().len() == 1 && sidecar.descriptors() <= descriptors + 1).then_some(())
+    });
     assert_eq!(sidecar.metric("longshore_sessions"), 0.0);
     assert!(sidecar.memory() < memory + (8 << 20), "{} {memory}", sidecar.memory());
     Client::open(&sidecar, None);
