@@ -8,7 +8,7 @@ use serde_json::json;
 use super::pid;
 use crate::harness::config::keys;
 use crate::harness::shim::{server, serving, stdio};
-use crate::harness::{Client, Files, Reply, Request, Shim, Sidecar, client, eventually, within};
+use crate::harness::{Client, Files, Reply, Request, Shim, Sidecar, client, eventually, peer, within};
 
 fn open(sidecar: &Sidecar, key: &str) -> Reply {
     Request::post(client::initialize("2025-11-25")).key(key).send(sidecar.mcp)
@@ -100,7 +100,9 @@ fn places_of_processes_that_did_not_start_are_free() {
 
 #[test]
 fn a_hundred_sessions_that_nobody_closes_leave_nothing() {
-    let (shim, sidecar) = serving(&stdio(), &server(&[]), &["--session-idle-ms", "15000"]);
+    // One that starts so fast that none of them is idle for long before the last is there.
+    let go = peer::folder().join("bin/go-server").to_str().unwrap().to_owned();
+    let (shim, sidecar) = serving(&stdio(), &[go, "-stdio".to_owned()], &["--session-idle-ms", "10000"]);
     let (descriptors, memory) = (sidecar.descriptors(), sidecar.memory());
     let mut refused = 0;
     for _ in 0..100 {
