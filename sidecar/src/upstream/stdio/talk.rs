@@ -4,39 +4,28 @@
 //! message is being written, what the process writes is read all the same; while a slow reader holds up what the
 //! process writes, messages to it are written. What bounds the waiting is that those who wait have deadlines.
 
-use std::io;
+mod incoming;
 
 use bytes::Bytes;
-use longshore_mcp::envelope::{self, Message, Notification, Outcome, Request, Response};
-use longshore_mcp::error::{self, Code};
-use longshore_mcp::method::Method;
 use tokio::sync::mpsc;
 use tokio::task::yield_now;
 use tokio::time::{Duration, Instant, sleep_until};
 
-use super::call::Caller;
 use super::conversation::Conversation;
-use super::lines::{Lines, MAX_LINE, MAX_NOISE, excerpt};
-use super::message::{Command, Key, Kind, progress_of};
+use super::lines::{Lines, MAX_LINE};
+use super::message::{Command, Kind};
 use super::outgoing::Outgoing;
 use super::process::{self, Heard, IMPATIENCE, PATIENCE, Process};
 use super::routes::{Call, Routes};
 use super::{Control, Failure, Gone, Why};
-use crate::metrics::Dropped;
 
 /// How long the rest of what a process wrote is read after its end, and how long its end is waited for when it has
 /// closed its pipes.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long a process that is started again may take for the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(30);
-/// How much may be dropped without a pause: a process that writes what nobody wants must not keep the thread busy.
-const DROPPED: usize = 256 * 1024;
-/// The pause.
-const PAUSE: Duration = Duration::from_millis(10);
 /// How much is read before others have their turn.
 const TURN: usize = 256 * 1024;
-/// The progress of calls is known by this.
-const PROGRESS: &str = "notifications/progress";
 
 /// A process, and all that is under way with it.
 pub(super) struct Talk<'a> {
@@ -178,164 +167,7 @@ impl<'a> Talk<'a> {
         self.conversation.control(control);
     }
 
-    // === What comes from the process ===
-
-    fn read(&mut self) {
-        match self.process.stdout.try_read_buf(self.lines.space()) {
-            Ok(0) => self.output_ended(),
-            Ok(length) => self.turn += length,
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            Err(_) => self.output_ended(),
-        }
-    }
-
-    fn output_ended(&mut self) {
-        self.end_of_output = true;
-        self.closed.get_or_insert_with(Instant::now);
-    }
-
-    /// Takes the lines that are complete, until one has to wait.
-    fn read_lines(&mut self) {
-        while self.delivery.is_none() && self.doom.is_none() {
-            match self.lines.next() {
-                Ok(Some(line)) => self.line(line),
-                Ok(None) if self.end_of_output => {
-                    let last = self.lines.last();
-                    if last.is_empty() {
-                        return;
-                    }
-                    self.line(last);
-                }
-                Ok(None) => return,
-                Err(_) => self.doom = Some(Why::LineTooLong),
-            }
-        }
-    }
-
-    fn line(&mut self, line: Bytes) {
-        if line.is_empty() {
-            return;
-        }
-        let length = line.len();
-        let wanted = match envelope::read(&line) {
-            Ok(message) => {
-                self.noise = 0;
-                let wanted = match message {
-                    Message::Response(response) => self.response(&response, &line),
-                    Message::Notification(notification) => self.notification(&notification, &line),
-                    Message::Request(request) => self.request(&request, &line),
-                };
-                if !wanted {
-                    self.conversation.stdio().metrics.dropped(Dropped::Unasked);
-                }
-                wanted
-            }
-            Err(_) => {
-                self.not_message(&line);
-                false
-            }
-        };
-        self.dropped = if wanted { 0 } else { self.dropped + length };
-        if self.dropped >= DROPPED {
-            self.dropped = 0;
-            self.pause = Some(Instant::now() + PAUSE);
-        }
-    }
-
-    fn not_message(&mut self, line: &[u8]) {
-        let stdio = self.conversation.stdio();
-        stdio.metrics.dropped(Dropped::Noise);
-        if self.first_noise.is_none() {
-            let shown = excerpt(line);
-            // What the sidecar's own process says before the end of the handshake is shown with its end.
-            if !self.conversation.is_own() || self.conversation.handshake.is_complete() {
-                stdio.note_noise(&shown);
-            }
-            self.first_noise = Some(shown);
-        }
-        self.noise += line.len();
-        if self.noise > MAX_NOISE {
-            self.doom = Some(Why::Noise);
-        }
-    }
-
-    /// Says whether somebody wanted it, as the next two.
-    fn response(&mut self, response: &Response<'_>, line: &Bytes) -> bool {
-        // An error without an id could be anybody's.
-        let Some(id) = response.id.as_ref().map(Key::of) else { return false };
-        if self.replay.is_some() && self.conversation.handshake.is(&id) {
-            self.replayed(line);
-            return true;
-        }
-        let Some(caller) = self.routes.answered(&id) else { return false };
-        let opens = !self.conversation.handshake.is_complete() && self.conversation.handshake.is(&id);
-        if opens
-            && matches!(response.outcome, Outcome::Result(_))
-            && self.conversation.handshake.answered(line)
-            && self.conversation.is_own()
-        {
-            self.conversation.stdio().begin_noise(self.first_noise.clone());
-        }
-        caller.end(Ok(Some(line.clone())));
-        true
-    }
-
-    /// The process has answered the handshake of its session, of which it is not the first.
-    fn replayed(&mut self, line: &Bytes) {
-        if !self.conversation.handshake.is_repeated_by(line) {
-            self.stranger = true;
-            return;
-        }
-        if self.conversation.handshake.initialized {
-            const INITIALIZED: &[u8] = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n";
-            self.outgoing.own(Bytes::from_static(INITIALIZED));
-        }
-        if let Some((command, _)) = self.replay.take() {
-            self.take(command);
-        }
-    }
-
-    fn notification(&mut self, notification: &Notification<'_>, line: &Bytes) -> bool {
-        let to = if notification.method.as_str() == PROGRESS {
-            progress_of(notification).and_then(|token| self.routes.progressing(&token))
-        } else if let Some(listener) = &self.conversation.listener {
-            // Whoever listens is not waited for.
-            return listener.asides().try_send(line.clone()).is_ok();
-        } else {
-            self.routes.newest()
-        };
-        let to = to.map(Caller::asides).cloned();
-        self.aside(to, line)
-    }
-
-    fn request(&mut self, request: &Request<'_>, line: &Bytes) -> bool {
-        if let Some(caller) = self.routes.newest() {
-            let to = Some(caller.asides().clone());
-            return self.aside(to, line);
-        }
-        let id = request.id.as_json();
-        let mut answer = if request.method.as_str() == Method::Ping.as_str() {
-            format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{}}}}")
-        } else {
-            const WORDS: &str = "no call is under way in which the client could be asked";
-            error::response(Some(request.id), Code::InternalError, WORDS, None)
-        };
-        answer.push('\n');
-        self.outgoing.own(answer.into())
-    }
-
-    /// Gives a message to somebody who waits for something else.
-    fn aside(&mut self, to: Option<mpsc::Sender<Bytes>>, line: &Bytes) -> bool {
-        let Some(to) = to else { return false };
-        match to.try_send(line.clone()) {
-            Ok(()) => true,
-            Err(mpsc::error::TrySendError::Full(message)) => {
-                self.delivery = Some((to, message));
-                true
-            }
-            Err(mpsc::error::TrySendError::Closed(_)) => false,
-        }
-    }
+    // === Time, and the end ===
 
     /// Whatever is left to be read was held up until now.
     fn last_words_wait(&mut self) {
@@ -345,8 +177,6 @@ impl<'a> Talk<'a> {
             *at = now;
         }
     }
-
-    // === Time, and the end ===
 
     fn tick(&mut self, now: Instant) {
         self.routes.end_cancelled(now);

@@ -178,6 +178,17 @@ fn a_client_that_does_not_read_slows_only_its_own_session() {
 }
 
 #[test]
+fn an_answer_that_takes_long_begins_as_events() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    let client = Client::open(&sidecar, None);
+    let quick = client.send("tools/call", json!({"name": "echo", "arguments": {"text": "a"}}));
+    assert_eq!(quick.header("content-type"), Some("application/json"));
+    let slow = client.send("tools/call", json!({"name": "later", "arguments": {"seconds": 5.5}}));
+    assert_eq!(slow.header("content-type"), Some("text/event-stream"));
+    assert_eq!(text(&slow.message()), "later");
+}
+
+#[test]
 fn a_large_answer_passes_whole() {
     let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
     let client = Client::open(&sidecar, None);

@@ -68,6 +68,7 @@ fn line_ends_of_every_kind_are_understood() {
 fn a_process_without_measure_is_ended_alone() {
     for (tool, words, cause) in [
         ("flood", "without a message of MCP", "stdout"),
+        ("flood-blank", "without a message of MCP", "stdout"),
         ("endless-line", "a line of more than", "stdout"),
         ("close", "closed its stdin or stdout", "closed"),
         ("flood-stderr", "floods stderr", "stderr"),

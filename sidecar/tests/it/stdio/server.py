@@ -64,6 +64,9 @@ def call(message):
     elif name == "flood":
         while True:
             write(b"no message\n" * 1000)
+    elif name == "flood-blank":
+        while True:
+            write(b"\n" * 65536)
     elif name == "flood-messages":
         while True:
             write(b'{"jsonrpc":"2.0","method":"notifications/message","params":{"data":1}}\n' * 1000)
