@@ -39,7 +39,9 @@ impl Talk<'_> {
     /// Takes the lines that are complete, until one has to wait.
     pub(super) fn read_lines(&mut self) {
         while self.delivery.is_none() && self.doom.is_none() {
-            match self.lines.next() {
+            let next = self.lines.next();
+            self.restrain();
+            match next {
                 Ok(Some(line)) => self.line(line),
                 Ok(None) if self.end_of_output => {
                     let last = self.lines.last();
@@ -55,7 +57,6 @@ impl Talk<'_> {
     }
 
     fn line(&mut self, line: Bytes) {
-        // With its end: a flood of blank lines is a flood too.
         let length = line.len() + 1;
         let wanted = match envelope::read(&line) {
             Ok(message) => {
@@ -73,13 +74,20 @@ impl Talk<'_> {
             Err(_) => {
                 self.not_message(&line);
                 self.noise += length;
-                if self.noise > MAX_NOISE {
-                    self.doom = Some(Why::Noise);
-                }
                 false
             }
         };
         self.dropped = if wanted { 0 } else { self.dropped + length };
+    }
+
+    /// Sees to it that what is for nobody does not go on without end.
+    fn restrain(&mut self) {
+        let blank = self.lines.take_blank();
+        self.noise += blank;
+        self.dropped += blank;
+        if self.noise > MAX_NOISE {
+            self.doom.get_or_insert(Why::Noise);
+        }
         if self.dropped >= DROPPED {
             self.dropped = 0;
             self.pause = Some(Instant::now() + PAUSE);
