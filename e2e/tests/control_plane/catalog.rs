@@ -34,8 +34,9 @@ fn a_tool_that_a_running_server_adds_is_listed_and_a_server_that_is_down_stays()
         let (_operator, node) = served(namespace).await;
         let catalog = Catalog::start(namespace, &["--auth", "none"]);
         let path = format!("/v1/servers/{}/demo", namespace.name());
-        let up = catalog.until(&path, "is up", |server| server["health"]["state"] == "Up").await;
-        assert_eq!((&up["tools"], &up["url"]), (&json!(1), &json!(format!("http://demo.{}.svc.cluster.local/mcp", namespace.name()))));
+        let is_up = |server: &Value| server["health"]["state"] == "Up" && server["tools"] == 1;
+        let up = catalog.until(&path, "is up with its tool", is_up).await;
+        assert_eq!(up["url"], format!("http://demo.{}.svc.cluster.local/mcp", namespace.name()));
 
         node.change(|inventory| {
             inventory["tools"] = json!([
@@ -63,6 +64,10 @@ fn a_tool_that_a_running_server_adds_is_listed_and_a_server_that_is_down_stays()
         assert_eq!(names(&listed), ["echo", "frobnicate"], "what it had stays listed");
 
         // Another catalog, which never heard of more than the status has, lists the names at least.
+        let has_tools = |server: &McpServer| {
+            server.status.as_ref().and_then(|status| status.tools.as_ref()).is_some_and(|tools| tools.count == 2)
+        };
+        namespace.wait(&namespace.api::<McpServer>(), "demo", "to have its tools in its status", has_tools).await;
         node.change(|inventory| inventory["server"] = Value::Null);
         let late = Catalog::start(namespace, &["--auth", "none"]);
         late.until(&path, "is down", |server| server["health"]["state"] == "Down").await;
