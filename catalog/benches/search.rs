@@ -106,8 +106,8 @@ fn resident() -> f64 {
 
 /// How long this thread has been on a processor.
 fn on_processor() -> Duration {
-    let schedule = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    Duration::from_nanos(schedule.split(' ').next().unwrap().parse().unwrap())
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap())
 }
 
 fn percentiles(what: &str, mut times: Vec<Duration>) {
