@@ -82,7 +82,6 @@ impl Node {
             prompts: vec![],
             resources: vec![],
             resource_templates: vec![],
-            noise: None,
             exposed: vec![],
         };
         self.inventory.send_replace(serde_json::to_value(inventory).unwrap());
