@@ -1,1 +1,220 @@
-fn main() {}
+//! How fast the catalog searches 10,000 tools, and what they cost: `cargo bench -p longshore-catalog --bench search`.
+//!
+//! Two corpora of 1,000 servers with ten tools each: ordinary descriptions, and hostile ones, of 4 KiB of words that
+//! nobody else has and with a schema of 1 MB each. Each query has one to four words of the corpus, of which the last is
+//! cut as somebody types it. Beside the time on the clock stands the time on the processor, which is what counts on a
+//! machine that others use too.
+
+#![expect(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "figures are printed, and a bench that fails is to stop"
+)]
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use longshore_catalog::http::Port;
+use longshore_catalog::model::{Health, State};
+use longshore_catalog::{About, Catalog, Endpoint, Login, Metrics, Page, Reader, ServerKey, ServerRecord};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio_util::sync::CancellationToken;
+
+const SERVERS: usize = 1000;
+const TOOLS: usize = 10;
+const QUERIES: usize = 5000;
+
+/// Xorshift: the same corpus each time.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % below
+    }
+
+    /// A word of a language of 4,000, some much more usual than others.
+    fn word(&mut self) -> String {
+        let part = self.next(1_000_000) as f64 / 1e6;
+        spell(4000_f64.powf(part) as u64)
+    }
+
+    fn words(&mut self, count: u64) -> String {
+        (0..count).map(|_| self.word()).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// A number as letters.
+fn spell(mut number: u64) -> String {
+    let mut word = String::from("w");
+    for _ in 0..4 {
+        let letter = b'a' + u8::try_from(number % 16).unwrap();
+        word.push(char::from(letter));
+        number /= 16;
+    }
+    word
+}
+
+fn ordinary(random: &mut Random) -> String {
+    let mut properties = String::new();
+    for _ in 0..5 {
+        let _ = write!(
+            properties,
+            "\"{}\":{{\"type\":\"string\",\"description\":\"{}\"}},",
+            random.word(),
+            random.words(8)
+        );
+    }
+    properties.pop();
+    format!(
+        "{{\"name\":\"{}_{}\",\"description\":\"{}\",\"inputSchema\":{{\"type\":\"object\",\"properties\":{{{properties}}}}}}}",
+        random.words(2).replace(' ', "_"),
+        random.next(1 << 40),
+        random.words(25),
+    )
+}
+
+fn hostile(random: &mut Random, schema: &str) -> String {
+    let mut text = String::new();
+    while text.len() < 5000 {
+        let _ = write!(text, "{}{} \u{202e}<script>", random.word(), random.next(1 << 40));
+    }
+    format!(
+        "{{\"name\":\"tool_{}\",\"title\":\"{text}\",\"description\":\"{text}\",\"inputSchema\":{schema}}}",
+        random.next(1 << 40)
+    )
+}
+
+fn inventory(tools: &[String]) -> String {
+    format!(
+        "{{\"phase\":\"Serving\",\"connection\":{{\"state\":\"Connected\",\"since\":\"2026-01-01T00:00:00Z\",\"reason\":null,\
+         \"message\":\"\"}},\"server\":{{\"info\":{{\"name\":\"x\"}},\"protocolVersion\":\"2025-11-25\"}},\"tools\":[{}],\
+         \"toolsDigest\":\"x\"}}",
+        tools.join(",")
+    )
+}
+
+/// Resident memory, in MB.
+fn resident() -> f64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: f64 = pages.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096.0 / 1e6
+}
+
+/// How long this thread has been on a processor.
+fn on_processor() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap())
+}
+
+fn percentiles(what: &str, mut times: Vec<Duration>) {
+    times.sort();
+    let at = |part: usize| times[(times.len() * part / 1000).min(times.len() - 1)].as_secs_f64() * 1e3;
+    println!("  {what}: p50 {:.3} ms, p99 {:.3} ms, p99.9 {:.3} ms", at(500), at(990), at(999));
+}
+
+async fn measure(what: &str, mut corpus: impl FnMut(&mut Random) -> String) {
+    println!("{what}");
+    let before = resident();
+    let (catalog, indexer) = Catalog::new(Metrics::new().unwrap());
+    let indexing = tokio::spawn(indexer.run());
+    let reader = Reader::default();
+    let mut random = Random(88_172_645_463_325_252);
+    let began = Instant::now();
+    let mut reading = Duration::ZERO;
+    for number in 0..SERVERS {
+        let tools: Vec<String> = (0..TOOLS).map(|_| corpus(&mut random)).collect();
+        let json = inventory(&tools);
+        drop(tools);
+        let start = Instant::now();
+        let offer = reader.read(json.as_bytes()).unwrap();
+        reading += start.elapsed();
+        drop(json);
+        catalog.upsert(ServerRecord {
+            key: ServerKey { namespace: format!("team-{}", number % 50), name: format!("server-{number}") },
+            about: About { owner: Some(format!("Team {}", number % 50)), ..About::default() },
+            endpoint: Endpoint::default(),
+            health: Health { state: State::Up, since: None, reason: String::new(), message: String::new() },
+            offer: Some(Arc::new(offer)),
+            known_tools: vec![],
+        });
+        // What is to be indexed is not to queue up behind what is read.
+        tokio::task::yield_now().await;
+    }
+    let all = Page { limit: 1, ..Page::default() };
+    while catalog.list_tools(&all).total < SERVERS * TOOLS && began.elapsed() < Duration::from_secs(600) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    println!(
+        "  {} tools listed, all of it read and indexed in {:.1} s, of which reading {:.1} s",
+        catalog.list_tools(&all).total,
+        began.elapsed().as_secs_f64(),
+        reading.as_secs_f64()
+    );
+    println!("  resident: {:.0} MB, {:.0} MB before", resident(), before);
+
+    let mut random = Random(12_345_678_910_111_213);
+    let queries: Vec<String> = (0..QUERIES)
+        .map(|_| {
+            let count = 1 + random.next(4);
+            let mut words = random.words(count);
+            words.truncate(words.len() - usize::try_from(random.next(3)).unwrap());
+            words
+        })
+        .collect();
+    let (mut clock, mut processor, mut found) = (Vec::new(), Vec::new(), 0);
+    for query in &queries {
+        let page = Page { query: Some(query.clone()), limit: 50, ..Page::default() };
+        let (start, start_processor) = (Instant::now(), on_processor());
+        found += std::hint::black_box(catalog.list_tools(&page)).total;
+        processor.push(on_processor() - start_processor);
+        clock.push(start.elapsed());
+    }
+    println!("  {} found a query", found / QUERIES);
+    percentiles("search, on the clock", clock);
+    percentiles("search, on the processor", processor);
+    over_http(catalog.clone(), &queries).await;
+    indexing.abort();
+}
+
+/// The same over one connection that stays, with the answer written as JSON.
+async fn over_http(catalog: Catalog, queries: &[String]) {
+    let port = Port::api("127.0.0.1:0".parse().unwrap(), catalog, Login::Open).await.unwrap();
+    let mut stream = tokio::net::TcpStream::connect(port.address().unwrap()).await.unwrap();
+    let stop = CancellationToken::new();
+    let serving = tokio::spawn(port.serve(stop.clone()));
+    let mut times = Vec::new();
+    let mut buffer = vec![0; 1 << 20];
+    for query in queries {
+        let request =
+            format!("GET /v1/tools?limit=20&q={} HTTP/1.1\r\nhost: x\r\n\r\n", query.replace(' ', "+"));
+        let start = Instant::now();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut read = 0;
+        loop {
+            read += stream.read(&mut buffer[read..]).await.unwrap();
+            let Some(head) = buffer[..read].windows(4).position(|end| end == b"\r\n\r\n") else { continue };
+            let text = std::str::from_utf8(&buffer[..head]).unwrap().to_ascii_lowercase();
+            let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+            if read >= head + 4 + length.parse::<usize>().unwrap() {
+                break;
+            }
+        }
+        times.push(start.elapsed());
+    }
+    percentiles("search over HTTP, 20 tools a page, on the clock", times);
+    stop.cancel();
+    serving.await.unwrap();
+}
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        measure("ordinary", ordinary).await;
+        let schema = format!("{{\"type\":\"object\",\"title\":\"{}\"}}", "x".repeat(1 << 20));
+        measure("hostile", |random| hostile(random, &schema)).await;
+    });
+}

@@ -78,7 +78,6 @@ impl Catalog {
         let key = record.key.clone();
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         let behind = self.shared.write().enter(record, id, &now());
-        self.shared.count();
         if behind {
             let due = lock(&self.shared.paid).get(&key).copied().unwrap_or_else(Instant::now);
             lock(&self.shared.behind).insert(key, due);
@@ -91,7 +90,6 @@ impl Catalog {
         self.shared.write().remove(key);
         lock(&self.shared.behind).remove(key);
         lock(&self.shared.paid).remove(key);
-        self.shared.count();
     }
 
     /// The servers that are listed.
@@ -145,6 +143,15 @@ impl Catalog {
         self.shared.read().stale.clone()
     }
 
+    /// The catalog's metrics in Prometheus' text format, as they are now.
+    pub fn export(&self) -> prometheus::Result<String> {
+        let view = self.shared.read();
+        let entries = view.servers.values();
+        self.shared.metrics.listed(entries.map(|entry| (entry.record.health.state, entry.tool_count())));
+        drop(view);
+        self.shared.metrics.text()
+    }
+
     /// The catalog's metrics.
     pub fn metrics(&self) -> &Metrics {
         &self.shared.metrics
@@ -192,7 +199,6 @@ impl Indexer {
         let listed = view.servers.contains_key(key);
         drop(view);
         self.shared.metrics.indexed(began.elapsed());
-        self.shared.count();
         if listed {
             let now = Instant::now();
             lock(&self.shared.paid).insert(key.clone(), now + PACE.max((now - began) * 9));
@@ -211,12 +217,6 @@ impl Shared {
 
     fn write(&self) -> RwLockWriteGuard<'_, View> {
         self.view.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn count(&self) {
-        let view = self.read();
-        self.metrics
-            .listed(view.servers.values().map(|entry| (entry.record.health.state, entry.tool_count())));
     }
 }
 

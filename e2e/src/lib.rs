@@ -24,6 +24,7 @@ pub mod images;
 pub mod longshore;
 pub mod mcp_client;
 pub mod peers;
+pub mod rest;
 pub mod testing;
 
 mod checkout;

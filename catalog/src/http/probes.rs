@@ -27,7 +27,7 @@ async fn readyz(State(catalog): State<Catalog>) -> (StatusCode, &'static str) {
 }
 
 async fn export(State(catalog): State<Catalog>) -> Response {
-    match catalog.metrics().text() {
+    match catalog.export() {
         Ok(text) => ([(CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }

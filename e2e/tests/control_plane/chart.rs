@@ -13,7 +13,10 @@ use serde_json::Value;
 const NAMESPACE: &str = "chart-test";
 const WATCHED: [&str; 2] = ["chart-test-a", "chart-test-b"];
 
-/// Values that people set, each on top of the defaults.
+/// What has no default: who may read the catalog.
+const SAID: [&str; 2] = ["--set", "catalog.auth.none=true"];
+
+/// Values that people set, each on top of the defaults and of [`SAID`].
 const RENDERED: &[&str] = &[
     "{}",
     "{replicas: 1, logLevel: debug, imagePullPolicy: Always, upgradesAtOnce: 3}",
@@ -22,6 +25,9 @@ const RENDERED: &[&str] = &[
     "{images: {prefix: registry.example/team/}, imagePullSecrets: [{name: registry}]}",
     "{crds: {enabled: false}, rbac: {aggregate: false}}",
     "{serviceAccount: {annotations: {a: b}}, podLabels: {a: b}, podAnnotations: {a: b}, priorityClassName: system-cluster-critical}",
+    "{catalog: {enabled: false, auth: {none: false}}}",
+    "{catalog: {auth: {none: false, apiKeysSecret: readers}, replicas: 1, resources: {}}, watchNamespaces: [chart-test-a]}",
+    "{catalog: {from: [{kubernetes.io/metadata.name: portal}]}}",
     "{nodeSelector: {a: b}, tolerations: [{operator: Exists}], affinity: {nodeAffinity: {}}, resources: {}}",
 ];
 
@@ -38,6 +44,12 @@ const REFUSED: &[(&str, &str)] = &[
     ("{watchNamespaces: ['*']}", "at '/watchNamespaces/0'"),
     ("{metrics: {from: [monitoring]}}", "at '/metrics/from/0'"),
     ("{metrics: {from: [{}]}}", "at '/metrics/from/0'"),
+    ("{catalog: {auth: {none: false}}}", "catalog.auth.apiKeysSecret=NAME"),
+    ("{catalog: {auth: {none: false}}}", "catalog.auth.none=true"),
+    ("{catalog: {auth: {apiKeysSecret: readers}}}", "catalog.auth says two things"),
+    ("{catalog: {auth: {jwt: true}}}", "additional properties 'jwt' not allowed"),
+    ("{catalog: {auth: {none: 'yes'}}}", "at '/catalog/auth/none'"),
+    ("{catalog: {replicas: 0}}", "at '/catalog/replicas'"),
 ];
 
 /// In one test, since all of them have to do with what is in the cluster and not in a namespace.
@@ -53,7 +65,7 @@ fn the_chart() {
 
 fn lints(cluster: &Cluster) {
     let mut helm = helm(cluster).unwrap();
-    helm.args(["lint", "--strict", &chart("longshore"), &chart("longshore-crds")]);
+    helm.args(["lint", "--strict", &chart("longshore"), &chart("longshore-crds")]).args(SAID);
     run(helm).unwrap();
 }
 
@@ -108,7 +120,7 @@ fn comes_and_goes_without_taking_servers_along(cluster: &Cluster) {
     };
     let chart = chart("longshore");
 
-    let notes = release(&["install", "longshore", &chart]);
+    let notes = release(&["install", "longshore", &chart, SAID[0], SAID[1]]);
     assert!(notes.contains("kubectl apply"), "the notes do not say what to do next: {notes}");
     get(cluster, "poddisruptionbudget", "longshore").unwrap();
     let manifest = tempfile::NamedTempFile::new().unwrap();
@@ -121,15 +133,16 @@ fn comes_and_goes_without_taking_servers_along(cluster: &Cluster) {
 
     people_may_do_with_servers_what_they_may_do_with_the_rest(cluster);
 
-    release(&["upgrade", "longshore", &chart, "--set", "replicas=1"]);
+    release(&["upgrade", "longshore", &chart, SAID[0], SAID[1], "--set", "replicas=1"]);
     assert!(get(cluster, "poddisruptionbudget", "longshore").is_err(), "one operator needs no budget");
+    get(cluster, "poddisruptionbudget", "longshore-catalog").unwrap();
     release(&["rollback", "longshore", "1"]);
     get(cluster, "poddisruptionbudget", "longshore").unwrap();
 
     release(&["uninstall", "longshore"]);
     assert!(get(cluster, "deployment", "longshore").is_err());
     let kept = get(cluster, "mcpserver", "kept").unwrap();
-    release(&["install", "longshore", &chart]);
+    release(&["install", "longshore", &chart, SAID[0], SAID[1]]);
     assert_eq!(get(cluster, "mcpserver", "kept").unwrap(), kept, "the server is another one");
     release(&["uninstall", "longshore"]);
     run(kubectl(cluster, &["delete", "--namespace", NAMESPACE, "mcpserver", "kept"])).unwrap();
@@ -179,9 +192,14 @@ fn get(cluster: &Cluster, kind: &str, name: &str) -> Result<String, String> {
 
 fn template(cluster: &Cluster, values: &str) -> Result<String, String> {
     let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
+    // Values from a file go beneath those that are set, so this one goes first.
+    let said = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
+    std::fs::write(said.path(), "{catalog: {auth: {none: true}}}").unwrap();
     std::fs::write(file.path(), values).unwrap();
     let mut helm = helm(cluster).unwrap();
     helm.args(["template", "longshore", &chart("longshore"), "--namespace", NAMESPACE, "--values"])
+        .arg(said.path())
+        .arg("--values")
         .arg(file.path());
     run(helm).map_err(|error| error.to_string())
 }

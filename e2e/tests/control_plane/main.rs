@@ -9,6 +9,7 @@
 )]
 
 mod admission;
+mod catalog;
 mod chart;
 mod harness;
 mod operator;

@@ -4,25 +4,25 @@
 //! Each test has a namespace and operators of its own that watch nothing else, with the rights that the chart gives.
 
 mod leadership;
-mod node;
+pub(crate) mod node;
 mod objects;
 mod outages;
 mod quiet;
 mod references;
-mod stand;
+pub(crate) mod stand;
 
 use std::sync::LazyLock;
 
 use longshore_e2e::cluster::Shape;
 use longshore_e2e::testing::Stage;
 
-static STAGE: Stage = Stage::prepared(Shape::ControlPlane, stand::install);
+pub(crate) static STAGE: Stage = Stage::prepared(Shape::ControlPlane, stand::install);
 
 /// The least that is a server.
-static LEAST: LazyLock<String> = LazyLock::new(|| server("{}"));
+pub(crate) static LEAST: LazyLock<String> = LazyLock::new(|| server("{}"));
 
 /// The least that is a server, with more in its spec.
-fn server(more: &str) -> String {
+pub(crate) fn server(more: &str) -> String {
     let more: serde_json::Value = serde_saphyr::from_str(more).unwrap();
     let mut manifest = serde_json::json!({
         "apiVersion": "longshore.dev/v1alpha1",

@@ -8,6 +8,7 @@
     reason = "a failed expectation is how a test speaks"
 )]
 
+mod catalog;
 mod chart;
 mod failing;
 mod faults;

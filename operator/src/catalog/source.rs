@@ -39,6 +39,9 @@ const WATCH_SECONDS: u32 = 30;
 /// While the API server is away, it is asked for so often.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// How many answers of sidecars are in memory at once: one may be long, and they all come at the start.
+const ANSWERS: usize = 4;
+
 type Guarded = DeserializeGuard<McpServer>;
 type Key = longshore_catalog::ServerKey;
 
@@ -79,8 +82,9 @@ struct Mirrors {
 impl Source {
     pub(super) fn new(client: Client, scopes: Vec<Scope>, token: TokenFile, catalog: Catalog) -> Self {
         let reader = Reader::default();
+        let bounds = Bounds { concurrent_answers: ANSWERS, ..Bounds::default() };
         let (inventories, changes, poller) =
-            inventories_with(token, Bounds::default(), Arc::new(move |json| reader.read(json)));
+            inventories_with(token, bounds, Arc::new(move |json| reader.read(json)));
         let (sender, due) = unbounded_channel();
         let servers = Servers {
             published: Arc::default(),

@@ -20,13 +20,14 @@ fn troubleshooting_explains_every_reason() {
     assert_eq!(explained, given);
 }
 
-/// The page names every metric of the operator.
+/// The page names every metric of the operator and the catalog.
 #[test]
 fn operating_names_every_metric() {
     let page = include_str!("../../../docs/operating.md");
     let metrics = Metrics::new().unwrap();
     metrics.servers("True", 1);
-    let text = metrics.text().unwrap();
+    let catalog = longshore_catalog::Metrics::new().unwrap();
+    let text = metrics.text().unwrap() + &catalog.text().unwrap();
     let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     for name in names {
         assert!(page.contains(&format!("`{name}")), "{name} is not in docs/operating.md");

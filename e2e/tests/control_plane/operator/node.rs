@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 /// The sidecars of all pods of one test, at one address.
-pub(super) struct Node {
+pub(crate) struct Node {
     address: Ipv4Addr,
     inventory: watch::Sender<Value>,
     asked: Arc<Mutex<usize>>,
@@ -26,7 +26,7 @@ pub(super) struct Node {
 
 impl Node {
     /// Listens at an address of its own.
-    pub(super) async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let (listener, address) = loop {
             let mut bytes = [0_u8; 2];
             getrandom::fill(&mut bytes).unwrap();
@@ -48,12 +48,12 @@ impl Node {
     }
 
     /// How often a sidecar was asked.
-    pub(super) fn asked(&self) -> usize {
+    pub(crate) fn asked(&self) -> usize {
         *self.asked.lock().unwrap()
     }
 
     /// From now on sidecars run the configuration that is in the cluster, and their server works.
-    pub(super) async fn load_configuration(&self, namespace: &Namespace<'_>) {
+    pub(crate) async fn load_configuration(&self, namespace: &Namespace<'_>) {
         let config_maps: Api<ConfigMap> = namespace.api();
         let list = ListParams::default().labels("longshore.dev/server=demo");
         let config_map = config_maps.list(&list).await.unwrap().items.pop().expect("a configuration");
@@ -87,6 +87,16 @@ impl Node {
         self.inventory.send_replace(serde_json::to_value(inventory).unwrap());
     }
 
+    /// From now on the sidecars say something else.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Value)) {
+        self.inventory.send_modify(change);
+    }
+
+    /// Where the sidecars are.
+    pub(crate) fn address(&self) -> Ipv4Addr {
+        self.address
+    }
+
     /// Waits for a pod other than `not`, and returns its name.
     pub(super) async fn find_pod(&self, namespace: &Namespace<'_>, not: &str) -> String {
         let pods: Api<Pod> = namespace.api();
@@ -103,7 +113,7 @@ impl Node {
     }
 
     /// Waits for a pod other than `not`, and says of it what a kubelet says of one that runs. Returns its name.
-    pub(super) async fn run_pod(&self, namespace: &Namespace<'_>, not: &str) -> String {
+    pub(crate) async fn run_pod(&self, namespace: &Namespace<'_>, not: &str) -> String {
         let name = self.find_pod(namespace, not).await;
         let container = |name: &str| {
             json!({
@@ -129,7 +139,7 @@ impl Node {
     }
 
     /// Says something of a pod.
-    pub(super) async fn say(&self, namespace: &Namespace<'_>, pod: &str, status: Value) {
+    pub(crate) async fn say(&self, namespace: &Namespace<'_>, pod: &str, status: Value) {
         let pods: Api<Pod> = namespace.api();
         let patch = Patch::Merge(json!({ "status": status }));
         pods.patch_status(pod, &PatchParams::default(), &patch).await.unwrap();

@@ -13,16 +13,22 @@ use longshore_e2e::longshore::{NAMESPACE, chart, helm};
 use longshore_e2e::testing::Namespace;
 use serde_json::{Value, json};
 
-/// Everything of the chart but the operator itself: that is run here.
-const TEMPLATES: [&str; 2] = ["templates/serviceaccount.yaml", "templates/rbac.yaml"];
+/// Everything of the chart but the operator and the catalog themselves: those are run here.
+const TEMPLATES: [&str; 4] = [
+    "templates/serviceaccount.yaml",
+    "templates/rbac.yaml",
+    "templates/catalog/serviceaccount.yaml",
+    "templates/catalog/rbac.yaml",
+];
 
 /// Brings the custom resources, the account and its rights into a cluster.
-pub(super) fn install(cluster: &Cluster) -> Result<(), String> {
+pub(crate) fn install(cluster: &Cluster) -> Result<(), String> {
     let mut print = Command::new(program());
     print.arg("crds");
     let crds = run(print).map_err(|error| error.to_string())?;
     let mut template = helm(cluster).map_err(|error| error.to_string())?;
     template.arg("template").arg("longshore").arg(chart()).args(["--namespace", NAMESPACE]);
+    template.args(["--set", "catalog.auth.none=true"]);
     for name in TEMPLATES {
         template.args(["--show-only", name]);
     }
@@ -34,7 +40,11 @@ pub(super) fn install(cluster: &Cluster) -> Result<(), String> {
     Ok(())
 }
 
-fn kubectl(cluster: &Cluster, arguments: &[&str], manifest: Option<&str>) -> Result<String, String> {
+pub(crate) fn kubectl(
+    cluster: &Cluster,
+    arguments: &[&str],
+    manifest: Option<&str>,
+) -> Result<String, String> {
     let mut kubectl = cluster.command("kubectl").map_err(|error| error.to_string())?;
     kubectl.args(arguments);
     let file = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
@@ -46,7 +56,7 @@ fn kubectl(cluster: &Cluster, arguments: &[&str], manifest: Option<&str>) -> Res
 }
 
 /// The program `longshore` of this checkout, built by whoever wants it first.
-fn program() -> &'static Path {
+pub(crate) fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let mut build = Command::new(env!("CARGO"));
@@ -61,7 +71,7 @@ fn program() -> &'static Path {
 }
 
 /// An operator for one namespace. It is killed when this goes.
-pub(super) struct Operator {
+pub(crate) struct Operator {
     process: Child,
     folder: tempfile::TempDir,
     namespace: String,
@@ -69,7 +79,7 @@ pub(super) struct Operator {
 
 impl Operator {
     /// Starts one.
-    pub(super) fn start(namespace: &Namespace<'_>) -> Self {
+    pub(crate) fn start(namespace: &Namespace<'_>) -> Self {
         Self::start_in(namespace.cluster(), namespace.name())
     }
 
@@ -112,7 +122,7 @@ impl Operator {
         let process = Command::new(program())
             .arg("operator")
             .args(more)
-            .args(["--inventory-subject", "system:serviceaccount:longshore-system:longshore"])
+            .args(["--inventory-subject", "system:serviceaccount:longshore-system:longshore", "--catalog"])
             .arg("--inventory-token-file")
             .arg(folder.path().join("token"))
             .args(["--watch-namespace", namespace, "--lease-name", namespace])
@@ -171,7 +181,7 @@ impl Drop for Operator {
 }
 
 /// The cluster's kubeconfig with another user.
-fn kubeconfig(cluster: &Cluster, token: &str) -> Value {
+pub(crate) fn kubeconfig(cluster: &Cluster, token: &str) -> Value {
     let text = std::fs::read_to_string(cluster.kubeconfig()).unwrap();
     let mut config: Value = serde_saphyr::from_str(&text).unwrap();
     config["users"][0]["user"] = json!({ "token": token });
@@ -184,7 +194,7 @@ pub(super) fn condition(server: &McpServer, type_: &str) -> Option<Condition> {
 }
 
 /// Whether a condition has this status and reason.
-pub(super) fn is(server: &McpServer, type_: &str, status: &str, reason: &str) -> bool {
+pub(crate) fn is(server: &McpServer, type_: &str, status: &str, reason: &str) -> bool {
     condition(server, type_).is_some_and(|condition| condition.status == status && condition.reason == reason)
 }
 
@@ -197,7 +207,7 @@ pub(super) async fn wait_for(namespace: &Namespace<'_>, type_: &str, status: &st
 }
 
 /// Waits for something that no watch tells.
-pub(super) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
     while !is_so() {
         assert!(tokio::time::Instant::now() < deadline, "was waiting until {what}");
