@@ -127,8 +127,9 @@ enum Event {
     SidecarFailed { id: ServerId, error: Box<longshore_sidecar::RunError> },
 }
 
-/// Serves until `stop` is done, then ends everything that it started.
-pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<ExitCode, Error> {
+/// Serves until `stop` is done, then ends everything that it started. When `stop` is done once more, that is not waited
+/// for: what is left ends by itself, since nobody holds its pipes any longer.
+pub async fn run(options: Options, mut stop: impl AsyncFnMut()) -> Result<ExitCode, Error> {
     let report = if options.json { Report::Json } else { Report::People };
     let mut reader = Reader::new(options.paths.clone());
     let documents = if options.paths.is_empty() {
@@ -150,13 +151,13 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<Exi
     let catalog = local.start(&documents).await?;
     let serving = local.serve_catalog(catalog);
     let indexing = catalog::index(indexer);
-    tokio::pin!(stop, serving, indexing);
+    tokio::pin!(serving, indexing);
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut changing = false;
     let outcome = loop {
         tokio::select! {
-            () = &mut stop => break Ok(()),
+            () = stop() => break Ok(()),
             ended = &mut serving => break ended.map_err(Error::Catalog),
             ended = &mut indexing => break ended.map(|never| match never {}).map_err(Error::from),
             event = local.next() => if let Err(error) = local.hear(event) {
@@ -179,7 +180,10 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<Exi
             }
         }
     };
-    local.end().await;
+    tokio::select! {
+        () = local.end() => {}
+        () = stop() => {}
+    }
     outcome.map(|()| ExitCode::SUCCESS)
 }
 

@@ -34,7 +34,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
             let said =
                 |bound: SocketAddr| super::say(&format!("the example server is at http://{bound}/mcp"));
             runtime.block_on(async {
-                let stop = super::stop_signal()?;
+                let mut signals = super::StopSignals::listen()?;
+                let stop = async move { signals.next().await };
                 anyhow::Ok(example::over_http(address, said, stop).await?)
             })?;
         }

@@ -71,10 +71,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         audit: if args.audit { AuditLog::Stderr } else { AuditLog::Off },
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    Ok(runtime.block_on(async {
-        let stop = super::stop_signal()?;
-        anyhow::Ok(local::run(options, stop).await?)
-    })?)
+    runtime.block_on(async {
+        let mut signals = super::StopSignals::listen()?;
+        anyhow::Ok(local::run(options, async || signals.next().await).await?)
+    })
 }
 
 pub(super) fn guard(args: &Guarded) -> anyhow::Result<ExitCode> {

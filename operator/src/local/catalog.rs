@@ -11,15 +11,15 @@ use axum::response::{IntoResponse as _, Response};
 use http::StatusCode;
 use longshore_catalog::model::{Health, State};
 use longshore_catalog::{
-    About, Catalog, Endpoint, IndexError, Indexer, Link, Login, Metrics, Reader, ServerKey, ServerRecord,
-    http as api,
+    Catalog, Endpoint, IndexError, Indexer, Login, Metrics, Reader, ServerKey, ServerRecord, http as api,
 };
-use longshore_sidecar_config::inventory::{Connection, ConnectionState, Inventory};
+use longshore_sidecar_config::inventory::{Connection, Inventory};
 use tokio::net::TcpListener;
 
 use super::Error;
 use super::keys::ClientKey;
 use super::plan::Plan;
+use crate::catalog::published;
 
 /// The catalog, and what reads inventories for it.
 pub(super) struct Local {
@@ -46,11 +46,6 @@ impl Local {
             self.catalog.remove(&key);
             return Ok(());
         }
-        let about = &plan.about;
-        let link = |link: &longshore_crds::mcp_server::Link| Link {
-            title: link.title.clone(),
-            url: link.url.clone(),
-        };
         let auth = match plan.key {
             ClientKey::NotNeeded => Vec::new(),
             ClientKey::Known(_) | ClientKey::Hashed | ClientKey::NotTheirs => vec!["apiKeys".to_owned()],
@@ -58,16 +53,10 @@ impl Local {
         let offer = inventory.map(|it| self.reader.offer(it)).transpose().map_err(Error::Inventory)?;
         self.catalog.upsert(ServerRecord {
             key,
-            about: About {
-                title: about.title.clone(),
-                description: about.description.clone(),
-                owner: about.owner.clone(),
-                tags: about.tags.clone(),
-                links: about.links.iter().map(link).collect(),
-            },
+            about: published::about(&plan.about),
             endpoint: Endpoint { url: Some(super::url(address)), public_url: None, auth },
             health: health(plan, inventory.map(|it| &it.connection)),
-            offer: offer.map(Arc::new),
+            offer: offer.filter(|offer| offer.reported.is_some()).map(Arc::new),
             known_tools: Vec::new(),
         });
         Ok(())
@@ -127,25 +116,12 @@ fn key(plan: &Plan) -> ServerKey {
 }
 
 fn health(plan: &Plan, connection: Option<&Connection>) -> Health {
-    let unknown =
-        Health { state: State::Unknown, since: None, reason: String::new(), message: String::new() };
-    if let Err(problems) = &plan.program {
-        return Health {
-            state: State::Down,
-            reason: "NotStarted".to_owned(),
-            message: problems.join("; "),
-            ..unknown
-        };
-    }
-    let Some(connection) = connection else { return unknown };
-    Health {
-        state: match connection.state {
-            ConnectionState::Connected => State::Up,
-            ConnectionState::Connecting => State::Unknown,
-            ConnectionState::Failed => State::Down,
-        },
-        since: Some(connection.since.clone()),
-        reason: connection.reason.map(|reason| format!("{reason:?}")).unwrap_or_default(),
-        message: connection.message.clone(),
-    }
+    let message = match (&plan.program, connection) {
+        (Ok(_), Some(connection)) => return published::health(connection),
+        (Ok(_), None) => String::new(),
+        (Err(problems), _) => problems.join("; "),
+    };
+    let (state, reason) =
+        if plan.program.is_err() { (State::Down, "NotStarted") } else { (State::Unknown, "") };
+    Health { state, since: None, reason: reason.to_owned(), message }
 }

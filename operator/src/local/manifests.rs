@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -21,6 +22,9 @@ const MAX_FILES: usize = 1024;
 const DEFAULT_NAMESPACE: &str = "default";
 /// The data of a Secret or ConfigMap.
 pub(super) type Data = BTreeMap<String, ByteString>;
+
+/// Each file with its time, its size and its number. `None`: it is not there.
+pub(super) type Fingerprint = Vec<(PathBuf, Option<(SystemTime, u64, u64)>)>;
 
 /// Everything that the files say.
 #[derive(Clone, Debug, Default)]
@@ -176,7 +180,7 @@ impl Reader {
     }
 
     /// What tells that a file has changed: all files, with their times and sizes.
-    pub(super) fn fingerprint(&self) -> Vec<(PathBuf, Option<(std::time::SystemTime, u64, u64)>)> {
+    pub(super) fn fingerprint(&self) -> Fingerprint {
         use std::os::unix::fs::MetadataExt as _;
         let files = self.files(&mut Vec::new());
         let look = |path: PathBuf| {
