@@ -6,7 +6,7 @@
 //! Everything runs inside one future, as the operator does: a branch that ends unasked ends the process.
 
 mod keys;
-mod published;
+pub(crate) mod published;
 mod source;
 
 use std::net::SocketAddr;

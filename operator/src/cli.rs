@@ -2,10 +2,14 @@
 
 mod catalog;
 mod crds;
+mod example_server;
 mod key;
+mod local;
 mod log;
 mod operator;
 mod ready;
+
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
@@ -27,23 +31,36 @@ enum Command {
     Crds,
     /// Makes API keys.
     Key(key::Args),
+    /// Serves the servers of manifests on this machine, without a cluster.
+    Local(local::Args),
+    /// Runs a small MCP server, to try a client or a sidecar with.
+    ExampleServer(example_server::Args),
     /// Waits until an operator or a catalog is ready: `helm test` runs it.
     Ready(ready::Args),
     /// Prints the version.
     Version,
+    #[command(hide = true)]
+    Guard(local::Guarded),
+    #[command(hide = true, disable_help_flag = true)]
+    Shim(local::Shim),
 }
 
 impl Cli {
     /// Does what was asked for. An error has its causes in its chain.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
+            Command::Local(args) => return local::run(args),
+            Command::Guard(args) => return local::guard(&args),
+            Command::Shim(args) => return Ok(local::shim(args)),
             Command::Operator(args) => operator::run(*args),
             Command::Catalog(args) => catalog::run(*args),
             Command::Crds => crds::run(),
             Command::Key(args) => key::run(args),
+            Command::ExampleServer(args) => example_server::run(&args),
             Command::Ready(args) => ready::run(&args),
             Command::Version => print(concat!("longshore ", env!("CARGO_PKG_VERSION"), "\n")),
         }
+        .map(|()| ExitCode::SUCCESS)
     }
 }
 
@@ -55,4 +72,31 @@ fn print(text: &str) -> anyhow::Result<()> {
         std::io::ErrorKind::BrokenPipe => Ok(()),
         _ => Err(error.into()),
     })
+}
+
+/// Writes a line to standard error, for people. Nobody may be there to read it.
+fn say(line: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "longshore: {line}");
+}
+
+/// The signals that ask a process to end. Once they are listened for, they alone do not end it.
+struct StopSignals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl StopSignals {
+    fn listen() -> std::io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    /// The next one.
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
 }

@@ -5,6 +5,8 @@
 //! * [`catalog`]: the same for the catalog, which watches and writes nothing.
 //! * [`mcp_server`]: the controller of `McpServer`, one file per step.
 //! * [`mirror`] and [`view`]: what is known of the cluster; [`inventory`]: what the sidecars say.
+//! * [`example`]: a small MCP server, for first steps.
+//! * [`local`]: servers of manifests on this machine, without a cluster.
 //! * [`lease`], [`health`], [`metrics`]: what every operator needs.
 
 pub mod api;
@@ -12,9 +14,11 @@ pub mod api_keys;
 pub mod catalog;
 pub mod cli;
 pub mod digest;
+pub mod example;
 pub mod health;
 pub mod inventory;
 pub mod lease;
+pub mod local;
 pub mod mcp_server;
 pub mod metrics;
 pub mod mirror;

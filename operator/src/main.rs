@@ -7,7 +7,7 @@ use clap::Parser as _;
 
 fn main() -> ExitCode {
     match longshore::cli::Cli::parse().run() {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             // The chain of causes on one line, for people and log collectors alike.
             let _ = writeln!(std::io::stderr(), "longshore: {error:#}");

@@ -3,12 +3,13 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
 use std::os::unix::net::UnixListener as StdUnixListener;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use arc_swap::ArcSwapOption;
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use longshore_sidecar_config::{paths, ports};
 use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
@@ -20,6 +21,7 @@ use tokio::time::{Duration, interval};
 
 use crate::audit::{Audit, Writer};
 use crate::drain::Hooks;
+use crate::inventory::{Inventories, Published};
 use crate::metrics::Metrics;
 use crate::monitor::View;
 use crate::options::Options;
@@ -42,6 +44,7 @@ pub struct App {
     admin: StdTcpListener,
     hook: Option<StdUnixListener>,
     bound: Bound,
+    published: watch::Sender<Option<Arc<Published>>>,
 }
 
 /// Where a sidecar listens.
@@ -128,7 +131,7 @@ impl App {
         raise_descriptors();
 
         let metrics = Arc::new(Metrics::new()?);
-        let (audit, writer) = Audit::start(metrics.clone()).map_err(BindError::Audit)?;
+        let (audit, writer) = Audit::start(options.audit, metrics.clone()).map_err(BindError::Audit)?;
         let shared = Arc::new(Shared {
             sessions: Arc::new(Sessions::new(options.bounds.sessions, options.bounds.session_idle)),
             stdio: Arc::new(Stdio::new(options.sockets_dir.join(paths::STDIO_SOCKET), metrics.clone())),
@@ -144,7 +147,8 @@ impl App {
             doubt: Notify::new(),
             draining: watch::Sender::new(false),
         });
-        Ok(Self { shared, writer, mcp, admin, hook, bound })
+        let published = watch::Sender::new(None);
+        Ok(Self { shared, writer, mcp, admin, hook, bound, published })
     }
 
     /// Where it listens.
@@ -152,11 +156,29 @@ impl App {
         self.bound
     }
 
+    /// What it knows of its server, for a reader in the same process. Others ask at the admin port, with a token.
+    pub fn inventories(&self) -> Inventories {
+        Inventories::new(self.published.subscribe())
+    }
+
     /// Serves until SIGTERM or SIGINT, then drains.
     pub fn run(self) -> Result<(), RunError> {
-        let Self { shared, writer, mcp, admin, hook, .. } = self;
-        let runtime = runtime("the control runtime")?;
-        let result = runtime.block_on(control(shared, &writer, mcp, admin, hook));
+        runtime("the control runtime")?.block_on(async {
+            let mut signals = Signals::new()?;
+            self.serve(async || signals.next().await).await
+        })
+    }
+
+    /// Serves until `stop` is done, then drains. The process's signals are left to those who own the process.
+    pub fn run_until(self, stop: impl Future<Output = ()>) -> Result<(), RunError> {
+        let mut stop = pin!(stop.fuse());
+        runtime("the control runtime")?.block_on(self.serve(async || stop.as_mut().await))
+    }
+
+    /// The first time that `stop` is done begins the drain, the second one ends it early.
+    async fn serve(self, stop: impl AsyncFnMut()) -> Result<(), RunError> {
+        let Self { shared, writer, mcp, admin, hook, published, .. } = self;
+        let result = control(shared, &writer, mcp, admin, hook, published, stop).await;
         writer.close();
         result
     }
@@ -212,10 +234,11 @@ async fn control(
     mcp: Vec<StdTcpListener>,
     admin: StdTcpListener,
     hook: Option<StdUnixListener>,
+    publish: watch::Sender<Option<Arc<Published>>>,
+    mut told: impl AsyncFnMut(),
 ) -> Result<(), RunError> {
     let (stop, stopped) = watch::channel(false);
     let (release, released) = watch::channel(false);
-    let mut signals = Signals::new()?;
 
     let mut tasks = JoinSet::new();
     {
@@ -225,8 +248,7 @@ async fn control(
         });
     }
     let (workers, mut worker_ended) = start_workers(mcp, &shared, &stopped)?;
-    let (publish, published) = watch::channel(None);
-    let router = admin::router(shared.clone(), published);
+    let router = admin::router(shared.clone(), publish.subscribe());
     tasks.spawn_local(
         async move { ("the admin port", admin::serve(admin, router).await.map_err(Into::into)) },
     );
@@ -261,7 +283,7 @@ async fn control(
     loop {
         tokio::select! {
             () = drain.as_mut(), if draining => break,
-            () = signals.next() => {
+            () = told() => {
                 if draining {
                     return Err(RunError::Aborted);
                 }

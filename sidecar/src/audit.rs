@@ -20,6 +20,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::Serialize;
 
 use crate::metrics::Metrics;
+use crate::options::AuditLog;
 
 /// How many lines wait at most. A thousand requests a second for eight seconds.
 const QUEUE: usize = 8192;
@@ -92,13 +93,17 @@ pub(crate) struct Writer {
 
 impl Audit {
     /// Starts the writer.
-    pub(crate) fn start(metrics: Arc<Metrics>) -> std::io::Result<(Self, Writer)> {
+    pub(crate) fn start(to: AuditLog, metrics: Arc<Metrics>) -> std::io::Result<(Self, Writer)> {
         let audit = Self(Arc::new(Queue { state: Mutex::default(), wake: Condvar::new(), metrics }));
         let queue = audit.0.clone();
-        let thread = std::thread::Builder::new()
-            .name("audit".to_owned())
-            .stack_size(128 * 1024)
-            .spawn(move || queue.write(std::io::stdout()))?;
+        let thread =
+            std::thread::Builder::new().name("audit".to_owned()).stack_size(128 * 1024).spawn(move || {
+                match to {
+                    AuditLog::Stdout => queue.write(std::io::stdout()),
+                    AuditLog::Stderr => queue.write(std::io::stderr()),
+                    AuditLog::Off => queue.write(std::io::sink()),
+                }
+            })?;
         Ok((audit.clone(), Writer { audit, thread }))
     }
 

@@ -25,6 +25,27 @@ pub(crate) struct Published {
     pub(crate) body: Bytes,
 }
 
+/// The inventories of a sidecar in this process, as they change.
+pub struct Inventories(watch::Receiver<Option<Arc<Published>>>);
+
+impl Inventories {
+    pub(crate) fn new(published: watch::Receiver<Option<Arc<Published>>>) -> Self {
+        Self(published)
+    }
+
+    /// The newest one that was not given yet, once there is one. `None`: the sidecar has ended.
+    pub async fn next(&mut self) -> Option<Inventory> {
+        loop {
+            self.0.changed().await.ok()?;
+            let published = self.0.borrow_and_update().clone();
+            // What was written from an inventory can be read as one.
+            if let Some(inventory) = published.and_then(|it| serde_json::from_slice(&it.body).ok()) {
+                return Some(inventory);
+            }
+        }
+    }
+}
+
 /// Keeps the published inventory up to date. Ends only if what it follows ends.
 pub(crate) async fn publish(
     shared: Arc<Shared>,

@@ -30,4 +30,5 @@ mod upstream;
 mod worker;
 
 pub use app::{App, BindError, Bound, RunError};
-pub use options::{Bounds, Options};
+pub use inventory::Inventories;
+pub use options::{AuditLog, Bounds, Options};

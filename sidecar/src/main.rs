@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use longshore_sidecar::start;
-use longshore_sidecar::{App, Bounds, Options, log};
+use longshore_sidecar::{App, AuditLog, Bounds, Options, log};
 use longshore_sidecar_config::{paths, ports};
 
 #[derive(Parser)]
@@ -178,6 +178,7 @@ impl From<Serve> for Options {
             sockets_dir: serve.sockets_dir,
             proc_dir: serve.proc_dir,
             own_ports: Vec::new(),
+            audit: AuditLog::Stdout,
             bounds: Bounds {
                 connections: serve.max_connections,
                 calls: serve.max_calls,

@@ -23,10 +23,24 @@ pub struct Options {
     pub proc_dir: PathBuf,
     /// The sidecar's own ports in the pod, which are no way around it.
     pub own_ports: Vec<u16>,
+    /// Where audit lines are written to.
+    pub audit: AuditLog,
     /// Bounds on clients.
     pub bounds: Bounds,
     /// How long a drain keeps accepting at least, since the endpoints of a Service follow with a lag.
     pub drain_minimum: Duration,
+}
+
+/// Where audit lines are written to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AuditLog {
+    /// Standard output, which is nobody else's in a pod.
+    #[default]
+    Stdout,
+    /// Standard error, among the log's lines.
+    Stderr,
+    /// Nowhere.
+    Off,
 }
 
 /// Bounds that protect the process, whatever the configuration says.

@@ -6,7 +6,7 @@ use longshore_catalog::model::{Health, State};
 use longshore_catalog::{About, Endpoint, Link, Offer, ServerKey, ServerRecord};
 use longshore_crds::McpServer;
 use longshore_sidecar_client::Observation;
-use longshore_sidecar_config::inventory::ConnectionState;
+use longshore_sidecar_config::inventory::{Connection, ConnectionState};
 
 use crate::mcp_server::condition::{ConditionType, Reason};
 use crate::mcp_server::status::find;
@@ -31,19 +31,9 @@ impl Published {
             return None;
         }
         let status = server.status.as_ref();
-        let link = |link: &longshore_crds::mcp_server::Link| Link {
-            title: link.title.clone(),
-            url: link.url.clone(),
-        };
         Some(Self {
             uid: server.uid().unwrap_or_default(),
-            about: About {
-                title: catalog.title.clone(),
-                description: catalog.description.clone(),
-                owner: catalog.owner.clone(),
-                tags: catalog.tags.clone(),
-                links: catalog.links.iter().map(link).collect(),
-            },
+            about: about(catalog),
             endpoint: Endpoint {
                 url: status.and_then(|status| status.url.clone()),
                 public_url: status.and_then(|status| status.public_url.clone()),
@@ -81,25 +71,7 @@ impl Published {
         let Some(offer) = &said.summary else {
             return self.by_status(State::Unknown, Reason::Connecting, "its sidecar has not been heard yet");
         };
-        let connection = &offer.connection;
-        let since = Some(connection.since.clone()).filter(|since| !since.is_empty());
-        match connection.state {
-            ConnectionState::Connected => {
-                Health { state: State::Up, since, reason: String::new(), message: String::new() }
-            }
-            ConnectionState::Connecting => Health {
-                state: State::Unknown,
-                since,
-                reason: Reason::Connecting.name().to_owned(),
-                message: "the first handshake with the server is still to come".to_owned(),
-            },
-            ConnectionState::Failed => Health {
-                state: State::Down,
-                since,
-                reason: connection.reason.map(|reason| format!("{reason:?}")).unwrap_or_default(),
-                message: connection.message.clone(),
-            },
-        }
+        health(&offer.connection)
     }
 
     /// By the condition `Ready`, if that names something that has gone wrong; else as given.
@@ -123,6 +95,41 @@ impl Published {
                 message: "the operator has not looked at it yet".to_owned(),
             },
         }
+    }
+}
+
+/// What a server's owner says of it.
+pub(crate) fn about(catalog: &longshore_crds::mcp_server::Catalog) -> About {
+    let link =
+        |link: &longshore_crds::mcp_server::Link| Link { title: link.title.clone(), url: link.url.clone() };
+    About {
+        title: catalog.title.clone(),
+        description: catalog.description.clone(),
+        owner: catalog.owner.clone(),
+        tags: catalog.tags.clone(),
+        links: catalog.links.iter().map(link).collect(),
+    }
+}
+
+/// How a server is, by its sidecar's word.
+pub(crate) fn health(connection: &Connection) -> Health {
+    let since = Some(connection.since.clone()).filter(|since| !since.is_empty());
+    match connection.state {
+        ConnectionState::Connected => {
+            Health { state: State::Up, since, reason: String::new(), message: String::new() }
+        }
+        ConnectionState::Connecting => Health {
+            state: State::Unknown,
+            since,
+            reason: Reason::Connecting.name().to_owned(),
+            message: "the first handshake with the server is still to come".to_owned(),
+        },
+        ConnectionState::Failed => Health {
+            state: State::Down,
+            since,
+            reason: connection.reason.map(|reason| format!("{reason:?}")).unwrap_or_default(),
+            message: connection.message.clone(),
+        },
     }
 }
 

@@ -1,0 +1,223 @@
+//! `longshore local`: the servers of manifests on this machine, without a cluster.
+//!
+//! It is made of the parts of the cluster: the operator's validation and the configuration that it builds, the sidecar,
+//! the shim, the catalog. What is its own: [`manifests`] are read from files, [`plan`] says what is to run, [`process`]
+//! runs it, and [`Local`] keeps what runs to what the files say.
+
+mod builtin;
+mod catalog;
+mod cluster_only;
+mod environment;
+mod files;
+pub mod guard;
+mod keys;
+mod manifests;
+mod plan;
+mod process;
+mod program;
+mod report;
+mod running;
+mod sidecar;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use longshore_crds::McpServer;
+use longshore_sidecar::AuditLog;
+use longshore_sidecar_config::inventory::Inventory;
+use thiserror::Error;
+use tokio::time::{MissedTickBehavior, interval};
+
+use manifests::Reader;
+use report::Report;
+use running::Local;
+
+/// How often it is looked whether files have changed. A change is taken up when nothing has changed for as long.
+const LOOK: Duration = Duration::from_millis(250);
+/// The exit code for a wrong command line, and for manifests that cannot be used at the start.
+const USAGE: u8 = 2;
+
+/// What was asked for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Files and folders with manifests. None: the example.
+    pub paths: Vec<PathBuf>,
+    /// The first server's port. `None`: whatever is free from the usual one on.
+    pub port: Option<u16>,
+    /// One line of JSON instead of words.
+    pub json: bool,
+    /// The key to show for servers whose Secret holds hashes.
+    pub key: Option<String>,
+    /// Where the sidecars write a line for each request.
+    pub audit: AuditLog,
+}
+
+/// A server, by namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ServerId {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// Why none of it can go on.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// There is no room for the sidecars' files.
+    #[error("cannot write the sidecars' files")]
+    Files(#[source] io::Error),
+    /// A port that was asked for is taken.
+    #[error("port {port} is taken: choose another with --port, or leave it out to take whatever is free")]
+    PortTaken {
+        /// Which.
+        port: u16,
+    },
+    /// A sidecar cannot listen.
+    #[error(transparent)]
+    Bind(#[from] longshore_sidecar::BindError),
+    /// A thread could not be made.
+    #[error("cannot start a sidecar's thread")]
+    Thread {
+        /// Why.
+        source: io::Error,
+    },
+    /// A sidecar ended by itself.
+    #[error("the sidecar of {id} ended")]
+    Sidecar {
+        /// Whose.
+        id: ServerId,
+        /// Why.
+        source: Box<longshore_sidecar::RunError>,
+    },
+    /// The catalog cannot listen, or no longer.
+    #[error("the catalog cannot be served")]
+    Catalog(#[source] io::Error),
+    /// The catalog's index broke.
+    #[error(transparent)]
+    Index(#[from] longshore_catalog::IndexError),
+    /// The catalog's metrics contradict each other.
+    #[error("cannot register the catalog's metrics")]
+    Metrics(#[from] prometheus::Error),
+    /// A sidecar's inventory is none.
+    #[error("an inventory cannot be read")]
+    Inventory(#[source] serde_json::Error),
+    /// No key can be made.
+    #[error(transparent)]
+    NoRandomness(#[from] crate::api_keys::NoRandomness),
+    /// The manifest of the example is wrong.
+    #[error("the example's manifest cannot be read")]
+    Builtin(#[source] serde_json::Error),
+    /// This program does not know where it is.
+    #[error("cannot find this program's own file")]
+    Own(#[source] io::Error),
+}
+
+/// What happens while it runs.
+enum Event {
+    /// A sidecar knows something new of its server.
+    Inventory { id: ServerId, run: u64, inventory: Box<Inventory> },
+    /// A server's process ended, or could not be started.
+    Process { id: ServerId, message: String },
+    /// A sidecar ended by itself.
+    SidecarFailed { id: ServerId, error: Box<longshore_sidecar::RunError> },
+}
+
+/// Serves until `stop` is done, then ends everything that it started. When `stop` is done once more, that is not waited
+/// for: what is left ends by itself, since nobody holds its pipes any longer.
+pub async fn run(options: Options, mut stop: impl AsyncFnMut()) -> Result<ExitCode, Error> {
+    let report = if options.json { Report::Json } else { Report::People };
+    let mut reader = Reader::new(options.paths.clone());
+    let documents = if options.paths.is_empty() {
+        builtin::documents(&std::env::current_exe().map_err(Error::Own)?)?
+    } else {
+        let (documents, problems) = reader.read();
+        if !problems.is_empty() {
+            problems.iter().for_each(|problem| Report::Json.line(&sentence(problem)));
+            return Ok(ExitCode::from(USAGE));
+        }
+        documents
+    };
+    let mut seen = reader.fingerprint();
+    let (mut local, indexer) = Local::new(options, report)?;
+    if let Err(refused) = local.check(&documents)? {
+        refused.iter().for_each(|line| Report::Json.line(line));
+        return Ok(ExitCode::from(USAGE));
+    }
+    let catalog = local.start(&documents).await?;
+    let serving = local.serve_catalog(catalog);
+    let indexing = catalog::index(indexer);
+    tokio::pin!(serving, indexing);
+    let mut look = interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut changing = false;
+    let outcome = loop {
+        tokio::select! {
+            () = stop() => break Ok(()),
+            ended = &mut serving => break ended.map_err(Error::Catalog),
+            ended = &mut indexing => break ended.map(|never| match never {}).map_err(Error::from),
+            event = local.next() => if let Err(error) = local.hear(event) {
+                break Err(error);
+            },
+            _ = look.tick() => {
+                let now = reader.fingerprint();
+                if now != seen {
+                    seen = now;
+                    changing = true;
+                } else if std::mem::take(&mut changing) {
+                    let (documents, problems) = reader.read();
+                    for problem in &problems {
+                        local.say(&format!("{}; what was there before goes on", sentence(problem)));
+                    }
+                    if let Err(error) = local.update(&documents).await {
+                        break Err(error);
+                    }
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = local.end() => {}
+        () = stop() => {}
+    }
+    outcome.map(|()| ExitCode::SUCCESS)
+}
+
+/// Where clients connect to a sidecar.
+fn url(address: SocketAddr) -> String {
+    format!("http://{address}/mcp")
+}
+
+/// An error with its reasons.
+fn sentence(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(&format!(": {error}"));
+        source = error.source();
+    }
+    text
+}
+
+// === impl ServerId ===
+
+impl ServerId {
+    /// Of this manifest.
+    pub fn of(manifest: &McpServer) -> Self {
+        let metadata = &manifest.metadata;
+        Self {
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+        }
+    }
+}
+
+impl fmt::Display for ServerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}

@@ -1,0 +1,127 @@
+//! The catalog in this process: fed with what the sidecars know, at a port of loopback.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
+use http::StatusCode;
+use longshore_catalog::model::{Health, State};
+use longshore_catalog::{
+    Catalog, Endpoint, IndexError, Indexer, Login, Metrics, Reader, ServerKey, ServerRecord, http as api,
+};
+use longshore_sidecar_config::inventory::{Connection, Inventory};
+use tokio::net::TcpListener;
+
+use super::Error;
+use super::keys::ClientKey;
+use super::plan::Plan;
+use crate::catalog::published;
+
+/// The catalog, and what reads inventories for it.
+pub(super) struct Local {
+    catalog: Catalog,
+    reader: Reader,
+}
+
+impl Local {
+    /// An empty one, and what has to run for it.
+    pub(super) fn new() -> Result<(Self, Indexer), Error> {
+        let (catalog, indexer) = Catalog::new(Metrics::new()?);
+        Ok((Self { catalog, reader: Reader::default() }, indexer))
+    }
+
+    /// Lists a server as it is now.
+    pub(super) fn show(
+        &self,
+        plan: &Plan,
+        address: SocketAddr,
+        inventory: Option<&Inventory>,
+    ) -> Result<(), Error> {
+        let key = key(plan);
+        if !plan.about.publish {
+            self.catalog.remove(&key);
+            return Ok(());
+        }
+        let auth = match plan.key {
+            ClientKey::NotNeeded => Vec::new(),
+            ClientKey::Known(_) | ClientKey::Hashed | ClientKey::NotTheirs => vec!["apiKeys".to_owned()],
+        };
+        let offer = inventory.map(|it| self.reader.offer(it)).transpose().map_err(Error::Inventory)?;
+        self.catalog.upsert(ServerRecord {
+            key,
+            about: published::about(&plan.about),
+            endpoint: Endpoint { url: Some(super::url(address)), public_url: None, auth },
+            health: health(plan, inventory.map(|it| &it.connection)),
+            offer: offer.filter(|offer| offer.reported.is_some()).map(Arc::new),
+            known_tools: Vec::new(),
+        });
+        Ok(())
+    }
+
+    /// Lists it no longer.
+    pub(super) fn forget(&self, plan: &Plan) {
+        self.catalog.remove(&key(plan));
+    }
+
+    /// Every server that there is has been shown once.
+    pub(super) fn is_complete(&self) {
+        self.catalog.set_complete();
+    }
+
+    /// Serves the REST API, for ever.
+    pub(super) async fn serve(&self, listener: TcpListener) -> io::Result<()> {
+        // Open to whoever has this machine's loopback, and to no web page of a stranger that calls itself by its name.
+        let router = api::api(self.catalog.clone(), Login::Open).layer(middleware::from_fn(loopback_only));
+        axum::serve(listener, router).await
+    }
+}
+
+/// Reads what servers are found by, for ever.
+pub(super) async fn index(indexer: Indexer) -> Result<Infallible, IndexError> {
+    indexer.run().await
+}
+
+/// A page that has its name point at 127.0.0.1 still sends that name.
+async fn loopback_only(request: Request, next: Next) -> Response {
+    let host =
+        request.headers().get(http::header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let name = match host.parse::<http::uri::Authority>() {
+        Ok(authority) => authority.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase(),
+        Err(_) => String::new(),
+    };
+    let known =
+        name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    if known && !request.headers().contains_key(http::header::ORIGIN) {
+        next.run(request).await
+    } else {
+        (
+            StatusCode::FORBIDDEN,
+            "the catalog answers programs on this machine: ask for localhost or 127.0.0.1\n",
+        )
+            .into_response()
+    }
+}
+
+/// Binds a port of loopback.
+pub(super) async fn bind(port: u16) -> io::Result<TcpListener> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await
+}
+
+fn key(plan: &Plan) -> ServerKey {
+    ServerKey { namespace: plan.id.namespace.clone(), name: plan.id.name.clone() }
+}
+
+fn health(plan: &Plan, connection: Option<&Connection>) -> Health {
+    let message = match (&plan.program, connection) {
+        (Ok(_), Some(connection)) => return published::health(connection),
+        (Ok(_), None) => String::new(),
+        (Err(problems), _) => problems.join("; "),
+    };
+    let (state, reason) =
+        if plan.program.is_err() { (State::Down, "NotStarted") } else { (State::Unknown, "") };
+    Health { state, since: None, reason: reason.to_owned(), message }
+}

@@ -1,0 +1,125 @@
+//! The API keys of local servers: those of a Secret beside the manifest, or one that is made for the occasion.
+
+use std::collections::BTreeMap;
+
+use longshore_crds::{McpServer, api_keys};
+use longshore_sidecar_config::ApiKey;
+
+use super::ServerId;
+use super::manifests::Data;
+use crate::api_keys::{NewKey, NoRandomness, ParsedKeys};
+use crate::mcp_server::dereference::ApiKeysLookup;
+
+/// Whose key it is that is made here.
+pub(super) const PRINCIPAL: &str = "local";
+
+/// The keys that were made, by server. They live as long as the process, so that clients go on working after a change.
+#[derive(Default)]
+pub(super) struct Made(BTreeMap<ServerId, String>);
+
+/// What clients of a server have to bring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ClientKey {
+    /// Nothing.
+    NotNeeded,
+    /// This key.
+    Known(String),
+    /// One whose hash is in the Secret: nobody here can say it.
+    Hashed,
+    /// The one on the command line is none of the server's.
+    NotTheirs,
+}
+
+/// The keys of a server, as the validation wants them, and the one to show.
+pub(super) fn of(
+    manifest: &McpServer,
+    id: &ServerId,
+    secret: Option<&Data>,
+    given: Option<&str>,
+    made: &mut Made,
+) -> Result<(ApiKeysLookup, ClientKey), NoRandomness> {
+    if manifest.spec.auth.api_keys.is_none() {
+        return Ok((ApiKeysLookup::NotNamed, ClientKey::NotNeeded));
+    }
+    let Some(data) = secret else {
+        let key = made.of(id)?;
+        let known = ApiKey { principal: PRINCIPAL.to_owned(), sha256: api_keys::hash(&key) };
+        let keys = ParsedKeys { keys: vec![known], problems: Vec::new() };
+        return Ok((ApiKeysLookup::Present(keys), ClientKey::Known(key)));
+    };
+    let parsed = ParsedKeys::from_data(data);
+    let is_live = |key: &str| {
+        let hash = api_keys::hash(key);
+        parsed.keys.iter().any(|live| live.sha256 == hash)
+    };
+    let shown = match given {
+        Some(key) if is_live(key) => ClientKey::Known(key.to_owned()),
+        Some(_) => ClientKey::NotTheirs,
+        None => plain(data)
+            .find(|key| is_live(key))
+            .map_or(ClientKey::Hashed, |key| ClientKey::Known(key.to_owned())),
+    };
+    Ok((ApiKeysLookup::Present(parsed), shown))
+}
+
+impl Made {
+    fn of(&mut self, id: &ServerId) -> Result<String, NoRandomness> {
+        if let Some(key) = self.0.get(id) {
+            return Ok(key.clone());
+        }
+        let key = NewKey::generate()?.key;
+        self.0.insert(id.clone(), key.clone());
+        Ok(key)
+    }
+}
+
+/// The lines that may be plain keys.
+fn plain(data: &Data) -> impl Iterator<Item = &str> {
+    data.values()
+        .filter_map(|value| std::str::from_utf8(&value.0).ok())
+        .flat_map(str::lines)
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#') && !line.starts_with("sha256:"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::ByteString;
+
+    const PLAIN: &str = "a-plain-key-of-some-length";
+
+    fn server(auth: serde_json::Value) -> McpServer {
+        serde_json::from_value(serde_json::json!({
+            "apiVersion": "longshore.dev/v1alpha1", "kind": "McpServer", "metadata": {"name": "a"},
+            "spec": {"auth": auth},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_key_is_shown_where_it_can_be_and_made_where_there_is_no_secret() {
+        let id = ServerId { namespace: "n".to_owned(), name: "a".to_owned() };
+        let keyed = server(serde_json::json!({"apiKeys": {"secretRef": {"name": "keys"}}}));
+        let hashed = format!("sha256:{}", api_keys::hash(PLAIN));
+        let data = |text: &str| Data::from([("ada".to_owned(), ByteString(text.as_bytes().to_vec()))]);
+        let mut made = Made::default();
+        for (secret, given, expected) in [
+            (Some(data(PLAIN)), None, ClientKey::Known(PLAIN.to_owned())),
+            (Some(data(&hashed)), None, ClientKey::Hashed),
+            (Some(data(&hashed)), Some(PLAIN), ClientKey::Known(PLAIN.to_owned())),
+            (Some(data(&hashed)), Some("another"), ClientKey::NotTheirs),
+            (Some(data("short")), None, ClientKey::Hashed),
+        ] {
+            let (_, shown) = of(&keyed, &id, secret.as_ref(), given, &mut made).unwrap();
+            assert_eq!(shown, expected);
+        }
+        let (lookup, first) = of(&keyed, &id, None, None, &mut made).unwrap();
+        let ClientKey::Known(key) = &first else { panic!("{first:?}") };
+        let ApiKeysLookup::Present(parsed) = lookup else { panic!("{lookup:?}") };
+        assert_eq!(parsed.keys, [ApiKey { principal: PRINCIPAL.to_owned(), sha256: api_keys::hash(key) }]);
+        assert_eq!(of(&keyed, &id, None, None, &mut made).unwrap().1, first, "it stays");
+        let open = server(serde_json::json!({"none": {}}));
+        assert_eq!(of(&open, &id, None, None, &mut made).unwrap().1, ClientKey::NotNeeded);
+    }
+}

@@ -1,0 +1,350 @@
+//! Reads manifests from files: `McpServer`s, and the Secrets and ConfigMaps that they may name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use longshore_crds::{GROUP, McpServer};
+use serde::Deserialize;
+use serde_json::Value;
+use thiserror::Error;
+
+use super::ServerId;
+
+/// The largest file that is read, in bytes.
+const MAX_FILE: u64 = 4 * 1024 * 1024;
+/// How many files of a folder are read.
+const MAX_FILES: usize = 1024;
+/// The namespace of what names none, as with kubectl.
+const DEFAULT_NAMESPACE: &str = "default";
+/// The data of a Secret or ConfigMap.
+pub(super) type Data = BTreeMap<String, ByteString>;
+
+/// Each file with its time, its size and its number. `None`: it is not there.
+pub(super) type Fingerprint = Vec<(PathBuf, Option<(SystemTime, u64, u64)>)>;
+
+/// Everything that the files say.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Documents {
+    /// The servers, in the order of the files.
+    pub(super) servers: Vec<FoundServer>,
+    /// By namespace and name.
+    pub(super) secrets: BTreeMap<(String, String), Data>,
+    /// By namespace and name.
+    pub(super) config_maps: BTreeMap<(String, String), Data>,
+}
+
+/// A server's manifest.
+#[derive(Clone, Debug)]
+pub(super) struct FoundServer {
+    /// Which server.
+    pub(super) id: ServerId,
+    /// What its owner wrote.
+    pub(super) manifest: Box<McpServer>,
+    /// The folder of the file, in which its programs start.
+    pub(super) folder: PathBuf,
+}
+
+/// A file, or a document in it, cannot be used.
+#[derive(Debug, Error)]
+pub(super) enum ManifestError {
+    /// It cannot be read.
+    #[error("cannot read {path}")]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is too large.
+    #[error("{path} has more than {MAX_FILE} bytes, which no manifest has")]
+    Large {
+        /// Which.
+        path: PathBuf,
+    },
+    /// A folder has too many.
+    #[error("{path} has more than {MAX_FILES} manifests: name a folder that has fewer")]
+    Many {
+        /// Which.
+        path: PathBuf,
+    },
+    /// It is neither YAML nor JSON.
+    #[error("{path} is not {format}: {message}")]
+    Syntax {
+        /// Which.
+        path: PathBuf,
+        /// What its name says that it is.
+        format: &'static str,
+        /// What is wrong, and where.
+        message: String,
+    },
+    /// A document is not what its kind says.
+    #[error("{path}: {kind} {name}: {message}")]
+    Document {
+        /// Which.
+        path: PathBuf,
+        /// What it says that it is.
+        kind: String,
+        /// Its name.
+        name: String,
+        /// What is wrong, and in which field.
+        message: String,
+    },
+    /// Two documents are about one server.
+    #[error("{path}: McpServer {id} is in another file or document too: keep one of them")]
+    Twice {
+        /// The second one.
+        path: PathBuf,
+        /// Which server.
+        id: ServerId,
+    },
+    /// There is nothing to serve.
+    #[error("there is no McpServer in {0}")]
+    NoServer(String),
+}
+
+/// Reads files again and again, and keeps what a file said last when it cannot be read any longer.
+#[derive(Debug)]
+pub(super) struct Reader {
+    paths: Vec<PathBuf>,
+    good: BTreeMap<PathBuf, Vec<Document>>,
+}
+
+/// A document that matters here.
+#[derive(Clone, Debug)]
+enum Document {
+    Server(Box<McpServer>),
+    Secret(String, String, Data),
+    ConfigMap(String, String, Data),
+}
+
+/// What is taken from a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Take {
+    All,
+    /// Secrets and ConfigMaps: the file was not asked for, it is beside one that was.
+    References,
+}
+
+// === impl Reader ===
+
+impl Reader {
+    /// Of these files and folders.
+    pub(super) fn new(paths: Vec<PathBuf>) -> Self {
+        Self { paths, good: BTreeMap::new() }
+    }
+
+    /// Reads them, and says what cannot be used.
+    pub(super) fn read(&mut self) -> (Documents, Vec<ManifestError>) {
+        let mut problems = Vec::new();
+        let mut documents = Documents::default();
+        let files = self.files(&mut problems);
+        self.good.retain(|path, _| files.iter().any(|(file, _)| file == path));
+        let mut seen = BTreeSet::new();
+        for (path, take) in files {
+            match parse(&path, take) {
+                Ok(found) => {
+                    self.good.insert(path.clone(), found);
+                }
+                Err(_) if take == Take::References => {}
+                Err(error) => problems.push(error),
+            }
+            for document in self.good.get(&path).into_iter().flatten().cloned() {
+                match document {
+                    Document::Server(manifest) => {
+                        let id = ServerId::of(&manifest);
+                        if !seen.insert(id.clone()) {
+                            problems.push(ManifestError::Twice { path: path.clone(), id });
+                            continue;
+                        }
+                        let folder = folder_of(&path);
+                        documents.servers.push(FoundServer { id, manifest, folder });
+                    }
+                    Document::Secret(namespace, name, data) => {
+                        documents.secrets.insert((namespace, name), data);
+                    }
+                    Document::ConfigMap(namespace, name, data) => {
+                        documents.config_maps.insert((namespace, name), data);
+                    }
+                }
+            }
+        }
+        if documents.servers.is_empty() && problems.is_empty() {
+            let paths: Vec<_> = self.paths.iter().map(|path| path.display().to_string()).collect();
+            problems.push(ManifestError::NoServer(paths.join(", ")));
+        }
+        (documents, problems)
+    }
+
+    /// What tells that a file has changed: all files, with their times and sizes.
+    pub(super) fn fingerprint(&self) -> Fingerprint {
+        use std::os::unix::fs::MetadataExt as _;
+        let files = self.files(&mut Vec::new());
+        let look = |path: PathBuf| {
+            let found = std::fs::metadata(&path).ok();
+            let print = found.and_then(|it| Some((it.modified().ok()?, it.len(), it.ino())));
+            (path, print)
+        };
+        files.into_iter().map(|(path, _)| look(path)).collect()
+    }
+
+    /// The files to read: those asked for, and beside them those that may hold Secrets and ConfigMaps.
+    fn files(&self, problems: &mut Vec<ManifestError>) -> Vec<(PathBuf, Take)> {
+        let mut files: Vec<(PathBuf, Take)> = Vec::new();
+        let mut beside = Vec::new();
+        for path in &self.paths {
+            if path.is_dir() {
+                match manifests_in(path) {
+                    Ok(found) => files.extend(found.into_iter().map(|file| (file, Take::All))),
+                    Err(error) => problems.push(error),
+                }
+            } else {
+                files.push((path.clone(), Take::All));
+                beside.extend(manifests_in(&folder_of(path)).unwrap_or_default());
+            }
+        }
+        for file in beside {
+            if !files.iter().any(|(known, _)| same(known, &file)) {
+                files.push((file, Take::References));
+            }
+        }
+        files
+    }
+}
+
+fn same(one: &Path, other: &Path) -> bool {
+    one == other || one.canonicalize().ok().is_some_and(|one| other.canonicalize().ok() == Some(one))
+}
+
+fn folder_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// The manifests of a folder, by name. Not of folders in it.
+fn manifests_in(folder: &Path) -> Result<Vec<PathBuf>, ManifestError> {
+    let unreadable = |source| ManifestError::Read { path: folder.to_owned(), source };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        let manifest = path.extension().is_some_and(|it| it == "yaml" || it == "yml" || it == "json");
+        if manifest && !hidden && path.is_file() {
+            files.push(path);
+        }
+        if files.len() > MAX_FILES {
+            return Err(ManifestError::Many { path: folder.to_owned() });
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn parse(path: &Path, take: Take) -> Result<Vec<Document>, ManifestError> {
+    let unreadable = |source| ManifestError::Read { path: path.to_owned(), source };
+    if std::fs::metadata(path).map_err(unreadable)?.len() > MAX_FILE {
+        return Err(ManifestError::Large { path: path.to_owned() });
+    }
+    let text = std::fs::read_to_string(path).map_err(unreadable)?;
+    let json = path.extension().is_some_and(|extension| extension == "json");
+    let wrong = |format, message| ManifestError::Syntax { path: path.to_owned(), format, message };
+    let values: Vec<Value> = if json {
+        vec![serde_json::from_str(&text).map_err(|error| wrong("JSON", error.to_string()))?]
+    } else {
+        serde_saphyr::from_multiple(&text).map_err(|error| wrong("YAML", first_line(&error.to_string())))?
+    };
+    let mut documents = Vec::new();
+    for value in values {
+        let items = match value.get("items").and_then(Value::as_array) {
+            Some(items) if text_of(&value, "kind").ends_with("List") => items.clone(),
+            _ => vec![value],
+        };
+        for value in items {
+            if let Some(document) = read(path, value, take)? {
+                documents.push(document);
+            }
+        }
+    }
+    Ok(documents)
+}
+
+/// What a document says, if it is of a kind that matters here.
+fn read(path: &Path, value: Value, take: Take) -> Result<Option<Document>, ManifestError> {
+    let (group, kind) = (text_of(&value, "apiVersion").to_owned(), text_of(&value, "kind").to_owned());
+    let name = value.get("metadata").map_or("", |it| text_of(it, "name")).to_owned();
+    let wrong = |message: String| ManifestError::Document {
+        path: path.to_owned(),
+        kind: kind.clone(),
+        name: name.clone(),
+        message,
+    };
+    match (group.as_str(), kind.as_str()) {
+        ("v1", "Secret") => {
+            let secret = Secret::deserialize(value).map_err(|error| wrong(error.to_string()))?;
+            let mut data = secret.data.unwrap_or_default();
+            for (name, text) in secret.string_data.unwrap_or_default() {
+                data.insert(name, ByteString(text.into_bytes()));
+            }
+            Ok(Some(Document::Secret(namespace(secret.metadata.namespace), name, data)))
+        }
+        ("v1", "ConfigMap") => {
+            let map = ConfigMap::deserialize(value).map_err(|error| wrong(error.to_string()))?;
+            let mut data = map.binary_data.unwrap_or_default();
+            for (name, text) in map.data.unwrap_or_default() {
+                data.insert(name, ByteString(text.into_bytes()));
+            }
+            Ok(Some(Document::ConfigMap(namespace(map.metadata.namespace), name, data)))
+        }
+        (api_version, "McpServer") if take == Take::All => {
+            let known = <McpServer as kube::Resource>::api_version(&());
+            if api_version != known {
+                return Err(wrong(format!("apiVersion: write `{known}`, not {api_version:?}")));
+            }
+            let mut manifest = strict(value).map_err(wrong)?;
+            manifest.metadata.namespace = Some(namespace(manifest.metadata.namespace.take()));
+            Ok(Some(Document::Server(Box::new(manifest))))
+        }
+        (_, other) if take == Take::All && group.starts_with(GROUP) => {
+            Err(wrong(format!("kind: there is no {other:?} of {GROUP}; write `McpServer`")))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Reads a server, and refuses fields that there are not: they would be mistakes that nobody notices.
+fn strict(mut value: Value) -> Result<McpServer, String> {
+    // They have been read, and are no fields of the type.
+    if let Value::Object(fields) = &mut value {
+        fields.remove("apiVersion");
+        fields.remove("kind");
+    }
+    let mut unknown = Vec::new();
+    let mut track = serde_path_to_error::Track::new();
+    let mut note = |path: serde_ignored::Path<'_>| unknown.push(path.to_string().replace(".?", ""));
+    let reader = serde_path_to_error::Deserializer::new(value, &mut track);
+    let server = McpServer::deserialize(serde_ignored::Deserializer::new(reader, &mut note));
+    let server = server.map_err(|error| format!("{}: {error}", track.path()))?;
+    match unknown.first() {
+        None => Ok(server),
+        Some(field) => {
+            Err(format!("{field}: there is no such field; `longshore crds` has all that there are"))
+        }
+    }
+}
+
+fn namespace(given: Option<String>) -> String {
+    given.filter(|it| !it.is_empty()).unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned())
+}
+
+fn text_of<'a>(value: &'a Value, field: &str) -> &'a str {
+    value.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
+}

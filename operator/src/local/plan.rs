@@ -1,0 +1,195 @@
+//! From manifests to what is to run on this machine. Pure, but for the look whether programs are there.
+//!
+//! The steps are the operator's own: the same validation, and the sidecar's files by the same function as the ConfigMap
+//! and the Secret of a cluster.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use longshore_crds::McpServer;
+use longshore_crds::mcp_server::Catalog as About;
+use longshore_sidecar_config::{InventoryAccess, Upstream, paths};
+
+use super::cluster_only;
+use super::environment::{self, Environment};
+use super::keys::{self, ClientKey, Made};
+use super::manifests::{Documents, FoundServer};
+use super::program::{self, Program};
+use super::{Error, ServerId};
+use crate::mcp_server::build;
+use crate::mcp_server::condition::Problem;
+use crate::mcp_server::dereference::{ApiKeysLookup, Dereferenced, Lookup};
+use crate::mcp_server::references::{self, Kind};
+use crate::mcp_server::validate::{Readiness, ValidatedAuth, ValidatedServer, validate};
+use crate::settings::Settings;
+
+/// A server as it is to run.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Plan {
+    /// Which server.
+    pub(super) id: ServerId,
+    /// The sidecar's two files.
+    pub(super) files: Files,
+    /// How the sidecar reaches the server.
+    pub(super) upstream: Upstream,
+    /// How many threads serve clients.
+    pub(super) workers: usize,
+    /// How many processes of a stdio server may run, the sidecar's own included.
+    pub(super) processes: usize,
+    /// What to start. Otherwise why nothing can be started.
+    pub(super) program: Result<Program, Vec<String>>,
+    /// What clients have to bring.
+    pub(super) key: ClientKey,
+    /// What is worth a line to whoever looks.
+    pub(super) notes: Vec<String>,
+    /// What its owner says of it, for the catalog.
+    pub(super) about: About,
+}
+
+/// The sidecar's files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Files {
+    /// `config.json`.
+    pub(super) config: Vec<u8>,
+    /// `keys.json`.
+    pub(super) keys: Vec<u8>,
+}
+
+/// A manifest that cannot be served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refused {
+    /// Which server.
+    pub(super) id: ServerId,
+    /// Why.
+    pub(super) problems: Vec<Problem>,
+}
+
+/// Plans a server.
+pub(super) fn plan(
+    found: &FoundServer,
+    documents: &Documents,
+    inherited: &Environment,
+    given_key: Option<&str>,
+    made: &mut Made,
+) -> Result<Result<Plan, Refused>, Error> {
+    let (manifest, id) = (&*found.manifest, &found.id);
+    let secret_name = manifest.spec.auth.api_keys.as_ref().map(|keys| keys.secret_ref.name.clone());
+    let secret = secret_name.and_then(|name| documents.secrets.get(&(id.namespace.clone(), name)));
+    let (api_keys, key) = keys::of(manifest, id, secret, given_key, made)?;
+    let validated = match validate(manifest, &dereferenced(manifest, id, documents, api_keys)) {
+        Ok(validated) => validated,
+        Err(problems) => return Ok(Err(Refused { id: id.clone(), problems })),
+    };
+    let (own, not_here) =
+        environment::of(&id.namespace, &manifest.spec.source.env, &manifest.spec.source.env_from, documents);
+    let mut notes: Vec<String> = cluster_only::sentence(manifest, &not_here).into_iter().collect();
+    notes.extend(access_note(&validated, &key));
+    if let Readiness::Flawed(flaws) = &validated.readiness {
+        notes.extend(flaws.iter().map(|problem| problem.message.clone()));
+    }
+    let program = match &validated.readiness {
+        Readiness::Incomplete(problems) => Err(problems.iter().map(local_words).collect()),
+        Readiness::Complete | Readiness::Flawed(_) => {
+            let environment = inherited.iter().chain(&own);
+            let environment = environment.map(|(name, value)| (name.clone(), value.clone())).collect();
+            program::find(manifest, &found.folder, environment).map_err(|error| vec![error.to_string()])
+        }
+    };
+    let processes = validated.limits.processes.map_or(0, |limits| limits.total as usize + 1);
+    Ok(Ok(Plan {
+        id: id.clone(),
+        files: files(&validated),
+        upstream: validated.upstream.clone(),
+        workers: validated.sidecar.workers.into(),
+        processes,
+        program,
+        key,
+        notes,
+        about: manifest.spec.catalog.clone(),
+    }))
+}
+
+/// What the operator would have read from the cluster.
+fn dereferenced(
+    manifest: &McpServer,
+    id: &ServerId,
+    documents: &Documents,
+    api_keys: ApiKeysLookup,
+) -> Dereferenced {
+    let mut objects = BTreeMap::new();
+    for reference in references::of(&manifest.spec) {
+        let at = (id.namespace.clone(), reference.name.clone());
+        let data = match reference.kind {
+            Kind::Secret => documents.secrets.get(&at),
+            Kind::ConfigMap => documents.config_maps.get(&at),
+        };
+        let lookup =
+            data.map_or(Lookup::Missing, |data| Lookup::Present { keys: data.keys().cloned().collect() });
+        objects.insert((reference.kind, reference.name), lookup);
+    }
+    // Nobody has a token here: the catalog is in the same process and asks the sidecar itself.
+    let inventory = InventoryAccess {
+        issuer: String::new(),
+        subjects: Vec::new(),
+        jwks: serde_json::json!({"keys": []}),
+    };
+    Dereferenced { objects, api_keys, mounted_upstreams: Vec::new(), inventory }
+}
+
+/// The files of the ConfigMap and the Secret that the operator would make.
+fn files(server: &ValidatedServer) -> Files {
+    let settings = Settings {
+        sidecar_image: String::new(),
+        sidecar_image_pull_policy: None,
+        cluster_domain: "cluster.local".to_owned(),
+        control_plane_namespace: String::new(),
+        metrics_from: Vec::new(),
+        inventory_subjects: Vec::new(),
+        catalog: true,
+    };
+    let (resources, _) = build::build(server, &settings);
+    let config =
+        resources.config_maps.into_iter().next().and_then(|map| map.data?.remove(paths::CONFIG_FILE));
+    let keys = resources.secret.data.and_then(|mut data| data.remove(paths::KEYS_FILE));
+    Files {
+        config: config.unwrap_or_default().into_bytes(),
+        keys: keys.map(|keys| keys.0).unwrap_or_default(),
+    }
+}
+
+/// The operator's words, with what helps here.
+fn local_words(problem: &Problem) -> String {
+    use crate::mcp_server::condition::Reason;
+    match problem.reason {
+        Reason::SecretNotFound | Reason::ConfigMapNotFound => {
+            format!("{}; here it is looked for in the files beside the manifest", problem.message)
+        }
+        _ => problem.message.clone(),
+    }
+}
+
+/// A key that no rule is for would be a riddle.
+fn access_note(server: &ValidatedServer, key: &ClientKey) -> Option<String> {
+    if server.access.is_empty() {
+        return Some("spec.access.rules is empty: nothing may be called".to_owned());
+    }
+    let ValidatedAuth::ApiKeys(keys) = &server.auth else { return None };
+    let made = keys.keys.len() == 1 && keys.keys[0].principal == keys::PRINCIPAL;
+    if !made || *key == ClientKey::Hashed {
+        return None;
+    }
+    let concerned = server.access.iter().any(|rule| match &rule.principals {
+        None => true,
+        Some(globs) => globs.iter().any(|glob| {
+            globset::Glob::new(glob)
+                .is_ok_and(|glob| glob.compile_matcher().is_match(Path::new(keys::PRINCIPAL)))
+        }),
+    });
+    (!concerned).then(|| {
+        format!(
+            "the key was made for `{}`, whom no rule of spec.access.rules names: put a Secret with keys of those whom \
+             they name beside the manifest",
+            keys::PRINCIPAL
+        )
+    })
+}

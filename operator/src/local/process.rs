@@ -1,0 +1,310 @@
+//! The process of a server: started under a guard or as a shim, started again when it ends, ended with `local`.
+
+use std::io::{self, Write as _};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use longshore_sidecar_config::Upstream;
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::program::Program;
+use super::{Event, ServerId};
+
+/// The longest piece of a line that is passed on at once.
+const MAX_LINE: usize = 8 * 1024;
+/// How many of the last lines are kept, to tell why a server ended.
+const LAST_LINES: usize = 3;
+/// How long after its end a server is started again, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// A server that ran this long begins with the first pause again.
+const GOOD_RUN: Duration = Duration::from_secs(10);
+/// How long the last lines of a process that ended are waited for.
+const REST: Duration = Duration::from_millis(500);
+/// How long a guard or a shim may take to end its server: longer than what they give to it.
+const END: Duration = Duration::from_secs(12);
+
+/// What is to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Launch {
+    /// The server's program.
+    pub(super) program: Program,
+    /// Whether a shim starts it for each session, and where that listens; or it runs by itself.
+    pub(super) kind: Kind,
+}
+
+/// How a server runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A shim starts a process for each session.
+    Stdio {
+        /// Where the shim listens.
+        socket: PathBuf,
+        /// How many processes it starts at most.
+        processes: usize,
+    },
+    /// It listens at this port.
+    Http {
+        /// Which.
+        port: u16,
+    },
+}
+
+/// The server's process, looked after by a task. When this is dropped, the process is ended.
+pub(super) struct Process {
+    wanted: watch::Sender<Option<Launch>>,
+    task: tokio::task::JoinHandle<()>,
+    quiet: Arc<AtomicBool>,
+}
+
+impl Process {
+    /// Looks after the process of a server.
+    pub(super) fn start(id: ServerId, launch: Option<Launch>, events: mpsc::UnboundedSender<Event>) -> Self {
+        let (wanted, changes) = watch::channel(launch);
+        let quiet = Arc::new(AtomicBool::new(false));
+        let task = tokio::spawn(Supervisor { id, wanted: changes, events, quiet: quiet.clone() }.run());
+        Self { wanted, task, quiet }
+    }
+
+    /// Something else is to run from now on, or nothing.
+    pub(super) fn change(&self, launch: Option<Launch>) {
+        self.wanted.send_if_modified(|current| {
+            let changed = *current != launch;
+            *current = launch;
+            changed
+        });
+    }
+
+    /// What it prints is no news any more: it is about to be ended.
+    pub(super) fn hush(&self) {
+        self.quiet.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends it, and waits until it has ended.
+    pub(super) async fn end(self) {
+        let Self { wanted, task, .. } = self;
+        drop(wanted);
+        // The task does not panic and nobody aborts it.
+        let _ = task.await;
+    }
+}
+
+impl Launch {
+    /// What the sidecar reaches like this.
+    pub(super) fn new(program: Program, upstream: &Upstream, socket: PathBuf, processes: usize) -> Self {
+        let kind = match upstream {
+            Upstream::Stdio {} => Kind::Stdio { socket, processes },
+            Upstream::StreamableHttp { port, .. } => Kind::Http { port: *port },
+        };
+        Self { program, kind }
+    }
+
+    /// A server that finds its port taken would say so in its own words, and another server would seem to be this one.
+    fn check_port(&self) -> Result<(), String> {
+        let Kind::Http { port } = self.kind else { return Ok(()) };
+        match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(format!(
+                "port {port}, at which the server is to listen, is taken: end the program that has it, or choose \
+                 another in spec.transport.streamableHttp.port (two servers on one machine cannot share one)"
+            )),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Starts it, with a pipe for its stdin that ends it when it closes.
+    fn start(&self) -> io::Result<Child> {
+        let mut command = Command::new(std::env::current_exe()?);
+        match &self.kind {
+            Kind::Stdio { socket, processes } => {
+                command.arg("shim").arg("--socket").arg(socket);
+                command.arg("--max-processes").arg(processes.to_string()).arg("--until-stdin-closes");
+            }
+            Kind::Http { .. } => {
+                command.arg("guard");
+            }
+        }
+        command.arg("--").arg(&self.program.file).args(&self.program.arguments);
+        command.env_clear().envs(&self.program.environment).current_dir(&self.program.folder);
+        // A group of its own: Ctrl-C at the terminal is for `local`, which then ends all in order.
+        command.process_group(0);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+    }
+}
+
+struct Supervisor {
+    id: ServerId,
+    wanted: watch::Receiver<Option<Launch>>,
+    events: mpsc::UnboundedSender<Event>,
+    quiet: Arc<AtomicBool>,
+}
+
+/// Why a process is no longer attended.
+enum Left {
+    /// It ended by itself, or never began.
+    Ended(String),
+    /// Something else is wanted, or nothing ever again.
+    Changed(Result<(), watch::error::RecvError>),
+}
+
+impl Supervisor {
+    /// Ends when the other end of `wanted` has gone, and the process with it.
+    async fn run(mut self) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let launch = self.wanted.borrow_and_update().clone();
+            let began = Instant::now();
+            let left = match launch {
+                Some(launch) => self.attend(&launch).await,
+                None => Left::Changed(self.wanted.changed().await),
+            };
+            if began.elapsed() >= GOOD_RUN {
+                pause = FIRST_PAUSE;
+            }
+            let changed = match left {
+                Left::Changed(changed) => changed,
+                Left::Ended(message) => {
+                    // Whoever listened has ended, and so does this.
+                    let _ = self.events.send(Event::Process { id: self.id.clone(), message });
+                    tokio::select! {
+                        () = sleep(pause) => {
+                            pause = (pause * 2).min(LONGEST_PAUSE);
+                            continue;
+                        }
+                        changed = self.wanted.changed() => changed,
+                    }
+                }
+            };
+            pause = FIRST_PAUSE;
+            if changed.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Starts it and waits until it ends, or until something else is wanted; then ends it.
+    async fn attend(&mut self, launch: &Launch) -> Left {
+        if let Err(message) = launch.check_port() {
+            return Left::Ended(message);
+        }
+        let mut child = match launch.start() {
+            Ok(child) => child,
+            Err(error) => return Left::Ended(format!("it cannot be started: {error}")),
+        };
+        let lifeline = child.stdin.take();
+        let mut output = Output::follow(&self.id, &mut child, &self.quiet);
+        let changed = tokio::select! {
+            status = child.wait() => return Left::Ended(sentence(status, &output.end().await)),
+            changed = self.wanted.changed() => changed,
+        };
+        drop(lifeline);
+        if timeout(END, child.wait()).await.is_err() {
+            // What it started finds the pipe closed all the same.
+            let _ = child.start_kill();
+            let _ = child.wait().await;
+        }
+        output.end().await;
+        Left::Changed(changed)
+    }
+}
+
+/// What a process prints, on its way to standard error.
+struct Output {
+    last: Arc<Mutex<Vec<String>>>,
+    readers: JoinSet<()>,
+}
+
+impl Output {
+    fn follow(id: &ServerId, child: &mut Child, quiet: &Arc<AtomicBool>) -> Self {
+        let mut output = Self { last: Arc::default(), readers: JoinSet::new() };
+        let sink = || Sink { name: id.to_string(), last: output.last.clone(), quiet: quiet.clone() };
+        let (for_stderr, for_stdout) = (sink(), sink());
+        if let Some(stderr) = child.stderr.take() {
+            output.readers.spawn(for_stderr.drink(stderr));
+        }
+        if let Some(stdout) = child.stdout.take() {
+            output.readers.spawn(for_stdout.drink(stdout));
+        }
+        output
+    }
+
+    /// Waits a moment for what is still to come, and gives the last lines.
+    async fn end(&mut self) -> Vec<String> {
+        let all = async { while self.readers.join_next().await.is_some() {} };
+        // Who inherited the pipe may keep it open for as long as they like.
+        let _ = timeout(REST, all).await;
+        self.readers.abort_all();
+        std::mem::take(&mut *self.last.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Where the lines of a process go.
+struct Sink {
+    name: String,
+    last: Arc<Mutex<Vec<String>>>,
+    quiet: Arc<AtomicBool>,
+}
+
+impl Sink {
+    async fn drink(self, from: impl AsyncRead + Unpin) {
+        let mut from = BufReader::with_capacity(MAX_LINE, from);
+        let mut line = Vec::new();
+        loop {
+            let Ok(buffer) = from.fill_buf().await else { return };
+            let ended = buffer.is_empty();
+            let (used, whole) = match buffer.iter().position(|byte| *byte == b'\n') {
+                Some(at) => (at + 1, true),
+                None => (buffer.len(), ended),
+            };
+            line.extend_from_slice(&buffer[..used]);
+            from.consume(used);
+            if whole || line.len() >= MAX_LINE {
+                self.line(String::from_utf8_lossy(&line).trim_end());
+                line.clear();
+            }
+            if ended {
+                return;
+            }
+        }
+    }
+
+    /// To standard error, with the name of its server.
+    fn line(&self, text: &str) {
+        if text.is_empty() || self.quiet.load(Ordering::Relaxed) {
+            return;
+        }
+        // Nobody may read it; the server goes on.
+        let _ = writeln!(io::stderr(), "{} | {text}", self.name);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.len() == LAST_LINES {
+            last.remove(0);
+        }
+        last.push(text.to_owned());
+    }
+}
+
+/// How a process ended, and its last words.
+fn sentence(status: io::Result<ExitStatus>, last: &[String]) -> String {
+    let how = match status {
+        Err(error) => format!("it is not known how it ended: {error}"),
+        Ok(status) => match (status.code(), status.signal()) {
+            // The guard says 128 and the number, as shells do.
+            (Some(code), _) if code > 128 => format!("it was killed by signal {}", code - 128),
+            (Some(code), _) => format!("it exited with code {code}"),
+            (None, Some(signal)) => format!("it was killed by signal {signal}"),
+            (None, None) => "it ended".to_owned(),
+        },
+    };
+    match last {
+        [] => how,
+        lines => format!("{how}; its last lines: {}", lines.join(" / ")),
+    }
+}

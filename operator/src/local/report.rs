@@ -1,0 +1,167 @@
+//! What `longshore local` says: to people on standard output, or one line of JSON and the rest to standard error.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+
+use serde::Serialize;
+
+use super::ServerId;
+use super::keys::ClientKey;
+
+/// What stands for a key that nobody here can say.
+const PLACEHOLDER: &str = "KEY";
+
+/// Who listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Report {
+    /// People.
+    People,
+    /// A program.
+    Json,
+}
+
+/// The line for programs.
+#[derive(Serialize)]
+struct All {
+    catalog: String,
+    servers: Vec<Entry>,
+}
+
+#[derive(Serialize)]
+struct Entry {
+    namespace: String,
+    name: String,
+    url: String,
+    key: Option<String>,
+}
+
+/// A server in a client's configuration.
+#[derive(Serialize)]
+struct Client {
+    r#type: &'static str,
+    url: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    headers: Option<Headers>,
+}
+
+#[derive(Serialize)]
+struct Headers {
+    #[serde(rename = "Authorization")]
+    authorization: String,
+}
+
+/// What is said of a server.
+#[derive(Clone, Copy)]
+pub(super) struct Served<'a> {
+    /// Which.
+    pub(super) id: &'a ServerId,
+    /// Where clients connect.
+    pub(super) address: SocketAddr,
+    /// What they have to bring.
+    pub(super) key: &'a ClientKey,
+}
+
+impl Report {
+    /// A line for people.
+    pub(super) fn line(self, text: &str) {
+        // A server's words may be in it, and must not move the cursor.
+        let text: String = text.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect();
+        // Nobody may read it any longer; the servers go on.
+        let _ = match self {
+            Self::People => writeln!(io::stdout(), "{text}"),
+            Self::Json => writeln!(io::stderr(), "longshore: {text}"),
+        };
+    }
+
+    /// Where everything is, at the start and when a server came or changed its key.
+    pub(super) fn overview(self, servers: &[Served<'_>], catalog: SocketAddr) {
+        if self == Self::Json {
+            return;
+        }
+        let widest = servers.iter().map(|served| served.id.to_string().len()).max().unwrap_or_default();
+        let mut text = String::from("\n");
+        for served in servers {
+            let name = served.id.to_string();
+            let key = match served.key {
+                ClientKey::NotNeeded => "no key is needed".to_owned(),
+                ClientKey::Known(key) => format!("key {key}"),
+                ClientKey::Hashed => {
+                    "needs a key that the Secret holds as a hash: give it with --key".to_owned()
+                }
+                ClientKey::NotTheirs => "needs a key, and that of --key is none of its Secret's".to_owned(),
+            };
+            text.push_str(&format!("  {name:widest$}  {}  {key}\n", super::url(served.address)));
+        }
+        text.push_str(&format!("  {:widest$}  http://{catalog}/v1/tools\n", "catalog"));
+        text.push_str(&format!("\nFor MCP clients:\n\n{}\n", snippet(servers)));
+        self.line(&text);
+    }
+
+    /// All of them serve.
+    pub(super) fn ready(self, servers: &[Served<'_>], catalog: SocketAddr) {
+        if self == Self::People {
+            return;
+        }
+        let entry = |served: &Served<'_>| Entry {
+            namespace: served.id.namespace.clone(),
+            name: served.id.name.clone(),
+            url: super::url(served.address),
+            key: match served.key {
+                ClientKey::Known(key) => Some(key.clone()),
+                ClientKey::NotNeeded | ClientKey::Hashed | ClientKey::NotTheirs => None,
+            },
+        };
+        let all = All { catalog: format!("http://{catalog}"), servers: servers.iter().map(entry).collect() };
+        if let Ok(line) = serde_json::to_string(&all) {
+            let mut out = io::stdout().lock();
+            let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+        }
+    }
+}
+
+/// What to paste into an MCP client.
+fn snippet(servers: &[Served<'_>]) -> String {
+    let mut entries = BTreeMap::new();
+    for served in servers {
+        let twice = servers.iter().filter(|other| other.id.name == served.id.name).count() > 1;
+        let name = if twice { served.id.to_string() } else { served.id.name.clone() };
+        let key = match served.key {
+            ClientKey::NotNeeded => None,
+            ClientKey::Known(key) => Some(key.as_str()),
+            ClientKey::Hashed | ClientKey::NotTheirs => Some(PLACEHOLDER),
+        };
+        let headers = key.map(|key| Headers { authorization: format!("Bearer {key}") });
+        entries.insert(name, Client { r#type: "http", url: super::url(served.address), headers });
+    }
+    // Plain text in plain structs: it always serialises.
+    serde_json::to_string_pretty(&BTreeMap::from([("mcpServers", entries)])).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn the_snippet_has_what_a_client_needs() {
+        let id =
+            |namespace: &str, name: &str| ServerId { namespace: namespace.to_owned(), name: name.to_owned() };
+        let (one, two, other) = (id("a", "x"), id("b", "x"), id("a", "y"));
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let known = ClientKey::Known("k".to_owned());
+        let served = [
+            Served { id: &one, address: address(1), key: &known },
+            Served { id: &two, address: address(2), key: &ClientKey::NotNeeded },
+            Served { id: &other, address: address(3), key: &ClientKey::Hashed },
+        ];
+        assert_eq!(
+            serde_json::from_str::<Value>(&snippet(&served)).unwrap(),
+            json!({"mcpServers": {
+                "a/x": {"type": "http", "url": "http://127.0.0.1:1/mcp", "headers": {"Authorization": "Bearer k"}},
+                "b/x": {"type": "http", "url": "http://127.0.0.1:2/mcp"},
+                "y": {"type": "http", "url": "http://127.0.0.1:3/mcp", "headers": {"Authorization": "Bearer KEY"}},
+            }})
+        );
+    }
+}

@@ -1,0 +1,414 @@
+//! What runs, kept to what the manifests say.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use futures::future::join_all;
+use longshore_catalog::Indexer;
+use longshore_sidecar::{BindError, Inventories};
+use longshore_sidecar_config::inventory::{ConnectionState, Inventory};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::environment::{Environment, INHERITED};
+use super::files::{Folder, Place};
+use super::keys::Made;
+use super::manifests::Documents;
+use super::plan::{self, Plan};
+use super::process::{Launch, Process};
+use super::report::{Report, Served};
+use super::sidecar::Sidecar;
+use super::{Error, Event, Options, ServerId, catalog};
+
+/// Where ports begin when nobody says.
+const FIRST_PORT: u16 = 8380;
+/// How many ports are tried before the system is asked for any.
+const TRIES: u16 = 100;
+
+/// All servers of this run.
+pub(super) struct Local {
+    options: Options,
+    report: Report,
+    inherited: Environment,
+    made: Made,
+    folder: Folder,
+    ports: BTreeMap<ServerId, u16>,
+    /// In the order of the manifests.
+    servers: Vec<Running>,
+    catalog: Arc<catalog::Local>,
+    catalog_at: SocketAddr,
+    events: mpsc::UnboundedReceiver<Event>,
+    tell: mpsc::UnboundedSender<Event>,
+    runs: u64,
+    /// Whether it has been said that all of them serve.
+    announced: bool,
+}
+
+/// A server that runs.
+struct Running {
+    plan: Plan,
+    place: Place,
+    sidecar: Sidecar,
+    process: Process,
+    /// Tells this sidecar's inventories from those of the one before.
+    run: u64,
+    began: Instant,
+    feed: JoinHandle<()>,
+    inventory: Option<Box<Inventory>>,
+    shown: Shown,
+    /// How its process ended last, so that one that ends again and again is told of once.
+    ended: Option<String>,
+}
+
+/// What was said last of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Shown {
+    Nothing,
+    Ready { tools: usize },
+    NotReady { reason: String },
+}
+
+// === impl Local ===
+
+impl Local {
+    pub(super) fn new(options: Options, report: Report) -> Result<(Self, Indexer), Error> {
+        let inherited = INHERITED
+            .iter()
+            .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))
+            .collect();
+        let (catalog, indexer) = catalog::Local::new()?;
+        let (tell, events) = mpsc::unbounded_channel();
+        let local = Self {
+            options,
+            report,
+            inherited,
+            made: Made::default(),
+            folder: Folder::new().map_err(Error::Files)?,
+            ports: BTreeMap::new(),
+            servers: Vec::new(),
+            catalog: Arc::new(catalog),
+            catalog_at: SocketAddr::from(([127, 0, 0, 1], 0)),
+            events,
+            tell,
+            runs: 0,
+            announced: false,
+        };
+        Ok((local, indexer))
+    }
+
+    /// Whether the manifests can be served at all. Otherwise why not, a line each.
+    pub(super) fn check(&mut self, documents: &Documents) -> Result<Result<(), Vec<String>>, Error> {
+        let refused = self.plans(documents)?.1;
+        Ok(if refused.is_empty() { Ok(()) } else { Err(refused) })
+    }
+
+    /// Starts all of them, and gives the catalog's port.
+    pub(super) async fn start(&mut self, documents: &Documents) -> Result<TcpListener, Error> {
+        for plan in self.plans(documents)?.0 {
+            self.begin(plan)?;
+        }
+        let (mut listener, mut port) = (None, self.next_port());
+        for _ in 0..TRIES {
+            match catalog::bind(port).await {
+                Ok(bound) => {
+                    listener = Some(bound);
+                    break;
+                }
+                Err(_) => port = port.saturating_add(1),
+            }
+        }
+        let listener = match listener {
+            Some(listener) => listener,
+            None => catalog::bind(0).await.map_err(Error::Catalog)?,
+        };
+        self.catalog_at = listener.local_addr().map_err(Error::Catalog)?;
+        for running in &self.servers {
+            self.catalog.show(&running.plan, running.sidecar.address, None)?;
+        }
+        self.catalog.is_complete();
+        self.overview();
+        for running in &self.servers {
+            self.notes(&running.plan);
+        }
+        Ok(listener)
+    }
+
+    /// Serves the catalog, for ever.
+    pub(super) fn serve_catalog(
+        &self,
+        listener: TcpListener,
+    ) -> impl Future<Output = io::Result<()>> + use<> {
+        let catalog = self.catalog.clone();
+        async move { catalog.serve(listener).await }
+    }
+
+    /// What happens next.
+    pub(super) async fn next(&mut self) -> Event {
+        match self.events.recv().await {
+            Some(event) => event,
+            // Never: a sender is here.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Takes up what has happened.
+    pub(super) fn hear(&mut self, event: Event) -> Result<(), Error> {
+        match event {
+            Event::Inventory { id, run, inventory } => self.heard(&id, run, inventory)?,
+            Event::Process { id, message } => {
+                let report = self.report;
+                let found = self.servers.iter_mut().find(|running| running.plan.id == id);
+                if let Some(running) = found.filter(|running| running.ended.as_ref() != Some(&message)) {
+                    report.line(&format!("{id} does not run: {message}; it is started again"));
+                    running.ended = Some(message);
+                }
+            }
+            Event::SidecarFailed { id, error } => return Err(Error::Sidecar { id, source: error }),
+        }
+        Ok(())
+    }
+
+    /// Says a line.
+    pub(super) fn say(&self, line: &str) {
+        self.report.line(line);
+    }
+
+    /// Makes what runs what the manifests say now. What cannot be served stays as it is.
+    pub(super) async fn update(&mut self, documents: &Documents) -> Result<(), Error> {
+        let (plans, refused) = self.plans(documents)?;
+        for line in refused {
+            self.say(&format!("{line}; what was there before goes on"));
+        }
+        let gone = |running: &Running| documents.servers.iter().all(|found| found.id != running.plan.id);
+        while let Some(at) = self.servers.iter().position(gone) {
+            let running = self.servers.remove(at);
+            self.say(&format!("{}: its manifest has gone, and so has the server", running.plan.id));
+            self.catalog.forget(&running.plan);
+            running.end().await;
+        }
+        let mut other_keys = false;
+        for plan in plans {
+            match self.servers.iter().position(|running| running.plan.id == plan.id) {
+                None => {
+                    other_keys = true;
+                    self.say(&format!("{}: new", plan.id));
+                    self.notes(&plan);
+                    self.begin(plan)?;
+                }
+                Some(at) if self.servers[at].plan == plan => {}
+                Some(at) => {
+                    self.say(&format!("{}: its manifest has changed", plan.id));
+                    other_keys |= self.servers[at].plan.key != plan.key;
+                    if self.servers[at].plan.notes != plan.notes
+                        || self.servers[at].plan.program != plan.program
+                    {
+                        self.notes(&plan);
+                    }
+                    self.servers[at].ended = None;
+                    self.change(at, plan).await?;
+                }
+            }
+        }
+        for running in &self.servers {
+            self.catalog.show(&running.plan, running.sidecar.address, running.inventory.as_deref())?;
+        }
+        if other_keys {
+            self.overview();
+        }
+        Ok(())
+    }
+
+    /// Ends all of it, everything at once.
+    pub(super) async fn end(self) {
+        let Self { servers, folder, .. } = self;
+        join_all(servers.into_iter().map(Running::end)).await;
+        // Removed now that nobody reads it any more.
+        drop(folder);
+    }
+
+    fn plans(&mut self, documents: &Documents) -> Result<(Vec<Plan>, Vec<String>), Error> {
+        let (mut plans, mut refused) = (Vec::new(), Vec::new());
+        for found in &documents.servers {
+            let key = self.options.key.as_deref();
+            match plan::plan(found, documents, &self.inherited, key, &mut self.made)? {
+                Ok(plan) => plans.push(plan),
+                Err(no) => {
+                    refused
+                        .extend(no.problems.iter().map(|problem| format!("{}: {}", no.id, problem.message)));
+                }
+            }
+        }
+        Ok((plans, refused))
+    }
+
+    fn begin(&mut self, plan: Plan) -> Result<(), Error> {
+        let running = self.started(plan)?;
+        self.servers.push(running);
+        Ok(())
+    }
+
+    fn started(&mut self, plan: Plan) -> Result<Running, Error> {
+        let place = self.folder.place().map_err(Error::Files)?;
+        place.write(&plan.files).map_err(Error::Files)?;
+        let process = Process::start(plan.id.clone(), launch(&plan, &place), self.tell.clone());
+        let (sidecar, inventories) = self.listen(&plan, &place)?;
+        self.ports.insert(plan.id.clone(), sidecar.address.port());
+        self.runs += 1;
+        let feed = tokio::spawn(pass_on(plan.id.clone(), self.runs, inventories, self.tell.clone()));
+        let (run, began, shown) = (self.runs, Instant::now(), Shown::Nothing);
+        Ok(Running { plan, place, sidecar, process, run, began, feed, inventory: None, shown, ended: None })
+    }
+
+    /// Starts the sidecar at the port that is the server's, or at the next one that is free.
+    fn listen(&self, plan: &Plan, place: &Place) -> Result<(Sidecar, Inventories), Error> {
+        let start =
+            |port| Sidecar::start(&plan.id, port, place, plan.workers, self.options.audit, self.tell.clone());
+        let asked = self.ports.is_empty().then_some(self.options.port).flatten();
+        let first = self.ports.get(&plan.id).copied().unwrap_or_else(|| self.next_port());
+        for port in (first..=u16::MAX).take(TRIES.into()) {
+            match start(port) {
+                Err(Error::Bind(error)) if is_taken(&error) => {
+                    if let Some(port) = asked {
+                        return Err(Error::PortTaken { port });
+                    }
+                }
+                other => return other,
+            }
+        }
+        start(0)
+    }
+
+    fn next_port(&self) -> u16 {
+        let highest = self.ports.values().max().copied();
+        highest.map_or(self.options.port.unwrap_or(FIRST_PORT), |port| port.saturating_add(1))
+    }
+
+    async fn change(&mut self, at: usize, plan: Plan) -> Result<(), Error> {
+        let running = &mut self.servers[at];
+        if running.plan.upstream == plan.upstream && running.plan.workers == plan.workers {
+            running.process.change(launch(&plan, &running.place));
+            if running.plan.files != plan.files {
+                running.place.write(&plan.files).map_err(Error::Files)?;
+            }
+            running.plan = plan;
+            return Ok(());
+        }
+        // Another way to reach the server, or other threads: another sidecar, at the same port.
+        self.servers.remove(at).end().await;
+        let running = self.started(plan)?;
+        self.servers.insert(at, running);
+        Ok(())
+    }
+
+    fn heard(&mut self, id: &ServerId, run: u64, inventory: Box<Inventory>) -> Result<(), Error> {
+        let report = self.report;
+        let found = self.servers.iter_mut().find(|running| running.plan.id == *id && running.run == run);
+        let Some(running) = found else { return Ok(()) };
+        if let Some(line) = running.news(&inventory) {
+            report.line(&line);
+        }
+        self.catalog.show(&running.plan, running.sidecar.address, Some(&inventory))?;
+        running.inventory = Some(inventory);
+        if !self.announced && self.servers.iter().all(|running| matches!(running.shown, Shown::Ready { .. }))
+        {
+            self.announced = true;
+            report.ready(&self.served(), self.catalog_at);
+        }
+        Ok(())
+    }
+
+    fn overview(&self) {
+        self.report.overview(&self.served(), self.catalog_at);
+    }
+
+    fn served<'a>(&'a self) -> Vec<Served<'a>> {
+        let served = |running: &'a Running| Served {
+            id: &running.plan.id,
+            address: running.sidecar.address,
+            key: &running.plan.key,
+        };
+        self.servers.iter().map(served).collect()
+    }
+
+    fn notes(&self, plan: &Plan) {
+        for note in &plan.notes {
+            self.say(&format!("{}: {note}", plan.id));
+        }
+        for problem in plan.program.as_ref().err().into_iter().flatten() {
+            self.say(&format!("{} is not started: {problem}", plan.id));
+        }
+    }
+}
+
+// === impl Running ===
+
+impl Running {
+    /// Ends the sidecar, so that it ends its sessions, and then the process.
+    async fn end(self) {
+        let Self { sidecar, process, feed, place, .. } = self;
+        process.hush();
+        sidecar.end().await;
+        feed.abort();
+        process.end().await;
+        if let Err(error) = place.remove() {
+            tracing::debug!(%error, "cannot remove a server's files");
+        }
+    }
+
+    /// What is worth a line in an inventory.
+    fn news(&mut self, inventory: &Inventory) -> Option<String> {
+        let id = &self.plan.id;
+        let connection = &inventory.connection;
+        let tools = inventory.tools.len();
+        let now = match connection.state {
+            ConnectionState::Connected => Shown::Ready { tools },
+            ConnectionState::Connecting => return None,
+            // It has been said why nothing was started.
+            ConnectionState::Failed if self.plan.program.is_err() => return None,
+            ConnectionState::Failed => {
+                let reason = connection.reason.map(|reason| format!("{reason:?}")).unwrap_or_default();
+                Shown::NotReady { reason }
+            }
+        };
+        let before = std::mem::replace(&mut self.shown, now.clone());
+        if now != before && matches!(now, Shown::Ready { .. }) {
+            self.ended = None;
+        }
+        let many = if tools == 1 { "1 tool".to_owned() } else { format!("{tools} tools") };
+        match (&before, &now) {
+            _ if before == now => None,
+            (Shown::Nothing, Shown::Ready { .. }) => {
+                Some(format!("{id} is ready: {many} (after {} ms)", self.began.elapsed().as_millis()))
+            }
+            (Shown::Ready { .. }, Shown::Ready { .. }) => Some(format!("{id} has {many} now")),
+            (Shown::NotReady { .. }, Shown::Ready { .. }) => Some(format!("{id} is ready: {many}")),
+            (_, Shown::NotReady { reason }) => {
+                Some(format!("{id} is not ready ({reason}): {}", connection.message))
+            }
+            (_, Shown::Nothing) => None,
+        }
+    }
+}
+
+fn launch(plan: &Plan, place: &Place) -> Option<Launch> {
+    let program = plan.program.clone().ok()?;
+    Some(Launch::new(program, &plan.upstream, place.socket(), plan.processes))
+}
+
+fn is_taken(error: &BindError) -> bool {
+    matches!(error, BindError::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse)
+}
+
+/// Ends with the sidecar.
+async fn pass_on(id: ServerId, run: u64, mut from: Inventories, to: mpsc::UnboundedSender<Event>) {
+    while let Some(inventory) = from.next().await {
+        let event = Event::Inventory { id: id.clone(), run, inventory: Box::new(inventory) };
+        if to.send(event).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! A sidecar in this process, on threads of its own.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use longshore_sidecar::{App, AuditLog, Bounds, Inventories, Options};
+use tokio::sync::{mpsc, oneshot};
+
+use super::files::Place;
+use super::{Error, Event, ServerId};
+
+/// How long calls under way may go on when all of it ends.
+pub(super) const FAREWELL: Duration = Duration::from_secs(1);
+
+/// A sidecar that serves.
+pub(super) struct Sidecar {
+    stop: oneshot::Sender<()>,
+    thread: std::thread::JoinHandle<()>,
+    /// Where clients connect.
+    pub(super) address: SocketAddr,
+}
+
+impl Sidecar {
+    /// Starts one that listens at this port of loopback and reads its files in this place.
+    pub(super) fn start(
+        id: &ServerId,
+        port: u16,
+        place: &Place,
+        workers: usize,
+        audit: AuditLog,
+        events: mpsc::UnboundedSender<Event>,
+    ) -> Result<(Self, Inventories), Error> {
+        let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let app = App::bind(Options {
+            workers,
+            mcp: loopback(port),
+            admin: loopback(0),
+            config_dir: place.config(),
+            keys_dir: place.keys(),
+            sockets_dir: place.sockets(),
+            proc_dir: place.proc(),
+            own_ports: Vec::new(),
+            audit,
+            bounds: Bounds::default(),
+            // No Service follows with a lag here.
+            drain_minimum: Duration::ZERO,
+        })?;
+        let (address, inventories) = (app.bound().mcp, app.inventories());
+        let (stop, stopped) = oneshot::channel();
+        let name = id.clone();
+        let run = move || {
+            let ended = app.run_until(async {
+                // It ends as well when nobody can tell it any more.
+                let _ = stopped.await;
+            });
+            if let Err(error) = ended {
+                // Whoever listened has ended, and so does the process.
+                let _ = events.send(Event::SidecarFailed { id: name, error: Box::new(error) });
+            }
+        };
+        let thread = std::thread::Builder::new().name(format!("sidecar {}", id.name)).spawn(run);
+        let thread = thread.map_err(|source| Error::Thread { source })?;
+        Ok((Self { stop, thread, address }, inventories))
+    }
+
+    /// Has calls under way end, for a moment, and then no longer. Its port is free afterwards.
+    pub(super) async fn end(self) {
+        let Self { stop, thread, .. } = self;
+        // A sidecar that has failed hears nothing.
+        let _ = stop.send(());
+        let last = Instant::now() + FAREWELL;
+        while !thread.is_finished() && Instant::now() < last {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+}

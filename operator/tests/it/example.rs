@@ -1,0 +1,84 @@
+//! The built-in example, by clients that others wrote.
+
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::harness::{LONGSHORE, Local, compare, free_port, get, inspector, python, typescript};
+
+/// Everything that the example can do, and what it does not let be done.
+fn steps() -> Value {
+    json!([
+        {"act": "listTools"},
+        {"act": "listResources"},
+        {"act": "listResourceTemplates"},
+        {"act": "listPrompts"},
+        {"act": "callTool", "params": {"name": "echo", "arguments": {"message": "hi"}}},
+        {"act": "callTool", "params": {"name": "add", "arguments": {"a": 1, "b": 2.5}}},
+        {"act": "callTool", "params": {"name": "add", "arguments": {"a": 1}}},
+        {"act": "callTool", "params": {"name": "countdown", "arguments": {"seconds": 0.6}}, "watch": true},
+        {"act": "callTool", "params": {"name": "countdown", "arguments": {"seconds": 3000}}, "cancel": true},
+        {"act": "callTool", "params": {"name": "countdown", "arguments": {"seconds": -1}}},
+        {"act": "callTool", "params": {"name": "nothing"}},
+        {"act": "callTool", "params": {"name": "echo", "arguments": {"message": "still here"}}},
+        {"act": "readResource", "params": {"uri": "example://welcome"}},
+        {"act": "readResource", "params": {"uri": "example://greeting/Ada"}},
+        {"act": "readResource", "params": {"uri": "example://nothing"}},
+        {"act": "getPrompt", "params": {"name": "greet", "arguments": {"name": "Ada"}}},
+        {"act": "getPrompt", "params": {"name": "greet"}},
+    ])
+}
+
+#[test]
+fn the_example_is_the_same_through_local_as_directly() {
+    let mut local = Local::json(&[]);
+    let example = local.server("example");
+    let seen = compare(&example, &[LONGSHORE, "example-server", "--transport", "stdio"], &steps());
+    let names: Vec<_> = seen[2]["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
+    assert_eq!(names, ["echo", "add", "countdown", "now"]);
+    assert_eq!(seen[7]["structuredContent"]["sum"], 3.5, "{seen:#}");
+    assert_eq!(seen[9]["progress"], json!([[0.25, 0.6], [0.5, 0.6]]), "{seen:#}");
+    assert_eq!(seen[10], json!({"failed": 1}), "the call was given up at its first news");
+
+    let seen = python(&example, "countdown", &json!({"seconds": 0.3}));
+    assert_eq!(seen["progress"], json!([[0.25, 0.3]]), "{seen}");
+    let (worked, text) = inspector(&example, &["--method", "tools/call", "--tool-name", "now"]);
+    assert!(worked && text.contains("\"isError\": false"), "{text}");
+    let nobody = crate::harness::Served { key: None, ..example };
+    let (worked, text) = inspector(&nobody, &["--method", "tools/list"]);
+    assert!(!worked, "without the key: {text}");
+
+    let found = local.catalog("/v1/tools?q=takes%20seconds%20cancelled");
+    assert_eq!(found["items"][0]["name"], "countdown", "{found:#}");
+    let base = local.announced()["catalog"].as_str().unwrap().to_owned();
+    let (status, _) = get(&format!("{base}/v1/tools"), &[("host", "rebound.example")]);
+    assert_eq!(status, 403, "a web page whose name points here");
+}
+
+#[test]
+fn the_example_server_speaks_http_too() {
+    let port = free_port();
+    let server = Command::new(LONGSHORE)
+        .args(["example-server", "--transport", "http", "--port", &port.to_string()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    crate::harness::eventually("it listens", || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
+    let direct = crate::harness::Served { url: format!("http://127.0.0.1:{port}/mcp"), key: None };
+    let seen = typescript(&direct, &steps());
+    assert_eq!(seen[6]["content"][0]["text"], "hi", "{seen:#}");
+    assert_eq!(seen[10], json!({"failed": 1}), "{seen:#}");
+    assert_eq!(seen[13]["content"][0]["text"], "still here", "{seen:#}");
+    let taken = Command::new(LONGSHORE)
+        .args(["example-server", "--transport", "http", "--port", &port.to_string()])
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&taken.stderr).into_owned();
+    assert!(!taken.status.success() && errors.contains("choose another with --port"), "{errors}");
+    rustix::process::kill_process(rustix::process::Pid::from_child(&server), rustix::process::Signal::TERM)
+        .unwrap();
+    let output = server.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert!(output.stdout.is_empty(), "standard output is the protocol's");
+}

@@ -1,0 +1,90 @@
+//! Keys, and what else comes from Secrets and ConfigMaps.
+
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+
+use crate::harness::{Folder, LONGSHORE, Local, Served, inspector};
+use crate::peers::open;
+
+const PLAIN: &str = "a-plain-key-of-some-length";
+
+fn keyed(name: &str) -> serde_json::Value {
+    let mut manifest =
+        open(name, &[LONGSHORE, "example-server", "--transport", "stdio"], json!({"stdio": {}}));
+    manifest["spec"]["auth"] = json!({"apiKeys": {"secretRef": {"name": "keys"}}});
+    manifest
+}
+
+fn secret(line: &str) -> String {
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys", "namespace": "tools"},
+        "stringData": {"ada": line},
+    })
+    .to_string()
+}
+
+fn works(to: &Served, key: Option<&str>) -> bool {
+    inspector(&Served { key: key.map(str::to_owned), ..to.clone() }, &["--method", "tools/list"]).0
+}
+
+#[test]
+fn keys_are_those_of_the_secret_or_made() {
+    let folder = Folder::new();
+    let manifest = folder.write("server.json", &keyed("keyed").to_string());
+    let path = manifest.to_str().unwrap();
+
+    // No Secret: a key is made, and it stays when something else changes.
+    let mut local = Local::json(&[path]);
+    let served = local.server("keyed");
+    assert!(served.key.as_deref().unwrap().starts_with("lsk_"), "{served:?}");
+    assert!(works(&served, served.key.as_deref()) && !works(&served, None) && !works(&served, Some(PLAIN)));
+
+    // A Secret beside it: its key is the one, and the other one is none any more.
+    folder.write("keys.json", &secret(PLAIN));
+    crate::harness::eventually("the Secret's key works", || works(&served, Some(PLAIN)).then_some(()));
+    assert!(!works(&served, served.key.as_deref()));
+    assert!(!local.said().contains(PLAIN), "only what is asked for is shown: {}", local.said());
+    drop(local);
+    assert_eq!(Local::json(&[path]).server("keyed").key.as_deref(), Some(PLAIN));
+
+    // Hashes cannot be shown; whoever has the key may say it.
+    let printed =
+        Command::new(LONGSHORE).args(["key", "new", "--json"]).stderr(Stdio::inherit()).output().unwrap();
+    let printed: serde_json::Value = serde_json::from_slice(&printed.stdout).unwrap();
+    folder.write("keys.json", &secret(printed["secretLine"].as_str().unwrap()));
+    let served = Local::json(&[path]).server("keyed");
+    assert_eq!(served.key, None);
+    let key = printed["key"].as_str().unwrap();
+    assert_eq!(Local::json(&[path, "--key", key]).server("keyed").key.as_deref(), Some(key));
+    let local = Local::start(&[path, "--key", "something-else-entirely"]);
+    local.says("that of --key is none of its Secret's");
+}
+
+#[test]
+fn the_environment_is_the_manifests_and_little_else() {
+    let folder = Folder::new();
+    let mut manifest = open(
+        "env",
+        &["sh", "-c", "env >&2; pwd >&2; exec sleep 1000"],
+        json!({"streamableHttp": {"port": crate::harness::free_port()}}),
+    );
+    manifest["spec"]["source"]["env"] = json!([
+        {"name": "PLAIN", "value": "one"},
+        {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "ada"}}},
+        {"name": "URL", "value": "http://$(PLAIN)/"},
+        {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+    ]);
+    manifest["spec"]["pod"] = json!({"nodeSelector": {"disk": "fast"}});
+    folder.write("server.json", &manifest.to_string());
+    let local = Local::start(&[folder.path().to_str().unwrap()]);
+    local.says("Secret tools/keys, which spec.source.env[1].valueFrom.secretKeyRef names, does not exist");
+    folder.write("keys.json", &secret("the-token"));
+    for line in ["PLAIN=one", "TOKEN=the-token", "URL=http://one/", "PATH=/"] {
+        local.says(&format!("tools/env | {line}"));
+    }
+    local.says(&format!("tools/env | {}", folder.path().canonicalize().unwrap().display()));
+    let said = local.says("needs a cluster");
+    assert!(said.contains("spec.pod.nodeSelector") && said.contains("env NODE (fieldRef)"), "{said}");
+    assert!(!local.said().contains("SECRET_OF_THE_USER"), "{}", local.said());
+}
