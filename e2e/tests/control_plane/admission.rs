@@ -67,11 +67,11 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         "{spec: {transport: null}}",
-        "spec.transport: Required value: say how the server is reached: write `transport: {streamableHttp: {port: 3000}}` with the port that it listens on",
+        "spec.transport: Required value: say how the server is reached: write `transport: {streamableHttp: {port: 3000}}` with the port that it listens on, or `transport: {stdio: {}}` for a program that speaks over its stdin and stdout",
     ),
     (
         "{spec: {transport: {streamableHttp: null}}}",
-        "spec.transport: Required value: say how the server is reached: write `streamableHttp: {port: 3000}` with the port that it listens on",
+        "spec.transport: Required value: say how the server is reached: write `streamableHttp: {port: 3000}` with the port that it listens on, or `stdio: {}` for a program that speaks over its stdin and stdout",
     ),
     (
         "{spec: {transport: {streamableHttp: {port: null}}}}",
@@ -129,11 +129,11 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         "{spec: {transport: {stdio: {}}}}",
-        "spec.transport: Invalid value: \"object\": write `streamableHttp` or `stdio`, not both",
+        "spec.transport: Invalid value: \"object\": write `streamableHttp` or `stdio`, not both: the server is reached in one way",
     ),
     (
         "{spec: {transport: {streamableHttp: null, stdio: {}}}}",
-        "spec.source.command: Required value: name the program to start: `command: [PROGRAM]`",
+        "spec.source.command: Required value: name the program to start: `command: [PROGRAM]`, since a stdio server is started once a session and its image's entry point cannot be known from here",
     ),
     (
         "{spec: {source: {command: []}, transport: {streamableHttp: null, stdio: {}}}}",
