@@ -36,6 +36,13 @@ def read():
     return json.loads(line)
 
 
+def progress(message):
+    token = message["params"]["_meta"]["progressToken"]
+    for step in range(message["params"]["arguments"]["steps"]):
+        note("notifications/progress", progressToken=token, progress=step)
+    text(message, "done")
+
+
 def call(message):
     global calls
     calls += 1
@@ -85,10 +92,8 @@ def call(message):
     elif name == "hang":
         pass
     elif name == "progress":
-        token = params["_meta"]["progressToken"]
-        for step in range(arguments["steps"]):
-            note("notifications/progress", progressToken=token, progress=step)
-        text(message, "done")
+        # By another thread, so that other calls come meanwhile.
+        threading.Timer(arguments["seconds"], progress, (message,)).start()
     elif name == "strange-answers":
         send({"id": "nobody", "result": {}})
         send({"id": None, "error": {"code": 1, "message": "m"}})
