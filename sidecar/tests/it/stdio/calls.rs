@@ -117,6 +117,20 @@ fn a_cancelled_call_ends_soon_and_the_server_hears_of_it() {
 }
 
 #[test]
+fn a_call_that_takes_too_long_is_cancelled() {
+    let mut config = stdio();
+    config.limits.request_timeout_ms = 500;
+    let (_shim, sidecar) = serving(&config, &server(&["frank"]), &[]);
+    let client = Client::open(&sidecar, None);
+    let message = client.call("hang", json!({}));
+    assert_eq!(error(&message), "the MCP server did not answer within 0.5 seconds");
+    eventually("the server heard of it", || {
+        let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
+        log.contains("cancelled 1").then_some(())
+    });
+}
+
+#[test]
 fn an_id_is_used_once_at_a_time() {
     let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
     let client = Client::open(&sidecar, None);

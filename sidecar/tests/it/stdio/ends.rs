@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{error, pid, said};
 use crate::harness::http::{Reply, connect};
 use crate::harness::shim::{server, serving, stdio};
-use crate::harness::{Client, Files, Request, Shim, Sidecar, client, eventually, within};
+use crate::harness::{Client, Files, GoServer, Request, Shim, Sidecar, client, config, eventually, within};
 
 fn process(pid: u32) -> Pid {
     Pid::from_raw(pid.cast_signed()).unwrap()
@@ -141,6 +141,24 @@ fn a_drain_ends_all_processes() {
     sidecar.signal(Signal::TERM);
     assert!(sidecar.wait(Duration::from_secs(10)).success());
     assert_eq!(shim.processes(), [0; 0]);
+}
+
+#[test]
+fn another_server_in_the_configuration_ends_all_processes() {
+    let (shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    let client = Client::open(&sidecar, None);
+    pid(&client);
+    let other = GoServer::start(&[]);
+    sidecar.runs(&sidecar.files.write(&config(other.port)));
+    eventually("the processes end", || shim.processes().is_empty().then_some(()));
+    assert_eq!(client.send("ping", json!({})).status, 404);
+    let client = Client::open(&sidecar, None);
+    assert_eq!(said(&client, "echo", json!({"text": "by HTTP"})), "by HTTP");
+    // And back.
+    let mut back = stdio();
+    back.generation = 2;
+    sidecar.runs(&sidecar.files.write(&back));
+    pid(&Client::open(&sidecar, None));
 }
 
 #[test]
