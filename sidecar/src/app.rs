@@ -277,7 +277,11 @@ async fn control(
     }
 
     let mut draining = false;
-    let drain = drain::drain(&shared, &release);
+    let drain = async {
+        drain::drain(&shared, &release).await;
+        // Before the threads end that look after them.
+        shared.stdio.close().await;
+    };
     tokio::pin!(drain);
     let mut check = interval(Duration::from_secs(5));
     loop {
@@ -300,8 +304,6 @@ async fn control(
             }
         }
     }
-    // Before the threads end that look after them.
-    shared.stdio.close().await;
     stop.send_replace(true);
     for worker in workers {
         // The thread ends by itself now; that it panicked would have ended the process.
