@@ -58,8 +58,10 @@ impl Talk<'_> {
 
     fn line(&mut self, line: Bytes) {
         let length = line.len() + 1;
-        let wanted = match envelope::read(&line) {
-            Ok(message) => {
+        // Most noise is known by its first byte; there may be very many lines of it.
+        let message = line.starts_with(b"{").then(|| envelope::read(&line));
+        let wanted = match message {
+            Some(Ok(message)) => {
                 self.noise = 0;
                 let wanted = match message {
                     Message::Response(response) => self.response(&response, &line),
@@ -71,7 +73,7 @@ impl Talk<'_> {
                 }
                 wanted
             }
-            Err(_) => {
+            Some(Err(_)) | None => {
                 self.not_message(&line);
                 self.noise += length;
                 false
