@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{error, pid, said, text};
 use crate::harness::http::{Reply, connect};
 use crate::harness::shim::{server, serving, stdio};
-use crate::harness::{Client, Request, eventually};
+use crate::harness::{Client, Request, Sidecar, eventually};
 
 /// Begins a call and does not wait for its answer.
 fn begin(client: &Client<'_>, params: &Value) -> TcpStream {
@@ -20,6 +20,13 @@ fn begin(client: &Client<'_>, params: &Value) -> TcpStream {
 
 fn answer(stream: TcpStream) -> Reply {
     Reply::read(&mut BufReader::new(stream)).unwrap()
+}
+
+/// Allows calls so many milliseconds, once there is nothing left that has to start in as many.
+fn allow(sidecar: &Sidecar, milliseconds: u64) {
+    let mut config = stdio();
+    config.limits.request_timeout_ms = milliseconds;
+    sidecar.runs(&sidecar.files.write(&config));
 }
 
 fn under_way(client: &Client<'_>, calls: f64) {
@@ -118,10 +125,9 @@ fn a_cancelled_call_ends_soon_and_the_server_hears_of_it() {
 
 #[test]
 fn a_call_that_takes_too_long_is_cancelled() {
-    let mut config = stdio();
-    config.limits.request_timeout_ms = 500;
-    let (_shim, sidecar) = serving(&config, &server(&["frank"]), &[]);
+    let (_shim, sidecar) = serving(&stdio(), &server(&["frank"]), &[]);
     let client = Client::open(&sidecar, None);
+    allow(&sidecar, 500);
     let message = client.call("hang", json!({}));
     assert_eq!(error(&message), "the MCP server did not answer within 0.5 seconds");
     eventually("the server heard of it", || {
@@ -151,10 +157,9 @@ fn an_id_is_used_once_at_a_time() {
 
 #[test]
 fn a_server_that_never_reads_costs_only_its_own_session() {
-    let mut config = stdio();
-    config.limits.request_timeout_ms = 2500;
-    let (_shim, sidecar) = serving(&config, &server(&[]), &[]);
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
     let (client, other) = (Client::open(&sidecar, None), Client::open(&sidecar, None));
+    allow(&sidecar, 2500);
     said(&client, "deaf", json!({}));
     // More than a pipe holds.
     let large = json!({"name": "echo", "arguments": {"text": "x".repeat(1 << 20)}});
@@ -171,10 +176,9 @@ fn a_server_that_never_reads_costs_only_its_own_session() {
 
 #[test]
 fn a_client_that_does_not_read_slows_only_its_own_session() {
-    let mut config = stdio();
-    config.limits.request_timeout_ms = 3000;
-    let (_shim, sidecar) = serving(&config, &server(&[]), &[]);
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
     let (client, other) = (Client::open(&sidecar, None), Client::open(&sidecar, None));
+    allow(&sidecar, 3000);
     let started = Instant::now();
     let flooded = begin(&client, &json!({"name": "flood-messages"}));
     under_way(&client, 1.0);
