@@ -60,6 +60,8 @@ pub enum McpError {
         code: i64,
         /// Its message.
         message: String,
+        /// What else it says; null if nothing.
+        data: Value,
     },
     /// The answer holds neither a result nor an error for the request.
     #[error("no response to the request in {0:?}")]
@@ -208,6 +210,7 @@ impl Answer {
             return Err(McpError::Rpc {
                 code: error["code"].as_i64().unwrap_or_default(),
                 message: error["message"].as_str().unwrap_or_default().to_owned(),
+                data: error["data"].clone(),
             });
         }
         message.get("result").cloned().ok_or_else(|| McpError::Nonsense(self.body.clone()))

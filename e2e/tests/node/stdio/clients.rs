@@ -4,7 +4,6 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
-use longshore_e2e::cluster::run;
 use longshore_e2e::peers::Peers;
 use longshore_e2e::testing::Namespace;
 use serde_json::Value;
@@ -113,7 +112,8 @@ impl<'a> Clients<'a> {
     }
 }
 
-fn json(command: Command) -> Value {
-    let printed = run(command).expect("the client has no complaint");
-    serde_json::from_str(&printed).unwrap_or_else(|error| panic!("{error}: {printed}"))
+fn json(mut command: Command) -> Value {
+    let output = command.output().expect("the client runs");
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }

@@ -32,7 +32,7 @@ fn a_stdio_server_that_does_not_come_up_says_why_with_its_last_words() {
             GO_IMAGE,
             &["/go-server", "-stdio", "-no-such-flag"],
             "ServerExited",
-            &["2", "flag provided but not defined: -no-such-flag"],
+            &["2", "serve standard input and output instead"],
         ),
         ("mute", NODE_IMAGE, &["sleep", "1000"], "InitializeTimeout", &[]),
     ];

@@ -1,5 +1,6 @@
 //! What is left of a stdio server's processes when somebody is killed.
 
+use longshore_e2e::mcp_client::McpError;
 use longshore_e2e::testing::{container_processes, eventually, kill_container};
 use serde_json::json;
 
@@ -61,7 +62,9 @@ fn a_process_that_is_killed_is_one_sessions_trouble() {
         bystander.call("echo", json!({"text": "hello"})).await.expect("it is served");
         let victim = connect(namespace, &server, None).await;
         let error = victim.call("exit", json!({"status": 3})).await.expect_err("nobody is there to answer");
-        assert!(error.to_string().contains("asked to exit with status 3"), "its last words: {error}");
+        let McpError::Rpc { message, data, .. } = error else { panic!("{error}") };
+        assert!(message.contains("exit status 3"), "{message}");
+        assert_eq!(data["stderr"], "asked to exit with status 3", "its last words");
         bystander.call("echo", json!({"text": "hello"})).await.expect("it noticed nothing");
         let pod = the_pod(namespace, "go").await;
         assert_eq!((restarts(&pod, SERVER), restarts(&pod, SIDECAR)), (0, 0));
