@@ -30,6 +30,8 @@ const PATIENCE: u32 = 3;
 /// How long a handshake may take, and after which time it is reported that it takes long.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 const HANDSHAKE_SLOW: Duration = Duration::from_secs(3);
+/// The same where the handshake begins with a process, which may have to load a runtime and a lot of modules.
+const START_SLOW: Duration = Duration::from_secs(10);
 /// How often lists are read again though nobody said that they changed.
 const RELIST_EVERY: Duration = Duration::from_secs(60);
 /// How soon a session is gone that was hardly there, and how long to wait before the next one then.
@@ -153,6 +155,10 @@ async fn connect(
     shared: &Shared,
     link: &mut Link,
 ) -> Result<(ServerDescription, Lists), Problem> {
+    let patience = match server.upstream() {
+        Upstream::StreamableHttp { .. } => HANDSHAKE_SLOW,
+        Upstream::Stdio {} => START_SLOW,
+    };
     let work = async {
         let description = server.initialize().await.map_err(|error| error.in_handshake())?;
         let lists = list_all(server, &description.capabilities).await?;
@@ -163,12 +169,12 @@ async fn connect(
         reason: ConnectionReason::InitializeTimeout,
         message: format!("the server has not completed the handshake within {} seconds", seconds.as_secs()),
     };
-    if let Ok(result) = timeout(HANDSHAKE_SLOW, work.as_mut()).await {
+    if let Ok(result) = timeout(patience, work.as_mut()).await {
         return result;
     }
-    link.failed(slow(HANDSHAKE_SLOW), Instant::now(), now());
+    link.failed(slow(patience), Instant::now(), now());
     show(shared, link);
-    match timeout(HANDSHAKE_TIMEOUT - HANDSHAKE_SLOW, work).await {
+    match timeout(HANDSHAKE_TIMEOUT - patience, work).await {
         Ok(result) => result,
         Err(_) => Err(slow(HANDSHAKE_TIMEOUT)),
     }

@@ -335,7 +335,10 @@ impl Shim<'_> {
         match Process::start(self.options, &self.limit, session, self.last_number, lifeline, now) {
             Ok(process) => self.processes.push(process),
             Err((lifeline, error)) => {
-                let words = format!("cannot start {}: {error}", self.options.program.display());
+                let error_text = error.to_string();
+                // The system's number goes beside the words, for programs.
+                let why = error_text.split(" (os error").next().unwrap_or_default();
+                let words = format!("cannot start {}: {why}", self.options.program.display());
                 self.log.say(&words);
                 let errno = error.raw_os_error().unwrap_or(0);
                 lifeline.send(&Report::Refused { reason: Refusal::NotStarted, errno, words });
