@@ -17,7 +17,9 @@ use std::time::{Duration, Instant};
 
 use longshore_catalog::http::Port;
 use longshore_catalog::model::{Health, State};
-use longshore_catalog::{About, Catalog, Endpoint, Login, Metrics, Page, Reader, ServerKey, ServerRecord};
+use longshore_catalog::{
+    About, Catalog, Endpoint, Login, Metrics, Offer, Page, Reader, ServerKey, ServerRecord,
+};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
@@ -116,6 +118,17 @@ fn percentiles(what: &str, mut times: Vec<Duration>) {
     println!("  {what}: p50 {:.3} ms, p99 {:.3} ms, p99.9 {:.3} ms", at(500), at(990), at(999));
 }
 
+fn record(key: ServerKey, offer: Arc<Offer>) -> ServerRecord {
+    ServerRecord {
+        about: About { owner: Some(key.namespace.clone()), ..About::default() },
+        key,
+        endpoint: Endpoint::default(),
+        health: Health { state: State::Up, since: None, reason: String::new(), message: String::new() },
+        offer: Some(offer),
+        known_tools: vec![],
+    }
+}
+
 async fn measure(what: &str, mut corpus: impl FnMut(&mut Random) -> String) {
     println!("{what}");
     let before = resident();
@@ -133,14 +146,8 @@ async fn measure(what: &str, mut corpus: impl FnMut(&mut Random) -> String) {
         let offer = reader.read(json.as_bytes()).unwrap();
         reading += start.elapsed();
         drop(json);
-        catalog.upsert(ServerRecord {
-            key: ServerKey { namespace: format!("team-{}", number % 50), name: format!("server-{number}") },
-            about: About { owner: Some(format!("Team {}", number % 50)), ..About::default() },
-            endpoint: Endpoint::default(),
-            health: Health { state: State::Up, since: None, reason: String::new(), message: String::new() },
-            offer: Some(Arc::new(offer)),
-            known_tools: vec![],
-        });
+        let key = ServerKey { namespace: format!("team-{}", number % 50), name: format!("server-{number}") };
+        catalog.upsert(record(key, Arc::new(offer)));
         // What is to be indexed is not to queue up behind what is read.
         tokio::task::yield_now().await;
     }
@@ -177,6 +184,22 @@ async fn measure(what: &str, mut corpus: impl FnMut(&mut Random) -> String) {
     percentiles("search, on the clock", clock);
     percentiles("search, on the processor", processor);
     over_http(catalog.clone(), &queries).await;
+
+    let mut times = Vec::new();
+    for number in 0..200 {
+        let mut tools: Vec<String> = (0..TOOLS).map(|_| corpus(&mut random)).collect();
+        tools.push(format!("{{\"name\":\"new-{number}\"}}"));
+        let offer = Arc::new(reader.read(inventory(&tools).as_bytes()).unwrap());
+        let key = ServerKey { namespace: format!("team-{}", number % 50), name: format!("server-{number}") };
+        let new = format!("new-{number}");
+        let start = Instant::now();
+        catalog.upsert(record(key.clone(), offer));
+        while catalog.tool(&key, &new).is_none() {
+            tokio::task::yield_now().await;
+        }
+        times.push(start.elapsed());
+    }
+    percentiles("a server's new tools to their being found, on the clock", times);
     indexing.abort();
 }
 

@@ -42,6 +42,7 @@ async fn a_flood_of_hostile_tools_is_cut_to_its_bounds() {
 #[tokio::test]
 async fn a_server_that_never_settles_costs_the_others_nothing() {
     let stand = Stand::open().await;
+    let began = std::time::Instant::now();
     let many: Vec<_> = (0..500).map(|n| tool(&format!("tool-{n}"), "one of many words")).collect();
     for round in 0..300 {
         let mut restless = record("a", "restless", About::default());
@@ -62,5 +63,7 @@ async fn a_server_that_never_settles_costs_the_others_nothing() {
         .lines()
         .find_map(|line| line.strip_prefix("longshore_catalog_indexing_duration_seconds_count "))
         .unwrap();
-    assert!(indexed.parse::<u32>().unwrap() < 200, "each of 301 changes was indexed: {indexed}");
+    // One reading in a tenth of a second, and those of the calm server and of the first word.
+    let most = 3 + began.elapsed().as_millis() / 100;
+    assert!(indexed.parse::<u128>().unwrap() <= most, "{indexed} readings, where {most} were due");
 }
