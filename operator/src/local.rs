@@ -38,6 +38,8 @@ use running::Local;
 
 /// How often it is looked whether files have changed. A change is taken up when nothing has changed for as long.
 const LOOK: Duration = Duration::from_millis(250);
+/// Whoever executes this executes the program that it is itself.
+const OWN_PROGRAM: &str = "/proc/self/exe";
 /// The exit code for a wrong command line, and for manifests that cannot be used at the start.
 const USAGE: u8 = 2;
 
@@ -112,9 +114,6 @@ pub enum Error {
     /// The manifest of the example is wrong.
     #[error("the example's manifest cannot be read")]
     Builtin(#[source] serde_json::Error),
-    /// This program does not know where it is.
-    #[error("cannot find this program's own file")]
-    Own(#[source] io::Error),
 }
 
 /// What happens while it runs.
@@ -133,7 +132,7 @@ pub async fn run(options: Options, mut stop: impl AsyncFnMut()) -> Result<ExitCo
     let report = if options.json { Report::Json } else { Report::People };
     let mut reader = Reader::new(options.paths.clone());
     let documents = if options.paths.is_empty() {
-        builtin::documents(&std::env::current_exe().map_err(Error::Own)?)?
+        builtin::documents()?
     } else {
         let (documents, problems) = reader.read();
         if !problems.is_empty() {

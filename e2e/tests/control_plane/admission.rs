@@ -409,7 +409,7 @@ async fn check(client: &Client) {
 async fn check_documents(client: &Client) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut manifests = Vec::new();
-    for folder in ["", "docs", "examples"] {
+    for folder in ["", "docs", "examples", "examples/local"] {
         for entry in fs::read_dir(root.join(folder)).unwrap() {
             let path = entry.unwrap().path();
             let text = match path.extension().and_then(|extension| extension.to_str()) {

@@ -1,6 +1,6 @@
 //! What is served when nobody names a manifest: the example server of this very program.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use super::manifests::{Documents, FoundServer};
 use super::{Error, ServerId};
 
 /// The manifest, as one would write it.
-pub(super) fn documents(program: &Path) -> Result<Documents, Error> {
+pub(super) fn documents() -> Result<Documents, Error> {
     let manifest = json!({
         "apiVersion": "longshore.dev/v1alpha1",
         "kind": "McpServer",
@@ -16,7 +16,7 @@ pub(super) fn documents(program: &Path) -> Result<Documents, Error> {
         "spec": {
             "source": {
                 "image": concat!("longshore:", env!("CARGO_PKG_VERSION")),
-                "command": [program.to_string_lossy()],
+                "command": [super::OWN_PROGRAM],
                 "args": ["example-server", "--transport", "stdio"],
             },
             "transport": {"stdio": {}},

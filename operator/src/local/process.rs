@@ -122,7 +122,9 @@ impl Launch {
 
     /// Starts it, with a pipe for its stdin that ends it when it closes.
     fn start(&self) -> io::Result<Child> {
-        let mut command = Command::new(std::env::current_exe()?);
+        // This very program, also when its file was replaced meanwhile.
+        let mut command = Command::new(super::OWN_PROGRAM);
+        command.arg0("longshore");
         match &self.kind {
             Kind::Stdio { socket, processes } => {
                 command.arg("shim").arg("--socket").arg(socket);

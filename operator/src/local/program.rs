@@ -168,7 +168,7 @@ mod tests {
         };
         for (command, annotation, expected) in [
             (&["sh"][..], None, "/bin/sh one"),
-            (&["./sh", "x"], None, "/bin/./sh x|one"),
+            (&["./sh", "x"], None, "/bin/sh x|one"),
             (&["no-such"], Some("sh -c 'a b'"), "/bin/sh -c|a b"),
             (&[], None, "image x:1 cannot run here, since"),
             (&["no-such"], None, "image x:1 cannot run here, and \"no-such\""),

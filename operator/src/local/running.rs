@@ -62,6 +62,8 @@ struct Running {
     shown: Shown,
     /// How its process ended last, so that one that ends again and again is told of once.
     ended: Option<String>,
+    /// Whether it has been said that its stdout holds more than messages.
+    noisy: bool,
 }
 
 /// What was said last of a server.
@@ -219,6 +221,7 @@ impl Local {
         if other_keys {
             self.overview();
         }
+        self.announce();
         Ok(())
     }
 
@@ -260,7 +263,19 @@ impl Local {
         self.runs += 1;
         let feed = tokio::spawn(pass_on(plan.id.clone(), self.runs, inventories, self.tell.clone()));
         let (run, began, shown) = (self.runs, Instant::now(), Shown::Nothing);
-        Ok(Running { plan, place, sidecar, process, run, began, feed, inventory: None, shown, ended: None })
+        Ok(Running {
+            plan,
+            place,
+            sidecar,
+            process,
+            run,
+            began,
+            feed,
+            inventory: None,
+            shown,
+            ended: None,
+            noisy: false,
+        })
     }
 
     /// Starts the sidecar at the port that is the server's, or at the next one that is free.
@@ -311,14 +326,25 @@ impl Local {
         if let Some(line) = running.news(&inventory) {
             report.line(&line);
         }
+        if let Some(noise) = inventory.noise.as_ref().filter(|_| !std::mem::replace(&mut running.noisy, true))
+        {
+            report.line(&format!(
+                "{id} prints to its stdout what is no message of MCP, and is dropped: {noise:?}"
+            ));
+        }
         self.catalog.show(&running.plan, running.sidecar.address, Some(&inventory))?;
         running.inventory = Some(inventory);
+        self.announce();
+        Ok(())
+    }
+
+    /// Says once that all of them serve.
+    fn announce(&mut self) {
         if !self.announced && self.servers.iter().all(|running| matches!(running.shown, Shown::Ready { .. }))
         {
             self.announced = true;
-            report.ready(&self.served(), self.catalog_at);
+            self.report.ready(&self.served(), self.catalog_at);
         }
-        Ok(())
     }
 
     fn overview(&self) {

@@ -42,11 +42,18 @@ fn busy() -> (Folder, Local, std::process::Child) {
 
 #[test]
 fn nothing_is_left_whether_it_is_asked_to_end_or_killed() {
-    for (signal, code) in [(Signal::INT, Some(0)), (Signal::TERM, Some(0)), (Signal::KILL, None)] {
+    for (signals, code) in [
+        (&[Signal::INT][..], Some(0)),
+        (&[Signal::TERM], Some(0)),
+        (&[Signal::INT, Signal::INT], Some(0)),
+        (&[Signal::KILL], None),
+    ] {
         let (_folder, mut local, mut caller) = busy();
         let family = local.descendants();
         assert!(family.len() >= 6, "{family:?}");
-        local.signal(signal);
+        for signal in signals {
+            local.signal(*signal);
+        }
         assert_eq!(local.code(), code, "{}", local.said());
         gone(&family);
         if code.is_some() {

@@ -104,3 +104,22 @@ fn servers_of_others_are_the_same_through_local_as_directly() {
         "{servers:#}"
     );
 }
+
+#[test]
+fn the_example_for_ones_own_machine_runs() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = Folder::new();
+    // What npx would download is among the peers.
+    let npx = folder
+        .write("npx", &format!("#!/bin/sh\nshift 2\nexec '{}' \"$@\"\n", peer("mcp-server-filesystem")));
+    std::fs::set_permissions(npx, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/local");
+    let mut local = Local::with_path(&path, &["--json", examples]);
+    let served = local.server("filesystem");
+    let list = json!({"act": "callTool", "params": {"name": "list_directory", "arguments": {"path": "."}}});
+    let write = json!({"act": "callTool", "params": {"name": "write_file", "arguments": {"path": "x", "content": "y"}}});
+    let seen = typescript(&served, &json!([list, write]));
+    assert!(seen[2].to_string().contains("filesystem.yaml"), "{seen:#}");
+    assert!(seen[3]["failed"].as_str().unwrap().contains("write_file"), "no rule permits it: {seen:#}");
+}

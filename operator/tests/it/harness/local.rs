@@ -63,10 +63,16 @@ impl Local {
     }
 
     pub(crate) fn start(arguments: &[&str]) -> Self {
+        Self::with_path(&std::env::var("PATH").unwrap(), arguments)
+    }
+
+    /// With programs of one's own.
+    pub(crate) fn with_path(path: &str, arguments: &[&str]) -> Self {
         let runtime = tempfile::tempdir().unwrap();
         let mut child = Command::new(LONGSHORE)
             .arg("local")
             .args(arguments)
+            .env("PATH", path)
             .env("XDG_RUNTIME_DIR", runtime.path())
             .env("SECRET_OF_THE_USER", "not for servers")
             .stdin(Stdio::null())
