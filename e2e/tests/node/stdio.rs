@@ -5,6 +5,7 @@ mod clients;
 mod failing;
 mod killed;
 
+use longshore_e2e::images;
 use longshore_e2e::testing::Namespace;
 use serde_json::{Value, json};
 
@@ -19,7 +20,7 @@ const EXAMPLE: &str = include_str!("../../../examples/stdio.yaml");
 /// A server, and what clients do with it.
 struct Server {
     name: &'static str,
-    image: &'static str,
+    image: String,
     command: &'static [&'static str],
     plan: Value,
 }
@@ -28,7 +29,7 @@ fn servers() -> Vec<Server> {
     vec![
         Server {
             name: "everything",
-            image: NODE_IMAGE,
+            image: NODE_IMAGE.to_owned(),
             command: &[
                 "node",
                 "/app/node_modules/@modelcontextprotocol/server-everything/dist/index.js",
@@ -46,7 +47,7 @@ fn servers() -> Vec<Server> {
         },
         Server {
             name: "filesystem",
-            image: NODE_IMAGE,
+            image: NODE_IMAGE.to_owned(),
             command: &[
                 "node",
                 "/app/node_modules/@modelcontextprotocol/server-filesystem/dist/index.js",
@@ -65,7 +66,7 @@ fn servers() -> Vec<Server> {
         },
         Server {
             name: "time",
-            image: PYTHON_IMAGE,
+            image: PYTHON_IMAGE.to_owned(),
             command: &["python3", "-m", "mcp_server_time"],
             plan: json!({
                 "calls": [
@@ -78,7 +79,7 @@ fn servers() -> Vec<Server> {
         },
         Server {
             name: "git",
-            image: PYTHON_IMAGE,
+            image: PYTHON_IMAGE.to_owned(),
             command: &["python3", "-m", "mcp_server_git", "--repository", "/srv/repository"],
             plan: json!({
                 "calls": [
@@ -90,7 +91,7 @@ fn servers() -> Vec<Server> {
         },
         Server {
             name: "go",
-            image: GO_IMAGE,
+            image: GO_IMAGE.to_owned(),
             command: &["/go-server", "-stdio"],
             plan: json!({
                 "calls": [
@@ -101,6 +102,21 @@ fn servers() -> Vec<Server> {
                 "prompt": {"name": "greet", "arguments": {"name": "Ada"}},
                 "progress": {"name": "slow", "arguments": {"milliseconds": 200, "steps": 4}},
                 "cancel": {"name": "slow", "arguments": {"milliseconds": 60_000, "steps": 600}},
+            }),
+        },
+        // On the Rust SDK; its image is called by what is in it.
+        Server {
+            name: "example",
+            image: images::longshore().expect("the images are made").operator.reference,
+            command: &["/longshore", "example-server", "--transport", "stdio"],
+            plan: json!({
+                "calls": [
+                    {"name": "echo", "arguments": {"message": "hello"}},
+                    {"name": "add", "arguments": {"a": 1.5, "b": 2}},
+                    {"name": "add", "arguments": {"a": 1}},
+                ],
+                "prompt": {"name": "greet", "arguments": {"name": "Ada"}},
+                "progress": {"name": "countdown", "arguments": {"seconds": 0.6}},
             }),
         },
     ]
@@ -130,7 +146,7 @@ fn clients_see_what_they_see_of_the_program_itself() {
         let enforce = "pod-security.kubernetes.io/enforce=restricted";
         namespace.kubectl(&["label", "namespace", namespace.name(), enforce]).await.expect("it has a label");
         let manifests: Vec<_> =
-            servers.iter().map(|server| manifest(server.name, server.image, server.command)).collect();
+            servers.iter().map(|server| manifest(server.name, &server.image, server.command)).collect();
         namespace.apply(&manifests.join("---\n")).await;
         let clients = Clients::new(namespace);
         for server in &servers {
