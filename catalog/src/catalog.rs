@@ -195,13 +195,18 @@ impl Indexer {
         let segment = tokio::task::spawn_blocking(move || view::segment(&of.0, &of.1.0, of.1.1.as_deref()));
         let segment = segment.await.map_err(IndexError::Broken)?;
         let mut view = self.shared.write();
-        view.publish(key, id, source, segment);
+        let behind = view.publish(key, id, source, segment);
         let listed = view.servers.contains_key(key);
         drop(view);
         self.shared.metrics.indexed(began.elapsed());
         if listed {
             let now = Instant::now();
-            lock(&self.shared.paid).insert(key.clone(), now + PACE.max((now - began) * 9));
+            let due = now + PACE.max((now - began) * 9);
+            lock(&self.shared.paid).insert(key.clone(), due);
+            if behind {
+                // It may have gone back to what it was before this, and nobody noticed that it had ever changed.
+                lock(&self.shared.behind).entry(key.clone()).or_insert(due);
+            }
         }
         Ok(())
     }

@@ -97,8 +97,13 @@ impl View {
         match self.servers.get_mut(&record.key) {
             Some(entry) => {
                 entry.record = record;
+                let behind = entry.is_behind();
+                if !behind {
+                    // The tools are the same; what else it says of itself may not be, and the index has none of it.
+                    entry.offer.clone_from(&entry.record.offer);
+                }
                 entry.retitle();
-                entry.is_behind()
+                behind
             }
             None => {
                 let slot = self.index.reserve();
@@ -135,19 +140,21 @@ impl View {
         self.rank();
     }
 
-    /// Lists what a segment was made from, if the server is still the one that it was made for.
+    /// Lists what a segment was made from, if the server is still the one that it was made for. Says whether the server
+    /// has said something else meanwhile.
     pub(crate) fn publish(
         &mut self,
         key: &ServerKey,
         id: u64,
         source: (About, Option<Arc<Offer>>),
         segment: Segment,
-    ) {
-        let Some(entry) = self.servers.get_mut(key).filter(|entry| entry.id == id) else { return };
+    ) -> bool {
+        let Some(entry) = self.servers.get_mut(key).filter(|entry| entry.id == id) else { return false };
         self.index.put(entry.slot, segment);
         entry.offer = source.1.clone();
         entry.indexed = Some(source);
         entry.retitle();
+        entry.is_behind()
     }
 
     fn rank(&mut self) {

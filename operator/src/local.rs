@@ -120,6 +120,8 @@ pub enum Error {
 enum Event {
     /// A sidecar knows something new of its server.
     Inventory { id: ServerId, run: u64, inventory: Box<Inventory> },
+    /// A server that listens at a port was started.
+    Started { id: ServerId },
     /// A server's process ended, or could not be started.
     Process { id: ServerId, message: String },
     /// A sidecar ended by itself.

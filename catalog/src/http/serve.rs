@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
 /// Connections beyond wait to be accepted.
@@ -19,6 +20,8 @@ const CONNECTIONS: usize = 512;
 const HEAD: Duration = Duration::from_secs(30);
 /// The longest head.
 const HEAD_BYTES: usize = 32 << 10;
+/// How long a client may take none of an answer that waits for it.
+const STALLED: Duration = Duration::from_secs(20);
 /// How long answers may take once the port is to end.
 const FINISH: Duration = Duration::from_secs(5);
 /// After a failure to accept: the system is out of something.
@@ -42,12 +45,14 @@ pub(super) async fn serve(listener: TcpListener, router: Router, stop: Cancellat
             }
         };
         let (service, stop) = (TowerToHyperService::new(router.clone()), stop.clone());
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(STALLED));
         connections.spawn(async move {
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD)
                 .max_buf_size(HEAD_BYTES)
-                .serve_connection(TokioIo::new(stream), service);
+                .serve_connection(TokioIo::new(Box::pin(stream)), service);
             let mut connection = std::pin::pin!(connection);
             // What breaks a connection is its client's to know.
             tokio::select! {

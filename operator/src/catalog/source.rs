@@ -129,6 +129,7 @@ impl Source {
                 inventories: &inventories,
                 servers: &servers,
                 asked: HashMap::new(),
+                uids: HashMap::new(),
             };
             look.run(due, changes).await;
         };
@@ -148,6 +149,8 @@ struct Look<'a> {
     servers: &'a Servers,
     /// The pod whose sidecar is asked.
     asked: HashMap<ServerKey, (PodUid, IpAddr)>,
+    /// Which servers are listed, by UID: one of the same name may be another.
+    uids: HashMap<ServerKey, String>,
 }
 
 impl Look<'_> {
@@ -171,13 +174,16 @@ impl Look<'_> {
     fn at(&mut self, server: &ServerKey) {
         let key = Key { namespace: server.namespace.clone(), name: server.name.clone() };
         let published = lock(&self.servers.published).get(server).cloned();
-        let Some(published) = published else {
+        let uid = published.as_ref().map(|published| &published.uid);
+        if self.uids.get(server) != uid {
             self.catalog.remove(&key);
+            self.uids.remove(server);
             if self.asked.remove(server).is_some() {
                 self.inventories.track(server.clone(), BTreeMap::<PodUid, IpAddr>::new());
             }
-            return;
-        };
+        }
+        let Some(published) = published else { return };
+        self.uids.insert(server.clone(), published.uid.clone());
         let Mirrors { deployments, replica_sets, pods } = self.mirrors;
         let pods = ownership::pods_of(deployments, replica_sets, pods, server, &published.uid);
         let face = face(&pods);
@@ -236,6 +242,8 @@ impl Servers {
                 Ok(Event::Delete(server)) => self.forget(key(&server)),
                 Err(error) => {
                     tracing::warn!(%error, "the watch of McpServers failed and starts again");
+                    // What answers one request may still refuse the next: never at the pace of its refusals.
+                    sleep(jittered(RETRY)).await;
                     self.wait_for_api(client, scope, catalog).await;
                 }
             }

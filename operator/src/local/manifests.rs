@@ -191,6 +191,12 @@ impl Reader {
         files.into_iter().map(|(path, _)| look(path)).collect()
     }
 
+    /// The files that were in this folder.
+    fn known_in<'a>(&'a self, folder: &'a Path) -> impl Iterator<Item = (PathBuf, Take)> + use<'a> {
+        let inside = move |file: &&PathBuf| file.as_path() != folder && file.starts_with(folder);
+        self.good.keys().filter(inside).map(|file| (file.clone(), Take::All))
+    }
+
     /// The files to read: those asked for, and beside them those that may hold Secrets and ConfigMaps.
     fn files(&self, problems: &mut Vec<ManifestError>) -> Vec<(PathBuf, Take)> {
         let mut files: Vec<(PathBuf, Take)> = Vec::new();
@@ -199,8 +205,14 @@ impl Reader {
             if path.is_dir() {
                 match manifests_in(path) {
                     Ok(found) => files.extend(found.into_iter().map(|file| (file, Take::All))),
-                    Err(error) => problems.push(error),
+                    Err(error) => {
+                        problems.push(error);
+                        files.extend(self.known_in(path));
+                    }
                 }
+            } else if self.known_in(path).next().is_some() {
+                // A folder that is away for a moment, or for good: its servers end when it is there without them.
+                files.extend(self.known_in(path));
             } else {
                 files.push((path.clone(), Take::All));
                 beside.extend(manifests_in(&folder_of(path)).unwrap_or_default());

@@ -201,6 +201,8 @@ impl Supervisor {
             Ok(child) => child,
             Err(error) => return Left::Ended(format!("it cannot be started: {error}")),
         };
+        // Whoever listened has ended, and so does this.
+        let _ = self.events.send(Event::Started { id: self.id.clone() });
         let lifeline = child.stdin.take();
         let mut output = Output::follow(&self.id, &mut child, &self.quiet);
         let changed = tokio::select! {

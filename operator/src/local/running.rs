@@ -8,6 +8,7 @@ use std::sync::Arc;
 use futures::future::join_all;
 use longshore_catalog::Indexer;
 use longshore_sidecar::{BindError, Inventories};
+use longshore_sidecar_config::Upstream;
 use longshore_sidecar_config::inventory::{ConnectionState, Inventory};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -60,6 +61,9 @@ struct Running {
     feed: JoinHandle<()>,
     inventory: Option<Box<Inventory>>,
     shown: Shown,
+    /// Whether the sidecar has its configuration. Where the server is to listen at a port, it has none before the
+    /// server was started: whatever else listens there would be served under this server's rules.
+    introduced: bool,
     /// How its process ended last, so that one that ends again and again is told of once.
     ended: Option<String>,
     /// Whether it has been said that its stdout holds more than messages.
@@ -72,6 +76,16 @@ enum Shown {
     Nothing,
     Ready { tools: usize },
     NotReady { reason: String },
+}
+
+/// The port at which another of these servers listens too, and that server.
+fn same_port<'a>(plans: &'a [Plan], plan: &Plan) -> Option<(u16, &'a ServerId)> {
+    let at = |plan: &Plan| match plan.upstream {
+        Upstream::StreamableHttp { port, .. } => Some(port),
+        Upstream::Stdio {} => None,
+    };
+    let port = at(plan)?;
+    plans.iter().find(|other| at(other) == Some(port)).map(|other| (port, &other.id))
 }
 
 // === impl Local ===
@@ -169,6 +183,13 @@ impl Local {
                     running.ended = Some(message);
                 }
             }
+            Event::Started { id } => {
+                let found = self.servers.iter_mut().find(|running| running.plan.id == id);
+                if let Some(running) = found.filter(|running| !running.introduced) {
+                    running.place.write(&running.plan.files).map_err(Error::Files)?;
+                    running.introduced = true;
+                }
+            }
             Event::SidecarFailed { id, error } => return Err(Error::Sidecar { id, source: error }),
         }
         Ok(())
@@ -238,7 +259,14 @@ impl Local {
         for found in &documents.servers {
             let key = self.options.key.as_deref();
             match plan::plan(found, documents, &self.inherited, key, &mut self.made)? {
-                Ok(plan) => plans.push(plan),
+                Ok(plan) => match same_port(&plans, &plan) {
+                    None => plans.push(plan),
+                    Some((port, other)) => refused.push(format!(
+                        "{}: port {port} is {other}'s too, and two servers on one machine cannot share one: choose \
+                         another in spec.transport.streamableHttp.port",
+                        plan.id
+                    )),
+                },
                 Err(no) => {
                     refused
                         .extend(no.problems.iter().map(|problem| format!("{}: {}", no.id, problem.message)));
@@ -256,7 +284,10 @@ impl Local {
 
     fn started(&mut self, plan: Plan) -> Result<Running, Error> {
         let place = self.folder.place().map_err(Error::Files)?;
-        place.write(&plan.files).map_err(Error::Files)?;
+        let introduced = matches!(plan.upstream, Upstream::Stdio {});
+        if introduced {
+            place.write(&plan.files).map_err(Error::Files)?;
+        }
         let process = Process::start(plan.id.clone(), launch(&plan, &place), self.tell.clone());
         let (sidecar, inventories) = self.listen(&plan, &place)?;
         self.ports.insert(plan.id.clone(), sidecar.address.port());
@@ -273,6 +304,7 @@ impl Local {
             feed,
             inventory: None,
             shown,
+            introduced,
             ended: None,
             noisy: false,
         })
@@ -306,7 +338,7 @@ impl Local {
         let running = &mut self.servers[at];
         if running.plan.upstream == plan.upstream && running.plan.workers == plan.workers {
             running.process.change(launch(&plan, &running.place));
-            if running.plan.files != plan.files {
+            if running.introduced && running.plan.files != plan.files {
                 running.place.write(&plan.files).map_err(Error::Files)?;
             }
             running.plan = plan;

@@ -87,19 +87,26 @@ async fn collect(
     hold: usize,
     deadline: Instant,
 ) -> Result<Collected, Refusal> {
+    // Most answers come in one piece, which is not copied.
+    let mut first = Bytes::new();
     let mut bytes = BytesMut::new();
     loop {
         match timeout_at(deadline, body.frame()).await.map_err(|_| timed_out())? {
+            None if bytes.is_empty() => return Ok(Collected::Whole(first, lease)),
             None => return Ok(Collected::Whole(bytes.freeze(), lease)),
             Some(Err(broken)) => return Err(broken.into()),
-            Some(Ok(frame)) => {
-                if let Ok(data) = frame.into_data() {
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(data) if first.is_empty() && bytes.is_empty() => first = data,
+                Ok(data) => {
+                    bytes.extend_from_slice(&std::mem::take(&mut first));
                     bytes.extend_from_slice(&data);
                 }
-            }
+                Err(_) => {}
+            },
         }
-        if bytes.len() > hold {
-            return Ok(Collected::Start(bytes.freeze(), body, lease));
+        if first.len() + bytes.len() > hold {
+            let start = if bytes.is_empty() { first } else { bytes.freeze() };
+            return Ok(Collected::Start(start, body, lease));
         }
     }
 }

@@ -156,6 +156,10 @@ impl Conversation {
         match self.start().await {
             Ok(process) => Talk::new(self, process, command).run().await,
             Err(failure) => {
+                if matches!(&failure, Failure::Process(gone) if gone.why.concerns_all()) {
+                    // The container is away for a moment: the session has done nothing that is to be slowed down.
+                    self.restarts.give_back();
+                }
                 command.caller.end(Err(failure));
                 None
             }
@@ -210,7 +214,9 @@ impl Conversation {
                             command.caller.end(Ok(None));
                         }
                         // Meant for a process that is gone; another one has asked for nothing.
-                        Kind::Cancelled(_) | Kind::Other => command.caller.end(Ok(None)),
+                        Kind::Cancelled(_) | Kind::Response(_) | Kind::Other => {
+                            command.caller.end(Ok(None));
+                        }
                     }
                 }
             }

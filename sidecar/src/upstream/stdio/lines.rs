@@ -3,10 +3,8 @@
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memchr;
 
-use crate::upstream::EDITABLE;
-
-/// The longest line.
-pub(super) const MAX_LINE: usize = EDITABLE;
+/// The longest line. It is held several times on its way, in a container whose memory is small.
+pub(super) const MAX_LINE: usize = 8 * 1024 * 1024;
 /// How much may be written without one message.
 pub(super) const MAX_NOISE: usize = 16 * 1024 * 1024;
 /// How much of a line is shown.

@@ -34,7 +34,9 @@ pub(super) enum Kind {
     Cancelled(Option<Key>),
     /// The client's last word in the handshake.
     Initialized,
-    /// Another notification, or an answer to what the server asked.
+    /// It answers what the server asked under this id. Without one it answers nothing.
+    Response(Option<Key>),
+    /// Another notification.
     Other,
 }
 
@@ -78,7 +80,7 @@ impl Command {
     pub(super) fn patience(&self) -> Patience {
         match self.kind {
             Kind::Request { .. } => Patience::Short,
-            Kind::Cancelled(_) | Kind::Initialized | Kind::Other => Patience::Endless,
+            Kind::Cancelled(_) | Kind::Initialized | Kind::Response(_) | Kind::Other => Patience::Endless,
         }
     }
 }
@@ -111,7 +113,7 @@ fn kind(body: &[u8]) -> Result<Kind, Failure> {
             method if method == NotificationMethod::Initialized.as_str() => Kind::Initialized,
             _ => Kind::Other,
         },
-        Message::Response(_) => Kind::Other,
+        Message::Response(response) => Kind::Response(response.id.as_ref().map(Key::of)),
     })
 }
 
@@ -165,7 +167,7 @@ mod tests {
                 r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1}}"#,
                 Kind::Other,
             ),
-            (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, Kind::Other),
+            (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, Kind::Response(Some(number("1")))),
         ] {
             assert_eq!(kind(body.as_bytes()).unwrap(), expected, "{body}");
         }

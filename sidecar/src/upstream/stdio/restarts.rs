@@ -31,6 +31,11 @@ impl Restarts {
             }
         }
     }
+
+    /// The last one that was counted never came to be.
+    pub(super) fn give_back(&mut self) {
+        self.0.pop_back();
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@
 
 mod incoming;
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::yield_now;
@@ -13,7 +15,7 @@ use tokio::time::{Duration, Instant, sleep_until};
 
 use super::conversation::Conversation;
 use super::lines::{Lines, MAX_LINE};
-use super::message::{Command, Kind};
+use super::message::{Command, Key, Kind};
 use super::outgoing::Outgoing;
 use super::process::{self, Heard, IMPATIENCE, PATIENCE, Process};
 use super::routes::{Call, Routes};
@@ -34,6 +36,9 @@ pub(super) struct Talk<'a> {
     lines: Lines,
     outgoing: Outgoing,
     routes: Routes,
+    /// What the process has asked the client and was not answered. Another process of the session counts its questions
+    /// from the beginning again, and must not be given these answers.
+    asked: HashSet<Key>,
     /// A message that waits for a slow reader. Nothing is read meanwhile.
     delivery: Option<(mpsc::Sender<Bytes>, Bytes)>,
     /// The message that the process was started again for, until the handshake has been repeated.
@@ -67,6 +72,7 @@ impl<'a> Talk<'a> {
             lines: Lines::new(MAX_LINE),
             outgoing: Outgoing::default(),
             routes: Routes::default(),
+            asked: HashSet::new(),
             delivery: None,
             replay: None,
             ended: None,
@@ -155,7 +161,11 @@ impl<'a> Talk<'a> {
             }
             Kind::Cancelled(Some(id)) => self.routes.cancel(&id, Instant::now()),
             Kind::Initialized => self.conversation.handshake.initialized = true,
-            Kind::Cancelled(None) | Kind::Other => {}
+            // An answer to nobody, or to what a process before this one asked.
+            Kind::Response(id) if !id.as_ref().is_some_and(|id| self.asked.remove(id)) => {
+                return caller.end(Ok(None));
+            }
+            Kind::Cancelled(None) | Kind::Response(_) | Kind::Other => {}
         }
         self.outgoing.told(line, caller);
     }
@@ -246,8 +256,12 @@ impl<'a> Talk<'a> {
         if why != Why::Asked {
             tracing::info!(reason = why.name(), "a process of the server ended");
         }
-        let Self { conversation, process, ended, doom, stranger, .. } = self;
+        let Self { conversation, process, ended, doom, stranger, asked, delivery, lines, outgoing, .. } =
+            self;
+        // What they hold is not held for as long as the process takes to end.
+        drop((delivery, lines, outgoing));
         if stranger
+            || !asked.is_empty()
             || conversation.ending
             || conversation.is_own()
             || conversation.handshake.again().is_none()

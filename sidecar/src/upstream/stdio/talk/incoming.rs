@@ -18,6 +18,8 @@ use crate::upstream::stdio::message::{Key, progress_of};
 
 /// How much may be dropped without a pause: a process that writes what nobody wants must not keep the thread busy.
 const DROPPED: usize = 256 * 1024;
+/// How many of its questions may wait for the client.
+const MAX_ASKED: usize = 256;
 /// The pause.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -103,7 +105,12 @@ impl Talk<'_> {
         let stdio = self.conversation.stdio();
         stdio.metrics.dropped(Dropped::Noise);
         if self.first_noise.is_none() {
-            let shown = excerpt(line);
+            // What a client's process prints may be of that client, and the status is for everybody.
+            let shown = if self.conversation.is_own() {
+                excerpt(line)
+            } else {
+                "(not shown: of a client's session)".to_owned()
+            };
             // What the sidecar's own process says before the end of the handshake is shown with its end.
             if !self.conversation.is_own() || self.conversation.handshake.is_complete() {
                 stdio.note_noise(&shown);
@@ -162,9 +169,10 @@ impl Talk<'_> {
     }
 
     fn request(&mut self, request: &Request<'_>, line: &Bytes) -> bool {
-        if let Some(caller) = self.routes.newest() {
-            let to = Some(caller.asides().clone());
-            return self.aside(to, line);
+        let to = self.routes.newest().map(|caller| caller.asides().clone());
+        if self.asked.len() < MAX_ASKED && self.aside(to, line) {
+            self.asked.insert(Key::of(&request.id));
+            return true;
         }
         let id = request.id.as_json();
         let mut answer = if request.method.as_str() == Method::Ping.as_str() {
