@@ -32,7 +32,9 @@ fn a_server_is_in_the_catalog_with_its_tools_until_it_goes() {
         namespace
             .apply(&go_server("listed", &[]).replace("localhost/go-server:", "localhost/no-such-server:"))
             .await;
-        namespace.kubectl(&["delete", "pods", "--all", "--now"]).await.expect("pods can be deleted");
+        becomes(namespace, "listed", ("Ready", "True", "ServingPrevious")).await;
+        // The version before would come back in another pod.
+        namespace.kubectl(&["delete", "replicasets", "--all"]).await.expect("replica sets can be deleted");
         let down = until(namespace, &server, |server| server["health"]["state"] == "Down").await;
         assert!(down["health"]["since"].is_string() && down["tools"] != 0, "{down}");
         namespace.kubectl(&["delete", "lmcp", "listed"]).await.expect("kubectl delete works");

@@ -103,7 +103,8 @@ impl<'a> Clients<'a> {
 
     fn inspector(&self, target: &[&str], question: &[String]) -> Value {
         let mut command = self.command("mcp-inspector");
-        command.arg("--cli").args(target).args(question);
+        // Its own limit is short for a program that is started anew on a busy node.
+        command.arg("--cli").args(target).args(question).args(["--connect-timeout", "60000"]);
         json(command)
     }
 
