@@ -6,7 +6,7 @@
 
 mod incoming;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -36,9 +36,10 @@ pub(super) struct Talk<'a> {
     lines: Lines,
     outgoing: Outgoing,
     routes: Routes,
-    /// What the process has asked the client and was not answered. Another process of the session counts its questions
-    /// from the beginning again, and must not be given these answers.
-    asked: HashSet<Key>,
+    /// What the process has asked the client and was not answered, and whether an answer says more than that somebody
+    /// is there. Another process of the session counts its questions from the beginning again, and must not be given
+    /// the answers to these.
+    asked: HashMap<Key, bool>,
     /// A message that waits for a slow reader. Nothing is read meanwhile.
     delivery: Option<(mpsc::Sender<Bytes>, Bytes)>,
     /// The message that the process was started again for, until the handshake has been repeated.
@@ -72,7 +73,7 @@ impl<'a> Talk<'a> {
             lines: Lines::new(MAX_LINE),
             outgoing: Outgoing::default(),
             routes: Routes::default(),
-            asked: HashSet::new(),
+            asked: HashMap::new(),
             delivery: None,
             replay: None,
             ended: None,
@@ -162,7 +163,7 @@ impl<'a> Talk<'a> {
             Kind::Cancelled(Some(id)) => self.routes.cancel(&id, Instant::now()),
             Kind::Initialized => self.conversation.handshake.initialized = true,
             // An answer to nobody, or to what a process before this one asked.
-            Kind::Response(id) if !id.as_ref().is_some_and(|id| self.asked.remove(id)) => {
+            Kind::Response(id) if !id.as_ref().is_some_and(|id| self.asked.remove(id).is_some()) => {
                 return caller.end(Ok(None));
             }
             Kind::Cancelled(None) | Kind::Response(_) | Kind::Other => {}
@@ -261,7 +262,7 @@ impl<'a> Talk<'a> {
         // What they hold is not held for as long as the process takes to end.
         drop((delivery, lines, outgoing));
         if stranger
-            || !asked.is_empty()
+            || asked.values().any(|matters| *matters)
             || conversation.ending
             || conversation.is_own()
             || conversation.handshake.again().is_none()

@@ -169,13 +169,14 @@ impl Talk<'_> {
     }
 
     fn request(&mut self, request: &Request<'_>, line: &Bytes) -> bool {
+        let is_ping = request.method.as_str() == Method::Ping.as_str();
         let to = self.routes.newest().map(|caller| caller.asides().clone());
         if self.asked.len() < MAX_ASKED && self.aside(to, line) {
-            self.asked.insert(Key::of(&request.id));
+            self.asked.insert(Key::of(&request.id), !is_ping);
             return true;
         }
         let id = request.id.as_json();
-        let mut answer = if request.method.as_str() == Method::Ping.as_str() {
+        let mut answer = if is_ping {
             format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{}}}}")
         } else {
             const WORDS: &str = "no call is under way in which the client could be asked";
