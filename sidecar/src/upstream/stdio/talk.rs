@@ -163,7 +163,7 @@ impl<'a> Talk<'a> {
             Kind::Cancelled(Some(id)) => self.routes.cancel(&id, Instant::now()),
             Kind::Initialized => self.conversation.handshake.initialized = true,
             // An answer to nobody, or to what a process before this one asked.
-            Kind::Response(id) if !id.as_ref().is_some_and(|id| self.asked.remove(id).is_some()) => {
+            Kind::Response(id) if id.as_ref().is_none_or(|id| self.asked.remove(id).is_none()) => {
                 return caller.end(Ok(None));
             }
             Kind::Cancelled(None) | Kind::Response(_) | Kind::Other => {}
