@@ -43,6 +43,7 @@ fn servers() -> Vec<Server> {
                 ],
                 "prompt": {"name": "simple-prompt"},
                 "progress": {"name": "trigger-long-running-operation", "arguments": {"duration": 0.4, "steps": 4}},
+                "steps": [1.0, 2.0, 3.0, 4.0],
             }),
         },
         Server {
@@ -101,6 +102,7 @@ fn servers() -> Vec<Server> {
                 ],
                 "prompt": {"name": "greet", "arguments": {"name": "Ada"}},
                 "progress": {"name": "slow", "arguments": {"milliseconds": 200, "steps": 4}},
+                "steps": [1.0, 2.0, 3.0, 4.0],
                 "cancel": {"name": "slow", "arguments": {"milliseconds": 60_000, "steps": 600}},
             }),
         },
@@ -117,6 +119,7 @@ fn servers() -> Vec<Server> {
                 ],
                 "prompt": {"name": "greet", "arguments": {"name": "Ada"}},
                 "progress": {"name": "countdown", "arguments": {"seconds": 0.6}},
+                "steps": [0.25, 0.5],
             }),
         },
     ]
@@ -171,10 +174,10 @@ fn clients_see_what_they_see_of_the_program_itself() {
 fn as_planned(seen: &mut Value, plan: &Value) {
     let progress = seen["progress"].take();
     assert!(seen["tools"].as_array().is_some_and(|tools| !tools.is_empty()), "{seen}");
-    if plan["progress"].is_object() {
-        let steps = progress.as_array().into_iter().flatten().filter_map(|step| step[0].as_f64());
-        let steps: Vec<_> = steps.collect();
-        assert!([&[1.0, 2.0, 3.0][..], &[1.0, 2.0, 3.0, 4.0]].contains(&&steps[..]), "{progress}");
+    if let Some([before @ .., last]) = plan["steps"].as_array().map(Vec::as_slice) {
+        let steps: Vec<_> = progress.as_array().into_iter().flatten().map(|step| step[0].as_f64()).collect();
+        let expected: Vec<_> = before.iter().chain([last]).map(Value::as_f64).collect();
+        assert!([&expected[..before.len()], &expected].contains(&&steps[..]), "{progress}");
     }
     if plan["cancel"].is_object() {
         assert_eq!(seen["cancelled"], true, "{seen}");
