@@ -33,7 +33,7 @@ use serde_json::{Value, json};
 /// Where everything is made.
 const NAMESPACE: &str = "bench";
 /// How often one object is made alone. Odd, so that there is one in the middle.
-const ROUNDS: usize = 25;
+const ROUNDS: usize = 9;
 /// How often many are made at once.
 const MANY_ROUNDS: usize = 3;
 /// How many are made at once.
