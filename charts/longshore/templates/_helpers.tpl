@@ -39,6 +39,16 @@ runAsGroup: 65532
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
+{{- /* Whether there is a catalog. What every template asks first, so it is also where the values of an older chart are
+       noticed, which has no catalog at all. */}}
+{{- define "longshore.catalog.enabled" -}}
+{{- $catalog := .Values.catalog | default dict }}
+{{- if not (and (hasKey $catalog "enabled") (hasKey $catalog "replicas")) }}
+{{- fail "these values are those of an older chart: upgrade with --reset-then-reuse-values instead of --reuse-values" }}
+{{- end }}
+{{- if $catalog.enabled }}true{{ end }}
+{{- end }}
+
 {{- define "longshore.catalog.name" -}}
 {{ include "longshore.name" . }}-catalog
 {{- end }}

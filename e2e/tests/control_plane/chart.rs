@@ -46,6 +46,9 @@ const REFUSED: &[(&str, &str)] = &[
     ("{metrics: {from: [{}]}}", "at '/metrics/from/0'"),
     ("{catalog: {auth: {none: false}}}", "catalog.auth.apiKeysSecret=NAME"),
     ("{catalog: {auth: {none: false}}}", "catalog.auth.none=true"),
+    // The values that `--reuse-values` keeps of a release before the catalog.
+    ("{catalog: {enabled: null}}", "upgrade with --reset-then-reuse-values"),
+    ("{catalog: {replicas: null}}", "upgrade with --reset-then-reuse-values"),
     ("{catalog: {auth: {apiKeysSecret: readers}}}", "catalog.auth says two things"),
     ("{catalog: {auth: {jwt: true}}}", "additional properties 'jwt' not allowed"),
     ("{catalog: {auth: {none: 'yes'}}}", "at '/catalog/auth/none'"),
