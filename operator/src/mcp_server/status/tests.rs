@@ -154,6 +154,22 @@ fn was_ready() -> McpServerStatus {
 }
 
 #[test]
+fn what_a_stdio_server_prints_beside_its_messages_is_shown_and_harms_nothing() {
+    let noisy = Summary { noise: Some("Starting...".to_owned()), ..summary() };
+    let status = Scene::of(vec![said(ready(pod("new")), noisy)]).status();
+    let connected = find(&status.conditions, ConditionType::Connected).unwrap();
+    assert_eq!(
+        (connected.status.as_str(), connected.message.as_str()),
+        (
+            "True",
+            "the server answers, speaks 2025-11-25 and has 2 tools; its stdout also has lines that are no messages and \
+             are dropped, let it log to stderr instead: Starting..."
+        )
+    );
+    assert_eq!(find(&status.conditions, ConditionType::Ready).unwrap().status, "True");
+}
+
+#[test]
 fn a_server_that_works_is_described_in_full() {
     let status = Scene::of(vec![said(ready(pod("new")), summary())]).status();
     let value = serde_json::to_value(&status).unwrap();
