@@ -145,11 +145,13 @@ pub async fn run(options: Options, mut stop: impl AsyncFnMut()) -> Result<ExitCo
     };
     let mut seen = reader.fingerprint();
     let (mut local, indexer) = Local::new(options, report)?;
-    if let Err(refused) = local.check(&documents)? {
-        refused.iter().for_each(|line| Report::Json.line(line));
-        return Ok(ExitCode::from(USAGE));
-    }
-    let catalog = local.start(&documents).await?;
+    let catalog = match local.start(&documents).await? {
+        Ok(catalog) => catalog,
+        Err(refused) => {
+            refused.iter().for_each(|line| Report::Json.line(line));
+            return Ok(ExitCode::from(USAGE));
+        }
+    };
     let serving = local.serve_catalog(catalog);
     let indexing = catalog::index(indexer);
     tokio::pin!(serving, indexing);

@@ -86,7 +86,7 @@ pub async fn reconcile(
     context: Arc<Context>,
 ) -> Result<Action, Error> {
     let started = Instant::now();
-    let key = ServerKey { namespace: object.namespace().unwrap_or_default(), name: object.name_any() };
+    let key = ServerKey::of(object.as_ref());
     let uid = object.uid().unwrap_or_default();
     if object.meta().deletion_timestamp.is_some() {
         // Everything that it owns goes with it.
@@ -152,7 +152,7 @@ pub fn error_policy(
     error: &Error,
     context: Arc<Context>,
 ) -> Action {
-    let key = ServerKey { namespace: object.namespace().unwrap_or_default(), name: object.name_any() };
+    let key = ServerKey::of(object.as_ref());
     let uid = object.uid().unwrap_or_default();
     if !context.memory.knows(&key, &uid) {
         // It was deleted meanwhile.

@@ -8,14 +8,16 @@ use std::future::ready;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use futures::{Stream, StreamExt as _};
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use crate::names::SERVER_LABEL;
+use crate::scope::{self, Scope};
 use crate::view::View;
 
 /// A server, by namespace and name.
@@ -25,6 +27,13 @@ pub struct ServerKey {
     pub namespace: String,
     /// Its name.
     pub name: String,
+}
+
+impl ServerKey {
+    /// Of a manifest, whether or not the rest of it can be read.
+    pub fn of(server: &impl ResourceExt) -> Self {
+        Self { namespace: server.namespace().unwrap_or_default(), name: server.name_any() }
+    }
 }
 
 /// The views of all objects of one kind, by the server that they belong to.
@@ -79,15 +88,20 @@ impl<V: View> Mirror<V> {
     /// happened to whose object.
     pub async fn run<K>(
         self: Arc<Self>,
-        api: kube::Api<K>,
-        namespace: Option<String>,
-        config: watcher::Config,
+        client: &Client,
+        scope: &Scope,
         mut changed: impl FnMut(&ServerKey, Change, &str, &V),
     ) where
         V: View<Object = K>,
-        K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + Debug
+            + Send
+            + 'static,
     {
-        self.follow(watcher(api, config).default_backoff(), namespace.as_deref(), &mut changed).await;
+        let events = watcher(scope::api(client, scope), scope::owned()).default_backoff();
+        self.follow(events, scope.as_deref(), &mut changed).await;
     }
 
     async fn follow<K>(

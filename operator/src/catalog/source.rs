@@ -5,34 +5,31 @@
 //! newest that could.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt::Debug;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, select_all};
 use futures::{FutureExt as _, StreamExt as _};
-use k8s_openapi::NamespaceResourceScope;
 use kube::api::ListParams;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client, Resource, ResourceExt as _};
+use kube::{Api, Client};
 use longshore_catalog::{Catalog, Offer, Reader};
 use longshore_crds::McpServer;
 use longshore_sidecar_client::{
     Bounds, Changes, Inventories, PodUid, Poller, TokenFile, inventories_with, jittered,
 };
-use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::published::Published;
 use crate::api;
-use crate::mirror::{Change, Mirror, ServerKey};
+use crate::mirror::{Mirror, ServerKey};
 use crate::ownership;
 use crate::scope::{self, PAGE, Scope};
-use crate::view::{DeploymentView, PodView, ReplicaSetView, View};
+use crate::view::{DeploymentView, PodView, ReplicaSetView};
 
 /// A watch of manifests is made anew so often: a connection that has died unnoticed is noticed then.
 const WATCH_SECONDS: u32 = 30;
@@ -108,12 +105,20 @@ impl Source {
     /// Watches and asks, for as long as the process runs. Ends only if a watch does, which none should.
     pub(super) async fn run(self) {
         let Self { client, scopes, catalog, mirrors, inventories, changes, poller, servers, due } = self;
+        let look_at = |server: &ServerKey| {
+            // The receiver ends only with the process.
+            let _ = servers.due.send(server.clone());
+        };
         let mut watches: Vec<BoxFuture<'_, ()>> = Vec::new();
         for scope in &scopes {
             watches.push(servers.watch(&client, scope, &catalog).boxed());
-            watches.push(mirrored(&client, scope, &mirrors.deployments, &servers.due).boxed());
-            watches.push(mirrored(&client, scope, &mirrors.replica_sets, &servers.due).boxed());
-            watches.push(mirrored(&client, scope, &mirrors.pods, &servers.due).boxed());
+            watches.push(
+                mirrors.deployments.clone().run(&client, scope, |server, _, _, _| look_at(server)).boxed(),
+            );
+            watches.push(
+                mirrors.replica_sets.clone().run(&client, scope, |server, _, _, _| look_at(server)).boxed(),
+            );
+            watches.push(mirrors.pods.clone().run(&client, scope, |server, _, _, _| look_at(server)).boxed());
         }
         let watching = select_all(watches);
         let looking = async {
@@ -221,7 +226,7 @@ impl Servers {
             match event {
                 Ok(Event::Init) => listed.clear(),
                 Ok(Event::InitApply(server)) => {
-                    listed.insert(key(&server));
+                    listed.insert(ServerKey::of(&server));
                     self.seen(&server);
                 }
                 Ok(Event::InitDone) => {
@@ -239,7 +244,7 @@ impl Servers {
                     }
                 }
                 Ok(Event::Apply(server)) => self.seen(&server),
-                Ok(Event::Delete(server)) => self.forget(key(&server)),
+                Ok(Event::Delete(server)) => self.forget(ServerKey::of(&server)),
                 Err(error) => {
                     tracing::warn!(%error, "the watch of McpServers failed and starts again");
                     // What answers one request may still refuse the next: never at the pace of its refusals.
@@ -265,7 +270,7 @@ impl Servers {
     }
 
     fn seen(&self, server: &Guarded) {
-        let key = key(server);
+        let key = ServerKey::of(server);
         match &server.0 {
             Ok(server) => {
                 let published = Published::of(server);
@@ -292,31 +297,6 @@ impl Servers {
         lock(&self.published).remove(&server);
         let _ = self.due.send(server);
     }
-}
-
-/// Mirrors a kind of object that belongs to servers.
-async fn mirrored<V, K>(
-    client: &Client,
-    scope: &Scope,
-    mirror: &Arc<Mirror<V>>,
-    due: &UnboundedSender<ServerKey>,
-) where
-    V: View<Object = K>,
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + Debug
-        + Send
-        + 'static,
-{
-    let changed = |server: &ServerKey, _: Change, _: &str, _: &V| {
-        let _ = due.send(server.clone());
-    };
-    mirror.clone().run(scope::api(client, scope), scope.clone(), scope::owned(), changed).await;
-}
-
-fn key(server: &Guarded) -> ServerKey {
-    ServerKey { namespace: server.namespace().unwrap_or_default(), name: server.name_any() }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

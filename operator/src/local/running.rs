@@ -116,15 +116,16 @@ impl Local {
         Ok((local, indexer))
     }
 
-    /// Whether the manifests can be served at all. Otherwise why not, a line each.
-    pub(super) fn check(&mut self, documents: &Documents) -> Result<Result<(), Vec<String>>, Error> {
-        let refused = self.plans(documents)?.1;
-        Ok(if refused.is_empty() { Ok(()) } else { Err(refused) })
-    }
-
-    /// Starts all of them, and gives the catalog's port.
-    pub(super) async fn start(&mut self, documents: &Documents) -> Result<TcpListener, Error> {
-        for plan in self.plans(documents)?.0 {
+    /// Starts all of them, and gives the catalog's port. Where one cannot be served, none is: then why, a line each.
+    pub(super) async fn start(
+        &mut self,
+        documents: &Documents,
+    ) -> Result<Result<TcpListener, Vec<String>>, Error> {
+        let (plans, refused) = self.plans(documents)?;
+        if !refused.is_empty() {
+            return Ok(Err(refused));
+        }
+        for plan in plans {
             self.begin(plan)?;
         }
         let (mut listener, mut port) = (None, self.next_port());
@@ -150,7 +151,7 @@ impl Local {
         for running in &self.servers {
             self.notes(&running.plan);
         }
-        Ok(listener)
+        Ok(Ok(listener))
     }
 
     /// Serves the catalog, for ever.

@@ -25,7 +25,7 @@ use crate::mcp_server::context::Context;
 use crate::mcp_server::references::Kind;
 use crate::mcp_server::{error_policy, reconcile};
 use crate::mirror::{Change, Mirror, ServerKey};
-use crate::scope::{self, PAGE, Scope, api};
+use crate::scope::{PAGE, Scope, api};
 use crate::view::View;
 
 /// How many servers are reconciled at once. A reconciliation mostly waits for the API server.
@@ -81,8 +81,20 @@ pub(super) fn watch<'a>(
         watches.push(owned(context, scope, &mirrors.secrets, triggers).boxed());
         watches.push(owned(context, scope, &mirrors.network_policies, triggers).boxed());
         watches.push(owned(context, scope, &mirrors.service_accounts, triggers).boxed());
-        watches.push(mirrored(context, scope, &mirrors.replica_sets, triggers).boxed());
-        watches.push(mirrored(context, scope, &mirrors.pods, triggers).boxed());
+        watches.push(
+            mirrors
+                .replica_sets
+                .clone()
+                .run(&context.client, scope, |server, _, _, _| triggers.reconcile(server))
+                .boxed(),
+        );
+        watches.push(
+            mirrors
+                .pods
+                .clone()
+                .run(&context.client, scope, |server, _, _, _| triggers.reconcile(server))
+                .boxed(),
+        );
         watches.push(named::<Secret>(context, scope, Kind::Secret, triggers).boxed());
         watches.push(named::<ConfigMap>(context, scope, Kind::ConfigMap, triggers).boxed());
     }
@@ -137,7 +149,7 @@ async fn one_controller(
             .inspect(move |event| match event {
                 Ok(Event::Init) => listed.clear(),
                 Ok(Event::InitApply(server)) => {
-                    listed.insert(key(server));
+                    listed.insert(ServerKey::of(server));
                 }
                 Ok(Event::InitDone) => {
                     let gone = forgetting.memory.servers().into_iter().filter(|server| {
@@ -148,7 +160,7 @@ async fn one_controller(
                     listed.clear();
                 }
                 Ok(Event::Delete(server)) => {
-                    let server = key(server);
+                    let server = ServerKey::of(server);
                     forgetting.forget(&server);
                     // One of the same name may be there already.
                     triggers.reconcile(&server);
@@ -208,22 +220,7 @@ where
         }
         triggers.reconcile(server);
     };
-    mirror.clone().run(api(&context.client, scope), scope.clone(), scope::owned(), changed).await;
-}
-
-/// Mirrors a kind of object that others make for the operator.
-async fn mirrored<V, K>(context: &Context, scope: &Scope, mirror: &Arc<Mirror<V>>, triggers: &Triggers)
-where
-    V: View<Object = K>,
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + Debug
-        + Send
-        + 'static,
-{
-    let changed = |server: &ServerKey, _: Change, _: &str, _: &V| triggers.reconcile(server);
-    mirror.clone().run(api(&context.client, scope), scope.clone(), scope::owned(), changed).await;
+    mirror.clone().run(&context.client, scope, changed).await;
 }
 
 /// Watches the metadata of every object of a kind that manifests may name, and keeps nothing of it.
@@ -269,8 +266,4 @@ where
             Err(error) => tracing::warn!(%error, kind = kind.name(), "a watch failed and starts again"),
         }
     }
-}
-
-fn key(server: &Guarded) -> ServerKey {
-    ServerKey { namespace: server.namespace().unwrap_or_default(), name: server.name_any() }
 }

@@ -10,7 +10,7 @@ use longshore_e2e::rest;
 use longshore_e2e::testing::{Namespace, eventually};
 use serde_json::Value;
 
-use crate::operator::stand::{kubeconfig, kubectl, program};
+use crate::operator::stand::{kubeconfig, kubectl, program, show_end_of_log};
 
 /// A catalog of one namespace. It is killed when this goes.
 pub(super) struct Catalog {
@@ -108,12 +108,7 @@ impl Drop for Catalog {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
-        if std::thread::panicking() {
-            let log = self.log();
-            let tail: Vec<_> = log.lines().rev().take(40).collect();
-            eprintln!("---- the end of a catalog's log");
-            tail.iter().rev().for_each(|line| eprintln!("{line}"));
-        }
+        show_end_of_log("a catalog", &self.log());
     }
 }
 

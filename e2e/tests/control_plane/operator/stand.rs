@@ -171,12 +171,16 @@ impl Drop for Operator {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
-        if std::thread::panicking() {
-            let log = self.log();
-            let tail: Vec<_> = log.lines().rev().take(40).collect();
-            eprintln!("---- the end of an operator's log");
-            tail.iter().rev().for_each(|line| eprintln!("{line}"));
-        }
+        show_end_of_log("an operator", &self.log());
+    }
+}
+
+/// Shows the end of a program's log, if the test fails.
+pub(crate) fn show_end_of_log(whose: &str, log: &str) {
+    if std::thread::panicking() {
+        let tail: Vec<_> = log.lines().rev().take(40).collect();
+        eprintln!("---- the end of {whose}'s log");
+        tail.iter().rev().for_each(|line| eprintln!("{line}"));
     }
 }
 

@@ -1,10 +1,7 @@
 //! Who the containers run as and what they may do: what a manifest may change of it, under the *restricted* Pod
 //! Security Standard.
 
-use k8s_openapi::api::core::v1::{
-    AppArmorProfile, Capabilities, PodSecurityContext, SELinuxOptions, SeccompProfile, SecurityContext,
-    Sysctl, WindowsSecurityContextOptions,
-};
+use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, SELinuxOptions, SecurityContext, Sysctl};
 use longshore_crds::names::SIDECAR_USER;
 
 use crate::mcp_server::condition::Problem;
@@ -30,19 +27,18 @@ const SYSCTLS: [&str; 12] = [
 
 /// Checks the pod's security context. Every container of the pod inherits it, but for the sidecar.
 pub(in super::super) fn pod(path: &str, context: &PodSecurityContext, problems: &mut Vec<Problem>) {
-    shared(
-        path,
-        &Shared {
-            user: context.run_as_user,
-            group: context.run_as_group,
-            non_root: context.run_as_non_root,
-            seccomp: context.seccomp_profile.as_ref(),
-            app_armor: context.app_armor_profile.as_ref(),
-            selinux: context.se_linux_options.as_ref(),
-            windows: context.windows_options.as_ref(),
-        },
-        problems,
-    );
+    // What both kinds of context have, as a container has it.
+    let common = SecurityContext {
+        run_as_user: context.run_as_user,
+        run_as_group: context.run_as_group,
+        run_as_non_root: context.run_as_non_root,
+        seccomp_profile: context.seccomp_profile.clone(),
+        app_armor_profile: context.app_armor_profile.clone(),
+        se_linux_options: context.se_linux_options.clone(),
+        windows_options: context.windows_options.clone(),
+        ..SecurityContext::default()
+    };
+    container(path, &common, problems);
     // The sidecar's group may read its files, and each of these is a way into that group.
     for (index, number) in context.supplemental_groups.iter().flatten().enumerate() {
         group(&format!("{path}.supplementalGroups[{index}]"), Some(*number), problems);
@@ -53,19 +49,30 @@ pub(in super::super) fn pod(path: &str, context: &PodSecurityContext, problems: 
 
 /// Checks a container's security context.
 pub(super) fn container(path: &str, context: &SecurityContext, problems: &mut Vec<Problem>) {
-    shared(
-        path,
-        &Shared {
-            user: context.run_as_user,
-            group: context.run_as_group,
-            non_root: context.run_as_non_root,
-            seccomp: context.seccomp_profile.as_ref(),
-            app_armor: context.app_armor_profile.as_ref(),
-            selinux: context.se_linux_options.as_ref(),
-            windows: context.windows_options.as_ref(),
-        },
-        problems,
-    );
+    user(path, context.run_as_user, context.run_as_non_root, problems);
+    group(&format!("{path}.runAsGroup"), context.run_as_group, problems);
+    let profiles = [
+        ("seccompProfile", context.seccomp_profile.as_ref().map(|profile| profile.type_.as_str())),
+        ("appArmorProfile", context.app_armor_profile.as_ref().map(|profile| profile.type_.as_str())),
+    ];
+    for (field, kind) in profiles {
+        // What is neither is refused, whatever it may come to mean.
+        if kind.is_some_and(|kind| !matches!(kind, "RuntimeDefault" | "Localhost")) {
+            problems.push(Problem::invalid(
+                &format!("{path}.{field}"),
+                "a server may not run unconfined; use RuntimeDefault or Localhost",
+            ));
+        }
+    }
+    if let Some(options) = &context.se_linux_options {
+        selinux(&format!("{path}.seLinuxOptions"), options, problems);
+    }
+    if context.windows_options.as_ref().is_some_and(|options| options.host_process == Some(true)) {
+        problems.push(Problem::invalid(
+            &format!("{path}.windowsOptions.hostProcess"),
+            "a server may not be a process of its node; leave it out",
+        ));
+    }
     if context.privileged == Some(true) {
         problems.push(Problem::invalid(&format!("{path}.privileged"), "a server may not be privileged"));
     }
@@ -81,44 +88,6 @@ pub(super) fn container(path: &str, context: &SecurityContext, problems: &mut Ve
     if context.proc_mount.as_deref().is_some_and(|mount| mount != "Default") {
         problems
             .push(Problem::invalid(&format!("{path}.procMount"), "only Default is allowed; leave it out"));
-    }
-}
-
-/// What the contexts of a pod and of a container have in common.
-struct Shared<'a> {
-    user: Option<i64>,
-    group: Option<i64>,
-    non_root: Option<bool>,
-    seccomp: Option<&'a SeccompProfile>,
-    app_armor: Option<&'a AppArmorProfile>,
-    selinux: Option<&'a SELinuxOptions>,
-    windows: Option<&'a WindowsSecurityContextOptions>,
-}
-
-fn shared(path: &str, context: &Shared<'_>, problems: &mut Vec<Problem>) {
-    user(path, context.user, context.non_root, problems);
-    group(&format!("{path}.runAsGroup"), context.group, problems);
-    let profiles = [
-        ("seccompProfile", context.seccomp.map(|profile| profile.type_.as_str())),
-        ("appArmorProfile", context.app_armor.map(|profile| profile.type_.as_str())),
-    ];
-    for (field, kind) in profiles {
-        // What is neither is refused, whatever it may come to mean.
-        if kind.is_some_and(|kind| !matches!(kind, "RuntimeDefault" | "Localhost")) {
-            problems.push(Problem::invalid(
-                &format!("{path}.{field}"),
-                "a server may not run unconfined; use RuntimeDefault or Localhost",
-            ));
-        }
-    }
-    if let Some(options) = context.selinux {
-        selinux(&format!("{path}.seLinuxOptions"), options, problems);
-    }
-    if context.windows.is_some_and(|options| options.host_process == Some(true)) {
-        problems.push(Problem::invalid(
-            &format!("{path}.windowsOptions.hostProcess"),
-            "a server may not be a process of its node; leave it out",
-        ));
     }
 }
 
