@@ -142,7 +142,8 @@ mod tests {
     fn every_live_key_of_a_principal_works() {
         let access = Access::compile(&[], &ToolFilter::default()).unwrap();
         let key = |principal: &str, key: &str| ApiKey { principal: principal.to_owned(), sha256: hex(key) };
-        let keys = Keys { keys: vec![key("a", "one"), key("b", "two"), key("a", "three")] };
+        let keys =
+            Keys { keys: vec![key("a", "one"), key("b", "two"), key("a", "three")], sessions: Vec::new() };
         let authenticator = Authenticator::api_keys(&keys, &access).unwrap();
         for (headers, expected) in [
             (vec![("authorization", "Bearer one")], Ok("a")),
@@ -170,7 +171,8 @@ mod tests {
     fn a_hash_that_is_none_refuses_the_file() {
         let access = Access::compile(&[], &ToolFilter::default()).unwrap();
         for sha256 in [String::new(), "ab".to_owned(), hex("x").to_uppercase(), "g".repeat(64)] {
-            let keys = Keys { keys: vec![ApiKey { principal: "a".to_owned(), sha256 }] };
+            let keys =
+                Keys { keys: vec![ApiKey { principal: "a".to_owned(), sha256 }], sessions: Vec::new() };
             assert!(Authenticator::api_keys(&keys, &access).is_err());
         }
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use ::http::{Request, Response};
 use bytes::Bytes;
-use longshore_sidecar_config::{ProcessLimits, Upstream};
+use longshore_sidecar_config::{Processes, Upstream};
 use thiserror::Error;
 
 pub(crate) use body::{Body, Broken};
@@ -36,7 +36,7 @@ pub(crate) enum Opener {
         /// Who it is.
         principal: Arc<str>,
         /// How many processes it and all others may have, where sessions have processes.
-        limits: Option<ProcessLimits>,
+        limits: Option<Processes>,
     },
 }
 

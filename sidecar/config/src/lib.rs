@@ -1,7 +1,8 @@
 //! The contract between Longshore's control plane and its sidecar, both ways:
 //!
 //! * [`Config`]: what the operator writes and the sidecar reads, as two mounted files;
-//! * [`Keys`]: the API keys, as hashes, in a file of their own because a Secret holds it;
+//! * [`Keys`]: the API keys, as hashes, and the keys that session ids are sealed with, in a file of their own because a
+//!   Secret holds it;
 //! * [`inventory`]: what the sidecar's admin port answers to the operator and the catalog;
 //! * [`ports`] and [`paths`]: where the two meet inside a pod.
 //!
@@ -19,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 /// The version of this contract. It changes when an older sidecar could not read, or would misread, what a newer
 /// operator writes.
-pub const CONTRACT_VERSION: u32 = 1;
+pub const CONTRACT_VERSION: u32 = 2;
 
 /// The audience of the ServiceAccount tokens that the sidecar's inventory accepts.
 pub const INVENTORY_AUDIENCE: &str = "longshore-sidecar";
@@ -39,6 +40,9 @@ pub struct Config {
     pub generation: i64,
     /// How the sidecar reaches the MCP server.
     pub upstream: Upstream,
+    /// `sha256:<64 hex digits>` of the bytes of [`paths::KEYS_FILE`] that belongs to this configuration. Until the
+    /// mounted file has this digest the configuration is not complete and is not used.
+    pub keys_digest: String,
     /// Who may call at all.
     pub auth: Auth,
     /// What those may call. Empty means that nothing may be called.
@@ -47,6 +51,11 @@ pub struct Config {
     pub tools: ToolFilter,
     /// Bounds of a request.
     pub limits: Limits,
+    /// How long sessions live, how many there may be, and what becomes of them when their replica is gone.
+    pub sessions: Sessions,
+    /// Where the other replicas are found. `None` where there are none: outside of a cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peers: Option<Peers>,
     /// The names (without port, lower case) by which clients may address the server in `Host`. Loopback names and
     /// addresses are always accepted.
     pub hosts: Vec<String>,
@@ -93,19 +102,34 @@ pub enum Auth {
     /// Everybody may call, as the principal `anonymous`.
     None,
     /// `Authorization: Bearer KEY` or `X-API-Key: KEY`, checked against [`Keys`].
-    ApiKeys {
-        /// `sha256:<64 hex digits>` of the bytes of [`paths::KEYS_FILE`] that belongs to this configuration. Until
-        /// the mounted file has this digest the configuration is not complete and is not used.
-        keys_digest: String,
-    },
+    ApiKeys {},
 }
 
-/// The API keys that are live: the file [`paths::KEYS_FILE`].
+/// The secrets of one server: the file [`paths::KEYS_FILE`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Keys {
-    /// Every live key. A principal may have several.
+    /// Every live API key. A principal may have several.
     pub keys: Vec<ApiKey>,
+    /// What session ids and the connections between replicas are sealed with. One of them, named by
+    /// [`Sessions::seal_with`], is used for what is new; all of them are accepted. At least one.
+    pub sessions: Vec<SessionKey>,
+}
+
+/// A secret from which the keys of sessions are derived.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SessionKey {
+    /// Its number, by which a session id names it. Not used again for another secret while ids of this one may live.
+    pub id: u8,
+    /// 32 random bytes, as 64 lower-case hexadecimal digits.
+    pub secret: String,
+}
+
+impl std::fmt::Debug for SessionKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SessionKey").field("id", &self.id).finish_non_exhaustive()
+    }
 }
 
 /// One API key, known by its hash.
@@ -154,18 +178,93 @@ pub struct Limits {
     pub request_timeout_ms: u64,
     /// How many processes of a stdio server may run for clients. `None` for servers that are no stdio servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub processes: Option<ProcessLimits>,
+    pub processes: Option<Processes>,
 }
 
-/// How many processes of a stdio server may run at once for clients, in one pod. The sidecar's own, by which it lists
-/// what the server offers, is not counted.
+/// The processes of a stdio server in one pod. The sidecar's own, by which it lists what the server offers, is not
+/// counted in any of the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ProcessLimits {
-    /// In all; at least one.
+pub struct Processes {
+    /// Who shares a process. A change counts for sessions that are opened after it.
+    pub isolation: Isolation,
+    /// How many run at once for clients; at least one.
     pub total: u32,
-    /// Of one principal; at least one and at most [`ProcessLimits::total`].
+    /// How many of them one principal may have; at least one and at most [`Processes::total`]. With
+    /// [`Isolation::Shared`] a process is nobody's, and this does not count.
     pub per_principal: u32,
+    /// How many are started before a session needs them, within [`Processes::total`].
+    pub warm: u32,
+    /// How long a new session waits for a place when all are taken, in milliseconds. 0: it is refused at once.
+    pub queue_ms: u64,
+    /// After how long without a call a process ends that holds no session of its own, in milliseconds.
+    pub idle_ms: u64,
+    /// After how long a process takes no more sessions, and ends with its last one, in milliseconds. `None`: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_age_ms: Option<u64>,
+}
+
+/// Who shares a process of a stdio server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Isolation {
+    /// Nobody: each session has its own.
+    #[default]
+    Session,
+    /// The sessions of one principal.
+    Principal,
+    /// Everybody.
+    Shared,
+}
+
+/// The life of sessions. All numbers are of one pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Sessions {
+    /// After how long without a request one ends, in milliseconds.
+    pub idle_timeout_ms: u64,
+    /// After how long one ends in any case, in milliseconds.
+    pub max_age_ms: u64,
+    /// How many there may be.
+    pub total: u32,
+    /// How many one principal may have; at most [`Sessions::total`].
+    pub per_principal: u32,
+    /// How many streams of events one session may have open.
+    pub streams: u32,
+    /// What becomes of them when their replica is gone and their server had a session id of its own.
+    pub on_owner_loss: OnOwnerLoss,
+    /// What is kept for clients that come back.
+    pub resume: Resume,
+    /// The [`SessionKey::id`] of the key that new ids are sealed with.
+    pub seal_with: u8,
+}
+
+/// What becomes of a session whose replica is gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnOwnerLoss {
+    /// It is gone too: the client is told so, and begins another.
+    #[default]
+    NotFound,
+    /// Another replica begins it again with its own server, and the client does not notice. What the server knew in
+    /// the session is forgotten.
+    Reinitialize,
+}
+
+/// What is kept of a stream for a client that comes back for the rest of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Resume {
+    /// How many bytes of its events. 0: nothing.
+    pub max_bytes: u64,
+    /// For how long after it has ended, or its client has gone, in milliseconds.
+    pub ttl_ms: u64,
+}
+
+/// The replicas of one server among themselves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Peers {
+    /// The DNS name of the headless Service that lists every pod, also those that are not ready or about to end.
+    pub service: String,
 }
 
 /// Who may read the inventory: bearers of a ServiceAccount token of audience [`INVENTORY_AUDIENCE`].

@@ -4,7 +4,7 @@
 pub const CONFIG_DIR: &str = "/etc/longshore/config";
 /// [`crate::Config`] as JSON, in [`CONFIG_DIR`].
 pub const CONFIG_FILE: &str = "config.json";
-/// The mount of the Secret with the hashes of the API keys.
+/// The mount of the Secret with the hashes of the API keys and the keys of sessions.
 pub const KEYS_DIR: &str = "/etc/longshore/keys";
 /// [`crate::Keys`] as JSON, in [`KEYS_DIR`].
 pub const KEYS_FILE: &str = "keys.json";

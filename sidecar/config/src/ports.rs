@@ -4,7 +4,7 @@
 pub const MCP: u16 = 15380;
 /// Probes, metrics and the inventory.
 pub const ADMIN: u16 = 15381;
-/// Reserved for the sidecars of one server among themselves.
+/// The sidecars of one server among themselves.
 pub const PEERS: u16 = 15382;
 
 /// Every port that a server may not use.

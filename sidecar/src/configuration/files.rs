@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use longshore_sidecar_config::{Auth, CONTRACT_VERSION, Config, Keys, ProcessLimits, Upstream, paths};
+use longshore_sidecar_config::{Auth, CONTRACT_VERSION, Config, Keys, Processes, Upstream, paths};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
@@ -75,10 +75,7 @@ pub(crate) fn load(config_dir: &Path, keys_dir: &Path) -> Result<Snapshot, LoadE
     let path = config_dir.join(paths::CONFIG_FILE);
     let bytes = read(&path)?;
     let config = parse(&path, &bytes)?;
-    let keys = match &config.auth {
-        Auth::None => None,
-        Auth::ApiKeys { keys_digest } => Some(read_keys(&keys_dir.join(paths::KEYS_FILE), keys_digest)?),
-    };
+    let keys = read_keys(&keys_dir.join(paths::KEYS_FILE), &config.keys_digest)?;
     compile(config, digest(&bytes), keys, keys_dir)
 }
 
@@ -120,12 +117,7 @@ fn read_keys(path: &Path, expected: &str) -> Result<Keys, LoadError> {
 }
 
 /// The part without I/O.
-fn compile(
-    config: Config,
-    digest: String,
-    keys: Option<Keys>,
-    keys_dir: &Path,
-) -> Result<Snapshot, LoadError> {
+fn compile(config: Config, digest: String, keys: Keys, keys_dir: &Path) -> Result<Snapshot, LoadError> {
     match &config.upstream {
         Upstream::StreamableHttp { path, .. } => {
             if !path.starts_with('/') || path.parse::<http::uri::PathAndQuery>().is_err() {
@@ -133,14 +125,14 @@ fn compile(
             }
         }
         Upstream::Stdio {} => match config.limits.processes {
-            Some(ProcessLimits { total, per_principal }) if per_principal >= 1 && per_principal <= total => {}
+            Some(Processes { total, per_principal, .. }) if per_principal >= 1 && per_principal <= total => {}
             _ => return Err(LoadError::Processes),
         },
     }
     let access = Access::compile(&config.access, &config.tools)?;
-    let authenticator = match keys {
-        None => Authenticator::anonymous(&access),
-        Some(keys) => Authenticator::api_keys(&keys, &access)
+    let authenticator = match config.auth {
+        Auth::None => Authenticator::anonymous(&access),
+        Auth::ApiKeys {} => Authenticator::api_keys(&keys, &access)
             .map_err(|source| LoadError::Key { path: keys_dir.join(paths::KEYS_FILE), source })?,
     };
     Ok(Snapshot {

@@ -89,7 +89,9 @@ fn a_configuration_that_cannot_be_used_is_refused_whole() {
     let good = config(server.port);
     let sidecar = Sidecar::start(&good).ready();
     let client = Client::open(&sidecar, None);
-    let json = serde_json::to_value(&good).unwrap();
+    let mut json = serde_json::to_value(&good).unwrap();
+    // That of the keys that are there: what is wrong is always something else.
+    json["keysDigest"] = sidecar.files.keys_digest().into();
     let with = |edit: &dyn Fn(&mut Value)| {
         let mut json = json.clone();
         edit(&mut json);
@@ -100,8 +102,8 @@ fn a_configuration_that_cannot_be_used_is_refused_whole() {
         ("empty", Vec::new(), "is not a configuration of this version"),
         (
             "a newer contract",
-            with(&|json| json["version"] = 2.into()),
-            "has contract version 2, and this sidecar reads 1",
+            with(&|json| json["version"] = 3.into()),
+            "has contract version 3, and this sidecar reads 2",
         ),
         ("an unknown restriction", with(&|json| json["rates"] = json!([])), "unknown field `rates`"),
         (
@@ -148,7 +150,7 @@ fn broken_keys_are_reported_without_what_is_in_them() {
     let server = GoServer::start(&[]);
     let files = Files::new();
     let hash = "f".repeat(63) + "X";
-    let broken = json!({"keys": [{"principal": "alice", "sha256": hash}]});
+    let broken = json!({"keys": [{"principal": "alice", "sha256": hash}], "sessions": []});
     files.write_with_keys(&config(server.port), &serde_json::from_value(broken).unwrap());
     let sidecar = Sidecar::with(files, &[]);
     sidecar.log(|line| line["message"] == "configuration refused, the last good one stays");

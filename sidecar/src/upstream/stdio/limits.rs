@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use longshore_sidecar_config::ProcessLimits;
+use longshore_sidecar_config::Processes;
 
 use super::Failure;
 
@@ -28,10 +28,10 @@ impl Places {
     pub(super) fn take(
         self: &Arc<Self>,
         principal: Arc<str>,
-        limits: Option<ProcessLimits>,
+        limits: Option<Processes>,
     ) -> Result<Place, Failure> {
         // Never so in a configuration that was loaded.
-        let ProcessLimits { total, per_principal } = limits.ok_or(Failure::Unlimited)?;
+        let Processes { total, per_principal, .. } = limits.ok_or(Failure::Unlimited)?;
         // Nothing that holds the lock can leave the counts half changed.
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // What the caller can do something about comes first.
@@ -62,12 +62,26 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
+    use longshore_sidecar_config::Isolation;
+
     use super::*;
+
+    fn processes(total: u32, per_principal: u32) -> Processes {
+        Processes {
+            isolation: Isolation::Session,
+            total,
+            per_principal,
+            warm: 0,
+            queue_ms: 0,
+            idle_ms: 60_000,
+            max_age_ms: None,
+        }
+    }
 
     #[test]
     fn places_are_counted_for_all_and_for_each() {
         let places = Arc::<Places>::default();
-        let limits = |total, per_principal| Some(ProcessLimits { total, per_principal });
+        let limits = |total, per_principal| Some(processes(total, per_principal));
         let a = places.take("a".into(), limits(3, 2)).unwrap();
         let _a = places.take("a".into(), limits(3, 2)).unwrap();
         assert!(matches!(places.take("a".into(), limits(3, 2)), Err(Failure::FullForPrincipal { limit: 2 })));
@@ -84,7 +98,7 @@ mod tests {
     #[test]
     fn nothing_is_left_of_those_who_left() {
         let places = Arc::<Places>::default();
-        drop(places.take("a".into(), Some(ProcessLimits { total: 1, per_principal: 1 })).unwrap());
+        drop(places.take("a".into(), Some(processes(1, 1))).unwrap());
         let taken = places.0.lock().unwrap();
         assert_eq!((taken.total, taken.by_principal.len()), (0, 0));
     }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use longshore_sidecar_config::{
-    AccessRule, ApiKey, Auth, CONTRACT_VERSION, Config, InventoryAccess, Keys, Limits, LogLevel,
-    ServerIdentity, ToolFilter, Upstream, paths,
+    AccessRule, ApiKey, Auth, CONTRACT_VERSION, Config, InventoryAccess, Isolation, Keys, Limits, LogLevel,
+    OnOwnerLoss, Processes, Resume, ServerIdentity, SessionKey, Sessions, ToolFilter, Upstream, paths,
 };
 use sha2::{Digest, Sha256};
 
@@ -20,10 +20,22 @@ pub(crate) fn config(port: u16) -> Config {
         },
         generation: 1,
         upstream: Upstream::StreamableHttp { port, path: "/mcp".to_owned() },
+        keys_digest: String::new(),
         auth: Auth::None,
         access: vec![rule("all", &["*"], &["*"], &["*"])],
         tools: ToolFilter::default(),
         limits: Limits { request_bytes: 4 << 20, request_timeout_ms: 20_000, processes: None },
+        sessions: Sessions {
+            idle_timeout_ms: 30 * 60 * 1000,
+            max_age_ms: 24 * 60 * 60 * 1000,
+            total: 10_000,
+            per_principal: 10_000,
+            streams: 16,
+            on_owner_loss: OnOwnerLoss::NotFound,
+            resume: Resume { max_bytes: 1 << 20, ttl_ms: 5 * 60 * 1000 },
+            seal_with: 1,
+        },
+        peers: None,
         hosts: vec!["peer.tools.svc".to_owned()],
         allowed_origins: vec!["https://app.example".to_owned()],
         inventory: InventoryAccess {
@@ -32,6 +44,19 @@ pub(crate) fn config(port: u16) -> Config {
             jwks: serde_json::json!({"keys": []}),
         },
         log_level: LogLevel::Debug,
+    }
+}
+
+/// So many processes, each of them of one session.
+pub(crate) fn processes(total: u32, per_principal: u32) -> Processes {
+    Processes {
+        isolation: Isolation::Session,
+        total,
+        per_principal,
+        warm: 0,
+        queue_ms: 0,
+        idle_ms: 60_000,
+        max_age_ms: None,
     }
 }
 
@@ -53,7 +78,12 @@ pub(crate) fn keys(keys: &[(&str, &str)]) -> Keys {
         principal: (*principal).to_owned(),
         sha256: hex(key.as_bytes()),
     };
-    Keys { keys: keys.iter().map(key).collect() }
+    Keys { keys: keys.iter().map(key).collect(), sessions: vec![session_key(1)] }
+}
+
+/// The key of this number that seals sessions.
+pub(crate) fn session_key(id: u8) -> SessionKey {
+    SessionKey { id, secret: hex(&[id]) }
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
@@ -79,17 +109,28 @@ impl Files {
         self.root.path().join(name)
     }
 
-    /// Writes a configuration without keys.
+    /// Writes a configuration, and no API keys.
     pub(crate) fn write(&self, config: &Config) -> String {
-        self.write_raw("config", paths::CONFIG_FILE, &serde_json::to_vec(config).expect("JSON"))
+        self.write_both(config.clone(), &keys(&[]))
     }
 
-    /// Writes a configuration and its keys; the keys come second, as they may.
+    /// Writes a configuration that asks for keys, and the keys.
     pub(crate) fn write_with_keys(&self, config: &Config, keys: &Keys) -> String {
+        self.write_both(Config { auth: Auth::ApiKeys {}, ..config.clone() }, keys)
+    }
+
+    /// The digest of the keys that are there.
+    pub(crate) fn keys_digest(&self) -> String {
+        let bytes = std::fs::read(self.path("keys").join(paths::KEYS_FILE)).expect("keys");
+        format!("sha256:{}", hex(&bytes))
+    }
+
+    /// Writes both files; the keys come second, as they may.
+    fn write_both(&self, mut config: Config, keys: &Keys) -> String {
         let keys = serde_json::to_vec(keys).expect("JSON");
-        let mut config = config.clone();
-        config.auth = Auth::ApiKeys { keys_digest: format!("sha256:{}", hex(&keys)) };
-        let digest = self.write(&config);
+        config.keys_digest = format!("sha256:{}", hex(&keys));
+        let config = serde_json::to_vec(&config).expect("JSON");
+        let digest = self.write_raw("config", paths::CONFIG_FILE, &config);
         self.write_raw("keys", paths::KEYS_FILE, &keys);
         digest
     }

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
-use longshore_sidecar_config::{Config, ProcessLimits, Upstream, paths};
+use longshore_sidecar_config::{Config, Upstream, paths};
 
+use super::config::processes;
 use super::{Files, Sidecar, config, eventually};
 
 /// A shim that is running. It ends with all its processes when the test is over.
@@ -17,7 +18,7 @@ pub(crate) struct Shim {
 pub(crate) fn stdio() -> Config {
     let mut config = config(0);
     config.upstream = Upstream::Stdio {};
-    config.limits.processes = Some(ProcessLimits { total: 32, per_principal: 32 });
+    config.limits.processes = Some(processes(32, 32));
     config
 }
 

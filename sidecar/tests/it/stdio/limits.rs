@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use longshore_sidecar_config::ProcessLimits;
 use serde_json::json;
 
 use super::pid;
-use crate::harness::config::keys;
+use crate::harness::config::{keys, processes};
 use crate::harness::shim::{server, serving, stdio};
 use crate::harness::{Client, Files, Reply, Request, Shim, Sidecar, client, eventually, peer, within};
 
@@ -18,7 +17,7 @@ fn open(sidecar: &Sidecar, key: &str) -> Reply {
 fn nobody_gets_more_than_their_part() {
     let files = Files::new();
     let mut config = stdio();
-    config.limits.processes = Some(ProcessLimits { total: 3, per_principal: 2 });
+    config.limits.processes = Some(processes(3, 2));
     let keys = keys(&[("a", "key-a"), ("b", "key-b"), ("c", "key-c")]);
     files.write_with_keys(&config, &keys);
     let _shim = Shim::start(&files, &server(&[]));
@@ -47,7 +46,7 @@ fn nobody_gets_more_than_their_part() {
     assert_eq!(end.send(sidecar.mcp).status, 204);
     assert_eq!(open(&sidecar, "key-c").status, 200);
     // The configuration that is in force counts, and nothing is started anew for it.
-    config.limits.processes = Some(ProcessLimits { total: 4, per_principal: 2 });
+    config.limits.processes = Some(processes(4, 2));
     sidecar.runs(&sidecar.files.write_with_keys(&config, &keys));
     assert_eq!(open(&sidecar, "key-c").status, 200);
     assert_eq!(open(&sidecar, "key-c").status, 503);
@@ -57,7 +56,7 @@ fn nobody_gets_more_than_their_part() {
 #[test]
 fn a_place_comes_back_on_every_way() {
     let mut config = stdio();
-    config.limits.processes = Some(ProcessLimits { total: 1, per_principal: 1 });
+    config.limits.processes = Some(processes(1, 1));
     config.limits.request_timeout_ms = 200;
     let (_shim, sidecar) = serving(&config, &server(&["slow"]), &[]);
     let initialize = || Request::post(client::initialize("2025-11-25"));
@@ -87,7 +86,7 @@ fn a_place_comes_back_on_every_way() {
 #[test]
 fn places_of_processes_that_did_not_start_are_free() {
     let mut config = stdio();
-    config.limits.processes = Some(ProcessLimits { total: 1, per_principal: 1 });
+    config.limits.processes = Some(processes(1, 1));
     let files = Files::new();
     files.write(&config);
     let _shim = Shim::start(&files, &server(&["exit"]));
@@ -126,12 +125,7 @@ fn a_hundred_sessions_that_nobody_closes_leave_nothing() {
 
 #[test]
 fn a_configuration_without_limits_is_refused() {
-    for processes in [
-        None,
-        Some(ProcessLimits { total: 0, per_principal: 0 }),
-        Some(ProcessLimits { total: 1, per_principal: 2 }),
-        Some(ProcessLimits { total: 1, per_principal: 0 }),
-    ] {
+    for processes in [None, Some(processes(0, 0)), Some(processes(1, 2)), Some(processes(1, 0))] {
         let mut config = stdio();
         config.limits.processes = processes;
         let files = Files::new();
