@@ -22,6 +22,7 @@ pub mod log;
 mod metrics;
 mod monitor;
 mod options;
+mod peers;
 mod rescue;
 mod sessions;
 mod shared;
