@@ -33,4 +33,4 @@ mod worker;
 
 pub use app::{App, BindError, Bound, RunError};
 pub use inventory::Inventories;
-pub use options::{AuditLog, Bounds, Options};
+pub use options::{AuditLog, Bounds, Options, Pod};

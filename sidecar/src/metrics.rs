@@ -28,6 +28,7 @@ pub(crate) struct Metrics {
     processes_started: IntCounter,
     processes_ended: Vec<(&'static str, IntCounter)>,
     dropped: [IntCounter; 2],
+    forwarded: [IntCounter; 4],
 }
 
 /// What a stdio server wrote that went to nobody.
@@ -37,6 +38,19 @@ pub(crate) enum Dropped {
     Noise,
     /// It was one that nobody waited for.
     Unasked,
+}
+
+/// What became of a request that was taken to another replica.
+#[derive(Clone, Copy)]
+pub(crate) enum Forward {
+    /// It was answered.
+    Answered,
+    /// It was not served there.
+    Moved,
+    /// The other replica could not be reached; nothing of it was written.
+    Unreachable,
+    /// The other replica was lost with it.
+    Lost,
 }
 
 struct PerMethod {
@@ -61,6 +75,8 @@ const OUTCOMES: [&str; 3] = ["ok", "failed", "refused"];
 const RESULTS: [&str; 2] = ["ok", "error"];
 /// In the order of [`Dropped`].
 const DROPPED: [&str; 2] = ["noise", "unasked"];
+/// In the order of [`Forward`].
+const FORWARDS: [&str; 4] = ["answered", "moved", "unreachable", "lost"];
 /// Everything that is none of the protocol's methods.
 const OTHER: &str = "other";
 
@@ -136,6 +152,11 @@ impl Metrics {
             "Lines that a stdio server wrote to stdout and that went to nobody: noise is no message of MCP.",
             &["kind"],
         )?;
+        let forwarded = counters(
+            "longshore_forwarded_requests_total",
+            "Requests that were taken to the replica that serves their session, by what became of that.",
+            &["result"],
+        )?;
         Ok(Self {
             requests,
             connections: gauge("longshore_connections", "Connections of clients.")?,
@@ -151,6 +172,7 @@ impl Metrics {
                 .map(|cause| (cause, processes_ended.with_label_values(&[cause])))
                 .into(),
             dropped: DROPPED.map(|kind| dropped.with_label_values(&[kind])),
+            forwarded: FORWARDS.map(|result| forwarded.with_label_values(&[result])),
             registry,
         })
     }
@@ -206,6 +228,11 @@ impl Metrics {
     /// A line of a process went to nobody.
     pub(crate) fn dropped(&self, what: Dropped) {
         self.dropped[what as usize].inc();
+    }
+
+    /// A request was taken to another replica.
+    pub(crate) fn forwarded(&self, result: Forward) {
+        self.forwarded[result as usize].inc();
     }
 
     /// All figures, in Prometheus' text format.

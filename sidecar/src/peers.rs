@@ -9,6 +9,7 @@
 mod ask;
 mod connection;
 mod listen;
+mod local;
 mod members;
 mod names;
 mod tls;
@@ -31,11 +32,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::stack::Authenticated;
 use ask::Ask;
 use connection::{Connections, Unanswered};
-use tls::{Tls, TlsError};
+use tls::Tls;
 
 pub(crate) use connection::{Failure, Lease};
-pub(crate) use listen::{Forwarded, serve as listen};
+pub(crate) use listen::{Forwarded, moved, serve as listen};
+pub(crate) use local::Bare;
 pub(crate) use members::{cut_the_silent, watch};
+pub(crate) use tls::TlsError;
 pub(crate) use wire::Notice;
 
 /// What a configuration says of the other replicas.
@@ -208,14 +211,15 @@ impl Ways {
         *request.headers_mut() =
             wire::outgoing(caller.request.headers(), &to.pod, caller.principal()).ok_or(unsent)?;
         let address = SocketAddr::new(to.address, self.peers.port());
-        let (response, lease) = self.connections.send(&replicas.tls, address, request).await.inspect_err(|unanswered| {
-            // Others need not find it out again.
-            match unanswered.failure {
-                Failure::Refused => self.peers.0.local.note(News::Refused(to.address)),
-                Failure::TimedOut => self.peers.0.local.note(News::Silent(to.address)),
-                Failure::Broken => {}
-            }
-        })?;
+        let (response, lease) =
+            self.connections.send(&replicas.tls, address, request).await.inspect_err(|unanswered| {
+                // Others need not find it out again.
+                match unanswered.failure {
+                    Failure::Refused => self.peers.0.local.note(News::Refused(to.address)),
+                    Failure::TimedOut => self.peers.0.local.note(News::Silent(to.address)),
+                    Failure::Broken => {}
+                }
+            })?;
         Ok(Sent { response, lease })
     }
 }

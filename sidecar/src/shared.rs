@@ -12,6 +12,7 @@ use crate::configuration::Snapshot;
 use crate::metrics::Metrics;
 use crate::monitor::View;
 use crate::options::Options;
+use crate::peers::Peers;
 use crate::sessions::Sessions;
 use crate::upstream::stdio::Stdio;
 
@@ -23,6 +24,8 @@ pub(crate) struct Shared {
     pub(crate) sessions: Arc<Sessions>,
     /// Where the server speaks over stdio: its processes.
     pub(crate) stdio: Arc<Stdio>,
+    /// The other replicas.
+    pub(crate) peers: Peers,
     pub(crate) audit: Audit,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) calls: Arc<Calls>,

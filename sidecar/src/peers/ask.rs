@@ -76,7 +76,8 @@ async fn ask_once(
     let headers = request.headers_mut();
     headers.insert(HOST, HeaderValue::from_static(wire::NAME));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
-    let (response, lease) = connections.send(tls, to, request).await.map_err(|unanswered| unanswered.failure)?;
+    let (response, lease) =
+        connections.send(tls, to, request).await.map_err(|unanswered| unanswered.failure)?;
     let (head, body) = response.into_parts();
     let text = Limited::new(body, MAX_MESSAGE).collect().await.map_err(|_| Failure::Broken)?.to_bytes();
     lease.give_back();

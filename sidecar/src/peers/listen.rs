@@ -17,7 +17,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use longshore_mcp::headers::JSON;
-use longshore_sessions::{Message, Question};
+use longshore_sessions::{Message, Peer, Question};
 use socket2::Socket;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -181,8 +181,12 @@ async fn reply(worker: &Worker, request: Request<Incoming>) -> Response<Body> {
     }
 }
 
-/// Something that is for the replica that forwarded.
-pub(super) fn notice(notice: &Notice) -> Response<Body> {
+/// Tells the replica that forwarded a request that its session is not served here, but perhaps there.
+pub(crate) fn moved(holder: Option<Peer>) -> Response<Body> {
+    notice(&Notice::Moved(holder))
+}
+
+fn notice(notice: &Notice) -> Response<Body> {
     let (mut head, body) = Response::new(Body::empty()).into_parts();
     notice.write(&mut head.status, &mut head.headers);
     Response::from_parts(head, body)

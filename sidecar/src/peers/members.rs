@@ -87,8 +87,11 @@ async fn keep_up(shared: Arc<Shared>) -> io::Result<()> {
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let latest = Instant::now() + GREETING;
     loop {
-        let service = shared.config().as_ref().and_then(|snapshot| Some(snapshot.replicas.as_ref()?.service.clone()));
-        if !*shared.peers.0.greeted.borrow() && (service.is_none() || round.is_greeted() || Instant::now() >= latest) {
+        let service =
+            shared.config().as_ref().and_then(|snapshot| Some(snapshot.replicas.as_ref()?.service.clone()));
+        if !*shared.peers.0.greeted.borrow()
+            && (service.is_none() || round.is_greeted() || Instant::now() >= latest)
+        {
             shared.peers.0.greeted.send_replace(true);
         }
         let greeted = *shared.peers.0.greeted.borrow();
@@ -161,7 +164,8 @@ impl Round {
         for to in to_ask {
             if self.talking.insert(to) {
                 let (peers, known) = (self.peers.clone(), self.fetched.get(&to).copied());
-                self.tasks.spawn_local(async move { Done::Talked { to, fetched: talk(&peers, to, known).await } });
+                self.tasks
+                    .spawn_local(async move { Done::Talked { to, fetched: talk(&peers, to, known).await } });
             }
         }
     }

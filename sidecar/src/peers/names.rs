@@ -54,7 +54,8 @@ impl Names {
         let mut addresses = match self {
             Self::Dns(queries) => {
                 let (reply, answer) = oneshot::channel();
-                let busy = |_| io::Error::new(io::ErrorKind::WouldBlock, "the last question is not answered yet");
+                let busy =
+                    |_| io::Error::new(io::ErrorKind::WouldBlock, "the last question is not answered yet");
                 queries.try_send(Query { name: name.to_owned(), reply }).map_err(busy)?;
                 let late = |_| io::Error::new(io::ErrorKind::TimedOut, "name servers did not answer in time");
                 let ended = |_| io::Error::other("the resolver has ended");

@@ -8,9 +8,7 @@ use aws_lc_rs::signature::Ed25519KeyPair;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
 use rustls::crypto::{CryptoProvider, aws_lc_rs as provider, verify_tls13_signature_with_raw_key};
-use rustls::pki_types::{
-    CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
-};
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
 use rustls::server::AlwaysResolvesServerRawPublicKeys;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::sign::{CertifiedKey, SigningKey};
@@ -50,7 +48,8 @@ impl Tls {
             ..provider::default_provider()
         });
         let own = key_of(own)?;
-        let public = |key: &Arc<dyn SigningKey>| key.public_key().map(|key| key.to_vec()).ok_or(TlsError::Key);
+        let public =
+            |key: &Arc<dyn SigningKey>| key.public_key().map(|key| key.to_vec()).ok_or(TlsError::Key);
         let shown = CertificateDer::from(public(&own)?);
         let accepted = accepted.iter().map(|seed| public(&key_of(seed)?)).collect::<Result<_, _>>()?;
         let replicas = Arc::new(Replicas { accepted, provider: provider.clone() });

@@ -57,7 +57,7 @@ pub(super) fn principal(headers: &HeaderMap) -> Option<String> {
 
 /// What a replica answers in the place of a response for the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Notice {
+pub(crate) enum Notice {
     /// The request was for another pod.
     OtherPod,
     /// It does not serve the session; perhaps this one does.
@@ -66,7 +66,7 @@ pub(super) enum Notice {
 
 impl Notice {
     /// The notice in an answer, if it is one.
-    pub(super) fn read(status: StatusCode, headers: &HeaderMap) -> Option<Self> {
+    pub(crate) fn read(status: StatusCode, headers: &HeaderMap) -> Option<Self> {
         if status != NOT_HERE {
             return None;
         }
@@ -82,9 +82,9 @@ impl Notice {
     pub(super) fn write(&self, status: &mut StatusCode, headers: &mut HeaderMap) {
         *status = NOT_HERE;
         if let Self::Moved(holder) = self {
-            let value = holder.as_ref().and_then(|peer| {
-                HeaderValue::try_from(format!("{}@{}", peer.pod, peer.address)).ok()
-            });
+            let value = holder
+                .as_ref()
+                .and_then(|peer| HeaderValue::try_from(format!("{}@{}", peer.pod, peer.address)).ok());
             headers.insert(MOVED, value.unwrap_or(HeaderValue::from_static("?")));
         }
     }

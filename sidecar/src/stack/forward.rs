@@ -15,7 +15,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use longshore_mcp::envelope::{self, Id, Message};
-use longshore_mcp::headers::{self, EVENT_STREAM, JSON};
+use longshore_mcp::headers::{self, EVENT_STREAM};
 use longshore_mcp::sse;
 use longshore_sessions::Peer;
 use longshore_sessions::routing::NotForwarded;
