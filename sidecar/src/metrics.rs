@@ -1,8 +1,11 @@
 //! Figures, for Prometheus. Labels are closed sets; every series is looked up once, when the process starts.
 
 use longshore_mcp::method::{Method, NotificationMethod};
+use longshore_sessions::Peer;
+use longshore_sessions::membership::State;
 use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
 };
 
 use crate::audit::Verdict;
@@ -29,6 +32,7 @@ pub(crate) struct Metrics {
     processes_ended: Vec<(&'static str, IntCounter)>,
     dropped: [IntCounter; 2],
     forwarded: [IntCounter; 4],
+    replicas: [IntGauge; 3],
 }
 
 /// What a stdio server wrote that went to nobody.
@@ -75,6 +79,9 @@ const OUTCOMES: [&str; 3] = ["ok", "failed", "refused"];
 const RESULTS: [&str; 2] = ["ok", "error"];
 /// In the order of [`Dropped`].
 const DROPPED: [&str; 2] = ["noise", "unasked"];
+/// What other replicas are doing.
+const REPLICAS: [(State, &str); 3] =
+    [(State::Starting, "starting"), (State::Serving, "serving"), (State::Draining, "draining")];
 /// In the order of [`Forward`].
 const FORWARDS: [&str; 4] = ["answered", "moved", "unreachable", "lost"];
 /// Everything that is none of the protocol's methods.
@@ -157,6 +164,11 @@ impl Metrics {
             "Requests that were taken to the replica that serves their session, by what became of that.",
             &["result"],
         )?;
+        let replicas = IntGaugeVec::new(
+            Opts::new("longshore_replicas", "Other replicas that are alive, by what they are doing."),
+            &["state"],
+        )?;
+        registry.register(Box::new(replicas.clone()))?;
         Ok(Self {
             requests,
             connections: gauge("longshore_connections", "Connections of clients.")?,
@@ -172,6 +184,7 @@ impl Metrics {
                 .map(|cause| (cause, processes_ended.with_label_values(&[cause])))
                 .into(),
             dropped: DROPPED.map(|kind| dropped.with_label_values(&[kind])),
+            replicas: REPLICAS.map(|(_, state)| replicas.with_label_values(&[state])),
             forwarded: FORWARDS.map(|result| forwarded.with_label_values(&[result])),
             registry,
         })
@@ -228,6 +241,14 @@ impl Metrics {
     /// A line of a process went to nobody.
     pub(crate) fn dropped(&self, what: Dropped) {
         self.dropped[what as usize].inc();
+    }
+
+    /// So many other replicas are alive.
+    pub(crate) fn replicas(&self, alive: &[(Peer, State)]) {
+        for ((state, _), gauge) in REPLICAS.iter().zip(&self.replicas) {
+            let count = alive.iter().filter(|(_, of)| of == state).count();
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
     }
 
     /// A request was taken to another replica.

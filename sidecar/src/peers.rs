@@ -62,6 +62,8 @@ pub(crate) trait Local: Send + Sync {
     fn note(&self, news: News<'_>);
     /// Whom to send heartbeats.
     fn to_ask(&self) -> Vec<IpAddr>;
+    /// Who is alive, and what they are doing.
+    fn alive(&self) -> Vec<(Peer, State)>;
     /// Whether everybody who is listed was reached once, or could not be.
     fn is_greeted(&self) -> bool;
     /// Whether an address has been silent for so long that nothing more is to be waited for.
@@ -172,6 +174,11 @@ impl Peers {
     /// Whether everybody has been greeted, or it took too long.
     pub(crate) fn greeted(&self) -> watch::Receiver<bool> {
         self.0.greeted.subscribe()
+    }
+
+    /// Who is alive, and what they are doing.
+    pub(crate) fn alive(&self) -> Vec<(Peer, State)> {
+        self.0.local.alive()
     }
 
     fn answer(&self, question: Message<Question>) -> Message<Answer> {

@@ -65,6 +65,10 @@ impl Local for Bare {
         self.lock().view.to_ask(self.now())
     }
 
+    fn alive(&self) -> Vec<(Peer, State)> {
+        self.lock().view.alive(self.now()).collect()
+    }
+
     fn is_greeted(&self) -> bool {
         self.lock().view.is_greeted()
     }

@@ -1,0 +1,3 @@
+//! Several replicas of one server.
+
+mod meeting;
