@@ -23,6 +23,9 @@ pub const DNS_FRESH: Duration = Duration::from_secs(5);
 pub const DECIDE: Duration = Duration::from_secs(12);
 /// After how long something that is being decided is looked at again.
 pub const RETRY: Duration = Duration::from_millis(100);
+/// To how many peers one request is forwarded in turn, each of which sent it back. One suffices unless what replicas
+/// know of each other is just changing.
+pub const MAX_FORWARDS: u8 = 3;
 
 /// The longest UID of a pod. Kubernetes' are UUIDs of 36 characters.
 pub const MAX_POD_ID: usize = 64;

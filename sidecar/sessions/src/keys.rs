@@ -66,7 +66,8 @@ impl Keyring {
             }
             keys.push(Key::derive(server, &secret).ok_or(KeyringError::Derive(secret.id))?);
         }
-        let sealing = keys.iter().position(|key| key.id == seal_with).ok_or(KeyringError::Missing(seal_with))?;
+        let sealing =
+            keys.iter().position(|key| key.id == seal_with).ok_or(KeyringError::Missing(seal_with))?;
         Ok(Self { server: server.into(), keys, sealing })
     }
 

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +54,8 @@ pub struct Member {
     pub unlisted: Option<Moment>,
     /// DNS has listed it at some time.
     was_listed: bool,
+    /// What it knew to be ended was fetched once.
+    fetched: bool,
     /// The pod has another address now, so nobody lives at this one.
     superseded: bool,
 }
@@ -136,7 +139,7 @@ impl View {
 
     /// Notes that an address refused a connection: the process that was there has ended.
     pub fn refused(&mut self, address: IpAddr, now: Moment) {
-        if let Some(member) = self.member(address, now) {
+        if let Some(member) = self.members.get_mut(&address) {
             member.heard = None;
             member.silent = None;
             member.refused.get_or_insert(now);
@@ -145,7 +148,7 @@ impl View {
 
     /// Notes that an address gave no answer in time, or broke off.
     pub fn silent(&mut self, address: IpAddr, now: Moment) {
-        if let Some(member) = self.member(address, now) {
+        if let Some(member) = self.members.get_mut(&address) {
             member.heard = None;
             member.refused = None;
             member.silent.get_or_insert(now);
@@ -167,7 +170,11 @@ impl View {
     /// Whom to send heartbeats, and whom to ask before saying that nobody holds a session: everybody who may be alive.
     pub fn to_ask(&self, now: Moment) -> Vec<IpAddr> {
         let dns = self.dns_is_fresh(now);
-        self.members.values().filter(|member| !dns || member.may_live(now)).map(|member| member.address).collect()
+        self.members
+            .values()
+            .filter(|member| !dns || member.may_live(now))
+            .map(|member| member.address)
+            .collect()
     }
 
     /// Who serves and takes sessions, as far as is known; without this replica itself.
@@ -196,16 +203,27 @@ impl View {
         }
     }
 
-    /// Whether everybody who is listed was reached once, or could not be: then this replica has said hello.
+    /// Notes that all was fetched that somebody knows to be ended.
+    pub fn fetched(&mut self, address: IpAddr) {
+        if let Some(member) = self.members.get_mut(&address) {
+            member.fetched = true;
+        }
+    }
+
+    /// Whether this replica has said hello to everybody who is listed and has fetched what they know to be ended, as
+    /// far as they can be reached. Before that it does not serve.
     pub fn is_greeted(&self) -> bool {
-        let reached = |member: &Member| {
-            member.unlisted.is_some() || member.pod.is_some() || member.refused.is_some() || member.silent.is_some()
+        let reached = |member: &Member| match (&member.pod, member.unlisted) {
+            (_, Some(_)) => true,
+            _ if member.refused.is_some() || member.silent.is_some() => true,
+            (Some(_), None) => member.fetched,
+            (None, None) => false,
         };
         self.dns != Dns::Silent && self.members.values().all(reached)
     }
 
-    /// How the pod stands that a session names as its owner, where the session was opened at `born`.
-    pub fn standing(&self, owner: &Peer, born: Option<Moment>, now: Moment) -> Standing {
+    /// How the pod stands that a session of that age names as its owner.
+    pub fn standing(&self, owner: &Peer, age: Duration, now: Moment) -> Standing {
         if let Some((peer, state)) = self.find(&owner.pod, now) {
             return Standing::Alive(peer, state);
         }
@@ -215,11 +233,13 @@ impl View {
         match self.members.get(&owner.address) {
             Some(member) if member.pod.as_ref().is_some_and(|pod| *pod != owner.pod) => Standing::Gone,
             Some(member) if member.superseded => Standing::Gone,
-            Some(member) if member.refused.is_some_and(|since| now.since(since) < RESTART) => Standing::Restarting,
+            Some(member) if member.refused.is_some_and(|since| now.since(since) < RESTART) => {
+                Standing::Restarting
+            }
             Some(member) if member.may_live(now) || !self.dns_is_fresh(now) => Standing::Unknown,
             Some(_) => Standing::Gone,
             // It was never known here: either it has been gone for long, or it is so new that DNS is behind.
-            None if self.dns_is_fresh(now) && born.is_none_or(|born| now.since(born) > UNLISTED_YET) => Standing::Gone,
+            None if self.dns_is_fresh(now) && age > UNLISTED_YET => Standing::Gone,
             None => Standing::Unknown,
         }
     }
@@ -263,6 +283,7 @@ impl Member {
             silent: None,
             unlisted: Some(now),
             was_listed: false,
+            fetched: false,
             superseded: false,
         }
     }

@@ -27,7 +27,10 @@ mod tests {
     use crate::identity::PodId;
 
     fn pod(number: u8) -> Peer {
-        Peer { pod: PodId::new(&format!("pod-{number}")).unwrap(), address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, number)) }
+        Peer {
+            pod: PodId::new(&format!("pod-{number}")).unwrap(),
+            address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, number)),
+        }
     }
 
     fn key(number: u128) -> SessionKey {

@@ -4,7 +4,7 @@
 
 mod recent;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use crate::bounds::{MAX_REMEMBERED, MAX_TOMBSTONES_A_PAGE};
 use crate::identity::{Moment, Peer, PodId, SessionKey};
@@ -23,13 +23,18 @@ pub struct Replica<T> {
     pub view: View,
     held: HashMap<SessionKey, T>,
     /// Sessions that this replica wants to take, while it asks around and begins them with its server.
-    claims: HashSet<SessionKey>,
+    claims: HashMap<SessionKey, Claim>,
+    next_claim: u64,
     tombstones: Tombstones,
     /// Who holds sessions of others, as far as was heard.
     elsewhere: Recent<SessionKey, Peer>,
     /// What clients set in sessions of others, and in those that were given up.
     copies: Recent<SessionKey, Copy>,
 }
+
+/// A mark on a session that this replica wants to take. Whoever has it may take it, or give it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Claim(u64);
 
 /// What a question has the shell do, beyond the answer.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,7 +43,8 @@ pub enum Effect<T> {
     None,
     /// These tombstones are new here: they are to be kept over a restart. The sessions are ended too.
     Bury(Vec<Tombstone>, Vec<T>),
-    /// A session is to be taken over, by a [`crate::Route`] with [`crate::routing::Entry::HandOver`].
+    /// A session is to be taken over: its id is to be opened, its copy to be kept ([`Replica::keep`]), and then a
+    /// [`crate::Route`] with [`crate::routing::Entry::HandOver`] to be followed.
     TakeOver(HandOver),
 }
 
@@ -54,7 +60,8 @@ impl<T> Replica<T> {
             state: State::Starting,
             view,
             held: HashMap::new(),
-            claims: HashSet::new(),
+            claims: HashMap::new(),
+            next_claim: 0,
             tombstones,
             elsewhere: Recent::new(MAX_REMEMBERED),
             copies: Recent::new(MAX_REMEMBERED),
@@ -97,7 +104,7 @@ impl<T> Replica<T> {
         let mut effect = Effect::None;
         let answer = match question.body {
             Question::Heartbeat => Answer::Noted,
-            Question::Holds(key) => Answer::Holding(self.holding(&key), self.copies.get(&key).cloned()),
+            Question::Holds(key) => Answer::Holding(self.holding(&key, now), self.copies.get(&key).cloned()),
             Question::Tombstones(after) => Answer::Tombstones(self.tombstones.page(after)),
             Question::Ended(tombstones) => {
                 effect = self.bury(&tombstones);
@@ -116,15 +123,15 @@ impl<T> Replica<T> {
     }
 
     /// How it stands to a session.
-    pub fn holding(&self, key: &SessionKey) -> Holding {
+    pub fn holding(&self, key: &SessionKey, now: Moment) -> Holding {
         if let Some(tombstone) = self.tombstones.get(key) {
             Holding::Ended(tombstone)
         } else if self.held.contains_key(key) {
             Holding::Here
-        } else if self.claims.contains(key) {
+        } else if self.claims.contains_key(key) {
             Holding::Pending
-        } else if let Some(peer) = self.elsewhere.get(key) {
-            Holding::At(peer.clone())
+        } else if let Some(peer) = self.remembered(key, now) {
+            Holding::At(peer)
         } else {
             Holding::No
         }
@@ -152,20 +159,9 @@ impl<T> Replica<T> {
         self.held.is_empty()
     }
 
-    /// Holds a session from now on: a new one, or one that [`crate::Step::Take`] gave a claim to.
-    pub fn hold(&mut self, key: SessionKey, session: T) -> Result<(), Ended<T>> {
-        self.claims.remove(&key);
-        if self.tombstones.get(&key).is_some() {
-            return Err(Ended(session));
-        }
-        self.elsewhere.remove(&key);
+    /// Opens a new session, which nobody else can know of yet.
+    pub fn open(&mut self, key: SessionKey, session: T) {
         self.held.insert(key, session);
-        Ok(())
-    }
-
-    /// Gives a claim back: the session could not be taken.
-    pub fn release(&mut self, key: &SessionKey) {
-        self.claims.remove(key);
     }
 
     /// Ends a session, whether it is held or not. Gives what was held, to tell the server.
@@ -242,12 +238,28 @@ impl<T> Replica<T> {
 
     // === for routing ===
 
-    pub(crate) fn claim(&mut self, key: SessionKey) {
-        self.claims.insert(key);
+    pub(crate) fn claim(&mut self, key: SessionKey) -> Claim {
+        let claim = Claim(self.next_claim);
+        self.next_claim += 1;
+        self.claims.insert(key, claim);
+        claim
     }
 
-    pub(crate) fn is_claimed(&self, key: &SessionKey) -> bool {
-        self.claims.contains(key)
+    pub(crate) fn release(&mut self, key: &SessionKey, claim: Claim) {
+        if self.claims.get(key) == Some(&claim) {
+            self.claims.remove(key);
+        }
+    }
+
+    pub(crate) fn take(&mut self, key: SessionKey, claim: Claim, session: T) -> Result<(), Ended<T>> {
+        self.release(&key, claim);
+        if self.tombstones.get(&key).is_some() {
+            return Err(Ended(session));
+        }
+        self.elsewhere.remove(&key);
+        self.copies.remove(&key);
+        self.held.insert(key, session);
+        Ok(())
     }
 
     pub(crate) fn remember(&mut self, key: SessionKey, peer: Peer) {
@@ -256,8 +268,10 @@ impl<T> Replica<T> {
         }
     }
 
-    pub(crate) fn remembered(&self, key: &SessionKey) -> Option<&Peer> {
-        self.elsewhere.get(key)
+    /// Who holds a session, as far as was heard of them, and if they are alive.
+    pub(crate) fn remembered(&self, key: &SessionKey, now: Moment) -> Option<Peer> {
+        let pod = &self.elsewhere.get(key)?.pod;
+        self.view.find(pod, now).map(|(peer, _)| peer)
     }
 
     pub(crate) fn is_not_at(&mut self, key: &SessionKey, pod: &PodId) {
