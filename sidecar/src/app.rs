@@ -162,11 +162,13 @@ impl App {
             audit,
             metrics,
             calls: Arc::new(Calls::default()),
+            forwards: Arc::new(Calls::default()),
             config_changed: watch::Sender::new(0),
             config_error: watch::Sender::new(None),
             view: watch::Sender::new(View::new()),
             exposed: watch::Sender::new(Vec::new()),
             doubt: Notify::new(),
+            hooks: watch::Sender::new(0),
             draining: watch::Sender::new(false),
         });
         let published = watch::Sender::new(None);

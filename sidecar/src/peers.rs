@@ -24,6 +24,7 @@ use http::{Request, Response, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use longshore_sessions::membership::State;
+use longshore_sessions::message::HandOver;
 use longshore_sessions::routing::Outcome;
 use longshore_sessions::tombstones::Tombstone;
 use longshore_sessions::{Answer, Introduction, Keyring, Message, Peer, PodId, Question};
@@ -64,6 +65,10 @@ pub(crate) trait Local: Send + Sync {
     fn to_ask(&self) -> Vec<IpAddr>;
     /// Who is alive, and what they are doing.
     fn alive(&self) -> Vec<(Peer, State)>;
+    /// Gives up sessions for their successors: those that can move and that nobody uses just now.
+    fn give_up(&self, at_most: usize) -> Vec<(Peer, HandOver)>;
+    /// Whether there are sessions that can move, now or when they become idle.
+    fn has_movable(&self) -> bool;
     /// Whether everybody who is listed was reached once, or could not be.
     fn is_greeted(&self) -> bool;
     /// Whether an address has been silent for so long that nothing more is to be waited for.
@@ -179,6 +184,16 @@ impl Peers {
     /// Who is alive, and what they are doing.
     pub(crate) fn alive(&self) -> Vec<(Peer, State)> {
         self.0.local.alive()
+    }
+
+    /// Gives up sessions for their successors: those that can move and that nobody uses just now.
+    pub(crate) fn give_up(&self, at_most: usize) -> Vec<(Peer, HandOver)> {
+        self.0.local.give_up(at_most)
+    }
+
+    /// Whether there are sessions that can move, now or when they become idle.
+    pub(crate) fn has_movable(&self) -> bool {
+        self.0.local.has_movable()
     }
 
     fn answer(&self, question: Message<Question>) -> Message<Answer> {

@@ -29,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) audit: Audit,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) calls: Arc<Calls>,
+    /// The calls that were taken to other replicas.
+    pub(crate) forwards: Arc<Calls>,
     /// Counts the configurations, so that those who follow from one are told.
     pub(crate) config_changed: watch::Sender<u64>,
     /// Why the files on disk are not the configuration that runs.
@@ -39,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) exposed: watch::Sender<Vec<ExposedSocket>>,
     /// A request found the server failing: the monitor should look at once.
     pub(crate) doubt: Notify,
+    /// How many hooks of the server are open.
+    pub(crate) hooks: watch::Sender<usize>,
     /// The process ends.
     pub(crate) draining: watch::Sender<bool>,
 }

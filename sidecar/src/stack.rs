@@ -137,6 +137,10 @@ async fn serve_known(
         }
     };
     trail.entry.principal(caller.principal());
+    // New sessions begin where they can stay.
+    if let Some(response) = forward::begin_elsewhere(worker, &caller, &body, trail).await? {
+        return Ok(Passed::Handed(response));
+    }
     let message = envelope::read(&body)?;
     trail.note(&message);
     // The era decides how everything after it is read.

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use longshore_sessions::membership::{State, View};
+use longshore_sessions::message::HandOver;
 use longshore_sessions::tombstones::{Tombstone, Tombstones};
 use longshore_sessions::{Answer, Introduction, Message, Moment, Peer, Question, Replica};
 
@@ -67,6 +68,14 @@ impl Local for Bare {
 
     fn alive(&self) -> Vec<(Peer, State)> {
         self.lock().view.alive(self.now()).collect()
+    }
+
+    fn give_up(&self, _at_most: usize) -> Vec<(Peer, HandOver)> {
+        Vec::new()
+    }
+
+    fn has_movable(&self) -> bool {
+        false
     }
 
     fn is_greeted(&self) -> bool {

@@ -15,18 +15,20 @@ use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use longshore_mcp::envelope::{self, Id, Message};
-use longshore_mcp::headers::{self, EVENT_STREAM};
+use longshore_mcp::headers::{self, EVENT_STREAM, SESSION_ID};
 use longshore_mcp::sse;
 use longshore_sessions::Peer;
+use longshore_sessions::membership::State;
 use longshore_sessions::routing::NotForwarded;
 use tokio::time::{Duration, timeout};
 
 use super::respond::{Body, BrokenOff};
-use super::{Authenticated, Trail};
+use super::{Authenticated, Through, Trail};
 use crate::audit::Entry;
 use crate::metrics::Forward;
 use crate::peers::{Failure, Lease, Notice, Sent};
 use crate::rescue::{self, Kind, Refusal};
+use crate::shared::CallGuard;
 use crate::worker::Worker;
 
 /// How much later than the call itself the wait for it ends: the replica that serves it says better what happened.
@@ -51,6 +53,11 @@ pub(crate) async fn forward(
     to: &Peer,
     trail: &mut Trail,
 ) -> Result<Forwarded, Refusal> {
+    // Whoever forwards holds a connection for each call, as it does for those that it serves.
+    if worker.shared.forwards.count() >= worker.shared.options.bounds.calls {
+        return Err(Refusal::TooManyCalls);
+    }
+    let under_way = worker.shared.forwards.begin();
     let (counts, config) = (&worker.shared.metrics, &caller.snapshot.config);
     let limit = Duration::from_millis(config.limits.request_timeout_ms) + LATER;
     let sent = worker.peers.forward(caller, body.clone(), to);
@@ -100,10 +107,32 @@ pub(crate) async fn forward(
             last: b'\n',
             request: body.clone(),
             trail: Some(trail.entry.hand_over()),
+            _under_way: under_way,
         }))
     };
     trail.entry.hand_over().leave();
     Ok(Forwarded::Answered(Response::from_parts(head, body)))
+}
+
+/// Takes a request of no session to a replica that goes on, if this one ends. None: it stays here.
+pub(crate) async fn begin_elsewhere(
+    worker: &Rc<Worker>,
+    caller: &Authenticated,
+    body: &Bytes,
+    trail: &mut Trail,
+) -> Result<Option<Response<Body>>, Refusal> {
+    let stays = !worker.shared.is_draining()
+        || caller.through == Through::Replica
+        || caller.request.headers().contains_key(SESSION_ID);
+    if stays {
+        return Ok(None);
+    }
+    for (peer, _) in worker.shared.peers.alive().into_iter().filter(|(_, state)| *state == State::Serving) {
+        if let Forwarded::Answered(response) = forward(worker, caller, body, &peer, trail).await? {
+            return Ok(Some(response));
+        }
+    }
+    Ok(None)
 }
 
 /// The replica was lost with the request.
@@ -145,6 +174,8 @@ pub(crate) struct Relay {
     request: Bytes,
     /// The audit line, for the same case.
     trail: Option<Entry>,
+    /// A drain waits for it.
+    _under_way: CallGuard,
 }
 
 impl Relay {
