@@ -9,7 +9,7 @@
 //! The rules, which `world` checks after whatever happens:
 //!
 //! * never do two replicas hold one session;
-//! * a session whose `DELETE` succeeded never serves again;
+//! * a session whose `DELETE` succeeded never serves again while a replica lives that knows of it;
 //! * a request that was forwarded is not forwarded again;
 //! * a session that nobody ended, and whose server's state was not lost, or may be begun again, is never answered 404;
 //! * when faults have ended, every such session is served again.

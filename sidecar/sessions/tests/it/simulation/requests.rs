@@ -121,7 +121,7 @@ impl World {
             owner: pod,
             has_state,
             end_tried: false,
-            ended: false,
+            ended: None,
             lost: false,
             answered: 0,
         });
@@ -330,7 +330,7 @@ impl World {
         match (op, answered) {
             (Op::Delete, Answered::Ok) => {
                 self.say(|| format!("session {session} is ended"));
-                self.sessions[session].ended = true;
+                self.sessions[session].ended = Some(self.now);
                 self.tally.ended += 1;
             }
             (_, Answered::Ok) => {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::AddAssign;
 
-use longshore_sessions::bounds::HEARTBEAT;
+use longshore_sessions::bounds::{DECIDE, HEARTBEAT};
 use longshore_sessions::membership::{State, View};
 use longshore_sessions::tombstones::{Tombstone, Tombstones};
 use longshore_sessions::{Capsule, Moment, Peer, PodId, Replica};
@@ -68,6 +68,7 @@ pub(super) struct Pod {
 
 pub(super) struct Process {
     pub(super) replica: Replica<Held>,
+    pub(super) started: u64,
     pub(super) drains_since: Option<u64>,
 }
 
@@ -86,7 +87,7 @@ pub(super) struct Truth {
     /// Somebody wanted to end it.
     pub(super) end_tried: bool,
     /// And was told that it is.
-    pub(super) ended: bool,
+    pub(super) ended: Option<u64>,
     /// Its server's state was lost, in a history where that ends it.
     pub(super) lost: bool,
     /// Answered in the last calls.
@@ -252,7 +253,7 @@ impl World {
             tombstones.add(*tombstone);
         });
         let replica = Replica::new(pod.peer.clone(), View::new(pod.peer.address), tombstones);
-        pod.process = Some(Process { replica, drains_since: None });
+        pod.process = Some(Process { replica, started: self.now, drains_since: None });
         let life = pod.life;
         self.say(|| format!("pod {number} starts"));
         self.happen(Happening::Heartbeat { pod: number, life });
@@ -331,8 +332,19 @@ impl World {
         assert!(holders.len() <= 1, "session {session} is held by {holders:?} at {}", self.now);
     }
 
+    /// An ended session does not serve, as long as a replica lives that knows of its end. (One that just starts may
+    /// not have been asked.)
     pub(super) fn check_lives(&self, session: usize) {
-        assert!(!self.sessions[session].ended, "session {session} is served at {} after its end", self.now);
+        let Truth { capsule, ended: Some(ended), .. } = &self.sessions[session] else { return };
+        let knows = |pod: &&Pod| {
+            pod.process.as_ref().is_some_and(|process| {
+                let since = process.started;
+                let knows = process.replica.tombstones().get(&capsule.key).is_some();
+                knows && (since < *ended || self.now - since > DECIDE.as_millis() as u64 + 1_000)
+            })
+        };
+        let know: Vec<&str> = self.pods.iter().filter(knows).map(|pod| pod.peer.pod.as_str()).collect();
+        assert!(know.is_empty(), "session {session} is served at {} after its end, of which {know:?} know", self.now);
     }
 
     pub(super) fn check_not_found(&self, session: usize) {
