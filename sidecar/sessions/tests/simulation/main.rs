@@ -3,7 +3,7 @@
 //! breaks a rule can be run again:
 //!
 //! ```text
-//! LONGSHORE_SIMULATION_SEED=4711 cargo test -p longshore-sessions --test it simulation -- --nocapture
+//! LONGSHORE_SIMULATION_SEED=4711 cargo test -p longshore-sessions --test simulation -- --nocapture
 //! ```
 //!
 //! The rules, which `world` checks after whatever happens:
@@ -46,5 +46,8 @@ fn no_history_breaks_a_rule() {
     }
     println!("{all:?}");
     // Histories in which nothing happens prove nothing.
-    assert!(all.forwarded > 0 && all.adopted > 0 && all.taken_up > 0 && all.handed_over > 0 && all.ended > 0, "{all:?}");
+    assert!(
+        all.forwarded > 0 && all.adopted > 0 && all.taken_up > 0 && all.handed_over > 0 && all.ended > 0,
+        "{all:?}"
+    );
 }
