@@ -13,6 +13,7 @@ pub mod dereference;
 pub mod memory;
 pub mod probe;
 pub mod references;
+pub mod session_keys;
 pub mod status;
 pub mod upgrades;
 pub mod validate;
@@ -37,6 +38,7 @@ use apply::Applier;
 use build::Desired;
 use condition::{ConditionType, Problem, Reason};
 use context::Context;
+use dereference::own_keys;
 use memory::{ServerMemory, lock};
 use status::{Observation, PodFacts, Publication};
 use upgrades::Turn;
@@ -47,6 +49,9 @@ pub enum Error {
     /// What the manifest names could not be read.
     #[error("cannot read what the manifest names: {0}")]
     Dereference(#[source] ApiError),
+    /// There are no session keys.
+    #[error("cannot read or make the session keys: {0}")]
+    SessionKeys(#[from] own_keys::Error),
     /// The objects could not be applied.
     #[error(transparent)]
     Apply(#[from] apply::Error),
@@ -110,7 +115,9 @@ pub async fn reconcile(
 
     // 6. Status. It is written after a failure too, unless nothing new could be learnt.
     let written = match &pursuit.error {
-        Some(Error::Dereference(_) | Error::Apply(apply::Error::NamespaceEnds)) => Ok(None),
+        Some(Error::Dereference(_) | Error::SessionKeys(_) | Error::Apply(apply::Error::NamespaceEnds)) => {
+            Ok(None)
+        }
         Some(_) | None => write_status(&object, &context, &key, &uid, &memory, &pursuit).await,
     };
     let (later, unwritten) = match written {
@@ -176,15 +183,20 @@ async fn pursue(
     // 1. Read what the manifest names. Client required.
     let upstreams = mounted_upstreams(context, key, uid);
     let access = context.inventory_access.load().as_ref().clone();
-    let found =
-        match dereference::dereference(server, &context.client, &context.references, upstreams, access).await
-        {
-            Ok(found) => found,
-            Err(error) => {
-                pursuit.error = Some(Error::Dereference(error));
-                return pursuit;
-            }
-        };
+    let found = async {
+        let keys = own_keys::session_keys(context, key, uid, memory).await?;
+        let (client, references) = (&context.client, &context.references);
+        dereference::dereference(server, client, references, upstreams, access, keys)
+            .await
+            .map_err(Error::Dereference)
+    };
+    let found = match found.await {
+        Ok(found) => found,
+        Err(error) => {
+            pursuit.error = Some(error);
+            return pursuit;
+        }
+    };
 
     // 2. Check it. No client.
     let validated = match validate::validate(server, &found) {

@@ -200,7 +200,7 @@ impl Applier<'_> {
 }
 
 /// Whether an object is still what was applied. A sighting from before the apply says nothing.
-fn is_as_applied(live: &Live, applied: &Live) -> bool {
+pub fn is_as_applied(live: &Live, applied: &Live) -> bool {
     live.version < applied.version || (live.uid == applied.uid && live.fingerprint == applied.fingerprint)
 }
 
@@ -270,6 +270,7 @@ mod tests {
     use crate::mcp_server::build;
     use crate::mcp_server::context::Mirrors;
     use crate::mcp_server::dereference::{ApiKeysLookup, Dereferenced};
+    use crate::mcp_server::session_keys::SessionKeys;
     use crate::mcp_server::upgrades::Upgrades;
     use crate::mcp_server::validate::validate;
     use crate::metrics::Metrics;
@@ -330,6 +331,7 @@ mod tests {
                 path: "/old".to_owned(),
             }],
             inventory: access(),
+            session_keys: SessionKeys::of_tests(),
         };
         build::build(&validate(&server, &found).unwrap(), settings).0
     }

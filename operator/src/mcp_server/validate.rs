@@ -23,6 +23,7 @@ use longshore_sidecar_config as config;
 use crate::mcp_server::condition::{Problem, Reason};
 use crate::mcp_server::dereference::{Dereferenced, Lookup};
 use crate::mcp_server::references::{self, Need};
+use crate::mcp_server::session_keys::SessionKeys;
 use crate::names::{self, ObjectNames};
 
 /// Everything that is needed to build a server's objects, checked and in the types of those who use it.
@@ -47,6 +48,10 @@ pub struct ValidatedServer {
     pub tools: config::ToolFilter,
     /// Bounds of a request; of processes too, whether or not the server is a stdio server now.
     pub limits: config::Limits,
+    /// The life of sessions.
+    pub sessions: config::Sessions,
+    /// What they are sealed with.
+    pub session_keys: SessionKeys,
     /// The host name that clients outside of the cluster use.
     pub public_host: Option<String>,
     /// The origins that browsers may call from.
@@ -69,7 +74,7 @@ pub enum ValidatedAuth {
     /// Not at all.
     None,
     /// By one of these keys.
-    ApiKeys(config::Keys),
+    ApiKeys(Vec<config::ApiKey>),
 }
 
 /// Whether everything that a pod needs exists, and the pod may be as the manifest has it.
@@ -224,6 +229,8 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
         access,
         tools,
         limits,
+        sessions: sessions(found),
+        session_keys: found.session_keys.clone(),
         public_host: spec.expose.host.as_ref().map(|host| host.to_ascii_lowercase()),
         allowed_origins: spec
             .expose
@@ -294,13 +301,34 @@ fn upstream(transport: &manifest::Transport, problems: &mut Vec<Problem>) -> Opt
 }
 
 /// How many processes may run. One principal may take a quarter of them, unless there is but one.
-fn processes(spec: &manifest::McpServerSpec) -> config::ProcessLimits {
+fn processes(spec: &manifest::McpServerSpec) -> config::Processes {
     // A server that is none any more may have a pod from before.
     let stdio = spec.transport.stdio.clone().unwrap_or_default();
     let total = stdio.max_processes.max(1);
     let share = if spec.auth.none.is_some() { total } else { total / 4 };
     let per_principal = stdio.max_processes_per_principal.unwrap_or(share).clamp(1, total);
-    config::ProcessLimits { total, per_principal }
+    config::Processes {
+        isolation: config::Isolation::Session,
+        total,
+        per_principal,
+        warm: 0,
+        queue_ms: 0,
+        idle_ms: 60_000,
+        max_age_ms: None,
+    }
+}
+
+fn sessions(found: &Dereferenced) -> config::Sessions {
+    config::Sessions {
+        idle_timeout_ms: 30 * 60 * 1000,
+        max_age_ms: 24 * 60 * 60 * 1000,
+        total: 10_000,
+        per_principal: 10_000,
+        streams: 16,
+        on_owner_loss: config::OnOwnerLoss::NotFound,
+        resume: config::Resume { max_bytes: 1 << 20, ttl_ms: 5 * 60 * 1000 },
+        seal_with: found.session_keys.seal_with(),
+    }
 }
 
 fn limits(spec: &manifest::McpServerSpec, problems: &mut Vec<Problem>) -> Option<config::Limits> {
@@ -481,7 +509,7 @@ fn auth(
             parsed.keys.clone()
         }
     };
-    Some(ValidatedAuth::ApiKeys(config::Keys { keys: live }))
+    Some(ValidatedAuth::ApiKeys(live))
 }
 
 fn log_level(level: manifest::LogLevel) -> config::LogLevel {

@@ -15,10 +15,11 @@ use crate::mcp_server::validate::{ValidatedAuth, ValidatedServer};
 /// It is there without keys too: a pod then needs no restart when its server gets keys, and cannot go on serving
 /// everybody meanwhile.
 pub(super) fn build(server: &ValidatedServer) -> (Secret, String) {
-    let file = match &server.auth {
-        ValidatedAuth::None => to_json(&Keys { keys: Vec::new() }),
-        ValidatedAuth::ApiKeys(keys) => to_json(keys),
+    let keys = match &server.auth {
+        ValidatedAuth::None => Vec::new(),
+        ValidatedAuth::ApiKeys(keys) => keys.clone(),
     };
+    let file = to_json(&Keys { keys, sessions: server.session_keys.held().to_vec() });
     let digest = digest::prefixed(file.as_bytes());
     let data = BTreeMap::from([(paths::KEYS_FILE.to_owned(), ByteString(file.into_bytes()))]);
     let secret = Secret {

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use longshore_crds::McpServer;
 use longshore_sidecar_config::{ApiKey, InventoryAccess, Upstream};
 use serde_json::{Value, json};
@@ -12,6 +14,7 @@ use crate::digest;
 use crate::mcp_server::condition::{Problem, Reason};
 use crate::mcp_server::dereference::{ApiKeysLookup, Dereferenced, Lookup};
 use crate::mcp_server::references::Kind;
+use crate::mcp_server::session_keys::SessionKeys;
 use crate::mcp_server::validate::validate;
 
 fn settings() -> Settings {
@@ -47,6 +50,7 @@ fn found() -> Dereferenced {
             subjects: vec!["system:serviceaccount:longshore-system:longshore".to_owned()],
             jwks: json!({"keys": []}),
         },
+        session_keys: SessionKeys::of_tests(),
     }
 }
 
@@ -114,13 +118,17 @@ fn the_smallest_manifest_makes_these_objects() {
             "automountServiceAccountToken": false,
         })
     );
+    let mut secret = serde_json::to_value(secret).unwrap();
+    let file = STANDARD.decode(secret["data"].take()["keys.json"].as_str().unwrap()).unwrap();
+    let keys: Value = serde_json::from_slice(&file).unwrap();
     assert_eq!(
-        serde_json::to_value(secret).unwrap(),
+        secret,
         json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": metadata("github-longshore-keys"), "type": "Opaque",
-            "data": {"keys.json": "eyJrZXlzIjpbXX0="},
+            "data": null,
         })
     );
+    assert_eq!(keys, json!({"keys": [], "sessions": [{"id": 1, "secret": "11".repeat(32)}]}));
     assert_eq!(
         serde_json::to_value(service).unwrap(),
         json!({
@@ -156,7 +164,7 @@ fn the_smallest_manifest_makes_these_objects() {
     let config: Value = serde_json::from_str(config_map["data"]["config.json"].as_str().unwrap()).unwrap();
     config_map["data"] = Value::Null;
     let name = config_map["metadata"]["name"].as_str().unwrap().to_owned();
-    assert!(name.starts_with("github-longshore-v1-") && name.len() == 28, "{name}");
+    assert!(name.starts_with("github-longshore-v2-") && name.len() == 28, "{name}");
     assert_eq!(
         config_map,
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(&name), "data": null})
@@ -164,14 +172,20 @@ fn the_smallest_manifest_makes_these_objects() {
     assert_eq!(
         config,
         json!({
-            "version": 1,
+            "version": 2,
             "server": {"namespace": "tools", "name": "github", "uid": "7b1c"},
             "generation": 3,
             "upstream": {"streamableHttp": {"port": 3000, "path": "/mcp"}},
+            "keysDigest": digest::prefixed(&file),
             "auth": "none",
             "access": [],
             "tools": {"include": [], "exclude": []},
             "limits": {"requestBytes": 4_194_304, "requestTimeoutMs": 60_000},
+            "sessions": {
+                "idleTimeoutMs": 1_800_000, "maxAgeMs": 86_400_000, "total": 10_000, "perPrincipal": 10_000,
+                "streams": 16, "onOwnerLoss": "NotFound", "resume": {"maxBytes": 1_048_576, "ttlMs": 300_000},
+                "sealWith": 1,
+            },
             "hosts": ["github", "github.tools", "github.tools.svc", "github.tools.svc.cluster.example"],
             "allowedOrigins": [],
             "inventory": {
@@ -502,7 +516,7 @@ fn keys_change_the_configurations_digest_and_not_the_pod() {
     let file = one.0.secret.data.unwrap()["keys.json"].0.clone();
     let config: Value =
         serde_json::from_str(&one.0.config_maps[0].data.as_ref().unwrap()["config.json"]).unwrap();
-    assert_eq!(config["auth"]["apiKeys"]["keysDigest"], json!(digest::prefixed(&file)));
+    assert_eq!(config["keysDigest"], json!(digest::prefixed(&file)));
 }
 
 #[test]

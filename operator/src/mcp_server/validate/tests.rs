@@ -52,6 +52,7 @@ fn found() -> Dereferenced {
             subjects: vec![],
             jwks: json!({"keys": []}),
         },
+        session_keys: SessionKeys::of_tests(),
     }
 }
 
