@@ -33,6 +33,7 @@ use thiserror::Error;
 use crate::api::ApiError;
 use crate::metrics::Outcome;
 use crate::mirror::ServerKey;
+use crate::names;
 use crate::settings::Settings;
 use apply::Applier;
 use build::Desired;
@@ -311,6 +312,7 @@ async fn write_status(
         deployment: deployment.as_deref(),
         url: pursuit.urls.as_ref().map(|urls| urls.cluster.clone()),
         public_url: pursuit.urls.as_ref().and_then(|urls| urls.public.clone()),
+        selector: names::selector_text(&key.name),
         publication: publication(object.0.as_ref().ok(), &context.settings),
         now: now(),
     });

@@ -22,7 +22,7 @@ use crate::mcp_server::dereference::{ApiKeysLookup, Dereferenced, Lookup};
 use crate::mcp_server::references::{self, Kind};
 use crate::mcp_server::session_keys::SessionKeys;
 use crate::mcp_server::validate::{Readiness, ValidatedAuth, ValidatedServer, validate};
-use crate::settings::Settings;
+use crate::settings::{Place, Settings};
 
 /// A server as it is to run.
 #[derive(Clone, Debug, PartialEq)]
@@ -149,6 +149,8 @@ fn files(server: &ValidatedServer) -> Files {
         metrics_from: Vec::new(),
         inventory_subjects: Vec::new(),
         catalog: true,
+        rotate_session_keys_after: None,
+        place: Place::ThisMachine,
     };
     let (resources, _) = build::build(server, &settings);
     let config =

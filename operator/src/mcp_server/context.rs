@@ -7,6 +7,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::runtime::events::Recorder;
 use longshore_crds::McpServer;
 use longshore_sidecar_config::InventoryAccess;
@@ -59,6 +60,8 @@ pub struct Mirrors {
     pub config_maps: Arc<Mirror<Owned<ConfigMap>>>,
     /// Secrets.
     pub secrets: Arc<Mirror<Owned<Secret>>>,
+    /// PodDisruptionBudgets.
+    pub disruption_budgets: Arc<Mirror<Owned<PodDisruptionBudget>>>,
     /// NetworkPolicies.
     pub network_policies: Arc<Mirror<Owned<NetworkPolicy>>>,
     /// ServiceAccounts.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::ConfigMap;
 use longshore_sidecar_config::{Auth, CONTRACT_VERSION, Config, Limits, Sessions, Upstream, paths};
 
-use super::{metadata, to_json, upstream_text};
+use super::{metadata, peers, to_json, upstream_text};
 use crate::digest;
 use crate::mcp_server::validate::{ValidatedAuth, ValidatedServer};
 use crate::settings::Settings;
@@ -34,7 +34,7 @@ pub(super) fn build(
             ..server.limits
         },
         sessions: Sessions { seal_with: server.session_keys.seal_with(), ..server.sessions.clone() },
-        peers: None,
+        peers: peers::config(server, settings),
         hosts: hosts(server, settings),
         allowed_origins: server.allowed_origins.clone(),
         inventory: server.inventory.clone(),

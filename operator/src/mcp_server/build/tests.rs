@@ -16,6 +16,7 @@ use crate::mcp_server::dereference::{ApiKeysLookup, Dereferenced, Lookup};
 use crate::mcp_server::references::Kind;
 use crate::mcp_server::session_keys::SessionKeys;
 use crate::mcp_server::validate::validate;
+use crate::settings::Place;
 
 fn settings() -> Settings {
     Settings {
@@ -26,6 +27,8 @@ fn settings() -> Settings {
         metrics_from: vec![BTreeMap::from([("team".to_owned(), "monitoring".to_owned())])],
         inventory_subjects: vec!["system:serviceaccount:longshore-system:longshore".to_owned()],
         catalog: true,
+        rotate_session_keys_after: None,
+        place: Place::Cluster,
     }
 }
 
@@ -109,8 +112,28 @@ fn selector() -> Value {
 
 #[test]
 fn the_smallest_manifest_makes_these_objects() {
-    let Resources { service_account, secret, config_maps, service, network_policy, deployment, state: _ } =
-        built(minimal());
+    let Resources {
+        service_account,
+        secret,
+        config_maps,
+        service,
+        peers,
+        network_policy,
+        disruption_budget,
+        deployment,
+        state: _,
+    } = built(minimal());
+    assert_eq!(disruption_budget, None, "one pod needs no budget");
+    assert_eq!(
+        serde_json::to_value(peers).unwrap(),
+        json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": metadata("github-longshore"),
+            "spec": {
+                "clusterIP": "None", "publishNotReadyAddresses": true, "selector": selector(),
+                "ports": [{"name": "peers", "protocol": "TCP", "port": 15382, "targetPort": 15382}],
+            },
+        })
+    );
     assert_eq!(
         serde_json::to_value(service_account.unwrap()).unwrap(),
         json!({
@@ -155,6 +178,10 @@ fn the_smallest_manifest_makes_these_objects() {
                         ],
                         "ports": [{"port": 15381, "protocol": "TCP"}],
                     },
+                    {
+                        "from": [{"podSelector": {"matchLabels": selector()}}],
+                        "ports": [{"port": 15382, "protocol": "TCP"}],
+                    },
                 ],
             },
         })
@@ -186,6 +213,7 @@ fn the_smallest_manifest_makes_these_objects() {
                 "streams": 16, "onOwnerLoss": "NotFound", "resume": {"maxBytes": 1_048_576, "ttlMs": 300_000},
                 "sealWith": 1,
             },
+            "peers": {"service": "github-longshore.tools.svc.cluster.example."},
             "hosts": ["github", "github.tools", "github.tools.svc", "github.tools.svc.cluster.example"],
             "allowedOrigins": [],
             "inventory": {
@@ -204,7 +232,7 @@ fn the_smallest_manifest_makes_these_objects() {
             "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata("github"),
             "spec": {
                 "replicas": 1, "revisionHistoryLimit": 2, "selector": {"matchLabels": selector()},
-                "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+                "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 0}},
                 "template": null,
             },
         })
@@ -240,6 +268,17 @@ fn the_smallest_manifest_makes_these_objects() {
                         "ports": [
                             {"name": "mcp", "containerPort": 15380, "protocol": "TCP"},
                             {"name": "admin", "containerPort": 15381, "protocol": "TCP"},
+                            {"name": "peers", "containerPort": 15382, "protocol": "TCP"},
+                        ],
+                        "env": [
+                            {
+                                "name": "LONGSHORE_POD_UID",
+                                "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.uid"}},
+                            },
+                            {
+                                "name": "LONGSHORE_POD_IP",
+                                "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}},
+                            },
                         ],
                         "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "128Mi"}},
                         "volumeMounts": [
@@ -284,9 +323,85 @@ fn the_smallest_manifest_makes_these_objects() {
                     {"name": "longshore-sockets", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
                     {"name": "longshore-tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "256Mi"}},
                 ],
+                "topologySpreadConstraints": [{
+                    "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
+                    "labelSelector": {"matchLabels": selector()}, "matchLabelKeys": ["pod-template-hash"],
+                }],
             },
         })
     );
+}
+
+#[test]
+fn several_pods_have_a_budget_and_are_of_the_same_template_as_one() {
+    for (replicas, budget) in [(0, false), (1, false), (2, true), (3, true)] {
+        let spec = with(minimal(), "replicas", json!(replicas));
+        assert_eq!(template(spec.clone()), template(minimal()), "{replicas}");
+        let resources = built(spec);
+        assert_eq!(resources.deployment.unwrap().spec.unwrap().replicas, Some(replicas));
+        assert_eq!(resources.disruption_budget.is_some(), budget, "{replicas}");
+    }
+    let budget = built(with(minimal(), "replicas", json!(2))).disruption_budget;
+    assert_eq!(
+        serde_json::to_value(budget).unwrap(),
+        json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata("github-longshore"),
+            "spec": {
+                "maxUnavailable": 1, "selector": {"matchLabels": selector()},
+                "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            },
+        })
+    );
+}
+
+#[test]
+fn sessions_and_processes_reach_the_sidecar() {
+    let config = |spec: Value| -> Value {
+        let map = built(spec).config_maps.remove(0);
+        serde_json::from_str(&map.data.unwrap()["config.json"]).unwrap()
+    };
+    let spec = with(
+        minimal(),
+        "sessions",
+        json!({
+            "idleTimeout": "90s", "maxAge": "1h30m", "total": 20, "perPrincipal": 3, "streams": 2,
+            "onOwnerLoss": "Reinitialize", "resume": {"maxBytes": "0", "ttl": "1s"},
+        }),
+    );
+    assert_eq!(
+        config(spec)["sessions"],
+        json!({
+            "idleTimeoutMs": 90_000, "maxAgeMs": 5_400_000, "total": 20, "perPrincipal": 3, "streams": 2,
+            "onOwnerLoss": "Reinitialize", "resume": {"maxBytes": 0, "ttlMs": 1000}, "sealWith": 1,
+        })
+    );
+    let stdio = |stdio: Value| {
+        json!({
+            "source": {"image": "example/github:1", "command": ["/server"]}, "auth": {"none": {}},
+            "transport": {"stdio": stdio},
+        })
+    };
+    for (written, expected) in [
+        (
+            json!({}),
+            json!({
+                "isolation": "Session", "total": 32, "perPrincipal": 32, "warm": 0, "queueMs": 5000,
+                "idleMs": 300_000,
+            }),
+        ),
+        (
+            json!({
+                "isolation": "Principal", "warm": 2, "maxProcesses": 5, "maxProcessesPerPrincipal": 4,
+                "queueTimeout": "0s", "idleTimeout": "10m", "maxAge": "24h",
+            }),
+            json!({
+                "isolation": "Principal", "total": 5, "perPrincipal": 4, "warm": 2, "queueMs": 0,
+                "idleMs": 600_000, "maxAgeMs": 86_400_000,
+            }),
+        ),
+    ] {
+        assert_eq!(config(stdio(written))["limits"]["processes"], expected);
+    }
 }
 
 #[test]
@@ -463,6 +578,8 @@ fn only_what_the_pod_needs_makes_a_new_pod() {
         ("tools", json!({"exclude": ["delete_*"]})),
         ("expose", json!({"host": "github.example", "allowedOrigins": ["https://app.example"]})),
         ("sidecar", json!({"logLevel": "debug"})),
+        ("replicas", json!(5)),
+        ("sessions", json!({"maxAge": "1h", "total": 5})),
         ("limits", json!({"requestBytes": "1Mi"})),
     ] {
         assert_eq!(template(with(minimal(), field, value)), before, "{field}");
@@ -532,6 +649,9 @@ fn nothing_is_made_of_a_manifest_that_breaks_a_rule() {
         ("tools", json!({"include": ["{a"]}), "spec.tools.include[0]: "),
         ("limits", json!({"requestBytes": "many"}), "spec.limits.requestBytes: "),
         ("limits", json!({"requestTimeout": "1d"}), "spec.limits.requestTimeout: "),
+        ("limits", json!({"requestTimeout": "0s"}), "spec.limits.requestTimeout: "),
+        ("sessions", json!({"maxAge": "0s"}), "spec.sessions.maxAge: "),
+        ("sessions", json!({"resume": {"maxBytes": "x"}}), "spec.sessions.resume.maxBytes: "),
     ] {
         let problems = validate(&manifest(with(minimal(), field, value.clone())), &found()).unwrap_err();
         assert!(

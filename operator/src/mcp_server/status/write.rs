@@ -129,8 +129,8 @@ fn events(previous: Option<&McpServerStatus>, status: &McpServerStatus) -> Vec<E
             continue;
         }
         let is_ready = condition.type_ == ConditionType::Ready.name();
-        let good =
-            condition.status == Truth::True.name() && condition.reason != Reason::RolloutFailing.name();
+        let fails = [Reason::RolloutFailing, Reason::Degraded].iter().any(|it| it.name() == condition.reason);
+        let good = condition.status == Truth::True.name() && !fails;
         let became_ready = is_ready && was.is_none_or(|was| was.status != condition.status);
         if (good && !became_ready)
             || condition.status == Truth::Unknown.name()
