@@ -13,6 +13,7 @@ pub mod dereference;
 pub mod memory;
 pub mod probe;
 pub mod references;
+pub mod rotate;
 pub mod session_keys;
 pub mod status;
 pub mod upgrades;
@@ -78,6 +79,8 @@ struct Pursuit {
     pods: Vec<PodFacts>,
     /// When to look again, if nothing changes.
     again: Option<Duration>,
+    /// Whether it is not its turn yet to get new pods.
+    waits: bool,
     error: Option<Error>,
 }
 
@@ -184,8 +187,9 @@ async fn pursue(
     // 1. Read what the manifest names. Client required.
     let upstreams = mounted_upstreams(context, key, uid);
     let access = context.inventory_access.load().as_ref().clone();
+    let wish = rotate::wish(server);
     let found = async {
-        let keys = own_keys::session_keys(context, key, uid, memory).await?;
+        let keys = own_keys::session_keys(context, key, uid, memory, wish).await?;
         let (client, references) = (&context.client, &context.references);
         dereference::dereference(server, client, references, upstreams, access, keys)
             .await
@@ -200,7 +204,7 @@ async fn pursue(
     };
 
     // 2. Check it. No client.
-    let validated = match validate::validate(server, &found) {
+    let mut validated = match validate::validate(server, &found) {
         Ok(validated) => validated,
         Err(problems) => {
             pursuit.problems = problems;
@@ -212,19 +216,40 @@ async fn pursue(
 
     // 3. Make the objects. No client.
     let (mut prepared, mut desired) = build::build(&validated, &context.settings);
+
+    // The session keys move on if every pod has what was just built: then it is built once more. No client.
+    let facts = probe::probe(context, key, uid);
+    let rotation = match rotate::rotate(&validated, &context.settings, wish, &facts, &desired) {
+        Ok(rotation) => rotation,
+        Err(error) => {
+            pursuit.error = Some(Error::SessionKeys(error));
+            return pursuit;
+        }
+    };
+    pursuit.again = rotation.again;
+    if let Some((keys, _)) = &rotation.next {
+        validated.session_keys = keys.clone();
+        lock(memory).session_keys = Some(keys.clone());
+        (prepared, desired) = build::build(&validated, &context.settings);
+    }
     if prepared.deployment.is_none() {
         // What is not to be made takes nobody's turn.
         context.upgrades.not_needed(key);
     } else if let Turn::Later(latest) = turn(server, context, key, memory, &mut desired) {
         prepared.deployment = None;
-        pursuit.again = Some(latest);
+        pursuit.again = Some(pursuit.again.map_or(latest, |again| again.min(latest)));
+        pursuit.waits = true;
     }
 
     // 4. Apply them, and delete what is left over. Client required.
     let applier = Applier { context, server: key, uid, memory };
     let applied = async { applier.prune(&applier.apply(prepared).await?).await };
     match applied.await {
-        Ok(()) => {}
+        Ok(()) => {
+            if let Some((_, step)) = rotation.next {
+                rotate::tell(context, key, uid, step).await;
+            }
+        }
         Err(apply::Error::Problem(problem)) => {
             pursuit.problems.insert(0, problem.clone());
             pursuit.error = Some(Error::Apply(apply::Error::Problem(problem)));
@@ -322,7 +347,7 @@ async fn write_status(
             "False" => "False",
             _ => "Unknown",
         });
-    if pursuit.again.is_none() && is_in_force(&status) {
+    if !pursuit.waits && is_in_force(&status) {
         context.upgrades.done(key);
     }
     let was = std::mem::replace(&mut lock(memory).ready, ready);

@@ -120,6 +120,8 @@ pub struct PodView {
     pub created: i64,
     /// Whether it is on its way out.
     pub ending: bool,
+    /// Seconds since the epoch by when it should have gone, if it is.
+    pub gone_by: Option<i64>,
     /// Whether it ended without being asked (evicted, for example), and the words for it.
     pub failed: Option<String>,
     /// Whether it is in the Service.
@@ -200,6 +202,7 @@ impl View for PodView {
             touched: annotation(CONFIG_ANNOTATION),
             created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
             ending: metadata.deletion_timestamp.is_some(),
+            gone_by: metadata.deletion_timestamp.as_ref().map(|time| time.0.as_second()),
             failed: ended.then(|| {
                 let reason = status.reason.unwrap_or_else(|| "it ended".to_owned());
                 cut(&status.message.map_or(reason.clone(), |message| format!("{reason}: {message}")))

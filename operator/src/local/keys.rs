@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::jiff::Timestamp;
 use longshore_crds::{McpServer, api_keys};
 use longshore_sidecar_config::ApiKey;
 
@@ -81,7 +82,7 @@ impl Made {
         if let Some(keys) = self.session_keys.get(id) {
             return Ok(keys.clone());
         }
-        let keys = SessionKeys::first(&own_keys::material()?);
+        let keys = SessionKeys::first(&own_keys::material()?, Timestamp::now(), None);
         self.session_keys.insert(id.clone(), keys.clone());
         Ok(keys)
     }

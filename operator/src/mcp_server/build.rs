@@ -125,7 +125,7 @@ pub fn upstream_text(upstream: &Upstream) -> String {
 }
 
 /// JSON of a type of ours, whose serialisation cannot fail: no maps with keys that are not text, no fallible code.
-fn to_json<T: serde::Serialize>(value: &T) -> String {
+pub(super) fn to_json<T: serde::Serialize>(value: &T) -> String {
     #[expect(clippy::expect_used, reason = "plain structs with text keys always serialise")]
     serde_json::to_string(value).expect("plain data serialises")
 }

@@ -141,13 +141,16 @@ fn the_smallest_manifest_makes_these_objects() {
             "automountServiceAccountToken": false,
         })
     );
+    let mut keys_metadata = metadata("github-longshore-keys");
+    let story = "{\"sealWith\":1,\"keys\":[{\"id\":1,\"made\":\"1970-01-01T00:00:00Z\"}]}";
+    keys_metadata["annotations"] = json!({ "longshore.dev/session-keys": story });
     let mut secret = serde_json::to_value(secret).unwrap();
     let file = STANDARD.decode(secret["data"].take()["keys.json"].as_str().unwrap()).unwrap();
     let keys: Value = serde_json::from_slice(&file).unwrap();
     assert_eq!(
         secret,
         json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": metadata("github-longshore-keys"), "type": "Opaque",
+            "apiVersion": "v1", "kind": "Secret", "metadata": keys_metadata, "type": "Opaque",
             "data": null,
         })
     );

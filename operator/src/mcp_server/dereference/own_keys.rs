@@ -4,6 +4,9 @@ use std::sync::Mutex;
 
 use aws_lc_rs::rand;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::jiff::Timestamp;
+use kube::runtime::events::{Event, EventType};
+use thiserror::Error;
 
 use super::get;
 use crate::api::ApiError;
@@ -13,9 +16,11 @@ use crate::mcp_server::context::Context;
 use crate::mcp_server::memory::{ServerMemory, lock};
 use crate::mcp_server::session_keys::{Material, SessionKeys};
 use crate::mirror::ServerKey;
-use crate::names::ObjectNames;
+use crate::names::{ObjectNames, SESSION_KEYS_ANNOTATION};
 use crate::view::controller;
-use thiserror::Error;
+
+/// The reason of the event that tells of lost keys.
+const KEYS_REPLACED: &str = "SessionKeysReplaced";
 
 /// Why there are no keys.
 #[derive(Debug, Error)]
@@ -34,23 +39,47 @@ pub async fn session_keys(
     server: &ServerKey,
     uid: &str,
     memory: &Mutex<ServerMemory>,
+    wish: Option<&str>,
 ) -> Result<SessionKeys, Error> {
     let name = ObjectNames::of(&server.name).keys_secret();
     if let Some(known) = known(context, server, memory, &name) {
         return Ok(known);
     }
+    let now = Timestamp::now();
     let found = get::<Secret>(&context.client, &server.namespace, &name).await?;
     // Somebody else's is none of ours, and applying ours will say so.
     let ours = found.filter(|secret| controller(&secret.metadata).as_deref() == Some(uid));
-    let keys = match ours.map(|secret| SessionKeys::read(&secret.data.unwrap_or_default())) {
-        Some(Ok(Some(keys))) => keys,
-        Some(Ok(None)) | None => SessionKeys::first(&material()?),
-        Some(Err(error)) => {
-            tracing::warn!(server = %server.name, namespace = %server.namespace, %error, "session keys are made anew");
-            SessionKeys::first(&material()?)
+    let read = ours.map(|secret| {
+        let record = secret.metadata.annotations.as_ref().and_then(|all| all.get(SESSION_KEYS_ANNOTATION));
+        SessionKeys::read(&secret.data.unwrap_or_default(), record.map(String::as_str), now, wish)
+    });
+    let (keys, loss) = match read {
+        Some(Ok(Some(keys))) => (keys, None),
+        Some(Ok(None)) => (SessionKeys::first(&material()?, now, wish), None),
+        Some(Err(broken)) => (SessionKeys::first(&material()?, now, wish), Some(broken.to_string())),
+        None => {
+            // Who had pods had keys.
+            let had_pods = context.mirrors.deployments.get(server, &server.name);
+            let had_pods = had_pods.is_some_and(|it| it.live.controller.as_deref() == Some(uid));
+            let loss = had_pods.then(|| "it was deleted".to_owned());
+            (SessionKeys::first(&material()?, now, wish), loss)
         }
     };
     lock(memory).session_keys = Some(keys.clone());
+    if let Some(loss) = loss {
+        let note = format!(
+            "Secret {name} had the session keys, and {loss}: they are made anew, and every session has to begin again"
+        );
+        tracing::warn!(server = %server.name, namespace = %server.namespace, "{note}");
+        let event = Event {
+            type_: EventType::Warning,
+            reason: KEYS_REPLACED.to_owned(),
+            note: Some(note),
+            action: "MakeKeys".to_owned(),
+            secondary: None,
+        };
+        context.tell(server, uid, &event).await;
+    }
     Ok(keys)
 }
 

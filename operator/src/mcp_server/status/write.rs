@@ -100,17 +100,8 @@ pub async fn write(
         memory.status = Some((version.unwrap_or_default(), status.clone()));
         memory.status_written = Some(Instant::now());
     }
-    let reference =
-        kube::runtime::reflector::ObjectRef::<McpServer>::new(&server.name).within(&server.namespace);
-    let mut reference = k8s_openapi::api::core::v1::ObjectReference::from(reference);
-    reference.uid = Some(uid.to_owned());
     for event in events(previous, status) {
-        // Events are a courtesy: one that cannot be written changes nothing.
-        if let Err(error) = api::call(context.recorder.publish(&event, &reference)).await
-            && !error.is_namespace_ending()
-        {
-            tracing::warn!(%error, "an event could not be written");
-        }
+        context.tell(server, uid, &event).await;
     }
     Ok(())
 }
