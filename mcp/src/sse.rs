@@ -155,6 +155,12 @@ pub fn replace_data(event: &Event, json: &str) -> String {
     }
 }
 
+/// What ends an event that may have broken off after this byte: as [`Decoder::abandon`], for who does not take the
+/// stream apart. Between two events it does no harm, since an event without data is none.
+pub fn abandon_after(last: u8) -> &'static str {
+    if matches!(last, b'\n' | b'\r') { "event: abandoned\n\n" } else { "\nevent: abandoned\n\n" }
+}
+
 /// What keeps a silent stream alive: a comment.
 pub const KEEP_ALIVE: &str = ": keep-alive\n\n";
 
@@ -223,15 +229,20 @@ mod tests {
 
     #[test]
     fn an_event_that_broke_off_is_no_message() {
-        for start in ["", "data: {\"a\"", "data: {\"a\"\n", "data: {\"a\"\r", "data: {\"a\"\r\n", "eve"] {
+        for start in
+            ["", "data: {\"a\"", "data: {\"a\"\n", "data: {\"a\"\r", "data: {\"a\"\r\n", "eve", ":\n\n"]
+        {
             let mut decoder = Decoder::new(100);
             decoder.push(start.as_bytes(), |_| {}).unwrap();
-            let stream = format!("{start}{}{}", decoder.abandon(), message("{}"));
-            let events = decode(&[stream.as_bytes()]);
-            let is_message = |event: &&Event| event.event.is_none() && event.data.is_some();
-            let messages: Vec<_> = events.iter().filter(is_message).collect();
-            assert_eq!(messages.len(), 1, "{start:?}");
-            assert_eq!(messages[0].data.as_deref(), Some(&b"{}"[..]));
+            let after = abandon_after(start.bytes().last().unwrap_or(b'\n'));
+            for abandon in [decoder.abandon(), after] {
+                let stream = format!("{start}{abandon}{}", message("{}"));
+                let events = decode(&[stream.as_bytes()]);
+                let is_message = |event: &&Event| event.event.is_none() && event.data.is_some();
+                let messages: Vec<_> = events.iter().filter(is_message).collect();
+                assert_eq!(messages.len(), 1, "{start:?}");
+                assert_eq!(messages[0].data.as_deref(), Some(&b"{}"[..]));
+            }
         }
     }
 

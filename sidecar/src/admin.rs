@@ -111,12 +111,17 @@ async fn ready(State(admin): State<Admin>) -> Response {
             _ = draining.wait_for(|draining| *draining) => false,
         }
     };
+    let mut greeted = admin.shared.peers.greeted();
+    let connected = async { greeted.wait_for(|greeted| *greeted).await.is_ok() && connected.await };
     let connected = timeout(READINESS_HOLD, connected).await.unwrap_or(false);
     if admin.shared.is_draining() {
         return unavailable("draining".to_owned());
     }
     if connected {
         return "ok\n".into_response();
+    }
+    if !*greeted.borrow() {
+        return unavailable("not all other replicas have been greeted yet".to_owned());
     }
     let message = admin.shared.view.borrow().connection.message.clone();
     unavailable(format!("the MCP server has not been connected yet: {message}"))
@@ -127,6 +132,7 @@ async fn metrics(State(admin): State<Admin>) -> Response {
     let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     metrics.sessions.set(gauge(admin.shared.sessions.len()));
     metrics.calls.set(gauge(admin.shared.calls.count()));
+    metrics.replicas(&admin.shared.peers.alive());
     match metrics.text() {
         Ok(text) => ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response(),
         Err(error) => {

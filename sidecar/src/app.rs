@@ -1,7 +1,7 @@
 //! The composition root: binds, starts, supervises, ends.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener as StdTcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener as StdTcpListener};
 use std::os::unix::net::UnixListener as StdUnixListener;
 use std::pin::pin;
 use std::rc::Rc;
@@ -10,7 +10,8 @@ use std::thread::JoinHandle;
 
 use arc_swap::ArcSwapOption;
 use futures::{FutureExt, StreamExt};
-use longshore_sidecar_config::{paths, ports};
+use longshore_sessions::{Peer, PodId};
+use longshore_sidecar_config::paths;
 use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
@@ -24,12 +25,13 @@ use crate::drain::Hooks;
 use crate::inventory::{Inventories, Published};
 use crate::metrics::Metrics;
 use crate::monitor::View;
-use crate::options::Options;
+use crate::options::{Options, Pod};
+use crate::peers::{Bare, Errands, Peers};
 use crate::sessions::Sessions;
 use crate::shared::{Calls, Shared};
 use crate::upstream::Pool;
 use crate::upstream::stdio::Stdio;
-use crate::{admin, configuration, drain, exchange, inventory, monitor, worker};
+use crate::{admin, configuration, drain, exchange, inventory, monitor, peers, worker};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -41,6 +43,8 @@ pub struct App {
     shared: Arc<Shared>,
     writer: Writer,
     mcp: Vec<StdTcpListener>,
+    replicas: Vec<Socket>,
+    errands: Errands,
     admin: StdTcpListener,
     hook: Option<StdUnixListener>,
     bound: Bound,
@@ -54,6 +58,8 @@ pub struct Bound {
     pub mcp: SocketAddr,
     /// Probes, metrics, inventory.
     pub admin: SocketAddr,
+    /// The other replicas.
+    pub peers: SocketAddr,
 }
 
 /// Why a sidecar cannot start.
@@ -70,6 +76,12 @@ pub enum BindError {
     /// The socket for the server's hook.
     #[error("cannot listen for the server's preStop hook")]
     Hook(#[source] io::Error),
+    /// There are no random bits.
+    #[error("cannot make up a name for this replica")]
+    Random(#[source] getrandom::Error),
+    /// The name that it was to have is none.
+    #[error("cannot name this replica")]
+    Unnamed,
     /// The metrics contradict each other.
     #[error("cannot register the metrics")]
     Metrics(#[from] prometheus::Error),
@@ -114,14 +126,21 @@ impl App {
             listener.local_addr().map_err(|source| BindError::Listen { address: wanted, source })
         };
         let admin = listen(options.admin, Share::Nobody)?;
-        let bound = Bound { mcp: address(&first, options.mcp)?, admin: address(&admin, options.admin)? };
+        // Nobody listens there before there is a configuration with other replicas in it.
+        let replicas = bind(options.peers, share)
+            .map_err(|source| BindError::Listen { address: options.peers, source })?;
+        let peers = local_address(&replicas)
+            .map_err(|source| BindError::Listen { address: options.peers, source })?;
+        let bound =
+            Bound { mcp: address(&first, options.mcp)?, admin: address(&admin, options.admin)?, peers };
         // The kernel spreads connections over listeners of one address.
-        let mut mcp = vec![first];
+        let (mut mcp, mut replicas) = (vec![first], vec![replicas]);
         for _ in 1..options.workers.max(1) {
             mcp.push(listen(bound.mcp, share)?);
+            replicas.push(bind(peers, share).map_err(|source| BindError::Listen { address: peers, source })?);
         }
         let hook = drain::bind(&options.sockets_dir).map_err(BindError::Hook)?;
-        options.own_ports.extend([bound.mcp.port(), bound.admin.port(), ports::PEERS]);
+        options.own_ports.extend([bound.mcp.port(), bound.admin.port(), bound.peers.port()]);
 
         if hook.is_none() {
             tracing::info!(
@@ -132,7 +151,10 @@ impl App {
 
         let metrics = Arc::new(Metrics::new()?);
         let (audit, writer) = Audit::start(options.audit, metrics.clone()).map_err(BindError::Audit)?;
+        let me = me(&options, peers.ip())?;
+        let (peers, errands) = Peers::new(Arc::new(Bare::new(me, options.pod.is_none())), peers.port());
         let shared = Arc::new(Shared {
+            peers,
             sessions: Arc::new(Sessions::new(options.bounds.sessions, options.bounds.session_idle)),
             stdio: Arc::new(Stdio::new(options.sockets_dir.join(paths::STDIO_SOCKET), metrics.clone())),
             options,
@@ -140,15 +162,17 @@ impl App {
             audit,
             metrics,
             calls: Arc::new(Calls::default()),
+            forwards: Arc::new(Calls::default()),
             config_changed: watch::Sender::new(0),
             config_error: watch::Sender::new(None),
             view: watch::Sender::new(View::new()),
             exposed: watch::Sender::new(Vec::new()),
             doubt: Notify::new(),
+            hooks: watch::Sender::new(0),
             draining: watch::Sender::new(false),
         });
         let published = watch::Sender::new(None);
-        Ok(Self { shared, writer, mcp, admin, hook, bound, published })
+        Ok(Self { shared, writer, mcp, replicas, errands, admin, hook, bound, published })
     }
 
     /// Where it listens.
@@ -177,8 +201,9 @@ impl App {
 
     /// The first time that `stop` is done begins the drain, the second one ends it early.
     async fn serve(self, stop: impl AsyncFnMut()) -> Result<(), RunError> {
-        let Self { shared, writer, mcp, admin, hook, published, .. } = self;
-        let result = control(shared, &writer, mcp, admin, hook, published, stop).await;
+        let Self { shared, writer, mcp, replicas, errands, admin, hook, published, .. } = self;
+        let listeners = mcp.into_iter().zip(replicas).collect();
+        let result = control(shared, &writer, listeners, errands, admin, hook, published, stop).await;
         writer.close();
         result
     }
@@ -204,20 +229,41 @@ enum Share {
 
 fn listen(address: SocketAddr, share: Share) -> Result<StdTcpListener, BindError> {
     let open = || {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-        if address.is_ipv6() {
-            // The unspecified address stands for those of IPv4 too.
-            socket.set_only_v6(false)?;
-        }
-        // A restart must not wait for connections of the process before.
-        socket.set_reuse_address(true)?;
-        socket.set_reuse_port(share == Share::Workers)?;
-        socket.set_nonblocking(true)?;
-        socket.bind(&address.into())?;
+        let socket = bind(address, share)?;
         socket.listen(BACKLOG)?;
         Ok(StdTcpListener::from(socket))
     };
     open().map_err(|source| BindError::Listen { address, source })
+}
+
+/// A socket at which nobody listens yet.
+fn bind(address: SocketAddr, share: Share) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        // The unspecified address stands for those of IPv4 too.
+        socket.set_only_v6(false)?;
+    }
+    // A restart must not wait for connections of the process before.
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(share == Share::Workers)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+fn local_address(socket: &Socket) -> io::Result<SocketAddr> {
+    socket.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::Unsupported.into())
+}
+
+/// Who this replica is. One that was not told is nobody's peer, and still somebody.
+fn me(options: &Options, bound: IpAddr) -> Result<Peer, BindError> {
+    if let Some(Pod { uid, address }) = &options.pod {
+        return Ok(Peer { pod: uid.clone(), address: *address });
+    }
+    let mut bits = [0; 16];
+    getrandom::fill(&mut bits).map_err(BindError::Random)?;
+    let pod = PodId::new(&format!("{:032x}", u128::from_be_bytes(bits))).map_err(|_| BindError::Unnamed)?;
+    Ok(Peer { pod, address: bound })
 }
 
 fn runtime(what: &'static str) -> Result<LocalRuntime, RunError> {
@@ -231,7 +277,8 @@ fn runtime(what: &'static str) -> Result<LocalRuntime, RunError> {
 async fn control(
     shared: Arc<Shared>,
     writer: &Writer,
-    mcp: Vec<StdTcpListener>,
+    listeners: Vec<(StdTcpListener, Socket)>,
+    errands: Errands,
     admin: StdTcpListener,
     hook: Option<StdUnixListener>,
     publish: watch::Sender<Option<Arc<Published>>>,
@@ -247,7 +294,11 @@ async fn control(
             ("the configuration's watch", configuration::watch(shared).await.map_err(Into::into))
         });
     }
-    let (workers, mut worker_ended) = start_workers(mcp, &shared, &stopped)?;
+    let (workers, mut worker_ended) = start_workers(listeners, &shared, &stopped)?;
+    tasks.spawn_local({
+        let shared = shared.clone();
+        async move { ("the watch over other replicas", peers::watch(shared, errands).await.map_err(Into::into)) }
+    });
     let router = admin::router(shared.clone(), publish.subscribe());
     tasks.spawn_local(
         async move { ("the admin port", admin::serve(admin, router).await.map_err(Into::into)) },
@@ -317,18 +368,18 @@ async fn control(
 type Workers = (Vec<JoinHandle<()>>, mpsc::UnboundedReceiver<io::Result<()>>);
 
 fn start_workers(
-    listeners: Vec<StdTcpListener>,
+    listeners: Vec<(StdTcpListener, Socket)>,
     shared: &Arc<Shared>,
     stopped: &watch::Receiver<bool>,
 ) -> Result<Workers, RunError> {
     let (ended, receiver) = mpsc::unbounded_channel();
     let mut threads = Vec::new();
-    for (number, listener) in listeners.into_iter().enumerate() {
+    for (number, (listener, replicas)) in listeners.into_iter().enumerate() {
         let runtime = std::thread::Builder::new().name(format!("worker-{number}"));
         let (shared, stopped, ended) = (shared.clone(), stopped.clone(), ended.clone());
         let thread = runtime.spawn(move || {
             let result = match self::runtime("a worker's runtime") {
-                Ok(runtime) => runtime.block_on(worker::serve(listener, shared, stopped.clone())),
+                Ok(runtime) => runtime.block_on(worker::serve(listener, replicas, shared, stopped.clone())),
                 Err(error) => Err(io::Error::other(error)),
             };
             if !*stopped.borrow() {

@@ -204,6 +204,11 @@ impl Entry {
         Self { line: self.line.take(), began: self.began, audit: self.audit.clone() }
     }
 
+    /// Writes nothing: another replica writes the line of this request.
+    pub(crate) fn leave(mut self) {
+        self.line = None;
+    }
+
     /// Whose server it is.
     pub(crate) fn server(&mut self, server: &Arc<str>) {
         self.set(|line| line.server = Some(server.clone()));

@@ -54,10 +54,20 @@ impl Authenticator {
     pub(crate) fn api_keys(keys: &Keys, access: &Access) -> Result<Self, KeyError> {
         let keys = keys.keys.iter().map(|key| {
             let sha256 =
-                hash(&key.sha256).ok_or_else(|| KeyError::Hash { principal: key.principal.clone() })?;
+                bytes_of(&key.sha256).ok_or_else(|| KeyError::Hash { principal: key.principal.clone() })?;
             Ok(Key { sha256, caller: access.caller(&key.principal) })
         });
         keys.collect::<Result<_, _>>().map(Self::ApiKeys)
+    }
+
+    /// The caller of that name, if its rules are at hand.
+    pub(crate) fn caller(&self, principal: &str) -> Option<&Caller> {
+        match self {
+            Self::Anonymous(caller) => Some(caller).filter(|caller| *caller.principal == *principal),
+            Self::ApiKeys(keys) => {
+                keys.iter().map(|key| &key.caller).find(|caller| *caller.principal == *principal)
+            }
+        }
     }
 
     /// Who sent a request with these headers.
@@ -99,7 +109,8 @@ pub(crate) fn bearer(value: &[u8]) -> Option<&[u8]> {
     (scheme.eq_ignore_ascii_case(b"bearer ") && !token.is_empty()).then_some(token)
 }
 
-fn hash(text: &str) -> Option<[u8; 32]> {
+/// 32 bytes, written as 64 lower-case hexadecimal digits.
+pub(crate) fn bytes_of(text: &str) -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
     if text.len() != 64 {
         return None;

@@ -9,11 +9,13 @@ mod watch;
 
 use std::sync::Arc;
 
+use longshore_sessions::Keyring;
 use longshore_sidecar_config::Config;
 
 use crate::access::Access;
 use crate::authenticate::Authenticator;
 use crate::inventory::Readers;
+use crate::peers::Replicas;
 pub(crate) use files::digest;
 use files::load;
 pub(crate) use hosts::Hosts;
@@ -33,6 +35,10 @@ pub(crate) struct Snapshot {
     pub(crate) access: Access,
     /// Which names the server is known by.
     pub(crate) hosts: Hosts,
+    /// What session ids are sealed with.
+    pub(crate) keyring: Keyring,
+    /// The other replicas. None where there are none.
+    pub(crate) replicas: Option<Replicas>,
     /// Who may read the inventory.
     pub(crate) readers: Readers,
 }

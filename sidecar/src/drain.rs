@@ -4,22 +4,44 @@
 //! `preStop` hook (`shim drain`) when the pod ends, and also when it restarts the server's container alone. The hook
 //! connects to the socket here and holds the server up until its connection is closed.
 
+mod handover;
 mod hook;
 
+use std::time::Duration;
+
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::shared::Shared;
 pub(crate) use hook::{Hooks, bind, serve};
 
+/// How much longer than the longest call calls are waited for. Those that began while connections were still accepted
+/// end within that, unless something hangs; and a pod's grace period does not wait for it. It has to hold: the
+/// minimum, the longest call, this, the end of the server's processes, and the last words to clients.
+const LONGER: Duration = Duration::from_secs(1);
+
 /// Ends the service in an orderly way: connections are accepted until the end, since the endpoints of a Service follow
-/// with a lag; calls under way are answered; then the server may go.
+/// with a lag; sessions move to other replicas; calls under way are answered; then the server may go.
 pub(crate) async fn drain(shared: &Shared, released: &watch::Sender<bool>) {
-    tracing::info!(calls = shared.calls.count(), "draining");
+    tracing::info!(calls = shared.calls.count(), forwarded = shared.forwards.count(), "draining");
     shared.draining.send_replace(true);
-    sleep(shared.options.drain_minimum).await;
-    // Each call is bounded by the request's time-out, so this ends.
-    shared.calls.all_ended().await;
+    // Sessions move as soon as it is certain that the pod ends, and that may be later.
+    let moving = handover::hand_over(shared);
+    let ending = async {
+        sleep(shared.options.drain_minimum).await;
+        let longest = shared.config().as_ref().map_or(0, |config| config.config.limits.request_timeout_ms);
+        let ended = async {
+            shared.calls.all_ended().await;
+            shared.forwards.all_ended().await;
+        };
+        if timeout(Duration::from_millis(longest) + LONGER, ended).await.is_err() {
+            tracing::warn!(calls = shared.calls.count(), "calls did not end in time");
+        }
+    };
+    tokio::select! {
+        () = ending => {}
+        () = async { moving.await; std::future::pending().await } => {}
+    }
     released.send_replace(true);
     tracing::info!("drained");
 }

@@ -22,6 +22,7 @@ pub mod log;
 mod metrics;
 mod monitor;
 mod options;
+mod peers;
 mod rescue;
 mod sessions;
 mod shared;
@@ -32,4 +33,4 @@ mod worker;
 
 pub use app::{App, BindError, Bound, RunError};
 pub use inventory::Inventories;
-pub use options::{AuditLog, Bounds, Options};
+pub use options::{AuditLog, Bounds, Options, Pod};

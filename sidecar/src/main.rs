@@ -1,14 +1,15 @@
 //! The sidecar's program.
 
 use std::io::Write;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use longshore_sessions::PodId;
 use longshore_sidecar::start;
-use longshore_sidecar::{App, AuditLog, Bounds, Options, log};
+use longshore_sidecar::{App, AuditLog, Bounds, Options, Pod, log};
 use longshore_sidecar_config::{paths, ports};
 
 #[derive(Parser)]
@@ -41,6 +42,18 @@ struct Serve {
     /// Where probes, metrics and the inventory are.
     #[arg(long, default_value_t = any(ports::ADMIN))]
     admin_addr: SocketAddr,
+    /// Where the other replicas connect.
+    #[arg(long, default_value_t = any(ports::PEERS))]
+    peers_addr: SocketAddr,
+    /// The UID of this pod, without which it has no other replicas.
+    #[arg(long, env = "POD_UID", value_parser = PodId::new, requires = "pod_ip")]
+    pod_uid: Option<PodId>,
+    /// The address of this pod, at which other replicas reach it.
+    #[arg(long, env = "POD_IP", requires = "pod_uid")]
+    pod_ip: Option<IpAddr>,
+    /// A file that lists the addresses of all replicas, in place of DNS.
+    #[arg(long, hide = true)]
+    peers_file: Option<PathBuf>,
     /// The directory of config.json.
     #[arg(long, default_value = paths::CONFIG_DIR)]
     config_dir: PathBuf,
@@ -113,7 +126,7 @@ fn run(serve: Serve) -> ExitCode {
         Err(error) => return failed(&error),
     };
     let bound = app.bound();
-    tracing::info!(mcp = %bound.mcp, admin = %bound.admin, version = env!("CARGO_PKG_VERSION"), "listening");
+    tracing::info!(mcp = %bound.mcp, admin = %bound.admin, peers = %bound.peers, version = env!("CARGO_PKG_VERSION"), "listening");
     match app.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&error),
@@ -173,6 +186,9 @@ impl From<Serve> for Options {
             workers: serve.workers.into(),
             mcp: serve.mcp_addr,
             admin: serve.admin_addr,
+            peers: serve.peers_addr,
+            pod: serve.pod_uid.zip(serve.pod_ip).map(|(uid, address)| Pod { uid, address }),
+            peers_file: serve.peers_file,
             config_dir: serve.config_dir,
             keys_dir: serve.keys_dir,
             sockets_dir: serve.sockets_dir,

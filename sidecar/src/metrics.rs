@@ -1,8 +1,11 @@
 //! Figures, for Prometheus. Labels are closed sets; every series is looked up once, when the process starts.
 
 use longshore_mcp::method::{Method, NotificationMethod};
+use longshore_sessions::Peer;
+use longshore_sessions::membership::State;
 use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
 };
 
 use crate::audit::Verdict;
@@ -28,6 +31,8 @@ pub(crate) struct Metrics {
     processes_started: IntCounter,
     processes_ended: Vec<(&'static str, IntCounter)>,
     dropped: [IntCounter; 2],
+    forwarded: [IntCounter; 4],
+    replicas: [IntGauge; 3],
 }
 
 /// What a stdio server wrote that went to nobody.
@@ -37,6 +42,19 @@ pub(crate) enum Dropped {
     Noise,
     /// It was one that nobody waited for.
     Unasked,
+}
+
+/// What became of a request that was taken to another replica.
+#[derive(Clone, Copy)]
+pub(crate) enum Forward {
+    /// It was answered.
+    Answered,
+    /// It was not served there.
+    Moved,
+    /// The other replica could not be reached; nothing of it was written.
+    Unreachable,
+    /// The other replica was lost with it.
+    Lost,
 }
 
 struct PerMethod {
@@ -61,6 +79,11 @@ const OUTCOMES: [&str; 3] = ["ok", "failed", "refused"];
 const RESULTS: [&str; 2] = ["ok", "error"];
 /// In the order of [`Dropped`].
 const DROPPED: [&str; 2] = ["noise", "unasked"];
+/// What other replicas are doing.
+const REPLICAS: [(State, &str); 3] =
+    [(State::Starting, "starting"), (State::Serving, "serving"), (State::Draining, "draining")];
+/// In the order of [`Forward`].
+const FORWARDS: [&str; 4] = ["answered", "moved", "unreachable", "lost"];
 /// Everything that is none of the protocol's methods.
 const OTHER: &str = "other";
 
@@ -136,6 +159,16 @@ impl Metrics {
             "Lines that a stdio server wrote to stdout and that went to nobody: noise is no message of MCP.",
             &["kind"],
         )?;
+        let forwarded = counters(
+            "longshore_forwarded_requests_total",
+            "Requests that were taken to the replica that serves their session, by what became of that.",
+            &["result"],
+        )?;
+        let replicas = IntGaugeVec::new(
+            Opts::new("longshore_replicas", "Other replicas that are alive, by what they are doing."),
+            &["state"],
+        )?;
+        registry.register(Box::new(replicas.clone()))?;
         Ok(Self {
             requests,
             connections: gauge("longshore_connections", "Connections of clients.")?,
@@ -151,6 +184,8 @@ impl Metrics {
                 .map(|cause| (cause, processes_ended.with_label_values(&[cause])))
                 .into(),
             dropped: DROPPED.map(|kind| dropped.with_label_values(&[kind])),
+            replicas: REPLICAS.map(|(_, state)| replicas.with_label_values(&[state])),
+            forwarded: FORWARDS.map(|result| forwarded.with_label_values(&[result])),
             registry,
         })
     }
@@ -206,6 +241,19 @@ impl Metrics {
     /// A line of a process went to nobody.
     pub(crate) fn dropped(&self, what: Dropped) {
         self.dropped[what as usize].inc();
+    }
+
+    /// So many other replicas are alive.
+    pub(crate) fn replicas(&self, alive: &[(Peer, State)]) {
+        for ((state, _), gauge) in REPLICAS.iter().zip(&self.replicas) {
+            let count = alive.iter().filter(|(_, of)| of == state).count();
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// A request was taken to another replica.
+    pub(crate) fn forwarded(&self, result: Forward) {
+        self.forwarded[result as usize].inc();
     }
 
     /// All figures, in Prometheus' text format.

@@ -1,8 +1,10 @@
 //! What a sidecar is told when it starts. Everything that belongs to a server is in its configuration instead.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
+
+use longshore_sessions::PodId;
 
 /// The settings of a process.
 #[derive(Clone, Debug)]
@@ -13,6 +15,12 @@ pub struct Options {
     pub mcp: SocketAddr,
     /// Where probes, metrics and the inventory are.
     pub admin: SocketAddr,
+    /// Where the other replicas connect. All replicas of a server listen at the same port.
+    pub peers: SocketAddr,
+    /// This replica. `None` where there are no others.
+    pub pod: Option<Pod>,
+    /// A file that lists the replicas' addresses in place of DNS: for tests.
+    pub peers_file: Option<PathBuf>,
     /// The directory of the configuration file.
     pub config_dir: PathBuf,
     /// The directory of the file with the hashes of the keys.
@@ -29,6 +37,15 @@ pub struct Options {
     pub bounds: Bounds,
     /// How long a drain keeps accepting at least, since the endpoints of a Service follow with a lag.
     pub drain_minimum: Duration,
+}
+
+/// Who a replica is.
+#[derive(Clone, Debug)]
+pub struct Pod {
+    /// Its pod's UID.
+    pub uid: PodId,
+    /// Its pod's address.
+    pub address: IpAddr,
 }
 
 /// Where audit lines are written to.

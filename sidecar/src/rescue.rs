@@ -132,6 +132,8 @@ pub(crate) enum Refusal {
     Cancelled,
     #[error("the session was ended while the call was under way")]
     SessionEnded,
+    #[error("the replica that served this call broke off before it answered")]
+    ReplicaLost,
     #[error("an internal error")]
     Internal,
 }
@@ -188,6 +190,7 @@ impl Refusal {
             | Self::ProcessKeepsDying { .. }
             | Self::Cancelled
             | Self::SessionEnded
+            | Self::ReplicaLost
             | Self::Internal => Problem::ServerFailed,
         }
     }
@@ -240,6 +243,7 @@ impl Refusal {
             Self::ProcessKeepsDying { .. } => "server's process keeps dying",
             Self::Cancelled => "cancelled by its client",
             Self::SessionEnded => "session ended during the call",
+            Self::ReplicaLost => "replica broke off",
             Self::Internal => "internal error",
         }
     }

@@ -12,6 +12,7 @@ use crate::configuration::Snapshot;
 use crate::metrics::Metrics;
 use crate::monitor::View;
 use crate::options::Options;
+use crate::peers::Peers;
 use crate::sessions::Sessions;
 use crate::upstream::stdio::Stdio;
 
@@ -23,9 +24,13 @@ pub(crate) struct Shared {
     pub(crate) sessions: Arc<Sessions>,
     /// Where the server speaks over stdio: its processes.
     pub(crate) stdio: Arc<Stdio>,
+    /// The other replicas.
+    pub(crate) peers: Peers,
     pub(crate) audit: Audit,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) calls: Arc<Calls>,
+    /// The calls that were taken to other replicas.
+    pub(crate) forwards: Arc<Calls>,
     /// Counts the configurations, so that those who follow from one are told.
     pub(crate) config_changed: watch::Sender<u64>,
     /// Why the files on disk are not the configuration that runs.
@@ -36,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) exposed: watch::Sender<Vec<ExposedSocket>>,
     /// A request found the server failing: the monitor should look at once.
     pub(crate) doubt: Notify,
+    /// How many hooks of the server are open.
+    pub(crate) hooks: watch::Sender<usize>,
     /// The process ends.
     pub(crate) draining: watch::Sender<bool>,
 }

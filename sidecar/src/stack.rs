@@ -5,6 +5,7 @@
 pub(crate) mod access;
 pub(crate) mod authenticate;
 pub(crate) mod body;
+pub(crate) mod forward;
 pub(crate) mod origin;
 pub(crate) mod respond;
 pub(crate) mod revision;
@@ -21,9 +22,10 @@ use longshore_mcp::envelope::{self, Id, Message};
 use longshore_mcp::revision::Revision;
 
 use crate::audit::Entry;
+use crate::peers::Forwarded;
 use crate::rescue::{self, Kind, Refusal};
 use crate::worker::Worker;
-pub(crate) use authenticate::Authenticated;
+pub(crate) use authenticate::{Authenticated, Through};
 use respond::Body;
 pub(crate) use route::Received;
 use route::Routed;
@@ -45,14 +47,17 @@ pub(crate) struct Trail {
 
 /// Serves one request: whatever happens on the path, there is a response and an audit line.
 pub(crate) async fn serve(worker: &Rc<Worker>, request: Request<Incoming>) -> Response<Body> {
-    let mut trail = Trail {
-        entry: worker.shared.audit.begin(),
-        id: None,
-        kind: Kind::Request,
-        revision: Revision::NEWEST_WITH_INITIALIZE,
-    };
+    let mut trail = Trail::new(worker);
     let allowed_origin = origin::allowed(worker, request.headers());
-    let mut response = match walk(worker, request, &mut trail).await {
+    let passed = walk(worker, request, &mut trail).await;
+    let mut response = respond(passed, trail);
+    respond::finish(worker, &mut response, allowed_origin);
+    response
+}
+
+/// The response, and the audit line.
+fn respond(passed: Result<Passed, Refusal>, mut trail: Trail) -> Response<Body> {
+    match passed {
         Ok(Passed::Answered(response)) => {
             trail.entry.answered(response.status().as_u16(), None);
             response
@@ -67,9 +72,14 @@ pub(crate) async fn serve(worker: &Rc<Worker>, request: Request<Incoming>) -> Re
             tracing::debug!(reason = refusal.reason(), status = rescued.status.as_u16(), "request refused");
             rescue::response(&refusal, rescued)
         }
-    };
-    respond::finish(worker, &mut response, allowed_origin);
-    response
+    }
+}
+
+/// Serves one request that another replica has taken here. Host, origin and credentials were looked at there.
+pub(crate) async fn serve_forwarded(worker: &Rc<Worker>, forwarded: Forwarded) -> Response<Body> {
+    let mut trail = Trail::new(worker);
+    let passed = walk_forwarded(worker, forwarded, &mut trail).await;
+    respond(passed, trail)
 }
 
 /// How a request got to the end of the path.
@@ -97,8 +107,28 @@ async fn walk(worker: &Rc<Worker>, request: Request<Incoming>, trail: &mut Trail
     };
     // Before the body is read: strangers may not make the process buffer anything.
     let caller = authenticate::authenticate(received)?;
-    trail.entry.principal(caller.principal());
+    serve_known(worker, caller, trail).await
+}
 
+/// The path of a request that another replica has taken here: from where its caller is known.
+async fn walk_forwarded(
+    worker: &Rc<Worker>,
+    forwarded: Forwarded,
+    trail: &mut Trail,
+) -> Result<Passed, Refusal> {
+    let snapshot = worker.shared.snapshot.load_full().ok_or(Refusal::NotConfigured)?;
+    trail.entry.server(&snapshot.server);
+    let (request, principal) = forwarded.into_parts();
+    serve_known(worker, authenticate::by_replica(request, snapshot, &principal), trail).await
+}
+
+/// The rest of the path.
+async fn serve_known(
+    worker: &Rc<Worker>,
+    caller: Authenticated,
+    trail: &mut Trail,
+) -> Result<Passed, Refusal> {
+    trail.entry.principal(caller.principal());
     let (caller, body) = match body::read(worker, caller).await? {
         body::Read::Message(caller, body) => (caller.once_more(worker)?, body),
         body::Read::End(caller) => {
@@ -107,6 +137,10 @@ async fn walk(worker: &Rc<Worker>, request: Request<Incoming>, trail: &mut Trail
         }
     };
     trail.entry.principal(caller.principal());
+    // New sessions begin where they can stay.
+    if let Some(response) = forward::begin_elsewhere(worker, &caller, &body, trail).await? {
+        return Ok(Passed::Handed(response));
+    }
     let message = envelope::read(&body)?;
     trail.note(&message);
     // The era decides how everything after it is read.
@@ -124,6 +158,15 @@ async fn walk(worker: &Rc<Worker>, request: Request<Incoming>, trail: &mut Trail
 }
 
 impl Trail {
+    fn new(worker: &Worker) -> Self {
+        Self {
+            entry: worker.shared.audit.begin(),
+            id: None,
+            kind: Kind::Request,
+            revision: Revision::NEWEST_WITH_INITIALIZE,
+        }
+    }
+
     /// Notes what a message is, for the log and for error responses.
     fn note(&mut self, message: &Message<'_>) {
         match message {

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use socket2::SockRef;
+use socket2::{SockRef, Socket};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, sleep, timeout};
 
+use crate::peers::{self, Ways};
 use crate::shared::Shared;
 use crate::stack;
 use crate::upstream::Pool;
@@ -31,25 +32,39 @@ const UNREAD: Duration = Duration::from_secs(60);
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) pool: Rc<Pool>,
+    /// The ways to the other replicas.
+    pub(crate) peers: Ways,
 }
 
 /// Serves connections until `stop` says so.
 pub(crate) async fn serve(
     listener: std::net::TcpListener,
+    replicas_socket: Socket,
     shared: Arc<Shared>,
     mut stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
     let pool = Rc::new(Pool::new(shared.stdio.clone()));
-    let worker = Rc::new(Worker { shared, pool });
+    let peers = Ways::new(shared.peers.clone());
+    let worker = Rc::new(Worker { shared, pool, peers });
     let limit = worker.shared.options.bounds.connections.div_ceil(worker.shared.options.workers.max(1));
     let mut connections = JoinSet::new();
     let stopped = stop.clone();
+    let mut replicas = JoinSet::new();
+    replicas.spawn_local(peers::listen(replicas_socket, worker.clone(), stop.clone()));
+    replicas.spawn_local({
+        let worker = worker.clone();
+        async move {
+            peers::cut_the_silent(&worker.peers).await;
+            Ok(())
+        }
+    });
     loop {
         let full = connections.len() >= limit;
         tokio::select! {
             // Whether the sender is gone or says stop: both mean the end.
             _ = stop.wait_for(|stop| *stop) => break,
+            Some(ended) = replicas.join_next() => ended.map_err(io::Error::other)??,
             Some(_) = connections.join_next() => {}
             // While there are as many connections as there may be, others wait in the kernel's queue.
             accepted = listener.accept(), if !full => match accepted {

@@ -35,6 +35,10 @@ impl Sidecar {
             workers,
             mcp: loopback(port),
             admin: loopback(0),
+            // There are no other replicas.
+            peers: loopback(0),
+            pod: None,
+            peers_file: None,
             config_dir: place.config(),
             keys_dir: place.keys(),
             sockets_dir: place.sockets(),

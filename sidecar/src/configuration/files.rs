@@ -3,14 +3,17 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use longshore_sessions::Keyring;
+use longshore_sessions::keys::{KeyringError, Secret};
 use longshore_sidecar_config::{Auth, CONTRACT_VERSION, Config, Keys, Processes, Upstream, paths};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use super::{Hosts, Snapshot};
 use crate::access::{Access, PatternError};
-use crate::authenticate::{Authenticator, KeyError};
+use crate::authenticate::{Authenticator, KeyError, bytes_of};
 use crate::inventory::{Readers, ReadersError};
+use crate::peers::{Replicas, TlsError};
 
 /// Why the files give no configuration. The texts name no key and no hash.
 #[derive(Debug, Error)]
@@ -31,6 +34,12 @@ pub(crate) enum LoadError {
     Pattern(#[from] PatternError),
     #[error("the readers of the inventory cannot be checked")]
     Readers(#[from] ReadersError),
+    #[error("session key {id} of {path} is not 64 lower-case hexadecimal digits")]
+    Secret { path: PathBuf, id: u8 },
+    #[error("the session keys of {path} cannot be used")]
+    Keyring { path: PathBuf, source: KeyringError },
+    #[error("the keys between replicas cannot be used")]
+    Replicas(#[from] TlsError),
     #[error("the path of the server has to begin with \"/\" and be a path: {0:?}")]
     Path(String),
     #[error(
@@ -135,6 +144,9 @@ fn compile(config: Config, digest: String, keys: Keys, keys_dir: &Path) -> Resul
         Auth::ApiKeys {} => Authenticator::api_keys(&keys, &access)
             .map_err(|source| LoadError::Key { path: keys_dir.join(paths::KEYS_FILE), source })?,
     };
+    let keyring = keyring(&config, &keys, keys_dir)?;
+    let peers = config.peers.as_ref();
+    let replicas = peers.map(|peers| Replicas::new(&peers.service, &keyring)).transpose()?;
     Ok(Snapshot {
         digest,
         server: format!("{}/{}", config.server.namespace, config.server.name).into(),
@@ -142,6 +154,19 @@ fn compile(config: Config, digest: String, keys: Keys, keys_dir: &Path) -> Resul
         access,
         hosts: Hosts::new(&config.hosts, &config.allowed_origins),
         readers: Readers::compile(&config.inventory)?,
+        keyring,
+        replicas,
         config,
     })
+}
+
+fn keyring(config: &Config, keys: &Keys, keys_dir: &Path) -> Result<Keyring, LoadError> {
+    let path = || keys_dir.join(paths::KEYS_FILE);
+    let secrets = keys.sessions.iter().map(|key| {
+        let bytes = bytes_of(&key.secret).ok_or_else(|| LoadError::Secret { path: path(), id: key.id })?;
+        Ok(Secret { id: key.id, bytes })
+    });
+    let secrets = secrets.collect::<Result<Vec<_>, LoadError>>()?;
+    Keyring::new(&config.server.uid, secrets, config.sessions.seal_with)
+        .map_err(|source| LoadError::Keyring { path: path(), source })
 }

@@ -79,6 +79,7 @@ pub(crate) async fn serve(listener: StdUnixListener, hooks: Hooks) -> io::Result
 /// Holds one hook until the server may go. To return is to let it go.
 async fn hold(mut stream: UnixStream, hooks: Hooks) {
     let Hooks { shared, mut released } = hooks;
+    let _open = Open::new(&shared);
     let mut draining = shared.draining.subscribe();
     let may_go = async {
         let ends = async { draining.wait_for(|draining| *draining).await.is_ok() };
@@ -98,6 +99,22 @@ async fn hold(mut stream: UnixStream, hooks: Hooks) {
     tokio::select! {
         why = may_go => tracing::info!(why, "the server may go"),
         () = gone(&mut stream) => tracing::info!("the server's hook has gone"),
+    }
+}
+
+/// Counts a hook that is open.
+struct Open<'a>(&'a Shared);
+
+impl<'a> Open<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        shared.hooks.send_modify(|hooks| *hooks += 1);
+        Self(shared)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.hooks.send_modify(|hooks| *hooks -= 1);
     }
 }
 

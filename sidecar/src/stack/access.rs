@@ -48,7 +48,7 @@ pub(crate) fn decide(
     session: Option<InSession>,
     trail: &mut Trail,
 ) -> Result<Authorised, Refusal> {
-    let Authenticated { request, snapshot, caller } = caller;
+    let Authenticated { request, snapshot, caller, .. } = caller;
     let asks = match (message, session) {
         (Message::Request(request), session) => {
             let method = Method::parse(&request.method).ok_or(Refusal::UnknownMethod)?;

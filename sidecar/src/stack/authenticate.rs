@@ -16,6 +16,16 @@ pub(crate) struct Authenticated {
     pub(crate) request: Request<Incoming>,
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) caller: Caller,
+    pub(crate) through: Through,
+}
+
+/// Which way a request came, and so who has looked at its credentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Through {
+    /// From the client.
+    Client,
+    /// From another replica, which the client called. It is never forwarded again.
+    Replica,
 }
 
 /// Checks the credentials. A key in the query string is not looked at, and the query string never travels on.
@@ -23,7 +33,19 @@ pub(crate) fn authenticate(received: Received) -> Result<Authenticated, Refusal>
     let Received { request, snapshot } = received;
     let caller =
         snapshot.authenticator.authenticate(request.headers()).map_err(Refusal::Unauthenticated)?.clone();
-    Ok(Authenticated { request, snapshot, caller })
+    Ok(Authenticated { request, snapshot, caller, through: Through::Client })
+}
+
+/// Takes another replica's word for who calls. What they may call is decided here.
+pub(crate) fn by_replica(
+    request: Request<Incoming>,
+    snapshot: Arc<Snapshot>,
+    principal: &str,
+) -> Authenticated {
+    let caller = snapshot.authenticator.caller(principal).cloned();
+    // A key that only the other replica knows yet, say: its word counts.
+    let caller = caller.unwrap_or_else(|| snapshot.access.caller(principal));
+    Authenticated { request, snapshot, caller, through: Through::Replica }
 }
 
 impl Authenticated {
@@ -34,7 +56,10 @@ impl Authenticated {
         if Arc::ptr_eq(&snapshot, &self.snapshot) {
             return Ok(self);
         }
-        authenticate(Received { request: self.request, snapshot })
+        match self.through {
+            Through::Client => authenticate(Received { request: self.request, snapshot }),
+            Through::Replica => Ok(by_replica(self.request, snapshot, &self.caller.principal)),
+        }
     }
 
     /// Who calls.

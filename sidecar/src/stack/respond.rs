@@ -14,6 +14,7 @@ use longshore_mcp::headers::{EVENT_STREAM, JSON, SESSION_ID};
 use thiserror::Error;
 use tokio::sync::mpsc;
 
+use super::forward::Relay;
 use crate::rescue::ALLOWED_METHODS;
 use crate::worker::Worker;
 
@@ -23,6 +24,8 @@ pub(crate) enum Body {
     Whole(Option<Bytes>),
     /// What comes, as it comes.
     Stream(mpsc::Receiver<Piece>),
+    /// What comes from another replica.
+    Relayed(Box<Relay>),
 }
 
 /// A piece of a streamed body, or the news that the rest will not come.
@@ -56,17 +59,23 @@ impl http_body::Body for Body {
             Self::Stream(pieces) => {
                 pieces.poll_recv(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
             }
+            Self::Relayed(relay) => relay.poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Whole(None))
+        match self {
+            Self::Whole(bytes) => bytes.is_none(),
+            Self::Stream(_) => false,
+            Self::Relayed(relay) => relay.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
             Self::Stream(_) => SizeHint::default(),
+            Self::Relayed(relay) => relay.size_hint(),
         }
     }
 }

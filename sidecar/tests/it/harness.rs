@@ -7,6 +7,7 @@ pub(crate) mod http;
 pub(crate) mod patience;
 pub(crate) mod peer;
 pub(crate) mod process;
+pub(crate) mod replicas;
 pub(crate) mod scripted;
 pub(crate) mod shim;
 

@@ -18,6 +18,7 @@ mod harness;
 mod inventory;
 mod passthrough;
 mod peers;
+mod replicas;
 mod sessions;
 mod start;
 mod stdio;

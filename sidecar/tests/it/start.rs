@@ -85,13 +85,16 @@ fn a_port_that_is_taken_ends_the_start() {
     let server = GoServer::start(&[]);
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    for flag in ["--mcp-addr", "--admin-addr"] {
+    let flags = ["--mcp-addr", "--admin-addr", "--peers-addr"];
+    for flag in flags {
         for workers in ["1", "2"] {
             let files = Files::new();
             files.write(&config(server.port));
             let mut command = Command::new(env!("CARGO_BIN_EXE_longshore-sidecar"));
-            let other = if flag == "--mcp-addr" { "--admin-addr" } else { "--mcp-addr" };
-            command.args(["serve", flag, &address, other, "127.0.0.1:0", "--workers", workers]);
+            command.args(["serve", "--workers", workers]);
+            for other in flags {
+                command.args([other, if other == flag { &address } else { "127.0.0.1:0" }]);
+            }
             for (flag, directory) in
                 [("--config-dir", "config"), ("--keys-dir", "keys"), ("--sockets-dir", "sockets")]
             {

@@ -31,9 +31,10 @@ const TMP: &str = "/tmp";
 const TOKEN_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Read-only for owner and group: the sidecar is in the group of the pod's files.
 const GROUP_READABLE: i32 = 0o440;
-/// How much longer than the longest call a pod may take to end: the sidecar stays five seconds at least, for those
-/// who have yet to notice that the pod goes.
-const DRAIN_SECONDS: u64 = 10;
+/// How much longer than the longest call a pod may take to end: calls are taken for five seconds, since some have yet to
+/// notice that the pod goes, and one of them may be the longest; then the processes of a stdio server get eight to end
+/// in order, and connections five to deliver the last words.
+const DRAIN_SECONDS: u64 = 20;
 
 pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> PodTemplateSpec {
     let pod = &server.pod;

@@ -34,6 +34,24 @@ impl<'a> Client<'a> {
         client
     }
 
+    /// The same session, by way of another replica.
+    pub(crate) fn through<'b>(&self, sidecar: &'b Sidecar) -> Client<'b> {
+        // Ids that the session has not seen.
+        let next_id = self.next_id.replace(self.next_id.get() + 1_000);
+        Client {
+            sidecar,
+            key: self.key.clone(),
+            session: self.session.clone(),
+            next_id: std::cell::Cell::new(next_id),
+        }
+    }
+
+    /// Ends the session.
+    pub(crate) fn end(&self) -> Reply {
+        let request = Request::new("DELETE", "/mcp").session(&self.session);
+        self.key.iter().fold(request, |request, key| request.key(key)).send(self.sidecar.mcp)
+    }
+
     /// A message in this session.
     pub(crate) fn request(&self, body: impl Into<Vec<u8>>) -> Request {
         let request = Request::post(body).session(&self.session).header("mcp-protocol-version", "2025-11-25");

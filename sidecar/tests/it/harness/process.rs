@@ -35,7 +35,7 @@ impl Sidecar {
     pub(crate) fn with(files: Files, flags: &[&str]) -> Self {
         let mut command = command(&files);
         // At ports of the kernel's choice, unless the test has another.
-        for flag in ["--mcp-addr", "--admin-addr"] {
+        for flag in ["--mcp-addr", "--admin-addr", "--peers-addr"] {
             if !flags.contains(&flag) {
                 command.args([flag, "127.0.0.1:0"]);
             }

@@ -1,0 +1,183 @@
+//! What a session id holds. An id is a capsule, sealed: any replica opens it and knows whose session it is, where it
+//! lives and how to begin it again, and nobody else learns or changes anything.
+//!
+//! The text is base64url of: the version of the format, the number of the key, the nonce (12 bytes), the sealed capsule
+//! and its tag. Version, number and the server's UID are authenticated too.
+
+mod codec;
+
+use std::sync::Arc;
+
+use aws_lc_rs::aead::{Aad, NONCE_LEN, Nonce};
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use longshore_mcp::revision::Revision;
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::bounds::MAX_ID;
+use crate::identity::{Peer, PodId, SessionKey};
+use crate::keys::Keyring;
+
+/// The version of the format.
+const VERSION: u8 = 1;
+/// Version and key number, in front of the nonce.
+const PREFIX: usize = 2;
+/// How many bytes of overhead sealing adds.
+const OVERHEAD: usize = PREFIX + NONCE_LEN + TAG;
+const TAG: usize = 16;
+/// The largest capsule that fits into an id.
+const MAX_PLAIN: usize = MAX_ID * 3 / 4 - OVERHEAD;
+
+/// The random bytes that each sealing needs. The cipher survives it if two are alike.
+pub type NonceBytes = [u8; NONCE_LEN];
+
+/// What is known of a session wherever its id comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capsule {
+    /// The replica that opened it.
+    pub owner: Peer,
+    /// Its identity.
+    pub key: SessionKey,
+    /// Whose it is.
+    pub principal: PrincipalDigest,
+    /// The revision that the client speaks.
+    pub revision: Revision,
+    /// The revision that the server spoke when the session was opened.
+    pub server_revision: Revision,
+    /// What the server knows of it.
+    pub server: ServerSession,
+    /// What the client can do, as canonical JSON. `None`: it did not fit.
+    pub capabilities: Option<Arc<str>>,
+    /// When it was opened, in seconds since 1970.
+    pub issued: u64,
+}
+
+/// A principal, told from others by SHA-256 of its name: names have no useful bound, and ids have.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PrincipalDigest(pub [u8; 32]);
+
+/// What a server knows of a session, which is what is lost with the replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerSession {
+    /// Nothing: it gave no session id of its own. Any replica can go on.
+    None,
+    /// It gave this id.
+    Id(Arc<str>),
+    /// It gave an id that does not fit.
+    Unfit,
+    /// It is a process that serves this session, or its principal's.
+    Process,
+}
+
+/// A text that is no id of this server's sessions. It says nothing on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("not a session id of this server")]
+pub struct NotAnId;
+
+/// The library would not seal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("cannot seal a session id")]
+pub struct NotSealed;
+
+// === impl Keyring ===
+
+impl Keyring {
+    /// The id of a session, which is visible ASCII of less than 1 KiB.
+    ///
+    /// What does not fit is left out: the client's capabilities first, then the server's own id. What is left is also
+    /// what [`Keyring::open`] gives.
+    pub fn seal(&self, capsule: &Capsule, nonce: NonceBytes) -> Result<String, NotSealed> {
+        let key = self.sealing();
+        let prefix = [VERSION, key.id];
+        let mut sealed = Vec::with_capacity(MAX_PLAIN + OVERHEAD);
+        codec::write(capsule, MAX_PLAIN, &mut sealed);
+        let aad = self.aad(prefix);
+        let nonce_value = Nonce::assume_unique_for_key(nonce);
+        key.session_ids
+            .seal_in_place_append_tag(nonce_value, Aad::from(&aad), &mut sealed)
+            .map_err(|_| NotSealed)?;
+        let mut whole = Vec::with_capacity(sealed.len() + PREFIX + NONCE_LEN);
+        whole.extend_from_slice(&prefix);
+        whole.extend_from_slice(&nonce);
+        whole.extend_from_slice(&sealed);
+        Ok(URL_SAFE_NO_PAD.encode(whole))
+    }
+
+    /// What is in an id.
+    pub fn open(&self, id: &str) -> Result<Capsule, NotAnId> {
+        if id.len() > MAX_ID {
+            return Err(NotAnId);
+        }
+        let mut whole = URL_SAFE_NO_PAD.decode(id).map_err(|_| NotAnId)?;
+        let (prefix, rest) = whole.split_first_chunk_mut::<PREFIX>().ok_or(NotAnId)?;
+        let (nonce, sealed) = rest.split_first_chunk_mut::<NONCE_LEN>().ok_or(NotAnId)?;
+        if prefix[0] != VERSION {
+            return Err(NotAnId);
+        }
+        let key = self.key(prefix[1]).ok_or(NotAnId)?;
+        let aad = self.aad(*prefix);
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let plain = key.session_ids.open_in_place(nonce, Aad::from(&aad), sealed).map_err(|_| NotAnId)?;
+        codec::read(plain).ok_or(NotAnId)
+    }
+
+    fn aad(&self, prefix: [u8; PREFIX]) -> Vec<u8> {
+        [prefix.as_slice(), self.server.as_bytes()].concat()
+    }
+}
+
+// === impl Capsule ===
+
+impl Capsule {
+    /// Whether it is that principal's.
+    pub fn is_of(&self, principal: &str) -> bool {
+        self.principal == PrincipalDigest::of(principal)
+    }
+
+    /// The moment from which on it is too old, in seconds since 1970.
+    pub fn expires(&self, max_age_seconds: u64) -> u64 {
+        self.issued.saturating_add(max_age_seconds)
+    }
+
+    /// Whether another replica can begin it again with its server: it knows what the client can do.
+    pub fn can_begin_again(&self) -> bool {
+        self.capabilities.is_some()
+    }
+}
+
+impl PrincipalDigest {
+    /// The digest of a principal's name.
+    pub fn of(principal: &str) -> Self {
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(digest(&SHA256, principal.as_bytes()).as_ref());
+        Self(bytes)
+    }
+}
+
+impl std::fmt::Debug for PrincipalDigest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PrincipalDigest(..)")
+    }
+}
+
+impl ServerSession {
+    /// Whether the server has state that is lost if it is begun again.
+    pub fn has_state(&self) -> bool {
+        !matches!(self, Self::None)
+    }
+}
+
+/// JSON in one spelling: without white space, members in the order of their names. `None` if it is no JSON object.
+pub fn canonical(json: &str) -> Option<Arc<str>> {
+    let mut value: Value = serde_json::from_str(json).ok()?;
+    value.as_object()?;
+    value.sort_all_objects();
+    Some(value.to_string().into())
+}
+
+/// A pod's UID that came in a capsule.
+fn pod(text: &str) -> Option<PodId> {
+    PodId::new(text).ok()
+}

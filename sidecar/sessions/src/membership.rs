@@ -1,0 +1,313 @@
+//! Which replicas there are, and who of them is alive. DNS only finds them; whether one lives is known from what it
+//! says itself. Everything is by address, since that is what can be asked, and an address that answers as somebody else
+//! proves that its former pod is gone.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bounds::{DNS_FRESH, FRESH, MAX_MEMBERS, RESTART, UNLISTED, UNLISTED_YET};
+use crate::identity::{Moment, Peer, PodId};
+use crate::message::Introduction;
+use crate::tombstones::Digest;
+
+/// What a replica is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It says hello, and serves nobody yet.
+    Starting,
+    /// It serves, and takes sessions.
+    Serving,
+    /// It serves what it holds, and takes nothing new.
+    Draining,
+}
+
+/// All that one replica knows of the others.
+#[derive(Clone, Debug)]
+pub struct View {
+    me: IpAddr,
+    members: BTreeMap<IpAddr, Member>,
+    dns: Dns,
+}
+
+/// What is known of who is at one address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The address.
+    pub address: IpAddr,
+    /// Who said something from there last.
+    pub pod: Option<PodId>,
+    /// What it was doing then.
+    pub state: State,
+    /// What it knew to be ended then.
+    pub tombstones: Digest,
+    /// When that was. `None`: never, or it refused a connection since.
+    pub heard: Option<Moment>,
+    /// Since when its port has refused every connection.
+    pub refused: Option<Moment>,
+    /// Since when it has not answered at all.
+    pub silent: Option<Moment>,
+    /// Since when neither has DNS listed it nor has it said anything. `None`: it is listed.
+    pub unlisted: Option<Moment>,
+    /// DNS has listed it at some time.
+    was_listed: bool,
+    /// What it knew to be ended was fetched once.
+    fetched: bool,
+    /// The pod has another address now, so nobody lives at this one.
+    superseded: bool,
+}
+
+/// What DNS said last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dns {
+    /// It is not asked: there are no other replicas.
+    Alone,
+    /// It has not answered yet.
+    Silent,
+    /// It answered.
+    Said { at: Moment, lists_me: bool },
+}
+
+/// How the pod that a session names as its owner is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It was heard just now.
+    Alive(Peer, State),
+    /// Its port refuses connections, not for long yet: it restarts.
+    Restarting,
+    /// Nothing is known; it has to be asked at its address.
+    Unknown,
+    /// It will not come back as this pod.
+    Gone,
+}
+
+// === impl View ===
+
+impl View {
+    /// The view of a replica that has peers, before it has heard of any.
+    pub fn new(me: IpAddr) -> Self {
+        Self { me, members: BTreeMap::new(), dns: Dns::Silent }
+    }
+
+    /// The view of a replica that has none, for good.
+    pub fn alone(me: IpAddr) -> Self {
+        Self { me, members: BTreeMap::new(), dns: Dns::Alone }
+    }
+
+    /// Notes what DNS lists. When DNS fails, nothing is to be noted.
+    pub fn listed(&mut self, addresses: &[IpAddr], now: Moment) {
+        self.dns = Dns::Said { at: now, lists_me: addresses.contains(&self.me) };
+        for member in self.members.values_mut() {
+            if !addresses.contains(&member.address) {
+                member.unlisted.get_or_insert(now);
+            }
+        }
+        self.members.retain(|_, member| member.may_live(now) || member.is_remembered(now));
+        for address in addresses {
+            if let Some(member) = self.member(*address, now) {
+                member.unlisted = None;
+                member.was_listed = true;
+            }
+        }
+    }
+
+    /// Notes that somebody said something, be it a question or an answer.
+    pub fn heard(&mut self, from: &Introduction, now: Moment) {
+        if from.address == self.me {
+            return;
+        }
+        for member in self.members.values_mut() {
+            if member.address != from.address && member.pod.as_ref() == Some(&from.pod) {
+                member.superseded = true;
+                member.heard = None;
+            }
+        }
+        if let Some(member) = self.member(from.address, now) {
+            member.pod = Some(from.pod.clone());
+            member.state = from.state;
+            member.tombstones = from.tombstones;
+            member.heard = Some(now);
+            member.refused = None;
+            member.silent = None;
+            member.superseded = false;
+            member.unlisted = member.unlisted.map(|_| now);
+        }
+    }
+
+    /// Notes that an address refused a connection: the process that was there has ended.
+    pub fn refused(&mut self, address: IpAddr, now: Moment) {
+        if let Some(member) = self.members.get_mut(&address) {
+            member.heard = None;
+            member.silent = None;
+            member.refused.get_or_insert(now);
+        }
+    }
+
+    /// Notes that an address gave no answer in time, or broke off.
+    pub fn silent(&mut self, address: IpAddr, now: Moment) {
+        if let Some(member) = self.members.get_mut(&address) {
+            member.heard = None;
+            member.refused = None;
+            member.silent.get_or_insert(now);
+        }
+    }
+
+    /// Notes that somebody else knows of a peer, which is therefore to be asked too.
+    pub fn mentioned(&mut self, peer: &Peer, now: Moment) {
+        if peer.address != self.me {
+            self.member(peer.address, now);
+        }
+    }
+
+    /// All that is known.
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        self.members.values()
+    }
+
+    /// Whom to send heartbeats, and whom to ask before saying that nobody holds a session: everybody who may be alive.
+    pub fn to_ask(&self, now: Moment) -> Vec<IpAddr> {
+        let dns = self.dns_is_fresh(now);
+        self.members
+            .values()
+            .filter(|member| !dns || member.may_live(now))
+            .map(|member| member.address)
+            .collect()
+    }
+
+    /// Who serves and takes sessions, as far as is known; without this replica itself.
+    pub fn serving(&self, now: Moment) -> impl Iterator<Item = Peer> {
+        self.alive(now).filter(|(_, state)| *state == State::Serving).map(|(peer, _)| peer)
+    }
+
+    /// Who is alive; without this replica itself.
+    pub fn alive(&self, now: Moment) -> impl Iterator<Item = (Peer, State)> {
+        self.members.values().filter_map(move |member| Some((member.alive(now)?, member.state)))
+    }
+
+    /// A pod, if it is alive.
+    pub fn find(&self, pod: &PodId, now: Moment) -> Option<(Peer, State)> {
+        self.alive(now).find(|(peer, _)| peer.pod == *pod)
+    }
+
+    /// Whether this replica knows enough of the others to say that nobody holds a session. DNS must have answered
+    /// lately, and must list this replica: of two new ones the later one listed then knows the earlier one, whatever
+    /// name server each of them asked.
+    pub fn is_settled(&self, now: Moment) -> bool {
+        match self.dns {
+            Dns::Alone => true,
+            Dns::Silent => false,
+            Dns::Said { at, lists_me } => lists_me && now.since(at) <= DNS_FRESH,
+        }
+    }
+
+    /// Notes that all was fetched that somebody knows to be ended.
+    pub fn fetched(&mut self, address: IpAddr) {
+        if let Some(member) = self.members.get_mut(&address) {
+            member.fetched = true;
+        }
+    }
+
+    /// Whether this replica has said hello to everybody who is listed and has fetched what they know to be ended, as
+    /// far as they can be reached. Before that it does not serve.
+    pub fn is_greeted(&self) -> bool {
+        let reached = |member: &Member| match (&member.pod, member.unlisted) {
+            (_, Some(_)) => true,
+            _ if member.refused.is_some() || member.silent.is_some() => true,
+            (Some(_), None) => member.fetched,
+            (None, None) => false,
+        };
+        self.dns != Dns::Silent && self.members.values().all(reached)
+    }
+
+    /// How the pod stands that a session of that age names as its owner.
+    pub fn standing(&self, owner: &Peer, age: Duration, now: Moment) -> Standing {
+        if let Some((peer, state)) = self.find(&owner.pod, now) {
+            return Standing::Alive(peer, state);
+        }
+        if self.dns == Dns::Alone {
+            return Standing::Gone;
+        }
+        match self.members.get(&owner.address) {
+            Some(member) if member.pod.as_ref().is_some_and(|pod| *pod != owner.pod) => Standing::Gone,
+            Some(member) if member.superseded => Standing::Gone,
+            Some(member) if member.refused.is_some_and(|since| now.since(since) < RESTART) => {
+                Standing::Restarting
+            }
+            Some(member) if member.may_live(now) || !self.dns_is_fresh(now) => Standing::Unknown,
+            Some(_) => Standing::Gone,
+            // It was never known here: either it has been gone for long, or it is so new that DNS is behind.
+            None if self.dns_is_fresh(now) && age > UNLISTED_YET => Standing::Gone,
+            None => Standing::Unknown,
+        }
+    }
+
+    /// Whether an address has refused connections for long enough to say that it does not just restart.
+    pub fn is_down(&self, address: IpAddr, now: Moment) -> bool {
+        let refused = self.members.get(&address).and_then(|member| member.refused);
+        refused.is_some_and(|since| now.since(since) >= RESTART)
+    }
+
+    fn dns_is_fresh(&self, now: Moment) -> bool {
+        match self.dns {
+            Dns::Alone => true,
+            Dns::Silent => false,
+            Dns::Said { at, .. } => now.since(at) <= DNS_FRESH,
+        }
+    }
+
+    fn member(&mut self, address: IpAddr, now: Moment) -> Option<&mut Member> {
+        if address == self.me {
+            return None;
+        }
+        if !self.members.contains_key(&address) && self.members.len() >= MAX_MEMBERS {
+            return None;
+        }
+        Some(self.members.entry(address).or_insert_with(|| Member::new(address, now)))
+    }
+}
+
+// === impl Member ===
+
+impl Member {
+    fn new(address: IpAddr, now: Moment) -> Self {
+        Self {
+            address,
+            pod: None,
+            state: State::Starting,
+            tombstones: Digest::default(),
+            heard: None,
+            refused: None,
+            silent: None,
+            unlisted: Some(now),
+            was_listed: false,
+            fetched: false,
+            superseded: false,
+        }
+    }
+
+    /// Who is there, if it is alive.
+    pub fn alive(&self, now: Moment) -> Option<Peer> {
+        let pod = self.pod.as_ref().filter(|_| self.is_fresh(now))?;
+        Some(Peer { pod: pod.clone(), address: self.address })
+    }
+
+    /// Whether somebody may be there: DNS lists it, or did until just now, or it was heard.
+    fn may_live(&self, now: Moment) -> bool {
+        // One that was never listed may be too new for the name servers.
+        let wait = if self.was_listed { UNLISTED } else { UNLISTED_YET };
+        let gone = self.unlisted.is_some_and(|since| self.superseded || now.since(since) >= wait);
+        !gone || self.is_fresh(now)
+    }
+
+    /// Gone, but not for so long that it is to be forgotten that it has been there.
+    fn is_remembered(&self, now: Moment) -> bool {
+        self.unlisted.is_some_and(|since| now.since(since) < UNLISTED_YET * 2)
+    }
+
+    fn is_fresh(&self, now: Moment) -> bool {
+        self.heard.is_some_and(|heard| now.since(heard) <= FRESH)
+    }
+}

@@ -1,0 +1,177 @@
+//! What replicas say to each other. Every message, question or answer, introduces its sender, so any of them is as
+//! good as a heartbeat.
+//!
+//! Whatever is a list or text here has a bound, and what is over it does not deserialise.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, de};
+
+use crate::bounds::{MAX_ID, MAX_PRINCIPAL, MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS, MAX_TOMBSTONES_A_PAGE};
+use crate::identity::{Peer, PodId, SessionKey};
+use crate::membership::State;
+use crate::tombstones::{Digest, Tombstone};
+
+/// A question or an answer, with who says it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Message<T> {
+    /// Who.
+    pub from: Introduction,
+    /// What.
+    pub body: T,
+}
+
+/// Who somebody is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Introduction {
+    /// The pod.
+    pub pod: PodId,
+    /// Its address.
+    pub address: IpAddr,
+    /// What it is doing.
+    pub state: State,
+    /// What it knows to be ended.
+    pub tombstones: Digest,
+}
+
+/// What one replica asks another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum Question {
+    /// I am here; are you? Sent every second, and first of all by a replica that starts. Answered with
+    /// [`Answer::Noted`].
+    Heartbeat,
+    /// Do you hold that session? Answered with [`Answer::Holding`].
+    Holds(SessionKey),
+    /// What do you know to be ended? From here on in their order. Answered with [`Answer::Tombstones`].
+    Tombstones(Option<Tombstone>),
+    /// These are ended. Answered with [`Answer::Noted`], which says that it is kept.
+    Ended(#[serde(deserialize_with = "a_page")] Vec<Tombstone>),
+    /// I have given up this session, and you are its successor. Answered with [`Answer::Noted`] when it is understood:
+    /// if nothing comes of it, the session's next request finds its way without.
+    HandOver(HandOver),
+    /// You are the buddy of this session: keep that for whoever adopts it. Answered with [`Answer::Noted`].
+    Keep(SessionKey, Copy),
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum Answer {
+    /// It is noted.
+    Noted,
+    /// How the replica stands to a session, and its copy of what the client set, if it has one.
+    Holding(Holding, Option<Copy>),
+    /// Ended sessions. If they are as many as go into a message, the last of them is where to ask on from.
+    Tombstones(#[serde(deserialize_with = "a_page")] Vec<Tombstone>),
+}
+
+/// How a replica stands to a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum Holding {
+    /// It holds the session.
+    Here,
+    /// It wants to, and is asking around.
+    Pending,
+    /// It does not.
+    No,
+    /// It does not, and has given it to, or seen it at, somebody else.
+    At(Peer),
+    /// The session is ended.
+    Ended(Tombstone),
+}
+
+/// What a client set in its session, which whoever adopts it has to set again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Copy {
+    /// Counts the changes: the highest is the newest.
+    pub version: u64,
+    /// The level of log messages.
+    pub log_level: Option<LogLevel>,
+    /// The resources that it wants to hear of.
+    #[serde(deserialize_with = "subscriptions")]
+    pub subscriptions: BTreeSet<Box<str>>,
+}
+
+/// The levels of log messages, as MCP names them.
+#[derive(Clone, core::marker::Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// For developers.
+    Debug,
+    /// What usually happens.
+    Info,
+    /// What happens seldom.
+    Notice,
+    /// What may go wrong.
+    Warning,
+    /// What went wrong.
+    Error,
+    /// A part is down.
+    Critical,
+    /// Somebody has to act at once.
+    Alert,
+    /// All is down.
+    Emergency,
+}
+
+/// A session that moves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HandOver {
+    /// Its id, sealed as the client has it.
+    #[serde(deserialize_with = "an_id")]
+    pub id: Box<str>,
+    /// Whose it is.
+    #[serde(deserialize_with = "a_principal")]
+    pub principal: Arc<str>,
+    /// What the client set.
+    pub copy: Copy,
+}
+
+// === impl Copy ===
+
+impl Copy {
+    /// The newer of two.
+    #[must_use]
+    pub fn newer(self, other: Self) -> Self {
+        if other.version > self.version { other } else { self }
+    }
+}
+
+// === bounds ===
+
+fn a_page<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Tombstone>, D::Error> {
+    let page = Vec::deserialize(deserializer)?;
+    within(page.len(), MAX_TOMBSTONES_A_PAGE, "tombstones in a message")?;
+    Ok(page)
+}
+
+fn subscriptions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeSet<Box<str>>, D::Error> {
+    let uris = BTreeSet::<Box<str>>::deserialize(deserializer)?;
+    within(uris.len(), MAX_SUBSCRIPTIONS, "subscriptions")?;
+    within(uris.iter().map(|uri| uri.len()).max().unwrap_or(0), MAX_SUBSCRIPTION, "bytes in a subscription")?;
+    Ok(uris)
+}
+
+fn an_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Box<str>, D::Error> {
+    let id = Box::<str>::deserialize(deserializer)?;
+    within(id.len(), MAX_ID, "bytes in a session id")?;
+    Ok(id)
+}
+
+fn a_principal<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
+    let principal = Arc::<str>::deserialize(deserializer)?;
+    within(principal.len(), MAX_PRINCIPAL, "bytes in the name of a principal")?;
+    Ok(principal)
+}
+
+fn within<E: de::Error>(found: usize, limit: usize, of: &str) -> Result<(), E> {
+    if found > limit { Err(E::custom(format_args!("more than {limit} {of}"))) } else { Ok(()) }
+}

@@ -1,0 +1,282 @@
+//! What one replica knows: the sessions that it holds, those that it is about to take, those that are ended, who holds
+//! others, and its peers. Everything that two replicas could disagree on changes here, in one step each, so that who
+//! keeps a [`Replica`] behind one lock has no race that the simulation does not have.
+
+mod recent;
+
+use std::collections::HashMap;
+
+use crate::bounds::{MAX_REMEMBERED, MAX_TOMBSTONES_A_PAGE};
+use crate::identity::{Moment, Peer, PodId, SessionKey};
+use crate::membership::{State, View};
+use crate::message::{Answer, Copy, HandOver, Holding, Introduction, Message, Question};
+use crate::rendezvous;
+use crate::tombstones::{Tombstone, Tombstones};
+use recent::Recent;
+
+/// One replica. `T` is what its shell keeps for a session that it holds.
+#[derive(Debug)]
+pub struct Replica<T> {
+    me: Peer,
+    state: State,
+    /// The others.
+    pub view: View,
+    held: HashMap<SessionKey, T>,
+    /// Sessions that this replica wants to take, while it asks around and begins them with its server.
+    claims: HashMap<SessionKey, Claim>,
+    next_claim: u64,
+    tombstones: Tombstones,
+    /// Who holds sessions of others, as far as was heard.
+    elsewhere: Recent<SessionKey, Peer>,
+    /// What clients set in sessions of others, and in those that were given up.
+    copies: Recent<SessionKey, Copy>,
+}
+
+/// A mark on a session that this replica wants to take. Whoever has it may take it, or give it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Claim(u64);
+
+/// What a question has the shell do, beyond the answer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Effect<T> {
+    /// Nothing.
+    None,
+    /// These tombstones are new here: they are to be kept over a restart. The sessions are ended too.
+    Bury(Vec<Tombstone>, Vec<T>),
+    /// A session is to be taken over: its id is to be opened, its copy to be kept ([`Replica::keep`]), and then a
+    /// [`crate::Route`] with [`crate::routing::Entry::HandOver`] to be followed.
+    TakeOver(HandOver),
+}
+
+/// The session was ended while this replica took it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ended<T>(pub T);
+
+impl<T> Replica<T> {
+    /// A replica that starts.
+    pub fn new(me: Peer, view: View, tombstones: Tombstones) -> Self {
+        Self {
+            me,
+            state: State::Starting,
+            view,
+            held: HashMap::new(),
+            claims: HashMap::new(),
+            next_claim: 0,
+            tombstones,
+            elsewhere: Recent::new(MAX_REMEMBERED),
+            copies: Recent::new(MAX_REMEMBERED),
+        }
+    }
+
+    /// Who it is.
+    pub fn me(&self) -> &Peer {
+        &self.me
+    }
+
+    /// What it is doing.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Begins to serve, or to drain.
+    pub fn set_state(&mut self, state: State) {
+        self.state = state;
+    }
+
+    /// How it introduces itself.
+    pub fn introduction(&self) -> Introduction {
+        Introduction {
+            pod: self.me.pod.clone(),
+            address: self.me.address,
+            state: self.state,
+            tombstones: self.tombstones.digest(),
+        }
+    }
+
+    /// A message of its own.
+    pub fn say<M>(&self, body: M) -> Message<M> {
+        Message { from: self.introduction(), body }
+    }
+
+    /// What it answers to a question, and what is to be done.
+    pub fn answer(&mut self, question: Message<Question>, now: Moment) -> (Message<Answer>, Effect<T>) {
+        self.view.heard(&question.from, now);
+        let mut effect = Effect::None;
+        let answer = match question.body {
+            Question::Heartbeat => Answer::Noted,
+            Question::Holds(key) => Answer::Holding(self.holding(&key, now), self.copies.get(&key).cloned()),
+            Question::Tombstones(after) => Answer::Tombstones(self.tombstones.page(after)),
+            Question::Ended(tombstones) => {
+                effect = self.bury(&tombstones);
+                Answer::Noted
+            }
+            Question::HandOver(session) => {
+                effect = Effect::TakeOver(session);
+                Answer::Noted
+            }
+            Question::Keep(key, copy) => {
+                self.keep(key, copy);
+                Answer::Noted
+            }
+        };
+        (self.say(answer), effect)
+    }
+
+    /// How it stands to a session.
+    pub fn holding(&self, key: &SessionKey, now: Moment) -> Holding {
+        if let Some(tombstone) = self.tombstones.get(key) {
+            Holding::Ended(tombstone)
+        } else if self.held.contains_key(key) {
+            Holding::Here
+        } else if self.claims.contains_key(key) {
+            Holding::Pending
+        } else if let Some(peer) = self.remembered(key, now) {
+            Holding::At(peer)
+        } else {
+            Holding::No
+        }
+    }
+
+    // === sessions ===
+
+    /// A session that it holds.
+    pub fn held(&self, key: &SessionKey) -> Option<&T> {
+        self.held.get(key)
+    }
+
+    /// All that it holds.
+    pub fn all_held(&self) -> impl Iterator<Item = (&SessionKey, &T)> {
+        self.held.iter()
+    }
+
+    /// How many it holds.
+    pub fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Opens a new session, which nobody else can know of yet.
+    pub fn open(&mut self, key: SessionKey, session: T) {
+        self.held.insert(key, session);
+    }
+
+    /// Ends a session, whether it is held or not. Gives what was held, to tell the server.
+    pub fn end(&mut self, tombstone: Tombstone) -> Option<T> {
+        self.tombstones.add(tombstone);
+        self.forget(&tombstone.key);
+        self.held.remove(&tombstone.key)
+    }
+
+    /// Gives up a session for its successor, in a drain. From then on it is not served here any more, also if the
+    /// successor never hears of it: the next request has somebody adopt it. `copy` is given to who asks.
+    pub fn give_up(&mut self, key: &SessionKey, successor: Peer, copy: Copy) -> Option<T> {
+        let session = self.held.remove(key)?;
+        self.elsewhere.insert(*key, successor);
+        self.keep(*key, copy);
+        Some(session)
+    }
+
+    /// Loses a session without a trace: its server has forgotten it, and whoever is next may begin it again.
+    pub fn lose(&mut self, key: &SessionKey) -> Option<T> {
+        self.held.remove(key)
+    }
+
+    // === what is kept for others ===
+
+    /// Whom a session would go to if this replica gave it up now. `None`: there is nobody.
+    pub fn successor(&self, key: &SessionKey, now: Moment) -> Option<Peer> {
+        rendezvous::winner(key, self.view.serving(now))
+    }
+
+    /// The copy of what a client set in a session that this replica does not hold.
+    pub fn copy(&self, key: &SessionKey) -> Option<&Copy> {
+        self.copies.get(key)
+    }
+
+    /// Keeps a copy, if it is newer than what is there.
+    pub fn keep(&mut self, key: SessionKey, copy: Copy) {
+        if self.tombstones.get(&key).is_none() {
+            let kept = self.copies.remove(&key).unwrap_or_default();
+            self.copies.insert(key, kept.newer(copy));
+        }
+    }
+
+    // === endings ===
+
+    /// The sessions that are ended.
+    pub fn tombstones(&self) -> &Tombstones {
+        &self.tombstones
+    }
+
+    /// Notes that sessions are ended, as a peer says. What is held of them ends.
+    pub fn bury(&mut self, tombstones: &[Tombstone]) -> Effect<T> {
+        let mut new = Vec::new();
+        let mut ended = Vec::new();
+        for tombstone in tombstones.iter().take(MAX_TOMBSTONES_A_PAGE) {
+            if self.tombstones.add(*tombstone) {
+                new.push(*tombstone);
+            }
+            self.forget(&tombstone.key);
+            ended.extend(self.held.remove(&tombstone.key));
+        }
+        if new.is_empty() && ended.is_empty() { Effect::None } else { Effect::Bury(new, ended) }
+    }
+
+    /// Forgets endings that do not matter any more, `unix` being the time in seconds since 1970.
+    pub fn forget_endings(&mut self, unix: u64) {
+        self.tombstones.forget(unix);
+    }
+
+    fn forget(&mut self, key: &SessionKey) {
+        self.elsewhere.remove(key);
+        self.copies.remove(key);
+    }
+
+    // === for routing ===
+
+    pub(crate) fn claim(&mut self, key: SessionKey) -> Claim {
+        let claim = Claim(self.next_claim);
+        self.next_claim += 1;
+        self.claims.insert(key, claim);
+        claim
+    }
+
+    pub(crate) fn release(&mut self, key: &SessionKey, claim: Claim) {
+        if self.claims.get(key) == Some(&claim) {
+            self.claims.remove(key);
+        }
+    }
+
+    pub(crate) fn take(&mut self, key: SessionKey, claim: Claim, session: T) -> Result<(), Ended<T>> {
+        self.release(&key, claim);
+        if self.tombstones.get(&key).is_some() {
+            return Err(Ended(session));
+        }
+        self.elsewhere.remove(&key);
+        self.copies.remove(&key);
+        self.held.insert(key, session);
+        Ok(())
+    }
+
+    pub(crate) fn remember(&mut self, key: SessionKey, peer: Peer) {
+        if peer.pod != self.me.pod {
+            self.elsewhere.insert(key, peer);
+        }
+    }
+
+    /// Who holds a session, as far as was heard of them, and if they are alive.
+    pub(crate) fn remembered(&self, key: &SessionKey, now: Moment) -> Option<Peer> {
+        let pod = &self.elsewhere.get(key)?.pod;
+        self.view.find(pod, now).map(|(peer, _)| peer)
+    }
+
+    pub(crate) fn is_not_at(&mut self, key: &SessionKey, pod: &PodId) {
+        if self.elsewhere.get(key).is_some_and(|peer| peer.pod == *pod) {
+            self.elsewhere.remove(key);
+        }
+    }
+}

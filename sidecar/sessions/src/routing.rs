@@ -1,0 +1,539 @@
+//! Who serves a session. One rule for every replica:
+//!
+//! 1. It is ended, or too old: nobody does.
+//! 2. It is held here: this one.
+//! 3. Somebody is known to hold it, or the replica that opened it is alive: that one.
+//! 4. Somebody says, being asked, that they hold it: that one.
+//! 5. Nobody does. The replica that opened it takes it again if it is there; else the winner of rendezvous hashing
+//!    among those that serve. Both must be certain first: they mark their claim and ask everybody who may be alive, and
+//!    if one of them cannot be asked, nobody takes it.
+//!
+//! Of two that want the same session each marks its claim before it asks the other, so at least one of them hears of the
+//! other's claim. It then steps back, unless it opened the session: then it waits.
+//!
+//! A request that a replica forwarded is never forwarded again: who gets one and may not serve it says where it thinks
+//! the session is, and the first replica tries there.
+//!
+//! [`Route`] is that rule as a state machine: [`Route::step`] says what to do next, the shell does it and tells what
+//! came of it.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::bounds::{DECIDE, MAX_FORWARDS, RESTART, RETRY};
+use crate::capsule::Capsule;
+use crate::identity::{Moment, Peer, PodId, SessionKey};
+use crate::membership::{Standing, State};
+use crate::message::{Answer, Copy, Holding, Message};
+use crate::rendezvous;
+use crate::replica::{Claim, Ended, Replica};
+use crate::tombstones::Tombstone;
+
+/// Finds who serves one request. Whoever gives up in between (the client has gone) calls [`Route::abandon`].
+#[derive(Debug)]
+pub struct Route {
+    key: SessionKey,
+    owner: Peer,
+    /// How old the session was when the request came.
+    age: Duration,
+    entry: Entry,
+    began: Moment,
+    phase: Phase,
+    /// Everybody was asked once who holds it.
+    looked: bool,
+    /// Who sent it back.
+    not_at: Vec<PodId>,
+    forwards: u8,
+    /// Where it was said to be.
+    hint: Option<Peer>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Deciding,
+    /// Asking who holds it.
+    Looking,
+    /// Asking with a claim, and whom.
+    Claiming(Claim, Vec<IpAddr>),
+    /// About to hold it.
+    Taking(Claim),
+    Forwarding(Peer),
+}
+
+/// How a request came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// From the client. It may be forwarded.
+    Client,
+    /// From a peer. It is served here, or sent back.
+    Forwarded,
+    /// It is none: a peer gives the session up for this replica.
+    HandOver,
+}
+
+/// What happened since the last step.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// Nothing yet.
+    Begin,
+    /// Time has passed, as [`Step::Wait`] asked.
+    Waited,
+    /// Those who were asked ([`Step::Ask`]) have answered, or not. One outcome for each address.
+    Asked(Vec<(IpAddr, Outcome)>),
+    /// The request could not be forwarded ([`Step::Forward`]); nothing of it was served.
+    NotForwarded(NotForwarded),
+}
+
+/// What came of a question.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// An answer.
+    Said(Message<Answer>),
+    /// The port refused the connection.
+    Refused,
+    /// Anything else: no connection, no answer in time, no answer that is one.
+    Silent,
+}
+
+/// Why a request could not be forwarded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotForwarded {
+    /// The peer does not hold the session, and may have said who does. A pod that is another one than was meant says so
+    /// too.
+    Moved(Option<Peer>),
+    /// The port refused the connection.
+    Refused,
+    /// There was no connection in time.
+    Silent,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Serve it: the session is held here.
+    Serve,
+    /// Forward it. If it reaches somebody who serves it there is no further step.
+    Forward(Peer),
+    /// Ask all of these [`crate::Question::Holds`] at once, and tell what came of it ([`Event::Asked`]).
+    Ask(Vec<IpAddr>),
+    /// Wait until then ([`Event::Waited`]); earlier is allowed.
+    Wait(Moment),
+    /// Take the session, then serve: what is needed of the server first, then [`Route::take`]. If it cannot be done:
+    /// [`Route::abandon`].
+    Take(Take, Copy),
+    /// Tell the replica that forwarded it where the session may be instead.
+    Moved(Option<Peer>),
+    /// It cannot be served.
+    Fail(Failure),
+}
+
+/// As what a session is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Take {
+    /// This pod opened it, its sidecar has restarted, and its server may still know it.
+    Up,
+    /// The pod that opened it is gone, and its server with it.
+    Adopt,
+}
+
+/// Why a request cannot be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The session is ended. The client begins a new one.
+    NotFound,
+    /// A peer that may hold it cannot be reached.
+    Unreachable,
+    /// DNS does not say who there is, or not that this replica is one of them.
+    Unsettled,
+    /// It took too long to find out; the client may try again.
+    Undecided,
+}
+
+impl Route {
+    /// The way of a request of that session, `unix` being the time in seconds since 1970.
+    pub fn new(capsule: &Capsule, entry: Entry, now: Moment, unix: u64) -> Self {
+        Self {
+            key: capsule.key,
+            owner: capsule.owner.clone(),
+            age: Duration::from_secs(unix.saturating_sub(capsule.issued)),
+            entry,
+            began: now,
+            phase: Phase::Deciding,
+            looked: false,
+            not_at: Vec::new(),
+            forwards: 0,
+            hint: None,
+        }
+    }
+
+    /// Which session it is about.
+    pub fn key(&self) -> SessionKey {
+        self.key
+    }
+
+    /// What to do next.
+    pub fn step<T>(&mut self, event: Event, replica: &mut Replica<T>, now: Moment) -> Step {
+        match (event, std::mem::replace(&mut self.phase, Phase::Deciding)) {
+            (Event::Asked(outcomes), Phase::Looking) => self.looked(outcomes, replica, now),
+            (Event::Asked(outcomes), Phase::Claiming(claim, asked)) => {
+                self.claimed(claim, &asked, outcomes, replica, now)
+            }
+            (Event::NotForwarded(why), Phase::Forwarding(peer)) => {
+                self.not_forwarded(&peer, why, replica, now)
+            }
+            (Event::Waited, Phase::Claiming(claim, _)) => self.ask_with(claim, replica, now),
+            // What happened is of no phase of this machine; it begins anew, without a claim.
+            (_, Phase::Claiming(claim, _) | Phase::Taking(claim)) => {
+                replica.release(&self.key, claim);
+                self.decide(replica, now)
+            }
+            (_, Phase::Deciding | Phase::Looking | Phase::Forwarding(_)) => self.decide(replica, now),
+        }
+    }
+
+    /// Holds the session from now on, after [`Step::Take`].
+    pub fn take<T>(&mut self, replica: &mut Replica<T>, session: T) -> Result<(), Ended<T>> {
+        match std::mem::replace(&mut self.phase, Phase::Deciding) {
+            Phase::Taking(claim) => replica.take(self.key, claim, session),
+            _ => Err(Ended(session)),
+        }
+    }
+
+    /// Gives up: whatever was claimed may be taken by others.
+    pub fn abandon<T>(&mut self, replica: &mut Replica<T>) {
+        if let Phase::Claiming(claim, _) | Phase::Taking(claim) =
+            std::mem::replace(&mut self.phase, Phase::Deciding)
+        {
+            replica.release(&self.key, claim);
+        }
+    }
+
+    // === deciding ===
+
+    fn decide<T>(&mut self, replica: &mut Replica<T>, now: Moment) -> Step {
+        match replica.holding(&self.key, now) {
+            Holding::Ended(_) => return Step::Fail(Failure::NotFound),
+            Holding::Here => return Step::Serve,
+            // Another request of the same session takes it just now.
+            Holding::Pending => return self.wait(now, Failure::Undecided),
+            Holding::At(_) | Holding::No => {}
+        }
+        if self.is_mine(replica) && replica.state() != State::Draining {
+            return self.claim(replica, now);
+        }
+        match self.entry {
+            Entry::Client => self.send_on(replica, now),
+            Entry::Forwarded => self.send_back(replica, now),
+            Entry::HandOver if replica.state() == State::Serving => self.claim(replica, now),
+            Entry::HandOver => Step::Moved(None),
+        }
+    }
+
+    /// Where a client's request goes that is not held here.
+    fn send_on<T>(&mut self, replica: &mut Replica<T>, now: Moment) -> Step {
+        if self.forwards >= MAX_FORWARDS {
+            return Step::Fail(Failure::Undecided);
+        }
+        let hint = self.hint.take();
+        if let Some(peer) = hint.or_else(|| replica.remembered(&self.key, now)) {
+            return self.go_to(peer, replica, now);
+        }
+        let standing = replica.view.standing(&self.owner, self.age_at(now), now);
+        if let Standing::Alive(peer, State::Serving | State::Draining) = &standing
+            && !self.not_at.contains(&peer.pod)
+        {
+            return self.go_to(peer.clone(), replica, now);
+        }
+        let winner = self.winner(replica, now);
+        let is_me = winner.as_ref().is_some_and(|peer| peer.pod == replica.me().pod);
+        // Who takes it asks everybody anyway.
+        if !self.looked && !is_me {
+            let peers: Vec<IpAddr> = replica.view.alive(now).map(|(peer, _)| peer.address).collect();
+            if !peers.is_empty() {
+                self.phase = Phase::Looking;
+                return Step::Ask(peers);
+            }
+        }
+        match winner {
+            Some(_) if !is_me && self.owner_may_come_back(&standing, now) => {
+                self.wait(now, Failure::Undecided)
+            }
+            Some(peer) => self.go_to(peer, replica, now),
+            None => self.wait(now, Failure::Undecided),
+        }
+    }
+
+    /// What becomes of a request that a peer forwarded, and that is not held here.
+    fn send_back<T>(&mut self, replica: &mut Replica<T>, now: Moment) -> Step {
+        match self.winner(replica, now) {
+            Some(peer) if peer.pod == replica.me().pod => self.claim(replica, now),
+            winner => Step::Moved(replica.remembered(&self.key, now).or(winner)),
+        }
+    }
+
+    fn looked<T>(&mut self, outcomes: Vec<(IpAddr, Outcome)>, replica: &mut Replica<T>, now: Moment) -> Step {
+        self.looked = true;
+        let mut hint = None;
+        for said in note(&self.key, outcomes, replica, now) {
+            match said.holding {
+                Holding::Ended(tombstone) => return self.ended(tombstone, replica),
+                Holding::Here => return self.go_to(said.from, replica, now),
+                // It will know by the time that the request is there.
+                Holding::Pending => hint = Some(said.from),
+                Holding::At(peer) => hint = hint.or(Some(peer)),
+                Holding::No => {}
+            }
+        }
+        self.hint = hint;
+        self.decide(replica, now)
+    }
+
+    fn not_forwarded<T>(
+        &mut self,
+        peer: &Peer,
+        why: NotForwarded,
+        replica: &mut Replica<T>,
+        now: Moment,
+    ) -> Step {
+        match why {
+            NotForwarded::Moved(hint) => {
+                replica.is_not_at(&self.key, &peer.pod);
+                self.forwards += 1;
+                self.not_at.push(peer.pod.clone());
+                self.hint = hint;
+                self.decide(replica, now)
+            }
+            NotForwarded::Refused => {
+                // Whatever it held, it holds no more.
+                replica.is_not_at(&self.key, &peer.pod);
+                replica.view.refused(peer.address, now);
+                self.wait(now, Failure::Undecided)
+            }
+            NotForwarded::Silent => {
+                replica.view.silent(peer.address, now);
+                self.decide(replica, now)
+            }
+        }
+    }
+
+    // === taking ===
+
+    /// Marks the session as wanted, and asks everybody.
+    fn claim<T>(&mut self, replica: &mut Replica<T>, now: Moment) -> Step {
+        match replica.state() {
+            State::Starting => self.wait(now, Failure::Undecided),
+            State::Draining => self.nowhere(),
+            State::Serving if !replica.view.is_settled(now) => self.wait(now, Failure::Unsettled),
+            State::Serving => {
+                let claim = replica.claim(self.key);
+                self.ask_with(claim, replica, now)
+            }
+        }
+    }
+
+    fn ask_with<T>(&mut self, claim: Claim, replica: &mut Replica<T>, now: Moment) -> Step {
+        if self.is_late(now) || !replica.view.is_settled(now) {
+            replica.release(&self.key, claim);
+            return Step::Fail(if self.is_late(now) { Failure::Undecided } else { Failure::Unsettled });
+        }
+        if !self.is_mine(replica)
+            && replica.view.standing(&self.owner, self.age_at(now), now) == Standing::Unknown
+        {
+            let owner = self.owner.clone();
+            replica.view.mentioned(&owner, now);
+        }
+        let peers = replica.view.to_ask(now);
+        self.phase = Phase::Claiming(claim, peers.clone());
+        if peers.is_empty() { self.claimed_with(claim, replica) } else { Step::Ask(peers) }
+    }
+
+    fn claimed<T>(
+        &mut self,
+        claim: Claim,
+        asked: &[IpAddr],
+        outcomes: Vec<(IpAddr, Outcome)>,
+        replica: &mut Replica<T>,
+        now: Moment,
+    ) -> Step {
+        let refused: Vec<IpAddr> = refusing(&outcomes);
+        let mut answered = Vec::new();
+        let mut pending = None;
+        let mut owner = None;
+        let mut more = false;
+        for said in note(&self.key, outcomes, replica, now) {
+            answered.push(said.address);
+            if said.from.pod == self.owner.pod {
+                owner = Some((said.from.clone(), said.state));
+            }
+            match said.holding {
+                Holding::Ended(tombstone) => {
+                    replica.release(&self.key, claim);
+                    return self.ended(tombstone, replica);
+                }
+                Holding::Here => {
+                    replica.release(&self.key, claim);
+                    return self.go_to(said.from, replica, now);
+                }
+                Holding::Pending => pending = Some(said.from),
+                Holding::At(peer) if peer.pod != replica.me().pod && !asked.contains(&peer.address) => {
+                    replica.view.mentioned(&peer, now);
+                    more = true;
+                }
+                Holding::At(_) | Holding::No => {}
+            }
+        }
+        if let Some(tombstone) = replica.tombstones().get(&self.key) {
+            replica.release(&self.key, claim);
+            return self.ended(tombstone, replica);
+        }
+        if let Some(peer) = pending {
+            if self.is_mine(replica) {
+                return self.wait_with(claim, asked, replica, now);
+            }
+            replica.release(&self.key, claim);
+            return self.go_to(peer, replica, now);
+        }
+        match owner {
+            // It takes the session up itself.
+            Some((peer, State::Serving)) => {
+                replica.release(&self.key, claim);
+                return self.go_to(peer, replica, now);
+            }
+            Some((_, State::Starting)) if now.since(self.began) < RESTART => {
+                replica.release(&self.key, claim);
+                return self.wait(now, Failure::Undecided);
+            }
+            _ => {}
+        }
+        if asked.iter().any(|address| !answered.contains(address) && !refused.contains(address)) {
+            replica.release(&self.key, claim);
+            return Step::Fail(Failure::Unreachable);
+        }
+        if more || refused.iter().any(|address| !replica.view.is_down(*address, now)) {
+            return self.wait_with(claim, asked, replica, now);
+        }
+        self.claimed_with(claim, replica)
+    }
+
+    /// Nobody else has it, and nobody else can.
+    fn claimed_with<T>(&mut self, claim: Claim, replica: &Replica<T>) -> Step {
+        self.phase = Phase::Taking(claim);
+        let take = if self.is_mine(replica) { Take::Up } else { Take::Adopt };
+        Step::Take(take, replica.copy(&self.key).cloned().unwrap_or_default())
+    }
+
+    // === the ends of a step ===
+
+    fn go_to<T>(&mut self, peer: Peer, replica: &mut Replica<T>, now: Moment) -> Step {
+        if peer.pod == replica.me().pod {
+            return self.claim(replica, now);
+        }
+        if peer.pod != self.owner.pod {
+            replica.remember(self.key, peer.clone());
+        }
+        match self.entry {
+            Entry::Client if self.forwards >= MAX_FORWARDS => Step::Fail(Failure::Undecided),
+            Entry::Client => {
+                self.phase = Phase::Forwarding(peer.clone());
+                Step::Forward(peer)
+            }
+            Entry::Forwarded | Entry::HandOver => Step::Moved(Some(peer)),
+        }
+    }
+
+    fn nowhere(&self) -> Step {
+        match self.entry {
+            Entry::Client => Step::Fail(Failure::Undecided),
+            Entry::Forwarded | Entry::HandOver => Step::Moved(None),
+        }
+    }
+
+    fn ended<T>(&mut self, tombstone: Tombstone, replica: &mut Replica<T>) -> Step {
+        replica.end(tombstone);
+        Step::Fail(Failure::NotFound)
+    }
+
+    fn wait(&self, now: Moment, or: Failure) -> Step {
+        if self.is_late(now) { Step::Fail(or) } else { Step::Wait(now.after(RETRY)) }
+    }
+
+    fn wait_with<T>(
+        &mut self,
+        claim: Claim,
+        asked: &[IpAddr],
+        replica: &mut Replica<T>,
+        now: Moment,
+    ) -> Step {
+        if self.is_late(now) {
+            replica.release(&self.key, claim);
+            return Step::Fail(Failure::Undecided);
+        }
+        self.phase = Phase::Claiming(claim, asked.to_vec());
+        Step::Wait(now.after(RETRY))
+    }
+
+    // === what is known ===
+
+    fn is_mine<T>(&self, replica: &Replica<T>) -> bool {
+        self.owner.pod == replica.me().pod
+    }
+
+    fn is_late(&self, now: Moment) -> bool {
+        now.since(self.began) >= DECIDE
+    }
+
+    fn age_at(&self, now: Moment) -> Duration {
+        self.age + now.since(self.began)
+    }
+
+    fn owner_may_come_back(&self, standing: &Standing, now: Moment) -> bool {
+        match standing {
+            Standing::Restarting | Standing::Alive(_, State::Starting) => now.since(self.began) < RESTART,
+            Standing::Alive(..) | Standing::Unknown | Standing::Gone => false,
+        }
+    }
+
+    fn winner<T>(&self, replica: &Replica<T>, now: Moment) -> Option<Peer> {
+        let me = (replica.state() == State::Serving).then(|| replica.me().clone());
+        rendezvous::winner(&self.key, replica.view.serving(now).chain(me))
+    }
+}
+
+/// What somebody said of the session.
+struct Said {
+    address: IpAddr,
+    from: Peer,
+    state: State,
+    holding: Holding,
+}
+
+/// Notes what answers say of the peers themselves, and keeps their copies.
+fn note<T>(
+    key: &SessionKey,
+    outcomes: Vec<(IpAddr, Outcome)>,
+    replica: &mut Replica<T>,
+    now: Moment,
+) -> Vec<Said> {
+    let mut all = Vec::new();
+    for (address, outcome) in outcomes {
+        match outcome {
+            Outcome::Said(message) => {
+                replica.view.heard(&message.from, now);
+                let Answer::Holding(holding, copy) = message.body else { continue };
+                if let Some(copy) = copy {
+                    replica.keep(*key, copy);
+                }
+                let from = Peer { pod: message.from.pod, address: message.from.address };
+                all.push(Said { address, from, state: message.from.state, holding });
+            }
+            Outcome::Refused => replica.view.refused(address, now),
+            Outcome::Silent => replica.view.silent(address, now),
+        }
+    }
+    all
+}
+
+fn refusing(outcomes: &[(IpAddr, Outcome)]) -> Vec<IpAddr> {
+    let refused = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Refused));
+    refused.map(|(address, _)| *address).collect()
+}

@@ -1,0 +1,189 @@
+//! The sessions that are ended. Each is remembered until its id would be too old anyway; then the age alone refuses it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Bound;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bounds::{MAX_TOMBSTONES, MAX_TOMBSTONES_A_PAGE};
+use crate::identity::SessionKey;
+
+/// One session that is ended. Their order is that in which they are forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tombstone {
+    /// Until when it matters, in seconds since 1970: the session's age limit.
+    pub expires: u64,
+    /// Which one.
+    pub key: SessionKey,
+}
+
+/// Tells sets of ended sessions apart. It is no proof against malice: keys are random, and peers are trusted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Digest {
+    /// How many there are.
+    pub count: u32,
+    /// All keys, added up without regard to order.
+    pub sum: u64,
+}
+
+/// A bounded set of ended sessions. Two replicas that heard of the same ones keep the same ones.
+#[derive(Clone, Debug)]
+pub struct Tombstones {
+    limit: usize,
+    by_key: HashMap<SessionKey, u64>,
+    by_expiry: BTreeSet<Tombstone>,
+    sum: u64,
+    lost: u64,
+}
+
+impl Default for Tombstones {
+    fn default() -> Self {
+        Self::new(MAX_TOMBSTONES)
+    }
+}
+
+impl Tombstones {
+    /// A set of at most that many.
+    pub fn new(limit: usize) -> Self {
+        Self { limit, by_key: HashMap::new(), by_expiry: BTreeSet::new(), sum: 0, lost: 0 }
+    }
+
+    /// Remembers one. Says whether it is new. Where there are too many, the one that would be forgotten first is lost.
+    pub fn add(&mut self, tombstone: Tombstone) -> bool {
+        match self.by_key.get(&tombstone.key) {
+            Some(known) if *known >= tombstone.expires => return false,
+            Some(known) => {
+                let known = Tombstone { expires: *known, key: tombstone.key };
+                self.by_expiry.remove(&known);
+                self.by_expiry.insert(tombstone);
+                self.by_key.insert(tombstone.key, tombstone.expires);
+                return false;
+            }
+            None => {}
+        }
+        if self.by_key.len() >= self.limit {
+            self.lost += 1;
+            match self.by_expiry.first().copied() {
+                Some(first) if first < tombstone => self.remove(first),
+                _ => return false,
+            }
+        }
+        self.by_key.insert(tombstone.key, tombstone.expires);
+        self.by_expiry.insert(tombstone);
+        self.sum ^= fold(&tombstone.key);
+        true
+    }
+
+    /// The tombstone of a session, if it is ended.
+    pub fn get(&self, key: &SessionKey) -> Option<Tombstone> {
+        self.by_key.get(key).map(|expires| Tombstone { expires: *expires, key: *key })
+    }
+
+    /// Forgets those that do not matter any more, `unix` being the time in seconds since 1970.
+    pub fn forget(&mut self, unix: u64) {
+        while let Some(first) = self.by_expiry.first().copied().filter(|first| first.expires <= unix) {
+            self.remove(first);
+        }
+    }
+
+    /// Those that come after one, in their order, as many as go into one message.
+    pub fn page(&self, after: Option<Tombstone>) -> Vec<Tombstone> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.by_expiry.range((from, Bound::Unbounded)).take(MAX_TOMBSTONES_A_PAGE).copied().collect()
+    }
+
+    /// All of them, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = Tombstone> {
+        self.by_expiry.iter().copied()
+    }
+
+    /// What tells this set from another.
+    pub fn digest(&self) -> Digest {
+        Digest { count: u32::try_from(self.by_key.len()).unwrap_or(u32::MAX), sum: self.sum }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+
+    /// How many were lost because there were too many. A session of which that is true could live again.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    fn remove(&mut self, tombstone: Tombstone) {
+        self.by_expiry.remove(&tombstone);
+        if self.by_key.remove(&tombstone.key).is_some() {
+            self.sum ^= fold(&tombstone.key);
+        }
+    }
+}
+
+fn fold(key: &SessionKey) -> u64 {
+    let bits = u128::from_be_bytes(*key.as_bytes());
+    (bits >> 64) as u64 ^ bits as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stone(key: u8, expires: u64) -> Tombstone {
+        Tombstone { expires, key: SessionKey::new([key; 16]) }
+    }
+
+    #[test]
+    fn the_order_of_hearing_does_not_matter() {
+        let stones = [stone(1, 10), stone(2, 5), stone(3, 7), stone(2, 5), stone(1, 12)];
+        let mut forward = Tombstones::new(2);
+        let mut backward = Tombstones::new(2);
+        for at in 0..stones.len() {
+            forward.add(stones[at]);
+            backward.add(stones[stones.len() - 1 - at]);
+        }
+        let kept: Vec<_> = forward.iter().collect();
+        assert_eq!(kept, [stone(3, 7), stone(1, 12)]);
+        assert_eq!(backward.iter().collect::<Vec<_>>(), kept);
+        assert_eq!(forward.digest(), backward.digest());
+        assert!(forward.lost() > 0);
+    }
+
+    #[test]
+    fn they_are_forgotten_in_time() {
+        let mut set = Tombstones::default();
+        assert!(set.add(stone(1, 10)));
+        assert!(set.add(stone(2, 20)));
+        assert!(!set.add(stone(2, 20)), "known");
+        let before = set.digest();
+        set.forget(10);
+        assert!(set.get(&stone(1, 0).key).is_none());
+        assert_eq!(set.get(&stone(2, 0).key), Some(stone(2, 20)));
+        assert_ne!(set.digest(), before);
+        set.forget(20);
+        assert!(set.is_empty());
+        assert_eq!(set.digest(), Digest::default());
+    }
+
+    #[test]
+    fn pages_lead_through_all_of_them() {
+        let mut set = Tombstones::default();
+        for number in 0..5_000_u128 {
+            set.add(Tombstone { expires: 1, key: SessionKey::new(number.to_be_bytes()) });
+        }
+        let first = set.page(None);
+        assert_eq!(first.len(), MAX_TOMBSTONES_A_PAGE);
+        let second = set.page(first.last().copied());
+        assert_eq!(first.len() + second.len(), 5_000);
+        let mut copy = Tombstones::default();
+        first.into_iter().chain(second).for_each(|stone| assert!(copy.add(stone)));
+        assert_eq!(copy.digest(), set.digest());
+    }
+}

@@ -1,0 +1,54 @@
+//! Sessions move to other replicas when their pod ends.
+//!
+//! SIGTERM alone does not say that it ends: the kubelet may be restarting the sidecar, and its server goes on with the
+//! sessions. The pod ends if the server is told to end too, which its hook says, or has ended already.
+
+use futures::future::join_all;
+use longshore_sessions::Question;
+use longshore_sidecar_config::inventory::ConnectionState;
+use tokio::time::{Duration, sleep};
+
+use crate::shared::Shared;
+
+/// How many sessions move at once: each is a message, and the successors answer from memory.
+const AT_ONCE: usize = 64;
+/// How often is looked whether sessions that were in use are idle now.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Hands over all sessions that can move: idle ones at once, others when they become idle. Returns when none is left.
+pub(super) async fn hand_over(shared: &Shared) {
+    // Finds out whether it still answers.
+    shared.doubt.notify_one();
+    pod_ends(shared).await;
+    let mut moved = 0_usize;
+    loop {
+        let given_up = shared.peers.give_up(AT_ONCE);
+        if given_up.is_empty() {
+            if !shared.peers.has_movable() {
+                break;
+            }
+            sleep(LOOK).await;
+            continue;
+        }
+        moved += given_up.len();
+        // Whether they have heard it or not: they will find out by the next request at the latest.
+        join_all(
+            given_up
+                .into_iter()
+                .map(|(successor, session)| shared.peers.ask(successor.address, Question::HandOver(session))),
+        )
+        .await;
+    }
+    if moved > 0 {
+        tracing::info!(sessions = moved, "sessions were handed to other replicas");
+    }
+}
+
+/// Waits until it is certain that the pod ends.
+async fn pod_ends(shared: &Shared) {
+    let (mut hooks, mut view) = (shared.hooks.subscribe(), shared.view.subscribe());
+    tokio::select! {
+        _ = hooks.wait_for(|hooks| *hooks > 0) => {}
+        _ = view.wait_for(|view| view.connection.state == ConnectionState::Failed) => {}
+    }
+}

@@ -1,0 +1,247 @@
+//! The replicas of one server among themselves: who there is, what they ask each other, and how a request gets to the
+//! one that serves its session. Not to be confused with the rules of who that is, which are in `longshore-sessions`.
+//!
+//! * [`tls`]: a replica proves with a key from the server's Secret that it is one;
+//! * [`names`] and [`members`]: DNS says whom to ask, heartbeats say who lives;
+//! * [`ask`] and [`listen`]: questions and requests of others, both ways, over [`connection`]s that are kept;
+//! * [`wire`]: what a forwarded request looks like.
+
+mod ask;
+mod connection;
+mod listen;
+mod local;
+mod members;
+mod names;
+mod tls;
+mod wire;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use http::{Request, Response, Uri};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use longshore_sessions::membership::State;
+use longshore_sessions::message::HandOver;
+use longshore_sessions::routing::Outcome;
+use longshore_sessions::tombstones::Tombstone;
+use longshore_sessions::{Answer, Introduction, Keyring, Message, Peer, PodId, Question};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::stack::Authenticated;
+use ask::Ask;
+use connection::{Connections, Unanswered};
+use tls::Tls;
+
+pub(crate) use connection::{Failure, Lease};
+pub(crate) use listen::{Forwarded, moved, serve as listen};
+pub(crate) use local::Bare;
+pub(crate) use members::{cut_the_silent, watch};
+pub(crate) use tls::TlsError;
+pub(crate) use wire::Notice;
+
+/// What a configuration says of the other replicas.
+pub(crate) struct Replicas {
+    /// The name that lists them.
+    service: String,
+    tls: Tls,
+}
+
+/// The replica of this process, as the others see it. Who implements it keeps all of it behind one lock, and never waits.
+pub(crate) trait Local: Send + Sync {
+    /// How it introduces itself.
+    fn introduction(&self) -> Introduction;
+    /// Begins to serve, or to drain.
+    fn set_state(&self, state: State);
+    /// Answers a question, and does what follows from it.
+    fn answer(&self, question: Message<Question>) -> Message<Answer>;
+    /// Notes that some sessions are ended.
+    fn bury(&self, ended: &[Tombstone]);
+    /// Notes something about the others.
+    fn note(&self, news: News<'_>);
+    /// Whom to send heartbeats.
+    fn to_ask(&self) -> Vec<IpAddr>;
+    /// Who is alive, and what they are doing.
+    fn alive(&self) -> Vec<(Peer, State)>;
+    /// Gives up sessions for their successors: those that can move and that nobody uses just now.
+    fn give_up(&self, at_most: usize) -> Vec<(Peer, HandOver)>;
+    /// Whether there are sessions that can move, now or when they become idle.
+    fn has_movable(&self) -> bool;
+    /// Whether everybody who is listed was reached once, or could not be.
+    fn is_greeted(&self) -> bool;
+    /// Whether an address has been silent for so long that nothing more is to be waited for.
+    fn is_lost(&self, address: IpAddr) -> bool;
+}
+
+/// What was noticed of other replicas.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum News<'a> {
+    /// DNS lists these.
+    Listed(&'a [IpAddr]),
+    /// One said something.
+    Heard(&'a Introduction),
+    /// A port refused a connection.
+    Refused(IpAddr),
+    /// Nothing came from there in time.
+    Silent(IpAddr),
+}
+
+/// A handle to the other replicas, for any thread.
+#[derive(Clone)]
+pub(crate) struct Peers(Arc<Inner>);
+
+struct Inner {
+    local: Arc<dyn Local>,
+    pod: PodId,
+    port: u16,
+    asks: mpsc::Sender<Ask>,
+    /// Everybody has been greeted, or it took too long.
+    greeted: watch::Sender<bool>,
+    /// The state has changed: the others are to hear of it at once.
+    changed: watch::Sender<State>,
+}
+
+/// The tasks behind a [`Peers`], to be run on the control thread.
+pub(crate) struct Errands(mpsc::Receiver<Ask>);
+
+// === impl Replicas ===
+
+impl Replicas {
+    /// The replicas behind this name, known by these keys.
+    pub(crate) fn new(service: &str, keys: &Keyring) -> Result<Self, TlsError> {
+        let accepted: Vec<_> = keys.peer_seeds().copied().collect();
+        Ok(Self { service: service.to_owned(), tls: Tls::new(keys.peer_seed(), &accepted)? })
+    }
+}
+
+// === impl Peers ===
+
+impl Peers {
+    /// A handle, and what has to run for it to work. All replicas listen at the same port.
+    pub(crate) fn new(local: Arc<dyn Local>, port: u16) -> (Self, Errands) {
+        let (asks, asked) = mpsc::channel(ask::QUEUE);
+        let pod = local.introduction().pod;
+        let (greeted, changed) = (watch::Sender::new(false), watch::Sender::new(State::Starting));
+        (Self(Arc::new(Inner { local, pod, port, asks, greeted, changed })), Errands(asked))
+    }
+
+    /// Which pod this is.
+    pub(crate) fn pod(&self) -> &PodId {
+        &self.0.pod
+    }
+
+    /// Where replicas listen.
+    pub(crate) fn port(&self) -> u16 {
+        self.0.port
+    }
+
+    /// Asks whoever is at an address. What can be learned of them from the answer, or from its absence, is noted.
+    pub(crate) async fn ask(&self, to: IpAddr, question: Question) -> Result<Message<Answer>, Failure> {
+        let answer = self.try_ask(to, question).await;
+        self.0.local.note(match &answer {
+            Ok(message) => News::Heard(&message.from),
+            Err(Failure::Refused) => News::Refused(to),
+            Err(Failure::TimedOut | Failure::Broken) => News::Silent(to),
+        });
+        answer
+    }
+
+    async fn try_ask(&self, to: IpAddr, question: Question) -> Result<Message<Answer>, Failure> {
+        let question = Message { from: self.0.local.introduction(), body: question };
+        let text = serde_json::to_vec(&question).map_err(|_| Failure::Broken)?.into();
+        let (reply, answer) = oneshot::channel();
+        // Where so many wait, waiting longer does not help.
+        self.0.asks.try_send(Ask { to, text, reply }).map_err(|_| Failure::TimedOut)?;
+        let text = answer.await.map_err(|_| Failure::TimedOut)??;
+        serde_json::from_slice(&text).map_err(|_| Failure::Broken)
+    }
+
+    /// Asks all of these at once.
+    pub(crate) async fn ask_all(&self, to: &[IpAddr], question: &Question) -> Vec<(IpAddr, Outcome)> {
+        let asked = to.iter().map(async |address| {
+            let outcome = match self.ask(*address, question.clone()).await {
+                Ok(message) => Outcome::Said(message),
+                Err(Failure::Refused) => Outcome::Refused,
+                Err(Failure::TimedOut | Failure::Broken) => Outcome::Silent,
+            };
+            (*address, outcome)
+        });
+        join_all(asked).await
+    }
+
+    /// Tells everybody who may be alive. Returns when each of them has heard it, or cannot be reached.
+    pub(crate) async fn tell_all(&self, question: &Question) {
+        self.ask_all(&self.0.local.to_ask(), question).await;
+    }
+
+    /// Whether everybody has been greeted, or it took too long.
+    pub(crate) fn greeted(&self) -> watch::Receiver<bool> {
+        self.0.greeted.subscribe()
+    }
+
+    /// Who is alive, and what they are doing.
+    pub(crate) fn alive(&self) -> Vec<(Peer, State)> {
+        self.0.local.alive()
+    }
+
+    /// Gives up sessions for their successors: those that can move and that nobody uses just now.
+    pub(crate) fn give_up(&self, at_most: usize) -> Vec<(Peer, HandOver)> {
+        self.0.local.give_up(at_most)
+    }
+
+    /// Whether there are sessions that can move, now or when they become idle.
+    pub(crate) fn has_movable(&self) -> bool {
+        self.0.local.has_movable()
+    }
+
+    fn answer(&self, question: Message<Question>) -> Message<Answer> {
+        self.0.local.answer(question)
+    }
+}
+
+/// The ways of one thread to the other replicas.
+pub(crate) struct Ways {
+    peers: Peers,
+    connections: Connections,
+}
+
+/// An answer, with the connection that it is still coming from.
+pub(crate) struct Sent {
+    pub(crate) response: Response<Incoming>,
+    pub(crate) lease: Lease,
+}
+
+impl Ways {
+    pub(crate) fn new(peers: Peers) -> Self {
+        Self { peers, connections: Connections::default() }
+    }
+
+    /// Sends a client's request to another replica, and waits for the head of the answer.
+    pub(crate) async fn forward(
+        &self,
+        caller: &Authenticated,
+        body: Bytes,
+        to: &Peer,
+    ) -> Result<Sent, Unanswered> {
+        let unsent = Unanswered { failure: Failure::TimedOut, written: false };
+        let replicas = caller.snapshot.replicas.as_ref().ok_or(unsent)?;
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = caller.request.method().clone();
+        *request.uri_mut() = Uri::from_static(wire::FORWARD);
+        *request.headers_mut() =
+            wire::outgoing(caller.request.headers(), &to.pod, caller.principal()).ok_or(unsent)?;
+        let address = SocketAddr::new(to.address, self.peers.port());
+        let (response, lease) =
+            self.connections.send(&replicas.tls, address, request).await.inspect_err(|unanswered| {
+                // Others need not find it out again.
+                match unanswered.failure {
+                    Failure::Refused => self.peers.0.local.note(News::Refused(to.address)),
+                    Failure::TimedOut => self.peers.0.local.note(News::Silent(to.address)),
+                    Failure::Broken => {}
+                }
+            })?;
+        Ok(Sent { response, lease })
+    }
+}

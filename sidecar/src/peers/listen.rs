@@ -1,0 +1,199 @@
+//! The port for the other replicas. Each worker listens there, since what is forwarded is served where any other
+//! request is.
+//!
+//! The port is bound from the start, but nobody listens until there is a configuration with replicas in it: whoever
+//! tries to connect is refused, and knows that nobody can hold a session here yet.
+
+use std::convert::Infallible;
+use std::io;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use longshore_mcp::headers::JSON;
+use longshore_sessions::{Message, Peer, Question};
+use socket2::Socket;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Duration, sleep, timeout};
+
+use super::connection::set_options;
+use super::tls::Tls;
+use super::wire::{self, Notice};
+use crate::stack;
+use crate::stack::respond::Body;
+use crate::worker::Worker;
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 1024;
+/// How long a handshake may take. It costs the other end nothing to be slow, so it has an end.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// How long a connection may be idle: longer than the other end keeps it.
+const IDLE: Duration = Duration::from_secs(75);
+/// The largest head: a client's own, and who it is.
+const MAX_HEAD: usize = 80 * 1024;
+/// The largest question: a page of ended sessions is a fifth of it.
+pub(super) const MAX_MESSAGE: usize = 1024 * 1024;
+/// How long accepting pauses when the process has no descriptors left.
+const BREATHER: Duration = Duration::from_millis(50);
+
+/// Serves the other replicas until `stop` says so. Connections that are open then are ended by whoever owns the task.
+pub(crate) async fn serve(
+    socket: Socket,
+    worker: Rc<Worker>,
+    mut stop: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let mut changed = worker.shared.config_changed.subscribe();
+    while tls(&worker).is_none() {
+        tokio::select! {
+            // Whether the sender is gone or says stop: both mean the end.
+            _ = stop.wait_for(|stop| *stop) => return Ok(()),
+            result = changed.changed() => {
+                if result.is_err() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+    socket.listen(BACKLOG)?;
+    let listener = TcpListener::from_std(socket.into())?;
+    let limit = worker.shared.options.bounds.connections;
+    let mut connections = JoinSet::new();
+    let stopped = stop.clone();
+    loop {
+        let full = connections.len() >= limit;
+        tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => break,
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept(), if !full => match accepted {
+                Ok((stream, _)) => {
+                    // Without keys there is nobody to talk to.
+                    if let Some(tls) = tls(&worker) {
+                        connections.spawn_local(connection(worker.clone(), stream, tls, stopped.clone()));
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection of another replica");
+                    sleep(BREATHER).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+    Ok(())
+}
+
+fn tls(worker: &Worker) -> Option<Tls> {
+    Some(worker.shared.config().as_ref()?.replicas.as_ref()?.tls.clone())
+}
+
+async fn connection(worker: Rc<Worker>, stream: TcpStream, tls: Tls, mut stop: watch::Receiver<bool>) {
+    set_options(&stream);
+    let stream = match timeout(HANDSHAKE, tls.acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "a connection at the port for replicas was refused");
+            return;
+        }
+        Err(_) => return,
+    };
+    let service = service_fn(move |request| {
+        let worker = worker.clone();
+        async move { Ok::<_, Infallible>(answer(&worker, request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE)
+        .max_buf_size(MAX_HEAD)
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
+        _ = stop.wait_for(|stop| *stop) => {
+            connection.as_mut().graceful_shutdown();
+            connection.as_mut().await
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(%error, "a connection of another replica ended");
+    }
+}
+
+async fn answer(worker: &Rc<Worker>, request: Request<Incoming>) -> Response<Body> {
+    match request.uri().path() {
+        wire::FORWARD => {
+            if !wire::is_for(request.headers(), worker.shared.peers.pod()) {
+                return notice(&Notice::OtherPod);
+            }
+            match wire::principal(request.headers()) {
+                Some(principal) => stack::serve_forwarded(worker, Forwarded { request, principal }).await,
+                None => status(StatusCode::BAD_REQUEST),
+            }
+        }
+        wire::ASK if request.method() == Method::POST => reply(worker, request).await,
+        _ => status(StatusCode::NOT_FOUND),
+    }
+}
+
+/// A request that another replica has authenticated. Only this module makes one, of what came over a connection whose
+/// other end has shown a replica's key.
+pub(crate) struct Forwarded {
+    request: Request<Incoming>,
+    principal: String,
+}
+
+impl Forwarded {
+    /// The request, and who sent it.
+    pub(crate) fn into_parts(self) -> (Request<Incoming>, String) {
+        (self.request, self.principal)
+    }
+}
+
+/// Answers a question.
+async fn reply(worker: &Worker, request: Request<Incoming>) -> Response<Body> {
+    let Ok(body) = Limited::new(request.into_body(), MAX_MESSAGE).collect().await else {
+        return status(StatusCode::BAD_REQUEST);
+    };
+    let question: Message<Question> = match serde_json::from_slice(&body.to_bytes()) {
+        Ok(question) => question,
+        Err(error) => {
+            // One that only a newer release knows.
+            tracing::debug!(%error, "another replica asked something that is not understood");
+            return status(StatusCode::BAD_REQUEST);
+        }
+    };
+    let answer = worker.shared.peers.answer(question);
+    match serde_json::to_vec(&answer) {
+        Ok(text) => {
+            let mut response = Response::new(Body::whole(Bytes::from(text)));
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+            response
+        }
+        Err(_) => status(StatusCode::INTERNAL_SERVER_ERROR),
+    }
+}
+
+/// Tells the replica that forwarded a request that its session is not served here, but perhaps there.
+pub(crate) fn moved(holder: Option<Peer>) -> Response<Body> {
+    notice(&Notice::Moved(holder))
+}
+
+fn notice(notice: &Notice) -> Response<Body> {
+    let (mut head, body) = Response::new(Body::empty()).into_parts();
+    notice.write(&mut head.status, &mut head.headers);
+    Response::from_parts(head, body)
+}
+
+fn status(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
+}

@@ -1,0 +1,237 @@
+//! Keeps up with who there is: DNS is asked each second, and everybody in it gets a heartbeat.
+//!
+//! A replica that starts is ready only when it has greeted all others and knows which sessions they know to be ended,
+//! so that none of these lives again. One that cannot be reached does not hold it up for long.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use longshore_sessions::bounds::{HEARTBEAT, MAX_TOMBSTONES, MAX_TOMBSTONES_A_PAGE};
+use longshore_sessions::membership::State;
+use longshore_sessions::tombstones::Digest;
+use longshore_sessions::{Answer, Question};
+use tokio::task::JoinSet;
+use tokio::time::{Duration, Instant, MissedTickBehavior, interval, sleep_until};
+
+use super::names::Names;
+use super::{Errands, News, Peers, Ways, ask};
+use crate::shared::Shared;
+
+/// How long greetings hold up readiness at most: enough for a question that gets no answer, and another one.
+const GREETING: Duration = Duration::from_secs(5);
+/// More pages than this a replica cannot have.
+const MAX_PAGES: usize = MAX_TOMBSTONES.div_ceil(MAX_TOMBSTONES_A_PAGE);
+
+/// Asks, listens and keeps up for as long as the process lives.
+pub(crate) async fn watch(shared: Arc<Shared>, errands: Errands) -> io::Result<()> {
+    let Errands(asked) = errands;
+    let mut tasks = JoinSet::new();
+    tasks.spawn_local({
+        let shared = shared.clone();
+        async move {
+            ask::serve(shared, asked).await;
+            Ok(())
+        }
+    });
+    tasks.spawn_local(states(shared.clone()));
+    tasks.spawn_local(keep_up(shared));
+    // None of them ends by itself.
+    match tasks.join_next().await {
+        Some(Ok(result)) => result,
+        Some(Err(error)) => Err(io::Error::other(error)),
+        None => Ok(()),
+    }
+}
+
+/// Says what this replica is doing: it starts until everybody is greeted and its server was there once, and drains from
+/// the moment the process is told to end.
+async fn states(shared: Arc<Shared>) -> io::Result<()> {
+    let (mut view, mut draining) = (shared.view.subscribe(), shared.draining.subscribe());
+    let mut greeted = shared.peers.greeted();
+    loop {
+        let state = if *draining.borrow_and_update() {
+            State::Draining
+        } else if *greeted.borrow_and_update() && view.borrow_and_update().ever_connected {
+            State::Serving
+        } else {
+            State::Starting
+        };
+        shared.peers.0.changed.send_if_modified(|current| {
+            let changed = *current != state;
+            if changed {
+                *current = state;
+                shared.peers.0.local.set_state(state);
+            }
+            changed
+        });
+        let changed = tokio::select! {
+            result = view.changed() => result,
+            result = draining.changed() => result,
+            result = greeted.changed() => result,
+        };
+        changed.map_err(io::Error::other)?;
+    }
+}
+
+async fn keep_up(shared: Arc<Shared>) -> io::Result<()> {
+    let names = Arc::new(Names::start(shared.options.peers_file.clone())?);
+    let mut config = shared.config_changed.subscribe();
+    while shared.config().is_none() {
+        config.changed().await.map_err(io::Error::other)?;
+    }
+    let mut round = Round::new(shared.peers.clone());
+    let mut state = shared.peers.0.changed.subscribe();
+    let mut tick = interval(HEARTBEAT);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let latest = Instant::now() + GREETING;
+    loop {
+        let service =
+            shared.config().as_ref().and_then(|snapshot| Some(snapshot.replicas.as_ref()?.service.clone()));
+        if !*shared.peers.0.greeted.borrow()
+            && (service.is_none() || round.is_greeted() || Instant::now() >= latest)
+        {
+            shared.peers.0.greeted.send_replace(true);
+        }
+        let greeted = *shared.peers.0.greeted.borrow();
+        tokio::select! {
+            _ = tick.tick() => {
+                if let Some(service) = service {
+                    round.look_up(&names, service);
+                    round.greet();
+                }
+            }
+            result = state.changed() => {
+                result.map_err(io::Error::other)?;
+                round.greet();
+            }
+            done = round.tasks.join_next(), if !round.tasks.is_empty() => {
+                if let Some(Ok(done)) = done {
+                    round.done(done);
+                }
+            }
+            () = sleep_until(latest), if !greeted => {}
+        }
+    }
+}
+
+/// What is under way towards the others: one look at DNS at a time, and one conversation with each of them.
+struct Round {
+    peers: Peers,
+    tasks: JoinSet<Done>,
+    looking: bool,
+    /// Why DNS failed last, so that it is logged once.
+    failed: Option<String>,
+    talking: HashSet<IpAddr>,
+    /// Whose ended sessions were fetched, and what this replica knew then: again only if something has changed.
+    fetched: HashMap<IpAddr, (Digest, Digest)>,
+}
+
+enum Done {
+    LookedUp(io::Result<Vec<IpAddr>>),
+    Talked { to: IpAddr, fetched: Option<(Digest, Digest)> },
+}
+
+impl Round {
+    fn new(peers: Peers) -> Self {
+        Self {
+            peers,
+            tasks: JoinSet::new(),
+            looking: false,
+            failed: None,
+            talking: HashSet::new(),
+            fetched: HashMap::new(),
+        }
+    }
+
+    /// Whether all others were reached, or cannot be, and none of them is still being talked to.
+    fn is_greeted(&self) -> bool {
+        self.talking.is_empty() && self.peers.0.local.is_greeted()
+    }
+
+    fn look_up(&mut self, names: &Arc<Names>, service: String) {
+        if std::mem::replace(&mut self.looking, true) {
+            return;
+        }
+        let names = names.clone();
+        self.tasks.spawn_local(async move { Done::LookedUp(names.look_up(&service).await) });
+    }
+
+    fn greet(&mut self) {
+        let to_ask = self.peers.0.local.to_ask();
+        self.fetched.retain(|address, _| to_ask.contains(address));
+        for to in to_ask {
+            if self.talking.insert(to) {
+                let (peers, known) = (self.peers.clone(), self.fetched.get(&to).copied());
+                self.tasks
+                    .spawn_local(async move { Done::Talked { to, fetched: talk(&peers, to, known).await } });
+            }
+        }
+    }
+
+    fn done(&mut self, done: Done) {
+        match done {
+            Done::LookedUp(Ok(addresses)) => {
+                self.looking = false;
+                self.failed = None;
+                self.peers.0.local.note(News::Listed(&addresses));
+                // Whoever is new is greeted now, not in a second.
+                self.greet_the_new();
+            }
+            Done::LookedUp(Err(error)) => {
+                self.looking = false;
+                let reason = error.to_string();
+                if self.failed.as_ref() != Some(&reason) {
+                    tracing::warn!(%reason, "cannot find out which other replicas there are");
+                    self.failed = Some(reason);
+                }
+            }
+            Done::Talked { to, fetched } => {
+                self.talking.remove(&to);
+                if let Some(fetched) = fetched {
+                    self.fetched.insert(to, fetched);
+                }
+            }
+        }
+    }
+
+    fn greet_the_new(&mut self) {
+        if !self.peers.0.local.is_greeted() {
+            self.greet();
+        }
+    }
+}
+
+/// A heartbeat, and what the other one knows to be ended and this one does not. Gives what both knew, if it was
+/// fetched.
+async fn talk(peers: &Peers, to: IpAddr, known: Option<(Digest, Digest)>) -> Option<(Digest, Digest)> {
+    let theirs = peers.ask(to, Question::Heartbeat).await.ok()?.from.tombstones;
+    let ours = peers.0.local.introduction().tombstones;
+    if theirs == ours || known == Some((ours, theirs)) {
+        return None;
+    }
+    let mut after = None;
+    for _ in 0..MAX_PAGES {
+        let Answer::Tombstones(page) = peers.ask(to, Question::Tombstones(after)).await.ok()?.body else {
+            return None;
+        };
+        peers.0.local.bury(&page);
+        if page.len() < MAX_TOMBSTONES_A_PAGE {
+            break;
+        }
+        after = page.last().copied();
+    }
+    Some((peers.0.local.introduction().tombstones, theirs))
+}
+
+/// Ends the connections of a thread to replicas that have been silent for so long that nothing is to be waited for:
+/// whoever waits for an answer there is told so.
+pub(crate) async fn cut_the_silent(ways: &Ways) {
+    let mut tick = interval(HEARTBEAT);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        ways.connections.cut(|address| !ways.peers.0.local.is_lost(address));
+    }
+}

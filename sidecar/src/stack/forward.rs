@@ -1,0 +1,257 @@
+//! Takes a request to the replica that serves its session, and its answer back to the client.
+//!
+//! Whoever forwards has checked host, origin, credentials and sizes; it does not look into the message. The replica
+//! that serves reads it, decides with its own configuration, and writes the audit line. Only where it cannot do that
+//! any more, because it is gone, is there an error and an audit line from here.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_TYPE, TRANSFER_ENCODING};
+use http::{HeaderMap, Response, StatusCode};
+use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use longshore_mcp::envelope::{self, Id, Message};
+use longshore_mcp::headers::{self, EVENT_STREAM, SESSION_ID};
+use longshore_mcp::sse;
+use longshore_sessions::Peer;
+use longshore_sessions::membership::State;
+use longshore_sessions::routing::NotForwarded;
+use tokio::time::{Duration, timeout};
+
+use super::respond::{Body, BrokenOff};
+use super::{Authenticated, Through, Trail};
+use crate::audit::Entry;
+use crate::metrics::Forward;
+use crate::peers::{Failure, Lease, Notice, Sent};
+use crate::rescue::{self, Kind, Refusal};
+use crate::shared::CallGuard;
+use crate::worker::Worker;
+
+/// How much later than the call itself the wait for it ends: the replica that serves it says better what happened.
+const LATER: Duration = Duration::from_secs(5);
+/// Up to this size an answer that is one message is read whole before the client sees its head, so that a replica that
+/// dies in the middle of it can still be answered for.
+const HOLD: u64 = 64 * 1024;
+
+/// What became of a request that was taken to another replica.
+pub(crate) enum Forwarded {
+    /// It is being answered.
+    Answered(Response<Body>),
+    /// It is not: nothing of it was served there.
+    Not(NotForwarded),
+}
+
+/// Takes a request to `to`. The body is whole, so that it can be taken somewhere else after that.
+pub(crate) async fn forward(
+    worker: &Rc<Worker>,
+    caller: &Authenticated,
+    body: &Bytes,
+    to: &Peer,
+    trail: &mut Trail,
+) -> Result<Forwarded, Refusal> {
+    // Whoever forwards holds a connection for each call, as it does for those that it serves.
+    if worker.shared.forwards.count() >= worker.shared.options.bounds.calls {
+        return Err(Refusal::TooManyCalls);
+    }
+    let under_way = worker.shared.forwards.begin();
+    let (counts, config) = (&worker.shared.metrics, &caller.snapshot.config);
+    let limit = Duration::from_millis(config.limits.request_timeout_ms) + LATER;
+    let sent = worker.peers.forward(caller, body.clone(), to);
+    let Sent { response, lease } = match timeout(limit, sent).await {
+        Ok(Ok(sent)) => sent,
+        Ok(Err(unanswered)) if !unanswered.written => {
+            counts.forwarded(Forward::Unreachable);
+            return Ok(Forwarded::Not(match unanswered.failure {
+                Failure::Refused => NotForwarded::Refused,
+                Failure::TimedOut | Failure::Broken => NotForwarded::Silent,
+            }));
+        }
+        Ok(Err(_)) | Err(_) => return Err(lost(worker, body, trail)),
+    };
+    let (mut head, mut from) = response.into_parts();
+    match Notice::read(head.status, &head.headers) {
+        Some(notice) => {
+            counts.forwarded(Forward::Moved);
+            // Nothing follows it, so the connection is good for the next request.
+            lease.give_back();
+            return Ok(Forwarded::Not(NotForwarded::Moved(match notice {
+                Notice::OtherPod => None,
+                Notice::Moved(holder) => holder,
+            })));
+        }
+        None => counts.forwarded(Forward::Answered),
+    }
+    // They are about the connection between the replicas.
+    for name in [CONNECTION, TRANSFER_ENCODING] {
+        head.headers.remove(name);
+    }
+    let small = from.size_hint().exact().is_some_and(|size| size <= HOLD);
+    let body = if small && !is_events(&head.headers) {
+        match timeout(limit, whole(&mut from)).await {
+            Ok(Some(bytes)) => {
+                lease.give_back();
+                Body::Whole(Some(bytes).filter(|bytes| !bytes.is_empty()))
+            }
+            Ok(None) | Err(_) => return Err(lost(worker, body, trail)),
+        }
+    } else {
+        Body::Relayed(Box::new(Relay {
+            worker: worker.clone(),
+            from,
+            lease: Some(lease),
+            events: is_events(&head.headers),
+            last: b'\n',
+            request: body.clone(),
+            trail: Some(trail.entry.hand_over()),
+            _under_way: under_way,
+        }))
+    };
+    trail.entry.hand_over().leave();
+    Ok(Forwarded::Answered(Response::from_parts(head, body)))
+}
+
+/// Takes a request of no session to a replica that goes on, if this one ends. None: it stays here.
+pub(crate) async fn begin_elsewhere(
+    worker: &Rc<Worker>,
+    caller: &Authenticated,
+    body: &Bytes,
+    trail: &mut Trail,
+) -> Result<Option<Response<Body>>, Refusal> {
+    let stays = !worker.shared.is_draining()
+        || caller.through == Through::Replica
+        || caller.request.headers().contains_key(SESSION_ID);
+    if stays {
+        return Ok(None);
+    }
+    for (peer, _) in worker.shared.peers.alive().into_iter().filter(|(_, state)| *state == State::Serving) {
+        if let Forwarded::Answered(response) = forward(worker, caller, body, &peer, trail).await? {
+            return Ok(Some(response));
+        }
+    }
+    Ok(None)
+}
+
+/// The replica was lost with the request.
+fn lost(worker: &Worker, body: &Bytes, trail: &mut Trail) -> Refusal {
+    worker.shared.metrics.forwarded(Forward::Lost);
+    if let Ok(message) = envelope::read(body) {
+        trail.note(&message);
+    }
+    Refusal::ReplicaLost
+}
+
+fn is_events(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    headers::is_type(content_type, EVENT_STREAM)
+}
+
+async fn whole(from: &mut Incoming) -> Option<Bytes> {
+    let mut bytes = Bytes::new();
+    while let Some(frame) = from.frame().await {
+        let Ok(data) = frame.ok()?.into_data() else { continue };
+        // Nearly every answer comes in one piece, which need not be copied.
+        bytes = if bytes.is_empty() { data } else { [bytes, data].concat().into() };
+    }
+    Some(bytes)
+}
+
+/// An answer on its way from another replica to the client. Dropped early, it closes the connection, so that the
+/// other replica sees that its client has gone.
+pub(crate) struct Relay {
+    worker: Rc<Worker>,
+    from: Incoming,
+    /// None once the answer is over.
+    lease: Option<Lease>,
+    /// Whether it is a stream of events, in which an error can still be told.
+    events: bool,
+    /// The last byte of it so far.
+    last: u8,
+    /// The request, for the case that there has to be an error.
+    request: Bytes,
+    /// The audit line, for the same case.
+    trail: Option<Entry>,
+    /// A drain waits for it.
+    _under_way: CallGuard,
+}
+
+impl Relay {
+    pub(crate) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        if self.lease.is_none() {
+            return Poll::Ready(None);
+        }
+        Poll::Ready(match ready!(Pin::new(&mut self.from).poll_frame(cx)) {
+            Some(Ok(frame)) => {
+                if let Some(last) = frame.data_ref().and_then(|data| data.last()) {
+                    self.last = *last;
+                }
+                Some(Ok(frame))
+            }
+            Some(Err(_)) => {
+                self.lease = None;
+                Some(self.broken())
+            }
+            None => {
+                if let Some(lease) = self.lease.take() {
+                    lease.give_back();
+                }
+                None
+            }
+        })
+    }
+
+    pub(crate) fn is_end_stream(&self) -> bool {
+        self.lease.is_none()
+    }
+
+    pub(crate) fn size_hint(&self) -> SizeHint {
+        self.from.size_hint()
+    }
+
+    /// What the client hears when the other replica is gone in the middle.
+    fn broken(&mut self) -> Result<Frame<Bytes>, BrokenOff> {
+        self.worker.shared.metrics.forwarded(Forward::Lost);
+        let refusal = Refusal::ReplicaLost;
+        let message = envelope::read(&self.request).ok();
+        let request = match &message {
+            Some(Message::Request(request)) => Some(request),
+            _ => None,
+        };
+        let id = request.map(|request| request.id.as_json().to_owned());
+        let rescued = rescue::rescue(
+            &refusal,
+            id.as_deref().map(Id::from_json),
+            Kind::Request,
+            longshore_mcp::revision::Revision::NEWEST_WITH_INITIALIZE,
+        );
+        if let Some(mut entry) = self.trail.take() {
+            if let Some(request) = request {
+                entry.method(&request.method);
+            }
+            // What the other replica decided is not known; it was past the door.
+            entry.permit(None);
+            entry.reason(refusal.reason());
+            entry.answered(StatusCode::OK.as_u16(), self.events.then_some(rescued.code));
+        }
+        if !self.events || id.is_none() {
+            return Err(BrokenOff);
+        }
+        let abandon = sse::abandon_after(self.last);
+        Ok(Frame::data(format!("{abandon}{}", sse::message(&rescued.json)).into()))
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        // The replica that serves the request writes its line.
+        if let Some(entry) = self.trail.take() {
+            entry.leave();
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Several replicas of one server.
+
+mod drains;
+mod forwarding;
+mod losses;
+mod meeting;

@@ -1,0 +1,89 @@
+//! Pods that end in an orderly way.
+
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use longshore_sidecar_config::{OnOwnerLoss, paths};
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::harness::replicas::Network;
+use crate::harness::{Client, GoServer, Request, Sidecar, client, config, eventually};
+
+const ALICE: Option<&str> = Some("key-a");
+
+/// What `shim drain` does.
+fn hook(sidecar: &Sidecar) -> UnixStream {
+    let mut stream = UnixStream::connect(sidecar.files.path("sockets").join(paths::DRAIN_SOCKET)).unwrap();
+    stream.write_all(b"drain\n").unwrap();
+    stream
+}
+
+#[test]
+fn a_pod_that_ends_hands_its_sessions_over_and_loses_no_call() {
+    for (flags, what) in [(&["-stateless"][..], OnOwnerLoss::NotFound), (&[][..], OnOwnerLoss::Reinitialize)]
+    {
+        let mut servers = [(); 3].map(|()| GoServer::start(flags));
+        let network = Network::new();
+        let mut config = config(0);
+        config.sessions.on_owner_loss = what;
+        let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+        let done = AtomicBool::new(false);
+        let sessions: Vec<_> = (0..12).map(|_| Client::open(&replicas[0], ALICE).session).collect();
+        std::thread::scope(|scope| {
+            for (number, session) in sessions.iter().enumerate() {
+                let (replicas, done) = (&replicas, &done);
+                scope.spawn(move || {
+                    let mut client = Client::open(&replicas[1 + number % 2], ALICE);
+                    client.session.clone_from(session);
+                    for round in 0.. {
+                        if done.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        // Some calls are under way when it happens.
+                        let tool = json!({"name": "slow", "arguments": {"milliseconds": 10 * (number % 4)}});
+                        let reply = client.send("tools/call", tool);
+                        let message = reply.message();
+                        assert_eq!(reply.status, 200, "{number} in round {round}: {message}");
+                        assert!(message["result"].is_object(), "{number} in round {round}: {message}");
+                    }
+                });
+            }
+            std::thread::sleep(Duration::from_millis(200));
+            let hook = hook(&replicas[0]);
+            replicas[0].signal(Signal::TERM);
+            // New sessions begin where they can stay.
+            let opened = Request::post(client::initialize("2025-11-25")).key("key-a").send(replicas[0].mcp);
+            assert_eq!(opened.status, 200, "{}", opened.text());
+            replicas[0].log(|line| line["message"] == "sessions were handed to other replicas");
+            assert!(replicas[0].wait(Duration::from_secs(20)).success());
+            drop(hook);
+            servers[0].kill();
+            network.list(&[2, 3]);
+            std::thread::sleep(Duration::from_millis(500));
+            done.store(true, Ordering::Relaxed);
+        });
+        let held = [1, 2].map(|number| replicas[number].metric("longshore_sessions"));
+        // Theirs, those that each thread opened, and the one that began in the drain.
+        assert_eq!(held.iter().sum::<f64>(), 12.0 + 12.0 + 1.0, "{held:?}");
+    }
+}
+
+#[test]
+fn a_sidecar_that_ends_alone_moves_nothing() {
+    let servers = [(); 2].map(|()| GoServer::start(&["-stateless"]));
+    let network = Network::new();
+    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let client = Client::open(&replicas[0], ALICE);
+    replicas[0].signal(Signal::TERM);
+    replicas[0].log(|line| line["message"] == "draining");
+    assert_eq!(client.through(&replicas[1]).send("ping", json!({})).status, 200);
+    assert_eq!(replicas[1].metric("longshore_sessions"), 0.0);
+    assert!(replicas[0].wait(Duration::from_secs(20)).success());
+    assert!(!replicas[0].written().contains("sessions were handed"));
+    eventually("it goes on elsewhere in the end", || {
+        (client.through(&replicas[1]).send("ping", json!({})).status == 200).then_some(())
+    });
+}

@@ -1,0 +1,200 @@
+//! Requests that come to a replica that does not serve their session.
+
+use std::io::BufReader;
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::harness::http::{Reply, connect, read_chunk};
+use crate::harness::replicas::Network;
+use crate::harness::{Client, GoServer, Request, Scripted, config, eventually, scripted, within};
+
+const ALICE: Option<&str> = Some("key-a");
+
+fn echo(client: &Client<'_>, text: &str) {
+    let message = client.call("echo", json!({"text": text}));
+    assert_eq!(message["result"]["content"][0]["text"], text, "{message}");
+}
+
+fn forwarded(sidecar: &crate::harness::Sidecar, result: &str) -> f64 {
+    sidecar.metric(&format!("longshore_forwarded_requests_total{{result=\"{result}\"}}"))
+}
+
+#[test]
+fn every_replica_serves_every_session_of_its_principal() {
+    let servers = [(); 3].map(|()| GoServer::start(&[]));
+    let network = Network::new();
+    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let client = Client::open(&replicas[0], ALICE);
+    for (number, replica) in replicas.iter().enumerate() {
+        echo(&client.through(replica), &format!("through {number}"));
+    }
+    assert_eq!([0, 1, 2].map(|number| forwarded(&replicas[number], "answered")), [0.0, 1.0, 1.0]);
+    // The owner alone decides and says so, and the token has stayed where it came.
+    for _ in 0..3 {
+        replicas[0]
+            .audit(|line| line["target"] == "echo" && line["principal"] == "alice" && line["status"] == 200);
+    }
+    assert_eq!(replicas[1].audit_lines(), 0);
+
+    // Nobody else's, by whichever way.
+    let mut other = client.through(&replicas[1]);
+    other.key = Some("key-b".to_owned());
+    assert_eq!(other.send("ping", json!({})).status, 404);
+    other.key = None;
+    assert_eq!(other.send("ping", json!({})).status, 401);
+
+    assert_eq!(client.through(&replicas[1]).end().status, 204);
+    for replica in &replicas {
+        assert_eq!(client.through(replica).send("ping", json!({})).status, 404);
+    }
+}
+
+#[test]
+fn what_is_forwarded_keeps_its_bytes_and_its_size_has_the_same_bound() {
+    let server = Scripted::start(|request, stream| {
+        let size = scripted::message(request)["params"]["arguments"]["text"].as_str().unwrap().len();
+        scripted::json(stream, &scripted::reply_to(request, &json!({"text": "y".repeat(size)})));
+    });
+    let network = Network::new();
+    let replicas = network.replicas(&config(0), &[server.port; 2]);
+    let client = Client::open(&replicas[0], ALICE);
+    let other = client.through(&replicas[1]);
+    for size in [0, 10, 60_000, 70_000, 3_000_000] {
+        let message = other.call("t", json!({"text": "x".repeat(size)}));
+        assert_eq!(message["result"]["text"].as_str().unwrap().len(), size);
+    }
+    let seen = server.seen("tools/call").len();
+    let reply = other.send("tools/call", json!({"name": "t", "arguments": {"text": "x".repeat(5 << 20)}}));
+    assert_eq!(reply.status, 413);
+    // What the entry refuses never leaves it.
+    let foreign = other.request(other.message("ping", &json!({}))).header("origin", "https://evil.example");
+    assert_eq!(foreign.send(replicas[1].mcp).status, 403);
+    assert_eq!(server.seen("tools/call").len(), seen);
+    // Tokens and cookies stay at the entry; what belongs to the message goes on.
+    let request = other
+        .request(other.message("tools/call", &json!({"name": "t", "arguments": {"text": "x"}})))
+        .header("cookie", "c=1")
+        .header("longshore-principal", "Ym9i")
+        .header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+    assert_eq!(request.send(replicas[1].mcp).status, 200);
+    let headers = server.seen("tools/call").pop().unwrap().headers;
+    assert!(headers.iter().any(|(name, _)| name == "traceparent"));
+    assert!(
+        headers
+            .iter()
+            .all(|(name, _)| !["cookie", "authorization", "longshore-principal"].contains(&&**name))
+    );
+    replicas[0].audit(|line| line["principal"] == "alice");
+}
+
+#[test]
+fn streams_are_forwarded_as_they_come() {
+    let (go_on, wait) = channel::<()>();
+    let wait = Mutex::new(wait);
+    let server = Scripted::start(move |request, stream| {
+        scripted::begin_events(stream);
+        scripted::chunk(
+            stream,
+            "event: message\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":1,\"progress\":1}}\n\n",
+        );
+        let _ = wait.lock().unwrap().recv();
+        scripted::chunk(
+            stream,
+            &format!("data: {}\n\n", scripted::reply_to(request, &json!({"done": true}))),
+        );
+        scripted::write(stream, "0\r\n\r\n");
+    });
+    let network = Network::new();
+    let replicas = network.replicas(&config(0), &[server.port; 2]);
+    let client = Client::open(&replicas[0], ALICE);
+    let other = client.through(&replicas[1]);
+    let begin = || {
+        let mut stream = connect(other.sidecar.mcp);
+        other.request(other.message("tools/call", &json!({"name": "t"}))).write(&mut stream);
+        let mut reader = BufReader::new(stream);
+        assert_eq!(Reply::read_head(&mut reader).unwrap().0, 200);
+        assert!(String::from_utf8(read_chunk(&mut reader).unwrap().unwrap()).unwrap().contains("progress"));
+        reader
+    };
+    let mut reader = begin();
+    go_on.send(()).unwrap();
+    let mut rest = String::new();
+    while let Some(chunk) = read_chunk(&mut reader).unwrap() {
+        rest.push_str(&String::from_utf8(chunk).unwrap());
+    }
+    assert!(rest.contains("\"done\":true"), "{rest}");
+
+    // A client that goes away is gone for the owner too, and the call goes on there.
+    let reader = begin();
+    eventually("the call is under way", || (replicas[0].metric("longshore_calls") == 1.0).then_some(()));
+    drop(reader);
+    eventually("the entry has let it go", || (replicas[1].descriptors() > 0).then_some(()));
+    go_on.send(()).unwrap();
+    eventually("the call has ended", || (replicas[0].metric("longshore_calls") == 0.0).then_some(()));
+}
+
+#[test]
+fn a_replica_that_dies_with_a_call_is_an_error_with_its_id() {
+    let (begun, wait) = channel::<()>();
+    let begun = Mutex::new(begun);
+    let server = Scripted::start(move |request, stream| {
+        if scripted::message(request)["params"]["name"] == "events" {
+            scripted::begin_events(stream);
+            scripted::chunk(stream, ": first\n\n");
+        }
+        let _ = begun.lock().unwrap().send(());
+        std::thread::sleep(Duration::from_secs(60));
+    });
+    for tool in ["json", "events"] {
+        let network = Network::new();
+        let replicas = network.replicas(&config(0), &[server.port; 2]);
+        let client = Client::open(&replicas[0], ALICE);
+        let other = client.through(&replicas[1]);
+        let text = other.message("tools/call", &json!({"name": tool}));
+        let id = serde_json::from_str::<Value>(&text).unwrap()["id"].clone();
+        let request = other.request(text);
+        let reply = std::thread::scope(|scope| {
+            let call = scope.spawn(|| request.send(replicas[1].mcp));
+            wait.recv().unwrap();
+            if tool == "events" {
+                eventually("the stream has begun", || {
+                    (forwarded(&replicas[1], "answered") == 1.0).then_some(())
+                });
+            }
+            replicas[0].signal(Signal::KILL);
+            call.join().unwrap()
+        });
+        assert_eq!(reply.status, 200);
+        let message = reply.message();
+        assert_eq!((&message["id"], &message["error"]["code"]), (&id, &json!(-32603)), "{message}");
+        assert_eq!(forwarded(&replicas[1], "lost"), 1.0);
+        replicas[1].audit(|line| line["reason"] == "replica broke off" && line["method"] == "tools/call");
+    }
+}
+
+#[test]
+fn a_replica_that_hangs_is_a_clear_error_until_it_answers_again() {
+    let servers = [(); 2].map(|()| GoServer::start(&["-stateless"]));
+    let network = Network::new();
+    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let client = Client::open(&replicas[0], ALICE);
+    let other = client.through(&replicas[1]);
+    echo(&other, "before");
+    replicas[0].signal(Signal::STOP);
+    // It may be alive behind a broken network, so nobody else takes its session.
+    let reply = within(Duration::from_secs(25), "an error", || {
+        let reply = other.send("ping", json!({}));
+        (reply.status == 503).then_some(reply)
+    });
+    assert!(reply.message()["error"]["message"].is_string(), "{}", reply.text());
+    assert_eq!(reply.header("retry-after"), Some("1"));
+    replicas[0].signal(Signal::CONT);
+    eventually("it is served again", || (other.send("ping", json!({})).status == 200).then_some(()));
+    echo(&other, "after");
+    assert_eq!(replicas[1].metric("longshore_sessions"), 0.0, "it has stayed where it was");
+    let _ = Request::new("GET", "/healthz").send(replicas[0].admin);
+}

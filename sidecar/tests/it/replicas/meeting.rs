@@ -1,0 +1,81 @@
+//! How replicas find and know each other.
+
+use std::time::Duration;
+
+use longshore_sidecar_config::{Config, Keys, ports};
+use rustix::process::Signal;
+
+use crate::harness::config::{keys, session_key};
+use crate::harness::replicas::{Network, knows, with_peers};
+use crate::harness::{Files, GoServer, Sidecar, config, eventually, within};
+
+fn alive(sidecar: &Sidecar, state: &str) -> f64 {
+    sidecar.metric(&format!("longshore_replicas{{state=\"{state}\"}}"))
+}
+
+#[test]
+fn replicas_find_each_other_and_notice_who_comes_drains_and_goes() {
+    let server = GoServer::start(&[]);
+    let network = Network::new();
+    let mut replicas = network.replicas(&config(server.port), &[server.port; 2]);
+    // One more, which DNS lists to it alone at first: who is greeted knows of it.
+    let third = network.start(3, &config(server.port));
+    eventually("it greets the others", || (alive(&third, "serving") == 2.0).then_some(()));
+    let third = third.ready();
+    for replica in &replicas {
+        knows(replica, 2);
+    }
+    // One that drains says so at once.
+    replicas[0].signal(Signal::TERM);
+    within(Duration::from_secs(2), "it is seen to drain, or gone already", || {
+        (alive(&third, "serving") == 1.0).then_some(())
+    });
+    assert!(replicas.remove(0).wait(Duration::from_secs(10)).success());
+    eventually("it is gone", || (alive(&third, "draining") == 0.0).then_some(()));
+}
+
+#[test]
+fn a_replica_with_other_keys_is_nobodys_peer() {
+    let server = GoServer::start(&[]);
+    let network = Network::new();
+    let replicas = network.replicas(&config(server.port), &[server.port; 2]);
+    network.list(&[1, 2, 3]);
+    let strange = Keys { sessions: vec![session_key(9)], ..keys(&[]) };
+    let seal_with = |id| {
+        let mut config = config(server.port);
+        config.sessions.seal_with = id;
+        config
+    };
+    let stranger = network.start_with(3, &seal_with(9), &strange);
+    stranger.log(|line| line["message"] == "no connection to another replica");
+    // It becomes ready all the same: who cannot be reached holds nobody up for ever.
+    let stranger = stranger.ready();
+    assert_eq!(alive(&stranger, "serving"), 0.0);
+    replicas[0].log(|line| line["message"] == "a connection at the port for replicas was refused");
+    assert_eq!(alive(&replicas[0], "serving"), 1.0);
+
+    // With both keys it is one of them, whichever it shows; and connections that stand are not closed for it.
+    let both = Keys { sessions: vec![session_key(1), session_key(9)], ..keys(&[]) };
+    for replica in replicas.iter().chain([&stranger]) {
+        let digest = replica.files.write_with_keys(&with_peers(&seal_with(9)), &both);
+        replica.runs(&digest);
+    }
+    for replica in replicas.iter().chain([&stranger]) {
+        knows(replica, 2);
+    }
+}
+
+#[test]
+fn nobody_listens_without_a_configuration_of_replicas() {
+    let server = GoServer::start(&[]);
+    let network = Network::new();
+    network.list(&[1]);
+    let files = Files::new();
+    let alone: Config = config(server.port);
+    files.write(&alone);
+    let replica = network.start_again(1, "pod-1", files).ready();
+    let address = (network.address(1), ports::PEERS);
+    assert!(std::net::TcpStream::connect(address).is_err());
+    replica.files.write(&with_peers(&alone));
+    eventually("it listens", || std::net::TcpStream::connect(address).ok());
+}
