@@ -1,1 +1,4 @@
 //! Tests of the crate from outside.
+
+mod capsule;
+mod simulation;

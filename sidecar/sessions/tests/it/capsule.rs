@@ -1,0 +1,1 @@
+//! Sealed ids, from outside.

@@ -1,0 +1,50 @@
+//! Many short histories of replicas that crash, drain, restart, are cut off from each other and see old name server
+//! entries, with messages that are lost, doubled or late. All of it follows from one number, so that a history that
+//! breaks a rule can be run again:
+//!
+//! ```text
+//! LONGSHORE_SIMULATION_SEED=4711 cargo test -p longshore-sessions --test it simulation -- --nocapture
+//! ```
+//!
+//! The rules, which `world` checks after whatever happens:
+//!
+//! * never do two replicas hold one session;
+//! * a session whose `DELETE` succeeded never serves again while a replica lives that knows of it;
+//! * a request that was forwarded is not forwarded again;
+//! * a session that nobody ended, and whose server's state was not lost, or may be begun again, is never answered 404;
+//! * when faults have ended, every such session is served again.
+
+mod faults;
+mod network;
+mod random;
+mod requests;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use world::World;
+
+/// How many histories one run tries, unless `LONGSHORE_SIMULATION_HISTORIES` says otherwise.
+const HISTORIES: u64 = 2_000;
+
+#[test]
+fn no_history_breaks_a_rule() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    if let Some(seed) = number("LONGSHORE_SIMULATION_SEED") {
+        World::new(seed, true).run();
+        return;
+    }
+    let mut all = world::Tally::default();
+    for seed in 0..number("LONGSHORE_SIMULATION_HISTORIES").unwrap_or(HISTORIES) {
+        match catch_unwind(AssertUnwindSafe(|| World::new(seed, false).run())) {
+            Ok(tally) => all += tally,
+            Err(cause) => {
+                eprintln!("the history of LONGSHORE_SIMULATION_SEED={seed} breaks a rule");
+                resume_unwind(cause);
+            }
+        }
+    }
+    println!("{all:?}");
+    // Histories in which nothing happens prove nothing.
+    assert!(all.forwarded > 0 && all.adopted > 0 && all.taken_up > 0 && all.handed_over > 0 && all.ended > 0, "{all:?}");
+}

@@ -1,0 +1,145 @@
+//! What goes wrong, and gets well again.
+
+use longshore_sessions::membership::State;
+
+use super::world::{FAULTS_END, Happening, World};
+
+/// Something that ends later.
+pub(super) enum Fault {
+    /// A sidecar is down.
+    Down(usize),
+    Cut(usize, usize),
+    Dns,
+    /// DNS still lists a pod that is gone.
+    Listed(usize),
+}
+
+impl World {
+    pub(super) fn fault(&mut self) {
+        if self.now >= FAULTS_END {
+            return self.all_well();
+        }
+        let pause = self.random.between(500, 10_000);
+        self.after(pause.min(FAULTS_END - self.now), Happening::Fault);
+        let there: Vec<usize> = (0..self.pods.len()).filter(|pod| !self.pods[*pod].gone).collect();
+        let Some(&pod) = self.random.pick(&there) else { return };
+        match self.random.between(0, 11) {
+            0..3 => self.restart(pod, false),
+            3 => self.restart(pod, true),
+            4 => self.new_sandbox(pod),
+            5 => self.vanish(pod),
+            6..8 => self.replace(pod),
+            8 => {
+                if self.pods.len() < 12 {
+                    self.add_pod();
+                }
+            }
+            9 => {
+                let Some(&other) = self.random.pick(&there) else { return };
+                let pair = (pod.min(other), pod.max(other));
+                if pair.0 != pair.1 && self.cut.insert(pair) {
+                    self.say(|| format!("pods {pair:?} are cut off from each other"));
+                    let time = self.random.between(1_000, 20_000);
+                    self.after(time, Happening::Heal(Fault::Cut(pair.0, pair.1)));
+                }
+            }
+            _ => {
+                self.say(|| "DNS is down".to_owned());
+                self.dns_is_down = true;
+                let time = self.random.between(1_000, 12_000);
+                self.after(time, Happening::Heal(Fault::Dns));
+            }
+        }
+    }
+
+    /// The sidecar dies, alone or with the server.
+    fn restart(&mut self, pod: usize, with_server: bool) {
+        if self.pods[pod].process.is_none() {
+            return;
+        }
+        self.say(|| format!("pod {pod}: the sidecar dies{}", if with_server { " with the server" } else { "" }));
+        self.stop(pod);
+        if with_server {
+            self.pods[pod].server_knows.clear();
+        }
+        let time = self.random.between(300, 9_000);
+        self.after(time, Happening::Heal(Fault::Down(pod)));
+    }
+
+    /// All of the pod's processes die, and it comes back with another address.
+    fn new_sandbox(&mut self, pod: usize) {
+        if self.pods[pod].process.is_none() {
+            return;
+        }
+        self.restart(pod, true);
+        self.pods[pod].peer.address = self.new_address();
+        self.list();
+    }
+
+    /// The pod is gone without a word; another one comes.
+    fn vanish(&mut self, pod: usize) {
+        self.say(|| format!("pod {pod} vanishes"));
+        self.stop(pod);
+        self.pods[pod].gone = true;
+        let time = self.random.between(1, 8_000);
+        self.after(time, Happening::Heal(Fault::Listed(pod)));
+        self.add_pod();
+    }
+
+    /// The pod ends in order; another one comes.
+    fn replace(&mut self, pod: usize) {
+        let now = self.now;
+        let Some(process) = &mut self.pods[pod].process else { return };
+        if process.replica.state() != State::Serving {
+            return;
+        }
+        process.replica.set_state(State::Draining);
+        process.drains_since = Some(now);
+        let life = self.pods[pod].life;
+        self.say(|| format!("pod {pod} drains"));
+        self.add_pod();
+        self.after(200, Happening::Drain { pod, life });
+    }
+
+    pub(super) fn drain(&mut self, pod: usize, life: u32) {
+        if !self.is_life(pod, life) {
+            return;
+        }
+        self.give_up_idle(pod);
+        let since = self.pods[pod].process.as_ref().and_then(|process| process.drains_since).unwrap_or(self.now);
+        if self.now - since < 6_000 {
+            return self.after(200, Happening::Drain { pod, life });
+        }
+        self.say(|| format!("pod {pod} ends"));
+        self.stop(pod);
+        self.pods[pod].gone = true;
+        self.pods[pod].listed = false;
+        self.list();
+    }
+
+    pub(super) fn heal(&mut self, fault: Fault) {
+        match fault {
+            Fault::Down(pod) => {
+                if !self.pods[pod].gone && self.pods[pod].process.is_none() {
+                    self.start(pod);
+                }
+            }
+            Fault::Cut(one, other) => {
+                self.say(|| format!("pods {one} and {other} reach each other again"));
+                self.cut.remove(&(one, other));
+            }
+            Fault::Dns => self.dns_is_down = false,
+            Fault::Listed(pod) => {
+                self.pods[pod].listed = false;
+                self.list();
+            }
+        }
+    }
+
+    fn all_well(&mut self) {
+        self.say(|| "all is well from now on".to_owned());
+        self.losses = 0;
+        self.cut.clear();
+        self.dns_is_down = false;
+    }
+}

@@ -1,0 +1,169 @@
+//! Questions and answers on their way, and what is done with the answers that no request waits for.
+
+use std::net::IpAddr;
+
+use longshore_sessions::bounds::QUESTION;
+use longshore_sessions::replica::Effect;
+use longshore_sessions::routing::{Event, Outcome};
+use longshore_sessions::{Answer, Message, Question};
+
+use super::requests::Op;
+use super::world::{Happening, World};
+
+/// A question that is under way, to one peer or several.
+pub(super) struct Ask {
+    pub(super) pod: usize,
+    pub(super) life: u32,
+    purpose: Purpose,
+    peers: Vec<IpAddr>,
+    outcomes: Vec<(IpAddr, Outcome)>,
+}
+
+/// What it is asked for.
+#[derive(Clone, Copy)]
+pub(super) enum Purpose {
+    Heartbeat,
+    Fetch,
+    /// A request waits for who holds its session.
+    Route(u64),
+    /// A request waits for its session's end to be noted.
+    End(u64),
+    /// Nobody waits.
+    Tell,
+}
+
+pub(super) enum Packet {
+    Question { ask: u64, from: usize, to: IpAddr, message: Message<Question> },
+    Answer { ask: u64, from: IpAddr, outcome: Outcome },
+}
+
+impl World {
+    /// Asks peers all at once.
+    pub(super) fn ask(&mut self, pod: usize, peers: Vec<IpAddr>, question: Question, purpose: Purpose) {
+        let life = self.pods[pod].life;
+        let Some(replica) = self.replica(pod) else { return };
+        let message = replica.say(question);
+        let ask = self.number();
+        for to in &peers {
+            let packet = || Packet::Question { ask, from: pod, to: *to, message: message.clone() };
+            self.send(packet);
+        }
+        self.asks.insert(ask, Ask { pod, life, purpose, peers, outcomes: Vec::new() });
+        self.after(QUESTION.as_millis() as u64, Happening::AskEnds(ask));
+    }
+
+    fn send(&mut self, packet: impl Fn() -> Packet) {
+        if self.random.chance(self.losses) {
+            return;
+        }
+        let copies = if self.random.chance(self.losses) { 2 } else { 1 };
+        for _ in 0..copies {
+            // Now and then it comes after it was given up.
+            let late = self.random.chance(self.losses);
+            let time = if late { self.random.between(100, 4_000) } else { self.random.between(1, 20) };
+            self.after(time, Happening::Packet(packet()));
+        }
+    }
+
+    pub(super) fn arrive(&mut self, packet: Packet) {
+        match packet {
+            Packet::Question { ask, from, to, message } => {
+                // Nobody has the address, or nobody can reach it: nothing comes back.
+                let Some(pod) = self.pod_at(to).filter(|pod| !self.is_cut(from, *pod)) else { return };
+                let now = self.moment();
+                let Some(replica) = self.replica(pod) else {
+                    self.send(|| Packet::Answer { ask, from: to, outcome: Outcome::Refused });
+                    return;
+                };
+                let (answer, effect) = replica.answer(message, now);
+                self.follow(pod, effect);
+                self.send(|| Packet::Answer { ask, from: to, outcome: Outcome::Said(answer.clone()) });
+            }
+            Packet::Answer { ask, from, outcome } => {
+                let Some(waiting) = self.asks.get_mut(&ask) else { return };
+                if !waiting.outcomes.iter().any(|(address, _)| *address == from) {
+                    waiting.outcomes.push((from, outcome));
+                }
+                if waiting.outcomes.len() == waiting.peers.len() {
+                    self.ask_ends(ask);
+                }
+            }
+        }
+    }
+
+    /// Does what a message wants done beyond the answer.
+    fn follow(&mut self, pod: usize, effect: Effect<super::world::Held>) {
+        match effect {
+            Effect::None => {}
+            Effect::Bury(tombstones, _) => self.pods[pod].file.extend(tombstones),
+            Effect::TakeOver(session) => {
+                let number: usize = session.id.parse().unwrap();
+                let key = self.sessions[number].capsule.key;
+                if let Some(replica) = self.replica(pod) {
+                    replica.keep(key, session.copy);
+                }
+                self.begin(pod, number, Op::Call, super::requests::Origin::HandOver);
+            }
+        }
+    }
+
+    pub(super) fn ask_ends(&mut self, ask: u64) {
+        let Some(Ask { pod, life, purpose, peers, mut outcomes }) = self.asks.remove(&ask) else { return };
+        if !self.is_life(pod, life) {
+            return;
+        }
+        for peer in peers {
+            if !outcomes.iter().any(|(address, _)| *address == peer) {
+                outcomes.push((peer, Outcome::Silent));
+            }
+        }
+        match purpose {
+            Purpose::Tell => {}
+            Purpose::Route(task) => self.drive(task, Event::Asked(outcomes)),
+            Purpose::End(task) => {
+                // Who is down learns it before it serves; but it may not be that only this replica knows.
+                let noted = outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Said(_)));
+                let told = noted && outcomes.iter().all(|(_, outcome)| !matches!(outcome, Outcome::Silent));
+                self.end_told(task, told);
+            }
+            Purpose::Heartbeat | Purpose::Fetch => {
+                for (address, outcome) in outcomes {
+                    self.heard(pod, address, outcome);
+                }
+            }
+        }
+    }
+
+    fn heard(&mut self, pod: usize, address: IpAddr, outcome: Outcome) {
+        let now = self.moment();
+        let Some(replica) = self.replica(pod) else { return };
+        match outcome {
+            Outcome::Refused => replica.view.refused(address, now),
+            Outcome::Silent => replica.view.silent(address, now),
+            Outcome::Said(message) => {
+                replica.view.heard(&message.from, now);
+                match message.body {
+                    Answer::Tombstones(page) => {
+                        let effect = replica.bury(&page);
+                        replica.view.fetched(address);
+                        self.follow(pod, effect);
+                    }
+                    _ if message.from.tombstones == replica.tombstones().digest() => replica.view.fetched(address),
+                    _ => self.ask(pod, vec![address], Question::Tombstones(None), Purpose::Fetch),
+                }
+            }
+        }
+    }
+
+    pub(super) fn send_heartbeats(&mut self, pod: usize) {
+        let now = self.moment();
+        let Some(replica) = self.replica(pod) else { return };
+        for address in replica.view.to_ask(now) {
+            self.ask(pod, vec![address], Question::Heartbeat, Purpose::Heartbeat);
+        }
+    }
+
+    pub(super) fn is_cut(&self, one: usize, other: usize) -> bool {
+        self.cut.contains(&(one.min(other), one.max(other)))
+    }
+}
