@@ -5,6 +5,7 @@ pub mod catalog;
 pub mod expose;
 pub mod limits;
 pub mod pod;
+pub mod sessions;
 pub mod sidecar;
 pub mod source;
 pub mod status;
@@ -20,6 +21,7 @@ pub use catalog::{Catalog, Link};
 pub use expose::Expose;
 pub use limits::Limits;
 pub use pod::{ObjectMetadata, Pod};
+pub use sessions::{OnOwnerLoss, Resume, Sessions};
 pub use sidecar::{LogLevel, Sidecar};
 pub use source::Source;
 pub use status::McpServerStatus;
@@ -35,6 +37,11 @@ pub use transport::{Isolation, Stdio, StreamableHttp, Transport};
     shortname = "lmcp",
     category = "longshore",
     status = "McpServerStatus",
+    scale(
+        spec_replicas_path = ".spec.replicas",
+        status_replicas_path = ".status.replicas",
+        label_selector_path = ".status.selector"
+    ),
     doc = "An MCP server that Longshore runs and serves.",
     printcolumn(
         name = "Ready", type_ = "string",
@@ -61,6 +68,11 @@ pub use transport::{Isolation, Stdio, StreamableHttp, Transport};
         name = "Public URL", type_ = "string", priority = 1,
         description = "Where clients outside of the cluster connect to",
         json_path = ".status.publicUrl"
+    ),
+    printcolumn(
+        name = "Replicas", type_ = "integer", priority = 1,
+        description = "How many pods serve",
+        json_path = ".status.readyReplicas"
     ),
     printcolumn(
         name = "Server", type_ = "string", priority = 1,
@@ -116,9 +128,17 @@ pub struct McpServerSpec {
     /// Which of the server's tools exist for clients.
     #[serde(default, skip_serializing_if = "is_default")]
     pub tools: Tools,
+    /// How many pods run the server; each takes requests of every session. 0 stops it. `kubectl scale` and a
+    /// HorizontalPodAutoscaler change this too.
+    #[serde(default = "default_replicas")]
+    #[schemars(range(max = 100))]
+    pub replicas: u32,
     /// Bounds of a request.
     #[serde(default)]
     pub limits: Limits,
+    /// The sessions of clients. Every number is of one pod.
+    #[serde(default)]
+    pub sessions: Sessions,
     /// The names under which clients reach the server from outside of the cluster.
     #[serde(default, skip_serializing_if = "is_default")]
     pub expose: Expose,
@@ -131,4 +151,8 @@ pub struct McpServerSpec {
     /// The sidecar that Longshore puts in front of the server.
     #[serde(default)]
     pub sidecar: Sidecar,
+}
+
+fn default_replicas() -> u32 {
+    1
 }

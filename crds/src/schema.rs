@@ -42,6 +42,12 @@ pub(crate) fn unknown_object(_: &mut SchemaGenerator) -> Schema {
 pub(crate) const OBJECT_NAME: &str =
     r"self.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')";
 
+/// Times of a second to a month, as a rule and the sentence of those who break it.
+pub(crate) const SECOND_TO_MONTH: (&str, &str) = (
+    "self.matches(r'^([1-9][0-9]{0,5}[smh])+$') && duration(self) <= duration('720h')",
+    "write a time from 1s to 720h, such as `90s`, `30m` or `24h`",
+);
+
 /// One rule, as the API server reads it.
 fn rule(rule: &str, message: &str) -> Value {
     json!({ "rule": rule, "message": message })
@@ -192,6 +198,19 @@ pub(crate) fn resources(generator: &mut SchemaGenerator) -> Schema {
     schema
 }
 
+/// The same for the sidecar, which has no use for devices.
+pub(crate) fn sidecar_resources(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = resources(generator);
+    remove(&mut schema, "claims");
+    schema
+}
+
+fn remove(schema: &mut Schema, property: &str) {
+    if let Some(properties) = schema.pointer_mut("/properties").and_then(Value::as_object_mut) {
+        properties.remove(property);
+    }
+}
+
 /// `spec.pod.securityContext`: Kubernetes' own, but neither root's user nor the sidecar's user and group.
 pub(crate) fn security_context(generator: &mut SchemaGenerator) -> Schema {
     let group = || {
@@ -216,6 +235,8 @@ pub(crate) fn security_context(generator: &mut SchemaGenerator) -> Schema {
         ("runAsNonRoot", vec![rule("self", "leave runAsNonRoot out: a server may not run as root")]),
     ];
     let mut schema = kubernetes::<PodSecurityContext>(generator);
+    // Longshore's programs are for Linux.
+    remove(&mut schema, "windowsOptions");
     for (field, rules) in rules {
         let property = schema.pointer_mut(&format!("/properties/{field}")).and_then(Value::as_object_mut);
         if let Some(property) = property {

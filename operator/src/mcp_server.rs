@@ -13,6 +13,8 @@ pub mod dereference;
 pub mod memory;
 pub mod probe;
 pub mod references;
+pub mod rotate;
+pub mod session_keys;
 pub mod status;
 pub mod upgrades;
 pub mod validate;
@@ -32,11 +34,13 @@ use thiserror::Error;
 use crate::api::ApiError;
 use crate::metrics::Outcome;
 use crate::mirror::ServerKey;
+use crate::names;
 use crate::settings::Settings;
 use apply::Applier;
 use build::Desired;
 use condition::{ConditionType, Problem, Reason};
 use context::Context;
+use dereference::own_keys;
 use memory::{ServerMemory, lock};
 use status::{Observation, PodFacts, Publication};
 use upgrades::Turn;
@@ -47,6 +51,9 @@ pub enum Error {
     /// What the manifest names could not be read.
     #[error("cannot read what the manifest names: {0}")]
     Dereference(#[source] ApiError),
+    /// There are no session keys.
+    #[error("cannot read or make the session keys: {0}")]
+    SessionKeys(#[from] own_keys::Error),
     /// The objects could not be applied.
     #[error(transparent)]
     Apply(#[from] apply::Error),
@@ -72,6 +79,8 @@ struct Pursuit {
     pods: Vec<PodFacts>,
     /// When to look again, if nothing changes.
     again: Option<Duration>,
+    /// Whether it is not its turn yet to get new pods.
+    waits: bool,
     error: Option<Error>,
 }
 
@@ -110,7 +119,9 @@ pub async fn reconcile(
 
     // 6. Status. It is written after a failure too, unless nothing new could be learnt.
     let written = match &pursuit.error {
-        Some(Error::Dereference(_) | Error::Apply(apply::Error::NamespaceEnds)) => Ok(None),
+        Some(Error::Dereference(_) | Error::SessionKeys(_) | Error::Apply(apply::Error::NamespaceEnds)) => {
+            Ok(None)
+        }
         Some(_) | None => write_status(&object, &context, &key, &uid, &memory, &pursuit).await,
     };
     let (later, unwritten) = match written {
@@ -176,18 +187,24 @@ async fn pursue(
     // 1. Read what the manifest names. Client required.
     let upstreams = mounted_upstreams(context, key, uid);
     let access = context.inventory_access.load().as_ref().clone();
-    let found =
-        match dereference::dereference(server, &context.client, &context.references, upstreams, access).await
-        {
-            Ok(found) => found,
-            Err(error) => {
-                pursuit.error = Some(Error::Dereference(error));
-                return pursuit;
-            }
-        };
+    let wish = rotate::wish(server);
+    let found = async {
+        let keys = own_keys::session_keys(context, key, uid, memory, wish).await?;
+        let (client, references) = (&context.client, &context.references);
+        dereference::dereference(server, client, references, upstreams, access, keys)
+            .await
+            .map_err(Error::Dereference)
+    };
+    let found = match found.await {
+        Ok(found) => found,
+        Err(error) => {
+            pursuit.error = Some(error);
+            return pursuit;
+        }
+    };
 
     // 2. Check it. No client.
-    let validated = match validate::validate(server, &found) {
+    let mut validated = match validate::validate(server, &found) {
         Ok(validated) => validated,
         Err(problems) => {
             pursuit.problems = problems;
@@ -199,19 +216,40 @@ async fn pursue(
 
     // 3. Make the objects. No client.
     let (mut prepared, mut desired) = build::build(&validated, &context.settings);
+
+    // The session keys move on if every pod has what was just built: then it is built once more. No client.
+    let facts = probe::probe(context, key, uid);
+    let rotation = match rotate::rotate(&validated, &context.settings, wish, &facts, &desired) {
+        Ok(rotation) => rotation,
+        Err(error) => {
+            pursuit.error = Some(Error::SessionKeys(error));
+            return pursuit;
+        }
+    };
+    pursuit.again = rotation.again;
+    if let Some((keys, _)) = &rotation.next {
+        validated.session_keys = keys.clone();
+        lock(memory).session_keys = Some(keys.clone());
+        (prepared, desired) = build::build(&validated, &context.settings);
+    }
     if prepared.deployment.is_none() {
         // What is not to be made takes nobody's turn.
         context.upgrades.not_needed(key);
     } else if let Turn::Later(latest) = turn(server, context, key, memory, &mut desired) {
         prepared.deployment = None;
-        pursuit.again = Some(latest);
+        pursuit.again = Some(pursuit.again.map_or(latest, |again| again.min(latest)));
+        pursuit.waits = true;
     }
 
     // 4. Apply them, and delete what is left over. Client required.
     let applier = Applier { context, server: key, uid, memory };
     let applied = async { applier.prune(&applier.apply(prepared).await?).await };
     match applied.await {
-        Ok(()) => {}
+        Ok(()) => {
+            if let Some((_, step)) = rotation.next {
+                rotate::tell(context, key, uid, step).await;
+            }
+        }
         Err(apply::Error::Problem(problem)) => {
             pursuit.problems.insert(0, problem.clone());
             pursuit.error = Some(Error::Apply(apply::Error::Problem(problem)));
@@ -299,6 +337,7 @@ async fn write_status(
         deployment: deployment.as_deref(),
         url: pursuit.urls.as_ref().map(|urls| urls.cluster.clone()),
         public_url: pursuit.urls.as_ref().and_then(|urls| urls.public.clone()),
+        selector: names::selector_text(&key.name),
         publication: publication(object.0.as_ref().ok(), &context.settings),
         now: now(),
     });
@@ -308,7 +347,7 @@ async fn write_status(
             "False" => "False",
             _ => "Unknown",
         });
-    if pursuit.again.is_none() && is_in_force(&status) {
+    if !pursuit.waits && is_in_force(&status) {
         context.upgrades.done(key);
     }
     let was = std::mem::replace(&mut lock(memory).ready, ready);

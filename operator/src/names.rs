@@ -19,6 +19,10 @@ pub const TEMPLATE_ANNOTATION: &str = "longshore.dev/template";
 /// On a pod: how its sidecar reaches its server, as JSON. A pod of an older version keeps it until it goes, whatever
 /// the manifest says by then.
 pub const UPSTREAM_ANNOTATION: &str = "longshore.dev/upstream";
+/// On a `McpServer`: a value that its owner changes to ask for a new session key.
+pub const ROTATE_ANNOTATION: &str = "longshore.dev/rotate-session-keys";
+/// On the Secret with the session keys: how far they are, as JSON. It holds no key.
+pub const SESSION_KEYS_ANNOTATION: &str = "longshore.dev/session-keys";
 /// On a pod: touched when its configuration changes, which makes the kubelet update the mounted files at once.
 pub const CONFIG_ANNOTATION: &str = "longshore.dev/config";
 /// Says which container `kubectl logs` and `kubectl exec` mean when none is named.
@@ -32,6 +36,13 @@ pub fn owned_selector() -> String {
 /// The labels by which a server's pods are selected.
 pub fn pod_selector(server: &str) -> BTreeMap<String, String> {
     pairs([(SERVER_LABEL, server), (COMPONENT_LABEL, COMPONENT)])
+}
+
+/// The same selector as text.
+pub fn selector_text(server: &str) -> String {
+    let pairs: Vec<_> =
+        pod_selector(server).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+    pairs.join(",")
 }
 
 /// The labels of everything that is made for a server.
@@ -78,6 +89,16 @@ impl ObjectNames {
     /// The Service, whose name is part of the URL.
     pub fn service(&self) -> String {
         self.server.clone()
+    }
+
+    /// The headless Service by which the pods find each other.
+    pub fn peers(&self) -> String {
+        format!("{}-longshore", self.server)
+    }
+
+    /// The PodDisruptionBudget, for servers of several pods.
+    pub fn disruption_budget(&self) -> String {
+        format!("{}-longshore", self.server)
     }
 
     /// The ServiceAccount without rights, for servers that name none.

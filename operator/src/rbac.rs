@@ -55,7 +55,7 @@ pub const SERVERS: &[Rule] = &[
         "",
         "secrets",
         &["get", "list", "watch", "create", "patch"],
-        "the hashes of API keys; those that a manifest names",
+        "the hashes of API keys and the session keys; those that a manifest names",
     ),
     rule(
         "",
@@ -68,6 +68,12 @@ pub const SERVERS: &[Rule] = &[
         "networkpolicies",
         &["get", "list", "watch", "create", "patch"],
         "nothing reaches a server but through its sidecar",
+    ),
+    rule(
+        "policy",
+        "poddisruptionbudgets",
+        &["get", "list", "watch", "create", "patch", "delete"],
+        "whoever empties nodes leaves a server of several pods some of them",
     ),
     rule("events.k8s.io", "events", &["create", "patch"], "what happened, for `kubectl describe`"),
 ];

@@ -1,6 +1,7 @@
 //! What the operator was told on its command line, checked and ready for the pure steps.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// What is the same for every server of this installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,4 +20,17 @@ pub struct Settings {
     pub inventory_subjects: Vec<String>,
     /// Whether there is a catalog that lists published servers.
     pub catalog: bool,
+    /// How old a session key becomes before another follows it. `None`: as old as its server.
+    pub rotate_session_keys_after: Option<Duration>,
+    /// Where the servers run.
+    pub place: Place,
+}
+
+/// Where servers run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In pods, of which a server may have several.
+    Cluster,
+    /// As processes of this machine: each server once.
+    ThisMachine,
 }

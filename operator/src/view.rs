@@ -29,7 +29,7 @@ pub struct Live {
     pub uid: String,
     /// Its resource version, as the number that it is.
     pub version: u64,
-    /// The same as long as nobody changed what Longshore wrote. The resource version serves for most kinds.
+    /// The same as long as nobody changed what Longshore wrote.
     pub fingerprint: u64,
     /// The UID of the object that controls it.
     pub controller: Option<String>,
@@ -75,7 +75,7 @@ impl View for DeploymentView {
         let template = object.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref());
         let template =
             template.and_then(|metadata| metadata.annotations.as_ref()?.get(TEMPLATE_ANNOTATION).cloned());
-        Self { live: Live::of_deployment(&object.metadata), template, refused }
+        Self { live: Live::of(&object.metadata), template, refused }
     }
 }
 
@@ -120,6 +120,8 @@ pub struct PodView {
     pub created: i64,
     /// Whether it is on its way out.
     pub ending: bool,
+    /// Seconds since the epoch by when it should have gone, if it is.
+    pub gone_by: Option<i64>,
     /// Whether it ended without being asked (evicted, for example), and the words for it.
     pub failed: Option<String>,
     /// Whether it is in the Service.
@@ -200,6 +202,7 @@ impl View for PodView {
             touched: annotation(CONFIG_ANNOTATION),
             created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
             ending: metadata.deletion_timestamp.is_some(),
+            gone_by: metadata.deletion_timestamp.as_ref().map(|time| time.0.as_second()),
             failed: ended.then(|| {
                 let reason = status.reason.unwrap_or_else(|| "it ended".to_owned());
                 cut(&status.message.map_or(reason.clone(), |message| format!("{reason}: {message}")))
@@ -248,33 +251,33 @@ impl ContainerView {
 // === impl Live ===
 
 impl Live {
-    /// Of an object that nobody but its owner changes.
+    /// Of an object.
     pub fn of(metadata: &ObjectMeta) -> Self {
         let version = version(metadata);
         Self {
             uid: metadata.uid.clone().unwrap_or_default(),
             version,
-            fingerprint: version,
+            fingerprint: fingerprint(metadata).unwrap_or(version),
             controller: controller(metadata),
         }
     }
+}
 
-    /// Of a Deployment, whose status changes all the time: its generation, labels and annotations tell whether
-    /// somebody changed what Longshore wrote.
-    pub fn of_deployment(metadata: &ObjectMeta) -> Self {
-        let mut hasher = DefaultHasher::new();
-        metadata.generation.hash(&mut hasher);
-        metadata.labels.hash(&mut hasher);
-        // Written by the Deployment's controller.
-        let annotations = metadata.annotations.iter().flatten();
-        annotations
-            .filter(|(name, _)| *name != "deployment.kubernetes.io/revision")
-            .for_each(|pair| pair.hash(&mut hasher));
-        for owner in metadata.owner_references.iter().flatten() {
-            owner.uid.hash(&mut hasher);
-        }
-        Self { fingerprint: hasher.finish(), ..Self::of(metadata) }
+/// Of a kind whose status changes all the time: its generation, labels, annotations and owners tell whether somebody
+/// changed what Longshore wrote. `None`: a kind that nobody but its owner changes, for which the resource version does.
+fn fingerprint(metadata: &ObjectMeta) -> Option<u64> {
+    let mut hasher = DefaultHasher::new();
+    metadata.generation?.hash(&mut hasher);
+    metadata.labels.hash(&mut hasher);
+    // Written by the Deployment's controller.
+    let annotations = metadata.annotations.iter().flatten();
+    annotations
+        .filter(|(name, _)| *name != "deployment.kubernetes.io/revision")
+        .for_each(|pair| pair.hash(&mut hasher));
+    for owner in metadata.owner_references.iter().flatten() {
+        owner.uid.hash(&mut hasher);
     }
+    Some(hasher.finish())
 }
 
 /// Resource versions are numbers that grow, so of two sightings of an object the newer one can be told.

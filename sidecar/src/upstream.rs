@@ -8,8 +8,9 @@ pub(crate) mod stdio;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ::http::{Request, Response};
+use ::http::{HeaderValue, Request, Response};
 use bytes::Bytes;
+use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::{Processes, Upstream};
 use thiserror::Error;
 
@@ -38,6 +39,26 @@ pub(crate) enum Opener {
         /// How many processes it and all others may have, where sessions have processes.
         limits: Option<Processes>,
     },
+}
+
+/// What is known of a session that was begun before this sidecar was: its id holds it.
+#[derive(Clone, Debug)]
+pub(crate) struct Former {
+    /// Whose it is.
+    pub(crate) opener: Opener,
+    /// The revision that the server speaks in it.
+    pub(crate) revision: Revision,
+    /// What its client can do, as JSON; `None` if nobody knows any more.
+    pub(crate) capabilities: Option<String>,
+}
+
+/// What became of a session that was begun before this sidecar was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recalled {
+    /// It goes on, under the id that the server gave it.
+    GoesOn,
+    /// The server has forgotten it, so it has to be begun again or to end.
+    Forgotten,
 }
 
 /// An answer, with the connection that it is still coming from.
@@ -86,6 +107,21 @@ impl Pool {
                 let (response, hold) = self.stdio.open(opener, request).await?;
                 Ok((Answer::of(response), hold))
             }
+        }
+    }
+
+    /// Takes a session up again that a sidecar before this one began in this pod: `session` is the server's own id of
+    /// it. A server over HTTP has kept it or says that it has not; the process of one over stdio waits a few seconds for
+    /// the sidecar that comes back. Asked for twice at once, it goes on for both.
+    pub(crate) async fn recall(
+        &self,
+        upstream: &Upstream,
+        session: &HeaderValue,
+        former: Former,
+    ) -> Result<Recalled, Failure> {
+        match upstream {
+            Upstream::StreamableHttp { .. } => Ok(Recalled::GoesOn),
+            Upstream::Stdio {} => Ok(self.stdio.recall(session, former).await?),
         }
     }
 }

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::ResourceRequirements;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::schema::resources;
+use crate::schema::sidecar_resources;
 
 /// The sidecar in front of the server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -13,7 +13,7 @@ pub struct Sidecar {
     /// What the sidecar's container requests and may use. Default: requests 10m CPU and 16Mi memory, limit 128Mi
     /// memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "resources")]
+    #[schemars(schema_with = "sidecar_resources")]
     pub resources: Option<ResourceRequirements>,
     /// What it logs, beside the audit lines. Changes without a restart.
     #[serde(default)]

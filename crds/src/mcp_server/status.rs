@@ -17,6 +17,9 @@ pub struct McpServerStatus {
     /// How many of them serve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
+    /// The label selector of the pods, as text: for a HorizontalPodAutoscaler.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<String>,
     /// Where MCP clients inside of the cluster connect to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,

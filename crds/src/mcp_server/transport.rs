@@ -4,6 +4,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::schema::SECOND_TO_MONTH;
+
 /// How the sidecar reaches the server inside the pod: exactly one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
@@ -39,18 +41,24 @@ pub struct StreamableHttp {
     pub path: String,
 }
 
-/// A server that speaks over its stdin and stdout. Each session of a client gets a process of its own.
+/// A server that speaks over its stdin and stdout. Every number is of one pod; a server of three replicas can have
+/// three times as many processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new(
     "!has(self.maxProcessesPerPrincipal) || self.maxProcessesPerPrincipal <= self.maxProcesses")
     .message("`maxProcessesPerPrincipal` may not be more than `maxProcesses`"))]
+#[x_kube(validation = Rule::new("self.warm <= self.maxProcesses")
+    .message("`warm` may not be more than `maxProcesses`, of which the warm ones are a part"))]
+#[x_kube(validation = Rule::new("!has(self.maxProcessesPerPrincipal) || self.isolation != 'Shared'")
+    .message("leave `maxProcessesPerPrincipal` out: with `isolation: Shared` a process is nobody's own"))]
 pub struct Stdio {
-    /// Who shares a process: `Session`, nobody; each session has its own.
+    /// Who shares a process: nobody, the sessions of one principal, or everybody. A change counts for sessions that are
+    /// opened after it.
     #[serde(default)]
     pub isolation: Isolation,
     /// How many processes may run for clients at once in a pod. One more runs for the sidecar, which lists what the
-    /// server offers. A client that would need another is refused until one ends.
+    /// server offers. A client that would need another waits for `queueTimeout`.
     #[serde(default = "default_max_processes")]
     #[schemars(range(min = 1, max = 1024))]
     pub max_processes: u32,
@@ -59,6 +67,27 @@ pub struct Stdio {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1024))]
     pub max_processes_per_principal: Option<u32>,
+    /// How many processes wait for a session that needs one, so that it begins at once.
+    #[serde(default)]
+    #[schemars(range(max = 1024))]
+    pub warm: u32,
+    /// How long a new session waits for a place when all are taken: from `0s`, which refuses it at once, to `5m`.
+    #[serde(default = "default_queue_timeout")]
+    #[schemars(length(max = 24))]
+    #[x_kube(validation = Rule::new(
+        "self.matches(r'^([0-9]{1,6}[smh])+$') && duration(self) <= duration('5m')")
+        .message("write a time from 0s to 5m, such as `10s`"))]
+    pub queue_timeout: String,
+    /// After how long without a call a process ends that holds no session of its own: from `1s` to `720h`.
+    #[serde(default = "default_idle_timeout")]
+    #[schemars(length(max = 24))]
+    #[x_kube(validation = Rule::new(SECOND_TO_MONTH.0).message(SECOND_TO_MONTH.1))]
+    pub idle_timeout: String,
+    /// After how long a process takes no more sessions, and ends with its last one: from `1s` to `720h`. Default: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 24))]
+    #[x_kube(validation = Rule::new(SECOND_TO_MONTH.0).message(SECOND_TO_MONTH.1))]
+    pub max_age: Option<String>,
 }
 
 /// Who shares a process of a stdio server.
@@ -67,6 +96,10 @@ pub enum Isolation {
     /// Nobody: each session has its own.
     #[default]
     Session,
+    /// The sessions of one principal.
+    Principal,
+    /// Everybody.
+    Shared,
 }
 
 impl Default for Stdio {
@@ -75,12 +108,24 @@ impl Default for Stdio {
             isolation: Isolation::default(),
             max_processes: default_max_processes(),
             max_processes_per_principal: None,
+            warm: 0,
+            queue_timeout: default_queue_timeout(),
+            idle_timeout: default_idle_timeout(),
+            max_age: None,
         }
     }
 }
 
 fn default_max_processes() -> u32 {
     32
+}
+
+fn default_queue_timeout() -> String {
+    "5s".to_owned()
+}
+
+fn default_idle_timeout() -> String {
+    "5m".to_owned()
 }
 
 fn default_path() -> String {

@@ -46,6 +46,11 @@ const ACCEPTED: &[&str] = &[
     "{spec: {pod: {resources: {requests: {cpu: 1, memory: 128Mi}, limits: {example.com/gpu: 1}}, nodeSelector: {a: b}, tolerations: [{operator: Exists}]}}}",
     "{spec: {pod: {securityContext: {runAsUser: 10001, runAsGroup: 10001, fsGroup: 10001, runAsNonRoot: true}, serviceAccountName: a.b, imagePullSecrets: [{name: a}]}}}",
     "{spec: {pod: {affinity: {nodeAffinity: {}}, overrides: {metadata: {labels: {a: b}}, spec: {priorityClassName: high, hostNetwork: false, containers: [{name: server, tty: true}]}}}}}",
+    "{spec: {replicas: 0}}",
+    "{spec: {replicas: 100, sessions: {idleTimeout: 1s, maxAge: 720h, total: 1, perPrincipal: 1, streams: 1024, onOwnerLoss: Reinitialize, resume: {maxBytes: '0', ttl: 1h}}}}",
+    "{spec: {sessions: {idleTimeout: 1h30m, resume: {maxBytes: 16Mi}}}}",
+    "{spec: {source: {command: [/server]}, transport: {streamableHttp: null, stdio: {isolation: Principal, warm: 32, queueTimeout: 0s, idleTimeout: 720h, maxAge: 1s}}}}",
+    "{spec: {source: {command: [/server]}, transport: {streamableHttp: null, stdio: {isolation: Shared, maxProcesses: 1, queueTimeout: 5m}}}}",
     "{spec: {sidecar: {logLevel: trace, workers: 64, resources: {limits: {memory: 256Mi}}}}}",
 ];
 
@@ -148,8 +153,56 @@ const REFUSED: &[(&str, &str)] = &[
         "spec.transport.stdio: Invalid value: \"object\": `maxProcessesPerPrincipal` may not be more than `maxProcesses`",
     ),
     (
-        "{spec: {source: {command: [a]}, transport: {streamableHttp: null, stdio: {isolation: Shared}}}}",
-        "spec.transport.stdio.isolation: Unsupported value: \"Shared\"",
+        "{spec: {source: {command: [a]}, transport: {streamableHttp: null, stdio: {isolation: Nobody}}}}",
+        "spec.transport.stdio.isolation: Unsupported value: \"Nobody\": supported values: \"Session\", \"Principal\", \"Shared\"",
+    ),
+    (
+        "{spec: {source: {command: [a]}, transport: {streamableHttp: null, stdio: {isolation: Shared, maxProcessesPerPrincipal: 1}}}}",
+        "spec.transport.stdio: Invalid value: \"object\": leave `maxProcessesPerPrincipal` out: with `isolation: Shared` a process is nobody's own",
+    ),
+    (
+        "{spec: {source: {command: [a]}, transport: {streamableHttp: null, stdio: {maxProcesses: 2, warm: 3}}}}",
+        "spec.transport.stdio: Invalid value: \"object\": `warm` may not be more than `maxProcesses`, of which the warm ones are a part",
+    ),
+    (
+        "{spec: {source: {command: [a]}, transport: {streamableHttp: null, stdio: {queueTimeout: 301s}}}}",
+        "spec.transport.stdio.queueTimeout: Invalid value: \"string\": write a time from 0s to 5m, such as `10s`",
+    ),
+    (
+        "{spec: {source: {command: [a]}, transport: {streamableHttp: null, stdio: {idleTimeout: 0s}}}}",
+        "spec.transport.stdio.idleTimeout: Invalid value: \"string\": write a time from 1s to 720h, such as `90s`, `30m` or `24h`",
+    ),
+    (
+        "{spec: {source: {command: [a]}, transport: {streamableHttp: null, stdio: {maxAge: 721h}}}}",
+        "spec.transport.stdio.maxAge: Invalid value: \"string\": write a time from 1s to 720h",
+    ),
+    // Replicas and sessions.
+    ("{spec: {replicas: -1}}", "spec.replicas: Invalid value: -1"),
+    ("{spec: {replicas: 101}}", "spec.replicas: Invalid value: 101"),
+    (
+        "{spec: {sessions: {total: 5, perPrincipal: 6}}}",
+        "spec.sessions: Invalid value: \"object\": `perPrincipal` may not be more than `total`",
+    ),
+    ("{spec: {sessions: {total: 0}}}", "spec.sessions.total: Invalid value: 0"),
+    (
+        "{spec: {sessions: {idleTimeout: 500ms}}}",
+        "spec.sessions.idleTimeout: Invalid value: \"string\": write a time from 1s to 720h",
+    ),
+    (
+        "{spec: {sessions: {maxAge: 30d}}}",
+        "spec.sessions.maxAge: Invalid value: \"string\": write a time from 1s to 720h",
+    ),
+    (
+        "{spec: {sessions: {onOwnerLoss: Retry}}}",
+        "spec.sessions.onOwnerLoss: Unsupported value: \"Retry\": supported values: \"NotFound\", \"Reinitialize\"",
+    ),
+    (
+        "{spec: {sessions: {resume: {maxBytes: 17Mi}}}}",
+        "spec.sessions.resume.maxBytes: Invalid value: \"string\": write a whole number of bytes from 0 to 16Mi, such as `1Mi`",
+    ),
+    (
+        "{spec: {sessions: {resume: {ttl: 2h}}}}",
+        "spec.sessions.resume.ttl: Invalid value: \"string\": write a time from 1s to 1h, such as `5m`",
     ),
     // The catalog.
     (

@@ -3,12 +3,14 @@
 //!
 //! Each test has a namespace and operators of its own that watch nothing else, with the rights that the chart gives.
 
+mod keys;
 mod leadership;
 pub(crate) mod node;
 mod objects;
 mod outages;
 mod quiet;
 mod references;
+mod replicas;
 pub(crate) mod stand;
 
 use std::sync::LazyLock;

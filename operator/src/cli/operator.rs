@@ -3,10 +3,19 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::log::LogLevel;
+use crate::mcp_server::validate::duration;
 use crate::run::Options;
-use crate::settings::Settings;
+use crate::settings::{Place, Settings};
+
+/// `None`: never.
+#[derive(Clone, Copy, Debug)]
+struct Rotation(Option<Duration>);
+
+/// Each rotation is two configurations that every pod has to load.
+const SHORTEST_ROTATION: Duration = Duration::from_secs(60);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -51,6 +60,9 @@ pub(super) struct Args {
     /// How many servers get new pods at once when Longshore itself is upgraded.
     #[arg(long, value_name = "SERVERS", default_value_t = 10)]
     upgrades_at_once: usize,
+    /// How old a session key becomes before another follows it, such as `720h`. `0`: as old as its server.
+    #[arg(long, value_name = "TIME", default_value = "720h", value_parser = rotation)]
+    rotate_session_keys_after: Rotation,
     /// What to log.
     #[arg(long, value_enum, default_value_t = LogLevel::Info, env = "LONGSHORE_LOG_LEVEL")]
     log_level: LogLevel,
@@ -74,6 +86,8 @@ impl From<Args> for Options {
                 metrics_from: args.metrics_from,
                 inventory_subjects: args.inventory_subject,
                 catalog: args.catalog,
+                rotate_session_keys_after: args.rotate_session_keys_after.0,
+                place: Place::Cluster,
             },
             namespace: args.namespace,
             identity: args.identity,
@@ -82,6 +96,16 @@ impl From<Args> for Options {
             health_addr: args.health_addr,
             lease_name: args.lease_name,
             upgrades_at_once: args.upgrades_at_once,
+        }
+    }
+}
+
+fn rotation(text: &str) -> Result<Rotation, String> {
+    match duration(text) {
+        _ if text == "0" => Ok(Rotation(None)),
+        Some(age) if age >= SHORTEST_ROTATION => Ok(Rotation(Some(age))),
+        Some(_) | None => {
+            Err(format!("`{text}` is not an age for a key: write 1m or more, such as 720h, or 0 for never"))
         }
     }
 }

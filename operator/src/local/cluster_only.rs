@@ -10,6 +10,7 @@ pub(super) fn sentence(manifest: &McpServer, env: &[String]) -> Option<String> {
     for (there, field) in [
         (spec.source.image_pull_policy.is_some(), "source.imagePullPolicy"),
         (spec.expose.host.is_some(), "expose.host"),
+        (spec.replicas != 1, "replicas"),
         (pod.resources.is_some(), "pod.resources"),
         (pod.service_account_name.is_some(), "pod.serviceAccountName"),
         (!pod.image_pull_secrets.is_empty(), "pod.imagePullSecrets"),

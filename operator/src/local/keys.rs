@@ -2,20 +2,25 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::jiff::Timestamp;
 use longshore_crds::{McpServer, api_keys};
 use longshore_sidecar_config::ApiKey;
 
 use super::ServerId;
 use super::manifests::Data;
 use crate::api_keys::{NewKey, NoRandomness, ParsedKeys};
-use crate::mcp_server::dereference::ApiKeysLookup;
+use crate::mcp_server::dereference::{ApiKeysLookup, own_keys};
+use crate::mcp_server::session_keys::SessionKeys;
 
 /// Whose key it is that is made here.
 pub(super) const PRINCIPAL: &str = "local";
 
 /// The keys that were made, by server. They live as long as the process, so that clients go on working after a change.
 #[derive(Default)]
-pub(super) struct Made(BTreeMap<ServerId, String>);
+pub(super) struct Made {
+    api_keys: BTreeMap<ServerId, String>,
+    session_keys: BTreeMap<ServerId, SessionKeys>,
+}
 
 /// What clients of a server have to bring.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,12 +69,22 @@ pub(super) fn of(
 
 impl Made {
     fn of(&mut self, id: &ServerId) -> Result<String, NoRandomness> {
-        if let Some(key) = self.0.get(id) {
+        if let Some(key) = self.api_keys.get(id) {
             return Ok(key.clone());
         }
         let key = NewKey::generate()?.key;
-        self.0.insert(id.clone(), key.clone());
+        self.api_keys.insert(id.clone(), key.clone());
         Ok(key)
+    }
+
+    /// What the sessions of a server are sealed with.
+    pub(super) fn session_keys(&mut self, id: &ServerId) -> Result<SessionKeys, NoRandomness> {
+        if let Some(keys) = self.session_keys.get(id) {
+            return Ok(keys.clone());
+        }
+        let keys = SessionKeys::first(&own_keys::material()?, Timestamp::now(), None);
+        self.session_keys.insert(id.clone(), keys.clone());
+        Ok(keys)
     }
 }
 

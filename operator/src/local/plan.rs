@@ -20,8 +20,9 @@ use crate::mcp_server::build;
 use crate::mcp_server::condition::Problem;
 use crate::mcp_server::dereference::{ApiKeysLookup, Dereferenced, Lookup};
 use crate::mcp_server::references::{self, Kind};
+use crate::mcp_server::session_keys::SessionKeys;
 use crate::mcp_server::validate::{Readiness, ValidatedAuth, ValidatedServer, validate};
-use crate::settings::Settings;
+use crate::settings::{Place, Settings};
 
 /// A server as it is to run.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,7 +77,8 @@ pub(super) fn plan(
     let secret_name = manifest.spec.auth.api_keys.as_ref().map(|keys| keys.secret_ref.name.clone());
     let secret = secret_name.and_then(|name| documents.secrets.get(&(id.namespace.clone(), name)));
     let (api_keys, key) = keys::of(manifest, id, secret, given_key, made)?;
-    let validated = match validate(manifest, &dereferenced(manifest, id, documents, api_keys)) {
+    let session_keys = made.session_keys(id)?;
+    let validated = match validate(manifest, &dereferenced(manifest, id, documents, api_keys, session_keys)) {
         Ok(validated) => validated,
         Err(problems) => return Ok(Err(Refused { id: id.clone(), problems })),
     };
@@ -115,6 +117,7 @@ fn dereferenced(
     id: &ServerId,
     documents: &Documents,
     api_keys: ApiKeysLookup,
+    session_keys: SessionKeys,
 ) -> Dereferenced {
     let mut objects = BTreeMap::new();
     for reference in references::of(&manifest.spec) {
@@ -133,7 +136,7 @@ fn dereferenced(
         subjects: Vec::new(),
         jwks: serde_json::json!({"keys": []}),
     };
-    Dereferenced { objects, api_keys, mounted_upstreams: Vec::new(), inventory }
+    Dereferenced { objects, api_keys, mounted_upstreams: Vec::new(), inventory, session_keys }
 }
 
 /// The files of the ConfigMap and the Secret that the operator would make.
@@ -146,6 +149,8 @@ fn files(server: &ValidatedServer) -> Files {
         metrics_from: Vec::new(),
         inventory_subjects: Vec::new(),
         catalog: true,
+        rotate_session_keys_after: None,
+        place: Place::ThisMachine,
     };
     let (resources, _) = build::build(server, &settings);
     let config =
@@ -174,7 +179,7 @@ fn access_note(server: &ValidatedServer, key: &ClientKey) -> Option<String> {
         return Some("spec.access.rules is empty: nothing may be called".to_owned());
     }
     let ValidatedAuth::ApiKeys(keys) = &server.auth else { return None };
-    let made = keys.keys.len() == 1 && keys.keys[0].principal == keys::PRINCIPAL;
+    let made = keys.len() == 1 && keys[0].principal == keys::PRINCIPAL;
     if !made || *key == ClientKey::Hashed {
         return None;
     }

@@ -9,6 +9,8 @@ use std::sync::Mutex;
 
 use futures::{TryFutureExt as _, join};
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Resource, ResourceExt as _};
@@ -63,12 +65,21 @@ impl Applier<'_> {
     /// Applies every object, those that pods need before the pods.
     pub async fn apply(&self, prepared: Resources<Prepared>) -> Result<Resources<Applied>, Error> {
         // Without `..`: an object that nobody applies does not compile.
-        let Resources { service_account, secret, config_maps, service, network_policy, deployment, state: _ } =
-            prepared;
+        let Resources {
+            service_account,
+            secret,
+            config_maps,
+            service,
+            peers,
+            network_policy,
+            disruption_budget,
+            deployment,
+            state: _,
+        } = prepared;
         let mirrors = &self.context.mirrors;
         // Each is tried whatever comes of the others: a key that was revoked must not stay valid because somebody
         // has taken the Service's name.
-        let (configuration, account, service_outcome, policy_outcome) = join!(
+        let (configuration, account, service_outcome, peers_outcome, policy_outcome, budget) = join!(
             async {
                 // A sidecar waits until the keys fit its configuration: the other order would make it wait longer.
                 self.apply_one(&secret, &mirrors.secrets).await?;
@@ -85,17 +96,35 @@ impl Applier<'_> {
                 }
             },
             self.apply_one(&service, &mirrors.services),
+            self.apply_one(&peers, &mirrors.services),
             self.apply_one(&network_policy, &mirrors.network_policies),
+            async {
+                match &disruption_budget {
+                    Some(budget) => self.apply_one(budget, &mirrors.disruption_budgets).await,
+                    None => Ok(()),
+                }
+            },
         );
-        configuration.and(account).and(service_outcome).and(policy_outcome)?;
+        configuration.and(account).and(service_outcome).and(peers_outcome).and(policy_outcome).and(budget)?;
         if let Some(deployment) = &deployment {
             self.apply_one(deployment, &mirrors.deployments).await?;
         }
         let state = PhantomData;
-        Ok(Resources { service_account, secret, config_maps, service, network_policy, deployment, state })
+        Ok(Resources {
+            service_account,
+            secret,
+            config_maps,
+            service,
+            peers,
+            network_policy,
+            disruption_budget,
+            deployment,
+            state,
+        })
     }
 
-    /// Deletes what this server no longer needs: configurations that no pod mounts, and an identity that no pod has.
+    /// Deletes what this server no longer needs: configurations that no pod mounts, an identity that no pod has, and a
+    /// budget for more pods than there are.
     pub async fn prune(&self, applied: &Resources<Applied>) -> Result<(), Error> {
         if applied.deployment.is_none() {
             // The pods are from before, and may need what is not among the objects of now.
@@ -107,13 +136,19 @@ impl Applier<'_> {
             let wanted = applied.config_maps.iter().any(|wanted| wanted.name_any() == name);
             let mounted = pods.values().any(|pod| pod.config_maps.contains(&name));
             if !wanted && !mounted && self.is_ours(&config_map.live) {
-                self.delete::<k8s_openapi::api::core::v1::ConfigMap>(&name, &config_map.live.uid).await?;
+                self.delete::<ConfigMap>(&name, &config_map.live.uid).await?;
+            }
+        }
+        for (name, budget) in mirrors.disruption_budgets.of_server(self.server) {
+            let wanted = applied.disruption_budget.as_ref().is_some_and(|wanted| wanted.name_any() == name);
+            if !wanted && self.is_ours(&budget.live) {
+                self.delete::<PodDisruptionBudget>(&name, &budget.live.uid).await?;
             }
         }
         for (name, account) in mirrors.service_accounts.of_server(self.server) {
             let wanted = applied.service_account.as_ref().is_some_and(|wanted| wanted.name_any() == name);
             if !wanted && self.is_ours(&account.live) {
-                self.delete::<k8s_openapi::api::core::v1::ServiceAccount>(&name, &account.live.uid).await?;
+                self.delete::<ServiceAccount>(&name, &account.live.uid).await?;
             }
         }
         Ok(())
@@ -173,7 +208,7 @@ impl Applier<'_> {
             Err(source) => return Err(failed(source)),
         };
         tracing::debug!(kind, name, "applied");
-        let record = Record { digest, live: V::live_of(&metadata) };
+        let record = Record { digest, live: Live::of(&metadata) };
         lock(self.memory).applied.insert((kind, name), record);
         Ok(())
     }
@@ -200,7 +235,7 @@ impl Applier<'_> {
 }
 
 /// Whether an object is still what was applied. A sighting from before the apply says nothing.
-fn is_as_applied(live: &Live, applied: &Live) -> bool {
+pub fn is_as_applied(live: &Live, applied: &Live) -> bool {
     live.version < applied.version || (live.uid == applied.uid && live.fingerprint == applied.fingerprint)
 }
 
@@ -228,10 +263,6 @@ pub trait HasLive {
     const KIND: &'static str;
     /// Which object it is, in which state.
     fn live(&self) -> &Live;
-    /// The same from metadata alone.
-    fn live_of(metadata: &ObjectMeta) -> Live {
-        Live::of(metadata)
-    }
 }
 
 impl<K: k8s_openapi::Resource> HasLive for Owned<K> {
@@ -245,9 +276,6 @@ impl HasLive for crate::view::DeploymentView {
     const KIND: &'static str = "Deployment";
     fn live(&self) -> &Live {
         &self.live
-    }
-    fn live_of(metadata: &ObjectMeta) -> Live {
-        Live::of_deployment(metadata)
     }
 }
 
@@ -270,10 +298,11 @@ mod tests {
     use crate::mcp_server::build;
     use crate::mcp_server::context::Mirrors;
     use crate::mcp_server::dereference::{ApiKeysLookup, Dereferenced};
+    use crate::mcp_server::session_keys::SessionKeys;
     use crate::mcp_server::upgrades::Upgrades;
     use crate::mcp_server::validate::validate;
     use crate::metrics::Metrics;
-    use crate::settings::Settings;
+    use crate::settings::{Place, Settings};
 
     fn access() -> InventoryAccess {
         InventoryAccess {
@@ -292,6 +321,8 @@ mod tests {
             metrics_from: vec![],
             inventory_subjects: vec![],
             catalog: false,
+            rotate_session_keys_after: None,
+            place: Place::Cluster,
         }
     }
 
@@ -319,6 +350,7 @@ mod tests {
                 "source": {"image": "example/demo:1"},
                 "transport": {"streamableHttp": {"port": 3000}},
                 "auth": {"none": {}},
+                "replicas": 2,
             },
         }))
         .unwrap();
@@ -330,6 +362,7 @@ mod tests {
                 path: "/old".to_owned(),
             }],
             inventory: access(),
+            session_keys: SessionKeys::of_tests(),
         };
         build::build(&validate(&server, &found).unwrap(), settings).0
     }
@@ -381,8 +414,8 @@ mod tests {
     async fn what_is_refused_keeps_neither_keys_nor_rules_from_the_sidecars() {
         let (outcome, all) = taken_despite("nothing").await;
         outcome.unwrap();
-        assert_eq!(all.len(), 7, "{all:?}");
-        for refused in ["/services/", "/networkpolicies/", "/serviceaccounts/"] {
+        assert_eq!(all.len(), 9, "{all:?}");
+        for refused in ["/services/", "/networkpolicies/", "/serviceaccounts/", "/poddisruptionbudgets/"] {
             let (outcome, applied) = taken_despite(refused).await;
             outcome.unwrap_err();
             let kind = refused.trim_matches('/');

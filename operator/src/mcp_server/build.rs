@@ -4,7 +4,9 @@
 
 mod config_map;
 mod deployment;
+mod disruption_budget;
 mod network_policy;
+mod peers;
 mod pod;
 mod secret;
 mod security;
@@ -20,6 +22,7 @@ use std::marker::PhantomData;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use longshore_crds::McpServer;
@@ -47,8 +50,12 @@ pub struct Resources<State> {
     pub config_maps: Vec<ConfigMap>,
     /// The address of the server.
     pub service: Service,
+    /// By which its pods find each other.
+    pub peers: Service,
     /// Who may reach which of its ports.
     pub network_policy: NetworkPolicy,
+    /// How many of several pods may be away for the sake of a node.
+    pub disruption_budget: Option<PodDisruptionBudget>,
     /// The pods. `None` while something that they need is missing, or the manifest asks for pods that may not be.
     pub deployment: Option<Deployment>,
     /// Prepared or applied.
@@ -62,6 +69,8 @@ pub struct Desired {
     pub template: String,
     /// The digest of the configuration for each way to reach the server.
     pub configs: BTreeMap<String, String>,
+    /// How many pods there should be.
+    pub replicas: u32,
 }
 
 /// Builds every object of a server.
@@ -80,14 +89,16 @@ pub fn build(server: &ValidatedServer, settings: &Settings) -> (Resources<Prepar
         secret,
         config_maps,
         service: service::build(server),
+        peers: peers::build(server),
         network_policy: network_policy::build(server, settings),
+        disruption_budget: disruption_budget::build(server),
         deployment: match server.readiness {
             Readiness::Complete | Readiness::Flawed(_) => Some(deployment),
             Readiness::Incomplete(_) => None,
         },
         state: PhantomData,
     };
-    (resources, Desired { template, configs })
+    (resources, Desired { template, configs, replicas: server.replicas })
 }
 
 /// The metadata that every owned object has in common.
@@ -114,7 +125,7 @@ pub fn upstream_text(upstream: &Upstream) -> String {
 }
 
 /// JSON of a type of ours, whose serialisation cannot fail: no maps with keys that are not text, no fallible code.
-fn to_json<T: serde::Serialize>(value: &T) -> String {
+pub(super) fn to_json<T: serde::Serialize>(value: &T) -> String {
     #[expect(clippy::expect_used, reason = "plain structs with text keys always serialise")]
     serde_json::to_string(value).expect("plain data serialises")
 }

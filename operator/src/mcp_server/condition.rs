@@ -98,6 +98,10 @@ reasons! {
     Rejected,
     /// A pod of the newest version serves.
     Serving,
+    /// Some of several pods serve, and others fail.
+    Degraded,
+    /// The manifest asks for no pod.
+    ScaledToZero,
     /// A pod of the version before serves while the newest starts.
     RollingOut,
     /// A pod of the version before serves, since the newest fails.

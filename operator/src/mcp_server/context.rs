@@ -5,12 +5,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Secret, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use kube::runtime::events::Recorder;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::runtime::events::{Event, Recorder};
 use longshore_crds::McpServer;
 use longshore_sidecar_config::InventoryAccess;
 
+use crate::api;
 use crate::inventory::{Inventories, PodUid};
 use crate::mcp_server::dereference::cache::ReferenceCache;
 use crate::mcp_server::memory::Memory;
@@ -59,6 +61,8 @@ pub struct Mirrors {
     pub config_maps: Arc<Mirror<Owned<ConfigMap>>>,
     /// Secrets.
     pub secrets: Arc<Mirror<Owned<Secret>>>,
+    /// PodDisruptionBudgets.
+    pub disruption_budgets: Arc<Mirror<Owned<PodDisruptionBudget>>>,
     /// NetworkPolicies.
     pub network_policies: Arc<Mirror<Owned<NetworkPolicy>>>,
     /// ServiceAccounts.
@@ -75,6 +79,17 @@ impl Context {
         self.references.uses(&server.namespace, &server.name, std::iter::empty());
         self.inventories.track(object_ref(server), BTreeMap::<PodUid, IpAddr>::new());
         self.count_servers();
+    }
+
+    /// Writes an event about a server. Events are a courtesy: one that cannot be written changes nothing.
+    pub async fn tell(&self, server: &ServerKey, uid: &str, event: &Event) {
+        let mut reference = ObjectReference::from(object_ref(server));
+        reference.uid = Some(uid.to_owned());
+        if let Err(error) = api::call(self.recorder.publish(event, &reference)).await
+            && !error.is_namespace_ending()
+        {
+            tracing::warn!(%error, "an event could not be written");
+        }
     }
 
     /// Brings the gauge of servers up to date.

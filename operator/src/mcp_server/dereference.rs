@@ -4,6 +4,7 @@
 //! reads nothing. Of a Secret only the names of its entries are kept, and of API keys their hashes.
 
 pub mod cache;
+pub mod own_keys;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +14,7 @@ use longshore_sidecar_config::{InventoryAccess, Upstream};
 use crate::api::{self, ApiError};
 use crate::api_keys::ParsedKeys;
 use crate::mcp_server::references::{self, Kind};
+use crate::mcp_server::session_keys::SessionKeys;
 use cache::ReferenceCache;
 
 /// Whether an object that a manifest names exists.
@@ -54,6 +56,8 @@ pub struct Dereferenced {
     pub mounted_upstreams: Vec<Upstream>,
     /// Who may read the sidecars' inventories.
     pub inventory: InventoryAccess,
+    /// What sessions are sealed with.
+    pub session_keys: SessionKeys,
 }
 
 // === impl Dereferenced ===
@@ -72,6 +76,7 @@ pub async fn dereference(
     cache: &ReferenceCache,
     mounted_upstreams: Vec<Upstream>,
     inventory: InventoryAccess,
+    session_keys: SessionKeys,
 ) -> Result<Dereferenced, ApiError> {
     let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
     let name = server.metadata.name.as_deref().unwrap_or_default();
@@ -99,7 +104,7 @@ pub async fn dereference(
             None => cache.read_api_keys(client, namespace, secret).await?,
         },
     };
-    Ok(Dereferenced { objects, api_keys, mounted_upstreams, inventory })
+    Ok(Dereferenced { objects, api_keys, mounted_upstreams, inventory, session_keys })
 }
 
 /// A Secret or ConfigMap as far as it matters: its entries' names and whether it is Longshore's.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use longshore_crds::McpServerStatus;
 use tokio::time::Instant;
 
+use crate::mcp_server::session_keys::SessionKeys;
 use crate::mirror::ServerKey;
 use crate::view::Live;
 
@@ -27,6 +28,8 @@ pub struct ServerMemory {
     pub status: Option<(u64, McpServerStatus)>,
     /// When that was.
     pub status_written: Option<Instant>,
+    /// What sessions are sealed with, as the Secret has it or will have it.
+    pub session_keys: Option<SessionKeys>,
     /// Tries in a row that failed.
     pub failures: u32,
     /// The pods that were touched, by UID.
@@ -93,6 +96,10 @@ impl Memory {
             let key = (kind, name.to_owned());
             if memory.applied.get(&key).is_some_and(|record| record.live.uid == uid) {
                 memory.applied.remove(&key);
+                if kind == "Secret" {
+                    // Whoever deletes them has them made anew.
+                    memory.session_keys = None;
+                }
             }
         }
     }

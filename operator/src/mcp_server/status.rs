@@ -2,12 +2,14 @@
 //!
 //! The rules:
 //! * *Accepted* speaks of the manifest alone.
-//! * *Available*, *Connected* and *Isolated* speak of the pod that serves, or of the one that should.
+//! * *Available*, *Connected* and *Isolated* speak of the pods that serve, or of the one that should. Where some of
+//!   several do and others fail, a condition is true and its reason is `Degraded`.
 //! * *Published* speaks of the catalog, and nothing else depends on it.
 //! * *Ready* means that clients can use the server. Its `observedGeneration` is that of the manifest which is in
 //!   force: while a new version is on its way, or fails, over one that works, Ready stays true for the generation
-//!   before.
+//!   before. With several pods it is in force once all that serve are of it.
 
+mod cast;
 mod diagnosis;
 #[cfg(test)]
 mod tests;
@@ -24,6 +26,7 @@ use crate::inventory::Summary;
 use crate::mcp_server::build::Desired;
 use crate::mcp_server::condition::{ConditionType, Problem, Reason, Truth};
 use crate::view::{DeploymentView, PodView};
+use cast::{Cast, Version};
 use diagnosis::{Diagnosis, Severity};
 pub use write::{previous, wait, write};
 
@@ -49,6 +52,8 @@ pub struct Observation<'a> {
     pub url: Option<String>,
     /// Its address outside of it.
     pub public_url: Option<String>,
+    /// The label selector of its pods.
+    pub selector: String,
     /// Whether the catalog lists it.
     pub publication: Publication,
     /// The time.
@@ -94,22 +99,6 @@ struct Verdict {
     message: String,
 }
 
-/// The pods of a server, sorted by what they mean for it.
-struct Cast<'a> {
-    /// The pod that speaks for the server: one that serves if there is one.
-    face: Option<&'a PodFacts>,
-    /// The newest pod of the version that is wanted.
-    newest: Option<&'a PodFacts>,
-    /// Whether [`Cast::face`] serves, and which version it is.
-    serving: Option<Version>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
-    Current,
-    Older,
-}
-
 /// Makes the status of what was observed.
 pub fn status(observed: &Observation<'_>) -> McpServerStatus {
     let cast = Cast::of(observed);
@@ -127,7 +116,7 @@ pub fn status(observed: &Observation<'_>) -> McpServerStatus {
         (ConditionType::Published, published(observed.publication), generation),
         (ConditionType::Ready, ready, ready_generation),
     ];
-    let living = || observed.pods.iter().filter(|facts| is_living(&facts.pod));
+    let living = || observed.pods.iter().filter(|facts| cast::is_living(&facts.pod));
     let summary = cast.face.and_then(|facts| facts.report.summary());
     // What a server said of itself stays when its pods are away for a moment.
     let previous = observed.previous.cloned().unwrap_or_default();
@@ -136,6 +125,7 @@ pub fn status(observed: &Observation<'_>) -> McpServerStatus {
         observed_generation: Some(generation),
         replicas: Some(count(living())),
         ready_replicas: Some(count(living().filter(|facts| facts.pod.ready))),
+        selector: Some(observed.selector.clone()),
         url: observed.url.clone().or(previous.url),
         public_url: observed.public_url.clone(),
         server_info: previous.server_info,
@@ -178,39 +168,78 @@ fn accepted(problems: &[Problem]) -> Verdict {
 
 fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
     let newest = cast.newest.map(diagnosis::of_pod).or_else(|| refused(observed.deployment));
-    match (cast.serving, newest) {
-        (Some(Version::Current), _) => verdict(Truth::True, Reason::Serving, "the pod serves"),
-        (Some(Version::Older), Some(Diagnosis { severity: Severity::Failure, reason, message })) => verdict(
+    let failing = newest.as_ref().filter(|diagnosis| diagnosis.severity == Severity::Failure);
+    let generation = observed.generation;
+    let wanted = observed.desired.map_or(1, |desired| desired.replicas as usize);
+    match (cast.serving, failing) {
+        (Some(Version::Current), Some(failing)) if cast.current < wanted => verdict(
+            Truth::True,
+            Reason::Degraded,
+            format!("{} of {wanted} pods serve, another fails: {}", cast.current, named(failing)),
+        ),
+        (Some(Version::Current), _) => verdict(
+            Truth::True,
+            Reason::Serving,
+            match wanted {
+                1 => "the pod serves".to_owned(),
+                wanted if cast.current >= wanted => format!("all {wanted} pods serve"),
+                wanted => format!("{} of {wanted} pods serve, the others start", cast.current),
+            },
+        ),
+        (Some(Version::Both), Some(failing)) => verdict(
             Truth::True,
             Reason::RolloutFailing,
             format!(
-                "the version before goes on serving; the new one (generation {}) fails: {}: {message}",
-                observed.generation,
-                reason.name()
+                "the version before goes on serving beside the new one (generation {generation}), of which a pod fails: \
+                 {}",
+                named(failing)
             ),
         ),
-        (Some(Version::Older), _) if observed.desired.is_none() || !observed.problems.is_empty() => verdict(
+        (Some(Version::Older), Some(failing)) => verdict(
             Truth::True,
-            Reason::Serving,
-            "the pod of the version before serves; see the condition Accepted",
+            Reason::RolloutFailing,
+            format!(
+                "the version before goes on serving; the new one (generation {generation}) fails: {}",
+                named(failing)
+            ),
         ),
-        (Some(Version::Older), _) => verdict(
+        (Some(Version::Older | Version::Both), None)
+            if observed.desired.is_none() || !observed.problems.is_empty() =>
+        {
+            verdict(
+                Truth::True,
+                Reason::Serving,
+                "the pod of the version before serves; see the condition Accepted",
+            )
+        }
+        (Some(Version::Both), None) => verdict(
             Truth::True,
             Reason::RollingOut,
-            format!("the version before serves; the new one (generation {}) starts", observed.generation),
+            format!("{} of {wanted} pods are of the new version (generation {generation})", cast.current),
         ),
-        (None, Some(diagnosis)) => verdict(Truth::False, diagnosis.reason, diagnosis.message),
-        (None, None) => match cast.face {
-            Some(face) => {
-                let diagnosis = diagnosis::of_pod(face);
-                verdict(Truth::False, diagnosis.reason, diagnosis.message)
+        (Some(Version::Older), None) => verdict(
+            Truth::True,
+            Reason::RollingOut,
+            format!("the version before serves; the new one (generation {generation}) starts"),
+        ),
+        (None, _) => match newest.or_else(|| cast.face.map(diagnosis::of_pod)) {
+            Some(Diagnosis { reason, message, .. }) if wanted > 1 => {
+                verdict(Truth::False, reason, format!("none of the {wanted} pods serves: {message}"))
             }
+            Some(diagnosis) => verdict(Truth::False, diagnosis.reason, diagnosis.message),
             None if !observed.problems.is_empty() => {
                 verdict(Truth::False, Reason::NoPod, "no pod is made; see the condition Accepted")
+            }
+            None if wanted == 0 => {
+                verdict(Truth::False, Reason::ScaledToZero, "spec.replicas is 0, so no pod runs")
             }
             None => verdict(Truth::False, Reason::Starting, "the pod is being made"),
         },
     }
+}
+
+fn named(diagnosis: &Diagnosis) -> String {
+    format!("{}: {}", diagnosis.reason.name(), diagnosis.message)
 }
 
 fn refused(deployment: Option<&DeploymentView>) -> Option<Diagnosis> {
@@ -220,7 +249,9 @@ fn refused(deployment: Option<&DeploymentView>) -> Option<Diagnosis> {
 
 fn connected(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
     let Some(face) = cast.face else {
-        let message = if observed.problems.is_empty() { "the pod is being made" } else { "there is no pod" };
+        let is_made =
+            observed.problems.is_empty() && observed.desired.is_none_or(|desired| desired.replicas > 0);
+        let message = if is_made { "the pod is being made" } else { "there is no pod" };
         return verdict(Truth::Unknown, Reason::NoPod, message);
     };
     // What the kubelet saw explains a lost connection better than the connection does.
@@ -251,9 +282,30 @@ fn connected(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
                 verdict(Truth::Unknown, diagnosis.reason, diagnosis.message)
             }
             Some(diagnosis) => verdict(Truth::False, diagnosis.reason, diagnosis.message),
-            None => verdict(Truth::True, Reason::Connected, connection_words(summary)),
+            None => match lost(cast) {
+                Some((lost, diagnosis)) => verdict(
+                    Truth::True,
+                    Reason::Degraded,
+                    format!(
+                        "{}; but {lost} of the {} pods that serve cannot reach theirs: {}",
+                        connection_words(summary),
+                        cast.serves.len(),
+                        named(&diagnosis)
+                    ),
+                ),
+                None => verdict(Truth::True, Reason::Connected, connection_words(summary)),
+            },
         },
     }
+}
+
+/// How many of the pods that serve have lost their server, and why one of them has.
+fn lost(cast: &Cast<'_>) -> Option<(usize, Diagnosis)> {
+    let diagnoses = cast.serves.iter().filter_map(|facts| facts.report.summary());
+    let diagnoses = diagnoses.filter_map(|summary| diagnosis::of_connection(&summary.connection));
+    let mut failures = diagnoses.filter(|diagnosis| diagnosis.severity == Severity::Failure);
+    let first = failures.next()?;
+    Some((1 + failures.count(), first))
 }
 
 fn connection_words(summary: &Summary) -> String {
@@ -290,7 +342,11 @@ fn kept(observed: &Observation<'_>, type_: ConditionType) -> String {
 }
 
 fn isolated(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
-    let Some(summary) = cast.face.and_then(|facts| facts.report.summary()) else {
+    let exposed = || {
+        let others = cast.serves.iter().filter_map(|facts| facts.report.summary());
+        others.into_iter().find(|summary| !summary.exposed.is_empty())
+    };
+    let Some(summary) = exposed().or_else(|| cast.face.and_then(|facts| facts.report.summary())) else {
         let silent = cast.face.is_some_and(|face| is_silent(face, &face.report));
         if let Some(condition) = before(observed, ConditionType::Isolated, Truth::False).filter(|_| silent) {
             return verdict(Truth::False, Reason::ListensBeyondLoopback, condition.message.clone());
@@ -360,12 +416,18 @@ fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdict; 3]) -> 
         return (Verdict { truth: Truth::False, reason, message }, generation);
     }
     let Some(pending) = pending(observed, cast, others) else {
-        return (verdict(Truth::True, Reason::Ready, "clients can use the server"), generation);
+        let [_, available, connected] = others;
+        let degraded = [available, connected].into_iter().find(|verdict| verdict.reason == Reason::Degraded);
+        let message = match degraded {
+            Some(degraded) => format!("clients can use the server, but {}", degraded.message),
+            None => "clients can use the server".to_owned(),
+        };
+        return (verdict(Truth::True, Reason::Ready, message), generation);
     };
     // Where the server was away in between, nobody knows any more which version an older pod is of: an earlier one.
     let served = match before(observed, ConditionType::Ready, Truth::True) {
         Some(before) => Some(before.observed_generation.unwrap_or(generation)),
-        None if cast.serving == Some(Version::Older) => Some((generation - 1).max(1)),
+        None if cast.serving != Some(Version::Current) => Some((generation - 1).max(1)),
         None => None,
     };
     match served {
@@ -390,12 +452,14 @@ fn pending(
     if cast.serving != Some(Version::Current) {
         return Some(verdict(Truth::False, available.reason, available.message.clone()));
     }
-    let face = cast.face?;
-    let config = &face.report.summary()?.config;
-    let wanted = observed.desired?.configs.get(face.pod.upstream.as_deref()?)?;
-    if config.digest == *wanted {
-        return None;
-    }
+    let configs = &observed.desired?.configs;
+    let behind = |facts: &&PodFacts| {
+        let config = &facts.report.summary()?.config;
+        (config.digest != *configs.get(facts.pod.upstream.as_deref()?)?).then(|| config.clone())
+    };
+    // A pod that refuses it says more than one that has yet to read it.
+    let behind: Vec<_> = cast.serves.iter().filter_map(behind).collect();
+    let config = behind.iter().find(|config| config.error.is_some()).or(behind.first())?;
     Some(match &config.error {
         Some(error) => verdict(
             Truth::False,
@@ -405,7 +469,10 @@ fn pending(
         None => verdict(
             Truth::False,
             Reason::ConfigurationPending,
-            "the new configuration is on its way to the sidecar",
+            match cast.serves.len() {
+                1 => "the new configuration is on its way to the sidecar".to_owned(),
+                all => format!("the new configuration is on its way to {} of {all} sidecars", behind.len()),
+            },
         ),
     })
 }
@@ -438,10 +505,6 @@ fn verdict(truth: Truth, reason: Reason, message: impl Into<String>) -> Verdict 
     Verdict { truth, reason, message: message.into() }
 }
 
-fn is_living(pod: &PodView) -> bool {
-    !pod.ending && pod.failed.is_none()
-}
-
 fn count<'a>(pods: impl Iterator<Item = &'a PodFacts>) -> i32 {
     i32::try_from(pods.count()).unwrap_or(i32::MAX)
 }
@@ -467,32 +530,5 @@ impl Report {
             Self::Answered(summary) => Some(summary),
             Self::Pending | Self::Unreachable(_) => None,
         }
-    }
-}
-
-// === impl Cast ===
-
-impl<'a> Cast<'a> {
-    fn of(observed: &Observation<'a>) -> Self {
-        let is_current = |facts: &PodFacts| {
-            observed.desired.is_some_and(|desired| facts.pod.template.as_deref() == Some(&desired.template))
-        };
-        let newest_of = |pods: Vec<&'a PodFacts>| {
-            pods.into_iter().max_by_key(|facts| (facts.pod.created, &facts.pod.uid))
-        };
-        let living: Vec<&PodFacts> = observed.pods.iter().filter(|facts| is_living(&facts.pod)).collect();
-        let (current, older): (Vec<_>, Vec<_>) = living.iter().copied().partition(|facts| is_current(facts));
-        let serving_of =
-            |pods: &[&'a PodFacts]| newest_of(pods.iter().copied().filter(|facts| facts.pod.ready).collect());
-        let newest = newest_of(current.clone());
-        if let Some(face) = serving_of(&current) {
-            return Self { face: Some(face), newest, serving: Some(Version::Current) };
-        }
-        if let Some(face) = serving_of(&older) {
-            return Self { face: Some(face), newest, serving: Some(Version::Older) };
-        }
-        // Nothing serves: the pod that should speaks for the server, or else any, gone ones last.
-        let face = newest.or_else(|| newest_of(older)).or_else(|| newest_of(observed.pods.iter().collect()));
-        Self { face, newest, serving: None }
     }
 }

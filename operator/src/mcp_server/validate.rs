@@ -2,6 +2,7 @@
 //!
 //! Everything later works on the [`ValidatedServer`] alone; the manifest is not read again.
 
+mod bounds;
 mod guard;
 mod quantity;
 #[cfg(test)]
@@ -23,7 +24,9 @@ use longshore_sidecar_config as config;
 use crate::mcp_server::condition::{Problem, Reason};
 use crate::mcp_server::dereference::{Dereferenced, Lookup};
 use crate::mcp_server::references::{self, Need};
+use crate::mcp_server::session_keys::SessionKeys;
 use crate::names::{self, ObjectNames};
+pub use quantity::duration;
 
 /// Everything that is needed to build a server's objects, checked and in the types of those who use it.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +37,8 @@ pub struct ValidatedServer {
     pub generation: i64,
     /// What the objects are called.
     pub names: ObjectNames,
+    /// How many pods there are to be.
+    pub replicas: u32,
     /// How the sidecar reaches the server.
     pub upstream: config::Upstream,
     /// The same of older versions whose pods are still there: their sidecars need a configuration too, or a key that
@@ -47,6 +52,10 @@ pub struct ValidatedServer {
     pub tools: config::ToolFilter,
     /// Bounds of a request; of processes too, whether or not the server is a stdio server now.
     pub limits: config::Limits,
+    /// The life of sessions.
+    pub sessions: config::Sessions,
+    /// What they are sealed with.
+    pub session_keys: SessionKeys,
     /// The host name that clients outside of the cluster use.
     pub public_host: Option<String>,
     /// The origins that browsers may call from.
@@ -69,7 +78,7 @@ pub enum ValidatedAuth {
     /// Not at all.
     None,
     /// By one of these keys.
-    ApiKeys(config::Keys),
+    ApiKeys(Vec<config::ApiKey>),
 }
 
 /// Whether everything that a pod needs exists, and the pod may be as the manifest has it.
@@ -172,7 +181,8 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
             "name the program to start, since a stdio server's image cannot be asked for its own",
         ));
     }
-    let limits = limits(spec, &mut problems);
+    let limits = bounds::limits(spec, &mut problems);
+    let sessions = bounds::sessions(spec, found.session_keys.seal_with(), &mut problems);
     let access =
         spec.access.rules.iter().enumerate().map(|(index, rule)| access_rule(index, rule, &mut problems));
     let access: Vec<_> = access.collect();
@@ -194,7 +204,8 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
     }
     let mut flaws = Vec::new();
     let auth = auth(server, found, &mut problems, &mut missing, &mut flaws);
-    let (Some(upstream), Some(limits), Some(auth), true) = (upstream, limits, auth, problems.is_empty())
+    let (Some(upstream), Some(limits), Some(sessions), Some(auth), true) =
+        (upstream, limits, sessions, auth, problems.is_empty())
     else {
         problems.append(&mut unfit);
         return Err(problems);
@@ -213,6 +224,7 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
         },
         generation: server.metadata.generation.unwrap_or_default(),
         names: ObjectNames::of(&name),
+        replicas: spec.replicas,
         older_upstreams: found
             .mounted_upstreams
             .iter()
@@ -224,6 +236,8 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
         access,
         tools,
         limits,
+        sessions,
+        session_keys: found.session_keys.clone(),
         public_host: spec.expose.host.as_ref().map(|host| host.to_ascii_lowercase()),
         allowed_origins: spec
             .expose
@@ -291,30 +305,6 @@ fn upstream(transport: &manifest::Transport, problems: &mut Vec<Problem>) -> Opt
         return None;
     }
     Some(config::Upstream::StreamableHttp { port: http.port, path: http.path.clone() })
-}
-
-/// How many processes may run. One principal may take a quarter of them, unless there is but one.
-fn processes(spec: &manifest::McpServerSpec) -> config::ProcessLimits {
-    // A server that is none any more may have a pod from before.
-    let stdio = spec.transport.stdio.clone().unwrap_or_default();
-    let total = stdio.max_processes.max(1);
-    let share = if spec.auth.none.is_some() { total } else { total / 4 };
-    let per_principal = stdio.max_processes_per_principal.unwrap_or(share).clamp(1, total);
-    config::ProcessLimits { total, per_principal }
-}
-
-fn limits(spec: &manifest::McpServerSpec, problems: &mut Vec<Problem>) -> Option<config::Limits> {
-    let limits = &spec.limits;
-    let bytes = quantity::bytes(&limits.request_bytes);
-    if bytes.is_none() {
-        problems.push(Problem::invalid("spec.limits.requestBytes", "write a size such as 512Ki or 4Mi"));
-    }
-    let timeout = quantity::duration(&limits.request_timeout);
-    if timeout.is_none() {
-        problems.push(Problem::invalid("spec.limits.requestTimeout", "write a time such as 90s or 5m"));
-    }
-    let request_timeout_ms = u64::try_from(timeout?.as_millis()).ok()?;
-    Some(config::Limits { request_bytes: bytes?, request_timeout_ms, processes: Some(processes(spec)) })
 }
 
 fn access_rule(index: usize, rule: &manifest::AccessRule, problems: &mut Vec<Problem>) -> config::AccessRule {
@@ -481,7 +471,7 @@ fn auth(
             parsed.keys.clone()
         }
     };
-    Some(ValidatedAuth::ApiKeys(config::Keys { keys: live }))
+    Some(ValidatedAuth::ApiKeys(live))
 }
 
 fn log_level(level: manifest::LogLevel) -> config::LogLevel {

@@ -81,6 +81,7 @@ pub(super) fn watch<'a>(
         watches.push(owned(context, scope, &mirrors.secrets, triggers).boxed());
         watches.push(owned(context, scope, &mirrors.network_policies, triggers).boxed());
         watches.push(owned(context, scope, &mirrors.service_accounts, triggers).boxed());
+        watches.push(owned(context, scope, &mirrors.disruption_budgets, triggers).boxed());
         watches.push(
             mirrors
                 .replica_sets
@@ -118,6 +119,7 @@ pub(super) async fn control(
         mirrors.secrets.filled(watches).await;
         mirrors.network_policies.filled(watches).await;
         mirrors.service_accounts.filled(watches).await;
+        mirrors.disruption_budgets.filled(watches).await;
         mirrors.replica_sets.filled(watches).await;
         mirrors.pods.filled(watches).await;
     };

@@ -28,7 +28,7 @@ use longshore_mcp::headers::{EVENT_STREAM, JSON, SESSION_ID};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Duration, timeout};
 
-use super::{Body, Opener};
+use super::{Body, Former, Opener, Recalled};
 use crate::metrics::Metrics;
 pub(crate) use call::Events;
 use call::{First, Waiting};
@@ -169,6 +169,12 @@ impl Stdio {
         }
     }
 
+    /// Takes a session up again whose sidecar has died. Nothing is found yet.
+    pub(super) async fn recall(&self, session: &HeaderValue, _: Former) -> Result<Recalled, Failure> {
+        let known = name_of(session).is_some_and(|name| self.lock().handles.contains_key(&name));
+        Ok(if known { Recalled::GoesOn } else { Recalled::Forgotten })
+    }
+
     /// Ends all sessions for good.
     pub(crate) async fn close(&self) {
         // The sidecar's own would be opened again at once.
@@ -188,8 +194,7 @@ impl Stdio {
     }
 
     fn find(&self, request: &Request<Bytes>) -> Option<Handle> {
-        let id = request.headers().get(SESSION_ID)?.to_str().ok()?;
-        let name = Name::from_str_radix(id, 16).ok()?;
+        let name = name_of(request.headers().get(SESSION_ID)?)?;
         self.lock().handles.get(&name).cloned()
     }
 
@@ -271,6 +276,11 @@ enum Patience {
     Short,
     /// It has not.
     Endless,
+}
+
+/// The session of that id.
+fn name_of(id: &HeaderValue) -> Option<Name> {
+    Name::from_str_radix(id.to_str().ok()?, 16).ok()
 }
 
 async fn respond(mut waiting: Waiting, patience: Patience) -> Result<Response<Body>, Failure> {

@@ -54,10 +54,7 @@ impl Node {
 
     /// From now on sidecars run the configuration that is in the cluster, and their server works.
     pub(crate) async fn load_configuration(&self, namespace: &Namespace<'_>) {
-        let config_maps: Api<ConfigMap> = namespace.api();
-        let list = ListParams::default().labels("longshore.dev/server=demo");
-        let config_map = config_maps.list(&list).await.unwrap().items.pop().expect("a configuration");
-        let file = config_map.data.unwrap().remove("config.json").unwrap();
+        let file = configuration(namespace).await;
         let digest =
             Sha256::digest(file.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let inventory = Inventory {
@@ -112,9 +109,32 @@ impl Node {
         }
     }
 
+    /// Waits until there are so many pods, and returns their names.
+    pub(super) async fn find_pods(&self, namespace: &Namespace<'_>, count: usize) -> Vec<String> {
+        let pods: Api<Pod> = namespace.api();
+        let list = ListParams::default().labels("longshore.dev/server=demo");
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+        loop {
+            let found = pods.list(&list).await.unwrap().items;
+            let living = found.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
+            let names: Vec<_> = living.map(|pod| pod.name_any()).collect();
+            if names.len() == count {
+                return names;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "was waiting for {count} pods: {names:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
     /// Waits for a pod other than `not`, and says of it what a kubelet says of one that runs. Returns its name.
     pub(crate) async fn run_pod(&self, namespace: &Namespace<'_>, not: &str) -> String {
         let name = self.find_pod(namespace, not).await;
+        self.run(namespace, &name).await;
+        name
+    }
+
+    /// Says of a pod what a kubelet says of one that runs.
+    pub(super) async fn run(&self, namespace: &Namespace<'_>, name: &str) {
         let container = |name: &str| {
             json!({
                 "name": name, "ready": true, "started": true, "restartCount": 0, "image": "x", "imageID": "x",
@@ -124,7 +144,7 @@ impl Node {
         let address = self.address.to_string();
         self.say(
             namespace,
-            &name,
+            name,
             json!({
                 "phase": "Running", "podIP": address, "podIPs": [{"ip": address}],
                 "conditions": [
@@ -135,7 +155,6 @@ impl Node {
             }),
         )
         .await;
-        name
     }
 
     /// Says something of a pod.
@@ -144,6 +163,14 @@ impl Node {
         let patch = Patch::Merge(json!({ "status": status }));
         pods.patch_status(pod, &PatchParams::default(), &patch).await.unwrap();
     }
+}
+
+/// The configuration that is in the cluster.
+pub(super) async fn configuration(namespace: &Namespace<'_>) -> String {
+    let config_maps: Api<ConfigMap> = namespace.api();
+    let list = ListParams::default().labels("longshore.dev/server=demo");
+    let config_map = config_maps.list(&list).await.unwrap().items.pop().expect("a configuration");
+    config_map.data.unwrap().remove("config.json").unwrap()
 }
 
 /// Answers one request as a sidecar does: at once if it has something new, else when it has.

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use longshore_sidecar_config::{Auth, CONTRACT_VERSION, Config, Limits, Upstream, paths};
+use longshore_sidecar_config::{Auth, CONTRACT_VERSION, Config, Limits, Sessions, Upstream, paths};
 
-use super::{metadata, to_json, upstream_text};
+use super::{metadata, peers, to_json, upstream_text};
 use crate::digest;
 use crate::mcp_server::validate::{ValidatedAuth, ValidatedServer};
 use crate::settings::Settings;
@@ -22,9 +22,10 @@ pub(super) fn build(
         server: server.identity.clone(),
         generation: server.generation,
         upstream: upstream.clone(),
+        keys_digest: keys_digest.to_owned(),
         auth: match &server.auth {
             ValidatedAuth::None => Auth::None,
-            ValidatedAuth::ApiKeys(_) => Auth::ApiKeys { keys_digest: keys_digest.to_owned() },
+            ValidatedAuth::ApiKeys(_) => Auth::ApiKeys {},
         },
         access: server.access.clone(),
         tools: server.tools.clone(),
@@ -32,6 +33,8 @@ pub(super) fn build(
             processes: server.limits.processes.filter(|_| matches!(upstream, Upstream::Stdio {})),
             ..server.limits
         },
+        sessions: Sessions { seal_with: server.session_keys.seal_with(), ..server.sessions.clone() },
+        peers: peers::config(server, settings),
         hosts: hosts(server, settings),
         allowed_origins: server.allowed_origins.clone(),
         inventory: server.inventory.clone(),

@@ -26,16 +26,16 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> (Deploymen
     let deployment = Deployment {
         metadata: metadata(server, server.names.deployment()),
         spec: Some(DeploymentSpec {
-            replicas: Some(1),
+            replicas: Some(i32::try_from(server.replicas).unwrap_or(i32::MAX)),
             selector: LabelSelector {
                 match_labels: Some(names::pod_selector(&server.identity.name)),
                 ..LabelSelector::default()
             },
-            // The old pod goes when the new one serves: a version that fails takes nothing away.
+            // An old pod goes when a new one serves: a version that fails takes nothing away. (A part of one is one.)
             strategy: Some(DeploymentStrategy {
                 type_: Some("RollingUpdate".to_owned()),
                 rolling_update: Some(RollingUpdateDeployment {
-                    max_surge: Some(IntOrString::Int(1)),
+                    max_surge: Some(IntOrString::String("25%".to_owned())),
                     max_unavailable: Some(IntOrString::Int(0)),
                 }),
             }),

@@ -1,4 +1,5 @@
-//! The NetworkPolicy: callers reach the sidecar, the control plane its admin port, and nobody the server itself.
+//! The NetworkPolicy: callers reach the sidecar, the control plane its admin port, the other pods of the same server
+//! its port for them, and nobody the server itself.
 
 use std::collections::BTreeMap;
 
@@ -25,10 +26,7 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> NetworkPol
     NetworkPolicy {
         metadata: metadata(server, server.names.network_policy()),
         spec: Some(NetworkPolicySpec {
-            pod_selector: Some(LabelSelector {
-                match_labels: Some(names::pod_selector(&server.identity.name)),
-                ..LabelSelector::default()
-            }),
+            pod_selector: Some(pods(server)),
             policy_types: Some(vec!["Ingress".to_owned()]),
             ingress: Some(vec![
                 // From anywhere: who may call is the sidecar's decision.
@@ -36,6 +34,10 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> NetworkPol
                 NetworkPolicyIngressRule {
                     from: Some(admin_peers.collect()),
                     ports: Some(vec![port(ports::ADMIN)]),
+                },
+                NetworkPolicyIngressRule {
+                    from: Some(vec![same_server(server)]),
+                    ports: Some(vec![port(ports::PEERS)]),
                 },
             ]),
             egress: None,
@@ -49,6 +51,18 @@ fn port(port: u16) -> NetworkPolicyPort {
         protocol: Some("TCP".to_owned()),
         end_port: None,
     }
+}
+
+fn pods(server: &ValidatedServer) -> LabelSelector {
+    LabelSelector {
+        match_labels: Some(names::pod_selector(&server.identity.name)),
+        ..LabelSelector::default()
+    }
+}
+
+/// The pods of this server: a selector without a namespace is of its own.
+fn same_server(server: &ValidatedServer) -> NetworkPolicyPeer {
+    NetworkPolicyPeer { pod_selector: Some(pods(server)), ..NetworkPolicyPeer::default() }
 }
 
 fn namespace(labels: BTreeMap<String, String>) -> NetworkPolicyPeer {

@@ -2,13 +2,13 @@
 
 use k8s_openapi::api::core::v1::{
     ConfigMapProjection, ConfigMapVolumeSource, Container, ContainerPort, DownwardAPIProjection,
-    DownwardAPIVolumeFile, EmptyDirVolumeSource, EnvVar, ExecAction, HTTPGetAction, KeyToPath, Lifecycle,
-    LifecycleHandler, ObjectFieldSelector, PodSpec, PodTemplateSpec, Probe, ProjectedVolumeSource,
-    ResourceRequirements, SecretVolumeSource, ServiceAccountTokenProjection, Volume, VolumeMount,
-    VolumeProjection,
+    DownwardAPIVolumeFile, EmptyDirVolumeSource, EnvVar, EnvVarSource, ExecAction, HTTPGetAction, KeyToPath,
+    Lifecycle, LifecycleHandler, ObjectFieldSelector, PodSpec, PodTemplateSpec, Probe, ProjectedVolumeSource,
+    ResourceRequirements, SecretVolumeSource, ServiceAccountTokenProjection, TopologySpreadConstraint,
+    Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use longshore_crds::names::{SERVER_CONTAINER, SIDECAR_CONTAINER, SIDECAR_USER};
 use longshore_sidecar_config::{Upstream, paths, ports};
@@ -65,8 +65,26 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> PodTemplat
             node_selector: (!pod.node_selector.is_empty()).then(|| pod.node_selector.clone()),
             tolerations: some_unless_empty(pod.tolerations.clone()),
             affinity: pod.affinity.clone(),
+            topology_spread_constraints: Some(vec![spread(server)]),
             ..PodSpec::default()
         }),
+    }
+}
+
+/// One node after the other, where there are several. Of a server that has but one pod too: another constraint would be
+/// another template, and a scale-up is no reason to replace the pod that is there.
+fn spread(server: &ValidatedServer) -> TopologySpreadConstraint {
+    TopologySpreadConstraint {
+        max_skew: 1,
+        topology_key: "kubernetes.io/hostname".to_owned(),
+        when_unsatisfiable: "ScheduleAnyway".to_owned(),
+        label_selector: Some(LabelSelector {
+            match_labels: Some(names::pod_selector(&server.identity.name)),
+            ..LabelSelector::default()
+        }),
+        // Pods of the version before are about to go.
+        match_label_keys: Some(vec!["pod-template-hash".to_owned()]),
+        ..TopologySpreadConstraint::default()
     }
 }
 
@@ -86,7 +104,16 @@ fn sidecar(server: &ValidatedServer, settings: &Settings) -> Container {
             "--shim=/shim".to_owned(),
             format!("--workers={}", server.sidecar.workers),
         ]),
-        ports: Some(vec![container_port("mcp", ports::MCP), container_port("admin", ports::ADMIN)]),
+        ports: Some(vec![
+            container_port("mcp", ports::MCP),
+            container_port("admin", ports::ADMIN),
+            container_port("peers", ports::PEERS),
+        ]),
+        // Which of a server's pods it is, for the session ids that it gives and for the other pods.
+        env: Some(vec![
+            field("LONGSHORE_POD_UID", "metadata.uid"),
+            field("LONGSHORE_POD_IP", "status.podIP"),
+        ]),
         resources: Some(server.sidecar.resources.clone().unwrap_or_else(sidecar_resources)),
         volume_mounts: Some(vec![
             read_only(mount(CONFIG_VOLUME, paths::CONFIG_DIR)),
@@ -303,6 +330,12 @@ fn exec(command: &[&str]) -> LifecycleHandler {
 
 fn variable(name: &str, value: &str) -> EnvVar {
     EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None }
+}
+
+fn field(name: &str, path: &str) -> EnvVar {
+    let field = ObjectFieldSelector { field_path: path.to_owned(), api_version: Some("v1".to_owned()) };
+    let source = EnvVarSource { field_ref: Some(field), ..EnvVarSource::default() };
+    EnvVar { name: name.to_owned(), value: None, value_from: Some(source) }
 }
 
 fn some_unless_empty<T>(items: Vec<T>) -> Option<Vec<T>> {

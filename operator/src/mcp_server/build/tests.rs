@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use longshore_crds::McpServer;
 use longshore_sidecar_config::{ApiKey, InventoryAccess, Upstream};
 use serde_json::{Value, json};
@@ -12,7 +14,9 @@ use crate::digest;
 use crate::mcp_server::condition::{Problem, Reason};
 use crate::mcp_server::dereference::{ApiKeysLookup, Dereferenced, Lookup};
 use crate::mcp_server::references::Kind;
+use crate::mcp_server::session_keys::SessionKeys;
 use crate::mcp_server::validate::validate;
+use crate::settings::Place;
 
 fn settings() -> Settings {
     Settings {
@@ -23,6 +27,8 @@ fn settings() -> Settings {
         metrics_from: vec![BTreeMap::from([("team".to_owned(), "monitoring".to_owned())])],
         inventory_subjects: vec!["system:serviceaccount:longshore-system:longshore".to_owned()],
         catalog: true,
+        rotate_session_keys_after: None,
+        place: Place::Cluster,
     }
 }
 
@@ -47,6 +53,7 @@ fn found() -> Dereferenced {
             subjects: vec!["system:serviceaccount:longshore-system:longshore".to_owned()],
             jwks: json!({"keys": []}),
         },
+        session_keys: SessionKeys::of_tests(),
     }
 }
 
@@ -105,8 +112,28 @@ fn selector() -> Value {
 
 #[test]
 fn the_smallest_manifest_makes_these_objects() {
-    let Resources { service_account, secret, config_maps, service, network_policy, deployment, state: _ } =
-        built(minimal());
+    let Resources {
+        service_account,
+        secret,
+        config_maps,
+        service,
+        peers,
+        network_policy,
+        disruption_budget,
+        deployment,
+        state: _,
+    } = built(minimal());
+    assert_eq!(disruption_budget, None, "one pod needs no budget");
+    assert_eq!(
+        serde_json::to_value(peers).unwrap(),
+        json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": metadata("github-longshore"),
+            "spec": {
+                "clusterIP": "None", "publishNotReadyAddresses": true, "selector": selector(),
+                "ports": [{"name": "peers", "protocol": "TCP", "port": 15382, "targetPort": 15382}],
+            },
+        })
+    );
     assert_eq!(
         serde_json::to_value(service_account.unwrap()).unwrap(),
         json!({
@@ -114,13 +141,20 @@ fn the_smallest_manifest_makes_these_objects() {
             "automountServiceAccountToken": false,
         })
     );
+    let mut keys_metadata = metadata("github-longshore-keys");
+    let story = "{\"sealWith\":1,\"keys\":[{\"id\":1,\"made\":\"1970-01-01T00:00:00Z\"}]}";
+    keys_metadata["annotations"] = json!({ "longshore.dev/session-keys": story });
+    let mut secret = serde_json::to_value(secret).unwrap();
+    let file = STANDARD.decode(secret["data"].take()["keys.json"].as_str().unwrap()).unwrap();
+    let keys: Value = serde_json::from_slice(&file).unwrap();
     assert_eq!(
-        serde_json::to_value(secret).unwrap(),
+        secret,
         json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": metadata("github-longshore-keys"), "type": "Opaque",
-            "data": {"keys.json": "eyJrZXlzIjpbXX0="},
+            "apiVersion": "v1", "kind": "Secret", "metadata": keys_metadata, "type": "Opaque",
+            "data": null,
         })
     );
+    assert_eq!(keys, json!({"keys": [], "sessions": [{"id": 1, "secret": "11".repeat(32)}]}));
     assert_eq!(
         serde_json::to_value(service).unwrap(),
         json!({
@@ -147,6 +181,10 @@ fn the_smallest_manifest_makes_these_objects() {
                         ],
                         "ports": [{"port": 15381, "protocol": "TCP"}],
                     },
+                    {
+                        "from": [{"podSelector": {"matchLabels": selector()}}],
+                        "ports": [{"port": 15382, "protocol": "TCP"}],
+                    },
                 ],
             },
         })
@@ -156,7 +194,7 @@ fn the_smallest_manifest_makes_these_objects() {
     let config: Value = serde_json::from_str(config_map["data"]["config.json"].as_str().unwrap()).unwrap();
     config_map["data"] = Value::Null;
     let name = config_map["metadata"]["name"].as_str().unwrap().to_owned();
-    assert!(name.starts_with("github-longshore-v1-") && name.len() == 28, "{name}");
+    assert!(name.starts_with("github-longshore-v2-") && name.len() == 28, "{name}");
     assert_eq!(
         config_map,
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(&name), "data": null})
@@ -164,14 +202,21 @@ fn the_smallest_manifest_makes_these_objects() {
     assert_eq!(
         config,
         json!({
-            "version": 1,
+            "version": 2,
             "server": {"namespace": "tools", "name": "github", "uid": "7b1c"},
             "generation": 3,
             "upstream": {"streamableHttp": {"port": 3000, "path": "/mcp"}},
+            "keysDigest": digest::prefixed(&file),
             "auth": "none",
             "access": [],
             "tools": {"include": [], "exclude": []},
             "limits": {"requestBytes": 4_194_304, "requestTimeoutMs": 60_000},
+            "sessions": {
+                "idleTimeoutMs": 1_800_000, "maxAgeMs": 86_400_000, "total": 10_000, "perPrincipal": 10_000,
+                "streams": 16, "onOwnerLoss": "NotFound", "resume": {"maxBytes": 1_048_576, "ttlMs": 300_000},
+                "sealWith": 1,
+            },
+            "peers": {"service": "github-longshore.tools.svc.cluster.example."},
             "hosts": ["github", "github.tools", "github.tools.svc", "github.tools.svc.cluster.example"],
             "allowedOrigins": [],
             "inventory": {
@@ -190,7 +235,7 @@ fn the_smallest_manifest_makes_these_objects() {
             "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata("github"),
             "spec": {
                 "replicas": 1, "revisionHistoryLimit": 2, "selector": {"matchLabels": selector()},
-                "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+                "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 0}},
                 "template": null,
             },
         })
@@ -226,6 +271,17 @@ fn the_smallest_manifest_makes_these_objects() {
                         "ports": [
                             {"name": "mcp", "containerPort": 15380, "protocol": "TCP"},
                             {"name": "admin", "containerPort": 15381, "protocol": "TCP"},
+                            {"name": "peers", "containerPort": 15382, "protocol": "TCP"},
+                        ],
+                        "env": [
+                            {
+                                "name": "LONGSHORE_POD_UID",
+                                "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.uid"}},
+                            },
+                            {
+                                "name": "LONGSHORE_POD_IP",
+                                "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}},
+                            },
                         ],
                         "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "128Mi"}},
                         "volumeMounts": [
@@ -270,9 +326,85 @@ fn the_smallest_manifest_makes_these_objects() {
                     {"name": "longshore-sockets", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
                     {"name": "longshore-tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "256Mi"}},
                 ],
+                "topologySpreadConstraints": [{
+                    "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
+                    "labelSelector": {"matchLabels": selector()}, "matchLabelKeys": ["pod-template-hash"],
+                }],
             },
         })
     );
+}
+
+#[test]
+fn several_pods_have_a_budget_and_are_of_the_same_template_as_one() {
+    for (replicas, budget) in [(0, false), (1, false), (2, true), (3, true)] {
+        let spec = with(minimal(), "replicas", json!(replicas));
+        assert_eq!(template(spec.clone()), template(minimal()), "{replicas}");
+        let resources = built(spec);
+        assert_eq!(resources.deployment.unwrap().spec.unwrap().replicas, Some(replicas));
+        assert_eq!(resources.disruption_budget.is_some(), budget, "{replicas}");
+    }
+    let budget = built(with(minimal(), "replicas", json!(2))).disruption_budget;
+    assert_eq!(
+        serde_json::to_value(budget).unwrap(),
+        json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata("github-longshore"),
+            "spec": {
+                "maxUnavailable": 1, "selector": {"matchLabels": selector()},
+                "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            },
+        })
+    );
+}
+
+#[test]
+fn sessions_and_processes_reach_the_sidecar() {
+    let config = |spec: Value| -> Value {
+        let map = built(spec).config_maps.remove(0);
+        serde_json::from_str(&map.data.unwrap()["config.json"]).unwrap()
+    };
+    let spec = with(
+        minimal(),
+        "sessions",
+        json!({
+            "idleTimeout": "90s", "maxAge": "1h30m", "total": 20, "perPrincipal": 3, "streams": 2,
+            "onOwnerLoss": "Reinitialize", "resume": {"maxBytes": "0", "ttl": "1s"},
+        }),
+    );
+    assert_eq!(
+        config(spec)["sessions"],
+        json!({
+            "idleTimeoutMs": 90_000, "maxAgeMs": 5_400_000, "total": 20, "perPrincipal": 3, "streams": 2,
+            "onOwnerLoss": "Reinitialize", "resume": {"maxBytes": 0, "ttlMs": 1000}, "sealWith": 1,
+        })
+    );
+    let stdio = |stdio: Value| {
+        json!({
+            "source": {"image": "example/github:1", "command": ["/server"]}, "auth": {"none": {}},
+            "transport": {"stdio": stdio},
+        })
+    };
+    for (written, expected) in [
+        (
+            json!({}),
+            json!({
+                "isolation": "Session", "total": 32, "perPrincipal": 32, "warm": 0, "queueMs": 5000,
+                "idleMs": 300_000,
+            }),
+        ),
+        (
+            json!({
+                "isolation": "Principal", "warm": 2, "maxProcesses": 5, "maxProcessesPerPrincipal": 4,
+                "queueTimeout": "0s", "idleTimeout": "10m", "maxAge": "24h",
+            }),
+            json!({
+                "isolation": "Principal", "total": 5, "perPrincipal": 4, "warm": 2, "queueMs": 0,
+                "idleMs": 600_000, "maxAgeMs": 86_400_000,
+            }),
+        ),
+    ] {
+        assert_eq!(config(stdio(written))["limits"]["processes"], expected);
+    }
 }
 
 #[test]
@@ -449,6 +581,8 @@ fn only_what_the_pod_needs_makes_a_new_pod() {
         ("tools", json!({"exclude": ["delete_*"]})),
         ("expose", json!({"host": "github.example", "allowedOrigins": ["https://app.example"]})),
         ("sidecar", json!({"logLevel": "debug"})),
+        ("replicas", json!(5)),
+        ("sessions", json!({"maxAge": "1h", "total": 5})),
         ("limits", json!({"requestBytes": "1Mi"})),
     ] {
         assert_eq!(template(with(minimal(), field, value)), before, "{field}");
@@ -502,7 +636,7 @@ fn keys_change_the_configurations_digest_and_not_the_pod() {
     let file = one.0.secret.data.unwrap()["keys.json"].0.clone();
     let config: Value =
         serde_json::from_str(&one.0.config_maps[0].data.as_ref().unwrap()["config.json"]).unwrap();
-    assert_eq!(config["auth"]["apiKeys"]["keysDigest"], json!(digest::prefixed(&file)));
+    assert_eq!(config["keysDigest"], json!(digest::prefixed(&file)));
 }
 
 #[test]
@@ -518,6 +652,9 @@ fn nothing_is_made_of_a_manifest_that_breaks_a_rule() {
         ("tools", json!({"include": ["{a"]}), "spec.tools.include[0]: "),
         ("limits", json!({"requestBytes": "many"}), "spec.limits.requestBytes: "),
         ("limits", json!({"requestTimeout": "1d"}), "spec.limits.requestTimeout: "),
+        ("limits", json!({"requestTimeout": "0s"}), "spec.limits.requestTimeout: "),
+        ("sessions", json!({"maxAge": "0s"}), "spec.sessions.maxAge: "),
+        ("sessions", json!({"resume": {"maxBytes": "x"}}), "spec.sessions.resume.maxBytes: "),
     ] {
         let problems = validate(&manifest(with(minimal(), field, value.clone())), &found()).unwrap_err();
         assert!(

@@ -100,17 +100,8 @@ pub async fn write(
         memory.status = Some((version.unwrap_or_default(), status.clone()));
         memory.status_written = Some(Instant::now());
     }
-    let reference =
-        kube::runtime::reflector::ObjectRef::<McpServer>::new(&server.name).within(&server.namespace);
-    let mut reference = k8s_openapi::api::core::v1::ObjectReference::from(reference);
-    reference.uid = Some(uid.to_owned());
     for event in events(previous, status) {
-        // Events are a courtesy: one that cannot be written changes nothing.
-        if let Err(error) = api::call(context.recorder.publish(&event, &reference)).await
-            && !error.is_namespace_ending()
-        {
-            tracing::warn!(%error, "an event could not be written");
-        }
+        context.tell(server, uid, &event).await;
     }
     Ok(())
 }
@@ -129,8 +120,8 @@ fn events(previous: Option<&McpServerStatus>, status: &McpServerStatus) -> Vec<E
             continue;
         }
         let is_ready = condition.type_ == ConditionType::Ready.name();
-        let good =
-            condition.status == Truth::True.name() && condition.reason != Reason::RolloutFailing.name();
+        let fails = [Reason::RolloutFailing, Reason::Degraded].iter().any(|it| it.name() == condition.reason);
+        let good = condition.status == Truth::True.name() && !fails;
         let became_ready = is_ready && was.is_none_or(|was| was.status != condition.status);
         if (good && !became_ready)
             || condition.status == Truth::Unknown.name()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// A whole number of bytes: `4Mi`, `512Ki`, `1000k`, `65536`.
+/// A whole number of bytes: `4Mi`, `512Ki`, `1000k`, `65536`, `0`.
 pub(super) fn bytes(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -16,11 +16,11 @@ pub(super) fn bytes(text: &str) -> Option<u64> {
         "Gi" => 1 << 30,
         _ => return None,
     };
-    number.parse::<u64>().ok()?.checked_mul(factor).filter(|bytes| *bytes > 0)
+    number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// A time: `60s`, `1m30s`, `250ms`, `1h`.
-pub(super) fn duration(text: &str) -> Option<Duration> {
+/// A time: `60s`, `1m30s`, `250ms`, `1h`, `0s`.
+pub fn duration(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut total: u64 = 0;
     while !rest.is_empty() {
@@ -38,7 +38,7 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
         rest = &rest[letters..];
         total = total.checked_add(number.checked_mul(factor)?)?;
     }
-    (total > 0).then(|| Duration::from_millis(total))
+    (!text.is_empty()).then(|| Duration::from_millis(total))
 }
 
 #[cfg(test)]
@@ -52,7 +52,7 @@ mod tests {
             ("512Ki", Some(512 << 10)),
             ("1000", Some(1000)),
             ("2k", Some(2000)),
-            ("0", None),
+            ("0", Some(0)),
             ("", None),
             ("Mi", None),
             ("1.5Mi", None),
@@ -71,7 +71,7 @@ mod tests {
             ("1m30s", Some(90_000)),
             ("250ms", Some(250)),
             ("1h", Some(3_600_000)),
-            ("0s", None),
+            ("0s", Some(0)),
             ("", None),
             ("60", None),
             ("1d", None),

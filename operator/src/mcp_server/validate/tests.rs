@@ -9,7 +9,7 @@ use super::*;
 use crate::api_keys::ParsedKeys;
 use crate::mcp_server::build::{Prepared, Resources, build};
 use crate::mcp_server::dereference::ApiKeysLookup;
-use crate::settings::Settings;
+use crate::settings::{Place, Settings};
 
 fn settings() -> Settings {
     Settings {
@@ -20,6 +20,8 @@ fn settings() -> Settings {
         metrics_from: vec![],
         inventory_subjects: vec![],
         catalog: false,
+        rotate_session_keys_after: None,
+        place: Place::Cluster,
     }
 }
 
@@ -52,6 +54,7 @@ fn found() -> Dereferenced {
             subjects: vec![],
             jwks: json!({"keys": []}),
         },
+        session_keys: SessionKeys::of_tests(),
     }
 }
 
@@ -75,6 +78,24 @@ fn one_principal_gets_a_share_of_the_processes() {
         server.spec.auth = serde_json::from_value(auth.clone()).unwrap();
         let limits = validate(&server, &found()).unwrap().limits.processes.unwrap();
         assert_eq!((limits.total, limits.per_principal), expected, "{stdio} {auth}");
+    }
+}
+
+#[test]
+fn one_principal_gets_a_share_of_the_sessions() {
+    let keys = json!({"apiKeys": {"secretRef": {"name": "callers"}}});
+    for (sessions, auth, expected) in [
+        (json!({}), &keys, (10_000, 1000)),
+        (json!({}), &json!({"none": {}}), (10_000, 10_000)),
+        (json!({"total": 3}), &keys, (3, 1)),
+        (json!({"total": 10, "perPrincipal": 10}), &keys, (10, 10)),
+        (json!({"total": 10, "perPrincipal": 11}), &keys, (10, 10)),
+    ] {
+        let mut server = server(json!({}), json!({}));
+        server.spec.sessions = serde_json::from_value(sessions.clone()).unwrap();
+        server.spec.auth = serde_json::from_value(auth.clone()).unwrap();
+        let found = validate(&server, &found()).unwrap().sessions;
+        assert_eq!((found.total, found.per_principal), expected, "{sessions} {auth}");
     }
 }
 

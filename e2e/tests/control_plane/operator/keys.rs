@@ -1,0 +1,154 @@
+//! Session keys: made once, kept, rotated when asked, and made anew when they are lost.
+
+use k8s_openapi::api::core::v1::{Event, Secret};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use longshore_e2e::testing::Namespace;
+use serde_json::{Value, json};
+
+use super::node::{Node, configuration};
+use super::stand::{Operator, until, wait_for};
+use super::{LEAST, STAGE, server};
+
+const SECRET: &str = "demo-longshore-keys";
+
+/// The session keys in a Secret: numbers and bytes.
+fn keys(secret: &Secret) -> Option<Vec<(u64, String)>> {
+    let file: Value = serde_json::from_slice(&secret.data.as_ref()?.get("keys.json")?.0).ok()?;
+    let keys = file["sessions"].as_array()?.iter();
+    keys.map(|key| Some((key["id"].as_u64()?, key["secret"].as_str()?.to_owned()))).collect()
+}
+
+/// Waits until the Secret has so many keys, and none of those in `not`.
+async fn wait_for_keys(namespace: &Namespace<'_>, count: usize, not: &[(u64, String)]) -> Vec<(u64, String)> {
+    let secrets: Api<Secret> = namespace.api();
+    let what = format!("to have {count} keys");
+    let is_so = |secret: &Secret| {
+        keys(secret).is_some_and(|keys| keys.len() == count && !keys.iter().any(|key| not.contains(key)))
+    };
+    keys(&namespace.wait(&secrets, SECRET, &what, is_so).await).unwrap()
+}
+
+/// The number of the key that sidecars are told to seal with.
+async fn seals_with(namespace: &Namespace<'_>) -> u64 {
+    let config: Value = serde_json::from_str(&configuration(namespace).await).unwrap();
+    config["sessions"]["sealWith"].as_u64().unwrap()
+}
+
+async fn events(namespace: &Namespace<'_>, reason: &str) -> Vec<String> {
+    let events: Api<Event> = namespace.api();
+    let all = events.list(&ListParams::default()).await.unwrap().items;
+    let these = all.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
+    these.filter_map(|event| event.message).collect()
+}
+
+#[test]
+fn a_key_outlives_operators_and_another_follows_when_every_pod_knows_it() {
+    STAGE.with_namespace(async |namespace| {
+        let mut operator = Operator::start(namespace);
+        // The pods are on two nodes, so that each sidecar loads its configuration when it will.
+        let nodes = [Node::start().await, Node::start().await];
+        namespace.apply(&server("{replicas: 2}")).await;
+        let pods = nodes[0].find_pods(namespace, 2).await;
+        for (node, pod) in nodes.iter().zip(&pods) {
+            node.run(namespace, pod).await;
+            node.load_configuration(namespace).await;
+        }
+        wait_for(namespace, "Ready", "True", "Ready").await;
+        let first = wait_for_keys(namespace, 1, &[]).await;
+        assert_eq!((first[0].0, first[0].1.len()), (seals_with(namespace).await, 64));
+
+        // An operator that comes after reads what is there.
+        assert!(operator.stop());
+        let operator = Operator::start(namespace);
+        until("the operator leads", || operator.leads()).await;
+        namespace.apply(&server("{replicas: 2, sessions: {total: 77}}")).await;
+        let told = async || configuration(namespace).await.contains("\"total\":77");
+        let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
+        while !told().await {
+            assert!(tokio::time::Instant::now() < deadline, "the configuration does not change");
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        assert_eq!(wait_for_keys(namespace, 1, &[]).await, first);
+
+        // Its owner asks for another. The sidecars have not loaded the newest configuration: nothing moves.
+        let ask = |wish: &str| format!("longshore.dev/rotate-session-keys={wish}");
+        namespace.kubectl(&["annotate", "lmcp", "demo", &ask("one")]).await.unwrap();
+        nodes[0].load_configuration(namespace).await;
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        assert_eq!(wait_for_keys(namespace, 1, &[]).await, first, "one of two pods runs the configuration");
+        nodes[1].load_configuration(namespace).await;
+        let both = wait_for_keys(namespace, 2, &[]).await;
+        assert_eq!(both[0], first[0]);
+        assert_eq!(seals_with(namespace).await, first[0].0, "no pod knows the new key yet");
+        let loaded = async |node: &Node| {
+            // The ConfigMap follows the Secret.
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+            node.load_configuration(namespace).await;
+        };
+        loaded(&nodes[0]).await;
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        assert_eq!(seals_with(namespace).await, first[0].0, "one of two pods knows the new key");
+        loaded(&nodes[1]).await;
+        let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
+        while seals_with(namespace).await != both[1].0 {
+            assert!(tokio::time::Instant::now() < deadline, "the new key never seals");
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        assert_eq!(
+            wait_for_keys(namespace, 2, &[]).await,
+            both,
+            "the one before is accepted for as long as sessions live"
+        );
+        let told = events(namespace, "SessionKeyRotated").await;
+        assert!(told.len() == 1 && told[0].contains(&format!("key {}", both[1].0)), "{told:?}");
+        let log = operator.log();
+        assert!(both.iter().all(|(_, secret)| !log.contains(secret.as_str())), "a key is in the log");
+    });
+}
+
+#[test]
+fn keys_that_are_lost_are_made_anew_and_it_is_said() {
+    STAGE.with_namespace(async |namespace| {
+        let mut operator = Operator::start(namespace);
+        let node = Node::start().await;
+        namespace.apply(&LEAST).await;
+        node.run_pod(namespace, "").await;
+        node.load_configuration(namespace).await;
+        wait_for(namespace, "Ready", "True", "Ready").await;
+        let mut gone = wait_for_keys(namespace, 1, &[]).await;
+        assert_eq!(
+            events(namespace, "SessionKeysReplaced").await,
+            Vec::<String>::new(),
+            "the first are no others"
+        );
+        let secrets: Api<Secret> = namespace.api();
+
+        // Their story is lost, and they are not.
+        let patch = |patch: Value| Patch::Merge(patch);
+        let without = patch(json!({"metadata": {"annotations": {"longshore.dev/session-keys": null}}}));
+        secrets.patch(SECRET, &PatchParams::default(), &without).await.unwrap();
+        let has_story = |secret: &Secret| {
+            secret.metadata.annotations.iter().flatten().any(|(name, _)| name == "longshore.dev/session-keys")
+        };
+        let mended = namespace.wait(&secrets, SECRET, "to get its annotation back", has_story).await;
+        assert_eq!(keys(&mended).unwrap(), gone);
+
+        let broken = patch(json!({"stringData": {"keys.json": "{\"keys\":[],\"sessions\":[]}"}}));
+        secrets.patch(SECRET, &PatchParams::default(), &broken).await.unwrap();
+        gone.extend(wait_for_keys(namespace, 1, &gone).await);
+        secrets.delete(SECRET, &DeleteParams::default()).await.unwrap();
+        gone.extend(wait_for_keys(namespace, 1, &gone).await);
+        // And while nobody looks.
+        assert!(operator.stop());
+        secrets.delete(SECRET, &DeleteParams::default()).await.unwrap();
+        let _operator = Operator::start(namespace);
+        let last = wait_for_keys(namespace, 1, &gone).await;
+        node.load_configuration(namespace).await;
+        wait_for(namespace, "Ready", "True", "Ready").await;
+        assert_eq!(wait_for_keys(namespace, 1, &gone).await, last);
+        let told = events(namespace, "SessionKeysReplaced").await;
+        assert!(told.iter().any(|message| message.contains("it was deleted")), "{told:?}");
+        assert!(told.iter().any(|message| message.contains("not as Longshore wrote them")), "{told:?}");
+    });
+}

@@ -1,0 +1,108 @@
+//! The session keys of a server, read back from Longshore's own Secret, or made where there are none.
+
+use std::sync::Mutex;
+
+use aws_lc_rs::rand;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::jiff::Timestamp;
+use kube::runtime::events::{Event, EventType};
+use thiserror::Error;
+
+use super::get;
+use crate::api::ApiError;
+use crate::api_keys::NoRandomness;
+use crate::mcp_server::apply::is_as_applied;
+use crate::mcp_server::context::Context;
+use crate::mcp_server::memory::{ServerMemory, lock};
+use crate::mcp_server::session_keys::{Material, SessionKeys};
+use crate::mirror::ServerKey;
+use crate::names::{ObjectNames, SESSION_KEYS_ANNOTATION};
+use crate::view::controller;
+
+/// The reason of the event that tells of lost keys.
+const KEYS_REPLACED: &str = "SessionKeysReplaced";
+
+/// Why there are no keys.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The Secret could not be read.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    /// None could be made.
+    #[error(transparent)]
+    NoRandomness(#[from] NoRandomness),
+}
+
+/// The keys that are in force. Client required, but for a Secret that is as it was left.
+pub async fn session_keys(
+    context: &Context,
+    server: &ServerKey,
+    uid: &str,
+    memory: &Mutex<ServerMemory>,
+    wish: Option<&str>,
+) -> Result<SessionKeys, Error> {
+    let name = ObjectNames::of(&server.name).keys_secret();
+    if let Some(known) = known(context, server, memory, &name) {
+        return Ok(known);
+    }
+    let now = Timestamp::now();
+    let found = get::<Secret>(&context.client, &server.namespace, &name).await?;
+    // Somebody else's is none of ours, and applying ours will say so.
+    let ours = found.filter(|secret| controller(&secret.metadata).as_deref() == Some(uid));
+    let read = ours.map(|secret| {
+        let record = secret.metadata.annotations.as_ref().and_then(|all| all.get(SESSION_KEYS_ANNOTATION));
+        SessionKeys::read(&secret.data.unwrap_or_default(), record.map(String::as_str), now, wish)
+    });
+    let (keys, loss) = match read {
+        Some(Ok(Some(keys))) => (keys, None),
+        Some(Ok(None)) => (SessionKeys::first(&material()?, now, wish), None),
+        Some(Err(broken)) => (SessionKeys::first(&material()?, now, wish), Some(broken.to_string())),
+        None => {
+            // Who had pods had keys.
+            let had_pods = context.mirrors.deployments.get(server, &server.name);
+            let had_pods = had_pods.is_some_and(|it| it.live.controller.as_deref() == Some(uid));
+            let loss = had_pods.then(|| "it was deleted".to_owned());
+            (SessionKeys::first(&material()?, now, wish), loss)
+        }
+    };
+    lock(memory).session_keys = Some(keys.clone());
+    if let Some(loss) = loss {
+        let note = format!(
+            "Secret {name} had the session keys, and {loss}: they are made anew, and every session has to begin again"
+        );
+        tracing::warn!(server = %server.name, namespace = %server.namespace, "{note}");
+        let event = Event {
+            type_: EventType::Warning,
+            reason: KEYS_REPLACED.to_owned(),
+            note: Some(note),
+            action: "MakeKeys".to_owned(),
+            secondary: None,
+        };
+        context.tell(server, uid, &event).await;
+    }
+    Ok(keys)
+}
+
+/// The keys that are remembered, if the Secret is still what was applied, or has yet to be.
+fn known(
+    context: &Context,
+    server: &ServerKey,
+    memory: &Mutex<ServerMemory>,
+    name: &str,
+) -> Option<SessionKeys> {
+    let live = context.mirrors.secrets.get(server, name);
+    let memory = lock(memory);
+    let is_in_force = match (memory.applied.get(&("Secret", name.to_owned())), live) {
+        (Some(record), live) => live.is_none_or(|live| is_as_applied(&live.live, &record.live)),
+        (None, live) => live.is_none(),
+    };
+    memory.session_keys.clone().filter(|_| is_in_force)
+}
+
+/// Material for a key, from the system's randomness.
+pub fn material() -> Result<Material, NoRandomness> {
+    let mut material = Material { first_id: 0, secret: [0; _] };
+    rand::fill(&mut material.secret).map_err(|_| NoRandomness)?;
+    rand::fill(std::slice::from_mut(&mut material.first_id)).map_err(|_| NoRandomness)?;
+    Ok(material)
+}

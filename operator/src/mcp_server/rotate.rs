@@ -1,0 +1,161 @@
+//! Beside the steps: whether a server's session keys take their next one.
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::runtime::events::{Event, EventType};
+use longshore_crds::McpServer;
+
+use crate::mcp_server::build::Desired;
+use crate::mcp_server::context::Context;
+use crate::mcp_server::dereference::own_keys;
+use crate::mcp_server::session_keys::{SessionKeys, Situation, Step};
+use crate::mcp_server::status::PodFacts;
+use crate::mcp_server::validate::ValidatedServer;
+use crate::mirror::ServerKey;
+use crate::names::ROTATE_ANNOTATION;
+use crate::settings::Settings;
+
+/// The reason of the event that tells of a new key.
+const KEY_ROTATED: &str = "SessionKeyRotated";
+/// When to look again at pods that keep the keys waiting: nothing may tell that a node which is lost takes its pods with
+/// it.
+const WAITS: Duration = Duration::from_secs(30);
+/// How long after the end of its grace period a pod may still be there.
+const LAST_BREATH: i64 = 60;
+
+/// What came of it.
+pub struct Rotation {
+    /// The keys that follow, if they do.
+    pub next: Option<(SessionKeys, Step)>,
+    /// When to look again.
+    pub again: Option<Duration>,
+}
+
+/// Decides, and makes a key where one is wanted. No client.
+pub fn rotate(
+    server: &ValidatedServer,
+    settings: &Settings,
+    wish: Option<&str>,
+    pods: &[PodFacts],
+    desired: &Desired,
+) -> Result<Rotation, own_keys::Error> {
+    let now = Timestamp::now();
+    let situation = Situation {
+        now,
+        max_age: Duration::from_millis(server.sessions.max_age_ms),
+        rotate_after: settings.rotate_session_keys_after,
+        wish,
+        confirmed: pods.iter().all(|facts| confirms(facts, desired, now.as_second())),
+    };
+    let next = server.session_keys.advance(&situation, own_keys::material)?;
+    let again = match &next {
+        // The Secret's change is news that leads here again.
+        Some(_) => None,
+        None if !situation.confirmed && server.session_keys.is_waiting(&situation) => Some(WAITS),
+        None => server.session_keys.due(&situation),
+    };
+    Ok(Rotation { next, again })
+}
+
+/// What the server's owner wrote to ask for a new key.
+pub fn wish(server: &McpServer) -> Option<&str> {
+    server.metadata.annotations.as_ref()?.get(ROTATE_ANNOTATION).map(String::as_str)
+}
+
+/// Says that the keys moved on. Client required.
+pub async fn tell(context: &Context, server: &ServerKey, uid: &str, step: Step) {
+    tracing::info!(server = %server.name, namespace = %server.namespace, ?step, "session keys move on");
+    let Step::Sealing { id, before } = step else { return };
+    let event = Event {
+        type_: EventType::Normal,
+        reason: KEY_ROTATED.to_owned(),
+        note: Some(format!(
+            "new session ids are sealed with key {id}; key {before} is accepted until no session of it can be left"
+        )),
+        action: "RotateKeys".to_owned(),
+        secondary: None,
+    };
+    context.tell(server, uid, &event).await;
+}
+
+/// Whether a pod runs the configuration that it should, or can open no session id.
+fn confirms(facts: &PodFacts, desired: &Desired, now: i64) -> bool {
+    let pod = &facts.pod;
+    let is_gone = pod.gone_by.is_some_and(|gone_by| now > gone_by.saturating_add(LAST_BREATH));
+    // No node has it, so nothing of the Secret is mounted yet.
+    if is_gone || pod.failed.is_some() || pod.unschedulable.is_some() {
+        return true;
+    }
+    let wanted = pod.upstream.as_deref().and_then(|upstream| desired.configs.get(upstream));
+    let runs = facts.report.summary().map(|summary| &summary.config.digest);
+    wanted.is_some() && runs == wanted
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use longshore_sidecar_config::inventory::{ConfigState, Connection, ConnectionState, Phase};
+
+    use super::*;
+    use crate::inventory::Summary;
+    use crate::mcp_server::status::Report;
+    use crate::view::PodView;
+
+    #[test]
+    fn every_pod_that_can_open_an_id_has_to_confirm() {
+        let desired = Desired {
+            template: "new".to_owned(),
+            configs: BTreeMap::from([("{way}".to_owned(), "sha256:wanted".to_owned())]),
+            replicas: 2,
+        };
+        let summary = |digest: &str| Summary {
+            config: ConfigState { digest: digest.to_owned(), generation: 1, error: None },
+            phase: Phase::Serving,
+            connection: Connection {
+                state: ConnectionState::Connected,
+                since: String::new(),
+                reason: None,
+                message: String::new(),
+            },
+            server: None,
+            tools: Default::default(),
+            tools_digest: String::new(),
+            noise: None,
+            exposed: vec![],
+        };
+        let said = |digest: &str| Report::Answered(Arc::new(summary(digest)));
+        let pod = || PodView { upstream: Some("{way}".to_owned()), ..PodView::default() };
+        for (name, pod, report, expected) in [
+            ("has loaded it", pod(), said("sha256:wanted"), true),
+            ("has not", pod(), said("sha256:before"), false),
+            ("says nothing", pod(), Report::Pending, false),
+            ("cannot be reached", pod(), Report::Unreachable(String::new()), false),
+            ("reaches its server in a way of before", PodView { upstream: None, ..pod() }, said("x"), false),
+            ("has ended", PodView { failed: Some("Evicted".to_owned()), ..pod() }, Report::Pending, true),
+            (
+                "has no node",
+                PodView { unschedulable: Some("0/1".to_owned()), ..pod() },
+                Report::Pending,
+                true,
+            ),
+            (
+                "is about to end",
+                PodView { ending: true, gone_by: Some(1000), ..pod() },
+                Report::Pending,
+                false,
+            ),
+            (
+                "should have ended",
+                PodView { ending: true, gone_by: Some(900), ..pod() },
+                Report::Pending,
+                true,
+            ),
+        ] {
+            let facts = PodFacts { pod: Arc::new(pod), report };
+            assert_eq!(confirms(&facts, &desired, 1000), expected, "{name}");
+        }
+    }
+}
