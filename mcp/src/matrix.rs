@@ -46,6 +46,8 @@ pub enum Problem {
     ServerUnreachable,
     /// The request cannot be served now, and can be later or elsewhere.
     Unavailable,
+    /// The caller has as much of something as one caller may.
+    TooMany,
 }
 
 /// How a problem is answered.
@@ -89,6 +91,7 @@ pub fn answer(problem: Problem, revision: Revision) -> Answer {
         Problem::ServerFailed => (200, Code::InternalError),
         Problem::ServerUnreachable => (502, Code::InternalError),
         Problem::Unavailable => (503, Code::InternalError),
+        Problem::TooMany => (429, Code::InternalError),
     };
     Answer { status, code }
 }

@@ -131,6 +131,7 @@ async fn metrics(State(admin): State<Admin>) -> Response {
     let metrics = &admin.shared.metrics;
     let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     metrics.sessions.set(gauge(admin.shared.sessions.len()));
+    metrics.endings.set(gauge(admin.shared.sessions.endings()));
     metrics.calls.set(gauge(admin.shared.calls.count()));
     metrics.replicas(&admin.shared.peers.alive());
     match metrics.text() {

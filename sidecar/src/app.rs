@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use arc_swap::ArcSwapOption;
 use futures::{FutureExt, StreamExt};
-use longshore_sessions::{Peer, PodId};
+use longshore_sessions::{Peer, PodId, membership};
 use longshore_sidecar_config::paths;
 use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
@@ -18,7 +18,7 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Duration, interval};
+use tokio::time::{Duration, interval, sleep};
 
 use crate::audit::{Audit, Writer};
 use crate::drain::Hooks;
@@ -26,7 +26,7 @@ use crate::inventory::{Inventories, Published};
 use crate::metrics::Metrics;
 use crate::monitor::View;
 use crate::options::{Options, Pod};
-use crate::peers::{Bare, Errands, Peers};
+use crate::peers::{Errands, Peers};
 use crate::sessions::Sessions;
 use crate::shared::{Calls, Shared};
 use crate::upstream::Pool;
@@ -152,10 +152,16 @@ impl App {
         let metrics = Arc::new(Metrics::new()?);
         let (audit, writer) = Audit::start(options.audit, metrics.clone()).map_err(BindError::Audit)?;
         let me = me(&options, peers.ip())?;
-        let (peers, errands) = Peers::new(Arc::new(Bare::new(me, options.pod.is_none())), peers.port());
+        // Without a pod of its own it has no other replicas.
+        let view = match &options.pod {
+            Some(_) => membership::View::new(me.address),
+            None => membership::View::alone(me.address),
+        };
+        let sessions = Arc::new(Sessions::new(me, view, options.program_dir.as_deref(), metrics.clone()));
+        let (peers, errands) = Peers::new(sessions.clone(), peers.port());
         let shared = Arc::new(Shared {
             peers,
-            sessions: Arc::new(Sessions::new(options.bounds.sessions, options.bounds.session_idle)),
+            sessions,
             stdio: Arc::new(Stdio::new(options.sockets_dir.join(paths::STDIO_SOCKET), metrics.clone())),
             options,
             snapshot: ArcSwapOption::empty(),
@@ -373,13 +379,17 @@ fn start_workers(
     stopped: &watch::Receiver<bool>,
 ) -> Result<Workers, RunError> {
     let (ended, receiver) = mpsc::unbounded_channel();
+    let errands = shared.sessions.queue();
     let mut threads = Vec::new();
     for (number, (listener, replicas)) in listeners.into_iter().enumerate() {
         let runtime = std::thread::Builder::new().name(format!("worker-{number}"));
         let (shared, stopped, ended) = (shared.clone(), stopped.clone(), ended.clone());
+        let errands = errands.clone();
         let thread = runtime.spawn(move || {
             let result = match self::runtime("a worker's runtime") {
-                Ok(runtime) => runtime.block_on(worker::serve(listener, replicas, shared, stopped.clone())),
+                Ok(runtime) => {
+                    runtime.block_on(worker::serve(listener, replicas, errands, shared, stopped.clone()))
+                }
                 Err(error) => Err(io::Error::other(error)),
             };
             if !*stopped.borrow() {
@@ -401,10 +411,12 @@ fn unexpected(ended: Result<(&'static str, TaskResult), tokio::task::JoinError>)
 
 /// Ends sessions that nobody uses, and tells the server so.
 async fn expire(shared: Arc<Shared>, pool: Rc<Pool>) -> TaskResult {
-    let idle = shared.options.bounds.session_idle;
-    let mut tick = interval((idle / 4).clamp(Duration::from_millis(50), Duration::from_secs(30)));
+    let mut changed = shared.config_changed.subscribe();
     loop {
-        tick.tick().await;
+        tokio::select! {
+            () = sleep(shared.sessions.tick()) => {}
+            result = changed.changed() => result?,
+        }
         let Some(snapshot) = shared.snapshot.load_full() else { continue };
         // Side by side: a server that hangs must not keep expired sessions in the way of new ones.
         futures::stream::iter(shared.sessions.expire())

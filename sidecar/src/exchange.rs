@@ -25,8 +25,9 @@ use tokio::time::{Duration, Instant};
 use crate::access::Caller;
 use crate::audit::Entry;
 use crate::configuration::Snapshot;
+use crate::metrics::SessionEnd;
 use crate::rescue::{self, Kind, Refusal};
-use crate::sessions::Use;
+use crate::sessions::{self, Change, Use};
 use crate::stack::respond::Body;
 use crate::worker::Worker;
 use client::Client;
@@ -44,6 +45,8 @@ pub(crate) struct Call {
     pub(crate) session: Option<Use>,
     /// What happens to the answer.
     pub(crate) edit: Edit,
+    /// What it sets in the session, if the server does as it says.
+    pub(crate) change: Option<Change>,
     /// Trace context that travels along.
     pub(crate) trace: HeaderMap,
     pub(crate) body: Bytes,
@@ -97,8 +100,20 @@ async fn run(mut call: Call, reply: oneshot::Sender<Response<Body>>) {
     let _under_way = (call.edit != Edit::Tell).then(|| call.worker.shared.calls.begin());
     let mut client = Client::new(reply);
 
-    match answer::answer(&mut call, &mut client, deadline).await {
-        Ok(done) => call.entry.answered(done.status, done.code),
+    let mut result = answer::answer(&mut call, &mut client, deadline).await;
+    if matches!(result, Err(Refusal::SessionLost)) && client.is_waiting() {
+        result = match call.begin_again().await {
+            // The server has not seen the call yet.
+            Ok(true) => answer::answer(&mut call, &mut client, deadline).await,
+            Ok(false) => Err(Refusal::SessionLost),
+            Err(refusal) => Err(refusal),
+        };
+    }
+    match result {
+        Ok(done) => {
+            call.entry.answered(done.status, done.code);
+            call.note_change(&done).await;
+        }
         Err(refusal) => {
             let refusal = match refusal {
                 Refusal::ServerTimedOut { .. } => Refusal::ServerTimedOut { seconds: timeout.as_secs_f64() },
@@ -117,13 +132,38 @@ async fn run(mut call: Call, reply: oneshot::Sender<Response<Body>>) {
 }
 
 impl Call {
+    /// Begins the session again that its server has forgotten, if that may be. Says whether it is there again.
+    async fn begin_again(&mut self) -> Result<bool, Refusal> {
+        let Some(session) = &self.session else { return Ok(false) };
+        match sessions::begin_again(&self.worker.pool, &self.snapshot, session).await? {
+            Some(again) => {
+                self.session = Some(again);
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// Keeps what the client has set, here and at the replica that would adopt the session.
+    async fn note_change(&mut self, done: &Done) {
+        let (Some(change), Some(session), None) = (self.change.take(), &self.session, done.code) else {
+            return;
+        };
+        let shared = &self.worker.shared;
+        if let Some((buddy, copy)) = shared.sessions.change(session, change)
+            && shared.peers.ask(buddy.address, copy).await.is_err()
+        {
+            tracing::debug!("no other replica has a copy of what a client has set");
+        }
+    }
+
     /// What else follows from a failure.
     fn note_failure(&mut self, refusal: &Refusal) {
         match refusal {
             Refusal::ServerTimedOut { .. } => request::cancel(self),
             Refusal::SessionLost => {
                 if let Some(session) = &self.session {
-                    self.worker.shared.sessions.end(session);
+                    self.worker.shared.sessions.end(session, SessionEnd::Server);
                 }
             }
             _ => {}

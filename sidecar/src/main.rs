@@ -66,7 +66,7 @@ struct Serve {
     /// The shim, to be installed for the server's container. Left out, none is.
     #[arg(long)]
     shim: Option<PathBuf>,
-    /// Where the server's container finds it.
+    /// Where the server's container finds it, and where the sidecar keeps which sessions are ended.
     #[arg(long, default_value = paths::PROGRAM_DIR)]
     program_dir: PathBuf,
     /// Where the kernel shows its tables.
@@ -78,12 +78,6 @@ struct Serve {
     /// How many calls may be under way at once, those included whose client has gone.
     #[arg(long, default_value_t = Bounds::default().calls)]
     max_calls: usize,
-    /// Sessions at once.
-    #[arg(long, default_value_t = Bounds::default().sessions)]
-    max_sessions: usize,
-    /// Milliseconds after which an unused session ends.
-    #[arg(long, default_value_t = millis(Bounds::default().session_idle))]
-    session_idle_ms: u64,
     /// Milliseconds that the head of a request may take, and that a connection may be idle.
     #[arg(long, default_value_t = millis(Bounds::default().head))]
     head_timeout_ms: u64,
@@ -191,6 +185,7 @@ impl From<Serve> for Options {
             peers_file: serve.peers_file,
             config_dir: serve.config_dir,
             keys_dir: serve.keys_dir,
+            program_dir: Some(serve.program_dir),
             sockets_dir: serve.sockets_dir,
             proc_dir: serve.proc_dir,
             own_ports: Vec::new(),
@@ -198,8 +193,6 @@ impl From<Serve> for Options {
             bounds: Bounds {
                 connections: serve.max_connections,
                 calls: serve.max_calls,
-                sessions: serve.max_sessions,
-                session_idle: Duration::from_millis(serve.session_idle_ms),
                 head: Duration::from_millis(serve.head_timeout_ms),
                 body: Duration::from_millis(serve.body_timeout_ms),
             },

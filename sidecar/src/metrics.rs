@@ -32,6 +32,11 @@ pub(crate) struct Metrics {
     processes_ended: Vec<(&'static str, IntCounter)>,
     dropped: [IntCounter; 2],
     forwarded: [IntCounter; 4],
+    sessions_opened: IntCounter,
+    sessions_ended: [IntCounter; 6],
+    sessions_taken: [IntCounter; 3],
+    /// Ended sessions that are remembered.
+    pub(crate) endings: IntGauge,
     replicas: [IntGauge; 3],
 }
 
@@ -54,6 +59,34 @@ pub(crate) enum Forward {
     /// The other replica could not be reached; nothing of it was written.
     Unreachable,
     /// The other replica was lost with it.
+    Lost,
+}
+
+/// Why a session is not held here any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SessionEnd {
+    /// Its client ended it.
+    Deleted,
+    /// Nobody used it.
+    Idle,
+    /// It was too old.
+    Aged,
+    /// Its server had forgotten it, or never let it begin.
+    Server,
+    /// Its client did not hear that it had begun.
+    Unheard,
+    /// Another replica has it.
+    Moved,
+}
+
+/// How a session came here that this process did not open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SessionTaken {
+    /// From another replica.
+    Adopted,
+    /// From a sidecar before this one in the same pod.
+    Restarted,
+    /// Not at all: what its server knew in it was lost.
     Lost,
 }
 
@@ -84,6 +117,10 @@ const REPLICAS: [(State, &str); 3] =
     [(State::Starting, "starting"), (State::Serving, "serving"), (State::Draining, "draining")];
 /// In the order of [`Forward`].
 const FORWARDS: [&str; 4] = ["answered", "moved", "unreachable", "lost"];
+/// In the order of [`SessionEnd`].
+const ENDS: [&str; 6] = ["deleted", "idle", "aged", "server", "unheard", "moved"];
+/// In the order of [`SessionTaken`].
+const TAKEN: [&str; 3] = ["adopted", "restarted", "lost"];
 /// Everything that is none of the protocol's methods.
 const OTHER: &str = "other";
 
@@ -169,6 +206,19 @@ impl Metrics {
             &["state"],
         )?;
         registry.register(Box::new(replicas.clone()))?;
+        let sessions_opened =
+            IntCounter::new("longshore_sessions_opened_total", "Sessions that clients opened here.")?;
+        registry.register(Box::new(sessions_opened.clone()))?;
+        let sessions_ended = counters(
+            "longshore_sessions_ended_total",
+            "Sessions that are not held here any more, by why.",
+            &["cause"],
+        )?;
+        let sessions_taken = counters(
+            "longshore_sessions_taken_total",
+            "Sessions that were opened elsewhere or by a sidecar before this one, by what became of them.",
+            &["how"],
+        )?;
         Ok(Self {
             requests,
             connections: gauge("longshore_connections", "Connections of clients.")?,
@@ -185,6 +235,13 @@ impl Metrics {
                 .into(),
             dropped: DROPPED.map(|kind| dropped.with_label_values(&[kind])),
             replicas: REPLICAS.map(|(_, state)| replicas.with_label_values(&[state])),
+            sessions_opened,
+            sessions_ended: ENDS.map(|cause| sessions_ended.with_label_values(&[cause])),
+            sessions_taken: TAKEN.map(|how| sessions_taken.with_label_values(&[how])),
+            endings: gauge(
+                "longshore_ended_sessions",
+                "Ended sessions that are remembered until they are too old.",
+            )?,
             forwarded: FORWARDS.map(|result| forwarded.with_label_values(&[result])),
             registry,
         })
@@ -246,6 +303,21 @@ impl Metrics {
     /// How many requests were taken to another replica and answered there.
     pub(crate) fn forwards(&self) -> usize {
         usize::try_from(self.forwarded[Forward::Answered as usize].get()).unwrap_or(0)
+    }
+
+    /// A session was opened.
+    pub(crate) fn session_opened(&self) {
+        self.sessions_opened.inc();
+    }
+
+    /// A session is not held here any more.
+    pub(crate) fn session_ended(&self, why: SessionEnd) {
+        self.sessions_ended[why as usize].inc();
+    }
+
+    /// A session came here.
+    pub(crate) fn session_taken(&self, how: SessionTaken) {
+        self.sessions_taken[how as usize].inc();
     }
 
     /// So many other replicas are alive.

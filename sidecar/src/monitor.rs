@@ -17,7 +17,7 @@ use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
 
 use crate::shared::Shared;
 use crate::upstream::Pool;
-use client::{CallError, Server};
+pub(crate) use client::{CallError, Server};
 pub(crate) use sockets::watch_sockets;
 use state::{Link, Problem};
 

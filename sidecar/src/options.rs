@@ -25,6 +25,9 @@ pub struct Options {
     pub config_dir: PathBuf,
     /// The directory of the file with the hashes of the keys.
     pub keys_dir: PathBuf,
+    /// The directory that only the sidecar writes, and that survives a restart of it. `None`: which sessions are ended is
+    /// forgotten then.
+    pub program_dir: Option<PathBuf>,
     /// The directory of the Unix sockets that are shared with the server's container.
     pub sockets_dir: PathBuf,
     /// Where the kernel shows its tables.
@@ -67,10 +70,6 @@ pub struct Bounds {
     pub connections: usize,
     /// Calls under way at once, those included whose client has gone.
     pub calls: usize,
-    /// Sessions at once.
-    pub sessions: usize,
-    /// How long a session lives without a request.
-    pub session_idle: Duration,
     /// How long the head of a request may take, and how long a connection may be idle.
     pub head: Duration,
     /// How long the body of a request may take.
@@ -82,8 +81,6 @@ impl Default for Bounds {
         Self {
             connections: 4096,
             calls: 4096,
-            sessions: 10_000,
-            session_idle: Duration::from_secs(30 * 60),
             // Longer than the usual proxies and clients keep idle connections, so that they close first: a close from
             // here can cross a request on its way.
             head: Duration::from_secs(75),

@@ -9,7 +9,6 @@
 mod ask;
 mod connection;
 mod listen;
-mod local;
 mod members;
 mod names;
 mod tls;
@@ -39,7 +38,6 @@ use tls::Tls;
 
 pub(crate) use connection::{Failure, Lease};
 pub(crate) use listen::{Forwarded, moved, serve as listen};
-pub(crate) use local::Bare;
 pub(crate) use members::{cut_the_silent, watch};
 pub(crate) use tls::TlsError;
 pub(crate) use wire::Notice;
@@ -93,6 +91,8 @@ pub(crate) enum News<'a> {
     Refused(IpAddr),
     /// Nothing came from there in time.
     Silent(IpAddr),
+    /// All was fetched that is known to be ended there.
+    Fetched(IpAddr),
 }
 
 /// A handle to the other replicas, for any thread.

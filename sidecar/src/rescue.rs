@@ -13,6 +13,7 @@ use longshore_mcp::matrix::{self, Problem};
 use longshore_mcp::params::Invalid;
 use longshore_mcp::revision::Revision;
 use longshore_mcp::{error, headers};
+use longshore_sessions::routing::Failure as Undecided;
 use serde_json::{Value, json};
 use thiserror::Error;
 
@@ -76,6 +77,16 @@ pub(crate) enum Refusal {
     SecondInitialize,
     #[error("there are too many sessions: try again later")]
     TooManySessions,
+    #[error(
+        "you have as many sessions with this server as one caller may ({limit}): end one with DELETE, or try again later"
+    )]
+    TooManyOwnSessions { limit: u32 },
+    #[error("{}", out_of_reach(*.0))]
+    SessionOutOfReach(Undecided),
+    #[error(
+        "the session is ended here, but no other replica could be told: if this one is lost too, it may live again"
+    )]
+    EndNotNoted,
     #[error("there are too many calls under way: try again later")]
     TooManyCalls,
     #[error(
@@ -138,6 +149,19 @@ pub(crate) enum Refusal {
     Internal,
 }
 
+/// What a client is told whose session may live, but not where it can be served just now.
+fn out_of_reach(why: Undecided) -> &'static str {
+    match why {
+        Undecided::Unreachable => "a replica that may hold this session cannot be reached: try again later",
+        Undecided::Unsettled => {
+            "it is not known just now which replicas there are, so this session cannot be served: try again later"
+        }
+        Undecided::Undecided | Undecided::NotFound => {
+            "the replica that holds this session was not found in time: try again"
+        }
+    }
+}
+
 /// Whether the message that is refused was a request: notifications and responses have no answer that an error could
 /// ride in, so what would be HTTP 200 for a request is a status of its own for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,9 +176,12 @@ impl Refusal {
             Self::NotConfigured
             | Self::Draining
             | Self::TooManySessions
+            | Self::SessionOutOfReach(_)
+            | Self::EndNotNoted
             | Self::TooManyCalls
             | Self::TooManyProcesses { .. }
             | Self::TooManyOwnProcesses { .. } => Problem::Unavailable,
+            Self::TooManyOwnSessions { .. } => Problem::TooMany,
             Self::ForeignHost | Self::ForeignOrigin => Problem::Foreign,
             Self::NoSuchPath => Problem::NoSuchPath,
             Self::MethodNotAllowed => Problem::MethodNotAllowed,
@@ -221,6 +248,11 @@ impl Refusal {
             Self::UnknownSession => "unknown session",
             Self::SecondInitialize => "second initialize",
             Self::TooManySessions => "too many sessions",
+            Self::TooManyOwnSessions { .. } => "too many sessions of one principal",
+            Self::SessionOutOfReach(Undecided::Unreachable) => "replica out of reach",
+            Self::SessionOutOfReach(Undecided::Unsettled) => "replicas not known",
+            Self::SessionOutOfReach(_) => "session not found in time",
+            Self::EndNotNoted => "end not noted by another replica",
             Self::TooManyCalls => "too many calls",
             Self::TooManyProcesses { .. } => "too many processes",
             Self::TooManyOwnProcesses { .. } => "too many processes of one principal",
@@ -338,6 +370,8 @@ pub(crate) fn response(refusal: &Refusal, rescued: Rescued) -> Response<Body> {
         Refusal::NotConfigured
         | Refusal::Draining
         | Refusal::TooManySessions
+        | Refusal::TooManyOwnSessions { .. }
+        | Refusal::SessionOutOfReach(_)
         | Refusal::TooManyCalls
         | Refusal::TooManyProcesses { .. }
         | Refusal::TooManyOwnProcesses { .. } => {

@@ -1,247 +1,282 @@
-//! The sessions of legacy clients: what an id looks like, whose it is, and which session of the server stands behind
-//! it. Everything about ids and where a session lives is in this file and nowhere else.
+//! The sessions of legacy clients: whose they are, how many there may be, which of them this replica holds, and which
+//! session of the server stands behind each.
 //!
-//! An id is 128 random bits, so nobody guesses one; it is bound to the principal that opened it, so nobody can use
-//! one that they saw; and it is not the server's own, so nobody can use it around the sidecar.
+//! An id is a sealed capsule (`longshore-sessions`): nobody makes one up, it is worth nothing to another principal or
+//! at another server, and it is not the server's own, so nobody can use that around the sidecar. Who serves a session
+//! is decided by the rules there; [`find`] follows them for a request, [`errands`] for one that a peer hands over.
+//!
+//! * [`session`]: one session, and its use by a request;
+//! * [`places`]: how many there may be;
+//! * [`journal`]: the endings, kept over a restart of this container;
+//! * [`local`]: this replica, as its peers see it;
+//! * [`find`]: follows the rules of routing; [`begin`]: has the server begin a session again, or go on with it.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+mod begin;
+mod errands;
+mod find;
+mod journal;
+mod local;
+mod places;
+mod session;
 
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use arc_swap::ArcSwapOption;
 use http::HeaderValue;
 use longshore_mcp::revision::Revision;
+use longshore_sessions::capsule::PrincipalDigest;
+use longshore_sessions::membership::View;
+use longshore_sessions::tombstones::{Tombstone, Tombstones};
+use longshore_sessions::{Capsule, Moment, Peer, Question, Replica, ServerSession, SessionKey};
+use longshore_sidecar_config::OnOwnerLoss;
+use tokio::sync::mpsc;
+
+use crate::configuration::Snapshot;
+use crate::metrics::{Metrics, SessionEnd};
+pub(crate) use begin::begin_again;
+use errands::Errand;
+pub(crate) use errands::{Queue, follow};
+pub(crate) use find::{Purpose, Way, find};
+use journal::Journal;
+use places::Places;
+pub(crate) use places::{Full, Place};
+pub(crate) use session::{Change, Session, Use};
 
 /// All sessions of the process.
 pub(crate) struct Sessions {
-    started: Instant,
-    limit: usize,
-    idle: Duration,
-    state: Mutex<State>,
+    began: Instant,
+    metrics: Arc<Metrics>,
+    /// What the configuration in force says of them.
+    snapshot: ArcSwapOption<Snapshot>,
+    places: Arc<Places>,
+    replica: Mutex<Replica<Arc<Session>>>,
+    journal: Journal,
+    errands: OnceLock<mpsc::Sender<Errand>>,
 }
 
-#[derive(Default)]
-struct State {
-    open: HashMap<Key, Arc<Session>>,
-    /// Handshakes under way: they have a place already.
-    reserved: usize,
-}
-
-type Key = [u8; 16];
-
-/// One session: of a client with the sidecar, and of the sidecar with the server.
-pub(crate) struct Session {
-    key: Key,
-    principal: Arc<str>,
-    /// What the server calls it, if it has sessions at all.
+/// What is known of a session that begins.
+pub(crate) struct Opened {
+    /// What the server calls it.
     pub(crate) upstream: Option<HeaderValue>,
-    /// The revision that the client speaks.
+    /// The revision that both sides speak.
     pub(crate) revision: Revision,
-    /// The revision that the server speaks in this session.
-    pub(crate) server_revision: Revision,
-    /// When it was last used, in milliseconds since the process began.
-    used: AtomicU64,
-    /// Requests under way: while there are any it is not idle.
-    busy: AtomicUsize,
-}
-
-/// There are as many sessions as there may be.
-#[derive(Debug)]
-pub(crate) struct Full;
-
-/// A place for a session whose handshake is under way.
-pub(crate) struct Place<'a> {
-    sessions: &'a Sessions,
-}
-
-/// Holds a session open while a request of it is under way.
-pub(crate) struct Use {
-    session: Arc<Session>,
-    sessions: Arc<Sessions>,
+    /// What the client can do, as canonical JSON.
+    pub(crate) capabilities: Option<Arc<str>>,
 }
 
 // === impl Sessions ===
 
 impl Sessions {
-    pub(crate) fn new(limit: usize, idle: Duration) -> Self {
-        Self { started: Instant::now(), limit, idle, state: Mutex::default() }
-    }
-
-    /// Keeps a place for one more session, before the server is asked for it.
-    pub(crate) fn reserve(&self) -> Result<Place<'_>, Full> {
-        let mut state = self.lock();
-        if state.open.len() + state.reserved >= self.limit {
-            return Err(Full);
+    /// The sessions of this replica. What it knows to be ended is in `directory`, if there is one.
+    pub(crate) fn new(me: Peer, view: View, directory: Option<&Path>, metrics: Arc<Metrics>) -> Self {
+        let mut tombstones = Tombstones::default();
+        let journal = Journal::open(directory, unix(), &mut tombstones);
+        Self {
+            began: Instant::now(),
+            metrics,
+            snapshot: ArcSwapOption::empty(),
+            places: Arc::default(),
+            replica: Mutex::new(Replica::new(me, view, tombstones)),
+            journal,
+            errands: OnceLock::new(),
         }
-        state.reserved += 1;
-        Ok(Place { sessions: self })
     }
 
-    /// The session of that id, if it is this principal's.
-    pub(crate) fn find(&self, id: &str, principal: &str) -> Option<Arc<Session>> {
-        let session = self.lock().open.get(&decode(id)?).cloned()?;
-        (*session.principal == *principal).then_some(session)
+    /// Takes what the configuration says of sessions, from now on.
+    pub(crate) fn configure(&self, snapshot: Arc<Snapshot>) {
+        self.snapshot.store(Some(snapshot));
     }
 
-    /// Marks a session as in use.
-    pub(crate) fn enter(self: &Arc<Self>, session: Arc<Session>) -> Use {
-        session.busy.fetch_add(1, Ordering::Relaxed);
-        Use { session, sessions: self.clone() }
+    /// What peers and endings have somebody do, who has a way to the server. To be taken once.
+    pub(crate) fn queue(&self) -> Queue {
+        let (sender, receiver) = mpsc::channel(errands::WAITING);
+        // A second one would hear nothing.
+        let _ = self.errands.set(sender);
+        Queue::new(receiver)
     }
 
-    /// Ends a session. Says whether it was open.
-    pub(crate) fn end(&self, session: &Session) -> bool {
-        self.lock().open.remove(&session.key).is_some()
+    /// Keeps a place for one more session of that principal, before the server is asked for it.
+    pub(crate) fn reserve(&self, principal: &Arc<str>, snapshot: &Snapshot) -> Result<Place, Full> {
+        self.places.take(principal, &snapshot.config.sessions)
     }
 
-    /// Ends those that nobody used for a while, and gives them back so that the server can be told.
-    pub(crate) fn expire(&self) -> Vec<Arc<Session>> {
-        let now = self.now();
-        let idle = u64::try_from(self.idle.as_millis()).unwrap_or(u64::MAX);
-        let mut expired = Vec::new();
-        self.lock().open.retain(|_, session| {
-            let busy = session.busy.load(Ordering::Relaxed) > 0;
-            let keep = busy || now.saturating_sub(session.used.load(Ordering::Relaxed)) < idle;
-            if !keep {
-                expired.push(session.clone());
-            }
-            keep
-        });
-        expired
-    }
-
-    /// How many are open.
-    pub(crate) fn len(&self) -> usize {
-        self.lock().open.len()
-    }
-
-    fn now(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that holds the lock can leave the state half changed.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-// === impl Place ===
-
-impl Place<'_> {
-    /// Opens the session, and gives its id for the client.
+    /// Opens a session, and gives its id for the client.
     pub(crate) fn open(
-        self,
-        principal: Arc<str>,
-        upstream: Option<HeaderValue>,
-        revision: Revision,
-    ) -> Result<(Arc<Session>, HeaderValue), getrandom::Error> {
-        let mut key = Key::default();
-        getrandom::fill(&mut key)?;
-        let session = Arc::new(Session {
-            key,
-            principal,
-            upstream,
+        &self,
+        place: Place,
+        opened: Opened,
+        snapshot: &Snapshot,
+    ) -> Result<(Arc<Session>, HeaderValue), NoId> {
+        let Opened { upstream, revision, capabilities } = opened;
+        let (mut key, mut nonce) = ([0; 16], [0; 12]);
+        getrandom::fill(&mut key).and_then(|()| getrandom::fill(&mut nonce)).map_err(|_| NoId)?;
+        let owner = self.lock().me().clone();
+        let capsule = Capsule {
+            owner,
+            key: SessionKey::new(key),
+            principal: PrincipalDigest::of(place.principal()),
             revision,
             server_revision: revision,
-            used: AtomicU64::new(self.sessions.now()),
-            busy: AtomicUsize::new(0),
-        });
-        self.sessions.lock().open.insert(key, session.clone());
-        Ok((session, encode(&key)))
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.sessions.lock().reserved -= 1;
-    }
-}
-
-// === impl Use ===
-
-impl std::ops::Deref for Use {
-    type Target = Session;
-
-    fn deref(&self) -> &Session {
-        &self.session
-    }
-}
-
-impl Drop for Use {
-    fn drop(&mut self) {
-        self.session.used.store(self.sessions.now(), Ordering::Relaxed);
-        self.session.busy.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-// === the codec of ids ===
-
-fn encode(key: &Key) -> HeaderValue {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = [0; 32];
-    for (pair, byte) in text.chunks_exact_mut(2).zip(key) {
-        pair[0] = DIGITS[usize::from(byte >> 4)];
-        pair[1] = DIGITS[usize::from(byte & 15)];
-    }
-    let mut value = HeaderValue::from_bytes(&text).unwrap_or_else(|_| HeaderValue::from_static(""));
-    // Keeps it out of debug output.
-    value.set_sensitive(true);
-    value
-}
-
-fn decode(id: &str) -> Option<Key> {
-    if id.len() != 32 || !id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
-        return None;
-    }
-    u128::from_str_radix(id, 16).ok().map(u128::to_be_bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn open(sessions: &Sessions, principal: &str) -> (Arc<Session>, String) {
-        let place = sessions.reserve().unwrap();
-        let (session, id) = place.open(principal.into(), None, Revision::V2025_11_25).unwrap();
-        (session, id.to_str().unwrap().to_owned())
+            server: match upstream.as_ref().map(HeaderValue::to_str) {
+                None => ServerSession::None,
+                Some(Ok(id)) => ServerSession::Id(id.into()),
+                Some(Err(_)) => ServerSession::Unfit,
+            },
+            capabilities,
+            issued: unix(),
+        };
+        let id = snapshot.keyring.seal(&capsule, nonce).map_err(|_| NoId)?;
+        let mut id = HeaderValue::try_from(id).map_err(|_| NoId)?;
+        // Keeps it out of debug output.
+        id.set_sensitive(true);
+        let session = Arc::new(Session::new(capsule, Arc::new(place), upstream, self.now().0));
+        self.lock().open(session.capsule.key, session.clone());
+        self.metrics.session_opened();
+        Ok((session, id))
     }
 
-    #[test]
-    fn a_session_is_its_principals_alone() {
-        let sessions = Sessions::new(10, Duration::from_secs(60));
-        let (session, id) = open(&sessions, "a");
-        assert_eq!(id.len(), 32);
-        assert!(longshore_mcp::headers::is_session_id(&id));
-        assert!(sessions.find(&id, "a").is_some());
-        assert!(sessions.find(&id, "b").is_none());
-        for other in ["", "x", &id[1..], &id.to_uppercase(), &format!("+{}", &id[1..])] {
-            assert!(sessions.find(other, "a").is_none() || other == id, "{other}");
+    /// Ends a session for good. Says whether it was held here.
+    pub(crate) fn end(&self, session: &Session, why: SessionEnd) -> bool {
+        let ended = self.bury(self.tombstone(&session.capsule));
+        if ended.is_some() {
+            self.metrics.session_ended(why);
         }
-        assert!(sessions.end(&session));
-        assert!(!sessions.end(&session));
-        assert!(sessions.find(&id, "a").is_none());
+        ended.is_some()
     }
 
-    #[test]
-    fn places_are_bounded_and_given_back() {
-        let sessions = Sessions::new(1, Duration::from_secs(60));
-        let place = sessions.reserve().unwrap();
-        assert!(sessions.reserve().is_err(), "a handshake under way has a place");
-        drop(place);
-        let (session, _) = open(&sessions, "a");
-        assert!(sessions.reserve().is_err());
-        sessions.end(&session);
-        assert!(sessions.reserve().is_ok());
+    /// The end of a session, and whom to tell of it.
+    pub(crate) fn ending(&self, key: &SessionKey) -> Option<(Tombstone, Vec<IpAddr>)> {
+        let replica = self.lock();
+        Some((replica.tombstones().get(key)?, replica.view.to_ask(self.now())))
     }
 
-    #[test]
-    fn only_idle_sessions_expire() {
-        let sessions = Arc::new(Sessions::new(10, Duration::ZERO));
-        let (session, _) = open(&sessions, "a");
-        let used = sessions.enter(session);
-        assert!(sessions.expire().is_empty());
-        drop(used);
-        assert_eq!(sessions.expire().len(), 1);
-        assert_eq!(sessions.len(), 0);
+    /// Notes what the client of a session has set, and gives who keeps a copy of it, and the copy.
+    pub(crate) fn change(&self, session: &Session, change: Change) -> Option<(Peer, Question)> {
+        let key = session.capsule.key;
+        let copy = session.change(change);
+        // Who would adopt it is likely to have it at hand then, and says so if it is another one.
+        let buddy = self.lock().successor(&key, self.now())?;
+        self.can_move(&session.capsule).then(|| (buddy, Question::Keep(key, copy)))
     }
+
+    /// Remembers that a session is ended, held or not. Gives what was held.
+    fn bury(&self, tombstone: Tombstone) -> Option<Arc<Session>> {
+        let ended = self.lock().end(tombstone);
+        self.journal.add(&[tombstone], || self.lock().tombstones().iter().collect());
+        ended
+    }
+
+    /// Puts a session in the place of one that its server has lost. Somebody else may have been faster: then theirs is
+    /// given back.
+    fn replace(&self, old: &Arc<Session>, new: Arc<Session>) -> Option<Arc<Session>> {
+        let mut replica = self.lock();
+        let key = old.capsule.key;
+        let current = replica.held(&key)?.clone();
+        if !Arc::ptr_eq(&current, old) {
+            return Some(current);
+        }
+        replica.open(key, new.clone());
+        Some(new)
+    }
+
+    /// Ends those that nobody used for a while, or that are too old, and gives them back so that the server can be told.
+    pub(crate) fn expire(&self) -> Vec<Arc<Session>> {
+        let Some(snapshot) = self.snapshot.load_full() else { return Vec::new() };
+        let (now, unix) = (self.now(), unix());
+        let idle = Duration::from_millis(snapshot.config.sessions.idle_timeout_ms);
+        let mut over = Vec::new();
+        {
+            let mut replica = self.lock();
+            replica.forget_endings(unix);
+            for (_, session) in replica.all_held() {
+                // Requests under way of one that is too old are answered still.
+                if session.capsule.expires(max_age(&snapshot)) <= unix {
+                    over.push((session.clone(), SessionEnd::Aged));
+                } else if session.is_idle(now, idle) {
+                    over.push((session.clone(), SessionEnd::Idle));
+                }
+            }
+            for (session, why) in &over {
+                match why {
+                    // Its age says it to everybody.
+                    SessionEnd::Aged => replica.lose(&session.capsule.key),
+                    _ => replica.end(self.tombstone(&session.capsule)),
+                };
+                self.metrics.session_ended(*why);
+            }
+        }
+        let ended: Vec<Tombstone> = over
+            .iter()
+            .filter(|(_, why)| *why == SessionEnd::Idle)
+            .map(|(session, _)| self.tombstone(&session.capsule))
+            .collect();
+        self.journal.add(&ended, || self.lock().tombstones().iter().collect());
+        over.into_iter().map(|(session, _)| session).collect()
+    }
+
+    /// How often to look for sessions that are over.
+    pub(crate) fn tick(&self) -> Duration {
+        let snapshot = self.snapshot.load();
+        let idle = snapshot.as_ref().map_or(0, |snapshot| snapshot.config.sessions.idle_timeout_ms);
+        Duration::from_millis(idle / 4).clamp(Duration::from_millis(50), Duration::from_secs(30))
+    }
+
+    /// How many are held here.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// How many sessions are known to be ended.
+    pub(crate) fn endings(&self) -> usize {
+        self.lock().tombstones().len()
+    }
+
+    /// Until when it matters that a session is ended.
+    fn tombstone(&self, capsule: &Capsule) -> Tombstone {
+        let snapshot = self.snapshot.load();
+        let max_age = snapshot.as_ref().map_or(0, |snapshot| max_age(snapshot));
+        Tombstone { expires: capsule.expires(max_age), key: capsule.key }
+    }
+
+    /// Whether a session may go on at another replica.
+    fn can_move(&self, capsule: &Capsule) -> bool {
+        let snapshot = self.snapshot.load();
+        let what = snapshot
+            .as_ref()
+            .map_or(OnOwnerLoss::NotFound, |snapshot| snapshot.config.sessions.on_owner_loss);
+        !capsule.server.has_state() || (what == OnOwnerLoss::Reinitialize && capsule.can_begin_again())
+    }
+
+    /// Has somebody do something who has a way to the server.
+    fn send(&self, errand: Errand) {
+        if let Some(Err(_)) = self.errands.get().map(|errands| errands.try_send(errand)) {
+            tracing::debug!("too much is to be done for sessions at once");
+        }
+    }
+
+    fn now(&self) -> Moment {
+        Moment::default().after(self.began.elapsed())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Replica<Arc<Session>>> {
+        // Nothing that holds the lock can leave the replica half changed.
+        self.replica.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// There are no random numbers, or the id could not be sealed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NoId;
+
+/// The age at which sessions end, in seconds.
+fn max_age(snapshot: &Snapshot) -> u64 {
+    snapshot.config.sessions.max_age_ms / 1_000
+}
+
+/// The time in seconds since 1970.
+fn unix() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }

@@ -50,6 +50,7 @@ pub(crate) struct Shared {
 impl Shared {
     /// Puts a configuration into force.
     pub(crate) fn swap(&self, snapshot: Arc<Snapshot>) {
+        self.sessions.configure(snapshot.clone());
         self.snapshot.store(Some(snapshot));
         self.set_config_error(None);
         self.config_changed.send_modify(|count| *count += 1);

@@ -145,8 +145,11 @@ async fn serve_known(
     trail.note(&message);
     // The era decides how everything after it is read.
     let params = revision::era(&caller, &message)?;
-    // Sessions exist per principal, so this needs to know who calls.
-    let session = session::find(worker, &caller, &message)?;
+    // Sessions exist per principal, so this needs to know who calls. From here on this replica serves the message.
+    let session = match session::find(worker, &caller, &message, &body, trail).await? {
+        session::Found::Here(session) => session,
+        session::Found::Elsewhere(response) => return Ok(Passed::Handed(response)),
+    };
     revision::agree(&caller, session.as_ref(), trail)?;
     // The decision. From here on the request may reach the server.
     let authorised = access::decide(caller, &message, &params, session, trail)?;

@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Duration, sleep, timeout};
 
 use crate::peers::{self, Ways};
+use crate::sessions::{self, Queue};
 use crate::shared::Shared;
 use crate::stack;
 use crate::upstream::Pool;
@@ -40,6 +41,7 @@ pub(crate) struct Worker {
 pub(crate) async fn serve(
     listener: std::net::TcpListener,
     replicas_socket: Socket,
+    errands: Queue,
     shared: Arc<Shared>,
     mut stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
@@ -56,6 +58,13 @@ pub(crate) async fn serve(
         let worker = worker.clone();
         async move {
             peers::cut_the_silent(&worker.peers).await;
+            Ok(())
+        }
+    });
+    replicas.spawn_local({
+        let worker = worker.clone();
+        async move {
+            sessions::follow(worker, errands).await;
             Ok(())
         }
     });

@@ -41,6 +41,8 @@ impl Sidecar {
             peers_file: None,
             config_dir: place.config(),
             keys_dir: place.keys(),
+            // When this process ends, so do the servers and their sessions.
+            program_dir: None,
             sockets_dir: place.sockets(),
             proc_dir: place.proc(),
             own_ports: Vec::new(),

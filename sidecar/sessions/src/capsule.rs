@@ -67,8 +67,6 @@ pub enum ServerSession {
     Id(Arc<str>),
     /// It gave an id that does not fit.
     Unfit,
-    /// It is a process that serves this session, or its principal's.
-    Process,
 }
 
 /// A text that is no id of this server's sessions. It says nothing on purpose.
@@ -207,7 +205,6 @@ mod tests {
         let server = prop_oneof![
             Just(ServerSession::None),
             Just(ServerSession::Unfit),
-            Just(ServerSession::Process),
             texts(300).prop_map(ServerSession::Id),
             texts(2_000).prop_map(ServerSession::Id),
         ];

@@ -24,7 +24,7 @@ const HOLD: usize = 64 * 1024;
 pub(super) async fn answer(call: &mut Call, client: &mut Client, deadline: Instant) -> Result<Done, Refusal> {
     let shared = call.worker.shared.clone();
     let place = match call.edit {
-        Edit::OpenSession => Some(shared.sessions.reserve().map_err(|_| Refusal::TooManySessions)?),
+        Edit::OpenSession => Some(shared.sessions.reserve(&call.caller.principal, &call.snapshot)?),
         Edit::Pass | Edit::Filter(_) | Edit::Tell => None,
     };
     let (Answer { response, lease }, hold) =

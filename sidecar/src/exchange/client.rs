@@ -37,6 +37,11 @@ impl Client {
         Self { state: State::Waiting(reply), abandon: "" }
     }
 
+    /// Whether nothing of a response was given yet.
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(self.state, State::Waiting(_))
+    }
+
     /// Gives the whole response. Says whether anybody was there to take it.
     pub(crate) fn respond(&mut self, response: Response<Body>) -> bool {
         match std::mem::replace(&mut self.state, State::Done) {

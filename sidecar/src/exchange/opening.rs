@@ -1,32 +1,38 @@
 //! The answer to a handshake, with which a session begins.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use longshore_mcp::headers::{self, SESSION_ID};
 use longshore_mcp::initialize;
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse;
+use longshore_sessions::capsule;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::client::Client;
 use super::edit::edit;
 use super::{Call, Done, request};
+use crate::metrics::SessionEnd;
 use crate::rescue::Refusal;
-use crate::sessions::Place;
+use crate::sessions::{Opened, Place};
 use crate::stack::SERVED;
 use crate::stack::respond::{self, Body};
 use crate::upstream::stdio::Hold;
 
 /// A session that is being opened.
-pub(super) struct Opening<'a> {
-    place: Place<'a>,
+pub(super) struct Opening {
+    place: Place,
     /// What the server calls it.
     upstream: Option<HeaderValue>,
     /// What it costs at the server: given back, unless the session is opened.
     hold: Option<Hold>,
 }
 
-impl<'a> Opening<'a> {
-    pub(super) fn new(place: Place<'a>, headers: &HeaderMap, hold: Option<Hold>) -> Self {
+impl Opening {
+    pub(super) fn new(place: Place, headers: &HeaderMap, hold: Option<Hold>) -> Self {
         Self { place, upstream: session_id(headers), hold }
     }
 
@@ -57,9 +63,14 @@ impl<'a> Opening<'a> {
         let accepted = initialize::accepted(text).map_err(|_| Refusal::ServerNonsense)?;
         let known = Revision::parse(&accepted.version).filter(|revision| SERVED.contains(revision));
         // A session that the client never hears of would stay open at the server.
-        let (upstream, principal) = (self.upstream, call.caller.principal.clone());
-        let revision = known.unwrap_or(Revision::NEWEST_WITH_INITIALIZE);
-        let (session, id) = self.place.open(principal, upstream, revision).map_err(|_| Refusal::Internal)?;
+        let opened = Opened {
+            upstream: self.upstream,
+            revision: known.unwrap_or(Revision::NEWEST_WITH_INITIALIZE),
+            capabilities: capabilities(&call.body),
+        };
+        let sessions = &call.worker.shared.sessions;
+        let (session, id) =
+            sessions.open(self.place, opened, &call.snapshot).map_err(|_| Refusal::Internal)?;
         // From here on whoever ends the session tells the server.
         if let Some(hold) = self.hold {
             hold.keep();
@@ -69,7 +80,7 @@ impl<'a> Opening<'a> {
             client.respond(respond(body, Some(id)))
         };
         if !delivered {
-            call.worker.shared.sessions.end(&session);
+            sessions.end(&session, SessionEnd::Unheard);
             request::end_upstream(&call.worker.pool, &call.snapshot, &session).await;
         }
         match known {
@@ -77,6 +88,22 @@ impl<'a> Opening<'a> {
             None => Err(Refusal::ServerRevision { version: accepted.version }),
         }
     }
+}
+
+/// What the client can do, in the words that the server heard. What is no object there is as good as nothing.
+fn capabilities(body: &[u8]) -> Option<Arc<str>> {
+    #[derive(Deserialize)]
+    struct Initialize<'a> {
+        #[serde(borrow)]
+        params: Params<'a>,
+    }
+    #[derive(Deserialize)]
+    struct Params<'a> {
+        #[serde(borrow)]
+        capabilities: Option<&'a RawValue>,
+    }
+    let Initialize { params } = serde_json::from_slice(body).ok()?;
+    params.capabilities.map_or_else(|| Some("{}".into()), |json| capsule::canonical(json.get()))
 }
 
 /// What the server calls the session, if it has sessions and this can be the name of one.

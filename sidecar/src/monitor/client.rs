@@ -1,5 +1,6 @@
 //! The sidecar as a client of its server: just enough of one.
 
+mod again;
 mod describe;
 mod error;
 mod wire;
@@ -27,9 +28,9 @@ use tokio::time::{Duration, sleep};
 
 use crate::stack::SERVED;
 use crate::upstream::stdio::Hold;
-use crate::upstream::{Answer, Pool};
+use crate::upstream::{Answer, Opener, Pool};
 use describe::describe;
-pub(super) use error::CallError;
+pub(crate) use error::CallError;
 use error::quote;
 
 /// The most that is read of one answer, and of all pages of one list.
@@ -41,9 +42,11 @@ const MAX_ENTRIES: usize = 10_000;
 const REOPEN: Duration = Duration::from_secs(1);
 
 /// A session with the server.
-pub(super) struct Server {
+pub(crate) struct Server {
     upstream: Upstream,
     pool: Rc<Pool>,
+    /// For whom it is.
+    opener: Opener,
     session: Option<HeaderValue>,
     /// What the session costs at the server; given back when nobody looks after the server any more.
     hold: Option<Hold>,
@@ -61,8 +64,14 @@ impl Drop for Listening {
 }
 
 impl Server {
+    /// The sidecar's own.
     pub(super) fn new(upstream: Upstream, pool: Rc<Pool>) -> Self {
-        Self { upstream, pool, session: None, hold: None, revision: None, next_id: Cell::new(1) }
+        Self::of(upstream, pool, Opener::Own)
+    }
+
+    /// Somebody's.
+    pub(crate) fn of(upstream: Upstream, pool: Rc<Pool>, opener: Opener) -> Self {
+        Self { upstream, pool, opener, session: None, hold: None, revision: None, next_id: Cell::new(1) }
     }
 
     /// Which server it is.
@@ -139,6 +148,7 @@ impl Server {
         let server = Self {
             upstream: self.upstream.clone(),
             pool: self.pool.clone(),
+            opener: self.opener.clone(),
             session: self.session.clone(),
             hold: None,
             revision: self.revision,

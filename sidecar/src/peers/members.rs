@@ -209,6 +209,7 @@ async fn talk(peers: &Peers, to: IpAddr, known: Option<(Digest, Digest)>) -> Opt
     let theirs = peers.ask(to, Question::Heartbeat).await.ok()?.from.tombstones;
     let ours = peers.0.local.introduction().tombstones;
     if theirs == ours || known == Some((ours, theirs)) {
+        peers.0.local.note(News::Fetched(to));
         return None;
     }
     let mut after = None;
@@ -222,6 +223,7 @@ async fn talk(peers: &Peers, to: IpAddr, known: Option<(Digest, Digest)>) -> Opt
         }
         after = page.last().copied();
     }
+    peers.0.local.note(News::Fetched(to));
     Some((peers.0.local.introduction().tombstones, theirs))
 }
 

@@ -5,12 +5,16 @@ use std::sync::Arc;
 use longshore_mcp::envelope::Message;
 use longshore_mcp::method::{List, Method, NotificationMethod};
 use longshore_mcp::params::{Params, Target};
+use longshore_sessions::message::LogLevel;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::session::InSession;
 use super::{Authenticated, Trail};
 use crate::access::{Caller, Decision};
 use crate::configuration::Snapshot;
 use crate::rescue::Refusal;
+use crate::sessions::Change;
 
 /// A message that may reach the server. Nothing else can make one.
 pub(crate) struct Authorised {
@@ -33,6 +37,8 @@ pub(crate) enum Asks {
         session: InSession,
         /// The list that is asked for: its entries are subject to the same decision.
         list: Option<List>,
+        /// What it sets in the session, if the server does as it says.
+        change: Option<Change>,
     },
     /// Nothing: it only tells.
     Nothing { session: InSession },
@@ -63,7 +69,10 @@ pub(crate) fn decide(
             };
             trail.entry.permit(rule);
             match session {
-                Some(session) => Asks::Answer { session, list: method.list() },
+                Some(session) => {
+                    let change = change(method, request.params, target.as_ref());
+                    Asks::Answer { session, list: method.list(), change }
+                }
                 None => Asks::Handshake,
             }
         }
@@ -86,6 +95,24 @@ pub(crate) fn decide(
     };
     let headers = request.into_parts().0.headers;
     Ok(Authorised { snapshot, caller, headers, asks, _decided: Decided })
+}
+
+/// What a request sets in its session.
+fn change(method: Method, params: Option<&RawValue>, target: Option<&Target<'_>>) -> Option<Change> {
+    #[derive(Deserialize)]
+    struct SetLevel {
+        level: LogLevel,
+    }
+    let uri = |target: &Target<'_>| Box::from(target.as_str());
+    match method {
+        // One that nobody knows is the server's to refuse.
+        Method::LoggingSetLevel => {
+            serde_json::from_str(params?.get()).ok().map(|SetLevel { level }| Change::LogLevel(level))
+        }
+        Method::ResourcesSubscribe => target.map(uri).map(Change::Subscribe),
+        Method::ResourcesUnsubscribe => target.map(uri).map(Change::Unsubscribe),
+        _ => None,
+    }
 }
 
 fn permitted(snapshot: &Snapshot, caller: &Caller, target: &Target<'_>) -> Result<Arc<str>, Refusal> {

@@ -1,54 +1,118 @@
-//! In which session a message is.
+//! In which session a message is, and which replica serves it.
 
+use std::rc::Rc;
+
+use bytes::Bytes;
 use http::{Response, StatusCode};
 use longshore_mcp::envelope::Message;
 use longshore_mcp::headers::SESSION_ID;
 use longshore_mcp::method::Method;
+use longshore_sessions::routing::{Entry, Outcome};
+use longshore_sessions::{Question, SessionKey};
 
 use super::respond::Body;
-use super::{Authenticated, Trail};
+use super::{Authenticated, Through, Trail, forward};
 use crate::exchange;
+use crate::metrics::SessionEnd;
+use crate::peers;
 use crate::rescue::Refusal;
-use crate::sessions::Use;
+use crate::sessions::{self, Purpose, Use, Way};
 use crate::worker::Worker;
 
 /// A session in use by a message.
 pub(crate) type InSession = Use;
 
-/// Finds the session of a message. Only a handshake has none.
-pub(crate) fn find(
-    worker: &Worker,
+/// Where a message is served.
+pub(crate) enum Found {
+    /// Here, in this session. Only a handshake has none.
+    Here(Option<InSession>),
+    /// By another replica: this is its response, or the notice that it is not here.
+    Elsewhere(Response<Body>),
+}
+
+/// Finds the session of a message, and takes the message to the replica that serves it.
+pub(crate) async fn find(
+    worker: &Rc<Worker>,
     caller: &Authenticated,
     message: &Message<'_>,
-) -> Result<Option<InSession>, Refusal> {
+    body: &Bytes,
+    trail: &mut Trail,
+) -> Result<Found, Refusal> {
     let id = caller.header(SESSION_ID)?;
     let handshake = matches!(message, Message::Request(request) if request.method.as_str() == Method::Initialize.as_str());
     match (id, handshake) {
-        (None, true) => Ok(None),
+        (None, true) => Ok(Found::Here(None)),
         (Some(_), true) => Err(Refusal::SecondInitialize),
-        (id, false) => known(worker, caller, id).map(Some),
+        (_, false) => Ok(match search(worker, caller, Purpose::Use, body, trail).await? {
+            Way::Here(session) => Found::Here(Some(session)),
+            way => Found::Elsewhere(elsewhere(way, trail)?),
+        }),
     }
 }
 
 /// Ends a session, because its client says so.
 pub(crate) async fn end(
-    worker: &Worker,
+    worker: &Rc<Worker>,
     caller: &Authenticated,
     trail: &mut Trail,
 ) -> Result<Response<Body>, Refusal> {
-    let session = known(worker, caller, caller.header(SESSION_ID)?)?;
-    trail.entry.permit(None);
-    // Here first: whatever the server says, nobody can use it any more.
-    worker.shared.sessions.end(&session);
-    exchange::end_upstream(&worker.pool, &caller.snapshot, &session).await;
+    match search(worker, caller, Purpose::End, &Bytes::new(), trail).await? {
+        Way::Here(session) => {
+            trail.entry.permit(None);
+            // Here first: whatever the server says, nobody can use it any more.
+            worker.shared.sessions.end(&session, SessionEnd::Deleted);
+            let told = tell(worker, session.capsule.key);
+            let ((), told) =
+                tokio::join!(exchange::end_upstream(&worker.pool, &caller.snapshot, &session), told);
+            told?;
+        }
+        Way::Nowhere(key) => {
+            trail.entry.permit(None);
+            tell(worker, key).await?;
+        }
+        way => return elsewhere(way, trail),
+    }
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     Ok(response)
 }
 
-fn known(worker: &Worker, caller: &Authenticated, id: Option<&str>) -> Result<InSession, Refusal> {
-    let id = id.ok_or(Refusal::NoSession)?;
-    let sessions = &worker.shared.sessions;
-    let session = sessions.find(id, caller.principal()).ok_or(Refusal::UnknownSession)?;
-    Ok(sessions.enter(session))
+/// Tells the other replicas that a session is ended, before its client hears that it is. One that is down learns it
+/// before it serves again, and one that cannot be reached from those that were told; but somebody has to know it beside
+/// this one.
+async fn tell(worker: &Worker, key: SessionKey) -> Result<(), Refusal> {
+    let Some((tombstone, peers)) = worker.shared.sessions.ending(&key) else { return Ok(()) };
+    let outcomes = worker.shared.peers.ask_all(&peers, &Question::Ended(vec![tombstone])).await;
+    let noted = outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Said(_)));
+    let silent = outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Silent));
+    if noted || !silent { Ok(()) } else { Err(Refusal::EndNotNoted) }
+}
+
+async fn search(
+    worker: &Rc<Worker>,
+    caller: &Authenticated,
+    purpose: Purpose,
+    body: &Bytes,
+    trail: &mut Trail,
+) -> Result<Way, Refusal> {
+    let id = caller.header(SESSION_ID)?.ok_or(Refusal::NoSession)?;
+    let entry = match caller.through {
+        Through::Client => Entry::Client,
+        Through::Replica => Entry::Forwarded,
+    };
+    let forward = async |peer: &_| forward::forward(worker, caller, body, peer, trail).await;
+    sessions::find(worker, &caller.snapshot, caller.principal(), id, (entry, purpose), forward).await
+}
+
+/// What a request is answered with that is not served here.
+fn elsewhere(way: Way, trail: &mut Trail) -> Result<Response<Body>, Refusal> {
+    match way {
+        Way::Answered(response) => Ok(response),
+        Way::Moved(hint) => {
+            // The replica that serves it writes the audit line.
+            trail.entry.hand_over().leave();
+            Ok(peers::moved(hint))
+        }
+        Way::Here(_) | Way::Nowhere(_) => Err(Refusal::Internal),
+    }
 }

@@ -27,6 +27,7 @@ pub(crate) async fn send(
         Outgoing::Rewritten(text) => text.into(),
     };
     let Authorised { snapshot, caller, headers, asks, .. } = authorised;
+    let mut change = None;
     let (session, edit) = match asks {
         Asks::Ignored => {
             let response = respond::accepted();
@@ -35,8 +36,10 @@ pub(crate) async fn send(
         }
         Asks::Handshake if worker.shared.is_draining() => return Err(Refusal::Draining),
         Asks::Handshake => (None, Edit::OpenSession),
-        Asks::Answer { session, list: Some(list) } => (Some(session), Edit::Filter(list)),
-        Asks::Answer { session, list: None } => (Some(session), Edit::Pass),
+        Asks::Answer { session, list, change: sets } => {
+            change = sets;
+            (Some(session), list.map_or(Edit::Pass, Edit::Filter))
+        }
         Asks::Nothing { session } => (Some(session), Edit::Tell),
     };
     // A client may leave its calls behind, and they go on; each holds a connection to the server.
@@ -49,6 +52,7 @@ pub(crate) async fn send(
         caller,
         session,
         edit,
+        change,
         trace: exchange::trace(&headers),
         body,
         id: trail.id.clone(),

@@ -250,7 +250,7 @@ impl Drop for Registered {
 
 impl Hold {
     /// Where nothing has to be ended.
-    pub(super) fn nothing() -> Self {
+    pub(crate) fn nothing() -> Self {
         Self(None)
     }
 

@@ -121,9 +121,9 @@ impl World {
             Purpose::Tell => {}
             Purpose::Route(task) => self.drive(task, Event::Asked(outcomes)),
             Purpose::End(task) => {
-                // Who is down learns it before it serves; but it may not be that only this replica knows.
+                // Who is down learns it before it serves, and nobody takes a session without asking all who may know.
                 let noted = outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Said(_)));
-                let told = noted && outcomes.iter().all(|(_, outcome)| !matches!(outcome, Outcome::Silent));
+                let told = noted || !outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Silent));
                 self.end_told(task, told);
             }
             Purpose::Heartbeat | Purpose::Fetch => {

@@ -21,7 +21,7 @@ const MAX_STDERR: usize = 500;
 
 /// Why the server did not do what it was asked for.
 #[derive(Debug, Error)]
-pub(in crate::monitor) enum CallError {
+pub(crate) enum CallError {
     #[error("nothing listens on port {port}")]
     Refused { port: u16 },
     #[error("the server broke the connection off")]

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::error::rpc;
 use super::{CallError, MAX_ANSWER, Server};
 use crate::exchange;
-use crate::upstream::{self, Answer, Opener};
+use crate::upstream::{self, Answer};
 
 impl Server {
     /// Sends a request and gives the result.
@@ -27,7 +27,7 @@ impl Server {
     /// Opens the session with the first request, and gives the result.
     pub(super) async fn open(&mut self, params: Value) -> Result<String, CallError> {
         let (id, request) = self.ask(McpMethod::Initialize, &params);
-        let (answer, hold) = self.pool.open(&self.upstream, Opener::Own, request).await?;
+        let (answer, hold) = self.pool.open(&self.upstream, self.opener.clone(), request).await?;
         self.hold = Some(hold);
         let (result, session) = self.result(answer, &id).await?;
         self.session = session;

@@ -1,0 +1,159 @@
+//! Goes on with a session that this sidecar did not open: with what the server knows of it still, or anew.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::HeaderValue;
+use longshore_sessions::message::Copy;
+use longshore_sessions::routing::Take;
+use longshore_sessions::{Capsule, ServerSession};
+use tokio::time::{Duration, timeout};
+
+use super::{Full, Place, Session, Sessions, Use};
+use crate::configuration::Snapshot;
+use crate::metrics::SessionTaken;
+use crate::monitor::{CallError, Server};
+use crate::rescue::Refusal;
+use crate::upstream::stdio::Hold;
+use crate::upstream::{Former, Opener, Pool, Recalled};
+
+/// How long the server may take to begin a session again.
+const HANDSHAKE: Duration = Duration::from_secs(30);
+
+/// What became of a session that was to go on.
+pub(super) enum Begun {
+    /// It goes on here.
+    Session(Session, SessionTaken),
+    /// It cannot: what the server knew in it is gone.
+    Lost,
+}
+
+/// Goes on with a session that was opened by a sidecar before this one, or by another replica.
+pub(super) async fn begin(
+    pool: &Rc<Pool>,
+    sessions: &Arc<Sessions>,
+    snapshot: &Snapshot,
+    principal: &Arc<str>,
+    capsule: &Capsule,
+    take: Take,
+    copy: Copy,
+) -> Result<Begun, Refusal> {
+    let go_on = |place: Place, upstream: Option<HeaderValue>, copy: Copy| {
+        Session::new(capsule.clone(), Arc::new(place), upstream, sessions.now().0).with(copy)
+    };
+    let place = sessions.reserve(principal, snapshot)?;
+    let how = match take {
+        Take::Up => SessionTaken::Restarted,
+        Take::Adopt => SessionTaken::Adopted,
+    };
+    let opener = Opener::Client { principal: principal.clone(), limits: snapshot.config.limits.processes };
+    match (take, &capsule.server) {
+        (_, ServerSession::None) => return Ok(Begun::Session(go_on(place, None, copy), how)),
+        (Take::Up, ServerSession::Id(id)) => {
+            let id = secret(id)?;
+            let former = Former {
+                opener: opener.clone(),
+                revision: capsule.server_revision,
+                capabilities: capsule.capabilities.as_deref().map(str::to_owned),
+            };
+            if pool.recall(&snapshot.config.upstream, &id, former).await? == Recalled::GoesOn {
+                return Ok(Begun::Session(go_on(place, Some(id), copy), how));
+            }
+        }
+        (Take::Up, ServerSession::Unfit) | (Take::Adopt, _) => {}
+    }
+    if !sessions.can_move(capsule) {
+        return Ok(Begun::Lost);
+    }
+    match anew(pool, snapshot, opener, capsule, &copy).await? {
+        Some((upstream, hold)) => {
+            // From here on whoever ends the session tells the server.
+            hold.keep();
+            Ok(Begun::Session(go_on(place, upstream, copy), how))
+        }
+        None => Ok(Begun::Lost),
+    }
+}
+
+/// Begins a session again whose server has forgotten it, if it may be begun again, and gives it as it is now.
+pub(crate) async fn begin_again(
+    pool: &Rc<Pool>,
+    snapshot: &Snapshot,
+    used: &Use,
+) -> Result<Option<Use>, Refusal> {
+    let (sessions, old) = (&used.sessions, &used.session);
+    if !sessions.can_move(&old.capsule) {
+        return Ok(None);
+    }
+    // One at a time: calls that find out together begin it once.
+    let _alone = old.beginning.lock().await;
+    if let Some(current) = sessions.enter(&old.capsule.key)
+        && !Arc::ptr_eq(&current.session, old)
+    {
+        return Ok(Some(current));
+    }
+    let opener =
+        Opener::Client { principal: old.place.principal().clone(), limits: snapshot.config.limits.processes };
+    let copy = old.copy();
+    let Some((upstream, hold)) = anew(pool, snapshot, opener, &old.capsule, &copy).await? else {
+        return Ok(None);
+    };
+    let new = Session::new(old.capsule.clone(), old.place.clone(), upstream, sessions.now().0).with(copy);
+    let new = sessions.replace(old, Arc::new(new));
+    if new.is_some() {
+        hold.keep();
+    }
+    Ok(new.map(|session| Use::new(session, sessions.clone())))
+}
+
+/// The handshake of the client's, once more, and what the client had set. None: the server speaks another revision now.
+async fn anew(
+    pool: &Rc<Pool>,
+    snapshot: &Snapshot,
+    opener: Opener,
+    capsule: &Capsule,
+    copy: &Copy,
+) -> Result<Option<(Option<HeaderValue>, Hold)>, Refusal> {
+    let capabilities = capsule.capabilities.as_deref().unwrap_or("{}");
+    let mut server = Server::of(snapshot.config.upstream.clone(), pool.clone(), opener);
+    match timeout(HANDSHAKE, server.begin_again(capsule.server_revision, capabilities)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(CallError::Revision(_))) => {
+            server.end().await;
+            return Ok(None);
+        }
+        Ok(Err(error)) => return Err(refusal(error)),
+        Err(_) => return Err(Refusal::ServerTimedOut { seconds: HANDSHAKE.as_secs_f64() }),
+    }
+    if let Err(error) = server.set_again(copy).await {
+        // It goes on without: a server that does not take them is no reason to lose it.
+        tracing::debug!(%error, "what a client had set could not be set again");
+    }
+    Ok(Some(server.into_session()))
+}
+
+fn refusal(error: CallError) -> Refusal {
+    tracing::debug!(%error, "a session could not be begun again");
+    match error {
+        CallError::Refused { .. } => Refusal::ServerDown,
+        CallError::Lost => Refusal::ServerLost,
+        CallError::Process(gone) => Refusal::Process(gone),
+        CallError::Stdio(failure) => failure.into(),
+        _ => Refusal::ServerNonsense,
+    }
+}
+
+fn secret(id: &str) -> Result<HeaderValue, Refusal> {
+    let mut id = HeaderValue::try_from(id).map_err(|_| Refusal::UnknownSession)?;
+    id.set_sensitive(true);
+    Ok(id)
+}
+
+impl From<Full> for Refusal {
+    fn from(full: Full) -> Self {
+        match full {
+            Full::Total => Self::TooManySessions,
+            Full::Principal(limit) => Self::TooManyOwnSessions { limit },
+        }
+    }
+}

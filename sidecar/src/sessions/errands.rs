@@ -1,0 +1,70 @@
+//! What is to be done for sessions because a peer said something, by a thread that has a way to the server.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use longshore_sessions::message::HandOver;
+use longshore_sessions::routing::Entry;
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinSet;
+
+use super::Session;
+use super::find::{Purpose, Search, nowhere};
+use crate::exchange;
+use crate::worker::Worker;
+
+/// How many wait. More sessions than that are not handed over at once; the next request of each finds its way without.
+pub(super) const WAITING: usize = 16_384;
+/// How many a thread does side by side: each may be a handshake with the server.
+const AT_ONCE: usize = 16;
+
+/// One thing to do.
+pub(super) enum Errand {
+    /// A peer has given up this session for this replica.
+    TakeOver(HandOver),
+    /// A session is over: the server is to be told.
+    Close(Arc<Session>),
+}
+
+/// The errands. Every worker takes from it what it can do.
+#[derive(Clone)]
+pub(crate) struct Queue(Arc<Mutex<mpsc::Receiver<Errand>>>);
+
+impl Queue {
+    pub(super) fn new(receiver: mpsc::Receiver<Errand>) -> Self {
+        Self(Arc::new(Mutex::new(receiver)))
+    }
+}
+
+/// Does errands for as long as the thread lives.
+pub(crate) async fn follow(worker: Rc<Worker>, queue: Queue) {
+    let mut tasks = JoinSet::new();
+    loop {
+        while tasks.len() >= AT_ONCE {
+            let _ = tasks.join_next().await;
+        }
+        tokio::select! {
+            errand = async { queue.0.lock().await.recv().await } => {
+                let Some(errand) = errand else { break };
+                tasks.spawn_local(run(worker.clone(), errand));
+            }
+            Some(_) = tasks.join_next() => {}
+        }
+    }
+}
+
+async fn run(worker: Rc<Worker>, errand: Errand) {
+    let Some(snapshot) = worker.shared.snapshot.load_full() else { return };
+    match errand {
+        Errand::Close(session) => exchange::end_upstream(&worker.pool, &snapshot, &session).await,
+        Errand::TakeOver(HandOver { id, principal, copy }) => {
+            let sessions = &worker.shared.sessions;
+            let Some(capsule) = sessions.open_id(&snapshot, &principal, &id) else { return };
+            sessions.lock().keep(capsule.key, copy);
+            let search = Search::new(sessions.clone(), capsule, Entry::HandOver);
+            if let Err(refusal) = search.run(&worker, &snapshot, &principal, Purpose::Use, nowhere).await {
+                tracing::debug!(reason = refusal.reason(), "a session was not taken over");
+            }
+        }
+    }
+}

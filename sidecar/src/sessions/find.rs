@@ -1,0 +1,216 @@
+//! Finds who serves a session, by the rules of `longshore-sessions`: this is what they look like with a network.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Response;
+use longshore_sessions::message::Copy;
+use longshore_sessions::routing::{Entry, Event, Failure, NotForwarded, Take};
+use longshore_sessions::{Capsule, Peer, Question, Route, SessionKey, Step};
+use tokio::time::sleep;
+
+use super::begin::{self, Begun};
+use super::{Session, Sessions, Use, max_age, unix};
+use crate::configuration::Snapshot;
+use crate::metrics::SessionTaken;
+use crate::rescue::Refusal;
+use crate::stack::forward::Forwarded;
+use crate::stack::respond::Body;
+use crate::worker::Worker;
+
+/// What a session is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To be used.
+    Use,
+    /// To be ended: nobody begins it again for that.
+    End,
+}
+
+/// Where a session is.
+pub(crate) enum Way {
+    /// Here, in use by this request.
+    Here(Use),
+    /// Nowhere, and now it is ended: only for [`Purpose::End`].
+    Nowhere(SessionKey),
+    /// Somewhere else, and the request is answered from there.
+    Answered(Response<Body>),
+    /// Not here, says the answer to the replica that forwarded the request: perhaps there.
+    Moved(Option<Peer>),
+}
+
+/// Finds the session of an id for a principal. `forward` takes the request to another replica.
+pub(crate) async fn find(
+    worker: &Rc<Worker>,
+    snapshot: &Arc<Snapshot>,
+    principal: &Arc<str>,
+    id: &str,
+    (entry, purpose): (Entry, Purpose),
+    forward: impl AsyncFnMut(&Peer) -> Result<Forwarded, Refusal>,
+) -> Result<Way, Refusal> {
+    let sessions = &worker.shared.sessions;
+    let capsule = sessions.open_id(snapshot, principal, id).ok_or(Refusal::UnknownSession)?;
+    if let Some(session) = sessions.enter(&capsule.key) {
+        return Ok(Way::Here(session));
+    }
+    let search = Search::new(sessions.clone(), capsule, entry);
+    search.run(worker, snapshot, principal, purpose, forward).await
+}
+
+/// A search that is under way. Dropped, it gives back what it has claimed.
+pub(super) struct Search {
+    sessions: Arc<Sessions>,
+    capsule: Capsule,
+    route: Route,
+}
+
+/// The next step of a search.
+enum Next {
+    Here(Use),
+    Forward(Peer),
+    Ask(Vec<IpAddr>),
+    Wait(Duration),
+    Take(Take, Copy),
+    Moved(Option<Peer>),
+    Fail(Failure),
+}
+
+// === impl Sessions ===
+
+impl Sessions {
+    /// What is in an id, if it is this principal's and not too old.
+    pub(super) fn open_id(&self, snapshot: &Snapshot, principal: &str, id: &str) -> Option<Capsule> {
+        let capsule = snapshot.keyring.open(id).ok()?;
+        let good = capsule.is_of(principal) && capsule.expires(max_age(snapshot)) > unix();
+        good.then_some(capsule)
+    }
+
+    /// The session, in use from now on, if it is held here.
+    pub(super) fn enter(self: &Arc<Self>, key: &SessionKey) -> Option<Use> {
+        let replica = self.lock();
+        replica.held(key).map(|session| Use::new(session.clone(), self.clone()))
+    }
+}
+
+// === impl Search ===
+
+impl Search {
+    pub(super) fn new(sessions: Arc<Sessions>, capsule: Capsule, entry: Entry) -> Self {
+        let route = Route::new(&capsule, entry, sessions.now(), unix());
+        Self { sessions, capsule, route }
+    }
+
+    pub(super) async fn run(
+        mut self,
+        worker: &Rc<Worker>,
+        snapshot: &Arc<Snapshot>,
+        principal: &Arc<str>,
+        purpose: Purpose,
+        mut forward: impl AsyncFnMut(&Peer) -> Result<Forwarded, Refusal>,
+    ) -> Result<Way, Refusal> {
+        let key = self.capsule.key;
+        let mut event = Event::Begin;
+        loop {
+            event = match self.step(event) {
+                Next::Here(session) => return Ok(Way::Here(session)),
+                Next::Forward(peer) => match forward(&peer).await? {
+                    Forwarded::Answered(response) => return Ok(Way::Answered(response)),
+                    Forwarded::Not(why) => Event::NotForwarded(why),
+                },
+                Next::Ask(peers) => {
+                    Event::Asked(worker.shared.peers.ask_all(&peers, &Question::Holds(key)).await)
+                }
+                Next::Wait(time) => {
+                    sleep(time).await;
+                    Event::Waited
+                }
+                Next::Take(..) if purpose == Purpose::End => {
+                    self.sessions.bury(self.sessions.tombstone(&self.capsule));
+                    return Ok(Way::Nowhere(key));
+                }
+                Next::Take(take, copy) => {
+                    // A client that goes away does not leave it half begun.
+                    let (worker, snapshot, principal) = (worker.clone(), snapshot.clone(), principal.clone());
+                    let taking = self.take(worker, snapshot, principal, take, copy);
+                    self = tokio::task::spawn_local(taking).await.map_err(|_| Refusal::Internal)??;
+                    Event::Begin
+                }
+                Next::Moved(hint) => return Ok(Way::Moved(hint)),
+                Next::Fail(Failure::NotFound) => return Err(Refusal::UnknownSession),
+                Next::Fail(failure) => return Err(Refusal::SessionOutOfReach(failure)),
+            }
+        }
+    }
+
+    fn step(&mut self, event: Event) -> Next {
+        let now = self.sessions.now();
+        let mut replica = self.sessions.lock();
+        match self.route.step(event, &mut *replica, now) {
+            Step::Serve => match replica.held(&self.capsule.key) {
+                Some(session) => Next::Here(Use::new(session.clone(), self.sessions.clone())),
+                // It is held, or the step would be another one.
+                None => Next::Fail(Failure::Undecided),
+            },
+            Step::Forward(peer) => Next::Forward(peer),
+            Step::Ask(peers) => Next::Ask(peers),
+            Step::Wait(until) => Next::Wait(until.since(now)),
+            Step::Take(take, copy) => Next::Take(take, copy),
+            Step::Moved(hint) => Next::Moved(hint),
+            Step::Fail(failure) => Next::Fail(failure),
+        }
+    }
+
+    /// Begins the session with the server, or goes on with it, and holds it.
+    async fn take(
+        mut self,
+        worker: Rc<Worker>,
+        snapshot: Arc<Snapshot>,
+        principal: Arc<str>,
+        take: Take,
+        copy: Copy,
+    ) -> Result<Self, Refusal> {
+        let metrics = &worker.shared.metrics;
+        match begin::begin(&worker.pool, &self.sessions, &snapshot, &principal, &self.capsule, take, copy)
+            .await?
+        {
+            Begun::Session(session, how) => {
+                let session = Arc::new(session);
+                let taken = {
+                    let mut replica = self.sessions.lock();
+                    self.route.take(&mut *replica, session)
+                };
+                match taken {
+                    Ok(()) => metrics.session_taken(how),
+                    // Somebody ended it meanwhile.
+                    Err(ended) => self.sessions.close(ended.0),
+                }
+            }
+            Begun::Lost => {
+                metrics.session_taken(SessionTaken::Lost);
+                self.sessions.bury(self.sessions.tombstone(&self.capsule));
+            }
+        }
+        Ok(self)
+    }
+}
+
+impl Drop for Search {
+    fn drop(&mut self) {
+        let mut replica = self.sessions.lock();
+        self.route.abandon(&mut *replica);
+    }
+}
+
+/// Where nothing is forwarded.
+pub(super) async fn nowhere(_: &Peer) -> Result<Forwarded, Refusal> {
+    Ok(Forwarded::Not(NotForwarded::Moved(None)))
+}
+
+impl Sessions {
+    /// Has the server told that a session is over.
+    fn close(&self, session: Arc<Session>) {
+        self.send(super::Errand::Close(session));
+    }
+}

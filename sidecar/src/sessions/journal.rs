@@ -1,0 +1,122 @@
+//! The endings that this replica knows of, in a file of the volume that only the sidecar writes: so a session that was
+//! ended stays so when this container restarts. A line for each: until when it matters, and which session.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use longshore_sessions::SessionKey;
+use longshore_sessions::bounds::MAX_TOMBSTONES;
+use longshore_sessions::tombstones::{Tombstone, Tombstones};
+
+/// The file's name.
+const NAME: &str = "ended-sessions";
+/// Nobody else reads which sessions there were.
+const MODE: u32 = 0o600;
+
+/// The file, if there is one.
+pub(super) struct Journal(Mutex<Option<Open>>);
+
+struct Open {
+    path: PathBuf,
+    file: File,
+    /// How many lines it has. It is written anew when most of them are old.
+    lines: usize,
+}
+
+impl Journal {
+    /// Opens the file in that directory, if there is a directory, and reads what matters still.
+    pub(super) fn open(directory: Option<&Path>, unix: u64, tombstones: &mut Tombstones) -> Self {
+        let Some(directory) = directory else { return Self(Mutex::default()) };
+        let path = directory.join(NAME);
+        // What it cannot read it cannot know: the file is the sidecar's own, so half a line is a crash's.
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        text.lines().filter_map(parse).filter(|line| line.expires > unix).for_each(|tombstone| {
+            tombstones.add(tombstone);
+        });
+        let open = rewrite(path, tombstones.iter()).inspect_err(|error| {
+            tracing::warn!(%error, "sessions that are ended are forgotten when this container restarts");
+        });
+        Self(Mutex::new(open.ok()))
+    }
+
+    /// Keeps some more. `all` gives everything that matters, these included.
+    pub(super) fn add(&self, tombstones: &[Tombstone], all: impl FnOnce() -> Vec<Tombstone>) {
+        if tombstones.is_empty() {
+            return;
+        }
+        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(open) = guard.as_mut() else { return };
+        let text: String = tombstones.iter().map(line).collect();
+        let mut result = open.file.write_all(text.as_bytes());
+        open.lines += tombstones.len();
+        if result.is_ok() && open.lines > 2 * MAX_TOMBSTONES {
+            result = rewrite(open.path.clone(), all().into_iter()).map(|new| *open = new);
+        }
+        if let Err(error) = result {
+            tracing::warn!(%error, "cannot write down that a session is ended");
+        }
+    }
+}
+
+/// Writes the file anew and opens it. It is renamed into its place, so that it is never half there.
+fn rewrite(path: PathBuf, tombstones: impl Iterator<Item = Tombstone>) -> io::Result<Open> {
+    let temporary = path.with_extension("new");
+    let mut options = OpenOptions::new();
+    let mut file = options.create(true).truncate(true).write(true).mode(MODE).open(&temporary)?;
+    let mut lines = 0;
+    let text: String = tombstones.inspect(|_| lines += 1).map(|tombstone| line(&tombstone)).collect();
+    file.write_all(text.as_bytes())?;
+    std::fs::rename(&temporary, &path)?;
+    Ok(Open { path, file, lines })
+}
+
+fn line(tombstone: &Tombstone) -> String {
+    format!("{} {}\n", tombstone.expires, tombstone.key.to_hex())
+}
+
+fn parse(line: &str) -> Option<Tombstone> {
+    let (expires, key) = line.split_once(' ')?;
+    Some(Tombstone { expires: expires.parse().ok()?, key: SessionKey::try_from(key).ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn stone(key: u8, expires: u64) -> Tombstone {
+        Tombstone { expires, key: SessionKey::new([key; 16]) }
+    }
+
+    fn read(directory: &Path, unix: u64) -> Vec<Tombstone> {
+        let mut tombstones = Tombstones::default();
+        Journal::open(Some(directory), unix, &mut tombstones);
+        tombstones.iter().collect()
+    }
+
+    #[test]
+    fn endings_are_there_again_after_a_restart_until_they_do_not_matter() {
+        let directory = tempfile::tempdir().unwrap();
+        let journal = Journal::open(Some(directory.path()), 0, &mut Tombstones::default());
+        journal.add(&[stone(1, 10), stone(2, 20)], Vec::new);
+        journal.add(&[stone(3, 30)], Vec::new);
+        let path = directory.path().join(NAME);
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, MODE);
+        // As if it had died while it wrote.
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"40 0404").unwrap();
+        assert_eq!(read(directory.path(), 10), [stone(2, 20), stone(3, 30)]);
+        assert_eq!(read(directory.path(), 25), [stone(3, 30)]);
+        assert_eq!(std::fs::read_to_string(path).unwrap().lines().count(), 1, "old lines are gone");
+    }
+
+    #[test]
+    fn without_a_directory_nothing_is_kept_and_nothing_fails() {
+        Journal::open(None, 0, &mut Tombstones::default()).add(&[stone(1, 10)], Vec::new);
+        let nowhere = Path::new("/nowhere/at/all");
+        Journal::open(Some(nowhere), 0, &mut Tombstones::default()).add(&[stone(1, 10)], Vec::new);
+    }
+}

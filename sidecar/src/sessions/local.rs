@@ -1,0 +1,122 @@
+//! This replica, as its peers see it: what the transport between replicas asks and tells it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_sessions::membership::State;
+use longshore_sessions::message::HandOver;
+use longshore_sessions::replica::Effect;
+use longshore_sessions::tombstones::Tombstone;
+use longshore_sessions::{Answer, Introduction, Message, Peer, Question, SessionKey};
+
+use super::{Errand, Session, Sessions};
+use crate::metrics::SessionEnd;
+use crate::peers::{Local, News};
+
+/// After how long without a word nothing is waited for any more: an answer that is late still comes, but not from a
+/// process that does not even answer heartbeats.
+const LOST: Duration = Duration::from_secs(10);
+
+impl Sessions {
+    /// Does what a message wants done beyond the answer.
+    fn follow(&self, effect: Effect<Arc<Session>>) {
+        match effect {
+            Effect::None => {}
+            Effect::Bury(tombstones, ended) => {
+                self.journal.add(&tombstones, || self.lock().tombstones().iter().collect());
+                for session in ended {
+                    self.metrics.session_ended(SessionEnd::Deleted);
+                    self.send(Errand::Close(session));
+                }
+            }
+            Effect::TakeOver(session) => self.send(Errand::TakeOver(session)),
+        }
+    }
+}
+
+impl Local for Sessions {
+    fn introduction(&self) -> Introduction {
+        self.lock().introduction()
+    }
+
+    fn set_state(&self, state: State) {
+        self.lock().set_state(state);
+    }
+
+    fn answer(&self, question: Message<Question>) -> Message<Answer> {
+        let (answer, effect) = self.lock().answer(question, self.now());
+        self.follow(effect);
+        answer
+    }
+
+    fn bury(&self, ended: &[Tombstone]) {
+        let effect = self.lock().bury(ended);
+        self.follow(effect);
+    }
+
+    fn note(&self, news: News<'_>) {
+        let (mut replica, now) = (self.lock(), self.now());
+        match news {
+            News::Listed(addresses) => replica.view.listed(addresses, now),
+            News::Heard(from) => replica.view.heard(from, now),
+            News::Refused(address) => replica.view.refused(address, now),
+            News::Silent(address) => replica.view.silent(address, now),
+            News::Fetched(address) => replica.view.fetched(address),
+        }
+    }
+
+    fn to_ask(&self) -> Vec<IpAddr> {
+        self.lock().view.to_ask(self.now())
+    }
+
+    fn alive(&self) -> Vec<(Peer, State)> {
+        self.lock().view.alive(self.now()).collect()
+    }
+
+    fn give_up(&self, at_most: usize) -> Vec<(Peer, HandOver)> {
+        let (mut replica, now) = (self.lock(), self.now());
+        let free = |session: &Session| session.is_free() && self.can_move(&session.capsule);
+        let movable: Vec<SessionKey> = replica
+            .all_held()
+            .filter(|(_, session)| free(session))
+            .map(|(key, _)| *key)
+            .take(at_most)
+            .collect();
+        let Some(snapshot) = self.snapshot.load_full() else { return Vec::new() };
+        let mut given = Vec::new();
+        for key in movable {
+            let Some(successor) = replica.successor(&key, now) else { continue };
+            let Some(session) = replica.held(&key).cloned() else { continue };
+            let mut nonce = [0; 12];
+            let Ok(id) = getrandom::fill(&mut nonce)
+                .map_err(|_| super::NoId)
+                .and_then(|()| snapshot.keyring.seal(&session.capsule, nonce).map_err(|_| super::NoId))
+            else {
+                continue;
+            };
+            let copy = session.copy();
+            replica.give_up(&key, successor.clone(), copy.clone());
+            self.metrics.session_ended(SessionEnd::Moved);
+            let principal = session.place.principal().clone();
+            given.push((successor, HandOver { id: id.into(), principal, copy }));
+        }
+        given
+    }
+
+    fn has_movable(&self) -> bool {
+        let (replica, now) = (self.lock(), self.now());
+        let somebody = replica.view.serving(now).next().is_some();
+        somebody && replica.all_held().any(|(_, session)| self.can_move(&session.capsule))
+    }
+
+    fn is_greeted(&self) -> bool {
+        self.lock().view.is_greeted()
+    }
+
+    fn is_lost(&self, address: IpAddr) -> bool {
+        let (replica, now) = (self.lock(), self.now());
+        let member = replica.view.members().find(|member| member.address == address);
+        member.and_then(|member| member.silent).is_some_and(|since| now.since(since) >= LOST)
+    }
+}

@@ -1,0 +1,106 @@
+//! How many sessions there may be: in all, and of one principal. The numbers are those of one pod.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use longshore_sidecar_config::Sessions as Limits;
+
+/// The places that are taken.
+#[derive(Default)]
+pub(super) struct Places(Mutex<Taken>);
+
+#[derive(Default)]
+struct Taken {
+    total: u32,
+    by_principal: HashMap<Arc<str>, u32>,
+}
+
+/// A place for one session. It is free again when this is dropped.
+pub(crate) struct Place {
+    principal: Arc<str>,
+    places: Arc<Places>,
+}
+
+/// There are as many sessions as there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Full {
+    /// In all.
+    Total,
+    /// Of this principal, who may have so many.
+    Principal(u32),
+}
+
+impl Places {
+    pub(super) fn take(self: &Arc<Self>, principal: &Arc<str>, limits: &Limits) -> Result<Place, Full> {
+        let mut taken = self.lock();
+        if taken.total >= limits.total {
+            return Err(Full::Total);
+        }
+        let own = taken.by_principal.get(principal).copied().unwrap_or(0);
+        if own >= limits.per_principal {
+            return Err(Full::Principal(limits.per_principal));
+        }
+        taken.total += 1;
+        taken.by_principal.insert(principal.clone(), own + 1);
+        drop(taken);
+        Ok(Place { principal: principal.clone(), places: self.clone() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        // Nothing that holds the lock can leave the numbers half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// Whose it is.
+    pub(crate) fn principal(&self) -> &Arc<str> {
+        &self.principal
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.lock();
+        taken.total -= 1;
+        match taken.by_principal.get_mut(&self.principal) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => {
+                taken.by_principal.remove(&self.principal);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_sidecar_config::{OnOwnerLoss, Resume};
+
+    use super::*;
+
+    #[test]
+    fn places_are_bounded_and_given_back() {
+        let limits = Limits {
+            idle_timeout_ms: 0,
+            max_age_ms: 0,
+            total: 3,
+            per_principal: 2,
+            streams: 0,
+            on_owner_loss: OnOwnerLoss::NotFound,
+            resume: Resume { max_bytes: 0, ttl_ms: 0 },
+            seal_with: 0,
+        };
+        let places = Arc::new(Places::default());
+        let take = |name: &str| places.take(&name.into(), &limits);
+        let first = take("a").ok();
+        let _second = take("a").ok();
+        assert_eq!(take("a").err(), Some(Full::Principal(2)));
+        let third = take("b").ok();
+        assert_eq!(take("c").err(), Some(Full::Total));
+        drop(third);
+        assert!(take("c").is_ok());
+        drop(first);
+        assert!(take("a").is_ok());
+        assert_eq!(places.lock().by_principal.len(), 1, "nobody is remembered who has none");
+    }
+}

@@ -1,0 +1,135 @@
+//! One session: of a client with the sidecar, and of the sidecar with the server.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http::HeaderValue;
+use longshore_mcp::revision::Revision;
+use longshore_sessions::bounds::{MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS};
+use longshore_sessions::message::{Copy, LogLevel};
+use longshore_sessions::{Capsule, Moment};
+
+use super::{Place, Sessions};
+
+/// One session that this replica holds.
+pub(crate) struct Session {
+    /// What its id says.
+    pub(crate) capsule: Capsule,
+    /// What it takes of the limits, for as long as anybody uses it.
+    pub(super) place: Arc<Place>,
+    /// What the server here calls it, if it has sessions at all. Not what the id says, if another replica opened it.
+    pub(crate) upstream: Option<HeaderValue>,
+    /// The revision that the client speaks.
+    pub(crate) revision: Revision,
+    /// The revision that the server speaks in this session.
+    pub(crate) server_revision: Revision,
+    /// What the client set. Boxed, since most sessions set nothing.
+    copy: Mutex<Option<Box<Copy>>>,
+    /// Held by whoever begins it again with the server.
+    pub(super) beginning: tokio::sync::Mutex<()>,
+    /// When it was last used, in milliseconds since the process began.
+    used: AtomicU64,
+    /// Requests under way: while there are any it is not idle.
+    busy: AtomicUsize,
+}
+
+/// Something that a client sets in its session, and that has to be set again where the session is begun again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// The level of log messages.
+    LogLevel(LogLevel),
+    /// It wants to hear of a resource.
+    Subscribe(Box<str>),
+    /// It does not any more.
+    Unsubscribe(Box<str>),
+}
+
+/// Holds a session open while a request of it is under way.
+pub(crate) struct Use {
+    pub(super) session: Arc<Session>,
+    pub(super) sessions: Arc<Sessions>,
+}
+
+// === impl Session ===
+
+impl Session {
+    pub(super) fn new(capsule: Capsule, place: Arc<Place>, upstream: Option<HeaderValue>, now: u64) -> Self {
+        Self {
+            revision: capsule.revision,
+            server_revision: capsule.server_revision,
+            capsule,
+            place,
+            upstream,
+            copy: Mutex::default(),
+            beginning: tokio::sync::Mutex::default(),
+            used: AtomicU64::new(now),
+            busy: AtomicUsize::new(0),
+        }
+    }
+
+    /// The same with what its client has set.
+    pub(super) fn with(self, copy: Copy) -> Self {
+        let copy = (copy != Copy::default()).then(|| Box::new(copy));
+        Self { copy: Mutex::new(copy), ..self }
+    }
+
+    /// Whether nobody uses it just now.
+    pub(super) fn is_free(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether nobody has used it for that long.
+    pub(super) fn is_idle(&self, now: Moment, time: Duration) -> bool {
+        self.is_free() && now.since(Moment(self.used.load(Ordering::Relaxed))) >= time
+    }
+
+    /// What its client has set.
+    pub(super) fn copy(&self) -> Copy {
+        self.copy.lock().unwrap_or_else(PoisonError::into_inner).as_deref().cloned().unwrap_or_default()
+    }
+
+    /// Notes what its client sets. What is over the bounds is not kept: it is lost with the replica.
+    pub(super) fn change(&self, change: Change) -> Copy {
+        let mut copy = self.copy.lock().unwrap_or_else(PoisonError::into_inner);
+        let copy = copy.get_or_insert_default();
+        match change {
+            Change::LogLevel(level) => copy.log_level = Some(level),
+            Change::Subscribe(uri) => {
+                if uri.len() <= MAX_SUBSCRIPTION && copy.subscriptions.len() < MAX_SUBSCRIPTIONS {
+                    copy.subscriptions.insert(uri);
+                }
+            }
+            Change::Unsubscribe(uri) => {
+                copy.subscriptions.remove(&uri);
+            }
+        }
+        copy.version += 1;
+        copy.as_ref().clone()
+    }
+}
+
+// === impl Use ===
+
+impl Use {
+    /// To be made while the replica is locked, so that nobody gives the session up in between.
+    pub(super) fn new(session: Arc<Session>, sessions: Arc<Sessions>) -> Self {
+        session.busy.fetch_add(1, Ordering::Relaxed);
+        Self { session, sessions }
+    }
+}
+
+impl std::ops::Deref for Use {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.session
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        self.session.used.store(self.sessions.now().0, Ordering::Relaxed);
+        self.session.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+}
