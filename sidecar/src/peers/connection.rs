@@ -42,7 +42,7 @@ pub(crate) struct Connections {
 /// All connections to one address.
 struct Line {
     idle: RefCell<Vec<Connection>>,
-    /// Dropped, it ends them all.
+    /// Ends them all.
     cut: watch::Sender<()>,
 }
 
@@ -120,8 +120,11 @@ impl Connections {
     pub(crate) fn tidy(&self, keep: impl Fn(IpAddr) -> bool) {
         self.lines.borrow_mut().retain(|address, line| {
             line.idle.borrow_mut().retain(|connection| connection.since.elapsed() < IDLE);
-            let used = Rc::strong_count(line) > 1 || !line.idle.borrow().is_empty();
-            used && keep(*address)
+            let kept = keep(*address);
+            if !kept {
+                line.cut.send_replace(());
+            }
+            kept && (Rc::strong_count(line) > 1 || !line.idle.borrow().is_empty())
         });
     }
 
