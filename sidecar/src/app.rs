@@ -27,6 +27,7 @@ use crate::monitor::View;
 use crate::options::Options;
 use crate::sessions::Sessions;
 use crate::shared::{Calls, Shared};
+use crate::streams::{self, Store};
 use crate::upstream::Pool;
 use crate::upstream::stdio::Stdio;
 use crate::{admin, configuration, drain, exchange, inventory, monitor, worker};
@@ -134,6 +135,7 @@ impl App {
         let (audit, writer) = Audit::start(options.audit, metrics.clone()).map_err(BindError::Audit)?;
         let shared = Arc::new(Shared {
             sessions: Arc::new(Sessions::new(options.bounds.sessions, options.bounds.session_idle)),
+            streams: Store::new(options.bounds.stream_bytes, metrics.clone()),
             stdio: Arc::new(Stdio::new(options.sockets_dir.join(paths::STDIO_SOCKET), metrics.clone())),
             options,
             snapshot: ArcSwapOption::empty(),
@@ -268,6 +270,13 @@ async fn control(
     tasks.spawn_local({
         let shared = shared.clone();
         async move { ("the end of idle sessions", expire(shared, pool).await) }
+    });
+    tasks.spawn_local({
+        let shared = shared.clone();
+        async move {
+            streams::look_after(shared).await;
+            ("the watch over streams", Ok(()))
+        }
     });
     if let Some(hook) = hook {
         let hooks = Hooks { shared: shared.clone(), released };

@@ -20,6 +20,7 @@ pub(crate) async fn drain(shared: &Shared, released: &watch::Sender<bool>) {
     sleep(shared.options.drain_minimum).await;
     // Each call is bounded by the request's time-out, so this ends.
     shared.calls.all_ended().await;
+    shared.streams.fetched().await;
     released.send_replace(true);
     tracing::info!("drained");
 }

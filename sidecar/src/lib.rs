@@ -27,6 +27,7 @@ mod sessions;
 mod shared;
 mod stack;
 pub mod start;
+mod streams;
 mod upstream;
 mod worker;
 

@@ -13,6 +13,7 @@ use crate::metrics::Metrics;
 use crate::monitor::View;
 use crate::options::Options;
 use crate::sessions::Sessions;
+use crate::streams::Store;
 use crate::upstream::stdio::Stdio;
 
 /// One of these per process.
@@ -21,6 +22,8 @@ pub(crate) struct Shared {
     /// The configuration that runs. None means that nothing is served.
     pub(crate) snapshot: ArcSwapOption<Snapshot>,
     pub(crate) sessions: Arc<Sessions>,
+    /// What is kept of the events that clients read.
+    pub(crate) streams: Arc<Store>,
     /// Where the server speaks over stdio: its processes.
     pub(crate) stdio: Arc<Stdio>,
     pub(crate) audit: Audit,

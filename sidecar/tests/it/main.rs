@@ -21,3 +21,4 @@ mod peers;
 mod sessions;
 mod start;
 mod stdio;
+mod streams;
