@@ -34,6 +34,10 @@ pub enum Problem {
     NoSession,
     /// The session does not exist, has ended, or is somebody else's.
     UnknownSession,
+    /// The session has a stream of the kind already.
+    SecondStream,
+    /// The events after the last one that a client has seen are not known any more.
+    EventsGone,
     /// Nobody knows the method.
     UnknownMethod,
     /// The parameters are wrong, or name something that does not exist for this caller.
@@ -77,6 +81,9 @@ pub fn answer(problem: Problem, revision: Revision) -> Answer {
         },
         Problem::NoSession => (400, Code::InvalidRequest),
         Problem::UnknownSession => (404, Code::InvalidRequest),
+        Problem::SecondStream => (409, Code::InvalidRequest),
+        // Never 404, which would say that the session is gone.
+        Problem::EventsGone => (400, Code::InvalidRequest),
         Problem::UnknownMethod => match revision.era() {
             Era::Legacy => (200, Code::MethodNotFound),
             Era::Modern => (404, Code::MethodNotFound),

@@ -133,6 +133,7 @@ async fn metrics(State(admin): State<Admin>) -> Response {
     metrics.sessions.set(gauge(admin.shared.sessions.len()));
     metrics.calls.set(gauge(admin.shared.calls.count()));
     metrics.replicas(&admin.shared.peers.alive());
+    metrics.stream_bytes.set(gauge(admin.shared.streams.used()));
     match metrics.text() {
         Ok(text) => ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response(),
         Err(error) => {

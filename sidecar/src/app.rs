@@ -29,6 +29,7 @@ use crate::options::{Options, Pod};
 use crate::peers::{Bare, Errands, Peers};
 use crate::sessions::Sessions;
 use crate::shared::{Calls, Shared};
+use crate::streams::{self, Store};
 use crate::upstream::Pool;
 use crate::upstream::stdio::Stdio;
 use crate::{admin, configuration, drain, exchange, inventory, monitor, peers, worker};
@@ -156,6 +157,7 @@ impl App {
         let shared = Arc::new(Shared {
             peers,
             sessions: Arc::new(Sessions::new(options.bounds.sessions, options.bounds.session_idle)),
+            streams: Store::new(options.bounds.stream_bytes, metrics.clone()),
             stdio: Arc::new(Stdio::new(options.sockets_dir.join(paths::STDIO_SOCKET), metrics.clone())),
             options,
             snapshot: ArcSwapOption::empty(),
@@ -319,6 +321,13 @@ async fn control(
     tasks.spawn_local({
         let shared = shared.clone();
         async move { ("the end of idle sessions", expire(shared, pool).await) }
+    });
+    tasks.spawn_local({
+        let shared = shared.clone();
+        async move {
+            streams::look_after(shared).await;
+            ("the watch over streams", Ok(()))
+        }
     });
     if let Some(hook) = hook {
         let hooks = Hooks { shared: shared.clone(), released };

@@ -8,6 +8,7 @@ mod answer;
 mod client;
 mod edit;
 mod events;
+mod listen;
 mod opening;
 mod request;
 
@@ -30,6 +31,7 @@ use crate::sessions::Use;
 use crate::stack::respond::Body;
 use crate::worker::Worker;
 use client::Client;
+pub(crate) use listen::listen;
 pub(crate) use request::{build, end_upstream, trace};
 
 /// How long a notification or a response may take to be delivered: nobody computes anything for it.
@@ -95,7 +97,7 @@ async fn run(mut call: Call, reply: oneshot::Sender<Response<Body>>) {
     let timeout = if call.edit == Edit::Tell { timeout.min(TELL_TIMEOUT) } else { timeout };
     let deadline = Instant::now() + timeout;
     let _under_way = (call.edit != Edit::Tell).then(|| call.worker.shared.calls.begin());
-    let mut client = Client::new(reply);
+    let mut client = Client::new(&call, reply);
 
     match answer::answer(&mut call, &mut client, deadline).await {
         Ok(done) => call.entry.answered(done.status, done.code),

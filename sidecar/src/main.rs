@@ -81,6 +81,9 @@ struct Serve {
     /// Sessions at once.
     #[arg(long, default_value_t = Bounds::default().sessions)]
     max_sessions: usize,
+    /// Bytes of events that all streams hold together.
+    #[arg(long, default_value_t = Bounds::default().stream_bytes)]
+    max_stream_bytes: usize,
     /// Milliseconds after which an unused session ends.
     #[arg(long, default_value_t = millis(Bounds::default().session_idle))]
     session_idle_ms: u64,
@@ -199,6 +202,7 @@ impl From<Serve> for Options {
                 connections: serve.max_connections,
                 calls: serve.max_calls,
                 sessions: serve.max_sessions,
+                stream_bytes: serve.max_stream_bytes,
                 session_idle: Duration::from_millis(serve.session_idle_ms),
                 head: Duration::from_millis(serve.head_timeout_ms),
                 body: Duration::from_millis(serve.body_timeout_ms),

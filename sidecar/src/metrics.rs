@@ -21,6 +21,13 @@ pub(crate) struct Metrics {
     pub(crate) sessions: IntGauge,
     /// Calls under way.
     pub(crate) calls: IntGauge,
+    /// Streams of events that are read, or kept for clients that come back.
+    pub(crate) streams: IntGauge,
+    /// What they hold.
+    pub(crate) stream_bytes: IntGauge,
+    /// Streams that were forgotten before their time, for others to have room.
+    pub(crate) streams_given_up: IntCounter,
+    resumptions: [IntCounter; 2],
     /// Whether the server answers.
     pub(crate) connected: IntGauge,
     handshakes: [IntCounter; 2],
@@ -77,6 +84,7 @@ enum Outcome {
 
 const OUTCOMES: [&str; 3] = ["ok", "failed", "refused"];
 const RESULTS: [&str; 2] = ["ok", "error"];
+const RESUMPTIONS: [&str; 2] = ["ok", "gone"];
 /// In the order of [`Dropped`].
 const DROPPED: [&str; 2] = ["noise", "unasked"];
 /// What other replicas are doing.
@@ -144,6 +152,16 @@ impl Metrics {
             "Audit lines that could not be written in time.",
         )?;
         registry.register(Box::new(audit_lost.clone()))?;
+        let streams_given_up = IntCounter::new(
+            "longshore_streams_given_up_total",
+            "Streams that were forgotten before their time, since all of them together held too much.",
+        )?;
+        registry.register(Box::new(streams_given_up.clone()))?;
+        let resumptions = counters(
+            "longshore_resumptions_total",
+            "Clients that came back for the rest of a stream, by whether it was there.",
+            &["result"],
+        )?;
         let processes_started = IntCounter::new(
             "longshore_processes_started_total",
             "Processes of a stdio server that were started, those of the sidecar itself included.",
@@ -174,6 +192,13 @@ impl Metrics {
             connections: gauge("longshore_connections", "Connections of clients.")?,
             sessions: gauge("longshore_sessions", "Sessions of clients.")?,
             calls: gauge("longshore_calls", "Calls under way.")?,
+            streams: gauge(
+                "longshore_streams",
+                "Streams of events that are read, or kept for clients that come back.",
+            )?,
+            stream_bytes: gauge("longshore_stream_bytes", "What these streams hold.")?,
+            streams_given_up,
+            resumptions: RESUMPTIONS.map(|result| resumptions.with_label_values(&[result])),
             connected: gauge("longshore_server_connected", "1 while the MCP server answers.")?,
             handshakes: RESULTS.map(|result| handshakes.with_label_values(&[result])),
             config_loads: RESULTS.map(|result| config_loads.with_label_values(&[result])),
@@ -218,6 +243,11 @@ impl Metrics {
     /// A handshake with the server ended.
     pub(crate) fn handshake(&self, worked: bool) {
         self.handshakes[usize::from(!worked)].inc();
+    }
+
+    /// A client came back for the rest of a stream.
+    pub(crate) fn resumption(&self, worked: bool) {
+        self.resumptions[usize::from(!worked)].inc();
     }
 
     /// An audit line was lost.

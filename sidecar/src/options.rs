@@ -69,6 +69,8 @@ pub struct Bounds {
     pub calls: usize,
     /// Sessions at once.
     pub sessions: usize,
+    /// How many bytes of events all streams hold together, for clients that read slowly or come back.
+    pub stream_bytes: usize,
     /// How long a session lives without a request.
     pub session_idle: Duration,
     /// How long the head of a request may take, and how long a connection may be idle.
@@ -83,6 +85,8 @@ impl Default for Bounds {
             connections: 4096,
             calls: 4096,
             sessions: 10_000,
+            // Of the 128 MiB that a sidecar has by default, what nothing else needs.
+            stream_bytes: 48 << 20,
             session_idle: Duration::from_secs(30 * 60),
             // Longer than the usual proxies and clients keep idle connections, so that they close first: a close from
             // here can cross a request on its way.

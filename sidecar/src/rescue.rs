@@ -20,11 +20,15 @@ use crate::access::Denial;
 use crate::authenticate::Unknown;
 use crate::stack::SERVED;
 use crate::stack::respond::Body;
+use crate::streams;
 use crate::upstream::stdio::{self, Gone};
 use crate::upstream::{Broken, Failure, Unanswered};
 
 /// The HTTP methods that the MCP endpoint serves.
-pub(crate) const ALLOWED_METHODS: &str = "POST, DELETE, OPTIONS";
+pub(crate) const ALLOWED_METHODS: &str = "GET, POST, DELETE, OPTIONS";
+
+/// Those that it serves where the server has no stream of its own.
+const METHODS_WITHOUT_STREAM: &str = "POST, DELETE, OPTIONS";
 
 /// Why a request is not answered by the server. The text is what the client is told.
 #[derive(Debug, Error)]
@@ -40,7 +44,7 @@ pub(crate) enum Refusal {
     ForeignOrigin,
     #[error("nothing is served at this path: the MCP endpoint is /mcp")]
     NoSuchPath,
-    #[error("this endpoint serves POST and DELETE")]
+    #[error("this endpoint serves GET, POST and DELETE")]
     MethodNotAllowed,
 
     // Who calls.
@@ -50,6 +54,8 @@ pub(crate) enum Refusal {
     // What came.
     #[error("\"Accept\" has to name application/json and text/event-stream")]
     NotAcceptable,
+    #[error("\"Accept\" has to name text/event-stream")]
+    NoEvents,
     #[error("\"Content-Type\" has to be application/json")]
     UnsupportedMediaType,
     #[error("the body is larger than {limit} bytes")]
@@ -87,6 +93,20 @@ pub(crate) enum Refusal {
          one with DELETE, or try again later"
     )]
     TooManyOwnProcesses { limit: u32 },
+    #[error(
+        "this session has as many streams open as it may ({limit}): wait for one of its calls, close a stream, or \
+         begin another session"
+    )]
+    TooManyStreams { limit: u32 },
+    #[error("this session has a GET stream already: read that one, or close it first")]
+    SecondStream,
+    #[error(
+        "the events after this \"Last-Event-ID\" are not kept any more, or never were: the session goes on, so make \
+         the call again, or open another stream with a GET without \"Last-Event-ID\""
+    )]
+    EventsGone,
+    #[error("the MCP server offers no stream for GET")]
+    NoServerStream,
     #[error("a request with this id is under way in this session, or was given up: use another id")]
     IdInUse,
     #[error("the handshake cannot be used: {0}")]
@@ -117,6 +137,10 @@ pub(crate) enum Refusal {
     ServerStatus { status: u16 },
     #[error("the MCP server answered with something that is not an answer to this request")]
     ServerNonsense,
+    #[error(
+        "the MCP server's answer is larger than {limit} bytes, and has to be whole to be sent as an event"
+    )]
+    AnswerTooLarge { limit: usize },
     #[error("the MCP server speaks revision {version:?} of MCP, which is not served here")]
     ServerRevision { version: String },
     #[error("the MCP server has ended this session: begin with initialize")]
@@ -153,13 +177,14 @@ impl Refusal {
             | Self::Draining
             | Self::TooManySessions
             | Self::TooManyCalls
+            | Self::TooManyStreams { .. }
             | Self::TooManyProcesses { .. }
             | Self::TooManyOwnProcesses { .. } => Problem::Unavailable,
             Self::ForeignHost | Self::ForeignOrigin => Problem::Foreign,
             Self::NoSuchPath => Problem::NoSuchPath,
-            Self::MethodNotAllowed => Problem::MethodNotAllowed,
+            Self::MethodNotAllowed | Self::NoServerStream => Problem::MethodNotAllowed,
             Self::Unauthenticated(_) => Problem::Unauthenticated,
-            Self::NotAcceptable => Problem::NotAcceptable,
+            Self::NotAcceptable | Self::NoEvents => Problem::NotAcceptable,
             Self::UnsupportedMediaType => Problem::UnsupportedMediaType,
             Self::BodyTooLarge { .. } => Problem::BodyTooLarge,
             Self::BodyTooSlow => Problem::RequestTooSlow,
@@ -172,6 +197,8 @@ impl Refusal {
             Self::UnsupportedEra { .. } => Problem::UnsupportedEra,
             Self::WrongRevision => Problem::WrongRevision,
             Self::NoSession => Problem::NoSession,
+            Self::SecondStream => Problem::SecondStream,
+            Self::EventsGone => Problem::EventsGone,
             Self::UnknownSession | Self::SessionLost => Problem::UnknownSession,
             Self::UnknownMethod => Problem::UnknownMethod,
             Self::InvalidParams(_)
@@ -185,6 +212,7 @@ impl Refusal {
             | Self::ServerTimedOut { .. }
             | Self::ServerStatus { .. }
             | Self::ServerNonsense
+            | Self::AnswerTooLarge { .. }
             | Self::ServerRevision { .. }
             | Self::Process(_)
             | Self::ProcessKeepsDying { .. }
@@ -205,7 +233,7 @@ impl Refusal {
             Self::NoSuchPath => "unknown path",
             Self::MethodNotAllowed => "HTTP method not allowed",
             Self::Unauthenticated(unknown) => unknown.reason(),
-            Self::NotAcceptable => "Accept leaves out a type",
+            Self::NotAcceptable | Self::NoEvents => "Accept leaves out a type",
             Self::UnsupportedMediaType => "wrong content type",
             Self::BodyTooLarge { .. } => "body too large",
             Self::BodyTooSlow => "body too slow",
@@ -222,6 +250,10 @@ impl Refusal {
             Self::SecondInitialize => "second initialize",
             Self::TooManySessions => "too many sessions",
             Self::TooManyCalls => "too many calls",
+            Self::TooManyStreams { .. } => "too many streams",
+            Self::SecondStream => "second GET stream",
+            Self::EventsGone => "events not kept",
+            Self::NoServerStream => "server offers no GET stream",
             Self::TooManyProcesses { .. } => "too many processes",
             Self::TooManyOwnProcesses { .. } => "too many processes of one principal",
             Self::IdInUse => "id in use",
@@ -237,6 +269,7 @@ impl Refusal {
             Self::ServerTimedOut { .. } => "server timed out",
             Self::ServerStatus { .. } => "server answered with an HTTP error",
             Self::ServerNonsense => "server answered nonsense",
+            Self::AnswerTooLarge { .. } => "server's answer too large",
             Self::ServerRevision { .. } => "server speaks another revision",
             Self::SessionLost => "server ended the session",
             Self::Process(gone) => gone.why.name(),
@@ -276,6 +309,18 @@ impl From<Broken> for Refusal {
         match broken {
             Broken::Http(_) => Self::ServerLost,
             Broken::Stdio(failure) => failure.into(),
+        }
+    }
+}
+
+impl From<streams::Refused> for Refusal {
+    fn from(refused: streams::Refused) -> Self {
+        use streams::Refused;
+        match refused {
+            Refused::TooMany { limit } => Self::TooManyStreams { limit },
+            Refused::Taken => Self::SecondStream,
+            Refused::Closed => Self::UnknownSession,
+            Refused::NoNumbers => Self::Internal,
         }
     }
 }
@@ -335,10 +380,14 @@ pub(crate) fn response(refusal: &Refusal, rescued: Rescued) -> Response<Body> {
         Refusal::MethodNotAllowed => {
             headers.insert(ALLOW, HeaderValue::from_static(ALLOWED_METHODS));
         }
+        Refusal::NoServerStream => {
+            headers.insert(ALLOW, HeaderValue::from_static(METHODS_WITHOUT_STREAM));
+        }
         Refusal::NotConfigured
         | Refusal::Draining
         | Refusal::TooManySessions
         | Refusal::TooManyCalls
+        | Refusal::TooManyStreams { .. }
         | Refusal::TooManyProcesses { .. }
         | Refusal::TooManyOwnProcesses { .. } => {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));

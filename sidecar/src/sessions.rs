@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use http::HeaderValue;
 use longshore_mcp::revision::Revision;
 
+use crate::streams::Streams;
+
 /// All sessions of the process.
 pub(crate) struct Sessions {
     started: Instant,
@@ -43,6 +45,8 @@ pub(crate) struct Session {
     used: AtomicU64,
     /// Requests under way: while there are any it is not idle.
     busy: AtomicUsize,
+    /// What its client reads.
+    pub(crate) streams: Streams,
 }
 
 /// There are as many sessions as there may be.
@@ -91,7 +95,9 @@ impl Sessions {
 
     /// Ends a session. Says whether it was open.
     pub(crate) fn end(&self, session: &Session) -> bool {
-        self.lock().open.remove(&session.key).is_some()
+        let open = self.lock().open.remove(&session.key).is_some();
+        session.streams.close();
+        open
     }
 
     /// Ends those that nobody used for a while, and gives them back so that the server can be told.
@@ -107,6 +113,9 @@ impl Sessions {
             }
             keep
         });
+        for session in &expired {
+            session.streams.close();
+        }
         expired
     }
 
@@ -145,6 +154,7 @@ impl Place<'_> {
             server_revision: revision,
             used: AtomicU64::new(self.sessions.now()),
             busy: AtomicUsize::new(0),
+            streams: Streams::default(),
         });
         self.sessions.lock().open.insert(key, session.clone());
         Ok((session, encode(&key)))
@@ -158,6 +168,13 @@ impl Drop for Place<'_> {
 }
 
 // === impl Use ===
+
+impl Use {
+    /// One more use of the same session.
+    pub(crate) fn again(&self) -> Self {
+        self.sessions.enter(self.session.clone())
+    }
+}
 
 impl std::ops::Deref for Use {
     type Target = Session;

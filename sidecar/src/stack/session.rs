@@ -36,7 +36,7 @@ pub(crate) async fn end(
     caller: &Authenticated,
     trail: &mut Trail,
 ) -> Result<Response<Body>, Refusal> {
-    let session = known(worker, caller, caller.header(SESSION_ID)?)?;
+    let session = of(worker, caller)?;
     trail.entry.permit(None);
     // Here first: whatever the server says, nobody can use it any more.
     worker.shared.sessions.end(&session);
@@ -44,6 +44,11 @@ pub(crate) async fn end(
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     Ok(response)
+}
+
+/// The session that a request without a message names.
+pub(crate) fn of(worker: &Worker, caller: &Authenticated) -> Result<InSession, Refusal> {
+    known(worker, caller, caller.header(SESSION_ID)?)
 }
 
 fn known(worker: &Worker, caller: &Authenticated, id: Option<&str>) -> Result<InSession, Refusal> {

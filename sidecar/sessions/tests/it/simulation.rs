@@ -46,5 +46,8 @@ fn no_history_breaks_a_rule() {
     }
     println!("{all:?}");
     // Histories in which nothing happens prove nothing.
-    assert!(all.forwarded > 0 && all.adopted > 0 && all.taken_up > 0 && all.handed_over > 0 && all.ended > 0, "{all:?}");
+    assert!(
+        all.forwarded > 0 && all.adopted > 0 && all.taken_up > 0 && all.handed_over > 0 && all.ended > 0,
+        "{all:?}"
+    );
 }

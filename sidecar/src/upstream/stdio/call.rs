@@ -155,7 +155,7 @@ impl Events {
     }
 }
 
-/// A message as an event. It was read as JSON, so it is text.
+/// A message as an event.
 fn event(message: Bytes) -> Bytes {
-    sse::message(&String::from_utf8_lossy(&message)).into()
+    sse::message(&message).into()
 }

@@ -41,6 +41,12 @@ impl Request {
         self
     }
 
+    /// Replaces the method.
+    pub(crate) fn with_method(mut self, method: &str) -> Self {
+        self.method = method.to_owned();
+        self
+    }
+
     /// Removes a header.
     pub(crate) fn without(mut self, name: &str) -> Self {
         self.headers.retain(|(header, _)| header != name);
@@ -151,10 +157,11 @@ impl Reply {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?}"))
     }
 
-    /// The data of the events in the body.
+    /// The data of the events in the body that hold any.
     pub(crate) fn events(&self) -> Vec<String> {
         let lines = self.text().lines();
-        lines.filter_map(|line| line.strip_prefix("data: ")).map(str::to_owned).collect()
+        let data = lines.filter_map(|line| line.strip_prefix("data: "));
+        data.filter(|data| !data.is_empty()).map(str::to_owned).collect()
     }
 }
 

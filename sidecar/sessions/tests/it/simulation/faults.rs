@@ -57,7 +57,9 @@ impl World {
         if self.pods[pod].process.is_none() {
             return;
         }
-        self.say(|| format!("pod {pod}: the sidecar dies{}", if with_server { " with the server" } else { "" }));
+        self.say(|| {
+            format!("pod {pod}: the sidecar dies{}", if with_server { " with the server" } else { "" })
+        });
         self.stop(pod);
         if with_server {
             self.pods[pod].server_knows.clear();
@@ -106,7 +108,8 @@ impl World {
             return;
         }
         self.give_up_idle(pod);
-        let since = self.pods[pod].process.as_ref().and_then(|process| process.drains_since).unwrap_or(self.now);
+        let since =
+            self.pods[pod].process.as_ref().and_then(|process| process.drains_since).unwrap_or(self.now);
         if self.now - since < 6_000 {
             return self.after(200, Happening::Drain { pod, life });
         }

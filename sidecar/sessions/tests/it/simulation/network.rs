@@ -148,7 +148,9 @@ impl World {
                         replica.view.fetched(address);
                         self.follow(pod, effect);
                     }
-                    _ if message.from.tombstones == replica.tombstones().digest() => replica.view.fetched(address),
+                    _ if message.from.tombstones == replica.tombstones().digest() => {
+                        replica.view.fetched(address)
+                    }
                     _ => self.ask(pod, vec![address], Question::Tombstones(None), Purpose::Fetch),
                 }
             }

@@ -112,7 +112,9 @@ impl World {
             capabilities: Some("{}".into()),
             issued: self.unix(),
         };
-        let Some(replica) = self.replica(pod).filter(|replica| replica.state() == State::Serving) else { return };
+        let Some(replica) = self.replica(pod).filter(|replica| replica.state() == State::Serving) else {
+            return;
+        };
         replica.open(capsule.key, Held { session, busy: Cell::new(0) });
         self.pods[pod].server_knows.insert(session);
         self.say(|| format!("session {session} is opened at pod {pod}"));

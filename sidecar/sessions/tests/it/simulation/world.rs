@@ -222,7 +222,8 @@ impl World {
     pub(super) fn add_pod(&mut self) {
         let number = self.pods.len();
         // Sometimes it gets the address of one that is gone.
-        let free: Vec<IpAddr> = self.pods.iter().filter(|pod| pod.gone && !pod.listed).map(|pod| pod.peer.address).collect();
+        let free: Vec<IpAddr> =
+            self.pods.iter().filter(|pod| pod.gone && !pod.listed).map(|pod| pod.peer.address).collect();
         let free: Vec<IpAddr> = free.into_iter().filter(|address| self.pod_at(*address).is_none()).collect();
         let used = if self.random.chance(300) { self.random.pick(&free).copied() } else { None };
         let address = used.unwrap_or_else(|| self.new_address());
@@ -267,7 +268,9 @@ impl World {
         self.tasks.retain(|_, task| (task.pod, task.life) != (number, life));
         if !self.reinitialize {
             // Whoever finds that the pod that had a session is down may say that it is lost.
-            for session in self.sessions.iter_mut().filter(|session| session.owner == number && session.has_state) {
+            for session in
+                self.sessions.iter_mut().filter(|session| session.owner == number && session.has_state)
+            {
                 session.lost = true;
             }
         }
@@ -327,7 +330,8 @@ impl World {
     /// Never do two replicas hold one session.
     pub(super) fn check_holders(&self, session: usize) {
         let key = self.sessions[session].capsule.key;
-        let holds = |pod: &&Pod| pod.process.as_ref().is_some_and(|process| process.replica.held(&key).is_some());
+        let holds =
+            |pod: &&Pod| pod.process.as_ref().is_some_and(|process| process.replica.held(&key).is_some());
         let holders: Vec<&str> = self.pods.iter().filter(holds).map(|pod| pod.peer.pod.as_str()).collect();
         assert!(holders.len() <= 1, "session {session} is held by {holders:?} at {}", self.now);
     }
@@ -344,7 +348,11 @@ impl World {
             })
         };
         let know: Vec<&str> = self.pods.iter().filter(knows).map(|pod| pod.peer.pod.as_str()).collect();
-        assert!(know.is_empty(), "session {session} is served at {} after its end, of which {know:?} know", self.now);
+        assert!(
+            know.is_empty(),
+            "session {session} is served at {} after its end, of which {know:?} know",
+            self.now
+        );
     }
 
     pub(super) fn check_not_found(&self, session: usize) {

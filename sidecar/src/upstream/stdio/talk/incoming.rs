@@ -159,8 +159,8 @@ impl Talk<'_> {
         let to = if notification.method.as_str() == NotificationMethod::Progress.as_str() {
             progress_of(notification).and_then(|token| self.routes.progressing(&token))
         } else if let Some(listener) = &self.conversation.listener {
-            // Whoever listens is not waited for.
-            return listener.asides().try_send(line.clone()).is_ok();
+            // Whoever listens reads at once, or has gone.
+            Some(listener)
         } else {
             self.routes.newest()
         };
@@ -170,7 +170,8 @@ impl Talk<'_> {
 
     fn request(&mut self, request: &Request<'_>, line: &Bytes) -> bool {
         let is_ping = request.method.as_str() == Method::Ping.as_str();
-        let to = self.routes.newest().map(|caller| caller.asides().clone());
+        let to = self.routes.newest().or(self.conversation.listener.as_ref());
+        let to = to.map(|caller| caller.asides().clone());
         if self.asked.len() < MAX_ASKED && self.aside(to, line) {
             self.asked.insert(Key::of(&request.id), !is_ping);
             return true;
@@ -179,7 +180,8 @@ impl Talk<'_> {
         let mut answer = if is_ping {
             format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{}}}}")
         } else {
-            const WORDS: &str = "no call is under way in which the client could be asked";
+            const WORDS: &str =
+                "no call is under way in which the client could be asked, and it does not listen";
             error::response(Some(request.id), Code::InternalError, WORDS, None)
         };
         answer.push('\n');
