@@ -36,7 +36,7 @@ dependencies() {
   local deny manifest
   deny=$(e2e/tools/install.sh)/bin/cargo-deny || return 1
   "$deny" --locked check --hide-inclusion-graph --allow unused-wrapper licenses bans sources || return 1
-  for manifest in mcp sidecar/config sidecar/shim; do
+  for manifest in mcp sidecar/config sidecar/sessions sidecar/shim; do
     "$deny" --locked --manifest-path "$manifest/Cargo.toml" check bans || return 1
   done
 }

@@ -7,8 +7,10 @@
 mod handover;
 mod hook;
 
+use std::pin::pin;
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -16,17 +18,18 @@ use crate::shared::Shared;
 pub(crate) use hook::{Hooks, bind, serve};
 
 /// How much longer than the longest call calls are waited for. Those that began while connections were still accepted
-/// end within that, unless something hangs; and a pod's grace period does not wait for it. It has to hold: the
-/// minimum, the longest call, this, the end of the server's processes, and the last words to clients.
+/// end within that, unless something hangs, and a pod's grace period waits for nobody. It has room for: the minimum, the
+/// longest call, this, the last sessions to move, the farewell to other replicas, the end of a server's processes, and
+/// the last words to clients.
 const LONGER: Duration = Duration::from_secs(1);
+/// How long the sessions that were in use to the end may take to move.
+const LAST_MOVES: Duration = Duration::from_secs(1);
 
 /// Ends the service in an orderly way: connections are accepted until the end, since the endpoints of a Service follow
 /// with a lag; sessions move to other replicas; calls under way are answered; then the server may go.
 pub(crate) async fn drain(shared: &Shared, released: &watch::Sender<bool>) {
     tracing::info!(calls = shared.calls.count(), forwarded = shared.forwards.count(), "draining");
     shared.draining.send_replace(true);
-    // Sessions move as soon as it is certain that the pod ends, and that may be later.
-    let moving = handover::hand_over(shared);
     let ending = async {
         sleep(shared.options.drain_minimum).await;
         let longest = shared.config().as_ref().map_or(0, |config| config.config.limits.request_timeout_ms);
@@ -39,10 +42,21 @@ pub(crate) async fn drain(shared: &Shared, released: &watch::Sender<bool>) {
             tracing::warn!(calls = shared.calls.count(), "calls did not end in time");
         }
     };
-    tokio::select! {
-        () = ending => {}
-        () = async { moving.await; std::future::pending().await } => {}
+    // Sessions move as soon as it is certain that the pod ends, and that may be later, or never.
+    let mut moving = pin!(handover::hand_over(shared).fuse());
+    let mut ending = pin!(ending);
+    let moved = tokio::select! {
+        () = ending.as_mut() => false,
+        () = moving.as_mut() => {
+            ending.await;
+            true
+        }
+    };
+    if !moved && handover::is_certain(shared) && timeout(LAST_MOVES, moving).await.is_err() {
+        tracing::warn!("not all sessions could be moved in time");
     }
+    // Nothing may be on its way here when the connections close.
+    shared.peers.farewell(&shared.calls).await;
     released.send_replace(true);
     tracing::info!("drained");
 }

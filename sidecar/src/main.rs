@@ -46,10 +46,10 @@ struct Serve {
     #[arg(long, default_value_t = any(ports::PEERS))]
     peers_addr: SocketAddr,
     /// The UID of this pod, without which it has no other replicas.
-    #[arg(long, env = "POD_UID", value_parser = PodId::new, requires = "pod_ip")]
+    #[arg(long, env = "LONGSHORE_POD_UID", value_parser = PodId::new, requires = "pod_ip")]
     pod_uid: Option<PodId>,
     /// The address of this pod, at which other replicas reach it.
-    #[arg(long, env = "POD_IP", requires = "pod_uid")]
+    #[arg(long, env = "LONGSHORE_POD_IP", requires = "pod_uid")]
     pod_ip: Option<IpAddr>,
     /// A file that lists the addresses of all replicas, in place of DNS.
     #[arg(long, hide = true)]

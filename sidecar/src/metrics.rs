@@ -273,6 +273,11 @@ impl Metrics {
         self.dropped[what as usize].inc();
     }
 
+    /// How many requests were taken to another replica and answered there.
+    pub(crate) fn forwards(&self) -> usize {
+        usize::try_from(self.forwarded[Forward::Answered as usize].get()).unwrap_or(0)
+    }
+
     /// So many other replicas are alive.
     pub(crate) fn replicas(&self, alive: &[(Peer, State)]) {
         for ((state, _), gauge) in REPLICAS.iter().zip(&self.replicas) {

@@ -29,7 +29,9 @@ use longshore_sessions::routing::Outcome;
 use longshore_sessions::tombstones::Tombstone;
 use longshore_sessions::{Answer, Introduction, Keyring, Message, Peer, PodId, Question};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Duration, sleep, timeout};
 
+use crate::shared::Calls;
 use crate::stack::Authenticated;
 use ask::Ask;
 use connection::{Connections, Unanswered};
@@ -41,6 +43,11 @@ pub(crate) use local::Bare;
 pub(crate) use members::{cut_the_silent, watch};
 pub(crate) use tls::TlsError;
 pub(crate) use wire::Notice;
+
+/// How long the others get to hear that this replica ends, and what they had forwarded before to be answered.
+const FAREWELL: Duration = Duration::from_millis(500);
+/// How long a request may be on its way between two replicas.
+const ON_ITS_WAY: Duration = Duration::from_millis(50);
 
 /// What a configuration says of the other replicas.
 pub(crate) struct Replicas {
@@ -194,6 +201,21 @@ impl Peers {
     /// Whether there are sessions that can move, now or when they become idle.
     pub(crate) fn has_movable(&self) -> bool {
         self.0.local.has_movable()
+    }
+
+    /// Has the others forward nothing here any more, and waits for what they had forwarded by then.
+    pub(crate) async fn farewell(&self, calls: &Calls) {
+        // As after a restart: it is there, and does not serve.
+        self.0.local.set_state(State::Starting);
+        if timeout(FAREWELL, self.tell_all(&Question::Heartbeat)).await.is_err() {
+            tracing::debug!("not every other replica has heard that this one ends");
+        }
+        if self.0.local.alive().is_empty() {
+            return;
+        }
+        // What they had sent just before is read by now, or soon.
+        sleep(ON_ITS_WAY).await;
+        let _ = timeout(FAREWELL, calls.all_ended()).await;
     }
 
     fn answer(&self, question: Message<Question>) -> Message<Answer> {

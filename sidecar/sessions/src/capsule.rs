@@ -181,3 +181,164 @@ pub fn canonical(json: &str) -> Option<Arc<str>> {
 fn pod(text: &str) -> Option<PodId> {
     PodId::new(text).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use longshore_mcp::headers::is_session_id;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::keys::Secret;
+
+    fn ring(server: &str, keys: &[u8], seal_with: u8) -> Keyring {
+        let secrets = keys.iter().map(|id| Secret { id: *id, bytes: [*id; 32] });
+        Keyring::new(server, secrets, seal_with).unwrap()
+    }
+
+    fn texts(most: usize) -> impl Strategy<Value = Arc<str>> {
+        proptest::collection::vec(any::<char>(), 0..most)
+            .prop_map(|text| text.into_iter().collect::<String>().into())
+    }
+
+    fn capsules() -> impl Strategy<Value = Capsule> {
+        let revision = || (0..Revision::ALL.len()).prop_map(|at| Revision::ALL[at]);
+        let server = prop_oneof![
+            Just(ServerSession::None),
+            Just(ServerSession::Unfit),
+            Just(ServerSession::Process),
+            texts(300).prop_map(ServerSession::Id),
+            texts(2_000).prop_map(ServerSession::Id),
+        ];
+        let capabilities =
+            prop_oneof![Just(None), texts(300).prop_map(Some), Just(Some(Arc::from("x".repeat(70_000)))),];
+        let owner = ("[a-zA-Z0-9-]{1,64}", any::<IpAddr>())
+            .prop_map(|(pod, address)| Peer { pod: PodId::new(&pod).unwrap(), address });
+        let rest = (any::<[u8; 16]>(), any::<[u8; 32]>(), any::<u64>());
+        (owner, rest, revision(), revision(), server, capabilities).prop_map(
+            |(owner, (key, principal, issued), revision, server_revision, server, capabilities)| Capsule {
+                owner,
+                key: SessionKey::new(key),
+                principal: PrincipalDigest(principal),
+                revision,
+                server_revision,
+                server,
+                capabilities,
+                issued,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_sealed_opens_the_same_but_for_what_does_not_fit(capsule in capsules(), nonce: NonceBytes) {
+            let ring = ring("uid", &[1, 2], 2);
+            let id = ring.seal(&capsule, nonce).unwrap();
+            prop_assert!(id.len() <= MAX_ID && is_session_id(&id), "{} bytes", id.len());
+            let opened = ring.open(&id).unwrap();
+            let mut expected = capsule.clone();
+            if opened.server != expected.server {
+                prop_assert_eq!(&opened.server, &ServerSession::Unfit);
+                let ServerSession::Id(long) = &capsule.server else { panic!("only an id can be unfit") };
+                prop_assert!(long.len() > 550);
+                expected.server = ServerSession::Unfit;
+            }
+            if opened.capabilities.is_none() {
+                expected.capabilities = None;
+            }
+            prop_assert_eq!(&opened, &expected);
+            prop_assert_eq!(ring.open(&ring.seal(&opened, nonce).unwrap()).unwrap(), opened);
+        }
+
+        #[test]
+        fn ids_of_capabilities_that_clients_have_are_whole(size in 0_usize..400) {
+            let capsule = Capsule { capabilities: Some("x".repeat(size).into()), ..sample() };
+            let ring = ring("uid", &[1], 1);
+            prop_assert_eq!(ring.open(&ring.seal(&capsule, [0; 12]).unwrap()).unwrap(), capsule);
+        }
+
+        #[test]
+        fn what_is_no_id_does_not_open(text in "[A-Za-z0-9_-]{0,1100}", any in ".{0,64}") {
+            let ring = ring("uid", &[1], 1);
+            prop_assert!(ring.open(&text).is_err());
+            prop_assert!(ring.open(&any).is_err());
+        }
+
+        #[test]
+        fn bytes_that_are_no_capsule_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            // What opens was sealed here, so this only has to end well.
+            let _ = codec::read(&bytes);
+        }
+    }
+
+    fn sample() -> Capsule {
+        Capsule {
+            owner: Peer {
+                pod: PodId::new("7cf31c2e-2b0a-4c43-9d0d-0f1f3a6f2f1a").unwrap(),
+                address: IpAddr::from([10, 244, 1, 17]),
+            },
+            key: SessionKey::new([7; 16]),
+            principal: PrincipalDigest::of("team-a"),
+            revision: Revision::V2025_11_25,
+            server_revision: Revision::V2025_06_18,
+            server: ServerSession::Id("0b1f6b0e-5a0f-4d5e-8d3b-3f8a1a0f0f0f".into()),
+            capabilities: canonical(r#"{ "sampling": {}, "roots": {"listChanged": true} }"#),
+            issued: 1_800_000_000,
+        }
+    }
+
+    #[test]
+    fn every_altered_character_is_refused() {
+        let ring = ring("uid", &[1, 2], 1);
+        let id = ring.seal(&sample(), [9; 12]).unwrap();
+        assert!(ring.open(&id).is_ok());
+        for at in 0..id.len() {
+            for other in [b'A', b'B', b'z', b'0', b'-', b'='] {
+                let mut altered = id.clone().into_bytes();
+                if altered[at] == other {
+                    continue;
+                }
+                altered[at] = other;
+                assert_eq!(ring.open(std::str::from_utf8(&altered).unwrap()), Err(NotAnId), "at {at}");
+            }
+            assert_eq!(ring.open(&id[..at]), Err(NotAnId), "cut at {at}");
+        }
+        assert_eq!(ring.open(&format!("{id}A")), Err(NotAnId));
+    }
+
+    #[test]
+    fn an_id_opens_with_every_accepted_key_of_its_server_alone() {
+        let id = ring("uid", &[1], 1).seal(&sample(), [0; 12]).unwrap();
+        for (ring, opens) in [
+            (ring("uid", &[1], 1), true),
+            (ring("uid", &[1, 2], 1), true),
+            (ring("uid", &[2, 1], 2), true),
+            (ring("uid", &[2], 2), false),
+            (ring("other", &[1], 1), false),
+        ] {
+            assert_eq!(ring.open(&id).is_ok(), opens, "{ring:?}");
+        }
+        // Another secret under the number of a former one.
+        let reused = Keyring::new("uid", [Secret { id: 1, bytes: [9; 32] }], 1).unwrap();
+        assert_eq!(reused.open(&id), Err(NotAnId));
+    }
+
+    #[test]
+    fn a_usual_id_is_short_and_nothing_in_it_can_be_read() {
+        let ring = ring("uid", &[1], 1);
+        let id = ring.seal(&sample(), [0; 12]).unwrap();
+        assert!(id.len() < 380, "{} bytes", id.len());
+        assert_ne!(id, ring.seal(&sample(), [1; 12]).unwrap());
+        assert!(sample().is_of("team-a") && !sample().is_of("team-b"));
+        assert!(!format!("{:?}", sample()).contains("team-a"));
+    }
+
+    #[test]
+    fn capabilities_have_one_spelling() {
+        let text = canonical(r#"{ "b": [1, {"z": 1, "a": 2}], "a": {} }"#).unwrap();
+        assert_eq!(&*text, r#"{"a":{},"b":[1,{"a":2,"z":1}]}"#);
+        assert_eq!(canonical("[]"), None);
+        assert_eq!(canonical("{"), None);
+    }
+}

@@ -44,6 +44,11 @@ pub(super) async fn hand_over(shared: &Shared) {
     }
 }
 
+/// Whether it is certain that the pod ends.
+pub(super) fn is_certain(shared: &Shared) -> bool {
+    *shared.hooks.borrow() > 0 || shared.view.borrow().connection.state == ConnectionState::Failed
+}
+
 /// Waits until it is certain that the pod ends.
 async fn pod_ends(shared: &Shared) {
     let (mut hooks, mut view) = (shared.hooks.subscribe(), shared.view.subscribe());

@@ -10,10 +10,10 @@ use http::header::{CONTENT_TYPE, HOST};
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use longshore_mcp::headers::JSON;
-use longshore_sessions::bounds::{MAX_MEMBERS, QUESTION};
+use longshore_sessions::bounds::{HEARTBEAT, MAX_MEMBERS, QUESTION};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{interval, timeout};
 
 use super::connection::{Connections, Failure};
 use super::listen::MAX_MESSAGE;
@@ -37,8 +37,11 @@ pub(super) struct Ask {
 pub(super) async fn serve(shared: Arc<Shared>, mut asks: mpsc::Receiver<Ask>) {
     let connections = Rc::new(Connections::default());
     let mut under_way = JoinSet::new();
+    let mut tidy = interval(HEARTBEAT);
     loop {
         tokio::select! {
+            // Questions have an end of their own.
+            _ = tidy.tick() => connections.tidy(|_| true),
             Some(_) = under_way.join_next() => {}
             ask = asks.recv(), if under_way.len() < UNDER_WAY => {
                 let Some(Ask { to, text, mut reply }) = ask else { return };

@@ -116,9 +116,13 @@ impl Connections {
     }
 
     /// Ends every connection to the addresses of which `keep` says no, also those in use: whoever waits for an answer
-    /// there hears that the connection broke.
-    pub(crate) fn cut(&self, keep: impl Fn(IpAddr) -> bool) {
-        self.lines.borrow_mut().retain(|address, _| keep(*address));
+    /// there hears that the connection broke. And those that have been idle for too long.
+    pub(crate) fn tidy(&self, keep: impl Fn(IpAddr) -> bool) {
+        self.lines.borrow_mut().retain(|address, line| {
+            line.idle.borrow_mut().retain(|connection| connection.since.elapsed() < IDLE);
+            let used = Rc::strong_count(line) > 1 || !line.idle.borrow().is_empty();
+            used && keep(*address)
+        });
     }
 
     fn line(&self, address: IpAddr) -> Rc<Line> {

@@ -232,6 +232,6 @@ pub(crate) async fn cut_the_silent(ways: &Ways) {
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        ways.connections.cut(|address| !ways.peers.0.local.is_lost(address));
+        ways.connections.tidy(|address| !ways.peers.0.local.is_lost(address));
     }
 }

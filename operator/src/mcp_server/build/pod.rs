@@ -33,8 +33,8 @@ const TOKEN_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const GROUP_READABLE: i32 = 0o440;
 /// How much longer than the longest call a pod may take to end: calls are taken for five seconds, since some have yet to
 /// notice that the pod goes, and one of them may be the longest; then the processes of a stdio server get eight to end
-/// in order, and connections five to deliver the last words.
-const DRAIN_SECONDS: u64 = 20;
+/// in order, and connections five to deliver the last words. Sessions that move, and whatever else, get the rest.
+const DRAIN_SECONDS: u64 = 25;
 
 pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> PodTemplateSpec {
     let pod = &server.pod;

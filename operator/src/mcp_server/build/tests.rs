@@ -257,7 +257,7 @@ fn the_smallest_manifest_makes_these_objects() {
                 "serviceAccountName": "github-longshore",
                 "automountServiceAccountToken": false,
                 "enableServiceLinks": false,
-                "terminationGracePeriodSeconds": 80,
+                "terminationGracePeriodSeconds": 85,
                 "securityContext": {
                     "runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532,
                     "fsGroupChangePolicy": "OnRootMismatch", "seccompProfile": {"type": "RuntimeDefault"},
@@ -483,7 +483,7 @@ fn the_manifest_shapes_the_pod() {
         ("/spec/serviceAccountName", json!("github")),
         ("/spec/automountServiceAccountToken", json!(false)),
         ("/spec/imagePullSecrets", json!([{"name": "registry"}])),
-        ("/spec/terminationGracePeriodSeconds", json!(320)),
+        ("/spec/terminationGracePeriodSeconds", json!(325)),
         ("/spec/nodeSelector", json!({"disk": "ssd"})),
         ("/spec/tolerations", json!([{"key": "tools", "operator": "Exists"}])),
         ("/spec/affinity", json!({"podAntiAffinity": {}})),

@@ -1,6 +1,6 @@
 //! Requests that come to a replica that does not serve their session.
 
-use std::io::BufReader;
+use std::io::{BufReader, Write};
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -8,9 +8,12 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::harness::config::keys;
 use crate::harness::http::{Reply, connect, read_chunk};
-use crate::harness::replicas::Network;
-use crate::harness::{Client, GoServer, Request, Scripted, config, eventually, scripted, within};
+use crate::harness::replicas::{Network, knows, with_peers};
+use crate::harness::{
+    Client, Files, GoServer, Request, Scripted, Sidecar, config, eventually, scripted, within,
+};
 
 const ALICE: Option<&str> = Some("key-a");
 
@@ -19,7 +22,7 @@ fn echo(client: &Client<'_>, text: &str) {
     assert_eq!(message["result"]["content"][0]["text"], text, "{message}");
 }
 
-fn forwarded(sidecar: &crate::harness::Sidecar, result: &str) -> f64 {
+fn forwarded(sidecar: &Sidecar, result: &str) -> f64 {
     sidecar.metric(&format!("longshore_forwarded_requests_total{{result=\"{result}\"}}"))
 }
 
@@ -54,6 +57,39 @@ fn every_replica_serves_every_session_of_its_principal() {
 }
 
 #[test]
+fn workers_and_connections_make_no_difference() {
+    let servers = [(); 2].map(|()| GoServer::start(&[]));
+    let network = Network::new();
+    network.list(&[1, 2]);
+    let replicas: Vec<_> = (1..)
+        .zip(&servers)
+        .map(|(number, server)| {
+            let files = Files::new();
+            files.write_with_keys(&with_peers(&config(server.port)), &keys(&[("alice", "key-a")]));
+            let mut flags = network.flags(number, &format!("pod-{number}"));
+            flags.extend(["--workers".to_owned(), "3".to_owned()]);
+            Sidecar::with(files, &flags.iter().map(String::as_str).collect::<Vec<_>>()).loaded()
+        })
+        .collect();
+    let replicas: Vec<_> = replicas.into_iter().map(Sidecar::ready).collect();
+    knows(&replicas[1], 1);
+    let sessions: Vec<_> = (0..8).map(|_| Client::open(&replicas[0], ALICE).session).collect();
+    std::thread::scope(|scope| {
+        for (number, session) in sessions.iter().enumerate() {
+            let entry = &replicas[1];
+            scope.spawn(move || {
+                let mut client = Client::open(entry, ALICE);
+                client.session.clone_from(session);
+                for round in 0..20 {
+                    echo(&client, &format!("{number}-{round}"));
+                }
+            });
+        }
+    });
+    assert_eq!(forwarded(&replicas[1], "answered"), 160.0);
+}
+
+#[test]
 fn what_is_forwarded_keeps_its_bytes_and_its_size_has_the_same_bound() {
     let server = Scripted::start(|request, stream| {
         let size = scripted::message(request)["params"]["arguments"]["text"].as_str().unwrap().len();
@@ -68,8 +104,10 @@ fn what_is_forwarded_keeps_its_bytes_and_its_size_has_the_same_bound() {
         assert_eq!(message["result"]["text"].as_str().unwrap().len(), size);
     }
     let seen = server.seen("tools/call").len();
-    let reply = other.send("tools/call", json!({"name": "t", "arguments": {"text": "x".repeat(5 << 20)}}));
-    assert_eq!(reply.status, 413);
+    let mut stream = connect(replicas[1].mcp);
+    let head = other.request("").head() + "content-length: 5000000\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    assert_eq!(Reply::read(&mut BufReader::new(stream)).unwrap().status, 413);
     // What the entry refuses never leaves it.
     let foreign = other.request(other.message("ping", &json!({}))).header("origin", "https://evil.example");
     assert_eq!(foreign.send(replicas[1].mcp).status, 403);

@@ -3,7 +3,7 @@
 //! breaks a rule can be run again:
 //!
 //! ```text
-//! LONGSHORE_SIMULATION_SEED=4711 cargo test -p longshore-sessions --test it simulation -- --nocapture
+//! LONGSHORE_SIMULATION_SEED=4711 cargo test -p longshore-sessions --test simulation -- --nocapture
 //! ```
 //!
 //! The rules, which `world` checks after whatever happens:

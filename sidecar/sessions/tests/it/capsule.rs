@@ -1,1 +1,0 @@
-//! Sealed ids, from outside.

@@ -1,4 +1,0 @@
-//! Tests of the crate from outside.
-
-mod capsule;
-mod simulation;
