@@ -6,6 +6,7 @@ mod inventory;
 mod limits;
 mod noise;
 mod peers;
+mod shared;
 
 use serde_json::{Value, json};
 
