@@ -42,6 +42,8 @@ pub(crate) struct Metrics {
     processes_ended: Vec<(&'static str, IntCounter)>,
     /// Processes that wait for their first session.
     pub(crate) warm: IntGauge,
+    /// Who waits for a process.
+    pub(crate) queued: IntGauge,
     /// How many kilobytes each process has in memory, by its number in the log of the server's container.
     residents: Mutex<HashMap<u32, u64>>,
     resident: IntGauge,
@@ -220,6 +222,10 @@ impl Metrics {
             warm: gauge(
                 "longshore_processes_warm",
                 "Processes of a stdio server that were started ahead and wait for a session.",
+            )?,
+            queued: gauge(
+                "longshore_processes_queued",
+                "New sessions of a stdio server that wait for a place of a process.",
             )?,
             residents: Mutex::default(),
             resident: gauge(

@@ -174,6 +174,11 @@ impl Stdio {
         }
     }
 
+    /// How many wait for a place.
+    pub(crate) fn queued(&self) -> usize {
+        self.places.queued()
+    }
+
     /// Whether there will be no more sessions.
     fn is_closed(&self) -> bool {
         self.lock().is_closed()

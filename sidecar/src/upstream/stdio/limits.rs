@@ -42,7 +42,7 @@ impl Places {
         principal: Option<&Arc<str>>,
         patience: Duration,
     ) -> Result<Place, Failure> {
-        let waiting = {
+        let mut waiting = {
             let mut state = self.lock();
             let refusal = match state.refusal(principal) {
                 // Those who came earlier and could go have gone; others do not hold anybody up.
@@ -57,9 +57,9 @@ impl Places {
             if state.waiting.push(who, grant, |waits| !waits.is_closed()).is_err() {
                 return Err(refusal);
             }
-            granted
+            Waits { granted, places: self }
         };
-        match timeout(patience, waiting).await {
+        match timeout(patience, &mut waiting.granted).await {
             Ok(Ok(place)) => Ok(place),
             // What has come meanwhile is given back.
             Ok(Err(_)) | Err(_) => Err(self.lock().refusal(principal).unwrap_or(Failure::Queue)),
@@ -82,6 +82,11 @@ impl Places {
     pub(super) fn have_room(&self) -> bool {
         let state = self.lock();
         state.limits.is_some_and(|limits| state.total < limits.total)
+    }
+
+    /// How many wait.
+    pub(super) fn queued(&self) -> usize {
+        self.lock().waiting.len()
     }
 
     /// Waits until one is given back.
@@ -126,6 +131,20 @@ impl Places {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that holds the lock can leave the counts half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits for a place; dropped, it does not any more.
+struct Waits<'a> {
+    granted: oneshot::Receiver<Place>,
+    places: &'a Places,
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        // What has come meanwhile is given back after this.
+        self.granted.close();
+        self.places.lock().waiting.retain(|waits| !waits.is_closed());
     }
 }
 

@@ -166,6 +166,8 @@ def main():
             if "proud" in flags:
                 version = "2025-11-25"
             heard.append(message["params"])
+            if "frank" in flags:
+                os.write(2, b"shook hands\n")
             capabilities = {"tools": {"listChanged": True}, "logging": {}, "resources": {"subscribe": True}}
             result = {"protocolVersion": version, "capabilities": capabilities, "serverInfo": {"name": "scripted", "version": "1"}}
             send({"id": message["id"], "result": result})

@@ -26,6 +26,10 @@ impl<T> Queue<T> {
         self.count == 0
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
     /// Adds one who waits, if there is room: those who do not wait any more are removed first.
     pub(super) fn push(&mut self, who: Arc<str>, waits: T, still: impl Fn(&T) -> bool) -> Result<(), T> {
         let full = |queue: &Self| {
@@ -61,7 +65,8 @@ impl<T> Queue<T> {
         Some((who, waits))
     }
 
-    fn retain(&mut self, still: impl Fn(&T) -> bool) {
+    /// Removes all others.
+    pub(super) fn retain(&mut self, still: impl Fn(&T) -> bool) {
         self.waiting.retain(|_, own| {
             own.retain(&still);
             !own.is_empty()
