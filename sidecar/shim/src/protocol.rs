@@ -21,7 +21,7 @@
 //!   its end; but not for ever, since a process of another group may have it open.
 //! * A lifeline that closes before `End` means that the sidecar died. The process lives on for [`ADOPTION`], and a new
 //!   connection gets it with `Adopt(session)` and the number that it was started under. What its writer had half
-//!   written, and what its reader had half read, is lost: write a line feed first, and expect half a line. `life` says
+//!   written, and what its reader had half read, is lost: write a line first that may be lost too, and expect half a line. `life` says
 //!   how many had the process before, so that what they called their calls is never used again.
 //! * `End` may come again with less patience, never with more.
 //!

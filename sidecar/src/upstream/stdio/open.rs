@@ -22,6 +22,9 @@ use super::{
     name_of, random, respond, warm,
 };
 
+#[cfg(test)]
+mod tests;
+
 /// How long the place of a process is waited for that ends for this session: longer than it is given.
 const GIVEN_WAY: Duration = Duration::from_secs(4);
 

@@ -137,8 +137,9 @@ impl<'a> Talk<'a> {
             turn: 0,
         };
         if start.goes_on {
-            // Ends what the other sidecar had half written.
-            talk.outgoing.own(b"");
+            // Ends what the other sidecar had half written, if it had: lost then, and otherwise a message like others,
+            // which a line feed alone would not be to every server.
+            talk.ping();
             talk.take_held();
         } else if !start.told {
             talk.outgoing.own(talk.conversation.handshake.line().trim_ascii_end());

@@ -168,6 +168,11 @@ impl Talk<'_> {
         }
     }
 
+    /// Says something that every server answers and that may be lost.
+    pub(super) fn ping(&mut self) {
+        self.ask("ping", &json!({}), About::Other);
+    }
+
     /// Asks something of the sidecar's own, whose answer nobody needs.
     fn ask(&mut self, method: &str, params: &serde_json::Value, about: About) {
         let number = self.number();
