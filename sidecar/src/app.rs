@@ -31,7 +31,7 @@ use crate::sessions::Sessions;
 use crate::shared::{Calls, Shared};
 use crate::streams::{self, Store};
 use crate::upstream::Pool;
-use crate::upstream::stdio::Stdio;
+use crate::upstream::stdio::{self, Stdio};
 use crate::{admin, configuration, drain, exchange, inventory, monitor, peers, worker};
 
 /// Connections that wait to be accepted.
@@ -308,6 +308,10 @@ async fn control(
     tasks.spawn_local({
         let shared = shared.clone();
         async move { ("the inventory", inventory::publish(shared, publish).await.map_err(Into::into)) }
+    });
+    tasks.spawn_local({
+        let shared = shared.clone();
+        async move { ("the processes that wait", stdio::keep_warm(shared).await.map_err(Into::into)) }
     });
     let pool = Rc::new(Pool::new(shared.stdio.clone()));
     tasks.spawn_local({

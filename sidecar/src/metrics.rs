@@ -1,5 +1,8 @@
 //! Figures, for Prometheus. Labels are closed sets; every series is looked up once, when the process starts.
 
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
 use longshore_mcp::method::{Method, NotificationMethod};
 use longshore_sessions::Peer;
 use longshore_sessions::membership::State;
@@ -37,6 +40,14 @@ pub(crate) struct Metrics {
     pub(crate) processes: IntGauge,
     processes_started: IntCounter,
     processes_ended: Vec<(&'static str, IntCounter)>,
+    /// Processes that wait for their first session.
+    pub(crate) warm: IntGauge,
+    /// Who waits for a process.
+    pub(crate) queued: IntGauge,
+    /// How many kilobytes each process has in memory, by its number in the log of the server's container.
+    residents: Mutex<HashMap<u32, u64>>,
+    resident: IntGauge,
+    resident_largest: IntGauge,
     dropped: [IntCounter; 2],
     forwarded: [IntCounter; 4],
     replicas: [IntGauge; 3],
@@ -208,6 +219,23 @@ impl Metrics {
             processes_ended: Why::LABELS
                 .map(|cause| (cause, processes_ended.with_label_values(&[cause])))
                 .into(),
+            warm: gauge(
+                "longshore_processes_warm",
+                "Processes of a stdio server that were started ahead and wait for a session.",
+            )?,
+            queued: gauge(
+                "longshore_processes_queued",
+                "New sessions of a stdio server that wait for a place of a process.",
+            )?,
+            residents: Mutex::default(),
+            resident: gauge(
+                "longshore_processes_resident_bytes",
+                "Memory that all processes of a stdio server have, with what they started.",
+            )?,
+            resident_largest: gauge(
+                "longshore_process_resident_bytes_max",
+                "Memory that the largest process of a stdio server has, with what it started.",
+            )?,
             dropped: DROPPED.map(|kind| dropped.with_label_values(&[kind])),
             replicas: REPLICAS.map(|(_, state)| replicas.with_label_values(&[state])),
             forwarded: FORWARDS.map(|result| forwarded.with_label_values(&[result])),
@@ -266,6 +294,19 @@ impl Metrics {
         if let Some((_, counter)) = self.processes_ended.iter().find(|(label, _)| *label == cause) {
             counter.inc();
         }
+    }
+
+    /// How many kilobytes a process has in memory now; none, once it is gone.
+    pub(crate) fn resident(&self, number: u32, kilobytes: Option<u64>) {
+        // Nothing that holds the lock can leave the table half changed.
+        let mut residents = self.residents.lock().unwrap_or_else(PoisonError::into_inner);
+        match kilobytes {
+            Some(kilobytes) => residents.insert(number, kilobytes),
+            None => residents.remove(&number),
+        };
+        let bytes = |kilobytes: u64| i64::try_from(kilobytes.saturating_mul(1024)).unwrap_or(i64::MAX);
+        self.resident.set(bytes(residents.values().sum()));
+        self.resident_largest.set(bytes(residents.values().copied().max().unwrap_or(0)));
     }
 
     /// A line of a process went to nobody.

@@ -107,7 +107,11 @@ pub(crate) enum Refusal {
     EventsGone,
     #[error("the MCP server offers no stream for GET")]
     NoServerStream,
-    #[error("a request with this id is under way in this session, or was given up: use another id")]
+    #[error("no process of this server came free in time: try again later")]
+    NothingFree,
+    #[error("this session is subscribed to as many resources as it may be: unsubscribe from some")]
+    TooManySubscriptions,
+    #[error("a request with this id is under way in this session: use another id")]
     IdInUse,
     #[error("the handshake cannot be used: {0}")]
     Handshake(Unusable),
@@ -179,7 +183,9 @@ impl Refusal {
             | Self::TooManyCalls
             | Self::TooManyStreams { .. }
             | Self::TooManyProcesses { .. }
-            | Self::TooManyOwnProcesses { .. } => Problem::Unavailable,
+            | Self::TooManyOwnProcesses { .. }
+            | Self::TooManySubscriptions
+            | Self::NothingFree => Problem::Unavailable,
             Self::ForeignHost | Self::ForeignOrigin => Problem::Foreign,
             Self::NoSuchPath => Problem::NoSuchPath,
             Self::MethodNotAllowed | Self::NoServerStream => Problem::MethodNotAllowed,
@@ -256,6 +262,8 @@ impl Refusal {
             Self::NoServerStream => "server offers no GET stream",
             Self::TooManyProcesses { .. } => "too many processes",
             Self::TooManyOwnProcesses { .. } => "too many processes of one principal",
+            Self::NothingFree => "no process came free in time",
+            Self::TooManySubscriptions => "too many subscriptions",
             Self::IdInUse => "id in use",
             Self::Handshake(_) => "unusable handshake",
             Self::InvalidParams(_) => "invalid parameters",
@@ -329,6 +337,10 @@ impl From<stdio::Failure> for Refusal {
     fn from(failure: stdio::Failure) -> Self {
         use stdio::Failure;
         match failure {
+            Failure::LongToken => Self::InvalidParams(Invalid::Unreadable(failure.to_string())),
+            Failure::UnknownLevel => Self::InvalidParams(Invalid::Unreadable(failure.to_string())),
+            Failure::TooManySubscriptions => Self::TooManySubscriptions,
+            Failure::Queue => Self::NothingFree,
             Failure::Full { limit } => Self::TooManyProcesses { limit },
             Failure::FullForPrincipal { limit } => Self::TooManyOwnProcesses { limit },
             Failure::IdInUse => Self::IdInUse,
@@ -389,7 +401,8 @@ pub(crate) fn response(refusal: &Refusal, rescued: Rescued) -> Response<Body> {
         | Refusal::TooManyCalls
         | Refusal::TooManyStreams { .. }
         | Refusal::TooManyProcesses { .. }
-        | Refusal::TooManyOwnProcesses { .. } => {
+        | Refusal::TooManyOwnProcesses { .. }
+        | Refusal::NothingFree => {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         _ => {}
