@@ -192,7 +192,7 @@ impl Stream {
     /// What there is after this event.
     pub(super) fn resume(self: &Arc<Self>, after: u64) -> Rest {
         let state = self.lock();
-        let next = after + 1;
+        let next = after.saturating_add(1);
         if state.forgotten || next < state.first || next > state.end() {
             return Rest::Gone;
         }
