@@ -6,6 +6,7 @@ mod limits;
 mod listen;
 mod numbers;
 mod resume;
+mod sdk;
 mod slow;
 
 use serde_json::{Value, json};

@@ -2,8 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 
@@ -30,25 +30,49 @@ fn plan() -> (usize, u64) {
 }
 
 /// A way to the sidecar that breaks after so many bytes of a response.
-struct Cutter {
-    port: u16,
+pub(super) struct Cutter {
+    pub(super) port: u16,
     left: Arc<AtomicI64>,
+    open: Arc<Mutex<Vec<TcpStream>>>,
 }
 
 impl Cutter {
-    fn start(to: std::net::SocketAddr) -> Self {
+    pub(super) fn start(to: std::net::SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let left = Arc::new(AtomicI64::new(0));
         let bytes = left.clone();
+        let open = Arc::new(Mutex::new(Vec::new()));
+        let all = open.clone();
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let server = TcpStream::connect(to).unwrap();
+                all.lock().unwrap().push(client.try_clone().unwrap());
                 let bytes = bytes.clone();
                 std::thread::spawn(move || Self::carry(client, server, &bytes));
             }
         });
-        Self { port, left }
+        Self { port, left, open }
+    }
+
+    /// Cuts nothing by itself.
+    pub(super) fn unlimited(&self) {
+        self.left.store(i64::MAX, Ordering::SeqCst);
+    }
+
+    /// A port: whoever connects to it cuts all connections that are open.
+    pub(super) fn switch(&self) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let open = self.open.clone();
+        std::thread::spawn(move || {
+            for _ in listener.incoming().map_while(Result::ok) {
+                for stream in open.lock().unwrap().drain(..) {
+                    let _ = stream.shutdown(std::net::Shutdown::Both);
+                }
+            }
+        });
+        port
     }
 
     fn carry(client: TcpStream, server: TcpStream, left: &AtomicI64) {
