@@ -201,8 +201,11 @@ fn write_data(text: &mut Vec<u8>, data: &[u8]) {
 mod tests {
     use super::*;
 
-    /// The events in a stream that comes in chunks: data, type, id.
-    fn decode(chunks: &[&[u8]]) -> Vec<(Option<String>, Option<String>, Option<String>, Option<u64>)> {
+    /// Data, type, id, retry.
+    type Read = (Option<String>, Option<String>, Option<String>, Option<u64>);
+
+    /// The events in a stream that comes in chunks.
+    fn decode(chunks: &[&[u8]]) -> Vec<Read> {
         let mut decoder = Decoder::new(1 << 20);
         let mut events = Vec::new();
         for chunk in chunks {

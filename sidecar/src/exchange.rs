@@ -122,7 +122,7 @@ impl Call {
     /// What else follows from a failure.
     fn note_failure(&mut self, refusal: &Refusal) {
         match refusal {
-            Refusal::ServerTimedOut { .. } => request::cancel(self),
+            Refusal::ServerTimedOut { .. } | Refusal::TooManyStreams { .. } => request::cancel(self),
             Refusal::SessionLost => {
                 if let Some(session) = &self.session {
                     self.worker.shared.sessions.end(session);

@@ -132,6 +132,9 @@ impl Streams {
             if list.opening {
                 return Err(Refused::Taken);
             }
+            if !stream.knows(id.number) {
+                return Ok(Rest::Gone);
+            }
             return list.turn(session, Some(stream), Some(id.number)).map(Rest::Quiet);
         }
         Ok(stream.resume(id.number))

@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode};
-use longshore_mcp::revision::Revision;
 use longshore_mcp::sse;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Duration, Instant, timeout, timeout_at};
@@ -12,6 +11,7 @@ use super::{Call, Edit, listen};
 use crate::rescue::{self, Refusal, Rescued};
 use crate::stack::respond::{self, Body, BrokenOff, Piece};
 use crate::streams::{Refused, Streams, Writer};
+use crate::upstream;
 
 /// How long a client waits for its answer before its response begins as a stream of events: from then on it has an id
 /// to come back with if its connection breaks. Most answers come sooner, and are spared the stream.
@@ -42,7 +42,7 @@ enum State {
 impl Client {
     pub(super) fn new(call: &Call, reply: oneshot::Sender<Response<Body>>) -> Self {
         let session = call.session.as_ref().filter(|_| matches!(call.edit, Edit::Pass | Edit::Filter(_)));
-        let polls = session.is_some_and(|session| listen::terms(&call.worker, &call.snapshot, session).polls);
+        let polls = session.is_some_and(|session| listen::polls(&call.snapshot, session));
         Self { state: State::Waiting(reply), moment: polls.then(|| Instant::now() + MOMENT) }
     }
 
@@ -58,20 +58,30 @@ impl Client {
             if let Ok(done) = timeout_at(moment, what.as_mut()).await {
                 return Ok(done);
             }
-            self.moment = None;
-            match self.begin_events(call) {
-                // The answer may still come as a whole, and needs no stream then.
-                Ok(()) | Err(Refused::TooMany { .. }) => {}
-                Err(refused) => return Err(refused.into()),
-            }
+            self.begin(call)?;
         }
         timeout_at(deadline, what).await.map_err(|_| timed_out())
     }
 
-    /// The server answers with events: so will the response.
-    pub(super) fn expect_events(&mut self) {
+    /// The server answers with events: so will the response, though the head of one is not waited for by itself. Those
+    /// that are only begun when there is something to begin for are begun at once.
+    pub(super) fn expect_events(&mut self, call: &Call, body: &upstream::Body) -> Result<(), Refusal> {
+        if matches!(body, upstream::Body::Events(_)) {
+            return self.begin(call);
+        }
         if matches!(self.state, State::Waiting(_)) {
             self.moment.get_or_insert_with(|| Instant::now() + MOMENT);
+        }
+        Ok(())
+    }
+
+    /// Begins the response as events, if it can be.
+    fn begin(&mut self, call: &Call) -> Result<(), Refusal> {
+        self.moment = None;
+        match self.begin_events(call) {
+            // The answer may still come as a whole, and needs no stream then.
+            Ok(()) | Err(Refused::TooMany { .. } | Refused::Closed) => Ok(()),
+            Err(refused) => Err(refused.into()),
         }
     }
 
@@ -90,6 +100,9 @@ impl Client {
         let (writer, reader) = Streams::begin(session, terms, call.snapshot.config.sessions.streams)?;
         if self.respond(respond::events(Body::Events(Box::new(reader)), None)) {
             self.state = State::Events(writer);
+        } else {
+            // Without an id nobody comes back for it.
+            writer.discard();
         }
         Ok(())
     }
@@ -173,9 +186,4 @@ impl Client {
             State::Done => status,
         }
     }
-}
-
-/// Whether clients of this revision ask again for a stream that ended early.
-pub(super) fn polls(revision: Revision) -> bool {
-    revision >= Revision::V2025_11_25
 }

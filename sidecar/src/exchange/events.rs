@@ -40,7 +40,7 @@ pub(super) async fn events(
     lease: Lease,
     deadline: Instant,
 ) -> Result<Done, Refusal> {
-    client.expect_events();
+    client.expect_events(call, &body)?;
     let mut source = Source::new(body, lease);
     let code = loop {
         let Some(data) = client.wait(call, deadline, source.next()).await?? else {

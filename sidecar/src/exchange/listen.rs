@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use http::{Response, StatusCode};
 use longshore_mcp::headers::LAST_EVENT_ID;
+use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::Upstream;
 use tokio::time::{Duration, timeout};
 
-use super::client::polls;
 use super::events::{Source, data_of, is_aside};
 use super::request;
 use crate::configuration::Snapshot;
@@ -27,12 +27,17 @@ const OPEN: Duration = Duration::from_secs(10);
 pub(super) fn terms(worker: &Worker, snapshot: &Snapshot, session: &Session) -> Terms {
     let resume = snapshot.config.sessions.resume;
     Terms {
-        polls: polls(session.revision) && resume.max_bytes > 0,
+        polls: polls(snapshot, session),
         max_bytes: usize::try_from(resume.max_bytes).unwrap_or(usize::MAX),
         ttl: Duration::from_millis(resume.ttl_ms),
         waits: true,
         store: worker.shared.streams.clone(),
     }
+}
+
+/// Whether the client of a session asks again for a stream that ended early, and there is something to ask for.
+pub(super) fn polls(snapshot: &Snapshot, session: &Session) -> bool {
+    session.revision >= Revision::V2025_11_25 && snapshot.config.sessions.resume.max_bytes > 0
 }
 
 /// Gives a client the stream that it asks for: the rest of one that it knows, or what belongs to no call.

@@ -117,7 +117,7 @@ pub(crate) fn cancel(call: &Call) {
     };
     let body = format!(
         "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\
-         \"params\":{{\"requestId\":{id},\"reason\":\"timed out\"}}}}"
+         \"params\":{{\"requestId\":{id},\"reason\":\"nobody waits for it any more\"}}}}"
     );
     let request = build(&call.snapshot.config.upstream, Method::POST, within(session), body.into());
     errand(call, request);

@@ -192,8 +192,8 @@ impl Stream {
     /// What there is after this event.
     pub(super) fn resume(self: &Arc<Self>, after: u64) -> Rest {
         let state = self.lock();
-        let next = after + 1;
-        if state.forgotten || next < state.first || next > state.end() {
+        let next = after.saturating_add(1);
+        if !state.knows(after) {
             return Rest::Gone;
         }
         if next == state.end() && matches!(state.written, Written::Ended) {
@@ -201,6 +201,11 @@ impl Stream {
         }
         drop(state);
         Rest::Reader(self.attach(next))
+    }
+
+    /// Whether what comes after this event is known.
+    pub(super) fn knows(&self, after: u64) -> bool {
+        self.lock().knows(after)
     }
 
     /// What a connection gets next.
@@ -283,12 +288,13 @@ impl Stream {
     pub(super) fn write(&self, event: Option<&str>, data: &[u8]) {
         let mut state = self.lock();
         self.push(&mut state, event, data);
-        if !self.terms.waits && state.unread > WINDOW.max(self.terms.max_bytes) {
+        let reader = if !self.terms.waits && state.unread > WINDOW.max(self.terms.max_bytes) {
             // What it has not read yet can still be asked for, as far as it is kept.
-            state.give_up_client();
-        }
+            state.give_up_client()
+        } else {
+            state.client.as_mut().and_then(|client| client.waker.take())
+        };
         state.trim(&self.terms);
-        let reader = state.client.as_mut().and_then(|client| client.waker.take());
         drop(state);
         wake(reader);
     }
@@ -319,7 +325,9 @@ impl Stream {
     /// Gives up a client that is too slow.
     pub(super) fn lose_client(&self) {
         let mut state = self.lock();
-        state.give_up_client();
+        let waker = state.give_up_client();
+        drop(state);
+        wake(waker);
     }
 
     /// Notes the task that writes.
@@ -415,6 +423,11 @@ impl State {
     /// The number of the event that comes next.
     fn end(&self) -> u64 {
         self.first + self.events.len() as u64
+    }
+
+    fn knows(&self, after: u64) -> bool {
+        let next = after.saturating_add(1);
+        !self.forgotten && self.first <= next && next <= self.end()
     }
 
     /// Drops the oldest events that the client has read, or that nobody is there to read, down to what is kept.

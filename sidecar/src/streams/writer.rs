@@ -29,6 +29,11 @@ impl Writer {
         self.stream.write(event, data);
     }
 
+    /// Ends a stream that its client has not heard of.
+    pub(crate) fn discard(self) {
+        self.stream.forget();
+    }
+
     /// Waits for a client that is there and slow. One that has gone is not waited for.
     pub(crate) async fn room(&self) {
         poll_fn(|cx| if self.stream.has_room(cx.waker()) { Poll::Ready(()) } else { Poll::Pending }).await;

@@ -49,7 +49,8 @@ fn gets_a_status_a_code_and_an_audit_line() {
     let ping = r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#;
     let request = |method: &str, params: serde_json::Value| alice.request(alice.message(method, &params));
     let call = |tool: &str| request("tools/call", json!({"name": tool, "arguments": {}}));
-    let get = || Request::new("GET", "/mcp").key(KEY).session(&alice.session).header("accept", "text/event-stream");
+    let get =
+        || Request::new("GET", "/mcp").key(KEY).session(&alice.session).header("accept", "text/event-stream");
     let modern = json!({"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}});
     let case = |name, request, status, code, reason| Case { name, request, status, code, reason };
     let cases = [
@@ -236,7 +237,7 @@ fn browsers_of_allowed_origins_can_read_everything() {
         .send(sidecar.mcp);
     assert_eq!(preflight.status, 204);
     assert_eq!(preflight.header("access-control-allow-origin"), Some(origin));
-    assert_eq!(preflight.header("access-control-allow-methods"), Some("POST, DELETE, OPTIONS"));
+    assert_eq!(preflight.header("access-control-allow-methods"), Some("GET, POST, DELETE, OPTIONS"));
     let allowed = preflight.header("access-control-allow-headers").unwrap().to_ascii_lowercase();
     for header in
         ["authorization", "x-api-key", "content-type", "accept", "mcp-session-id", "mcp-protocol-version"]

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::http::{Reply, connect};
 use super::Request;
+use super::http::{Reply, connect, whole_line};
 
 /// One event. Comments are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,15 +45,20 @@ impl Event {
 impl Events {
     /// Sends a request on a connection of its own, and reads the head of the response.
     pub(crate) fn open(request: &Request, to: SocketAddr) -> Self {
+        Self::try_open(request, to).expect("a head")
+    }
+
+    /// The same where the connection may break.
+    pub(crate) fn try_open(request: &Request, to: SocketAddr) -> std::io::Result<Self> {
         let mut stream = connect(to);
         request.write(&mut stream);
         let mut stream = BufReader::new(stream);
-        let (status, headers) = Reply::read_head(&mut stream).expect("a head");
+        let (status, headers) = Reply::read_head(&mut stream)?;
         let header = |name: &str| headers.iter().find(|(header, _)| header == name).map(|(_, value)| value);
         let length = header("content-length").map(|length| length.parse().expect("a length"));
         let chunked = header("transfer-encoding").is_some();
         let body = Body { stream, left: length.unwrap_or(0), chunked };
-        Self { status, headers, body, last: String::new() }
+        Ok(Self { status, headers, body, last: String::new() })
     }
 
     /// How long to wait for an event.
@@ -125,18 +130,18 @@ impl Events {
 impl Read for Body {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         if self.chunked && self.left == 0 {
-            let mut line = String::new();
-            if self.stream.read_line(&mut line)? == 0 {
-                return Err(std::io::ErrorKind::UnexpectedEof.into());
-            }
+            let line = whole_line(&mut self.stream)?;
             self.left = usize::from_str_radix(line.trim_end(), 16).expect("a chunk's length");
             if self.left == 0 {
                 self.chunked = false;
             }
         }
         let length = buffer.len().min(self.left);
+        if length == 0 {
+            return Ok(0);
+        }
         let read = self.stream.read(&mut buffer[..length])?;
-        if read == 0 && length > 0 {
+        if read == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
         self.left -= read;

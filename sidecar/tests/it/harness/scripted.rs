@@ -56,7 +56,8 @@ fn serve(mut stream: TcpStream, answer: &dyn Fn(&Request, &mut TcpStream), seen:
     let mut reader = BufReader::new(stream.try_clone().expect("a clone"));
     while let Some(request) = read(&mut reader) {
         let method = method_of(&request);
-        let own = method == "initialize" && request_text(&request).contains("longshore-sidecar");
+        let own = method == "initialize" && request_text(&request).contains("longshore-sidecar")
+            || request.headers.iter().any(|(_, value)| value == OWN_SESSION);
         if !own {
             seen.lock().expect("no panic").push(request.clone());
         }
@@ -78,9 +79,7 @@ fn serve(mut stream: TcpStream, answer: &dyn Fn(&Request, &mut TcpStream), seen:
             _ if request.method == "DELETE" => {
                 write(&mut stream, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
             }
-            _ if request.method == "GET" && request.headers.iter().any(|(_, value)| value == OWN_SESSION) => {
-                no_stream(&mut stream);
-            }
+            _ if request.method == "GET" && own => no_stream(&mut stream),
             _ => answer(&request, &mut stream),
         }
     }
