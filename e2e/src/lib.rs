@@ -4,6 +4,7 @@
 //!   without a trace when whoever started them is gone;
 //! * [`images`]: Longshore's images from this checkout, and images of servers that others wrote;
 //! * [`peers`]: servers and clients of others, as programs on this machine;
+//! * [`load`]: many clients at once, who notice everything that goes wrong;
 //! * [`mcp_client`]: a client that shows every status, header and message;
 //! * [`longshore`]: Longshore on a cluster, installed with Helm as a stranger would;
 //! * [`testing`]: what a test is written with: a namespace of its own, waiting, and a report when it fails.
@@ -21,6 +22,7 @@
 
 pub mod cluster;
 pub mod images;
+pub mod load;
 pub mod longshore;
 pub mod mcp_client;
 pub mod peers;
