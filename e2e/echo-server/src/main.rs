@@ -21,6 +21,7 @@
 //! `session` (the how-manieth session of this process it is, from 1; 0: none) and `instance` (random, of this process).
 
 #![expect(clippy::print_stderr, reason = "a program says what is wrong with its command line there")]
+#![expect(clippy::exit, reason = "there is a tool for it")]
 
 mod answer;
 mod http;

@@ -96,7 +96,7 @@ impl Lane {
         self.sequence += 1;
         let label = Label { session: session.number, lane: self.number, sequence: self.sequence };
         let number = session.next_id();
-        let slow = self.shared.plan.slow.filter(|slow| self.sequence % slow.every == 0);
+        let slow = self.shared.plan.slow.filter(|slow| self.sequence.is_multiple_of(slow.every));
         let began = Instant::now();
         let answer =
             self.post(session, Some(&id), message(number, &label, slow.map(|slow| slow.milliseconds))).await;

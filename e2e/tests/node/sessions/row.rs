@@ -1,5 +1,7 @@
 //! A row of the table: what is done to the servers, how much of it, and what came of it.
 
+#![expect(clippy::print_stdout, reason = "this is how a test speaks")]
+
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::sync::{Mutex, PoisonError};
