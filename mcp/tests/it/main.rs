@@ -1,0 +1,1 @@
+//! The protocol from outside.
