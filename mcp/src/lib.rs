@@ -43,5 +43,6 @@ pub mod session;
 mod spelling;
 pub mod sse;
 mod text;
+pub mod translate;
 
 pub use text::Text;

@@ -218,12 +218,13 @@ pub fn array<'a>(elements: impl IntoIterator<Item = impl Into<Cow<'a, str>>>) ->
 
 /// Changes the elements of an array. Each becomes any number of elements; the text comes back borrowed if every one
 /// came back alone and borrowed.
-pub fn edit_elements<'a, E: From<serde_json::Error>>(
+pub fn edit_elements<'a, E>(
     json: &'a str,
+    no_array: impl FnOnce(serde_json::Error) -> E,
     mut change: impl FnMut(&'a str) -> Result<Vec<Cow<'a, str>>, E>,
 ) -> Result<Cow<'a, str>, E> {
     let (mut changed, mut all) = (false, Vec::new());
-    for element in elements(json)? {
+    for element in elements(json).map_err(no_array)? {
         let edited = change(element)?;
         changed |= !matches!(edited.as_slice(), [Cow::Borrowed(_)]);
         all.extend(edited);
@@ -252,14 +253,14 @@ mod tests {
         let text = r#"{ "a" : [ 1, {"x":2} ], "\u0062":3 }"#;
         let mut object = Object::read(text).unwrap();
         object
-            .edit("a", |list| edit_elements(list, |element| Ok::<_, serde_json::Error>(vec![element.into()])))
+            .edit("a", |list| edit_elements(list, |error| error, |element| Ok(vec![element.into()])))
             .unwrap();
         assert!(!object.remove("c"));
         assert!(matches!(object.clone().into_text(), Cow::Borrowed(same) if same == text));
-        let twice = |element: &'static str| Ok::<_, serde_json::Error>(vec![element.into(), element.into()]);
-        object.edit("a", |list| edit_elements(list, twice)).unwrap();
+        let twice = |element: &'static str| Ok(vec![element.into(), element.into()]);
+        object.edit("a", |list| edit_elements(list, |error| error, twice)).unwrap();
         assert_eq!(object.into_text(), r#"{"a":[1,1,{"x":2},{"x":2}],"b":3}"#);
-        assert!(edit_elements("{}", |_| Ok::<_, serde_json::Error>(vec![])).is_err());
+        assert!(edit_elements("{}", |error| error, |_| Ok(vec![])).is_err());
     }
 
     #[test]
