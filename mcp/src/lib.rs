@@ -19,6 +19,10 @@
 //! rides on, [`initialize`] and [`listing`] edit the few messages that may not pass as they are, and [`sse`] frames
 //! them. Whatever is not edited keeps its bytes.
 //!
+//! What lies between a client of one revision and a server of another is [`translate`]: functions over single
+//! messages. Where a feature of one side is a conversation on the other there is a small state machine, which is told
+//! what happened and says what to send: [`parked`] (a call whose server asks back), [`rounds`] (a call whose server
+//! wants to be called again), [`listen`] (subscriptions), [`logging`] (log levels) and [`ids`].
 //! [`probe`] judges by a server's first answer which era it belongs to.
 
 pub mod batch;
@@ -31,14 +35,18 @@ pub mod ids;
 pub mod initialize;
 pub mod level;
 pub mod lines;
+pub mod listen;
 pub mod listing;
+pub mod logging;
 pub mod matrix;
 pub mod meta;
 pub mod method;
 pub mod object;
 pub mod params;
+pub mod parked;
 pub mod probe;
 pub mod revision;
+pub mod rounds;
 pub mod session;
 mod spelling;
 pub mod sse;
