@@ -148,7 +148,8 @@ impl<'a> Params<'a> {
         let name = || self.name.clone().ok_or(Invalid::Missing("name"));
         let uri = || self.uri.clone().ok_or(Invalid::Missing("uri"));
         Ok(match subject {
-            Subject::Nothing => None,
+            // A task belongs to who began it, which is no question of names.
+            Subject::Nothing | Subject::Task => None,
             Subject::Tool => Some(Target::Tool(name()?)),
             Subject::Prompt => Some(Target::Prompt(name()?)),
             Subject::Resource => Some(Target::Resource(uri()?)),
@@ -164,7 +165,7 @@ impl<'a> Params<'a> {
     }
 }
 
-fn object<'a, T: Deserialize<'a> + Known>(raw: &'a RawValue) -> Result<T, Invalid> {
+pub(crate) fn object<'a, T: Deserialize<'a> + Known>(raw: &'a RawValue) -> Result<T, Invalid> {
     if !is_object(raw.get()) {
         return Err(Invalid::NotObject);
     }
