@@ -54,7 +54,7 @@ pub(crate) async fn serve(
     let stopped = stop.clone();
     let mut replicas = JoinSet::new();
     replicas.spawn_local(peers::listen(replicas_socket, worker.clone(), stop.clone()));
-    replicas.spawn_local({
+    let tidying = replicas.spawn_local({
         let worker = worker.clone();
         async move {
             peers::cut_the_silent(&worker.peers).await;
@@ -88,7 +88,11 @@ pub(crate) async fn serve(
         }
     }
     drop(listener);
-    let ended = async { while connections.join_next().await.is_some() {} };
+    tidying.abort();
+    let ended = async {
+        while connections.join_next().await.is_some() {}
+        while replicas.join_next().await.is_some() {}
+    };
     if timeout(FAREWELL, ended).await.is_err() {
         tracing::info!(connections = connections.len(), "closing connections that did not end");
     }

@@ -4,9 +4,10 @@
 //! it likes, so it has a thread of its own, and nobody waits for that longer than they want to.
 
 use std::io;
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
+use dns_lookup::LookupErrorKind;
 use longshore_sessions::bounds::MAX_MEMBERS;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Duration, timeout};
@@ -49,7 +50,7 @@ impl Names {
         Ok(Self::Dns(queries))
     }
 
-    /// The addresses of that name. That there is no such name is an error too: whoever asks has it themselves.
+    /// The addresses of that name. That there is no such name is an answer too: DNS lists nobody.
     pub(crate) async fn look_up(&self, name: &str) -> io::Result<Vec<IpAddr>> {
         let mut addresses = match self {
             Self::Dns(queries) => {
@@ -75,8 +76,14 @@ impl Names {
 }
 
 fn resolve(name: &str) -> io::Result<Vec<IpAddr>> {
-    // The port means nothing here; the call wants one.
-    Ok((name, 0).to_socket_addrs()?.map(|address| address.ip()).collect())
+    match dns_lookup::lookup_host(name) {
+        Ok(addresses) => Ok(addresses.collect()),
+        // The first pod of a server is there before its Service has an address.
+        Err(error) if matches!(error.kind(), LookupErrorKind::NoName | LookupErrorKind::NoData) => {
+            Ok(Vec::new())
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 #[cfg(test)]
@@ -87,7 +94,6 @@ mod tests {
     async fn names_and_files_give_addresses() {
         let names = Names::start(None).unwrap();
         assert!(names.look_up("127.0.0.7").await.unwrap().contains(&"127.0.0.7".parse().unwrap()));
-        assert!(names.look_up("no such name").await.is_err());
 
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("peers");

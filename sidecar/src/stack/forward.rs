@@ -127,7 +127,12 @@ pub(crate) async fn begin_elsewhere(
     if stays {
         return Ok(None);
     }
-    for (peer, _) in worker.shared.peers.alive().into_iter().filter(|(_, state)| *state == State::Serving) {
+    let mut serving = worker.shared.peers.alive();
+    serving.retain(|(_, state)| *state == State::Serving);
+    // Each to another one, as they come.
+    let turn = worker.shared.metrics.forwards() % serving.len().max(1);
+    serving.rotate_left(turn);
+    for (peer, _) in serving {
         if let Forwarded::Answered(response) = forward(worker, caller, body, &peer, trail).await? {
             return Ok(Some(response));
         }
@@ -243,7 +248,7 @@ impl Relay {
             return Err(BrokenOff);
         }
         let abandon = sse::abandon_after(self.last);
-        Ok(Frame::data(format!("{abandon}{}", sse::message(&rescued.json)).into()))
+        Ok(Frame::data([abandon.as_bytes(), &sse::message(rescued.json.as_bytes())].concat().into()))
     }
 }
 

@@ -8,9 +8,12 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::harness::config::keys;
 use crate::harness::http::{Reply, connect, read_chunk};
-use crate::harness::replicas::Network;
-use crate::harness::{Client, GoServer, Request, Scripted, config, eventually, scripted, within};
+use crate::harness::replicas::{Network, knows, with_peers};
+use crate::harness::{
+    Client, Files, GoServer, Request, Scripted, Sidecar, config, eventually, scripted, within,
+};
 
 const ALICE: Option<&str> = Some("key-a");
 
@@ -19,7 +22,7 @@ fn echo(client: &Client<'_>, text: &str) {
     assert_eq!(message["result"]["content"][0]["text"], text, "{message}");
 }
 
-fn forwarded(sidecar: &crate::harness::Sidecar, result: &str) -> f64 {
+fn forwarded(sidecar: &Sidecar, result: &str) -> f64 {
     sidecar.metric(&format!("longshore_forwarded_requests_total{{result=\"{result}\"}}"))
 }
 
@@ -51,6 +54,39 @@ fn every_replica_serves_every_session_of_its_principal() {
     for replica in &replicas {
         assert_eq!(client.through(replica).send("ping", json!({})).status, 404);
     }
+}
+
+#[test]
+fn workers_and_connections_make_no_difference() {
+    let servers = [(); 2].map(|()| GoServer::start(&[]));
+    let network = Network::new();
+    network.list(&[1, 2]);
+    let replicas: Vec<_> = (1..)
+        .zip(&servers)
+        .map(|(number, server)| {
+            let files = Files::new();
+            files.write_with_keys(&with_peers(&config(server.port)), &keys(&[("alice", "key-a")]));
+            let mut flags = network.flags(number, &format!("pod-{number}"));
+            flags.extend(["--workers".to_owned(), "3".to_owned()]);
+            Sidecar::with(files, &flags.iter().map(String::as_str).collect::<Vec<_>>()).loaded()
+        })
+        .collect();
+    let replicas: Vec<_> = replicas.into_iter().map(Sidecar::ready).collect();
+    knows(&replicas[1], 1);
+    let sessions: Vec<_> = (0..8).map(|_| Client::open(&replicas[0], ALICE).session).collect();
+    std::thread::scope(|scope| {
+        for (number, session) in sessions.iter().enumerate() {
+            let entry = &replicas[1];
+            scope.spawn(move || {
+                let mut client = Client::open(entry, ALICE);
+                client.session.clone_from(session);
+                for round in 0..20 {
+                    echo(&client, &format!("{number}-{round}"));
+                }
+            });
+        }
+    });
+    assert_eq!(forwarded(&replicas[1], "answered"), 160.0);
 }
 
 #[test]
