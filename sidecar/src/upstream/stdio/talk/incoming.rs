@@ -309,7 +309,8 @@ impl Talk<'_> {
 
     /// Which client is asked, in which call.
     fn whom(&self, method: &str) -> Result<(Name, Option<u64>, Reader), &'static str> {
-        const NOBODY: &str = "no call is under way in which the client could be asked, and it does not listen";
+        const NOBODY: &str =
+            "no call is under way in which the client could be asked, and it does not listen";
         let newest = self.routes.newest(None);
         let found = newest.and_then(|call| Some((call.from?, call.caller()?.reader())));
         if !self.conversation.is_shared() {
