@@ -16,6 +16,10 @@ test: ## Install what is missing, build, and check everything that can be checke
 quick: ## The same without a cluster: format, lints, dependencies, unit tests, request path
 	@e2e/test.sh format dependencies lints unit request-path
 
+.PHONY: soak
+soak: ## Have sessions survive for hours what `make test` does for seconds, and write target/soak.md (needs root)
+	@e2e/soak.sh
+
 .PHONY: fmt
 fmt: ## Format the sources
 	cargo fmt --all

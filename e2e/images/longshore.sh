@@ -1,37 +1,11 @@
 #!/usr/bin/env bash
 # Builds Longshore's images from this checkout, and prints a line "REFERENCE ARCHIVE" for each: the operator's, then
 # the sidecar's.
-#
-# The programs are static, since the images have nothing else in them. The target triple is given although it is the
-# machine's own: without it the flag would reach the build scripts and procedural macros too, which cannot be static.
-# A target folder of its own, because the flag would otherwise rebuild everything each time.
 set -euo pipefail
+. "$(dirname "$(realpath "$0")")/build.sh"
 
-here=$(dirname "$(realpath "$0")")
-root=$(dirname "$(dirname "$here")")
-target=${LONGSHORE_IMAGES_TARGET:-$root/target/images}
-triple=$(rustc -vV | sed -n 's/^host: //p')
-
-build() { # builds binary $2 of package $1
-  RUSTFLAGS="-C target-feature=+crt-static" CARGO_TARGET_DIR=$target \
-    cargo build --manifest-path "$root/Cargo.toml" --locked --quiet --release --target "$triple" -p "$1" --bin "$2" >&2
-}
-
-image() { # image.sh for $1 with Containerfile $2 and the binaries that follow
-  local context
-  context=$(mktemp -d "$target/context.XXXXXX")
-  cp "$2" "$context/Containerfile"
-  cp "${@:3}" "$context"
-  "$here/image.sh" "$1" "$context"
-  rm -rf "$context"
-}
-
-mkdir -p "$target"
-exec 9>"$target/.lock"
-flock 9
 build longshore longshore
 build longshore-sidecar longshore-sidecar
 build longshore-shim shim
-built=$target/$triple/release
 image longshore "$root/operator/Containerfile" "$built/longshore"
 image longshore-sidecar "$root/sidecar/Containerfile" "$built/longshore-sidecar" "$built/shim"

@@ -242,6 +242,15 @@ impl Cluster {
         Ok(())
     }
 
+    /// Gives an image that was brought in another name, under which pods find it too.
+    pub fn tag(&self, image: &str, name: &str) -> Result<(), ClusterError> {
+        self.spec().ok_or(ClusterError::NotOurs)?;
+        let tag = containerd::tag(image, name);
+        let mut command = self.command(tag.get_program())?;
+        command.args(tag.get_args());
+        run(command).map(drop)
+    }
+
     /// Kills a component as `kill -9` would, and leaves it dead.
     pub async fn kill(&self, component: Component) -> Result<(), ClusterError> {
         self.order(messages::Order::Stop(component)).await

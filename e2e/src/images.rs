@@ -57,6 +57,12 @@ pub fn peers() -> Result<PeerImages, ScriptError> {
     Ok(PeerImages { everything, go, python })
 }
 
+/// Builds the image of the server that load tests call: `/echo-server`, whose `main.rs` has its tools and flags.
+pub fn echo_server() -> Result<Image, ScriptError> {
+    let [image] = script("images/echo-server.sh", &[])?;
+    Ok(image)
+}
+
 /// Makes an image of the folder `context`, whose `Containerfile` starts `FROM scratch`.
 pub(crate) fn build(name: &str, context: &Path) -> Result<Image, ScriptError> {
     let [image] = script("images/image.sh", &[name, &context.to_string_lossy()])?;

@@ -4,7 +4,7 @@
 //! It speaks revision 2025-11-25 of Streamable HTTP, on a connection of its own for each request, so that nothing of
 //! an earlier pod, or of an earlier request, can be in the way of a later one.
 
-mod event_stream;
+pub(crate) mod event_stream;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};

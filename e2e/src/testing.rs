@@ -28,6 +28,6 @@ mod stage;
 mod wait;
 
 pub use eventually::eventually;
-pub use kill::{container_processes, kill_container};
+pub use kill::{Partition, container_memory, container_processes, kill_container, kill_pod};
 pub use namespace::Namespace;
 pub use stage::Stage;

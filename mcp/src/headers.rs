@@ -1,9 +1,24 @@
 //! What HTTP headers say of a message.
 
+pub mod argument;
+mod fields;
+pub mod sentinel;
+pub mod standard;
+
+pub use fields::{Field, Fields};
+
 /// The header that names a session, from 2025-03-26 to 2025-11-25.
 pub const SESSION_ID: &str = "mcp-session-id";
 /// The header that names the revision of a message, from 2025-06-18.
 pub const PROTOCOL_VERSION: &str = "mcp-protocol-version";
+/// The header that repeats the method, since 2026-07-28.
+pub const METHOD: &str = "mcp-method";
+/// The header that repeats what a request is about, since 2026-07-28.
+pub const NAME: &str = "mcp-name";
+/// What the headers begin with that repeat arguments, since 2026-07-28.
+pub const ARGUMENT_PREFIX: &str = "mcp-param-";
+/// The header that says where a stream broke off, from 2025-03-26 to 2025-11-25.
+pub const LAST_EVENT_ID: &str = "last-event-id";
 /// One message as the whole body.
 pub const JSON: &str = "application/json";
 /// Messages as events.
@@ -12,8 +27,12 @@ pub const EVENT_STREAM: &str = "text/event-stream";
 /// Whether an `Accept` header (its values joined by commas, `None` if there is none) takes both kinds of answers. A
 /// server may choose either for each request, so a client has to accept both.
 pub fn accepts_both(accept: Option<&str>) -> bool {
-    let Some(accept) = accept else { return false };
-    [JSON, EVENT_STREAM].into_iter().all(|wanted| accept.split(',').any(|range| range_takes(range, wanted)))
+    accepts(accept, JSON) && accepts(accept, EVENT_STREAM)
+}
+
+/// Whether an `Accept` header takes this type.
+pub fn accepts(accept: Option<&str>, wanted: &str) -> bool {
+    accept.is_some_and(|accept| accept.split(',').any(|range| range_takes(range, wanted)))
 }
 
 /// Whether one media range of an `Accept` header takes a type.

@@ -1,4 +1,6 @@
-//! The methods that clients may use, and what each of them is about.
+//! The methods that clients and servers may use, which revisions have them, and what each of them is about.
+
+use crate::revision::{LogLevels, Revision, Tasks};
 
 /// A request's method. What is not listed here is answered with "unknown method" and never reaches a server: access
 /// could not be decided on a request whose target nobody knows.
@@ -18,6 +20,11 @@ pub enum Method {
     ResourcesUnsubscribe,
     CompletionComplete,
     LoggingSetLevel,
+    ServerDiscover,
+    SubscriptionsListen,
+    TasksGet,
+    TasksUpdate,
+    TasksCancel,
 }
 
 /// A notification of a client.
@@ -28,6 +35,31 @@ pub enum NotificationMethod {
     Cancelled,
     Progress,
     RootsListChanged,
+}
+
+/// A notification of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "they are named after the methods")]
+pub enum ServerNotification {
+    Cancelled,
+    Progress,
+    Message,
+    ResourcesUpdated,
+    ResourcesListChanged,
+    ToolsListChanged,
+    PromptsListChanged,
+    ElicitationComplete,
+    SubscriptionsAcknowledged,
+}
+
+/// A request of a server to its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "they are named after the methods")]
+pub enum ServerRequest {
+    Ping,
+    SamplingCreateMessage,
+    ElicitationCreate,
+    RootsList,
 }
 
 /// Where a request's target is to be found in its parameters.
@@ -43,6 +75,8 @@ pub enum Subject {
     Resource,
     /// A prompt or a resource template, by `ref`.
     Reference,
+    /// A task, by `taskId`.
+    Task,
 }
 
 /// The lists that a server offers.
@@ -62,7 +96,7 @@ pub enum List {
 
 impl Method {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 18] = [
         Self::Initialize,
         Self::Ping,
         Self::ToolsList,
@@ -76,11 +110,53 @@ impl Method {
         Self::ResourcesUnsubscribe,
         Self::CompletionComplete,
         Self::LoggingSetLevel,
+        Self::ServerDiscover,
+        Self::SubscriptionsListen,
+        Self::TasksGet,
+        Self::TasksUpdate,
+        Self::TasksCancel,
     ];
 
-    /// The method of that name.
+    /// The method of that name in the revisions that have a handshake.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|method| method.as_str() == name)
+        Self::of(Revision::NEWEST_WITH_INITIALIZE, name)
+    }
+
+    /// The method of that name in a revision.
+    pub fn of(revision: Revision, name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|method| method.as_str() == name && method.is_in(revision))
+    }
+
+    /// Whether a revision has this method. The methods of the experimental tasks of 2025-11-25 are not served.
+    pub fn is_in(self, revision: Revision) -> bool {
+        let has = revision.features();
+        match self {
+            Self::ToolsList
+            | Self::ToolsCall
+            | Self::PromptsList
+            | Self::PromptsGet
+            | Self::ResourcesList
+            | Self::ResourcesTemplatesList
+            | Self::ResourcesRead
+            | Self::CompletionComplete => true,
+            Self::Initialize => has.handshake,
+            Self::Ping => has.ping,
+            Self::ResourcesSubscribe | Self::ResourcesUnsubscribe => !has.listen,
+            Self::LoggingSetLevel => has.log_levels == LogLevels::PerSession,
+            Self::ServerDiscover => !has.handshake,
+            Self::SubscriptionsListen => has.listen,
+            Self::TasksGet | Self::TasksUpdate | Self::TasksCancel => has.tasks == Tasks::Extension,
+        }
+    }
+
+    /// Whether a result of this method may say how long it can be kept.
+    pub fn is_cacheable(self) -> bool {
+        self == Self::ServerDiscover || self == Self::ResourcesRead || self.list().is_some()
+    }
+
+    /// Whether a server may ask back before it answers, in the revisions where a result says so.
+    pub fn may_need_input(self) -> bool {
+        matches!(self, Self::ToolsCall | Self::PromptsGet | Self::ResourcesRead)
     }
 
     /// The method's name.
@@ -99,6 +175,11 @@ impl Method {
             Self::ResourcesUnsubscribe => "resources/unsubscribe",
             Self::CompletionComplete => "completion/complete",
             Self::LoggingSetLevel => "logging/setLevel",
+            Self::ServerDiscover => "server/discover",
+            Self::SubscriptionsListen => "subscriptions/listen",
+            Self::TasksGet => "tasks/get",
+            Self::TasksUpdate => "tasks/update",
+            Self::TasksCancel => "tasks/cancel",
         }
     }
 
@@ -109,13 +190,16 @@ impl Method {
             Self::PromptsGet => Subject::Prompt,
             Self::ResourcesRead | Self::ResourcesSubscribe | Self::ResourcesUnsubscribe => Subject::Resource,
             Self::CompletionComplete => Subject::Reference,
+            Self::TasksGet | Self::TasksUpdate | Self::TasksCancel => Subject::Task,
             Self::Initialize
             | Self::Ping
             | Self::ToolsList
             | Self::PromptsList
             | Self::ResourcesList
             | Self::ResourcesTemplatesList
-            | Self::LoggingSetLevel => Subject::Nothing,
+            | Self::LoggingSetLevel
+            | Self::ServerDiscover
+            | Self::SubscriptionsListen => Subject::Nothing,
         }
     }
 
@@ -149,6 +233,66 @@ impl NotificationMethod {
             Self::Cancelled => "notifications/cancelled",
             Self::Progress => "notifications/progress",
             Self::RootsListChanged => "notifications/roots/list_changed",
+        }
+    }
+}
+
+// === impl ServerNotification ===
+
+impl ServerNotification {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Cancelled,
+        Self::Progress,
+        Self::Message,
+        Self::ResourcesUpdated,
+        Self::ResourcesListChanged,
+        Self::ToolsListChanged,
+        Self::PromptsListChanged,
+        Self::ElicitationComplete,
+        Self::SubscriptionsAcknowledged,
+    ];
+
+    /// The notification of that name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|method| method.as_str() == name)
+    }
+
+    /// The notification's name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cancelled => "notifications/cancelled",
+            Self::Progress => "notifications/progress",
+            Self::Message => "notifications/message",
+            Self::ResourcesUpdated => "notifications/resources/updated",
+            Self::ResourcesListChanged => "notifications/resources/list_changed",
+            Self::ToolsListChanged => "notifications/tools/list_changed",
+            Self::PromptsListChanged => "notifications/prompts/list_changed",
+            Self::ElicitationComplete => "notifications/elicitation/complete",
+            Self::SubscriptionsAcknowledged => "notifications/subscriptions/acknowledged",
+        }
+    }
+}
+
+// === impl ServerRequest ===
+
+impl ServerRequest {
+    /// All of them.
+    pub const ALL: [Self; 4] =
+        [Self::Ping, Self::SamplingCreateMessage, Self::ElicitationCreate, Self::RootsList];
+
+    /// The request of that name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|method| method.as_str() == name)
+    }
+
+    /// The request's name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ping => "ping",
+            Self::SamplingCreateMessage => "sampling/createMessage",
+            Self::ElicitationCreate => "elicitation/create",
+            Self::RootsList => "roots/list",
         }
     }
 }
@@ -196,7 +340,16 @@ mod tests {
     #[test]
     fn names_are_read_back() {
         for method in Method::ALL {
-            assert_eq!(Method::parse(method.as_str()), Some(method));
+            for revision in Revision::ALL {
+                assert_eq!(Method::of(revision, method.as_str()).is_some(), method.is_in(revision));
+            }
+            assert!(Revision::ALL.into_iter().any(|revision| method.is_in(revision)), "{method:?}");
+        }
+        for method in ServerNotification::ALL {
+            assert_eq!(ServerNotification::parse(method.as_str()), Some(method));
+        }
+        for method in ServerRequest::ALL {
+            assert_eq!(ServerRequest::parse(method.as_str()), Some(method));
         }
         for method in NotificationMethod::ALL {
             assert_eq!(NotificationMethod::parse(method.as_str()), Some(method));
@@ -205,5 +358,7 @@ mod tests {
             assert_eq!(list.method().list(), Some(list));
         }
         assert_eq!(Method::parse("tasks/get"), None);
+        assert_eq!(Method::parse("server/discover"), None);
+        assert_eq!(Method::of(Revision::V2026_07_28, "initialize"), None);
     }
 }

@@ -1,16 +1,25 @@
-//! Editing an object without touching the bytes of what stays.
+//! Editing JSON without touching the bytes of what stays.
+//!
+//! [`Object`] is one layer of an object, [`edit_elements`] one layer of an array. Both give the text back as it was
+//! read if nothing was changed: who passes a message on never writes it anew for nothing.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde_json::Value;
 use serde_json::value::RawValue;
+
+use crate::Text;
 
 /// An object's members in the order in which they were written, values as they were written. A member that occurs
 /// twice is refused.
 #[derive(Clone, Debug)]
 pub struct Object<'a> {
-    members: Vec<(String, Member<'a>)>,
+    /// What it was read from, if that is known and nothing has been changed since.
+    unchanged: Option<&'a str>,
+    members: Vec<(Text<'a>, Member<'a>)>,
 }
 
 #[derive(Clone, Debug)]
@@ -19,53 +28,104 @@ enum Member<'a> {
     Replaced(String),
 }
 
+/// Up to so many members, comparing each with all earlier ones is quicker than a set of them.
+const FEW: usize = 16;
+
 impl<'a> Object<'a> {
     /// Reads an object's outermost layer.
     pub fn read(text: &'a str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(text)
+        let mut object: Self = serde_json::from_str(text)?;
+        object.unchanged = Some(text);
+        Ok(object)
+    }
+
+    /// An object without members.
+    pub fn empty() -> Self {
+        Self { unchanged: None, members: Vec::new() }
     }
 
     /// The value of a member.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.members.iter().find(|(member, _)| member == name).map(|(_, value)| value.as_str())
+        self.members.iter().find(|(member, _)| member.as_str() == name).map(|(_, value)| value.as_str())
     }
 
     /// The value of a member as it was read.
     pub fn original(&self, name: &str) -> Option<&'a str> {
-        self.members.iter().find(|(member, _)| member == name).and_then(|(_, value)| match value {
+        self.members.iter().find(|(member, _)| member.as_str() == name).and_then(|(_, value)| match value {
             Member::Kept(raw) => Some(raw.get()),
             Member::Replaced(_) => None,
         })
     }
 
+    /// The value of a member that is a string.
+    pub fn string(&self, name: &str) -> Option<Text<'_>> {
+        self.get(name).and_then(string)
+    }
+
+    /// The names of the members, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.members.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// Whether there are no members.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
     /// Sets a member to a JSON text, where it stands or at the end.
     pub fn set(&mut self, name: &str, json: String) {
-        match self.members.iter_mut().find(|(member, _)| member == name) {
+        self.unchanged = None;
+        match self.members.iter_mut().find(|(member, _)| member.as_str() == name) {
             Some((_, value)) => *value = Member::Replaced(json),
-            None => self.members.push((name.to_owned(), Member::Replaced(json))),
+            None => self.members.push((Text::from(name.to_owned()), Member::Replaced(json))),
         }
     }
 
     /// Removes a member, and says whether it was there.
     pub fn remove(&mut self, name: &str) -> bool {
         let before = self.members.len();
-        self.members.retain(|(member, _)| member != name);
-        self.members.len() != before
+        self.members.retain(|(member, _)| member.as_str() != name);
+        let was_there = self.members.len() != before;
+        if was_there {
+            self.unchanged = None;
+        }
+        was_there
+    }
+
+    /// Changes a member that is there; one that comes back borrowed has not changed.
+    pub fn edit<E>(
+        &mut self,
+        name: &str,
+        change: impl FnOnce(&'a str) -> Result<Cow<'a, str>, E>,
+    ) -> Result<(), E> {
+        if let Some(value) = self.original(name)
+            && let Cow::Owned(json) = change(value)?
+        {
+            self.set(name, json);
+        }
+        Ok(())
     }
 
     /// The object as JSON.
     pub fn write(&self) -> String {
-        let mut text = String::from("{");
+        let length = self.members.iter().map(|(name, value)| name.len() + value.as_str().len() + 4).sum();
+        let mut text = String::with_capacity(usize::saturating_add(length, 2));
+        text.push('{');
         for (at, (name, value)) in self.members.iter().enumerate() {
             if at > 0 {
                 text.push(',');
             }
-            text.push_str(&serde_json::Value::from(name.as_str()).to_string());
+            quote_into(&mut text, name);
             text.push(':');
             text.push_str(value.as_str());
         }
         text.push('}');
         text
+    }
+
+    /// The object as JSON: the very text that it was read from, if nothing was changed.
+    pub fn into_text(self) -> Cow<'a, str> {
+        self.unchanged.map_or_else(|| Cow::Owned(self.write()), Cow::Borrowed)
     }
 }
 
@@ -94,17 +154,82 @@ impl<'de> Visitor<'de> for Members {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut members: Vec<(String, Member<'de>)> = Vec::new();
+        let mut members: Vec<(Text<'de>, Member<'de>)> = Vec::new();
         // Whoever writes an object chooses how many members it has, so looking at all earlier ones costs too much.
-        let mut names: HashSet<String> = HashSet::new();
-        while let Some(name) = map.next_key::<String>()? {
-            if !names.insert(name.clone()) {
+        let mut names: HashSet<Text<'de>> = HashSet::new();
+        while let Some(name) = map.next_key::<Text<'de>>()? {
+            let twice = if members.len() < FEW {
+                members.iter().any(|(earlier, _)| *earlier == name)
+            } else {
+                if names.is_empty() {
+                    names.extend(members.iter().map(|(earlier, _)| earlier.clone()));
+                }
+                !names.insert(name.clone())
+            };
+            if twice {
                 return Err(A::Error::custom(format_args!("duplicate field `{name}`")));
             }
             members.push((name, Member::Kept(map.next_value()?)));
         }
-        Ok(Object { members })
+        Ok(Object { unchanged: None, members })
     }
+}
+
+/// A JSON text that is a string, decoded.
+pub fn string(json: &str) -> Option<Text<'_>> {
+    serde_json::from_str(json).ok()
+}
+
+/// A string as JSON.
+pub fn quote(text: &str) -> String {
+    let mut json = String::with_capacity(text.len() + 2);
+    quote_into(&mut json, text);
+    json
+}
+
+fn quote_into(json: &mut String, text: &str) {
+    if text.bytes().any(|byte| matches!(byte, b'"' | b'\\') || byte < 0x20) {
+        json.push_str(&Value::from(text).to_string());
+    } else {
+        json.push('"');
+        json.push_str(text);
+        json.push('"');
+    }
+}
+
+/// The elements of an array, as they were written.
+pub fn elements(json: &str) -> Result<Vec<&str>, serde_json::Error> {
+    let elements: Vec<&RawValue> = serde_json::from_str(json)?;
+    Ok(elements.into_iter().map(RawValue::get).collect())
+}
+
+/// Texts as a JSON array.
+pub fn array<'a>(elements: impl IntoIterator<Item = impl Into<Cow<'a, str>>>) -> String {
+    let mut json = String::from("[");
+    for (at, element) in elements.into_iter().enumerate() {
+        if at > 0 {
+            json.push(',');
+        }
+        json.push_str(&element.into());
+    }
+    json.push(']');
+    json
+}
+
+/// Changes the elements of an array. Each becomes any number of elements; the text comes back borrowed if every one
+/// came back alone and borrowed.
+pub fn edit_elements<'a, E>(
+    json: &'a str,
+    no_array: impl FnOnce(serde_json::Error) -> E,
+    mut change: impl FnMut(&'a str) -> Result<Vec<Cow<'a, str>>, E>,
+) -> Result<Cow<'a, str>, E> {
+    let (mut changed, mut all) = (false, Vec::new());
+    for element in elements(json).map_err(no_array)? {
+        let edited = change(element)?;
+        changed |= !matches!(edited.as_slice(), [Cow::Borrowed(_)]);
+        all.extend(edited);
+    }
+    Ok(if changed { Cow::Owned(array(all)) } else { Cow::Borrowed(json) })
 }
 
 #[cfg(test)]
@@ -124,6 +249,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_changed_is_not_written_anew() {
+        let text = r#"{ "a" : [ 1, {"x":2} ], "\u0062":3 }"#;
+        let mut object = Object::read(text).unwrap();
+        object
+            .edit("a", |list| edit_elements(list, |error| error, |element| Ok(vec![element.into()])))
+            .unwrap();
+        assert!(!object.remove("c"));
+        assert!(matches!(object.clone().into_text(), Cow::Borrowed(same) if same == text));
+        let twice = |element: &'static str| Ok(vec![element.into(), element.into()]);
+        object.edit("a", |list| edit_elements(list, |error| error, twice)).unwrap();
+        assert_eq!(object.into_text(), r#"{"a":[1,1,{"x":2},{"x":2}],"b":3}"#);
+        assert!(edit_elements("{}", |error| error, |_| Ok(vec![])).is_err());
+    }
+
+    #[test]
+    fn strings_are_quoted_as_json_wants_it() {
+        for text in ["", "plain", "q\"uote", "back\\slash", "line\nend", "\u{7f}\u{e9}\u{1f600}\u{2028}"] {
+            assert_eq!(string(&quote(text)).as_deref(), Some(text));
+        }
+    }
+
+    #[test]
     fn many_members_take_no_longer_each() {
         let members: Vec<String> = (0..400_000).map(|number| format!("\"{number}\":0")).collect();
         let begin = std::time::Instant::now();
@@ -136,7 +283,9 @@ mod tests {
 
     #[test]
     fn arrays_and_doubles_are_refused() {
-        for text in ["[1]", "null", r#"{"a":1,"\u0061":2}"#] {
+        let late: Vec<String> = (0..40).map(|number| format!("\"{}\":0", number.min(38))).collect();
+        let late = format!("{{{}}}", late.join(","));
+        for text in ["[1]", "null", r#"{"a":1,"\u0061":2}"#, &late] {
             assert!(Object::read(text).is_err(), "{text}");
         }
     }

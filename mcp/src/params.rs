@@ -48,6 +48,12 @@ pub struct Params<'a> {
     reference: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "_meta")]
     meta: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "requestId")]
+    request_id: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "progressToken")]
+    progress_token: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    level: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -64,6 +70,8 @@ struct Reference<'a> {
 struct Meta<'a> {
     #[serde(borrow, default, rename = "io.modelcontextprotocol/protocolVersion")]
     protocol_version: Option<Text<'a>>,
+    #[serde(borrow, default, rename = "progressToken")]
+    progress_token: Option<&'a RawValue>,
 }
 
 impl Known for Params<'_> {
@@ -79,6 +87,9 @@ impl Known for Params<'_> {
         "protocolVersion",
         "capabilities",
         "clientInfo",
+        "requestId",
+        "progressToken",
+        "level",
     ];
 }
 
@@ -87,7 +98,7 @@ impl Known for Reference<'_> {
 }
 
 impl Known for Meta<'_> {
-    const MEMBERS: &'static [&'static str] = &["io.modelcontextprotocol/protocolVersion"];
+    const MEMBERS: &'static [&'static str] = &["io.modelcontextprotocol/protocolVersion", "progressToken"];
 }
 
 impl<'a> Params<'a> {
@@ -104,12 +115,41 @@ impl<'a> Params<'a> {
         }
     }
 
+    /// The token that a request's progress is to be reported under, as JSON.
+    pub fn wanted_token(&self) -> Result<Option<&'a str>, Invalid> {
+        match self.meta {
+            Some(meta) => Ok(object::<Meta<'a>>(meta)?.progress_token.map(RawValue::get)),
+            None => Ok(None),
+        }
+    }
+
+    /// The token that a notification of progress carries, as JSON.
+    pub fn reported_token(&self) -> Option<&'a str> {
+        self.progress_token.map(RawValue::get)
+    }
+
+    /// The id of the request that a notification is about, as JSON.
+    pub fn request_id(&self) -> Option<&'a str> {
+        self.request_id.map(RawValue::get)
+    }
+
+    /// A level of logging, as JSON.
+    pub fn level(&self) -> Option<&'a str> {
+        self.level.map(RawValue::get)
+    }
+
+    /// The URI of a resource.
+    pub fn uri(&self) -> Option<&str> {
+        self.uri.as_deref()
+    }
+
     /// The target of a request with this subject.
     pub fn target(&self, subject: Subject) -> Result<Option<Target<'a>>, Invalid> {
         let name = || self.name.clone().ok_or(Invalid::Missing("name"));
         let uri = || self.uri.clone().ok_or(Invalid::Missing("uri"));
         Ok(match subject {
-            Subject::Nothing => None,
+            // A task belongs to who began it, which is no question of names.
+            Subject::Nothing | Subject::Task => None,
             Subject::Tool => Some(Target::Tool(name()?)),
             Subject::Prompt => Some(Target::Prompt(name()?)),
             Subject::Resource => Some(Target::Resource(uri()?)),
@@ -125,7 +165,7 @@ impl<'a> Params<'a> {
     }
 }
 
-fn object<'a, T: Deserialize<'a> + Known>(raw: &'a RawValue) -> Result<T, Invalid> {
+pub(crate) fn object<'a, T: Deserialize<'a> + Known>(raw: &'a RawValue) -> Result<T, Invalid> {
     if !is_object(raw.get()) {
         return Err(Invalid::NotObject);
     }

@@ -1,6 +1,12 @@
 //! The revisions of the protocol.
 
+mod features;
+
 use std::fmt;
+
+pub use features::{
+    Elicitation, Features, LogLevels, Questions, Structured, Tasks, Transport, VersionHeader,
+};
 
 /// A published revision, in the order of their dates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,9 +56,17 @@ impl Revision {
         }
     }
 
+    /// The newest revision among some that has a handshake and, if that is asked for, is not newer than another.
+    pub fn newest_with_initialize(among: &[Self], not_newer_than: Option<Self>) -> Option<Self> {
+        let fits = |revision: &Self| {
+            revision.features().handshake && not_newer_than.is_none_or(|limit| *revision <= limit)
+        };
+        among.iter().copied().filter(fits).max()
+    }
+
     /// How this revision converses.
     pub fn era(self) -> Era {
-        if self >= Self::V2026_07_28 { Era::Modern } else { Era::Legacy }
+        if self.features().handshake { Era::Legacy } else { Era::Modern }
     }
 }
 

@@ -1,18 +1,18 @@
 //! Server-sent events: taking a stream apart and writing events.
 
+use std::borrow::Cow;
+
 use thiserror::Error;
 
-/// One event.
+/// One event. What it holds is borrowed from where the bytes are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Event {
-    /// Its bytes, the blank line included.
-    pub raw: Vec<u8>,
+pub struct Event<'a> {
     /// Its `data`, lines joined by line feeds. `None` if it had no `data` field: such an event is not dispatched.
-    pub data: Option<Vec<u8>>,
+    pub data: Option<Cow<'a, [u8]>>,
     /// Its type, if it is not `message`.
-    pub event: Option<String>,
+    pub event: Option<Cow<'a, str>>,
     /// Its id.
-    pub id: Option<String>,
+    pub id: Option<Cow<'a, str>>,
     /// How long to wait before the stream is asked for again, in milliseconds.
     pub retry: Option<u64>,
 }
@@ -29,32 +29,41 @@ pub struct TooLarge {
 pub struct Decoder {
     /// The bytes of the event that is not complete yet.
     pending: Vec<u8>,
-    /// How much of `pending` has been looked at, and where its current line begins.
-    seen: usize,
-    line: usize,
+    scan: Scan,
     limit: usize,
+}
+
+/// How far the bytes of the event that is not complete yet have been looked at.
+#[derive(Debug)]
+struct Scan {
+    seen: usize,
+    /// Where the current line begins.
+    line: usize,
     at_start: bool,
 }
 
 impl Decoder {
     /// A decoder that keeps at most `limit` bytes of one event.
     pub fn new(limit: usize) -> Self {
-        Self { pending: Vec::new(), seen: 0, line: 0, limit, at_start: true }
+        Self { pending: Vec::new(), scan: Scan { seen: 0, line: 0, at_start: true }, limit }
     }
 
-    /// Adds bytes, and calls `each` with every event that they complete.
-    pub fn push(&mut self, bytes: &[u8], mut each: impl FnMut(Event)) -> Result<(), TooLarge> {
-        self.pending.extend_from_slice(bytes);
-        // What is done with goes once, at the end: to move the rest for each event would take the square of its size.
-        let mut done = 0;
-        while let Some(end) = self.next_boundary() {
-            let event = parse(self.pending[done..end].to_vec(), std::mem::take(&mut self.at_start));
-            done = end;
-            each(event);
+    /// Adds bytes, and calls `each` with every event that they complete. An event that comes whole is not copied.
+    pub fn push(&mut self, bytes: &[u8], each: impl FnMut(Event<'_>)) -> Result<(), TooLarge> {
+        if self.pending.is_empty() {
+            let done = self.scan.events(bytes, each);
+            self.pending.extend_from_slice(&bytes[done..]);
+        } else {
+            self.pending.extend_from_slice(bytes);
+            // What is done with goes once, at the end: to move the rest for each event would take the square of its
+            // size.
+            let done = self.scan.events(&self.pending, each);
+            self.pending.drain(..done);
         }
-        self.pending.drain(..done);
-        self.seen -= done;
-        self.line -= done;
+        if self.pending.is_empty() {
+            // An event that was large does not hold its memory for as long as the stream lives.
+            self.pending = Vec::new();
+        }
         if self.pending.len() > self.limit {
             return Err(TooLarge { limit: self.limit });
         }
@@ -65,26 +74,29 @@ impl Decoder {
     pub fn is_between_events(&self) -> bool {
         self.pending.is_empty()
     }
+}
 
-    /// What ends an event that broke off in the middle, so that no client takes it for a message: the last type given
-    /// counts, and clients of MCP ignore types that they do not know.
-    pub fn abandon(&self) -> &'static str {
-        if self.pending.is_empty() {
-            ""
-        } else if self.line == self.pending.len() {
-            "event: abandoned\n\n"
-        } else {
-            "\nevent: abandoned\n\n"
+impl Scan {
+    /// Calls `each` with every event that is complete in `bytes`, and says where the last of them ends.
+    fn events(&mut self, bytes: &[u8], mut each: impl FnMut(Event<'_>)) -> usize {
+        let mut done = 0;
+        while let Some(end) = self.next_boundary(bytes) {
+            let event = parse(&bytes[done..end], std::mem::take(&mut self.at_start));
+            done = end;
+            each(event);
         }
+        self.seen -= done;
+        self.line -= done;
+        done
     }
 
-    /// Where the first event in `pending` ends: after its blank line.
-    fn next_boundary(&mut self) -> Option<usize> {
-        while self.seen < self.pending.len() {
+    /// Where the first event in `bytes` ends: after its blank line.
+    fn next_boundary(&mut self, bytes: &[u8]) -> Option<usize> {
+        while self.seen < bytes.len() {
             let at = self.seen;
-            let end = match self.pending[at] {
+            let end = match bytes[at] {
                 b'\n' => at + 1,
-                b'\r' => match self.pending.get(at + 1) {
+                b'\r' => match bytes.get(at + 1) {
                     Some(b'\n') => at + 2,
                     Some(_) => at + 1,
                     // The line feed may still come: a lone carriage return is known only by what follows it. A blank
@@ -107,10 +119,8 @@ impl Decoder {
     }
 }
 
-fn parse(raw: Vec<u8>, first: bool) -> Event {
+fn parse(mut text: &[u8], first: bool) -> Event<'_> {
     let mut event = Event::default();
-    let mut data: Option<Vec<u8>> = None;
-    let mut text = raw.as_slice();
     if first {
         text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     }
@@ -121,42 +131,55 @@ fn parse(raw: Vec<u8>, first: bool) -> Event {
         };
         let value = value.strip_prefix(b" ").unwrap_or(value);
         match field {
-            b"data" => match &mut data {
+            b"data" => match &mut event.data {
                 Some(data) => {
+                    let data = data.to_mut();
                     data.push(b'\n');
                     data.extend_from_slice(value);
                 }
-                None => data = Some(value.to_vec()),
+                None => event.data = Some(Cow::Borrowed(value)),
             },
-            b"event" => {
-                event.event =
-                    Some(String::from_utf8_lossy(value).into_owned()).filter(|name| name != "message")
-            }
+            b"event" if value == b"message" => event.event = None,
+            b"event" => event.event = Some(String::from_utf8_lossy(value)),
             b"retry" => event.retry = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()),
-            b"id" if !value.contains(&0) => event.id = Some(String::from_utf8_lossy(value).into_owned()),
+            b"id" if !value.contains(&0) => event.id = Some(String::from_utf8_lossy(value)),
             _ => {}
         }
     }
-    event.data = data;
-    event.raw = raw;
     event
 }
 
 /// An event with one message.
-pub fn message(json: &str) -> String {
-    framed("event: message\n", json)
+pub fn message(json: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(json.len() + 32);
+    text.extend_from_slice(b"event: message\n");
+    write_data(&mut text, json);
+    text
 }
 
-/// An event with other data than the one that it was read from; its id stays.
-pub fn replace_data(event: &Event, json: &str) -> String {
-    match &event.id {
-        Some(id) if !id.contains(['\n', '\r']) => framed(&format!("event: message\nid: {id}\n"), json),
-        _ => message(json),
+/// An event with an id, of a type if it is not `message`.
+pub fn numbered(id: &str, event: Option<&str>, data: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(id.len() + event.map_or(0, str::len) + data.len() + 32);
+    let mut field = |name: &str, value: &str| {
+        text.extend_from_slice(name.as_bytes());
+        // A line end would begin another field.
+        text.extend(value.bytes().filter(|byte| !matches!(byte, b'\n' | b'\r')));
+        text.push(b'\n');
+    };
+    field("id: ", id);
+    if let Some(event) = event {
+        field("event: ", event);
     }
+    write_data(&mut text, data);
+    text
 }
 
-/// What ends an event that may have broken off after this byte: as [`Decoder::abandon`], for who does not take the
-/// stream apart. Between two events it does no harm, since an event without data is none.
+/// How long a client is to wait before it asks for the rest of a stream.
+pub fn retry(milliseconds: u64) -> String {
+    format!("retry: {milliseconds}\n\n")
+}
+
+/// What ends an event that may have broken off after this byte, for who does not take the stream apart. Between two events it does no harm, since an event without data is none.
 pub fn abandon_after(last: u8) -> &'static str {
     if matches!(last, b'\n' | b'\r') { "event: abandoned\n\n" } else { "\nevent: abandoned\n\n" }
 }
@@ -164,67 +187,72 @@ pub fn abandon_after(last: u8) -> &'static str {
 /// What keeps a silent stream alive: a comment.
 pub const KEEP_ALIVE: &str = ": keep-alive\n\n";
 
-fn framed(head: &str, json: &str) -> String {
-    let mut text = String::with_capacity(head.len() + json.len() + 16);
-    text.push_str(head);
+fn write_data(text: &mut Vec<u8>, data: &[u8]) {
     // White space in JSON may hold line ends; each line of data has a field of its own.
-    for line in json.split(['\n', '\r']) {
-        text.push_str("data: ");
-        text.push_str(line);
-        text.push('\n');
+    for line in data.split(|byte| matches!(byte, b'\n' | b'\r')) {
+        text.extend_from_slice(b"data: ");
+        text.extend_from_slice(line);
+        text.push(b'\n');
     }
-    text.push('\n');
-    text
+    text.push(b'\n');
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn decode(chunks: &[&[u8]]) -> Vec<Event> {
+    /// Data, type, id, retry.
+    type Read = (Option<String>, Option<String>, Option<String>, Option<u64>);
+
+    /// The events in a stream that comes in chunks.
+    fn decode(chunks: &[&[u8]]) -> Vec<Read> {
         let mut decoder = Decoder::new(1 << 20);
         let mut events = Vec::new();
         for chunk in chunks {
-            decoder.push(chunk, |event| events.push(event)).unwrap();
+            let text = |bytes: Cow<'_, [u8]>| String::from_utf8(bytes.into_owned()).unwrap();
+            let keep = |event: Event<'_>| {
+                let owned = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned);
+                events.push((event.data.map(text), owned(event.event), owned(event.id), event.retry));
+            };
+            decoder.push(chunk, keep).unwrap();
         }
         events
-    }
-
-    fn data(events: &[Event]) -> Vec<Option<&str>> {
-        events
-            .iter()
-            .map(|event| event.data.as_deref().map(|data| std::str::from_utf8(data).unwrap()))
-            .collect()
     }
 
     #[test]
     fn any_cut_of_a_stream_gives_the_same_events() {
         let stream: &[u8] = b"\xef\xbb\xbf: hi\r\n\r\nevent: message\ndata: {\"a\":\ndata:1}\nid: 7\nretry: 250\n\ndata\r\rdata: x\r\nevent: other\r\n\r\n";
+        let some = |text: &str| Some(text.to_owned());
+        let dispatched = [
+            (some("{\"a\":\n1}"), None, some("7"), Some(250)),
+            (some(""), None, None, None),
+            (some("x"), some("other"), None, None),
+        ];
         let whole = decode(&[stream]);
-        let expected = vec![None, Some("{\"a\":\n1}"), Some(""), Some("x")];
-        assert_eq!(data(&whole), expected);
-        assert_eq!((whole[1].id.as_deref(), whole[1].retry), (Some("7"), Some(250)));
-        assert_eq!(whole[3].event.as_deref(), Some("other"));
-        let joined: Vec<u8> = whole.iter().flat_map(|event| event.raw.clone()).collect();
-        assert_eq!(joined, stream);
+        assert_eq!(whole[0], (None, None, None, None), "a comment");
+        assert_eq!(whole[1..], dispatched);
+        let seen = |chunks: &[&[u8]]| -> Vec<_> {
+            decode(chunks).into_iter().filter(|(data, ..)| data.is_some()).collect()
+        };
         for cut in 0..stream.len() {
-            let events = decode(&[&stream[..cut], &stream[cut..]]);
-            let seen: Vec<_> = data(&events).into_iter().flatten().collect();
-            assert_eq!(seen, ["{\"a\":\n1}", "", "x"], "{cut}");
+            assert_eq!(seen(&[&stream[..cut], &stream[cut..]]), dispatched, "{cut}");
         }
         let bytes: Vec<&[u8]> = stream.chunks(1).collect();
-        let seen = decode(&bytes);
-        assert_eq!(data(&seen).into_iter().flatten().collect::<Vec<_>>(), ["{\"a\":\n1}", "", "x"]);
+        assert_eq!(seen(&bytes), dispatched);
     }
 
     #[test]
     fn what_is_written_is_read_back() {
-        let text = message("{\n\"a\": 1\r\n}");
-        let events = decode(&[text.as_bytes()]);
-        assert_eq!(events.len(), 1);
-        assert_eq!(events[0].data.as_deref(), Some(&b"{\n\"a\": 1\n\n}"[..]));
-        let with_id = Event { id: Some("5".to_owned()), ..Event::default() };
-        assert_eq!(replace_data(&with_id, "{}"), "event: message\nid: 5\ndata: {}\n\n");
+        let json = "{\n\"a\": 1\r\n}";
+        let read = Some("{\n\"a\": 1\n\n}".to_owned());
+        assert_eq!(decode(&[&message(json.as_bytes())]), [(read.clone(), None, None, None)]);
+        let id = Some("5-1".to_owned());
+        for event in [None, Some("other")] {
+            let text = numbered("5-1", event, json.as_bytes());
+            assert_eq!(decode(&[&text]), [(read.clone(), event.map(str::to_owned), id.clone(), None)]);
+        }
+        assert_eq!(numbered("5", Some("a\ndata: b\r"), b""), b"id: 5\nevent: adata: b\ndata: \n\n");
+        assert_eq!(decode(&[retry(30).as_bytes()]), [(None, None, None, Some(30))]);
     }
 
     #[test]
@@ -232,17 +260,14 @@ mod tests {
         for start in
             ["", "data: {\"a\"", "data: {\"a\"\n", "data: {\"a\"\r", "data: {\"a\"\r\n", "eve", ":\n\n"]
         {
-            let mut decoder = Decoder::new(100);
-            decoder.push(start.as_bytes(), |_| {}).unwrap();
-            let after = abandon_after(start.bytes().last().unwrap_or(b'\n'));
-            for abandon in [decoder.abandon(), after] {
-                let stream = format!("{start}{abandon}{}", message("{}"));
-                let events = decode(&[stream.as_bytes()]);
-                let is_message = |event: &&Event| event.event.is_none() && event.data.is_some();
-                let messages: Vec<_> = events.iter().filter(is_message).collect();
-                assert_eq!(messages.len(), 1, "{start:?}");
-                assert_eq!(messages[0].data.as_deref(), Some(&b"{}"[..]));
-            }
+            let abandon = abandon_after(start.bytes().last().unwrap_or(b'\n'));
+            let stream = [start.as_bytes(), abandon.as_bytes(), &message(b"{}")].concat();
+            let is_message =
+                |event: &&(Option<String>, Option<String>, _, _)| event.1.is_none() && event.0.is_some();
+            let messages: Vec<_> = decode(&[stream.as_slice()]);
+            let messages: Vec<_> = messages.iter().filter(is_message).collect();
+            assert_eq!(messages.len(), 1, "{start:?}");
+            assert_eq!(messages[0].0.as_deref(), Some("{}"));
         }
     }
 

@@ -29,8 +29,9 @@ use crate::options::{Options, Pod};
 use crate::peers::{Errands, Peers};
 use crate::sessions::Sessions;
 use crate::shared::{Calls, Shared};
+use crate::streams::{self, Store};
 use crate::upstream::Pool;
-use crate::upstream::stdio::Stdio;
+use crate::upstream::stdio::{self, Stdio};
 use crate::{admin, configuration, drain, exchange, inventory, monitor, peers, worker};
 
 /// Connections that wait to be accepted.
@@ -162,6 +163,7 @@ impl App {
         let shared = Arc::new(Shared {
             peers,
             sessions,
+            streams: Store::new(options.bounds.stream_bytes, metrics.clone()),
             stdio: Arc::new(Stdio::new(options.sockets_dir.join(paths::STDIO_SOCKET), metrics.clone())),
             options,
             snapshot: ArcSwapOption::empty(),
@@ -313,6 +315,10 @@ async fn control(
         let shared = shared.clone();
         async move { ("the inventory", inventory::publish(shared, publish).await.map_err(Into::into)) }
     });
+    tasks.spawn_local({
+        let shared = shared.clone();
+        async move { ("the processes that wait", stdio::keep_warm(shared).await.map_err(Into::into)) }
+    });
     let pool = Rc::new(Pool::new(shared.stdio.clone()));
     tasks.spawn_local({
         let (shared, pool) = (shared.clone(), pool.clone());
@@ -325,6 +331,13 @@ async fn control(
     tasks.spawn_local({
         let shared = shared.clone();
         async move { ("the end of idle sessions", expire(shared, pool).await) }
+    });
+    tasks.spawn_local({
+        let shared = shared.clone();
+        async move {
+            streams::look_after(shared).await;
+            ("the watch over streams", Ok(()))
+        }
     });
     if let Some(hook) = hook {
         let hooks = Hooks { shared: shared.clone(), released };

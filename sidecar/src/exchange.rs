@@ -8,6 +8,7 @@ mod answer;
 mod client;
 mod edit;
 mod events;
+mod listen;
 mod opening;
 mod request;
 
@@ -15,7 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, Response};
+use http::{HeaderMap, HeaderValue, Response};
 use longshore_mcp::envelope::Id;
 use longshore_mcp::method::List;
 use longshore_mcp::revision::Revision;
@@ -27,10 +28,11 @@ use crate::audit::Entry;
 use crate::configuration::Snapshot;
 use crate::metrics::SessionEnd;
 use crate::rescue::{self, Kind, Refusal};
-use crate::sessions::{self, Change, Use};
+use crate::sessions::{self, Change, Session, Use};
 use crate::stack::respond::Body;
 use crate::worker::Worker;
 use client::Client;
+pub(crate) use listen::listen;
 pub(crate) use request::{build, end_upstream, trace};
 
 /// How long a notification or a response may take to be delivered: nobody computes anything for it.
@@ -98,11 +100,12 @@ async fn run(mut call: Call, reply: oneshot::Sender<Response<Body>>) {
     let timeout = if call.edit == Edit::Tell { timeout.min(TELL_TIMEOUT) } else { timeout };
     let deadline = Instant::now() + timeout;
     let _under_way = (call.edit != Edit::Tell).then(|| call.worker.shared.calls.begin());
-    let mut client = Client::new(reply);
+    let mut client = Client::new(&call, reply);
 
+    let upstream = call.session.as_deref().and_then(Session::upstream);
     let mut result = answer::answer(&mut call, &mut client, deadline).await;
     if matches!(result, Err(Refusal::SessionLost)) && client.is_waiting() {
-        result = match call.begin_again().await {
+        result = match call.begin_again(upstream).await {
             // The server has not seen the call yet.
             Ok(true) => answer::answer(&mut call, &mut client, deadline).await,
             Ok(false) => Err(Refusal::SessionLost),
@@ -133,15 +136,9 @@ async fn run(mut call: Call, reply: oneshot::Sender<Response<Body>>) {
 
 impl Call {
     /// Begins the session again that its server has forgotten, if that may be. Says whether it is there again.
-    async fn begin_again(&mut self) -> Result<bool, Refusal> {
+    async fn begin_again(&self, lost: Option<HeaderValue>) -> Result<bool, Refusal> {
         let Some(session) = &self.session else { return Ok(false) };
-        match sessions::begin_again(&self.worker.pool, &self.snapshot, session).await? {
-            Some(again) => {
-                self.session = Some(again);
-                Ok(true)
-            }
-            None => Ok(false),
-        }
+        sessions::begin_again(&self.worker.pool, &self.snapshot, session, lost.as_ref()).await
     }
 
     /// Keeps what the client has set, here and at the replica that would adopt the session.
@@ -160,7 +157,7 @@ impl Call {
     /// What else follows from a failure.
     fn note_failure(&mut self, refusal: &Refusal) {
         match refusal {
-            Refusal::ServerTimedOut { .. } => request::cancel(self),
+            Refusal::ServerTimedOut { .. } | Refusal::TooManyStreams { .. } => request::cancel(self),
             Refusal::SessionLost => {
                 if let Some(session) = &self.session {
                     self.worker.shared.sessions.end(session, SessionEnd::Server);

@@ -28,6 +28,7 @@ mod sessions;
 mod shared;
 mod stack;
 pub mod start;
+mod streams;
 mod upstream;
 mod worker;
 

@@ -78,6 +78,9 @@ struct Serve {
     /// How many calls may be under way at once, those included whose client has gone.
     #[arg(long, default_value_t = Bounds::default().calls)]
     max_calls: usize,
+    /// Bytes of events that all streams hold together.
+    #[arg(long, default_value_t = Bounds::default().stream_bytes)]
+    max_stream_bytes: usize,
     /// Milliseconds that the head of a request may take, and that a connection may be idle.
     #[arg(long, default_value_t = millis(Bounds::default().head))]
     head_timeout_ms: u64,
@@ -193,6 +196,7 @@ impl From<Serve> for Options {
             bounds: Bounds {
                 connections: serve.max_connections,
                 calls: serve.max_calls,
+                stream_bytes: serve.max_stream_bytes,
                 head: Duration::from_millis(serve.head_timeout_ms),
                 body: Duration::from_millis(serve.body_timeout_ms),
             },

@@ -1,5 +1,8 @@
 //! Figures, for Prometheus. Labels are closed sets; every series is looked up once, when the process starts.
 
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
 use longshore_mcp::method::{Method, NotificationMethod};
 use longshore_sessions::Peer;
 use longshore_sessions::membership::State;
@@ -21,6 +24,13 @@ pub(crate) struct Metrics {
     pub(crate) sessions: IntGauge,
     /// Calls under way.
     pub(crate) calls: IntGauge,
+    /// Streams of events that are read, or kept for clients that come back.
+    pub(crate) streams: IntGauge,
+    /// What they hold.
+    pub(crate) stream_bytes: IntGauge,
+    /// Streams that were forgotten before their time, for others to have room.
+    pub(crate) streams_given_up: IntCounter,
+    resumptions: [IntCounter; 2],
     /// Whether the server answers.
     pub(crate) connected: IntGauge,
     handshakes: [IntCounter; 2],
@@ -30,6 +40,14 @@ pub(crate) struct Metrics {
     pub(crate) processes: IntGauge,
     processes_started: IntCounter,
     processes_ended: Vec<(&'static str, IntCounter)>,
+    /// Processes that wait for their first session.
+    pub(crate) warm: IntGauge,
+    /// Who waits for a process.
+    pub(crate) queued: IntGauge,
+    /// How many kilobytes each process has in memory, by its number in the log of the server's container.
+    residents: Mutex<HashMap<u32, u64>>,
+    resident: IntGauge,
+    resident_largest: IntGauge,
     dropped: [IntCounter; 2],
     forwarded: [IntCounter; 4],
     sessions_opened: IntCounter,
@@ -110,6 +128,7 @@ enum Outcome {
 
 const OUTCOMES: [&str; 3] = ["ok", "failed", "refused"];
 const RESULTS: [&str; 2] = ["ok", "error"];
+const RESUMPTIONS: [&str; 2] = ["ok", "gone"];
 /// In the order of [`Dropped`].
 const DROPPED: [&str; 2] = ["noise", "unasked"];
 /// What other replicas are doing.
@@ -181,6 +200,16 @@ impl Metrics {
             "Audit lines that could not be written in time.",
         )?;
         registry.register(Box::new(audit_lost.clone()))?;
+        let streams_given_up = IntCounter::new(
+            "longshore_streams_given_up_total",
+            "Streams that were forgotten before their time, since all of them together held too much.",
+        )?;
+        registry.register(Box::new(streams_given_up.clone()))?;
+        let resumptions = counters(
+            "longshore_resumptions_total",
+            "Clients that came back for the rest of a stream, by whether it was there.",
+            &["result"],
+        )?;
         let processes_started = IntCounter::new(
             "longshore_processes_started_total",
             "Processes of a stdio server that were started, those of the sidecar itself included.",
@@ -224,6 +253,13 @@ impl Metrics {
             connections: gauge("longshore_connections", "Connections of clients.")?,
             sessions: gauge("longshore_sessions", "Sessions of clients.")?,
             calls: gauge("longshore_calls", "Calls under way.")?,
+            streams: gauge(
+                "longshore_streams",
+                "Streams of events that are read, or kept for clients that come back.",
+            )?,
+            stream_bytes: gauge("longshore_stream_bytes", "What these streams hold.")?,
+            streams_given_up,
+            resumptions: RESUMPTIONS.map(|result| resumptions.with_label_values(&[result])),
             connected: gauge("longshore_server_connected", "1 while the MCP server answers.")?,
             handshakes: RESULTS.map(|result| handshakes.with_label_values(&[result])),
             config_loads: RESULTS.map(|result| config_loads.with_label_values(&[result])),
@@ -233,6 +269,23 @@ impl Metrics {
             processes_ended: Why::LABELS
                 .map(|cause| (cause, processes_ended.with_label_values(&[cause])))
                 .into(),
+            warm: gauge(
+                "longshore_processes_warm",
+                "Processes of a stdio server that were started ahead and wait for a session.",
+            )?,
+            queued: gauge(
+                "longshore_processes_queued",
+                "New sessions of a stdio server that wait for a place of a process.",
+            )?,
+            residents: Mutex::default(),
+            resident: gauge(
+                "longshore_processes_resident_bytes",
+                "Memory that all processes of a stdio server have, with what they started.",
+            )?,
+            resident_largest: gauge(
+                "longshore_process_resident_bytes_max",
+                "Memory that the largest process of a stdio server has, with what it started.",
+            )?,
             dropped: DROPPED.map(|kind| dropped.with_label_values(&[kind])),
             replicas: REPLICAS.map(|(_, state)| replicas.with_label_values(&[state])),
             sessions_opened,
@@ -277,6 +330,11 @@ impl Metrics {
         self.handshakes[usize::from(!worked)].inc();
     }
 
+    /// A client came back for the rest of a stream.
+    pub(crate) fn resumption(&self, worked: bool) {
+        self.resumptions[usize::from(!worked)].inc();
+    }
+
     /// An audit line was lost.
     pub(crate) fn audit_lost(&self) {
         self.audit_lost.inc();
@@ -295,14 +353,22 @@ impl Metrics {
         }
     }
 
+    /// How many kilobytes a process has in memory now; none, once it is gone.
+    pub(crate) fn resident(&self, number: u32, kilobytes: Option<u64>) {
+        // Nothing that holds the lock can leave the table half changed.
+        let mut residents = self.residents.lock().unwrap_or_else(PoisonError::into_inner);
+        match kilobytes {
+            Some(kilobytes) => residents.insert(number, kilobytes),
+            None => residents.remove(&number),
+        };
+        let bytes = |kilobytes: u64| i64::try_from(kilobytes.saturating_mul(1024)).unwrap_or(i64::MAX);
+        self.resident.set(bytes(residents.values().sum()));
+        self.resident_largest.set(bytes(residents.values().copied().max().unwrap_or(0)));
+    }
+
     /// A line of a process went to nobody.
     pub(crate) fn dropped(&self, what: Dropped) {
         self.dropped[what as usize].inc();
-    }
-
-    /// How many requests were taken to another replica and answered there.
-    pub(crate) fn forwards(&self) -> usize {
-        usize::try_from(self.forwarded[Forward::Answered as usize].get()).unwrap_or(0)
     }
 
     /// A session was opened.
@@ -318,6 +384,11 @@ impl Metrics {
     /// A session came here.
     pub(crate) fn session_taken(&self, how: SessionTaken) {
         self.sessions_taken[how as usize].inc();
+    }
+
+    /// How many requests were taken to another replica and answered there.
+    pub(crate) fn forwards(&self) -> usize {
+        usize::try_from(self.forwarded[Forward::Answered as usize].get()).unwrap_or(0)
     }
 
     /// So many other replicas are alive.

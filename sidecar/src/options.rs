@@ -70,6 +70,8 @@ pub struct Bounds {
     pub connections: usize,
     /// Calls under way at once, those included whose client has gone.
     pub calls: usize,
+    /// How many bytes of events all streams hold together, for clients that read slowly or come back.
+    pub stream_bytes: usize,
     /// How long the head of a request may take, and how long a connection may be idle.
     pub head: Duration,
     /// How long the body of a request may take.
@@ -81,6 +83,8 @@ impl Default for Bounds {
         Self {
             connections: 4096,
             calls: 4096,
+            // Of the 128 MiB that a sidecar has by default, what nothing else needs.
+            stream_bytes: 48 << 20,
             // Longer than the usual proxies and clients keep idle connections, so that they close first: a close from
             // here can cross a request on its way.
             head: Duration::from_secs(75),

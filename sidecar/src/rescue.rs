@@ -21,11 +21,15 @@ use crate::access::Denial;
 use crate::authenticate::Unknown;
 use crate::stack::SERVED;
 use crate::stack::respond::Body;
+use crate::streams;
 use crate::upstream::stdio::{self, Gone};
 use crate::upstream::{Broken, Failure, Unanswered};
 
 /// The HTTP methods that the MCP endpoint serves.
-pub(crate) const ALLOWED_METHODS: &str = "POST, DELETE, OPTIONS";
+pub(crate) const ALLOWED_METHODS: &str = "GET, POST, DELETE, OPTIONS";
+
+/// Those that it serves where the server has no stream of its own.
+const METHODS_WITHOUT_STREAM: &str = "POST, DELETE, OPTIONS";
 
 /// Why a request is not answered by the server. The text is what the client is told.
 #[derive(Debug, Error)]
@@ -41,7 +45,7 @@ pub(crate) enum Refusal {
     ForeignOrigin,
     #[error("nothing is served at this path: the MCP endpoint is /mcp")]
     NoSuchPath,
-    #[error("this endpoint serves POST and DELETE")]
+    #[error("this endpoint serves GET, POST and DELETE")]
     MethodNotAllowed,
 
     // Who calls.
@@ -51,6 +55,8 @@ pub(crate) enum Refusal {
     // What came.
     #[error("\"Accept\" has to name application/json and text/event-stream")]
     NotAcceptable,
+    #[error("\"Accept\" has to name text/event-stream")]
+    NoEvents,
     #[error("\"Content-Type\" has to be application/json")]
     UnsupportedMediaType,
     #[error("the body is larger than {limit} bytes")]
@@ -98,7 +104,25 @@ pub(crate) enum Refusal {
          one with DELETE, or try again later"
     )]
     TooManyOwnProcesses { limit: u32 },
-    #[error("a request with this id is under way in this session, or was given up: use another id")]
+    #[error(
+        "this session has as many streams open as it may ({limit}): wait for one of its calls, close a stream, or \
+         begin another session"
+    )]
+    TooManyStreams { limit: u32 },
+    #[error("this session has a GET stream already: read that one, or close it first")]
+    SecondStream,
+    #[error(
+        "the events after this \"Last-Event-ID\" are not kept any more, or never were: the session goes on, so make \
+         the call again, or open another stream with a GET without \"Last-Event-ID\""
+    )]
+    EventsGone,
+    #[error("the MCP server offers no stream for GET")]
+    NoServerStream,
+    #[error("no process of this server came free in time: try again later")]
+    NothingFree,
+    #[error("this session is subscribed to as many resources as it may be: unsubscribe from some")]
+    TooManySubscriptions,
+    #[error("a request with this id is under way in this session: use another id")]
     IdInUse,
     #[error("the handshake cannot be used: {0}")]
     Handshake(Unusable),
@@ -128,6 +152,10 @@ pub(crate) enum Refusal {
     ServerStatus { status: u16 },
     #[error("the MCP server answered with something that is not an answer to this request")]
     ServerNonsense,
+    #[error(
+        "the MCP server's answer is larger than {limit} bytes, and has to be whole to be sent as an event"
+    )]
+    AnswerTooLarge { limit: usize },
     #[error("the MCP server speaks revision {version:?} of MCP, which is not served here")]
     ServerRevision { version: String },
     #[error("the MCP server has ended this session: begin with initialize")]
@@ -179,14 +207,17 @@ impl Refusal {
             | Self::SessionOutOfReach(_)
             | Self::EndNotNoted
             | Self::TooManyCalls
+            | Self::TooManyStreams { .. }
             | Self::TooManyProcesses { .. }
-            | Self::TooManyOwnProcesses { .. } => Problem::Unavailable,
+            | Self::TooManyOwnProcesses { .. }
+            | Self::TooManySubscriptions
+            | Self::NothingFree => Problem::Unavailable,
             Self::TooManyOwnSessions { .. } => Problem::TooMany,
             Self::ForeignHost | Self::ForeignOrigin => Problem::Foreign,
             Self::NoSuchPath => Problem::NoSuchPath,
-            Self::MethodNotAllowed => Problem::MethodNotAllowed,
+            Self::MethodNotAllowed | Self::NoServerStream => Problem::MethodNotAllowed,
             Self::Unauthenticated(_) => Problem::Unauthenticated,
-            Self::NotAcceptable => Problem::NotAcceptable,
+            Self::NotAcceptable | Self::NoEvents => Problem::NotAcceptable,
             Self::UnsupportedMediaType => Problem::UnsupportedMediaType,
             Self::BodyTooLarge { .. } => Problem::BodyTooLarge,
             Self::BodyTooSlow => Problem::RequestTooSlow,
@@ -199,6 +230,8 @@ impl Refusal {
             Self::UnsupportedEra { .. } => Problem::UnsupportedEra,
             Self::WrongRevision => Problem::WrongRevision,
             Self::NoSession => Problem::NoSession,
+            Self::SecondStream => Problem::SecondStream,
+            Self::EventsGone => Problem::EventsGone,
             Self::UnknownSession | Self::SessionLost => Problem::UnknownSession,
             Self::UnknownMethod => Problem::UnknownMethod,
             Self::InvalidParams(_)
@@ -212,6 +245,7 @@ impl Refusal {
             | Self::ServerTimedOut { .. }
             | Self::ServerStatus { .. }
             | Self::ServerNonsense
+            | Self::AnswerTooLarge { .. }
             | Self::ServerRevision { .. }
             | Self::Process(_)
             | Self::ProcessKeepsDying { .. }
@@ -232,7 +266,7 @@ impl Refusal {
             Self::NoSuchPath => "unknown path",
             Self::MethodNotAllowed => "HTTP method not allowed",
             Self::Unauthenticated(unknown) => unknown.reason(),
-            Self::NotAcceptable => "Accept leaves out a type",
+            Self::NotAcceptable | Self::NoEvents => "Accept leaves out a type",
             Self::UnsupportedMediaType => "wrong content type",
             Self::BodyTooLarge { .. } => "body too large",
             Self::BodyTooSlow => "body too slow",
@@ -254,8 +288,14 @@ impl Refusal {
             Self::SessionOutOfReach(_) => "session not found in time",
             Self::EndNotNoted => "end not noted by another replica",
             Self::TooManyCalls => "too many calls",
+            Self::TooManyStreams { .. } => "too many streams",
+            Self::SecondStream => "second GET stream",
+            Self::EventsGone => "events not kept",
+            Self::NoServerStream => "server offers no GET stream",
             Self::TooManyProcesses { .. } => "too many processes",
             Self::TooManyOwnProcesses { .. } => "too many processes of one principal",
+            Self::NothingFree => "no process came free in time",
+            Self::TooManySubscriptions => "too many subscriptions",
             Self::IdInUse => "id in use",
             Self::Handshake(_) => "unusable handshake",
             Self::InvalidParams(_) => "invalid parameters",
@@ -269,6 +309,7 @@ impl Refusal {
             Self::ServerTimedOut { .. } => "server timed out",
             Self::ServerStatus { .. } => "server answered with an HTTP error",
             Self::ServerNonsense => "server answered nonsense",
+            Self::AnswerTooLarge { .. } => "server's answer too large",
             Self::ServerRevision { .. } => "server speaks another revision",
             Self::SessionLost => "server ended the session",
             Self::Process(gone) => gone.why.name(),
@@ -312,10 +353,26 @@ impl From<Broken> for Refusal {
     }
 }
 
+impl From<streams::Refused> for Refusal {
+    fn from(refused: streams::Refused) -> Self {
+        use streams::Refused;
+        match refused {
+            Refused::TooMany { limit } => Self::TooManyStreams { limit },
+            Refused::Taken => Self::SecondStream,
+            Refused::Closed => Self::UnknownSession,
+            Refused::NoNumbers => Self::Internal,
+        }
+    }
+}
+
 impl From<stdio::Failure> for Refusal {
     fn from(failure: stdio::Failure) -> Self {
         use stdio::Failure;
         match failure {
+            Failure::LongToken => Self::InvalidParams(Invalid::Unreadable(failure.to_string())),
+            Failure::UnknownLevel => Self::InvalidParams(Invalid::Unreadable(failure.to_string())),
+            Failure::TooManySubscriptions => Self::TooManySubscriptions,
+            Failure::Queue => Self::NothingFree,
             Failure::Full { limit } => Self::TooManyProcesses { limit },
             Failure::FullForPrincipal { limit } => Self::TooManyOwnProcesses { limit },
             Failure::IdInUse => Self::IdInUse,
@@ -367,14 +424,19 @@ pub(crate) fn response(refusal: &Refusal, rescued: Rescued) -> Response<Body> {
         Refusal::MethodNotAllowed => {
             headers.insert(ALLOW, HeaderValue::from_static(ALLOWED_METHODS));
         }
+        Refusal::NoServerStream => {
+            headers.insert(ALLOW, HeaderValue::from_static(METHODS_WITHOUT_STREAM));
+        }
         Refusal::NotConfigured
         | Refusal::Draining
         | Refusal::TooManySessions
         | Refusal::TooManyOwnSessions { .. }
         | Refusal::SessionOutOfReach(_)
         | Refusal::TooManyCalls
+        | Refusal::TooManyStreams { .. }
         | Refusal::TooManyProcesses { .. }
-        | Refusal::TooManyOwnProcesses { .. } => {
+        | Refusal::TooManyOwnProcesses { .. }
+        | Refusal::NothingFree => {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         _ => {}

@@ -132,7 +132,7 @@ impl Sessions {
         let mut id = HeaderValue::try_from(id).map_err(|_| NoId)?;
         // Keeps it out of debug output.
         id.set_sensitive(true);
-        let session = Arc::new(Session::new(capsule, Arc::new(place), upstream, self.now().0));
+        let session = Arc::new(Session::new(capsule, place, upstream, self.now().0));
         self.lock().open(session.capsule.key, session.clone());
         self.metrics.session_opened();
         Ok((session, id))
@@ -166,20 +166,10 @@ impl Sessions {
     fn bury(&self, tombstone: Tombstone) -> Option<Arc<Session>> {
         let ended = self.lock().end(tombstone);
         self.journal.add(&[tombstone], || self.lock().tombstones().iter().collect());
-        ended
-    }
-
-    /// Puts a session in the place of one that its server has lost. Somebody else may have been faster: then theirs is
-    /// given back.
-    fn replace(&self, old: &Arc<Session>, new: Arc<Session>) -> Option<Arc<Session>> {
-        let mut replica = self.lock();
-        let key = old.capsule.key;
-        let current = replica.held(&key)?.clone();
-        if !Arc::ptr_eq(&current, old) {
-            return Some(current);
+        if let Some(session) = &ended {
+            session.streams.close();
         }
-        replica.open(key, new.clone());
-        Some(new)
+        ended
     }
 
     /// Ends those that nobody used for a while, or that are too old, and gives them back so that the server can be told.
@@ -214,7 +204,8 @@ impl Sessions {
             .map(|(session, _)| self.tombstone(&session.capsule))
             .collect();
         self.journal.add(&ended, || self.lock().tombstones().iter().collect());
-        over.into_iter().map(|(session, _)| session).collect()
+        let over = over.into_iter().map(|(session, _)| session);
+        over.inspect(|session| session.streams.close()).collect()
     }
 
     /// How often to look for sessions that are over.

@@ -14,6 +14,7 @@ use crate::monitor::View;
 use crate::options::Options;
 use crate::peers::Peers;
 use crate::sessions::Sessions;
+use crate::streams::Store;
 use crate::upstream::stdio::Stdio;
 
 /// One of these per process.
@@ -22,6 +23,8 @@ pub(crate) struct Shared {
     /// The configuration that runs. None means that nothing is served.
     pub(crate) snapshot: ArcSwapOption<Snapshot>,
     pub(crate) sessions: Arc<Sessions>,
+    /// What is kept of the events that clients read.
+    pub(crate) streams: Arc<Store>,
     /// Where the server speaks over stdio: its processes.
     pub(crate) stdio: Arc<Stdio>,
     /// The other replicas.

@@ -11,6 +11,7 @@ pub(crate) mod respond;
 pub(crate) mod revision;
 pub(crate) mod route;
 pub(crate) mod session;
+pub(crate) mod stream;
 pub(crate) mod translate;
 pub(crate) mod upstream;
 
@@ -131,6 +132,10 @@ async fn serve_known(
     trail.entry.principal(caller.principal());
     let (caller, body) = match body::read(worker, caller).await? {
         body::Read::Message(caller, body) => (caller.once_more(worker)?, body),
+        body::Read::Stream(caller) => {
+            trail.entry.method("GET");
+            return stream::open(worker, caller, trail).await.map(Passed::Answered);
+        }
         body::Read::End(caller) => {
             trail.entry.method("DELETE");
             return session::end(worker, &caller, trail).await.map(Passed::Answered);

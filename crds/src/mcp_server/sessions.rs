@@ -35,8 +35,8 @@ pub struct Sessions {
     #[serde(default = "default_streams")]
     #[schemars(range(min = 1, max = 1024))]
     pub streams: u32,
-    /// What becomes of a session whose pod is gone, if its server had given it an id of its own. `NotFound`: it ends,
-    /// and its client begins another. `Reinitialize`: another pod begins it again, and what the server remembered is lost.
+    /// What becomes of a session whose pod is gone, if its server gave it an id of its own or a process. `NotFound`: it
+    /// ends, and its client begins another. `Reinitialize`: another pod begins it again, and what the server knew is lost.
     #[serde(default)]
     pub on_owner_loss: OnOwnerLoss,
     /// What is kept of a stream of events for a client that comes back for the rest of it.

@@ -82,3 +82,10 @@ pub(crate) fn import(archive: &Path) -> Command {
     command.args(["--address", SOCKET, "--namespace", "k8s.io", "images", "import"]).arg(archive);
     command
 }
+
+/// The command that gives an image another name. It has to run inside of the cluster.
+pub(crate) fn tag(image: &str, name: &str) -> Command {
+    let mut command = Command::new("ctr");
+    command.args(["--address", SOCKET, "--namespace", "k8s.io", "images", "tag", "--force", image, name]);
+    command
+}

@@ -1,7 +1,7 @@
 //! Server-sent events, of which only the data matters here.
 
 /// The data of each event that is complete. Events without data are none.
-pub(super) fn data(text: &str) -> Vec<String> {
+pub(crate) fn data(text: &str) -> Vec<String> {
     let mut events = Vec::new();
     let mut data: Vec<&str> = Vec::new();
     for line in text.lines() {

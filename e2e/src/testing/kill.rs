@@ -1,30 +1,122 @@
-//! Ending a container as the kernel does when memory runs out: at once, and unasked.
+//! What happens to processes and networks of pods without their being asked: an end as the kernel makes it when memory
+//! runs out, and packets that get lost. It works on nodes of our own, whose processes this machine shows.
 
 use std::fs;
+use std::process::Command;
 
 use k8s_openapi::api::core::v1::Pod;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Kills every process of a pod's container with SIGKILL, and returns how many there were. It works on nodes of our
-/// own, whose processes this machine shows.
+use crate::cluster::run;
+
+/// Kills every process of a pod's container with SIGKILL, and returns how many there were.
 #[must_use]
 pub fn kill_container(pod: &Pod, container: &str) -> usize {
-    let pids = container_processes(pod, container);
-    pids.iter().filter(|pid| kill(Pid::from_raw(**pid), Signal::SIGKILL).is_ok()).count()
+    kill_all(&container_processes(pod, container))
+}
+
+/// The same for all containers of a pod, all at once.
+#[must_use]
+pub fn kill_pod(pod: &Pod) -> usize {
+    kill_all(&processes(&container_ids(pod, |_| true)))
 }
 
 /// The processes of a pod's container, as this machine numbers them.
 #[must_use]
 pub fn container_processes(pod: &Pod, container: &str) -> Vec<i32> {
-    let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
-    let mut statuses = statuses.filter(|status| status.name == container);
-    // `containerd://ID`, and the cgroup of each of its processes has the id in its path.
-    let Some(id) = statuses.find_map(|status| status.container_id.as_deref()?.split("://").nth(1)) else {
-        return Vec::new();
+    processes(&container_ids(pod, |name| name == container))
+}
+
+/// The memory that a container's processes hold, in bytes.
+#[must_use]
+pub fn container_memory(pod: &Pod, container: &str) -> u64 {
+    let resident = |pid: &i32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        line.trim().strip_suffix(" kB")?.parse::<u64>().ok()
     };
+    container_processes(pod, container).iter().filter_map(resident).sum::<u64>() * 1024
+}
+
+/// Two pods that do not hear each other, while all others hear both. It is over when this value is gone.
+#[derive(Debug)]
+pub struct Partition(Vec<Vec<String>>);
+
+// === impl Partition ===
+
+impl Partition {
+    /// Loses every packet between two pods from now on: without an answer, as a broken network does.
+    ///
+    /// # Panics
+    /// If the pods' network cannot be entered.
+    #[must_use]
+    pub fn between(one: &Pod, other: &Pod) -> Self {
+        let mut partition = Self(Vec::new());
+        for (here, there) in [(one, other), (other, one)] {
+            let (namespace, address) = (network(here), address(there));
+            for (chain, side) in [("INPUT", "--source"), ("OUTPUT", "--destination")] {
+                let rule =
+                    [&namespace, "iptables", "--wait", "--append", chain, side, &address, "--jump", "DROP"];
+                let rule: Vec<_> = rule.map(str::to_owned).to_vec();
+                if let Err(error) = enter(&rule) {
+                    panic!("cannot part the pods: {error}");
+                }
+                partition.0.push(rule);
+            }
+        }
+        partition
+    }
+
+    /// Ends it.
+    pub fn heal(self) {}
+}
+
+impl Drop for Partition {
+    fn drop(&mut self) {
+        for mut rule in std::mem::take(&mut self.0) {
+            rule.iter_mut().filter(|word| *word == "--append").for_each(|word| *word = "--delete".into());
+            // A pod that is gone took its rules along.
+            let _ = enter(&rule);
+        }
+    }
+}
+
+fn enter(words: &[String]) -> Result<String, crate::cluster::ClusterError> {
+    let mut command = Command::new("nsenter");
+    command.args(words);
+    run(command)
+}
+
+/// Where `nsenter` finds the pod's network.
+fn network(pod: &Pod) -> String {
+    match processes(&container_ids(pod, |_| true)).first() {
+        Some(pid) => format!("--net=/proc/{pid}/ns/net"),
+        None => panic!("the pod {:?} has no processes", pod.metadata.name),
+    }
+}
+
+fn address(pod: &Pod) -> String {
+    match pod.status.as_ref().and_then(|status| status.pod_ip.clone()) {
+        Some(address) => address,
+        None => panic!("the pod {:?} has no address", pod.metadata.name),
+    }
+}
+
+fn container_ids(pod: &Pod, which: impl Fn(&str) -> bool) -> Vec<&str> {
+    let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    let chosen = statuses.filter(|status| which(&status.name));
+    // `containerd://ID`, and the cgroup of each of its processes has the id in its path.
+    chosen.filter_map(|status| status.container_id.as_deref()?.split("://").nth(1)).collect()
+}
+
+fn processes(containers: &[&str]) -> Vec<i32> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter(|pid| fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(|text| text.contains(id)))
-        .collect()
+    let is_theirs = |text: String| containers.iter().any(|id| text.contains(id));
+    pids.filter(|pid| fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(is_theirs)).collect()
+}
+
+fn kill_all(pids: &[i32]) -> usize {
+    pids.iter().filter(|pid| kill(Pid::from_raw(**pid), Signal::SIGKILL).is_ok()).count()
 }

@@ -17,6 +17,7 @@ mod outages;
 mod rollout;
 mod served;
 mod server;
+mod sessions;
 mod stdio;
 
 use longshore_e2e::cluster::{Cluster, Shape};

@@ -1,7 +1,7 @@
 //! What goes wrong around the servers, while they serve on: operators that are killed, an API server that is away, an
 //! upgrade that cannot be finished. On a cluster of their own, one after the other.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
@@ -18,14 +18,19 @@ use serde_json::json;
 use crate::faults::{SERVER, SIDECAR, connect, open, restarts, the_pod};
 use crate::server::{becomes, condition, go_server};
 
-static STAGE: Stage = Stage::to_break(Shape::Node, crate::install);
-static TURN: Mutex<()> = Mutex::new(());
+pub(crate) static STAGE: Stage = Stage::to_break(Shape::Node, crate::install);
 
 /// Runs a test when no other of these runs.
 fn in_turn(test: impl AsyncFnOnce(&Namespace<'_>) + Send) {
-    // A test that failed has left the cluster as it was: the next will say what it thinks of that.
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     STAGE.with_namespace(test);
+}
+
+/// Waits until no other of these tests runs.
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    // A test that failed has left the cluster as it was: the next will say what it thinks of that.
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Operators are killed at moments that nobody chose, while servers come and go: what is wanted comes true in the end,
@@ -164,14 +169,14 @@ fn an_old_sidecar_restarts_beside_a_newer_operator() {
     });
 }
 
-fn release(namespace: &Namespace<'_>, arguments: &[&str]) {
+pub(crate) fn release(namespace: &Namespace<'_>, arguments: &[&str]) {
     let mut helm = longshore::helm(namespace.cluster()).expect("helm can be run");
     helm.args(arguments).args(["--namespace", longshore::NAMESPACE]);
     run(helm).expect("helm does what it is asked to");
 }
 
 /// Takes the release back by one, even where a test fails: the next one needs it whole.
-struct GoBack<'a>(&'a Namespace<'a>);
+pub(crate) struct GoBack<'a>(pub(crate) &'a Namespace<'a>);
 
 impl Drop for GoBack<'_> {
     fn drop(&mut self) {

@@ -6,8 +6,9 @@
 //! ```text
 //! sidecar                                   shim
 //!   Start(session)  ------------------------>        a new process
-//!   <------------------------  Started(number)       with two descriptors: its stdin (to write), its stdout (to read)
+//!   <------------------  Started(number, life)       with two descriptors: its stdin (to write), its stdout (to read)
 //!         ... both talk through the pipes; the shim reads and writes none of it ...
+//!   <------------------------------  Resident(..)    now and then, when it has become another number
 //!   End(patience)   ------------------------>        stdin closed, then SIGTERM, then SIGKILL, to its group
 //!   <-------------  Ended(outcome, cause, stderr)    also without End; then the shim closes the connection
 //! ```
@@ -20,7 +21,8 @@
 //!   its end; but not for ever, since a process of another group may have it open.
 //! * A lifeline that closes before `End` means that the sidecar died. The process lives on for [`ADOPTION`], and a new
 //!   connection gets it with `Adopt(session)` and the number that it was started under. What its writer had half
-//!   written, and what its reader had half read, is lost: write a line feed first, and expect half a line.
+//!   written, and what its reader had half read, is lost: write a line first that may be lost too, and expect half a line. `life` says
+//!   how many had the process before, so that what they called their calls is never used again.
 //! * `End` may come again with less patience, never with more.
 //!
 //! A packet is the version, the kind, and the kind's fields; integers are little-endian:
@@ -30,9 +32,10 @@
 //! | 1 | `Start` | session: 16 bytes |
 //! | 2 | `Adopt` | session: 16 bytes |
 //! | 3 | `End` | milliseconds after closing stdin: 4, milliseconds after SIGTERM: 4 |
-//! | 129 | `Started` | number: 4 |
+//! | 129 | `Started` | number: 4, life: 2 |
 //! | 130 | `Refused` | reason: 1, errno or 0: 4, words in UTF-8: the rest, at most [`MAX_WORDS`] |
 //! | 131 | `Ended` | 0 exited or 1 killed: 1, status or signal: 4, cause: 1, stderr: the rest, at most [`MAX_STDERR`] |
+//! | 132 | `Resident` | kilobytes: 8, limit or 0: 8 |
 //!
 //! The first byte is the version in every version to come. Who gets another than its own closes the connection.
 
@@ -40,13 +43,16 @@ use std::fmt;
 use std::time::Duration;
 
 /// The version of this contract.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// The longest packet, with room for fields to come.
 pub const MAX_PACKET: usize = 4096;
 /// How much of the end of a process's stderr is reported.
 pub const MAX_STDERR: usize = 2048;
 /// How long the words of a refusal may be.
 pub const MAX_WORDS: usize = 512;
+/// How many sidecars may have a process, one after the other. Their calls have numbers below 2^53 in all, so that every
+/// reader keeps them as they are, and 2^40 of these are each sidecar's.
+pub const MAX_LIVES: u16 = 1 << 13;
 /// How long a process waits for another sidecar when its own has died.
 pub const ADOPTION: Duration = Duration::from_secs(10);
 
@@ -82,6 +88,8 @@ pub enum Report {
     Started {
         /// The process's number in the container's log.
         number: u32,
+        /// How many sidecars had it before.
+        life: u16,
     },
     /// There is no process for this connection.
     Refused {
@@ -94,6 +102,17 @@ pub enum Report {
     },
     /// The process is gone, and its process group with it.
     Ended(Ended),
+    /// How much memory the process has.
+    Resident(Resident),
+}
+
+/// How much memory a process has, and all of its process group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resident {
+    /// What is resident of it, in kilobytes.
+    pub kilobytes: u64,
+    /// What its whole container may have, in kilobytes; 0 if nobody limits it.
+    pub limit: u64,
 }
 
 /// How a process ended.
@@ -217,7 +236,10 @@ impl Report {
     /// beginning of the latter.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Started { number } => packet(129, &[&number.to_le_bytes()]),
+            Self::Started { number, life } => packet(129, &[&number.to_le_bytes(), &life.to_le_bytes()]),
+            Self::Resident(Resident { kilobytes, limit }) => {
+                packet(132, &[&kilobytes.to_le_bytes(), &limit.to_le_bytes()])
+            }
             Self::Refused { reason, errno, words } => {
                 let words = &words[..words.floor_char_boundary(MAX_WORDS)];
                 packet(130, &[&[reason.code()], &errno.to_le_bytes(), words.as_bytes()])
@@ -239,7 +261,12 @@ impl Report {
         match kind {
             129 => {
                 let number = u32::from_le_bytes(fields.take()?);
-                if fields.0.is_empty() { Ok(Self::Started { number }) } else { Err(DecodeError::Length) }
+                let life = u16::from_le_bytes(fields.take()?);
+                if fields.0.is_empty() {
+                    Ok(Self::Started { number, life })
+                } else {
+                    Err(DecodeError::Length)
+                }
             }
             130 => {
                 let [reason] = fields.take()?;
@@ -259,6 +286,12 @@ impl Report {
                 let [cause] = fields.take()?;
                 let cause = Cause::of(cause).ok_or(DecodeError::Value)?;
                 Ok(Self::Ended(Ended { outcome, cause, stderr: fields.rest(MAX_STDERR)?.to_vec() }))
+            }
+            132 => {
+                let kilobytes = u64::from_le_bytes(fields.take()?);
+                let limit = u64::from_le_bytes(fields.take()?);
+                let resident = Resident { kilobytes, limit };
+                if fields.0.is_empty() { Ok(Self::Resident(resident)) } else { Err(DecodeError::Length) }
             }
             kind => Err(DecodeError::Kind(kind)),
         }
@@ -353,7 +386,10 @@ mod tests {
     }
 
     fn reports() -> Vec<Report> {
-        let mut reports = vec![Report::Started { number: 17 }];
+        let mut reports = vec![
+            Report::Started { number: 17, life: 3 },
+            Report::Resident(Resident { kilobytes: 1 << 40, limit: 0 }),
+        ];
         for reason in Refusal::ALL {
             reports.push(Report::Refused { reason, errno: 2, words: "no such fïle".to_owned() });
         }
@@ -383,7 +419,7 @@ mod tests {
                 assert_eq!(Request::decode(&packet[..length]), Err(DecodeError::Length));
             }
             assert_eq!(Request::decode(&[&packet[..], &[0]].concat()), Err(DecodeError::Length));
-            assert_eq!(Request::decode(&[&[2], &packet[1..]].concat()), Err(DecodeError::Version(2)));
+            assert_eq!(Request::decode(&[&[1], &packet[1..]].concat()), Err(DecodeError::Version(1)));
         }
         assert_eq!(Request::decode(&[VERSION, 99]), Err(DecodeError::Kind(99)));
         assert_eq!(Report::decode(&[VERSION, 130, 0, 0, 0, 0, 0]), Err(DecodeError::Value));

@@ -27,8 +27,8 @@ pub(super) async fn answer(call: &mut Call, client: &mut Client, deadline: Insta
         Edit::OpenSession => Some(shared.sessions.reserve(&call.caller.principal, &call.snapshot)?),
         Edit::Pass | Edit::Filter(_) | Edit::Tell => None,
     };
-    let (Answer { response, lease }, hold) =
-        timeout_at(deadline, request::send(call)).await.map_err(|_| timed_out())??;
+    let sent = request::send(call);
+    let (Answer { response, lease }, hold) = client.wait(call, deadline, sent).await??;
     let (head, body) = response.into_parts();
     let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let is = |wanted| headers::is_type(content_type, wanted);
@@ -44,7 +44,7 @@ pub(super) async fn answer(call: &mut Call, client: &mut Client, deadline: Insta
     let opening = place.map(|place| Opening::new(place, &head.headers, hold));
     match opening {
         Some(opening) if is(JSON) => {
-            let message = collect(body, lease, EDITABLE, deadline).await?.whole()?;
+            let message = collect(call, client, body, lease, EDITABLE, deadline).await?.whole()?;
             opening.finish(call, client, Vec::new(), &message).await
         }
         Some(opening) if is(EVENT_STREAM) => {
@@ -76,12 +76,14 @@ impl Collected {
                 lease.give_back();
                 Ok(bytes)
             }
-            Self::Start(..) => Err(Refusal::ServerNonsense),
+            Self::Start(..) => Err(Refusal::AnswerTooLarge { limit: EDITABLE }),
         }
     }
 }
 
 async fn collect(
+    call: &Call,
+    client: &mut Client,
     mut body: upstream::Body,
     lease: Lease,
     hold: usize,
@@ -91,7 +93,7 @@ async fn collect(
     let mut first = Bytes::new();
     let mut bytes = BytesMut::new();
     loop {
-        match timeout_at(deadline, body.frame()).await.map_err(|_| timed_out())? {
+        match client.wait(call, deadline, body.frame()).await? {
             None if bytes.is_empty() => return Ok(Collected::Whole(first, lease)),
             None => return Ok(Collected::Whole(bytes.freeze(), lease)),
             Some(Err(broken)) => return Err(broken.into()),
@@ -104,6 +106,8 @@ async fn collect(
                 Err(_) => {}
             },
         }
+        // What becomes an event has to be whole.
+        let hold = if client.reads_events() { EDITABLE } else { hold };
         if first.len() + bytes.len() > hold {
             let start = if bytes.is_empty() { first } else { bytes.freeze() };
             return Ok(Collected::Start(start, body, lease));
@@ -120,28 +124,38 @@ async fn message(
 ) -> Result<Done, Refusal> {
     let hold = if matches!(call.edit, Edit::Filter(_)) { EDITABLE } else { HOLD };
     let status = StatusCode::OK.as_u16();
-    match collect(body, lease, hold, deadline).await? {
+    match collect(call, client, body, lease, hold, deadline).await? {
         Collected::Whole(bytes, lease) => {
             lease.give_back();
             let edited = edit(call, &bytes)?.ok_or(Refusal::ServerNonsense)?;
-            let body = edited.text.map_or(bytes, Bytes::from);
-            client.respond(respond::json(Body::whole(body), None));
+            deliver(call, client, edited.text.map_or(bytes, Bytes::from))?;
             Ok(Done { status, code: edited.code })
         }
-        Collected::Start(..) if matches!(call.edit, Edit::Filter(_)) => Err(Refusal::ServerNonsense),
+        Collected::Start(..) if client.reads_events() || matches!(call.edit, Edit::Filter(_)) => {
+            Err(Refusal::AnswerTooLarge { limit: EDITABLE })
+        }
         // Too large to be held, and nothing in it is edited.
         Collected::Start(bytes, mut body, lease) => {
             client.begin_json(None);
-            client.send(bytes, deadline).await;
+            client.piece(bytes, deadline).await;
             while let Some(frame) = timeout_at(deadline, body.frame()).await.map_err(|_| timed_out())? {
                 if let Ok(data) = frame?.into_data() {
-                    client.send(data, deadline).await;
+                    client.piece(data, deadline).await;
                 }
             }
             lease.give_back();
             Ok(Done { status, code: None })
         }
     }
+}
+
+/// Gives a whole answer to the client in the form that its response has.
+fn deliver(call: &Call, client: &mut Client, answer: Bytes) -> Result<(), Refusal> {
+    if client.reads_events() {
+        return client.answer(call, &answer);
+    }
+    client.respond(respond::json(Body::whole(answer), None));
+    Ok(())
 }
 
 /// Makes an error of an answer that is no success.
@@ -153,18 +167,19 @@ async fn failed(
     lease: Lease,
     deadline: Instant,
 ) -> Result<Done, Refusal> {
-    let message = match collect(body, lease, HOLD, deadline).await? {
+    let message = match collect(call, client, body, lease, HOLD, deadline).await? {
         Collected::Whole(bytes, lease) => {
             lease.give_back();
             bytes
         }
         Collected::Start(..) => Bytes::new(),
     };
-    if let Some(session) = call.session.as_ref().filter(|session| session.upstream.is_some()) {
+    if let Some(session) = call.session.as_ref().filter(|session| session.upstream().is_some()) {
         // 404 is what the protocol has for a session that ended. Many servers say 400 for one that they do not know,
         // which could mean anything; a ping in the same session tells.
         let lost = status == StatusCode::NOT_FOUND
-            || (request::may_mean_lost(status) && !request::is_alive(call, session).await);
+            || (request::may_mean_lost(status)
+                && !request::is_alive(&call.worker.pool, &call.snapshot, session).await);
         if lost {
             return Err(Refusal::SessionLost);
         }
@@ -176,7 +191,7 @@ async fn failed(
     // JSON-RPC errors ride on 200 in these revisions.
     match edit(call, &message)? {
         Some(Edited { code: Some(code), .. }) => {
-            client.respond(respond::json(Body::whole(message), None));
+            deliver(call, client, message)?;
             Ok(Done { status: StatusCode::OK.as_u16(), code: Some(code) })
         }
         _ => Err(refusal),

@@ -4,12 +4,19 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode};
 use longshore_mcp::sse;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Duration, Instant, timeout_at};
+use tokio::time::{Duration, Instant, timeout, timeout_at};
 
+use super::answer::timed_out;
+use super::{Call, Edit, listen};
 use crate::rescue::{self, Refusal, Rescued};
 use crate::stack::respond::{self, Body, BrokenOff, Piece};
+use crate::streams::{Refused, Streams, Writer};
+use crate::upstream;
 
-/// How many pieces wait for a slow client before the server has to wait too.
+/// How long a client waits for its answer before its response begins as a stream of events: from then on it has an id
+/// to come back with if its connection breaks. Most answers come sooner, and are spared the stream.
+const MOMENT: Duration = Duration::from_secs(1);
+/// How many pieces of a message wait for a slow client before the server has to wait too.
 const PIECES: usize = 8;
 /// How long a client may take to take an error.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -17,15 +24,15 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// The client's end.
 pub(crate) struct Client {
     state: State,
-    /// What ends an event that was left unfinished.
-    pub(crate) abandon: &'static str,
+    /// When the response begins, whatever is in it.
+    moment: Option<Instant>,
 }
 
 enum State {
     /// It waits for the head of the response.
     Waiting(oneshot::Sender<Response<Body>>),
-    /// It reads events.
-    Events(mpsc::Sender<Piece>),
+    /// It reads events, or comes back for them.
+    Events(Writer),
     /// It reads a message in pieces.
     Json(mpsc::Sender<Piece>),
     /// It has everything, or has gone.
@@ -33,8 +40,49 @@ enum State {
 }
 
 impl Client {
-    pub(crate) fn new(reply: oneshot::Sender<Response<Body>>) -> Self {
-        Self { state: State::Waiting(reply), abandon: "" }
+    pub(super) fn new(call: &Call, reply: oneshot::Sender<Response<Body>>) -> Self {
+        let session = call.session.as_ref().filter(|_| matches!(call.edit, Edit::Pass | Edit::Filter(_)));
+        let polls = session.is_some_and(|session| listen::polls(&call.snapshot, session));
+        Self { state: State::Waiting(reply), moment: polls.then(|| Instant::now() + MOMENT) }
+    }
+
+    /// Waits for the server until the deadline. If that takes longer than a moment, the response begins meanwhile.
+    pub(super) async fn wait<T>(
+        &mut self,
+        call: &Call,
+        deadline: Instant,
+        what: impl Future<Output = T>,
+    ) -> Result<T, Refusal> {
+        tokio::pin!(what);
+        if let Some(moment) = self.moment.filter(|moment| *moment < deadline) {
+            if let Ok(done) = timeout_at(moment, what.as_mut()).await {
+                return Ok(done);
+            }
+            self.begin(call)?;
+        }
+        timeout_at(deadline, what).await.map_err(|_| timed_out())
+    }
+
+    /// The server answers with events: so will the response, though the head of one is not waited for by itself. Those
+    /// that are only begun when there is something to begin for are begun at once.
+    pub(super) fn expect_events(&mut self, call: &Call, body: &upstream::Body) -> Result<(), Refusal> {
+        if matches!(body, upstream::Body::Events(_)) {
+            return self.begin(call);
+        }
+        if matches!(self.state, State::Waiting(_)) {
+            self.moment.get_or_insert_with(|| Instant::now() + MOMENT);
+        }
+        Ok(())
+    }
+
+    /// Begins the response as events, if it can be.
+    fn begin(&mut self, call: &Call) -> Result<(), Refusal> {
+        self.moment = None;
+        match self.begin_events(call) {
+            // The answer may still come as a whole, and needs no stream then.
+            Ok(()) | Err(Refused::TooMany { .. } | Refused::Closed) => Ok(()),
+            Err(refused) => Err(refused.into()),
+        }
     }
 
     /// Whether nothing of a response was given yet.
@@ -43,40 +91,87 @@ impl Client {
     }
 
     /// Gives the whole response. Says whether anybody was there to take it.
-    pub(crate) fn respond(&mut self, response: Response<Body>) -> bool {
+    pub(super) fn respond(&mut self, response: Response<Body>) -> bool {
+        self.moment = None;
         match std::mem::replace(&mut self.state, State::Done) {
             State::Waiting(reply) => reply.send(response).is_ok(),
             State::Events(_) | State::Json(_) | State::Done => false,
         }
     }
 
-    /// Begins a response of events.
-    pub(crate) fn begin_events(&mut self) {
-        let (pieces, body) = mpsc::channel(PIECES);
-        if self.respond(respond::events(Body::Stream(body), None)) {
-            self.state = State::Events(pieces);
+    fn begin_events(&mut self, call: &Call) -> Result<(), Refused> {
+        let (State::Waiting(_), Some(session)) = (&self.state, &call.session) else { return Ok(()) };
+        let terms = listen::terms(&call.worker, &call.snapshot, session);
+        let (writer, reader) = Streams::begin(session, terms, call.snapshot.config.sessions.streams)?;
+        if self.respond(respond::events(Body::Events(Box::new(reader)), None)) {
+            self.state = State::Events(writer);
+        } else {
+            // Without an id nobody comes back for it.
+            writer.discard();
+        }
+        Ok(())
+    }
+
+    /// Whether the response has begun as events.
+    pub(super) fn reads_events(&self) -> bool {
+        matches!(self.state, State::Events(_))
+    }
+
+    /// Gives an event before the answer.
+    pub(super) fn event(&mut self, call: &Call, event: Option<&str>, data: &[u8]) -> Result<(), Refusal> {
+        self.begin_events(call)?;
+        if let State::Events(writer) = &self.state {
+            writer.write(event, data);
+        }
+        Ok(())
+    }
+
+    /// Gives the answer, as an event.
+    pub(super) fn answer(&mut self, call: &Call, data: &[u8]) -> Result<(), Refusal> {
+        match (&self.state, &call.session) {
+            (State::Waiting(_), Some(session)) => {
+                // The only event: head and all in one piece, and nothing that would have to be kept.
+                let id = session.streams.only()?.to_string();
+                let body = Body::whole(sse::numbered(&id, None, data));
+                self.respond(respond::events(body, None));
+            }
+            (State::Events(writer), _) => {
+                writer.write(None, data);
+                self.state = State::Done;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Waits for a client that reads slowly until the deadline; one that is slower still is given up.
+    pub(super) async fn room(&self, deadline: Instant) {
+        if let State::Events(writer) = &self.state
+            && timeout_at(deadline, writer.room()).await.is_err()
+        {
+            writer.lose_client();
         }
     }
 
     /// Begins a response of one message that comes in pieces.
-    pub(crate) fn begin_json(&mut self, session: Option<HeaderValue>) {
+    pub(super) fn begin_json(&mut self, session: Option<HeaderValue>) {
         let (pieces, body) = mpsc::channel(PIECES);
-        if self.respond(respond::json(Body::Stream(body), session)) {
+        if self.respond(respond::json(Body::Pieces(body), session)) {
             self.state = State::Json(pieces);
         }
     }
 
     /// Gives a piece. Waits for a slow client until the deadline; one that is slower still is given up.
-    pub(crate) async fn send(&mut self, piece: impl Into<Bytes>, deadline: Instant) {
-        let (State::Events(pieces) | State::Json(pieces)) = &self.state else { return };
-        match timeout_at(deadline, pieces.send(Ok(piece.into()))).await {
+    pub(super) async fn piece(&mut self, piece: Bytes, deadline: Instant) {
+        let State::Json(pieces) = &self.state else { return };
+        match timeout_at(deadline, pieces.send(Ok(piece))).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) | Err(_) => self.state = State::Done,
         }
     }
 
     /// Ends the response with an error, in whatever way is left, and says which status the client saw.
-    pub(crate) async fn refuse(&mut self, refusal: &Refusal, rescued: Rescued) -> StatusCode {
+    pub(super) async fn refuse(&mut self, refusal: &Refusal, rescued: Rescued) -> StatusCode {
         let status = rescued.status;
         match std::mem::replace(&mut self.state, State::Done) {
             State::Waiting(reply) => {
@@ -84,14 +179,13 @@ impl Client {
                 let _ = reply.send(rescue::response(refusal, rescued));
                 status
             }
-            State::Events(pieces) => {
-                let event = format!("{}{}", self.abandon, sse::message(&rescued.json));
-                let _ = timeout_at(Instant::now() + LAST_WORDS, pieces.send(Ok(event.into()))).await;
+            State::Events(writer) => {
+                writer.write(None, rescued.json.as_bytes());
                 StatusCode::OK
             }
             State::Json(pieces) => {
                 // Half a message cannot be turned into an error. The connection breaks, and the client sees that.
-                let _ = timeout_at(Instant::now() + LAST_WORDS, pieces.send(Err(BrokenOff))).await;
+                let _ = timeout(LAST_WORDS, pieces.send(Err(BrokenOff))).await;
                 StatusCode::OK
             }
             State::Done => status,

@@ -1,21 +1,20 @@
 //! Answers that come as events.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::BodyExt;
 use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::sse::{self, Decoder, Event};
-use tokio::time::{Duration, Instant, sleep_until, timeout_at};
+use tokio::time::{Duration, Instant, sleep, timeout_at};
 
-use super::answer::timed_out;
 use super::client::Client;
 use super::edit::edit;
 use super::{Call, Done, Edit, request};
 use crate::rescue::Refusal;
 use crate::upstream::{self, Answer, EDITABLE, Lease};
 
-/// How long a silent stream is left silent.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How long the rest of an answer is waited for when everything in it has been delivered.
 const REST: Duration = Duration::from_secs(1);
 
@@ -24,22 +23,13 @@ const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MINIMUM: Duration = Duration::from_millis(50);
 
 /// A stream of events from the server.
-struct Source {
+pub(super) struct Source {
     body: upstream::Body,
     lease: Lease,
     decoder: Decoder,
     /// Where the stream can be taken up again when it ends early: its last event's id.
     last: Option<String>,
     retry: Duration,
-}
-
-/// What comes next.
-enum Next {
-    Data(Bytes),
-    /// Nothing has come for a while.
-    Silence,
-    /// The stream has ended in an orderly way.
-    End,
 }
 
 /// Passes events on until the answer has come. Nothing follows it.
@@ -50,168 +40,106 @@ pub(super) async fn events(
     lease: Lease,
     deadline: Instant,
 ) -> Result<Done, Refusal> {
-    client.begin_events();
+    client.expect_events(call, &body)?;
     let mut source = Source::new(body, lease);
-    let passed = match call.edit {
-        Edit::Filter(_) => pass_edited(call, client, &mut source, deadline).await,
-        Edit::Pass | Edit::OpenSession | Edit::Tell => {
-            let passed = pass(call, client, &mut source, deadline).await;
-            client.abandon = source.decoder.abandon();
-            passed
+    let code = loop {
+        let Some(data) = client.wait(call, deadline, source.next()).await?? else {
+            let again = source.again(async |last| request::resume(call, last?).await);
+            let answer = client.wait(call, deadline, again).await?.ok_or(Refusal::ServerLost)?;
+            source.go_on(answer);
+            continue;
+        };
+        let mut passed = Ok(None);
+        source.read(&data, |event| {
+            if let Ok(None) = passed {
+                passed = pass(call, client, &event);
+            }
+        })?;
+        if let Some(code) = passed? {
+            break code;
         }
+        client.room(deadline).await;
     };
-    let code = passed?;
     rest(source.body, source.lease);
     Ok(Done { status: StatusCode::OK.as_u16(), code })
 }
 
-/// Passes bytes as they come, and looks into them for the answer. Gives its code, if it is an error.
-async fn pass(
-    call: &Call,
-    client: &mut Client,
-    source: &mut Source,
-    deadline: Instant,
-) -> Result<Option<i64>, Refusal> {
-    // An event that is too large to be looked into is taken for the answer.
-    let mut watched = true;
-    loop {
-        let data = match source.next(deadline).await? {
-            Next::Data(data) => data,
-            Next::Silence if watched && source.decoder.is_between_events() => {
-                client.send(sse::KEEP_ALIVE, deadline).await;
-                continue;
-            }
-            Next::Silence => continue,
-            Next::End if !watched => return Ok(None),
-            Next::End => {
-                source.resume(call, deadline).await?;
-                continue;
-            }
-        };
-        let mut answered = None;
-        if watched {
-            watched = source
-                .read(&data, |event| {
-                    // Nothing is edited here, so nothing can fail.
-                    if let Ok(Some(edited)) = edit(call, message_of(&event)) {
-                        answered = Some(edited.code);
-                    }
-                })
-                .is_ok();
-        }
-        client.send(data, deadline).await;
-        if let Some(code) = answered {
-            return Ok(code);
-        }
+/// Passes an event on. If it is the answer: its code, if it is an error.
+///
+/// Where the answer is edited, only what certainly is none may pass unedited: the client could recognise as its answer
+/// what is none here.
+fn pass(call: &Call, client: &mut Client, event: &Event<'_>) -> Result<Option<Option<i64>>, Refusal> {
+    let Some(data) = data_of(event) else { return Ok(None) };
+    // Clients ignore types that they do not know, and so does this.
+    let edited = if event.event.is_none() { edit(call, data)? } else { None };
+    if let Some(edited) = edited {
+        client.answer(call, edited.text.as_deref().map_or(data, str::as_bytes))?;
+        return Ok(Some(edited.code));
     }
-}
-
-/// Passes whole events, and edits the answer. Gives its code, if it is an error. Only what certainly is no answer may
-/// pass unedited: the client could recognise as its answer what is none here.
-async fn pass_edited(
-    call: &Call,
-    client: &mut Client,
-    source: &mut Source,
-    deadline: Instant,
-) -> Result<Option<i64>, Refusal> {
-    loop {
-        let data = match source.next(deadline).await? {
-            Next::Data(data) => data,
-            Next::Silence => {
-                client.send(sse::KEEP_ALIVE, deadline).await;
-                continue;
-            }
-            Next::End => {
-                source.resume(call, deadline).await?;
-                continue;
-            }
-        };
-        let mut complete = Vec::new();
-        source.read(&data, |event| complete.push(event))?;
-        for event in complete {
-            let edited = edit(call, message_of(&event))?;
-            if edited.is_none() && !is_aside(&event) {
-                return Err(Refusal::ServerNonsense);
-            }
-            let text = edited.as_ref().and_then(|edited| edited.text.as_deref());
-            let piece = match text {
-                Some(text) => sse::replace_data(&event, text).into(),
-                None => Bytes::from(event.raw),
-            };
-            client.send(piece, deadline).await;
-            if let Some(edited) = edited {
-                return Ok(edited.code);
-            }
-        }
+    if matches!(call.edit, Edit::Filter(_)) && !is_aside(data) {
+        return Err(Refusal::ServerNonsense);
     }
+    client.event(call, event.event.as_deref(), data)?;
+    Ok(None)
 }
 
 impl Source {
-    fn new(body: upstream::Body, lease: Lease) -> Self {
+    pub(super) fn new(body: upstream::Body, lease: Lease) -> Self {
         Self { body, lease, decoder: Decoder::new(EDITABLE), last: None, retry: RETRY }
     }
 
-    async fn next(&mut self, deadline: Instant) -> Result<Next, Refusal> {
-        let silence = Instant::now() + KEEP_ALIVE;
-        loop {
-            match timeout_at(deadline.min(silence), self.body.frame()).await {
-                Ok(Some(Ok(frame))) => {
-                    if let Ok(data) = frame.into_data() {
-                        return Ok(Next::Data(data));
-                    }
-                }
-                Ok(Some(Err(broken))) => return Err(broken.into()),
-                Ok(None) => return Ok(Next::End),
-                Err(_) if Instant::now() >= deadline => return Err(timed_out()),
-                Err(_) => return Ok(Next::Silence),
+    /// What comes next. None: the stream has ended in an orderly way.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
+        while let Some(frame) = self.body.frame().await {
+            if let Ok(data) = frame?.into_data() {
+                return Ok(Some(data));
             }
         }
+        Ok(None)
     }
 
     /// Takes data apart, and remembers where the stream is.
-    fn read(&mut self, data: &[u8], mut each: impl FnMut(Event)) -> Result<(), Refusal> {
+    pub(super) fn read(&mut self, data: &[u8], mut each: impl FnMut(Event<'_>)) -> Result<(), Refusal> {
         let Self { decoder, last, retry, .. } = self;
         let read = decoder.push(data, |event| {
             if let Some(id) = &event.id {
-                *last = Some(id.clone()).filter(|id| !id.is_empty());
+                *last = Some(id.clone().into_owned()).filter(|id| !id.is_empty());
             }
             if let Some(milliseconds) = event.retry {
                 *retry = Duration::from_millis(milliseconds);
             }
             each(event);
         });
-        read.map_err(|_| Refusal::ServerNonsense)
+        read.map_err(|_| Refusal::AnswerTooLarge { limit: EDITABLE })
     }
 
-    /// Takes a stream up again that a server ended before its answer, as it may from 2025-11-25 on. The client need
+    /// Asks, after a while, for a stream again that a server ended early, as it may from 2025-11-25 on. The client need
     /// not know: its own stream goes on.
-    async fn resume(&mut self, call: &Call, deadline: Instant) -> Result<(), Refusal> {
-        let last =
-            self.last.clone().filter(|_| self.decoder.is_between_events()).ok_or(Refusal::ServerLost)?;
-        sleep_until(deadline.min(Instant::now() + self.retry.max(RETRY_MINIMUM))).await;
-        let asked = timeout_at(deadline, request::resume(call, &last)).await.map_err(|_| timed_out())?;
-        let Answer { response, lease } = asked.ok_or(Refusal::ServerLost)?;
+    pub(super) async fn again<T>(&self, ask: impl AsyncFnOnce(Option<&str>) -> Option<T>) -> Option<T> {
+        sleep(self.retry.max(RETRY_MINIMUM)).await;
+        ask(self.last.as_deref()).await
+    }
+
+    /// Goes on with another answer.
+    pub(super) fn go_on(&mut self, answer: Answer) {
+        let Answer { response, lease } = answer;
+        // Half an event was never sent, and comes again.
+        self.decoder = Decoder::new(EDITABLE);
         (self.body, self.lease) = (response.into_body(), lease);
-        Ok(())
     }
 }
 
-/// The message in an event; nothing if it holds none.
-fn message_of(event: &Event) -> &[u8] {
-    match (&event.event, &event.data) {
-        (None, Some(data)) => data,
-        _ => &[],
-    }
+/// What an event holds, if it holds anything.
+pub(super) fn data_of<'a>(event: &'a Event<'_>) -> Option<&'a [u8]> {
+    event.data.as_deref().filter(|data| !data.is_empty())
 }
 
-/// Whether an event is none that a client could take for an answer: it holds nothing, or a request or a notification.
-/// The event's type does not count, since not every client looks at it.
-fn is_aside(event: &Event) -> bool {
-    let Some(data) = event.data.as_deref().filter(|data| !data.is_empty()) else { return true };
+/// Whether data is none that a client could take for an answer: a request or a notification.
+pub(super) fn is_aside(data: &[u8]) -> bool {
     matches!(envelope::read(data), Ok(Message::Request(_) | Message::Notification(_)))
 }
 
-/// Reads events until the answer: the events before it, and the answer.
+/// Reads events until the answer: the messages before it, as events, and the answer.
 pub(super) async fn first_answer(
     call: &Call,
     mut body: upstream::Body,
@@ -222,18 +150,20 @@ pub(super) async fn first_answer(
     let mut before = Vec::new();
     let mut answer = None;
     loop {
-        let frame = timeout_at(deadline, body.frame()).await.map_err(|_| timed_out())?;
+        let frame = timeout_at(deadline, body.frame()).await.map_err(|_| super::answer::timed_out())?;
         let data = frame.ok_or(Refusal::ServerLost)??.into_data();
         let Ok(data) = data else { continue };
         let mut failure = None;
-        let looked = decoder.push(&data, |event| match edit(call, message_of(&event)) {
-            Ok(Some(_)) => answer = event.data.map(Bytes::from),
-            Ok(None) if answer.is_none() => before.extend_from_slice(&event.raw),
-            Ok(None) => {}
-            Err(refusal) => failure = Some(refusal),
+        let looked = decoder.push(&data, |event| {
+            let (None, None, Some(message)) = (&answer, &event.event, data_of(&event)) else { return };
+            match edit(call, message) {
+                Ok(Some(_)) => answer = event.data.map(Cow::into_owned).map(Bytes::from),
+                Ok(None) => before.extend_from_slice(&sse::message(message)),
+                Err(refusal) => failure = Some(refusal),
+            }
         });
         if looked.is_err() || before.len() > EDITABLE {
-            return Err(Refusal::ServerNonsense);
+            return Err(Refusal::AnswerTooLarge { limit: EDITABLE });
         }
         if let Some(refusal) = failure {
             return Err(refusal);
@@ -273,24 +203,18 @@ mod tests {
 
     #[test]
     fn only_what_is_no_answer_passes_beside_one() {
-        for (event, aside) in [
-            (": nothing\n\n", true),
-            ("id: 1\ndata:\n\n", true),
-            ("data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}\n\n", true),
-            ("data: {\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"roots/list\"}\n\n", true),
-            ("data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"tools\":[]}}\n\n", false),
-            ("data: {\"jsonrpc\":\"2.0\",\"id\":-0,\"result\":{\"tools\":[]}}\n\n", false),
-            ("data: {\"jsonrpc\":\"2.0\",\"id\":1.0,\"result\":{\"tools\":[]}}\n\n", false),
-            ("data: {\"jsonrpc\":\"2.0\",\"error\":{}}\n\n", false),
-            ("data: {\"jsonrpc\":\"2.0\",\"Id\":1,\"Result\":{\"tools\":[]}}\n\n", false),
-            ("data: [{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"tools\":[]}}]\n\n", false),
-            ("event: other\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"tools\":[]}}\n\n", false),
-            ("data: hello\n\n", false),
+        for (data, aside) in [
+            (r#"{"jsonrpc":"2.0","method":"notifications/progress"}"#, true),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#, true),
+            (r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[]}}"#, false),
+            (r#"{"jsonrpc":"2.0","id":-0,"result":{"tools":[]}}"#, false),
+            (r#"{"jsonrpc":"2.0","id":1.0,"result":{"tools":[]}}"#, false),
+            (r#"{"jsonrpc":"2.0","error":{}}"#, false),
+            (r#"{"jsonrpc":"2.0","Id":1,"Result":{"tools":[]}}"#, false),
+            (r#"[{"jsonrpc":"2.0","id":1,"result":{"tools":[]}}]"#, false),
+            ("hello", false),
         ] {
-            let mut decoder = Decoder::new(1000);
-            let mut events = Vec::new();
-            decoder.push(event.as_bytes(), |event| events.push(event)).unwrap();
-            assert_eq!(events.iter().map(is_aside).collect::<Vec<_>>(), [aside], "{event}");
+            assert_eq!(is_aside(data.as_bytes()), aside, "{data}");
         }
     }
 }

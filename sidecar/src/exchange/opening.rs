@@ -50,8 +50,7 @@ impl Opening {
             if before.is_empty() {
                 respond::json(Body::whole(body), session)
             } else {
-                let text = String::from_utf8_lossy(&body);
-                let events = [before.as_slice(), sse::message(&text).as_bytes()].concat();
+                let events = [before, sse::message(&body)].concat();
                 respond::events(Body::whole(events), session)
             }
         };

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
-use longshore_mcp::headers::{self, EVENT_STREAM, JSON, PROTOCOL_VERSION, SESSION_ID};
+use longshore_mcp::headers::{self, EVENT_STREAM, JSON, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::Upstream;
 use tokio::time::{Duration, timeout};
@@ -24,7 +24,7 @@ const ACCEPT_BOTH: &str = "application/json, text/event-stream";
 pub(crate) fn build(
     upstream: &Upstream,
     method: Method,
-    session: Option<(Option<&HeaderValue>, Revision)>,
+    session: Option<(Option<HeaderValue>, Revision)>,
     body: Bytes,
 ) -> Request<Bytes> {
     let mut request = Request::new(body);
@@ -41,7 +41,7 @@ pub(crate) fn build(
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
     if let Some((id, revision)) = session {
         if let Some(id) = id {
-            headers.insert(HeaderName::from_static(SESSION_ID), id.clone());
+            headers.insert(HeaderName::from_static(SESSION_ID), id);
         }
         headers
             .insert(HeaderName::from_static(PROTOCOL_VERSION), HeaderValue::from_static(revision.as_str()));
@@ -76,22 +76,38 @@ pub(crate) async fn send(call: &Call) -> Result<(Answer, Option<Hold>), Failure>
     Ok((answer, Some(hold)))
 }
 
-fn within(session: &Session) -> Option<(Option<&HeaderValue>, Revision)> {
-    Some((session.upstream.as_ref(), session.server_revision))
+fn within(session: &Session) -> Option<(Option<HeaderValue>, Revision)> {
+    Some((session.upstream(), session.server_revision))
 }
 
 /// Asks for the rest of a stream of events. None: there is none to be had.
 pub(crate) async fn resume(call: &Call, last: &str) -> Option<Answer> {
-    let session = call.session.as_deref().filter(|session| session.upstream.is_some())?;
-    let mut request = build(&call.snapshot.config.upstream, Method::GET, within(session), Bytes::new());
+    let session = call.session.as_deref().filter(|session| session.upstream().is_some())?;
+    let answer = get(&call.worker.pool, &call.snapshot, session, Some(last)).await.ok()?;
+    is_stream(&answer).then_some(answer)
+}
+
+/// Asks for a stream of events: for the rest of one, or for what belongs to no call.
+pub(super) async fn get(
+    pool: &Pool,
+    snapshot: &Snapshot,
+    session: &Session,
+    last: Option<&str>,
+) -> Result<Answer, Failure> {
+    let mut request = build(&snapshot.config.upstream, Method::GET, within(session), Bytes::new());
     let headers = request.headers_mut();
     headers.remove(CONTENT_TYPE);
     headers.insert(ACCEPT, HeaderValue::from_static(EVENT_STREAM));
-    headers.insert(HeaderName::from_static("last-event-id"), HeaderValue::try_from(last).ok()?);
-    let answer = call.worker.pool.send(&call.snapshot.config.upstream, request).await.ok()?;
+    if let Some(last) = last.and_then(|last| HeaderValue::try_from(last).ok()) {
+        headers.insert(HeaderName::from_static(LAST_EVENT_ID), last);
+    }
+    pool.send(&snapshot.config.upstream, request).await
+}
+
+/// Whether an answer is a stream of events.
+pub(super) fn is_stream(answer: &Answer) -> bool {
     let content_type = answer.response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let goes_on = answer.response.status() == StatusCode::OK && headers::is_type(content_type, EVENT_STREAM);
-    goes_on.then_some(answer)
+    answer.response.status() == StatusCode::OK && headers::is_type(content_type, EVENT_STREAM)
 }
 
 /// Tells the server that nobody waits for a call's answer any more. A handshake cannot be cancelled.
@@ -101,7 +117,7 @@ pub(crate) fn cancel(call: &Call) {
     };
     let body = format!(
         "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\
-         \"params\":{{\"requestId\":{id},\"reason\":\"timed out\"}}}}"
+         \"params\":{{\"requestId\":{id},\"reason\":\"nobody waits for it any more\"}}}}"
     );
     let request = build(&call.snapshot.config.upstream, Method::POST, within(session), body.into());
     errand(call, request);
@@ -114,7 +130,7 @@ pub(crate) fn may_mean_lost(status: StatusCode) -> bool {
 }
 
 /// Whether the server still knows a session: it answers a ping in it. No answer at all says nothing.
-pub(crate) async fn is_alive(call: &Call, session: &Session) -> bool {
+pub(crate) async fn is_alive(pool: &Pool, snapshot: &Snapshot, session: &Session) -> bool {
     let mut suffix = [0; 8];
     if getrandom::fill(&mut suffix).is_err() {
         return true;
@@ -122,8 +138,8 @@ pub(crate) async fn is_alive(call: &Call, session: &Session) -> bool {
     // The client's ids live in the same session; this one cannot be one of them.
     let id = u64::from_be_bytes(suffix);
     let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":\"longshore-alive-{id:016x}\",\"method\":\"ping\"}}");
-    let request = build(&call.snapshot.config.upstream, Method::POST, within(session), body.into());
-    match timeout(ERRAND, call.worker.pool.send(&call.snapshot.config.upstream, request)).await {
+    let request = build(&snapshot.config.upstream, Method::POST, within(session), body.into());
+    match timeout(ERRAND, pool.send(&snapshot.config.upstream, request)).await {
         Ok(Ok(answer)) => !may_mean_lost(answer.response.status()),
         Ok(Err(_)) | Err(_) => true,
     }
@@ -131,7 +147,7 @@ pub(crate) async fn is_alive(call: &Call, session: &Session) -> bool {
 
 /// Tells the server that a session has ended.
 pub(crate) async fn end_upstream(pool: &Pool, snapshot: &Snapshot, session: &Session) {
-    if session.upstream.is_none() {
+    if session.upstream().is_none() {
         return;
     }
     let request = build(&snapshot.config.upstream, Method::DELETE, within(session), Bytes::new());

@@ -5,6 +5,7 @@ mod describe;
 mod error;
 mod wire;
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -186,7 +187,9 @@ impl Server {
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame?.into_data() else { continue };
             let mut messages = Vec::new();
-            decoder.push(&data, |event| messages.extend(event.data)).map_err(|_| CallError::TooLarge)?;
+            decoder
+                .push(&data, |event| messages.extend(event.data.map(Cow::into_owned)))
+                .map_err(|_| CallError::TooLarge)?;
             for message in messages {
                 match envelope::read(&message) {
                     Ok(Message::Notification(notification))

@@ -39,7 +39,7 @@ pub(super) async fn begin(
     copy: Copy,
 ) -> Result<Begun, Refusal> {
     let go_on = |place: Place, upstream: Option<HeaderValue>, copy: Copy| {
-        Session::new(capsule.clone(), Arc::new(place), upstream, sessions.now().0).with(copy)
+        Session::new(capsule.clone(), place, upstream, sessions.now().0).with(copy)
     };
     let place = sessions.reserve(principal, snapshot)?;
     let how = match take {
@@ -75,35 +75,32 @@ pub(super) async fn begin(
     }
 }
 
-/// Begins a session again whose server has forgotten it, if it may be begun again, and gives it as it is now.
+/// Begins a session again whose server has forgotten it, if it may be begun again. `lost` is what the server called it.
+/// Says whether it is there again.
 pub(crate) async fn begin_again(
     pool: &Rc<Pool>,
     snapshot: &Snapshot,
     used: &Use,
-) -> Result<Option<Use>, Refusal> {
-    let (sessions, old) = (&used.sessions, &used.session);
-    if !sessions.can_move(&old.capsule) {
-        return Ok(None);
+    lost: Option<&HeaderValue>,
+) -> Result<bool, Refusal> {
+    let session = &used.session;
+    if !used.sessions.can_move(&session.capsule) {
+        return Ok(false);
     }
     // One at a time: calls that find out together begin it once.
-    let _alone = old.beginning.lock().await;
-    if let Some(current) = sessions.enter(&old.capsule.key)
-        && !Arc::ptr_eq(&current.session, old)
-    {
-        return Ok(Some(current));
+    let _alone = session.beginning.lock().await;
+    if session.upstream().as_ref() != lost {
+        return Ok(true);
     }
-    let opener =
-        Opener::Client { principal: old.place.principal().clone(), limits: snapshot.config.limits.processes };
-    let copy = old.copy();
-    let Some((upstream, hold)) = anew(pool, snapshot, opener, &old.capsule, &copy).await? else {
-        return Ok(None);
+    let principal = session.place.principal().clone();
+    let opener = Opener::Client { principal, limits: snapshot.config.limits.processes };
+    let Some((upstream, hold)) = anew(pool, snapshot, opener, &session.capsule, &session.copy()).await?
+    else {
+        return Ok(false);
     };
-    let new = Session::new(old.capsule.clone(), old.place.clone(), upstream, sessions.now().0).with(copy);
-    let new = sessions.replace(old, Arc::new(new));
-    if new.is_some() {
-        hold.keep();
-    }
-    Ok(new.map(|session| Use::new(session, sessions.clone())))
+    session.set_upstream(upstream);
+    hold.keep();
+    Ok(true)
 }
 
 /// The handshake of the client's, once more, and what the client had set. None: the server speaks another revision now.

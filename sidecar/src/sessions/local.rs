@@ -26,6 +26,7 @@ impl Sessions {
             Effect::Bury(tombstones, ended) => {
                 self.journal.add(&tombstones, || self.lock().tombstones().iter().collect());
                 for session in ended {
+                    session.streams.close();
                     self.metrics.session_ended(SessionEnd::Deleted);
                     self.send(Errand::Close(session));
                 }

@@ -1,7 +1,7 @@
 //! One session: of a client with the sidecar, and of the sidecar with the server.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -11,15 +11,16 @@ use longshore_sessions::message::{Copy, LogLevel};
 use longshore_sessions::{Capsule, Moment};
 
 use super::{Place, Sessions};
+use crate::streams::Streams;
 
 /// One session that this replica holds.
 pub(crate) struct Session {
     /// What its id says.
     pub(crate) capsule: Capsule,
     /// What it takes of the limits, for as long as anybody uses it.
-    pub(super) place: Arc<Place>,
-    /// What the server here calls it, if it has sessions at all. Not what the id says, if another replica opened it.
-    pub(crate) upstream: Option<HeaderValue>,
+    pub(super) place: Place,
+    /// What the server here calls it, if it has sessions at all. Not what the id says, if it was begun again.
+    upstream: RwLock<Option<HeaderValue>>,
     /// The revision that the client speaks.
     pub(crate) revision: Revision,
     /// The revision that the server speaks in this session.
@@ -32,6 +33,8 @@ pub(crate) struct Session {
     used: AtomicU64,
     /// Requests under way: while there are any it is not idle.
     busy: AtomicUsize,
+    /// What its client reads.
+    pub(crate) streams: Streams,
 }
 
 /// Something that a client sets in its session, and that has to be set again where the session is begun again.
@@ -54,17 +57,18 @@ pub(crate) struct Use {
 // === impl Session ===
 
 impl Session {
-    pub(super) fn new(capsule: Capsule, place: Arc<Place>, upstream: Option<HeaderValue>, now: u64) -> Self {
+    pub(super) fn new(capsule: Capsule, place: Place, upstream: Option<HeaderValue>, now: u64) -> Self {
         Self {
             revision: capsule.revision,
             server_revision: capsule.server_revision,
             capsule,
             place,
-            upstream,
+            upstream: RwLock::new(upstream),
             copy: Mutex::default(),
             beginning: tokio::sync::Mutex::default(),
             used: AtomicU64::new(now),
             busy: AtomicUsize::new(0),
+            streams: Streams::default(),
         }
     }
 
@@ -72,6 +76,16 @@ impl Session {
     pub(super) fn with(self, copy: Copy) -> Self {
         let copy = (copy != Copy::default()).then(|| Box::new(copy));
         Self { copy: Mutex::new(copy), ..self }
+    }
+
+    /// What the server calls it.
+    pub(crate) fn upstream(&self) -> Option<HeaderValue> {
+        self.upstream.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The server calls it so from now on.
+    pub(super) fn set_upstream(&self, upstream: Option<HeaderValue>) {
+        *self.upstream.write().unwrap_or_else(PoisonError::into_inner) = upstream;
     }
 
     /// Whether nobody uses it just now.
@@ -112,10 +126,15 @@ impl Session {
 // === impl Use ===
 
 impl Use {
-    /// To be made while the replica is locked, so that nobody gives the session up in between.
+    /// The first is to be made while the replica is locked, so that nobody gives the session up in between.
     pub(super) fn new(session: Arc<Session>, sessions: Arc<Sessions>) -> Self {
         session.busy.fetch_add(1, Ordering::Relaxed);
         Self { session, sessions }
+    }
+
+    /// One more use of the same session.
+    pub(crate) fn again(&self) -> Self {
+        Self::new(self.session.clone(), self.sessions.clone())
     }
 }
 

@@ -16,6 +16,8 @@ use crate::worker::Worker;
 pub(crate) enum Read {
     /// A message.
     Message(Authenticated, Bytes),
+    /// Nothing: it asks for a stream.
+    Stream(Authenticated),
     /// Nothing: it ends a session.
     End(Authenticated),
 }
@@ -26,6 +28,12 @@ pub(crate) async fn read(worker: &Worker, mut caller: Authenticated) -> Result<R
         return Ok(Read::End(caller));
     }
     let accept = joined(&caller);
+    if caller.request.method() == Method::GET {
+        if !headers::accepts(accept.as_deref(), headers::EVENT_STREAM) {
+            return Err(Refusal::NoEvents);
+        }
+        return Ok(Read::Stream(caller));
+    }
     if !headers::accepts_both(accept.as_deref()) {
         return Err(Refusal::NotAcceptable);
     }

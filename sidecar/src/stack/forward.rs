@@ -248,7 +248,7 @@ impl Relay {
             return Err(BrokenOff);
         }
         let abandon = sse::abandon_after(self.last);
-        Ok(Frame::data(format!("{abandon}{}", sse::message(&rescued.json)).into()))
+        Ok(Frame::data([abandon.as_bytes(), &sse::message(rescued.json.as_bytes())].concat().into()))
     }
 }
 

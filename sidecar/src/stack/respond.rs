@@ -16,14 +16,17 @@ use tokio::sync::mpsc;
 
 use super::forward::Relay;
 use crate::rescue::ALLOWED_METHODS;
+use crate::streams::Reader;
 use crate::worker::Worker;
 
 /// A response's body.
 pub(crate) enum Body {
     /// All of it.
     Whole(Option<Bytes>),
-    /// What comes, as it comes.
-    Stream(mpsc::Receiver<Piece>),
+    /// A message that comes in pieces.
+    Pieces(mpsc::Receiver<Piece>),
+    /// Events, for as long as there are any.
+    Events(Box<Reader>),
     /// What comes from another replica.
     Relayed(Box<Relay>),
 }
@@ -56,17 +59,20 @@ impl http_body::Body for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
         match &mut *self {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Stream(pieces) => {
+            Self::Pieces(pieces) => {
                 pieces.poll_recv(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
             }
             Self::Relayed(relay) => relay.poll_frame(cx),
+            Self::Events(reader) => {
+                reader.poll_next(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(bytes) => bytes.is_none(),
-            Self::Stream(_) => false,
+            Self::Pieces(_) | Self::Events(_) => false,
             Self::Relayed(relay) => relay.is_end_stream(),
         }
     }
@@ -74,7 +80,7 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            Self::Stream(_) => SizeHint::default(),
+            Self::Pieces(_) | Self::Events(_) => SizeHint::default(),
             Self::Relayed(relay) => relay.size_hint(),
         }
     }
@@ -92,6 +98,13 @@ pub(crate) fn events(body: Body, session: Option<HeaderValue>) -> Response<Body>
     // An event that a proxy holds back has not been sent.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    response
+}
+
+/// There is nothing more to come. This is how a client of events is told not to ask again.
+pub(crate) fn nothing() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
     response
 }
 

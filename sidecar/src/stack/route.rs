@@ -34,7 +34,7 @@ pub(crate) fn route(request: Request<Incoming>, snapshot: Arc<Snapshot>) -> Resu
         return Err(Refusal::NoSuchPath);
     }
     match *request.method() {
-        Method::POST | Method::DELETE => Ok(Routed::Received(Received { request, snapshot })),
+        Method::POST | Method::GET | Method::DELETE => Ok(Routed::Received(Received { request, snapshot })),
         Method::OPTIONS => {
             let mut response = Response::new(Body::empty());
             *response.status_mut() = StatusCode::NO_CONTENT;

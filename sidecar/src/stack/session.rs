@@ -50,6 +50,18 @@ pub(crate) async fn find(
     }
 }
 
+/// Finds the session of a GET, which carries no message.
+pub(crate) async fn of(
+    worker: &Rc<Worker>,
+    caller: &Authenticated,
+    trail: &mut Trail,
+) -> Result<Found, Refusal> {
+    Ok(match search(worker, caller, Purpose::Use, &Bytes::new(), trail).await? {
+        Way::Here(session) => Found::Here(Some(session)),
+        way => Found::Elsewhere(elsewhere(way, trail)?),
+    })
+}
+
 /// Ends a session, because its client says so.
 pub(crate) async fn end(
     worker: &Rc<Worker>,

@@ -28,6 +28,13 @@ pub(crate) async fn send(
     };
     let Authorised { snapshot, caller, headers, asks, .. } = authorised;
     let mut change = None;
+    if let Asks::Answer { session, .. } = &asks {
+        // Before the server hears of a call whose answer could not be given.
+        let limit = snapshot.config.sessions.streams;
+        if session.streams.is_full(limit) {
+            return Err(Refusal::TooManyStreams { limit });
+        }
+    }
     let (session, edit) = match asks {
         Asks::Ignored => {
             let response = respond::accepted();

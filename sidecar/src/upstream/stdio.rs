@@ -2,29 +2,37 @@
 //! message, answered by JSON or, when something else comes before the answer, by events; a DELETE ends a session; a
 //! GET hears what belongs to no call.
 //!
-//! One session is one [`Conversation`]: a task that owns the session's process, and starts another when that has died.
-//! It lives on the thread on which the session was opened; others reach it by message.
+//! Behind each session is a [`conversation::Conversation`]: a task that owns a process, and starts another when that has died. It is
+//! the session's alone, or serves several that share the process. It lives on the thread on which it was begun; others
+//! reach it by message.
 
 mod call;
 mod conversation;
 mod failure;
+mod handshake;
+mod level;
 mod limits;
 mod lines;
+mod members;
 mod message;
+mod open;
 mod outgoing;
 mod process;
+mod registry;
 mod restarts;
 mod routes;
 mod talk;
+mod warm;
 
-use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use longshore_mcp::headers::{EVENT_STREAM, JSON, SESSION_ID};
+use longshore_sidecar_config::Processes;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Duration, timeout};
 
@@ -32,12 +40,15 @@ use super::{Body, Former, Opener, Recalled};
 use crate::metrics::Metrics;
 pub(crate) use call::Events;
 use call::{First, Waiting};
-use conversation::Conversation;
+use conversation::Joining;
 pub(crate) use failure::{Failure, Gone, Why};
 use limits::Places;
 use message::Command;
+use registry::{Handle, Open, Registered};
+use warm::Warm;
+pub(crate) use warm::keep as keep_warm;
 
-/// How many messages of a session wait while another is being written.
+/// How many messages of a conversation wait while others are being written.
 const QUEUE: usize = 16;
 /// How long a DELETE waits for the process to end. It ends all the same.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -50,51 +61,50 @@ pub(crate) struct Stdio {
     socket: PathBuf,
     metrics: Arc<Metrics>,
     places: Arc<Places>,
+    warm: Warm,
     open: Mutex<Open>,
     /// How many conversations there are, those included that are ending.
     count: watch::Sender<usize>,
+    /// Sessions are taken up again one after the other.
+    recalls: tokio::sync::Mutex<()>,
+    /// What the ids begin with under which clients are asked something. Another sidecar's are others.
+    epoch: u64,
+    questions: AtomicU64,
     /// The first line since the sidecar's own handshake that was no message.
     pub(crate) noise: watch::Sender<Option<String>>,
 }
 
-/// The sessions that are open.
-#[derive(Default)]
-struct Open {
-    handles: HashMap<Name, Handle>,
-    /// There will be no more of them.
-    closed: bool,
-}
-
-/// What a session is called between here and the rest of the sidecar.
+/// What a session is called between here and the rest of the sidecar, and what the shim knows its process by.
 type Name = u128;
 
-/// The way to a conversation.
+/// For whom a process is.
 #[derive(Clone)]
-struct Handle {
-    commands: mpsc::Sender<Command>,
-    control: mpsc::UnboundedSender<Control>,
+struct Client {
+    /// Nobody in particular, where it is for all.
+    principal: Option<Arc<str>>,
+    limits: Processes,
 }
 
 /// What a conversation hears besides messages, and while it cannot take any. There are no more of them than there are
-/// calls.
+/// calls and sessions.
 enum Control {
     /// Nobody waits for a call any more.
     Gone(u64),
-    /// Somebody listens to what belongs to no call.
-    Listen(call::Caller),
-    /// The session ends. Who waits for that is told by the end of this.
-    End(Option<oneshot::Sender<()>>),
+    /// Somebody listens to what belongs to no call of a session.
+    Listen(Name, call::Caller),
+    /// A session begins.
+    Join(Joining),
+    /// A session ends. Who waits for that is told by the end of this.
+    End(Name, Option<oneshot::Sender<()>>),
+    /// All do.
+    EndAll,
+    /// Another conversation needs a process more than one without sessions.
+    GiveWay,
 }
 
 /// Ends a session when it is dropped, unless somebody else sees to that.
 #[must_use]
-pub(crate) struct Hold(Option<mpsc::UnboundedSender<Control>>);
-
-/// A conversation's entry.
-struct Registered {
-    stdio: Arc<Stdio>,
-    name: Name,
-}
+pub(crate) struct Hold(Option<(Name, mpsc::UnboundedSender<Control>)>);
 
 impl Stdio {
     pub(crate) fn new(socket: PathBuf, metrics: Arc<Metrics>) -> Self {
@@ -102,48 +112,24 @@ impl Stdio {
             socket,
             metrics,
             places: Arc::default(),
+            warm: Warm::default(),
             open: Mutex::default(),
             count: watch::Sender::new(0),
+            recalls: tokio::sync::Mutex::default(),
+            // Without random numbers no session is opened either.
+            epoch: random().map_or(0, |number| u64::try_from(number >> 64).unwrap_or(0)),
+            questions: AtomicU64::new(0),
             noise: watch::Sender::new(None),
         }
     }
 
-    /// Starts a process for a session, and sends it the first message.
-    pub(super) async fn open(
-        self: &Arc<Self>,
-        opener: Opener,
-        request: Request<Bytes>,
-    ) -> Result<(Response<Body>, Hold), Failure> {
-        let place = match opener {
-            Opener::Own => None,
-            Opener::Client { principal, limits } => Some(self.places.take(principal, limits)?),
-        };
-        let mut name = [0; 16];
-        getrandom::fill(&mut name).map_err(|_| Failure::NoNumbers)?;
-        let name = Name::from_ne_bytes(name);
-
-        let (commands, queue) = mpsc::channel(QUEUE);
-        let (control, events) = mpsc::unbounded_channel();
-        let (caller, waiting) = call::pair(control.clone());
-        let first = Command::read(request.into_body(), caller)?;
-        let hold = Hold(Some(control.clone()));
-        let registered = self.register(name, Handle { commands, control })?;
-        tokio::task::spawn_local(Conversation::new(registered, place, queue, events).run(first));
-
-        let mut response = respond(waiting, Patience::Endless).await?;
-        if let Ok(id) = HeaderValue::try_from(format!("{name:032x}")) {
-            response.headers_mut().insert(HeaderName::from_static(SESSION_ID), id);
-        }
-        Ok((response, hold))
-    }
-
     /// Sends a message in a session.
     pub(super) async fn send(&self, request: Request<Bytes>) -> Result<Response<Body>, Failure> {
-        let Some(handle) = self.find(&request) else { return Ok(empty(StatusCode::NOT_FOUND)) };
+        let Some((name, handle)) = self.find(&request) else { return Ok(empty(StatusCode::NOT_FOUND)) };
         match *request.method() {
             Method::POST => {
                 let (caller, waiting) = call::pair(handle.control.clone());
-                let command = Command::read(request.into_body(), caller)?;
+                let command = Command::read(name, request.into_body(), caller)?;
                 let patience = command.patience();
                 if handle.commands.send(command).await.is_err() {
                     return Ok(empty(StatusCode::NOT_FOUND));
@@ -152,14 +138,14 @@ impl Stdio {
             }
             Method::GET => {
                 let (caller, waiting) = call::pair(handle.control.clone());
-                if handle.control.send(Control::Listen(caller)).is_err() {
+                if handle.control.send(Control::Listen(name, caller)).is_err() {
                     return Ok(empty(StatusCode::NOT_FOUND));
                 }
                 Ok(events(Events::new(waiting, None)))
             }
             Method::DELETE => {
                 let (told, over) = oneshot::channel();
-                if handle.control.send(Control::End(Some(told))).is_ok() {
+                if handle.control.send(Control::End(name, Some(told))).is_ok() {
                     // Whether it has ended or takes longer.
                     let _ = timeout(FAREWELL, over).await;
                 }
@@ -169,23 +155,18 @@ impl Stdio {
         }
     }
 
-    /// Takes a session up again whose sidecar has died. Nothing is found yet.
-    pub(super) async fn recall(&self, session: &HeaderValue, _: Former) -> Result<Recalled, Failure> {
-        let known = name_of(session).is_some_and(|name| self.lock().handles.contains_key(&name));
-        Ok(if known { Recalled::GoesOn } else { Recalled::Forgotten })
-    }
-
     /// Ends all sessions for good.
     pub(crate) async fn close(&self) {
         // The sidecar's own would be opened again at once.
-        self.lock().closed = true;
+        self.lock().close();
         self.end_all().await;
     }
 
     /// Ends all sessions, and waits until their processes have ended.
     pub(crate) async fn end_all(&self) {
-        for handle in self.lock().handles.values() {
-            let _ = handle.control.send(Control::End(None));
+        while self.warm.give_way() {}
+        for control in self.lock().controls() {
+            let _ = control.send(Control::EndAll);
         }
         let mut count = self.count.subscribe();
         if timeout(ALL_FAREWELLS, count.wait_for(|count| *count == 0)).await.is_err() {
@@ -193,24 +174,41 @@ impl Stdio {
         }
     }
 
-    fn find(&self, request: &Request<Bytes>) -> Option<Handle> {
-        let name = name_of(request.headers().get(SESSION_ID)?)?;
-        self.lock().handles.get(&name).cloned()
+    /// How many wait for a place.
+    pub(crate) fn queued(&self) -> usize {
+        self.places.queued()
     }
 
-    fn register(self: &Arc<Self>, name: Name, handle: Handle) -> Result<Registered, Failure> {
-        let mut open = self.lock();
-        if open.closed {
-            return Err(Gone::failure(Why::Stopping, &[]));
-        }
-        open.handles.insert(name, handle);
-        self.count.send_modify(|count| *count += 1);
-        Ok(Registered { stdio: self.clone(), name })
+    /// Whether there will be no more sessions.
+    fn is_closed(&self) -> bool {
+        self.lock().is_closed()
+    }
+
+    fn find(&self, request: &Request<Bytes>) -> Option<(Name, Handle)> {
+        let name = name_of(request.headers().get(SESSION_ID)?)?;
+        Some((name, self.lock().find(name)?))
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
         // Nothing that holds the lock can leave it half changed.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of a question to a client, and the id that the client sees, as JSON.
+    fn question(&self) -> (u64, String) {
+        let number = self.questions.fetch_add(1, Ordering::Relaxed);
+        (number, self.id_of_question(number))
+    }
+
+    /// The id of a question that the client sees, as JSON.
+    fn id_of_question(&self, number: u64) -> String {
+        format!("\"{:016x}-{number}\"", self.epoch)
+    }
+
+    /// The number of the question that an answer is for.
+    fn question_of(&self, id: &str) -> Option<u64> {
+        let (epoch, number) = id.split_once('-')?;
+        (u64::from_str_radix(epoch, 16).ok()? == self.epoch).then(|| number.parse().ok()).flatten()
     }
 
     /// Notes a line that is no message, if it is the first.
@@ -234,20 +232,6 @@ impl Stdio {
     }
 }
 
-impl Registered {
-    /// Takes no more messages. Those who come find no session.
-    fn close(&self) {
-        self.stdio.lock().handles.remove(&self.name);
-    }
-}
-
-impl Drop for Registered {
-    fn drop(&mut self) {
-        self.close();
-        self.stdio.count.send_modify(|count| *count -= 1);
-    }
-}
-
 impl Hold {
     /// Where nothing has to be ended.
     pub(crate) fn nothing() -> Self {
@@ -262,9 +246,9 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if let Some(control) = &self.0 {
+        if let Some((name, control)) = &self.0 {
             // One that has ended already need not be ended.
-            let _ = control.send(Control::End(None));
+            let _ = control.send(Control::End(*name, None));
         }
     }
 }
@@ -276,6 +260,13 @@ enum Patience {
     Short,
     /// It has not.
     Endless,
+}
+
+/// A number that nobody guesses; none, if the system gives none.
+fn random() -> Option<u128> {
+    let mut number = [0; 16];
+    getrandom::fill(&mut number).ok()?;
+    Some(u128::from_ne_bytes(number))
 }
 
 /// The session of that id.

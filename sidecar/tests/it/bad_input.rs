@@ -49,6 +49,8 @@ fn gets_a_status_a_code_and_an_audit_line() {
     let ping = r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#;
     let request = |method: &str, params: serde_json::Value| alice.request(alice.message(method, &params));
     let call = |tool: &str| request("tools/call", json!({"name": tool, "arguments": {}}));
+    let get =
+        || Request::new("GET", "/mcp").key(KEY).session(&alice.session).header("accept", "text/event-stream");
     let modern = json!({"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}});
     let case = |name, request, status, code, reason| Case { name, request, status, code, reason };
     let cases = [
@@ -69,7 +71,14 @@ fn gets_a_status_a_code_and_an_audit_line() {
         case("a foreign host, no key", Request::post(ping).with("host", "evil.example"), 403, -32600, "foreign host"),
         // HTTP.
         case("another path", Request::new("POST", "/").key(KEY), 404, -32600, "unknown path"),
-        case("GET", Request::new("GET", "/mcp").key(KEY).header("accept", "text/event-stream"), 405, -32600, "HTTP method not allowed"),
+        case("GET in no session", Request::new("GET", "/mcp").key(KEY).header("accept", "text/event-stream"), 400, -32600, "no session"),
+        case("GET of no events", get().with("accept", "application/json"), 406, -32600, "Accept leaves out a type"),
+        case("GET of nothing", get().without("accept"), 406, -32600, "Accept leaves out a type"),
+        case("GET in an unknown session", get().with("mcp-session-id", &"0".repeat(32)), 404, -32600, "unknown session"),
+        case("GET in somebody else's session", get().with("mcp-session-id", &bob.session), 404, -32600, "unknown session"),
+        case("GET of another revision", get().header("mcp-protocol-version", "2025-06-18"), 400, -32600, "not the session's revision"),
+        case("GET of the rest of nothing", get().header("last-event-id", "nonsense"), 400, -32600, "events not kept"),
+        case("GET of two rests", get().header("last-event-id", "a").header("last-event-id", "b"), 400, -32600, "malformed header"),
         case("PUT", Request::new("PUT", "/mcp").key(KEY), 405, -32600, "HTTP method not allowed"),
         case("no Accept", alice.request(ping).without("accept"), 406, -32600, "Accept leaves out a type"),
         case("half of Accept", alice.request(ping).with("accept", "application/json"), 406, -32600, "Accept leaves out a type"),
@@ -136,7 +145,7 @@ fn gets_a_status_a_code_and_an_audit_line() {
         assert_eq!(sidecar.audit_lines(), before + 1, "{name}: one line");
         match status {
             401 => assert_eq!(reply.header("www-authenticate"), Some("Bearer"), "{name}"),
-            405 => assert_eq!(reply.header("allow"), Some("POST, DELETE, OPTIONS"), "{name}"),
+            405 => assert_eq!(reply.header("allow"), Some("GET, POST, DELETE, OPTIONS"), "{name}"),
             _ => {}
         }
     }
@@ -228,7 +237,7 @@ fn browsers_of_allowed_origins_can_read_everything() {
         .send(sidecar.mcp);
     assert_eq!(preflight.status, 204);
     assert_eq!(preflight.header("access-control-allow-origin"), Some(origin));
-    assert_eq!(preflight.header("access-control-allow-methods"), Some("POST, DELETE, OPTIONS"));
+    assert_eq!(preflight.header("access-control-allow-methods"), Some("GET, POST, DELETE, OPTIONS"));
     let allowed = preflight.header("access-control-allow-headers").unwrap().to_ascii_lowercase();
     for header in
         ["authorization", "x-api-key", "content-type", "accept", "mcp-session-id", "mcp-protocol-version"]

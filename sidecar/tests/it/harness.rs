@@ -3,6 +3,7 @@
 pub(crate) mod client;
 pub(crate) mod cluster;
 pub(crate) mod config;
+pub(crate) mod events;
 pub(crate) mod http;
 pub(crate) mod patience;
 pub(crate) mod peer;
@@ -14,6 +15,7 @@ pub(crate) mod shim;
 pub(crate) use client::Client;
 pub(crate) use cluster::Cluster;
 pub(crate) use config::{Files, config};
+pub(crate) use events::{Event, Events};
 pub(crate) use http::{Reply, Request};
 pub(crate) use patience::{eventually, within};
 pub(crate) use peer::GoServer;

@@ -22,3 +22,4 @@ mod replicas;
 mod sessions;
 mod start;
 mod stdio;
+mod streams;

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::harness::config::keys;
 use crate::harness::http::{Reply, connect, read_chunk};
-use crate::harness::{Client, Files, GoServer, Request, Scripted, Sidecar, config, scripted};
+use crate::harness::{Client, Events, Files, GoServer, Request, Scripted, Sidecar, config, scripted};
 
 const ODD: &str = "{\"id\": 5 ,\"jsonrpc\":\"2.0\",\r\n \"method\":\"tools/call\",\"params\":{\"arguments\":{\"n\":1.0e+2,\"t\":\"\\u00e9\u{e9}\",\"big\":12345678901234567890123},\"name\":\"t\",\"_meta\":{\"progressToken\":\"p\",\"x.example/y\":[ ]}}}";
 const ODD_RESULT: &str =
@@ -23,7 +23,14 @@ fn params_and_results_keep_their_bytes() {
         let sidecar = Sidecar::start(&config(server.port));
         let client = Client::open(&sidecar, None);
         let reply = client.request(ODD).send(sidecar.mcp);
-        assert_eq!(reply.text(), if events { &event } else { ODD_RESULT });
+        if events {
+            // The message as it is, in an event of the sidecar's own.
+            let (id, message) = reply.text().split_once('\n').unwrap();
+            assert!(id.starts_with("id: ") && id.ends_with("-1-0"), "{id}");
+            assert_eq!(message, format!("data: {ODD_RESULT}\n\n"));
+        } else {
+            assert_eq!(reply.text(), ODD_RESULT);
+        }
         assert_eq!(server.seen("tools/call")[0].body, ODD.as_bytes());
         if events {
             for (header, value) in [
@@ -118,12 +125,10 @@ fn both_sides_can_ask_within_a_call() {
     });
     let sidecar = Sidecar::start(&config(server.port));
     let client = Client::open(&sidecar, None);
-    let mut stream = connect(sidecar.mcp);
-    client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut stream);
-    let mut reader = BufReader::new(stream);
-    assert_eq!(Reply::read_head(&mut reader).unwrap().0, 200);
-    let chunk = read_chunk(&mut reader).unwrap().unwrap();
-    assert_eq!(String::from_utf8(chunk).unwrap(), format!("data: {question}\n\n"));
+    let call = client.request(client.message("tools/call", &json!({"name": "t"})));
+    let mut events = Events::open(&call, sidecar.mcp);
+    assert_eq!(events.status, 200);
+    assert_eq!(events.next().unwrap().data, question);
 
     let answer = r#"{"jsonrpc":"2.0","id":"q1","result":{ "role":"assistant"}}"#;
     let reply = client.request(answer).send(sidecar.mcp);
@@ -131,9 +136,8 @@ fn both_sides_can_ask_within_a_call() {
     let posts = server.seen("POST");
     assert!(posts.iter().any(|request| request.body == answer.as_bytes()), "the answer reached the server");
     answered.wait();
-    let chunk = read_chunk(&mut reader).unwrap().unwrap();
-    assert!(String::from_utf8(chunk).unwrap().contains("\"done\":true"));
-    assert!(read_chunk(&mut reader).unwrap().is_none(), "the stream ends with the answer");
+    assert!(events.next().unwrap().data.contains("\"done\":true"));
+    assert!(events.next().is_none(), "the stream ends with the answer");
 }
 
 #[test]
@@ -179,9 +183,10 @@ fn a_silent_stream_is_kept_alive() {
     client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut stream);
     let mut reader = BufReader::new(stream);
     Reply::read_head(&mut reader).unwrap();
+    assert!(read_chunk(&mut reader).unwrap().unwrap().starts_with(b"id: "));
     assert_eq!(read_chunk(&mut reader).unwrap().unwrap(), b": keep-alive\n\n");
     go_on.send(()).unwrap();
-    assert!(read_chunk(&mut reader).unwrap().unwrap().starts_with(b"data: "));
+    assert!(read_chunk(&mut reader).unwrap().unwrap().starts_with(b"id: "));
 }
 
 #[test]

@@ -76,7 +76,7 @@ fn one_listener_serves_both_families() {
     for host in ["127.0.0.1", "::1"] {
         let address = |port| std::net::SocketAddr::new(host.parse().unwrap(), port);
         assert_eq!(Request::new("GET", "/healthz").send(address(sidecar.admin.port())).status, 200, "{host}");
-        assert_eq!(Request::new("GET", "/mcp").send(address(sidecar.mcp.port())).status, 405, "{host}");
+        assert_eq!(Request::new("PUT", "/mcp").send(address(sidecar.mcp.port())).status, 405, "{host}");
     }
 }
 

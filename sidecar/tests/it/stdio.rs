@@ -6,6 +6,9 @@ mod inventory;
 mod limits;
 mod noise;
 mod peers;
+mod queue;
+mod shared;
+mod warm;
 
 use serde_json::{Value, json};
 

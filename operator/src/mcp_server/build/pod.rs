@@ -25,6 +25,10 @@ const SOCKETS_VOLUME: &str = "longshore-sockets";
 const TMP_VOLUME: &str = "longshore-tmp";
 const TOKEN_VOLUME: &str = "longshore-token";
 
+/// Which pod it is.
+const POD_UID: &str = "LONGSHORE_POD_UID";
+/// Where the others find it.
+const POD_IP: &str = "LONGSHORE_POD_IP";
 /// Where programs look for temporary files, and for a home that they can write to.
 const TMP: &str = "/tmp";
 /// Where Kubernetes clients look for their token.
@@ -103,6 +107,9 @@ fn sidecar(server: &ValidatedServer, settings: &Settings) -> Container {
             "serve".to_owned(),
             "--shim=/shim".to_owned(),
             format!("--workers={}", server.sidecar.workers),
+            // Kubernetes puts the values of the environment into the arguments.
+            format!("--pod-uid=$({POD_UID})"),
+            format!("--pod-ip=$({POD_IP})"),
         ]),
         ports: Some(vec![
             container_port("mcp", ports::MCP),
@@ -110,10 +117,7 @@ fn sidecar(server: &ValidatedServer, settings: &Settings) -> Container {
             container_port("peers", ports::PEERS),
         ]),
         // Which of a server's pods it is, for the session ids that it gives and for the other pods.
-        env: Some(vec![
-            field("LONGSHORE_POD_UID", "metadata.uid"),
-            field("LONGSHORE_POD_IP", "status.podIP"),
-        ]),
+        env: Some(vec![field(POD_UID, "metadata.uid"), field(POD_IP, "status.podIP")]),
         resources: Some(server.sidecar.resources.clone().unwrap_or_else(sidecar_resources)),
         volume_mounts: Some(vec![
             read_only(mount(CONFIG_VOLUME, paths::CONFIG_DIR)),

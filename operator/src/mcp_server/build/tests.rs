@@ -267,7 +267,10 @@ fn the_smallest_manifest_makes_these_objects() {
                         "name": "longshore-sidecar",
                         "image": "registry.example/longshore-sidecar:9",
                         "command": ["/longshore-sidecar"],
-                        "args": ["serve", "--shim=/shim", "--workers=1"],
+                        "args": [
+                            "serve", "--shim=/shim", "--workers=1", "--pod-uid=$(LONGSHORE_POD_UID)",
+                            "--pod-ip=$(LONGSHORE_POD_IP)",
+                        ],
                         "ports": [
                             {"name": "mcp", "containerPort": 15380, "protocol": "TCP"},
                             {"name": "admin", "containerPort": 15381, "protocol": "TCP"},
@@ -492,7 +495,7 @@ fn the_manifest_shapes_the_pod() {
         ("/spec/securityContext/fsGroup", json!(2000)),
         ("/spec/securityContext/runAsGroup", json!(65532)),
         ("/spec/securityContext/runAsNonRoot", json!(true)),
-        ("/spec/containers/0/args", json!(["serve", "--shim=/shim", "--workers=4"])),
+        ("/spec/containers/0/args/2", json!("--workers=4")),
         ("/spec/containers/0/resources", json!({"limits": {"memory": "1Gi"}})),
         ("/spec/containers/0/securityContext/runAsUser", json!(15380)),
         ("/spec/containers/1/command", json!(["/server"])),

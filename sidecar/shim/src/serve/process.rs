@@ -15,7 +15,7 @@ use crate::descriptors::Limit;
 use crate::ladder::{self, Action, Ladder};
 use crate::log::Log;
 use crate::options::Options;
-use crate::protocol::{ADOPTION, Cause, Ended, Outcome, Patience, Report, Session};
+use crate::protocol::{ADOPTION, Cause, Ended, MAX_LIVES, Outcome, Patience, Report, Session};
 use crate::stderr::{Measure, Stderr};
 
 /// How much of its stderr is read before others have their turn.
@@ -27,6 +27,8 @@ const LAST_READS: usize = 16;
 pub(super) struct Process {
     pub(super) session: Session,
     number: u32,
+    /// How many sidecars have had it.
+    life: u16,
     /// Also the number of its group.
     pid: Pid,
     /// Until it is told to end.
@@ -64,6 +66,7 @@ impl Process {
                 let mut process = Self {
                     session,
                     number,
+                    life: 0,
                     pid,
                     stdin: Some(stdin),
                     stdout,
@@ -106,7 +109,9 @@ impl Process {
     /// Gives the process to the sidecar at the other end, with its pipes. One that is about to end stays with nobody.
     fn hand_to(&mut self, lifeline: Lifeline) -> io::Result<()> {
         if let Some(stdin) = &self.stdin {
-            let started = Report::Started { number: self.number };
+            let started = Report::Started { number: self.number, life: self.life };
+            // Also if it is never heard: it might be.
+            self.life += 1;
             lifeline.send_with(&started, [stdin.as_fd(), self.stdout.as_fd()])?;
             self.hold = Hold::Lifeline(lifeline);
         }
@@ -115,7 +120,7 @@ impl Process {
 
     /// Hands it over if it waits for that, else the connection back.
     pub(super) fn adopt(&mut self, lifeline: Lifeline, log: &mut Log) -> Result<(), Lifeline> {
-        if !matches!(self.hold, Hold::Abandoned(_)) || self.outcome.is_some() {
+        if !matches!(self.hold, Hold::Abandoned(_)) || self.outcome.is_some() || self.life >= MAX_LIVES {
             return Err(lifeline);
         }
         // One that cannot be told is gone already, and the process waits for yet another.

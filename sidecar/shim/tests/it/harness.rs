@@ -161,9 +161,9 @@ impl Shim {
         let lifeline = self.connect();
         lifeline.send(&request.encode());
         match lifeline.receive() {
-            Some((Report::Started { number }, pipes)) => {
+            Some((Report::Started { number, life }, pipes)) => {
                 let [stdin, stdout] = <[OwnedFd; 2]>::try_from(pipes).unwrap();
-                Ok(Process { number, stdin: Some(stdin.into()), stdout: stdout.into(), lifeline })
+                Ok(Process { number, life, stdin: Some(stdin.into()), stdout: stdout.into(), lifeline })
             }
             Some((Report::Refused { reason, errno, words }, pipes)) => {
                 assert!(pipes.is_empty());
@@ -264,6 +264,7 @@ impl Lifeline {
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) number: u32,
+    pub(crate) life: u16,
     pub(crate) stdin: Option<File>,
     pub(crate) stdout: File,
     pub(crate) lifeline: Lifeline,

@@ -66,7 +66,7 @@ fn what_is_not_understood_is_refused_and_does_no_harm() {
         vec![1; MAX_PACKET + 1],
         vec![1; 3 * MAX_PACKET],
         Request::End(ALL_PATIENCE).encode(),
-        Report::Started { number: 1 }.encode(),
+        Report::Started { number: 1, life: 0 }.encode(),
     ];
     for packet in packets {
         let lifeline = shim.connect();

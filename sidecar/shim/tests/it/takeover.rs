@@ -21,7 +21,7 @@ fn the_next_sidecar_takes_living_processes_over() {
     killed(vec![first, second]);
 
     let mut first = shim.adopt(1).unwrap();
-    assert_eq!(first.number, 1);
+    assert_eq!((first.number, first.life), (1, 1));
     first.write("two\n");
     assert_eq!(first.line(), "2 two", "it is the same process");
     let mut second = shim.adopt(2).unwrap();
@@ -31,6 +31,7 @@ fn the_next_sidecar_takes_living_processes_over() {
     // Once more, and then to a good end.
     killed(vec![first]);
     let mut first = shim.adopt(1).unwrap();
+    assert_eq!(first.life, 2);
     first.end(ALL_PATIENCE);
     let ended = first.ended();
     assert_eq!((ended.outcome, ended.cause), (Outcome::Exited(2), Cause::Asked));

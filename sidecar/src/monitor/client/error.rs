@@ -106,7 +106,6 @@ impl CallError {
                 | Why::Killed(_)
                 | Why::Closed
                 | Why::Mute
-                | Why::Unanswered
                 | Why::StderrFlood
                 | Why::Asked => ConnectionReason::ProcessExited,
             },

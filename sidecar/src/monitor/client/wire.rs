@@ -1,5 +1,7 @@
 //! Messages to the server and back.
 
+use std::borrow::Cow;
+
 use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, StatusCode};
@@ -78,7 +80,9 @@ impl Server {
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame?.into_data() else { continue };
             let mut messages = Vec::new();
-            decoder.push(&data, |event| messages.extend(event.data)).map_err(|_| CallError::TooLarge)?;
+            decoder
+                .push(&data, |event| messages.extend(event.data.map(Cow::into_owned)))
+                .map_err(|_| CallError::TooLarge)?;
             for message in messages {
                 match envelope::read(&message) {
                     Ok(Message::Response(response))
@@ -101,7 +105,7 @@ impl Server {
     }
 
     pub(super) fn request(&self, method: Method, body: Bytes) -> http::Request<Bytes> {
-        let session = self.revision.map(|revision| (self.session.as_ref(), revision));
+        let session = self.revision.map(|revision| (self.session.clone(), revision));
         exchange::build(&self.upstream, method, session, body)
     }
 

@@ -1,17 +1,25 @@
 //! The two ends of a call: who waits for it, and the conversation that answers it.
+//!
+//! Between them is one box. Most calls are answered and nothing else, so a call costs one allocation and no channel.
 
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, ready};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use longshore_mcp::sse;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::{Duration, timeout};
 
 use super::{Control, Failure, Patience};
 
 /// How many messages wait for whoever reads a call's events, before the process has to wait too.
-const ASIDES: usize = 2;
+const MAX_ASIDES: usize = 64;
+/// And how many bytes. One message may always wait, however large it is.
+const MAX_WAITING: usize = 256 * 1024;
 /// How long a response is held back for the case that the answer is the first thing to come.
 const SILENCE: Duration = Duration::from_secs(5);
 /// The largest piece of a body: so that a large message is not copied as a whole by everybody on its way.
@@ -20,20 +28,78 @@ const PIECE: usize = 64 * 1024;
 /// How a call ends: with the answer, or, for messages that have none, when it is written.
 type Ending = Result<Option<Bytes>, Failure>;
 
+/// What is between the two ends.
+#[derive(Default)]
+struct Desk(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    asides: VecDeque<Bytes>,
+    /// How large those are.
+    bytes: usize,
+    /// The response is to begin though there is nothing in it.
+    begun: bool,
+    ending: Option<Ending>,
+    /// The conversation has let go of it.
+    left: bool,
+    /// Nobody waits any more.
+    gone: bool,
+    /// It was waited for once, in vain.
+    slow: bool,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+impl Desk {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that holds the lock can leave the state half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn has_room(&self) -> bool {
+        self.asides.is_empty() || self.asides.len() < MAX_ASIDES && self.bytes < MAX_WAITING
+    }
+
+    fn wake_reader(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+
+    fn wake_writer(&mut self) {
+        if let Some(writer) = self.writer.take() {
+            writer.wake();
+        }
+    }
+}
+
 /// The conversation's end.
 pub(super) struct Caller {
     pub(super) number: u64,
-    asides: mpsc::Sender<Bytes>,
-    end: oneshot::Sender<Ending>,
+    desk: Arc<Desk>,
 }
 
-/// The end of whoever waits. Dropped, it tells the conversation so.
+/// The end of whoever waits. Dropped before the call has ended, it tells the conversation so.
 pub(crate) struct Waiting {
     number: u64,
-    asides: mpsc::Receiver<Bytes>,
-    end: oneshot::Receiver<Ending>,
+    desk: Arc<Desk>,
     control: mpsc::UnboundedSender<Control>,
 }
+
+/// What became of a message for somebody who waits for something else.
+pub(super) enum Offer {
+    /// It will be read.
+    Taken,
+    /// There is no room for it now.
+    Full,
+    /// Nobody reads.
+    Gone,
+}
+
+/// Where there is no room, and will be.
+pub(super) struct Reader(Arc<Desk>);
 
 /// What comes first.
 pub(super) enum First {
@@ -47,67 +113,157 @@ pub(super) enum First {
     Silence,
 }
 
+/// What comes next.
+enum Next {
+    Aside(Bytes),
+    Begin,
+    End(Ending),
+}
+
 /// Both ends of a new call.
 pub(super) fn pair(control: mpsc::UnboundedSender<Control>) -> (Caller, Waiting) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let (aside, asides) = mpsc::channel(ASIDES);
-    let (end, ending) = oneshot::channel();
-    (Caller { number, asides: aside, end }, Waiting { number, asides, end: ending, control })
+    let desk = Arc::<Desk>::default();
+    (Caller { number, desk: desk.clone() }, Waiting { number, desk, control })
 }
 
 impl Caller {
     /// Ends the call.
     pub(super) fn end(self, ending: Ending) {
-        // Whoever has gone needs no answer.
-        let _ = self.end.send(ending);
+        self.desk.lock().ending = Some(ending);
+        // Whoever waits is woken when this is dropped.
     }
 
     /// Begins the response though there is nothing in it yet. A client that has cancelled a call may go away at any
     /// moment, and some of them cope with the end of a stream then and not with a late response.
     pub(super) fn begin(&self) {
-        // Where there is no room it has begun.
-        let _ = self.asides.try_send(Bytes::new());
+        let mut state = self.desk.lock();
+        state.begun = true;
+        state.wake_reader();
     }
 
     /// Whether nobody waits any more.
     pub(super) fn is_gone(&self) -> bool {
-        self.end.is_closed()
+        self.desk.lock().gone
     }
 
-    /// The way for what comes before the answer.
-    pub(super) fn asides(&self) -> &mpsc::Sender<Bytes> {
-        &self.asides
+    /// Offers a message that comes before the answer.
+    pub(super) fn offer(&self, message: &Bytes) -> Offer {
+        self.reader().offer(message)
+    }
+
+    /// Whoever reads those.
+    pub(super) fn reader(&self) -> Reader {
+        Reader(self.desk.clone())
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        let mut state = self.desk.lock();
+        state.left = true;
+        state.wake_reader();
+    }
+}
+
+impl Reader {
+    pub(super) fn offer(&self, message: &Bytes) -> Offer {
+        let mut state = self.0.lock();
+        if state.gone {
+            return Offer::Gone;
+        }
+        if !state.has_room() {
+            return Offer::Full;
+        }
+        state.bytes += message.len();
+        state.asides.push_back(message.clone());
+        state.wake_reader();
+        Offer::Taken
+    }
+
+    /// Waits until there is room, or nobody who needs any.
+    pub(super) async fn room(&self) {
+        poll_fn(|cx| {
+            let mut state = self.0.lock();
+            if state.gone || state.has_room() {
+                return Poll::Ready(());
+            }
+            state.writer = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// It was waited for, and did not read.
+    pub(super) fn give_up(&self) {
+        self.0.lock().slow = true;
+    }
+
+    /// Whether it is worth to wait for it.
+    pub(super) fn is_slow(&self) -> bool {
+        self.0.lock().slow
     }
 }
 
 impl Waiting {
     pub(super) async fn first(&mut self, patience: Patience) -> Result<First, Failure> {
-        let aside = match patience {
-            Patience::Endless => self.asides.recv().await,
-            Patience::Short => match timeout(SILENCE, self.asides.recv()).await {
-                Ok(aside) => aside,
-                Err(_) => return Ok(First::Silence),
+        let mut next = pin!(poll_fn(|cx| self.desk.poll_next(cx)));
+        let next = match patience {
+            Patience::Endless => next.await,
+            Patience::Short => match timeout(SILENCE, next.as_mut()).await {
+                Ok(next) => next,
+                Err(_) => Next::Begin,
             },
         };
-        match aside {
-            Some(message) if message.is_empty() => Ok(First::Silence),
-            Some(message) => Ok(First::Aside(message)),
-            // The end is told before the other channel closes.
-            None => match (&mut self.end).await {
-                Ok(ending) => Ok(ending?.map_or(First::Written, First::Answer)),
-                Err(_) => Err(Failure::Forgotten),
-            },
+        match next {
+            Next::Begin => Ok(First::Silence),
+            Next::Aside(message) => Ok(First::Aside(message)),
+            Next::End(ending) => Ok(ending?.map_or(First::Written, First::Answer)),
         }
+    }
+}
+
+impl Desk {
+    fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Next> {
+        let mut state = self.lock();
+        if let Some(message) = state.asides.pop_front() {
+            state.bytes -= message.len();
+            if state.has_room() {
+                state.wake_writer();
+            }
+            return Poll::Ready(Next::Aside(message));
+        }
+        if let Some(ending) = state.ending.take() {
+            return Poll::Ready(Next::End(ending));
+        }
+        if state.left {
+            return Poll::Ready(Next::End(Err(Failure::Forgotten)));
+        }
+        if std::mem::take(&mut state.begun) {
+            return Poll::Ready(Next::Begin);
+        }
+        if !state.reader.as_ref().is_some_and(|reader| reader.will_wake(cx.waker())) {
+            state.reader = Some(cx.waker().clone());
+        }
+        Poll::Pending
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        // First, so that a message that is being taken at this moment is known to be nobody's.
-        self.end.close();
-        // A conversation that has ended has forgotten it anyway.
-        let _ = self.control.send(Control::Gone(self.number));
+        let left = {
+            let mut state = self.desk.lock();
+            // First, so that a message that is being taken at this moment is known to be nobody's.
+            state.gone = true;
+            state.asides.clear();
+            state.wake_writer();
+            state.left
+        };
+        // A conversation that has let go of it, or has ended, has forgotten it anyway.
+        if !left {
+            let _ = self.control.send(Control::Gone(self.number));
+        }
     }
 }
 
@@ -135,17 +291,15 @@ impl Events {
             if self.over {
                 return Poll::Ready(None);
             }
-            match ready!(self.waiting.asides.poll_recv(cx)) {
-                Some(message) if message.is_empty() => {}
-                Some(message) => self.rest = event(message),
-                None => {
-                    let ending = ready!(std::pin::Pin::new(&mut self.waiting.end).poll(cx));
+            match ready!(self.waiting.desk.poll_next(cx)) {
+                Next::Begin => {}
+                Next::Aside(message) => self.rest = event(message),
+                Next::End(ending) => {
                     self.over = true;
                     match ending {
-                        Ok(Ok(Some(answer))) => self.rest = event(answer),
-                        Ok(Ok(None)) => return Poll::Ready(None),
-                        Ok(Err(failure)) => return Poll::Ready(Some(Err(failure))),
-                        Err(_) => return Poll::Ready(Some(Err(Failure::Forgotten))),
+                        Ok(Some(answer)) => self.rest = event(answer),
+                        Ok(None) => return Poll::Ready(None),
+                        Err(failure) => return Poll::Ready(Some(Err(failure))),
                     }
                 }
             }
@@ -155,7 +309,60 @@ impl Events {
     }
 }
 
-/// A message as an event. It was read as JSON, so it is text.
+/// A message as an event.
 fn event(message: Bytes) -> Bytes {
-    sse::message(&String::from_utf8_lossy(&message)).into()
+    sse::message(&message).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    fn next(waiting: &Waiting) -> String {
+        match waiting.desk.poll_next(&mut Context::from_waker(Waker::noop())) {
+            Poll::Pending => "pending".to_owned(),
+            Poll::Ready(Next::Begin) => "begin".to_owned(),
+            Poll::Ready(Next::Aside(message)) => format!("aside of {}", message.len()),
+            Poll::Ready(Next::End(ending)) => format!("end {}", ending.is_ok()),
+        }
+    }
+
+    #[test]
+    fn all_that_came_is_read_before_the_end() {
+        let (control, mut told) = mpsc::unbounded_channel();
+        let (caller, waiting) = pair(control.clone());
+        assert_eq!(next(&waiting), "pending");
+        caller.begin();
+        assert!(matches!(caller.offer(&Bytes::from_static(b"ab")), Offer::Taken));
+        caller.end(Ok(None));
+        let seen: Vec<_> = (0..2).map(|_| next(&waiting)).collect();
+        assert_eq!(seen, ["aside of 2", "end true"]);
+        drop(waiting);
+        assert!(told.try_recv().is_err(), "nobody has to be told of a call that has ended");
+
+        let (caller, waiting) = pair(control.clone());
+        drop(waiting);
+        assert!(
+            caller.is_gone()
+                && matches!(told.try_recv(), Ok(Control::Gone(number)) if number == caller.number)
+        );
+        let (caller, waiting) = pair(control);
+        drop(caller);
+        assert_eq!(next(&waiting), "end false");
+    }
+
+    #[test]
+    fn what_waits_is_bounded() {
+        let (control, _told) = mpsc::unbounded_channel();
+        for (size, most) in [(1, MAX_ASIDES), (MAX_WAITING / 4, 4), (MAX_WAITING, 1), (4 * MAX_WAITING, 1)] {
+            let (caller, waiting) = pair(control.clone());
+            let message = Bytes::from(vec![b'x'; size]);
+            let taken = (0..=most).take_while(|_| matches!(caller.offer(&message), Offer::Taken)).count();
+            assert_eq!(taken, most, "{size}");
+            next(&waiting);
+            assert!(matches!(caller.offer(&message), Offer::Taken), "{size}: there is room again");
+        }
+    }
 }

@@ -1,108 +1,126 @@
-//! One session: its process, and another when that has died.
+//! What one process, and another when that has died, serves: one session, or several that share it.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use longshore_mcp::initialize;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
 use super::call::Caller;
+use super::handshake::{Abilities, Handshake};
 use super::limits::Place;
-use super::message::{Command, Key, Kind};
-use super::process::{PATIENCE, Process};
+use super::members::Members;
+use super::message::{Command, Kind};
+use super::process::{Idle, PATIENCE, Process};
 use super::restarts::Restarts;
 use super::talk::Talk;
-use super::{Control, Failure, Gone, Registered, Stdio, Why};
+use super::warm::Ready;
+use super::{Client, Control, Failure, Gone, Name, Registered, Stdio, Why};
 
-/// The longest handshake that is kept, to be said again to another process.
-const MAX_HANDSHAKE: usize = 64 * 1024;
-
-/// A session.
+/// A conversation, with one session at first.
 pub(super) struct Conversation {
     registered: Registered,
+    /// Whom its process serves.
+    pub(super) kind: Sharing,
+    /// What the shim knows its processes by, one after the other.
+    number: u128,
     /// A client's; the sidecar's own session has none, and ends with its process.
     place: Option<Place>,
+    /// A process that is there already.
+    ready: Option<Process>,
+    /// What is known of that.
+    pub(super) start: Start,
     pub(super) commands: mpsc::Receiver<Command>,
     pub(super) control: mpsc::UnboundedReceiver<Control>,
     pub(super) handshake: Handshake,
+    pub(super) members: Members,
+    /// Those who wait for the answer to the handshake.
+    pub(super) joining: Vec<Joining>,
+    /// Sessions that have left, until the process has been told.
+    pub(super) left: Vec<Left>,
     restarts: Restarts,
-    /// Who hears what belongs to no call.
-    pub(super) listener: Option<Caller>,
-    /// The session is over, or will be in a moment.
+    /// The conversation is over, or will be in a moment.
     pub(super) ending: bool,
     /// Those who wait for that: they are told by the end of these.
     farewells: Vec<oneshot::Sender<()>>,
+    /// Since when no session is there.
+    empty: Option<Instant>,
 }
 
-/// How the session began.
-#[derive(Default)]
-pub(super) struct Handshake {
-    /// The client's first message, if it is to be kept.
-    line: Option<Bytes>,
-    id: Option<Key>,
-    /// The revision that the server chose. None: it has not answered yet.
-    version: Option<String>,
-    /// The client has said that it has heard the answer.
-    pub(super) initialized: bool,
+/// Whom a process serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sharing {
+    /// The sidecar itself.
+    Own,
+    /// One session.
+    One,
+    /// Several; ended so long after the last of them.
+    Several {
+        /// All of the same principal.
+        same: bool,
+        idle: Duration,
+        /// When no more of them may come.
+        aged: Option<Instant>,
+    },
 }
 
-impl Handshake {
-    fn begin(command: &Command) -> Self {
-        let Kind::Request { id, .. } = &command.kind else { return Self::default() };
-        let line = (command.line.len() <= MAX_HANDSHAKE).then(|| command.line.clone());
-        Self { line, id: Some(id.clone()), version: None, initialized: false }
-    }
-
-    /// Whether the server has answered it.
-    pub(super) fn is_complete(&self) -> bool {
-        self.version.is_some()
-    }
-
-    /// Whether this is the id of its first message.
-    pub(super) fn is(&self, id: &Key) -> bool {
-        self.id.as_ref() == Some(id)
-    }
-
-    /// Takes the server's answer. Says whether it completes the handshake.
-    pub(super) fn answered(&mut self, message: &[u8]) -> bool {
-        self.version = version(message);
-        self.version.is_some()
-    }
-
-    /// Whether another process's answer is the same, as far as the client has heard.
-    pub(super) fn is_repeated_by(&self, message: &[u8]) -> bool {
-        self.version.is_some() && version(message) == self.version
-    }
-
-    /// What another process is told first.
-    pub(super) fn again(&self) -> Option<Bytes> {
-        self.line.clone().filter(|_| self.is_complete())
-    }
+/// How a process begins its part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Start {
+    /// How many sidecars had it before.
+    pub(super) life: u16,
+    /// It has been told the first message.
+    pub(super) told: bool,
+    /// It goes on where another sidecar has left it.
+    pub(super) goes_on: bool,
 }
 
-fn version(message: &[u8]) -> Option<String> {
-    let accepted = initialize::accepted(std::str::from_utf8(message).ok()?).ok()?;
-    Some(accepted.version)
+/// A session that begins.
+pub(super) struct Joining {
+    pub(super) name: Name,
+    /// The id of its first message, as it was written.
+    pub(super) id: String,
+    pub(super) abilities: Abilities,
+    pub(super) caller: Caller,
+}
+
+/// A session that has left.
+pub(super) struct Left {
+    pub(super) name: Name,
+    /// What it alone was subscribed to.
+    pub(super) subscriptions: Vec<String>,
+}
+
+/// What a conversation is made of.
+pub(super) struct Opening {
+    pub(super) registered: Registered,
+    pub(super) kind: Sharing,
+    pub(super) number: u128,
+    pub(super) place: Option<Place>,
+    pub(super) commands: mpsc::Receiver<Command>,
+    pub(super) control: mpsc::UnboundedReceiver<Control>,
+    pub(super) handshake: Handshake,
 }
 
 impl Conversation {
-    pub(super) fn new(
-        registered: Registered,
-        place: Option<Place>,
-        commands: mpsc::Receiver<Command>,
-        control: mpsc::UnboundedReceiver<Control>,
-    ) -> Self {
+    pub(super) fn new(opening: Opening) -> Self {
+        let Opening { registered, kind, number, place, commands, control, handshake } = opening;
         Self {
             registered,
+            kind,
+            number,
             place,
+            ready: None,
+            start: Start::default(),
             commands,
             control,
-            handshake: Handshake::default(),
+            handshake,
+            members: Members::default(),
+            joining: Vec::new(),
+            left: Vec::new(),
             restarts: Restarts::default(),
-            listener: None,
             ending: false,
             farewells: Vec::new(),
+            empty: None,
         }
     }
 
@@ -112,64 +130,138 @@ impl Conversation {
 
     /// Whether it is the sidecar's own.
     pub(super) fn is_own(&self) -> bool {
-        self.place.is_none()
+        self.kind == Sharing::Own
     }
 
-    /// Lives for as long as the session does.
-    pub(super) async fn run(mut self, first: Command) {
-        self.handshake = Handshake::begin(&first);
-        let mut waits = Some(first);
-        while !self.ending {
-            let next = match waits.take() {
-                Some(command) => command,
-                None => match self.next().await {
-                    Some(command) => command,
-                    None => break,
-                },
-            };
-            let unseen = self.with_process(next).await;
-            if self.is_own() || self.handshake.again().is_none() {
-                break;
+    /// Whether its process serves several sessions.
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(self.kind, Sharing::Several { .. })
+    }
+
+    /// Gives it a process that runs already.
+    pub(super) fn with_ready(mut self, ready: Ready) -> Result<Self, Failure> {
+        self.make_ready(ready)?;
+        Ok(self)
+    }
+
+    fn make_ready(&mut self, ready: Ready) -> Result<(), Failure> {
+        let Ready { parts, told } = ready;
+        self.start = Start { life: parts.life, told: told.is_some(), goes_on: false };
+        let broken = |error: std::io::Error| Gone::failure(Why::NotStarted(error.to_string()), &[]);
+        self.ready = Some(Process::from_parts(parts).map_err(broken)?);
+        Ok(())
+    }
+
+    /// Its process was left by another sidecar, in the middle of a session.
+    pub(super) fn going_on(mut self, name: Name) -> Self {
+        self.start.goes_on = true;
+        self.members.join(name, Abilities::default());
+        self
+    }
+
+    /// A session of several takes its place first: those that join meanwhile wait with the first.
+    pub(super) async fn run_shared(mut self, client: Client) {
+        let stdio = self.stdio().clone();
+        let line = self.handshake.line().clone();
+        let acquiring = stdio.acquire(&client, &line);
+        tokio::pin!(acquiring);
+        let acquired = loop {
+            tokio::select! {
+                acquired = &mut acquiring => break acquired,
+                Some(control) = self.control.recv() => self.control(control),
             }
-            waits = unseen.and_then(|command| self.admit(command));
+            if self.members.is_empty() {
+                self.vanish();
+            }
+            if self.ending {
+                break Err(Failure::Ended);
+            }
+        };
+        let begun = acquired.and_then(|acquired| {
+            (self.place, self.number) = (Some(acquired.place), acquired.number);
+            acquired.ready.map_or(Ok(()), |ready| self.make_ready(ready))
+        });
+        if let Err(failure) = begun {
+            self.fail_joining(&failure);
+            self.ending = true;
+        }
+        self.run().await;
+    }
+
+    /// Lives for as long as its sessions do.
+    pub(super) async fn run(mut self) {
+        let mut waits = Vec::new();
+        // The first process is there for the handshake, or goes on with what it did.
+        let mut needed = true;
+        while !self.ending {
+            if needed || !waits.is_empty() {
+                let unseen = self.with_process(waits).await;
+                if self.is_own() || !self.handshake.can_be_repeated() {
+                    waits = unseen;
+                    break;
+                }
+                waits = self.admit(unseen);
+                needed = false;
+            } else {
+                match self.next().await {
+                    Some(command) => waits.push(command),
+                    None => break,
+                }
+            }
         }
         self.close();
-        if let Some(command) = waits {
+        for command in waits {
             command.caller.end(Err(Failure::Forgotten));
         }
         // Those who wait for the end hear of it now.
     }
 
-    /// Lets a message have another process, if it is not one too many.
-    fn admit(&mut self, command: Command) -> Option<Command> {
+    /// Lets messages have another process, if it is not one too many.
+    fn admit(&mut self, commands: Vec<Command>) -> Vec<Command> {
+        if commands.is_empty() {
+            return commands;
+        }
         match self.restarts.take(Instant::now()) {
-            Ok(()) => Some(command),
+            Ok(()) => commands,
             Err(seconds) => {
-                command.caller.end(Err(Failure::Restarts { seconds }));
-                None
+                for command in commands {
+                    command.caller.end(Err(Failure::Restarts { seconds }));
+                }
+                Vec::new()
             }
         }
     }
 
-    /// Starts a process for this message, and talks to it until it is gone. Gives back a message that it never saw.
-    async fn with_process(&mut self, command: Command) -> Option<Command> {
-        match self.start().await {
-            Ok(process) => Talk::new(self, process, command).run().await,
+    /// Starts a process for these messages, and talks to it until it is gone. Gives back messages that it never saw.
+    async fn with_process(&mut self, commands: Vec<Command>) -> Vec<Command> {
+        match self.process().await {
+            Ok(process) => {
+                let start = std::mem::take(&mut self.start);
+                Talk::new(self, process, start, commands).run().await
+            }
             Err(failure) => {
                 if matches!(&failure, Failure::Process(gone) if gone.why.concerns_all()) {
                     // The container is away for a moment: the session has done nothing that is to be slowed down.
                     self.restarts.give_back();
                 }
-                command.caller.end(Err(failure));
-                None
+                self.fail_joining(&failure);
+                for command in commands {
+                    command.caller.end(Err(failure.clone()));
+                }
+                Vec::new()
             }
         }
     }
 
-    /// Starts a process. Once asked for, it is waited for even if nobody needs it any more: only so can it be ended.
-    async fn start(&mut self) -> Result<Process, Failure> {
+    /// The process that is there, or another one. Once asked for, it is waited for even if nobody needs it any more:
+    /// only so can it be ended.
+    async fn process(&mut self) -> Result<Process, Failure> {
+        if let Some(process) = self.ready.take() {
+            return Ok(process);
+        }
         let stdio = self.stdio().clone();
-        let starting = Process::start(&stdio.socket, &stdio.metrics);
+        // The same number again: whoever comes after this sidecar finds the process that is there by then.
+        let starting = Idle::start(&stdio.socket, self.number, &stdio.metrics);
         tokio::pin!(starting);
         let started = loop {
             tokio::select! {
@@ -177,6 +269,10 @@ impl Conversation {
                 Some(control) = self.control.recv() => self.control(control),
             }
         };
+        let started = started.and_then(|idle| {
+            let parts = idle.into_parts().map_err(|error| Why::NotStarted(error.to_string()))?;
+            Process::from_parts(parts).map_err(|error| Why::NotStarted(error.to_string()))
+        });
         let process = started.map_err(|why| {
             tracing::debug!(%why, "no process for a session");
             Gone::failure(why, &[])
@@ -193,19 +289,24 @@ impl Conversation {
     /// Waits, without a process, for a message that needs one.
     async fn next(&mut self) -> Option<Command> {
         loop {
+            // Nothing is lost with a process that is not there.
+            self.left.clear();
+            if self.is_shared() && self.members.is_empty() {
+                self.vanish();
+            }
+            if self.ending {
+                return None;
+            }
             tokio::select! {
-                Some(control) = self.control.recv() => {
-                    self.control(control);
-                    if self.ending {
-                        return None;
-                    }
-                }
+                Some(control) = self.control.recv() => self.control(control),
                 command = self.commands.recv() => {
                     let command = command?;
+                    if command.caller.is_gone() {
+                        continue;
+                    }
                     match command.kind {
-                        _ if command.caller.is_gone() => {}
-                        Kind::Request { .. } => {
-                            if let Some(command) = self.admit(command) {
+                        Kind::Request(_) => {
+                            if let Some(command) = self.admit(vec![command]).pop() {
                                 return Some(command);
                             }
                         }
@@ -214,9 +315,11 @@ impl Conversation {
                             command.caller.end(Ok(None));
                         }
                         // Meant for a process that is gone; another one has asked for nothing.
-                        Kind::Cancelled(_) | Kind::Response(_) | Kind::Other => {
-                            command.caller.end(Ok(None));
-                        }
+                        Kind::Cancelled(_)
+                        | Kind::Response(_)
+                        | Kind::Progress(_)
+                        | Kind::RootsChanged
+                        | Kind::Other => command.caller.end(Ok(None)),
                     }
                 }
             }
@@ -227,13 +330,87 @@ impl Conversation {
     pub(super) fn control(&mut self, control: Control) {
         match control {
             Control::Gone(number) => {
-                self.listener.take_if(|listener| listener.number == number);
+                self.members.gone(number);
+                self.joining.retain(|joining| joining.caller.number != number);
             }
-            Control::Listen(caller) => self.listener = Some(caller),
-            Control::End(told) => {
-                self.ending = true;
-                self.farewells.extend(told);
+            Control::Listen(name, caller) => {
+                if let Some(member) = self.members.get_mut(name) {
+                    member.listener = Some(caller);
+                }
             }
+            Control::Join(joining) => self.join(joining),
+            Control::End(name, told) => self.end(name, told),
+            Control::EndAll => self.ending = true,
+            Control::GiveWay => {
+                if self.is_shared() && self.members.is_empty() {
+                    self.vanish();
+                }
+            }
+        }
+    }
+
+    fn join(&mut self, joining: Joining) {
+        self.empty = None;
+        self.members.join(joining.name, joining.abilities);
+        match self.handshake.answer(&joining.id) {
+            Some(answer) => joining.caller.end(Ok(Some(answer))),
+            None => self.joining.push(joining),
+        }
+    }
+
+    fn end(&mut self, name: Name, told: Option<oneshot::Sender<()>>) {
+        let Some(member) = self.members.leave(name) else { return };
+        self.registered.leave(name);
+        if !self.is_shared() {
+            self.ending = true;
+            self.farewells.extend(told);
+            return;
+        }
+        // The session has ended with this; its process has others.
+        self.joining.retain(|joining| joining.name != name);
+        let mut subscriptions: Vec<_> = member.into_subscriptions().into_iter().collect();
+        subscriptions.retain(|uri| !self.members.is_subscribed(uri));
+        self.left.push(Left { name, subscriptions });
+        if self.members.is_empty() {
+            self.empty = Some(Instant::now());
+        }
+    }
+
+    /// When a process without sessions ends.
+    pub(super) fn due(&self) -> Option<Instant> {
+        match (self.kind, self.empty) {
+            (Sharing::Several { idle, aged, .. }, Some(since)) => {
+                let idle = since + idle;
+                Some(aged.map_or(idle, |aged| aged.max(since).min(idle)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Ends, if its time has come and nobody is about to join.
+    pub(super) fn tick(&mut self, now: Instant) {
+        if self.due().is_some_and(|due| due <= now) {
+            self.vanish();
+        }
+    }
+
+    /// Ends, unless somebody is about to join.
+    fn vanish(&mut self) {
+        if self.registered.vanish() {
+            self.ending = true;
+        }
+    }
+
+    /// The revision of the server is known: others may join who speak it.
+    pub(super) fn publish_version(&self) {
+        if let Some(version) = self.handshake.version() {
+            self.registered.speaks(version);
+        }
+    }
+
+    pub(super) fn fail_joining(&mut self, failure: &Failure) {
+        for joining in self.joining.drain(..) {
+            joining.caller.end(Err(failure.clone()));
         }
     }
 
@@ -242,8 +419,13 @@ impl Conversation {
         self.ending = true;
         self.registered.close();
         self.commands.close();
+        self.control.close();
         while let Ok(command) = self.commands.try_recv() {
             command.caller.end(Err(Failure::Forgotten));
         }
+        while let Ok(control) = self.control.try_recv() {
+            self.control(control);
+        }
+        self.fail_joining(&Failure::Forgotten);
     }
 }

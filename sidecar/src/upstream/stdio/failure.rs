@@ -16,6 +16,9 @@ pub(crate) enum Failure {
     /// As many run for this principal as may for one.
     #[error("{limit} processes run for one principal")]
     FullForPrincipal { limit: u32 },
+    /// A place came free, and somebody else was faster.
+    #[error("nothing came free in time")]
+    Queue,
     /// Nobody said how many processes there may be.
     #[error("the number of processes is not limited")]
     Unlimited,
@@ -25,7 +28,16 @@ pub(crate) enum Failure {
     /// The message is none.
     #[error("not a message")]
     NotMessage,
-    /// A call with the same id is under way, or was given up and may still be answered.
+    /// The token of its progress is longer than anybody keeps.
+    #[error("the progress token is too long")]
+    LongToken,
+    /// A session asks for more than is remembered of one.
+    #[error("too many subscriptions")]
+    TooManySubscriptions,
+    /// There is no such level of logging.
+    #[error("an unknown level")]
+    UnknownLevel,
+    /// A call with the same id is under way in its session.
     #[error("the id is in use")]
     IdInUse,
     /// Its client cancelled it.
@@ -98,9 +110,6 @@ pub(crate) enum Why {
         "the server's process was ended: it wrote more than {MAX_NOISE} bytes to stdout without a message of MCP"
     )]
     Noise,
-    /// More of its calls were given up than can be remembered.
-    #[error("the server's process was ended: it left too many calls unanswered")]
-    Unanswered,
     /// It wrote to stderr without measure.
     #[error("the server's process was ended: it floods stderr")]
     StderrFlood,
@@ -119,8 +128,8 @@ fn hint(signal: i32) -> &'static str {
 
 impl Why {
     /// All labels of metrics.
-    pub(crate) const LABELS: [&str; 10] =
-        ["asked", "exited", "killed", "stopping", "lost", "closed", "mute", "stdout", "stderr", "unanswered"];
+    pub(crate) const LABELS: [&str; 9] =
+        ["asked", "exited", "killed", "stopping", "lost", "closed", "mute", "stdout", "stderr"];
 
     /// For metrics: how a process ended that ran.
     pub(crate) fn label(&self) -> &'static str {
@@ -133,7 +142,6 @@ impl Why {
             Self::Mute => "mute",
             Self::LineTooLong | Self::Noise => "stdout",
             Self::StderrFlood => "stderr",
-            Self::Unanswered => "unanswered",
             // Those before never ran.
             Self::Unavailable(_)
             | Self::Slow(_)
@@ -161,7 +169,6 @@ impl Why {
             Self::LineTooLong => "server wrote a line that is too long",
             Self::Noise => "server floods stdout",
             Self::StderrFlood => "server floods stderr",
-            Self::Unanswered => "server leaves too many calls unanswered",
             Self::Asked => "server's process ended",
         }
     }

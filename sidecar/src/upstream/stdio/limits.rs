@@ -1,62 +1,204 @@
-//! How many processes there may be.
+//! How many processes there may be, and who waits for one.
+
+mod queue;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longshore_sidecar_config::Processes;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Duration, timeout};
 
 use super::Failure;
+use queue::Queue;
 
 /// The places that are taken. A session keeps its place while it has no process, so that its next call is not refused.
 #[derive(Default)]
-pub(super) struct Places(Mutex<Taken>);
+pub(super) struct Places {
+    state: Mutex<State>,
+    freed: Notify,
+}
 
 #[derive(Default)]
-struct Taken {
+struct State {
+    /// Those that are in force.
+    limits: Option<Processes>,
     total: u32,
     by_principal: HashMap<Arc<str>, u32>,
+    waiting: Queue<oneshot::Sender<Place>>,
 }
 
 /// A place; dropped, it is free again.
 pub(super) struct Place {
     places: Arc<Places>,
-    principal: Arc<str>,
+    /// Whose it is; nobody's where a process is shared by all, or waits for its first session.
+    principal: Option<Arc<str>>,
 }
 
 impl Places {
-    /// Takes a place for this principal.
-    pub(super) fn take(
+    /// Takes a place, or waits for one for at most so long. Nobody's, if no principal is named.
+    pub(super) async fn take(
         self: &Arc<Self>,
-        principal: Arc<str>,
-        limits: Option<Processes>,
+        principal: Option<&Arc<str>>,
+        patience: Duration,
     ) -> Result<Place, Failure> {
-        // Never so in a configuration that was loaded.
-        let Processes { total, per_principal, .. } = limits.ok_or(Failure::Unlimited)?;
+        let mut waiting = {
+            let mut state = self.lock();
+            let refusal = match state.refusal(principal) {
+                // Those who came earlier and could go have gone; others do not hold anybody up.
+                None => return Ok(self.place(&mut state, principal.cloned())),
+                Some(refusal) => refusal,
+            };
+            if patience.is_zero() {
+                return Err(refusal);
+            }
+            let (grant, granted) = oneshot::channel();
+            let who = principal.cloned().unwrap_or_else(|| "".into());
+            if state.waiting.push(who, grant, |waits| !waits.is_closed()).is_err() {
+                return Err(refusal);
+            }
+            Waits { granted, places: self }
+        };
+        match timeout(patience, &mut waiting.granted).await {
+            Ok(Ok(place)) => Ok(place),
+            // What has come meanwhile is given back.
+            Ok(Err(_)) | Err(_) => Err(self.lock().refusal(principal).unwrap_or(Failure::Queue)),
+        }
+    }
+
+    /// Takes a place for a process that nobody needs yet. Whoever waits for one needs it more.
+    pub(super) fn take_ahead(self: &Arc<Self>) -> Option<Place> {
+        let mut state = self.lock();
+        let free = state.limits.is_some_and(|limits| state.total < limits.total) && state.waiting.is_empty();
+        free.then(|| self.place(&mut state, None))
+    }
+
+    /// Takes a place for a process that has run all the time.
+    pub(super) fn take_back(self: &Arc<Self>, principal: Option<&Arc<str>>) -> Place {
+        self.place(&mut self.lock(), principal.cloned())
+    }
+
+    /// Whether there are more places than are taken.
+    pub(super) fn have_room(&self) -> bool {
+        let state = self.lock();
+        state.limits.is_some_and(|limits| state.total < limits.total)
+    }
+
+    /// How many wait.
+    pub(super) fn queued(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
+    /// Waits until one is given back.
+    pub(super) async fn freed(&self) {
+        self.freed.notified().await;
+    }
+
+    /// Whether this principal may have one more, if there is one.
+    pub(super) fn allow(&self, principal: Option<&Arc<str>>) -> bool {
+        !matches!(self.lock().refusal(principal), Some(Failure::FullForPrincipal { .. } | Failure::Unlimited))
+    }
+
+    /// From now on these are in force.
+    pub(super) fn limit(self: &Arc<Self>, limits: Option<Processes>) {
+        self.lock().limits = limits;
+        self.grant();
+    }
+
+    fn place(self: &Arc<Self>, state: &mut State, principal: Option<Arc<str>>) -> Place {
+        state.total += 1;
+        state.count(principal.as_ref());
+        Place { places: self.clone(), principal }
+    }
+
+    /// Gives what is free to those who wait.
+    fn grant(self: &Arc<Self>) {
+        loop {
+            let (waits, place) = {
+                let mut state = self.lock();
+                let Some(limits) = state.limits.filter(|limits| state.total < limits.total) else { return };
+                let State { waiting, by_principal, .. } = &mut *state;
+                let may = |who: &str| by_principal.get(who).is_none_or(|count| *count < limits.per_principal);
+                let Some((who, waits)) = waiting.next(may) else { return };
+                let principal = Some(who).filter(|who| !who.is_empty());
+                (waits, self.place(&mut state, principal))
+            };
+            // Not while the state is locked: the place of one who has gone comes back.
+            let _ = waits.send(place);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that holds the lock can leave the counts half changed.
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits for a place; dropped, it does not any more.
+struct Waits<'a> {
+    granted: oneshot::Receiver<Place>,
+    places: &'a Places,
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        // What has come meanwhile is given back after this.
+        self.granted.close();
+        self.places.lock().waiting.retain(|waits| !waits.is_closed());
+    }
+}
+
+impl State {
+    /// Why there is no place for this principal.
+    fn refusal(&self, principal: Option<&Arc<str>>) -> Option<Failure> {
+        // Never so in a configuration that was loaded.
+        let Some(Processes { total, per_principal, .. }) = self.limits else {
+            return Some(Failure::Unlimited);
+        };
         // What the caller can do something about comes first.
-        if taken.by_principal.get(&principal).copied().unwrap_or(0) >= per_principal {
-            return Err(Failure::FullForPrincipal { limit: per_principal });
+        let own = principal.map_or(0, |principal| self.by_principal.get(principal).copied().unwrap_or(0));
+        if principal.is_some() && own >= per_principal {
+            return Some(Failure::FullForPrincipal { limit: per_principal });
         }
-        if taken.total >= total {
-            return Err(Failure::Full { limit: total });
+        (self.total >= total).then_some(Failure::Full { limit: total })
+    }
+
+    fn count(&mut self, principal: Option<&Arc<str>>) {
+        if let Some(principal) = principal {
+            *self.by_principal.entry(principal.clone()).or_default() += 1;
         }
-        taken.total += 1;
-        *taken.by_principal.entry(principal.clone()).or_default() += 1;
-        Ok(Place { places: self.clone(), principal })
+    }
+}
+
+impl Place {
+    /// Makes nobody's place this principal's, if it may have one more.
+    pub(super) fn assign(&mut self, principal: Option<&Arc<str>>) -> bool {
+        let mut state = self.places.lock();
+        let refused = matches!(state.refusal(principal), Some(Failure::FullForPrincipal { .. }));
+        if !refused && self.principal.is_none() {
+            state.count(principal);
+            self.principal = principal.cloned();
+        }
+        !refused
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut taken = self.places.0.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.total -= 1;
-        if let Some(count) = taken.by_principal.get_mut(&self.principal) {
-            *count -= 1;
-            if *count == 0 {
-                taken.by_principal.remove(&self.principal);
+        {
+            let mut state = self.places.lock();
+            state.total -= 1;
+            if let Some(principal) = &self.principal
+                && let Some(count) = state.by_principal.get_mut(principal)
+            {
+                *count -= 1;
+                if *count == 0 {
+                    state.by_principal.remove(principal);
+                }
             }
         }
+        self.places.grant();
+        self.places.freed.notify_one();
     }
 }
 
@@ -66,8 +208,8 @@ mod tests {
 
     use super::*;
 
-    fn processes(total: u32, per_principal: u32) -> Processes {
-        Processes {
+    fn processes(total: u32, per_principal: u32) -> Option<Processes> {
+        Some(Processes {
             isolation: Isolation::Session,
             total,
             per_principal,
@@ -75,31 +217,95 @@ mod tests {
             queue_ms: 0,
             idle_ms: 60_000,
             max_age_ms: None,
+        })
+    }
+
+    fn name(principal: &str) -> Option<Arc<str>> {
+        (!principal.is_empty()).then(|| principal.into())
+    }
+
+    fn take(places: &Arc<Places>, principal: &str) -> Result<Place, Failure> {
+        let principal = name(principal);
+        let mut taking = std::pin::pin!(places.take(principal.as_ref(), Duration::ZERO));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        match taking.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(taken) => taken,
+            std::task::Poll::Pending => panic!("nobody waits without patience"),
         }
     }
 
     #[test]
     fn places_are_counted_for_all_and_for_each() {
         let places = Arc::<Places>::default();
-        let limits = |total, per_principal| Some(processes(total, per_principal));
-        let a = places.take("a".into(), limits(3, 2)).unwrap();
-        let _a = places.take("a".into(), limits(3, 2)).unwrap();
-        assert!(matches!(places.take("a".into(), limits(3, 2)), Err(Failure::FullForPrincipal { limit: 2 })));
-        let _b = places.take("b".into(), limits(3, 2)).unwrap();
-        assert!(matches!(places.take("c".into(), limits(3, 2)), Err(Failure::Full { limit: 3 })));
+        assert!(matches!(take(&places, "a"), Err(Failure::Unlimited)));
+        places.limit(processes(3, 2));
+        let a = take(&places, "a").unwrap();
+        let _a = take(&places, "a").unwrap();
+        assert!(matches!(take(&places, "a"), Err(Failure::FullForPrincipal { limit: 2 })));
+        let _b = take(&places, "b").unwrap();
+        assert!(matches!(take(&places, "c"), Err(Failure::Full { limit: 3 })));
+        assert!(places.take_ahead().is_none());
         // The configuration that is in force counts, and not the one from before.
-        let _c = places.take("c".into(), limits(4, 2)).unwrap();
+        places.limit(processes(4, 2));
+        let mut ahead = places.take_ahead().unwrap();
+        assert!(matches!(take(&places, ""), Err(Failure::Full { limit: 4 })));
+        assert!(ahead.assign(name("c").as_ref()));
         drop(a);
-        assert!(matches!(places.take("b".into(), limits(3, 2)), Err(Failure::Full { limit: 3 })));
-        let _b = places.take("b".into(), limits(4, 2)).unwrap();
-        assert!(matches!(places.take("d".into(), None), Err(Failure::Unlimited)));
+        let _c = take(&places, "c").unwrap();
+        assert!(matches!(take(&places, "c"), Err(Failure::FullForPrincipal { limit: 2 })));
     }
 
     #[test]
     fn nothing_is_left_of_those_who_left() {
         let places = Arc::<Places>::default();
-        drop(places.take("a".into(), Some(processes(1, 1))).unwrap());
-        let taken = places.0.lock().unwrap();
+        places.limit(processes(1, 1));
+        drop(take(&places, "a").unwrap());
+        let taken = places.state.lock().unwrap();
         assert_eq!((taken.total, taken.by_principal.len()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_gets_what_is_free_in_turn() {
+        let places = Arc::<Places>::default();
+        places.limit(processes(2, 1));
+        let mut taken = vec![take(&places, "a").unwrap(), take(&places, "b").unwrap()];
+        let wait = |who: &'static str, milliseconds| {
+            let places = places.clone();
+            let patience = Duration::from_millis(milliseconds);
+            tokio::spawn(async move { places.take(name(who).as_ref(), patience).await })
+        };
+        // The first has its part already and holds up nobody.
+        let waiting = [wait("a", 300), wait("c", 60_000), wait("c", 60_000), wait("d", 60_000)];
+        tokio::task::yield_now().await;
+        assert!(places.take_ahead().is_none());
+        taken.pop();
+        let [a, c, again, d] = waiting;
+        let c = c.await.unwrap().unwrap();
+        assert!(!a.is_finished() && !again.is_finished() && !d.is_finished());
+        // One more for each, by a change of the configuration.
+        places.limit(processes(3, 1));
+        let d = d.await.unwrap().unwrap();
+        drop(c);
+        let again = again.await.unwrap().unwrap();
+        assert!(matches!(a.await.unwrap(), Err(Failure::FullForPrincipal { limit: 1 })), "in vain");
+        drop((again, d, taken));
+        assert_eq!(places.state.lock().unwrap().total, 0);
+    }
+
+    #[tokio::test]
+    async fn a_place_for_somebody_who_has_gone_is_anothers() {
+        let places = Arc::<Places>::default();
+        places.limit(processes(1, 1));
+        let taken = take(&places, "a").unwrap();
+        let wait = |who: &'static str| {
+            let places = places.clone();
+            tokio::spawn(async move { places.take(name(who).as_ref(), Duration::from_secs(10)).await })
+        };
+        let (gone, stays) = (wait("b"), wait("c"));
+        tokio::task::yield_now().await;
+        gone.abort();
+        assert!(gone.await.is_err());
+        drop(taken);
+        assert!(stays.await.unwrap().is_ok());
     }
 }

@@ -1,22 +1,32 @@
 //! What the way to a process has to know of a message, and how a message is written on one line.
+//!
+//! Ids and tokens that cross are replaced, since those of several sessions, or of a sidecar before this one, could be
+//! the same. All other bytes stay what they are.
+
+use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use longshore_mcp::envelope::{self, Id, Message};
-use longshore_mcp::method::NotificationMethod;
+use longshore_mcp::envelope::{self, Id, Message, Request};
+use longshore_mcp::method::{Method, NotificationMethod};
+use longshore_mcp::params::Params;
 use memchr::memchr2;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use super::call::Caller;
-use super::{Failure, Patience};
+use super::level::Level;
+use super::{Failure, Name, Patience};
 
-/// The longest token of a call's progress that is looked at. Longer ones are nobody's.
+/// The longest token of a call's progress that is kept.
 const MAX_TOKEN: usize = 512;
+
+/// Where a part of a message is.
+pub(super) type Span = Range<usize>;
 
 /// A message for the process, and who waits for what comes of it.
 pub(super) struct Command {
+    /// In which session.
+    pub(super) from: Name,
     pub(super) kind: Kind,
-    pub(super) line: Bytes,
+    pub(super) body: Bytes,
     pub(super) caller: Caller,
 }
 
@@ -24,19 +34,40 @@ pub(super) struct Command {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// It wants an answer.
-    Request {
-        /// By this id.
-        id: Key,
-        /// And progress by this one.
-        token: Option<Key>,
-    },
-    /// It takes a request back.
-    Cancelled(Option<Key>),
+    Request(Asked),
+    /// It takes a request back: by this id, which is there.
+    Cancelled(Option<(Key, Span)>),
     /// The client's last word in the handshake.
     Initialized,
-    /// It answers what the server asked under this id. Without one it answers nothing.
-    Response(Option<Key>),
+    /// How far the client is with what the server asked, under this token.
+    Progress(Option<Key>),
+    /// The client's roots have changed.
+    RootsChanged,
+    /// It answers what the server asked under this id, which is there. Without one it answers nothing.
+    Response(Option<(Key, Span)>),
     /// Another notification.
+    Other,
+}
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) id: Key,
+    /// Where that is.
+    pub(super) at: Span,
+    /// Where the token is that it wants to hear of its progress by.
+    pub(super) token: Option<Span>,
+    pub(super) about: About,
+}
+
+/// The requests that change what a process does for its session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum About {
+    Handshake,
+    /// None: no level that there is.
+    Level(Option<Level>),
+    Subscribe(String),
+    Unsubscribe(String),
     Other,
 }
 
@@ -44,134 +75,221 @@ pub(super) enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Key {
     Text(String),
-    Number(String),
+    Number(i64),
 }
 
 impl Key {
-    pub(super) fn of(id: &Id<'_>) -> Self {
+    pub(super) fn of(id: &Id<'_>) -> Option<Self> {
         Self::read(id.as_json())
     }
 
-    fn read(json: &str) -> Self {
-        match serde_json::from_str(json) {
-            Ok(text) => Self::Text(text),
-            Err(_) => Self::Number(json.to_owned()),
+    pub(super) fn read(json: &str) -> Option<Self> {
+        match json.parse() {
+            Ok(number) => Some(Self::Number(number)),
+            Err(_) => serde_json::from_str(json).ok().map(Self::Text),
         }
-    }
-
-    fn token(raw: &RawValue) -> Option<Self> {
-        (raw.get().len() <= MAX_TOKEN).then(|| Self::read(raw.get()))
-    }
-
-    /// About how much memory it takes.
-    pub(super) fn weight(&self) -> usize {
-        let (Self::Text(text) | Self::Number(text)) = self;
-        text.len() + 64
     }
 }
 
 impl Command {
-    pub(super) fn read(body: Bytes, caller: Caller) -> Result<Self, Failure> {
+    pub(super) fn read(from: Name, body: Bytes, caller: Caller) -> Result<Self, Failure> {
         let kind = kind(&body)?;
-        Ok(Self { kind, line: line(&body), caller })
+        Ok(Self { from, kind, body, caller })
     }
 
     /// Whether somebody may wait for long.
     pub(super) fn patience(&self) -> Patience {
         match self.kind {
-            Kind::Request { .. } => Patience::Short,
-            Kind::Cancelled(_) | Kind::Initialized | Kind::Response(_) | Kind::Other => Patience::Endless,
+            Kind::Request(_) => Patience::Short,
+            Kind::Cancelled(_)
+            | Kind::Initialized
+            | Kind::Progress(_)
+            | Kind::RootsChanged
+            | Kind::Response(_)
+            | Kind::Other => Patience::Endless,
         }
     }
 }
 
-#[derive(Default, Deserialize)]
-struct Params<'a> {
-    #[serde(borrow, default, rename = "_meta")]
-    meta: Option<&'a RawValue>,
-    #[serde(borrow, default, rename = "requestId")]
-    request_id: Option<&'a RawValue>,
-    #[serde(borrow, default, rename = "progressToken")]
-    token: Option<&'a RawValue>,
-}
-
-fn params(params: Option<&RawValue>) -> Params<'_> {
-    params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default()
-}
-
-fn kind(body: &[u8]) -> Result<Kind, Failure> {
+/// What a message is.
+pub(super) fn kind(body: &[u8]) -> Result<Kind, Failure> {
     Ok(match envelope::read(body).map_err(|_| Failure::NotMessage)? {
-        Message::Request(request) => {
-            let meta = params(request.params).meta.and_then(|meta| serde_json::from_str(meta.get()).ok());
-            let token = meta.and_then(|meta: Params<'_>| meta.token).and_then(Key::token);
-            Kind::Request { id: Key::of(&request.id), token }
-        }
-        Message::Notification(notification) => match notification.method.as_str() {
-            method if method == NotificationMethod::Cancelled.as_str() => {
-                Kind::Cancelled(params(notification.params).request_id.and_then(Key::token))
+        Message::Request(request) => Kind::Request(asked(body, &request)?),
+        Message::Notification(notification) => {
+            let params = Params::read(notification.params).map_err(|_| Failure::NotMessage)?;
+            match NotificationMethod::parse(&notification.method) {
+                Some(NotificationMethod::Cancelled) => {
+                    let id = params.request_id();
+                    Kind::Cancelled(id.and_then(|id| Some((Key::read(id)?, span(body, id)))))
+                }
+                Some(NotificationMethod::Initialized) => Kind::Initialized,
+                Some(NotificationMethod::Progress) => {
+                    Kind::Progress(params.reported_token().and_then(Key::read))
+                }
+                Some(NotificationMethod::RootsListChanged) => Kind::RootsChanged,
+                None => Kind::Other,
             }
-            method if method == NotificationMethod::Initialized.as_str() => Kind::Initialized,
-            _ => Kind::Other,
-        },
-        Message::Response(response) => Kind::Response(response.id.as_ref().map(Key::of)),
+        }
+        Message::Response(response) => {
+            Kind::Response(response.id.and_then(|id| Some((Key::of(&id)?, span(body, id.as_json())))))
+        }
     })
 }
 
-/// The token that a server's notification of progress carries.
-pub(super) fn progress_of(notification: &envelope::Notification<'_>) -> Option<Key> {
-    params(notification.params).token.and_then(Key::token)
+fn asked(body: &[u8], request: &Request<'_>) -> Result<Asked, Failure> {
+    let params = Params::read(request.params).map_err(|_| Failure::NotMessage)?;
+    let token = params.wanted_token().map_err(|_| Failure::NotMessage)?;
+    if token.is_some_and(|token| token.len() > MAX_TOKEN) {
+        return Err(Failure::LongToken);
+    }
+    let uri = || params.uri().unwrap_or_default().to_owned();
+    let about = match Method::parse(&request.method) {
+        Some(Method::Initialize) => About::Handshake,
+        Some(Method::LoggingSetLevel) => {
+            About::Level(params.level().and_then(|level| serde_json::from_str(level).ok()))
+        }
+        Some(Method::ResourcesSubscribe) => About::Subscribe(uri()),
+        Some(Method::ResourcesUnsubscribe) => About::Unsubscribe(uri()),
+        _ => About::Other,
+    };
+    let id = Key::of(&request.id).ok_or(Failure::NotMessage)?;
+    let at = span(body, request.id.as_json());
+    Ok(Asked { id, at, token: token.map(|token| span(body, token)), about })
 }
 
-/// A message on one line. Strings in JSON hold no line ends, so those that are there are white space.
-fn line(body: &Bytes) -> Bytes {
-    let mut line = BytesMut::with_capacity(body.len() + 1);
-    line.put_slice(body);
-    let mut at = 0;
-    while let Some(found) = memchr2(b'\n', b'\r', &line[at..]) {
-        line[at + found] = b' ';
+/// Where a part is that was read out of a message without being copied.
+pub(super) fn span(message: &[u8], part: &str) -> Span {
+    let start = part.as_ptr().addr().saturating_sub(message.as_ptr().addr());
+    start..start + part.len()
+}
+
+/// The text of a part.
+pub(super) fn text(message: &[u8], at: &Span) -> String {
+    message.get(at.clone()).map(|part| String::from_utf8_lossy(part).into_owned()).unwrap_or_default()
+}
+
+/// Writes a message with other parts in it.
+pub(super) fn write(message: &[u8], mut edits: [Option<(&Span, &str)>; 2], out: &mut BytesMut) {
+    if let [Some((first, _)), Some((second, _))] = edits
+        && second.start < first.start
+    {
+        edits.swap(0, 1);
+    }
+    let mut from = 0;
+    for (at, part) in edits.into_iter().flatten() {
+        out.put_slice(message.get(from..at.start).unwrap_or_default());
+        out.put_slice(part.as_bytes());
+        from = at.end;
+    }
+    out.put_slice(message.get(from..).unwrap_or_default());
+}
+
+/// The same, as a line. Strings in JSON hold no line ends, so those that are there are white space.
+pub(super) fn write_line(message: &[u8], edits: [Option<(&Span, &str)>; 2], out: &mut BytesMut) {
+    out.reserve(message.len() + 64);
+    let mut at = out.len();
+    write(message, edits, out);
+    while let Some(found) = memchr2(b'\n', b'\r', &out[at..]) {
+        out[at + found] = b' ';
         at += found + 1;
     }
-    line.put_u8(b'\n');
-    line.freeze()
+    out.put_u8(b'\n');
+}
+
+/// A message with another part in it.
+pub(super) fn with(message: &Bytes, at: &Span, part: &str) -> Bytes {
+    if message.get(at.clone()) == Some(part.as_bytes()) {
+        return message.clone();
+    }
+    let mut out = BytesMut::with_capacity(message.len() + part.len());
+    write(message, [Some((at, part)), None], &mut out);
+    out.freeze()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Where the last such part is.
+    fn part(body: &str, part: &str) -> Span {
+        let start = body.rfind(part).unwrap();
+        start..start + part.len()
+    }
+
     #[test]
     fn messages_are_known_by_what_matters_on_the_way() {
-        let number = |text: &str| Key::Number(text.to_owned());
         let text = |text: &str| Key::Text(text.to_owned());
-        for (body, expected) in [
-            (r#"{"jsonrpc":"2.0","id":1,"method":"x"}"#, Kind::Request { id: number("1"), token: None }),
+        for (params, key, id, token, about) in [
+            ("", Key::Number(1), "1", None, About::Other),
             (
-                r#"{"jsonrpc":"2.0","id":"a\u0062","method":"x","params":{"_meta":{"progressToken":7}}}"#,
-                Kind::Request { id: text("ab"), token: Some(number("7")) },
+                r#","params":{"_meta":{"progressToken":7}}"#,
+                text("ab"),
+                r#""a\u0062""#,
+                Some("7"),
+                About::Other,
             ),
             (
-                r#"{"jsonrpc":"2.0","id":"1","method":"x","params":{"_meta":{"progressToken":"t"},"progressToken":2}}"#,
-                Kind::Request { id: text("1"), token: Some(text("t")) },
+                r#","params":{"_meta":{"progressToken":"t"}}"#,
+                text("9"),
+                r#""9""#,
+                Some(r#""t""#),
+                About::Other,
             ),
-            (
-                r#"{"jsonrpc":"2.0","id":1,"method":"x","params":{"_meta":7}}"#,
-                Kind::Request { id: number("1"), token: None },
-            ),
-            (
-                r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#,
-                Kind::Cancelled(Some(number("1"))),
-            ),
-            (r#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#, Kind::Cancelled(None)),
-            (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, Kind::Initialized),
-            (
-                r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1}}"#,
-                Kind::Other,
-            ),
-            (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, Kind::Response(Some(number("1")))),
         ] {
+            let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"x"{params}}}"#);
+            let (at, token) = (part(&body, id), token.map(|token| part(&body, token)));
+            let expected = Kind::Request(Asked { id: key, at, token, about });
             assert_eq!(kind(body.as_bytes()).unwrap(), expected, "{body}");
         }
-        assert!(kind(b"hello").is_err());
+        for (method, params, expected) in [
+            ("logging/setLevel", r#"{"level":"notice"}"#, About::Level(Some(Level::Notice))),
+            ("logging/setLevel", r#"{"level":7}"#, About::Level(None)),
+            ("resources/subscribe", r#"{"uri":"a:b"}"#, About::Subscribe("a:b".to_owned())),
+            ("resources/unsubscribe", r#"{"uri":"a:b"}"#, About::Unsubscribe("a:b".to_owned())),
+            ("initialize", "{}", About::Handshake),
+        ] {
+            let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+            let Kind::Request(Asked { about, .. }) = kind(body.as_bytes()).unwrap() else { panic!("{body}") };
+            assert_eq!(about, expected, "{body}");
+        }
+        let one = Key::Number(1);
+        for (rest, expected) in [
+            (
+                r#""method":"notifications/cancelled","params":{"requestId":1}}"#,
+                Kind::Cancelled(Some((one.clone(), 0..0))),
+            ),
+            (r#""method":"notifications/cancelled"}"#, Kind::Cancelled(None)),
+            (r#""method":"notifications/cancelled","params":{"requestId":1.5}}"#, Kind::Cancelled(None)),
+            (
+                r#""method":"notifications/progress","params":{"progressToken":1}}"#,
+                Kind::Progress(Some(one.clone())),
+            ),
+            (r#""method":"notifications/roots/list_changed"}"#, Kind::RootsChanged),
+            (r#""method":"notifications/other"}"#, Kind::Other),
+            (r#""id":1,"result":{}}"#, Kind::Response(Some((one.clone(), 0..0)))),
+        ] {
+            let body = format!(r#"{{"jsonrpc":"2.0",{rest}"#);
+            let expected = match expected {
+                Kind::Cancelled(Some((key, _))) => Kind::Cancelled(Some((key, part(&body, "1")))),
+                Kind::Response(Some((key, _))) => Kind::Response(Some((key, part(&body, "1")))),
+                other => other,
+            };
+            assert_eq!(kind(body.as_bytes()).unwrap(), expected, "{body}");
+        }
+        let token = "x".repeat(MAX_TOKEN);
+        let long = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"x","params":{{"_meta":{{"progressToken":"{token}"}}}}}}"#
+        );
+        assert!(matches!(kind(long.as_bytes()), Err(Failure::LongToken)));
+        // Whoever reads these otherwise would report progress to somebody else.
+        for body in [
+            "hello",
+            r#"{"jsonrpc":"2.0","id":1,"method":"x","params":{"_meta":{"ProgressToken":1}}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"method":"x","params":{"_meta":{"progressToken":1,"progressToken":2}}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"method":"x","params":{"_meta":{},"_META":{"progressToken":2}}}"#,
+        ] {
+            assert!(kind(body.as_bytes()).is_err(), "{body}");
+        }
     }
 
     #[test]
@@ -179,7 +297,31 @@ mod tests {
         for (body, expected) in
             [("{}", "{}\n"), ("{\r\n\t\"a\":\n\"b\\n\"}\n", "{  \t\"a\": \"b\\n\"} \n"), ("\n\n", "  \n")]
         {
-            assert_eq!(line(&Bytes::from(body)), expected, "{body:?}");
+            let mut line = BytesMut::from("before\n");
+            write_line(body.as_bytes(), [None, None], &mut line);
+            assert_eq!(line, format!("before\n{expected}"), "{body:?}");
         }
+    }
+
+    #[test]
+    fn only_what_is_replaced_changes() {
+        for body in [
+            r#"{ "id" : 1, "params":{"_meta":{"progressToken":"t" } },"method":"x","jsonrpc":"2.0"}"#,
+            r#"{ "params":{"_meta":{"progressToken":"t" } },"method":"x", "id" : 1,"jsonrpc":"2.0"}"#,
+        ] {
+            let Kind::Request(Asked { at, token, .. }) = kind(body.as_bytes()).unwrap() else {
+                panic!("{body}")
+            };
+            let mut out = BytesMut::new();
+            write_line(body.as_bytes(), [Some((&at, "77")), token.as_ref().map(|at| (at, "88"))], &mut out);
+            assert_eq!(out, body.replace("1,", "77,").replace("\"t\"", "88") + "\n");
+            let body = Bytes::from(body);
+            assert_eq!(with(&body, &at, "\"a\""), body_with(&body, "\"a\""));
+            assert_eq!(with(&body, &at, "1"), body);
+        }
+    }
+
+    fn body_with(body: &Bytes, id: &str) -> String {
+        String::from_utf8_lossy(body).replace("1,", &format!("{id},"))
     }
 }

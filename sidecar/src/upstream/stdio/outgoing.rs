@@ -1,27 +1,38 @@
-//! What is written to a process.
+//! What is written to a process: lines one behind the other, so that many of them are one write.
 
 use std::collections::VecDeque;
 use std::io;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
 
 use super::Failure;
 use super::call::Caller;
+use super::message::{Span, write_line};
 
 /// How many of the sidecar's own messages wait: a process that asks and never reads is not answered for ever.
 const MAX_OWN: usize = 64;
+/// With so many lines, or so many bytes, no more messages of clients are taken: those behind them know how long they
+/// have waited.
+const MAX_LINES: usize = 16;
+const MAX_BYTES: usize = 256 * 1024;
 
 /// Lines on their way.
 #[derive(Default)]
-pub(super) struct Outgoing(VecDeque<Line>);
+pub(super) struct Outgoing {
+    buffer: BytesMut,
+    lines: VecDeque<Line>,
+    own: usize,
+    /// How much there ever was, and how much of it is written.
+    pushed: u64,
+    written: u64,
+}
 
 struct Line {
-    /// What is left of it.
-    rest: Bytes,
-    /// Nothing of it has been written.
-    whole: bool,
+    /// Where it begins and ends.
+    begin: u64,
+    end: u64,
     from: From,
 }
 
@@ -37,54 +48,78 @@ enum From {
 
 impl Outgoing {
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.buffer.is_empty()
     }
 
-    pub(super) fn call(&mut self, line: Bytes, number: u64) {
-        self.push(line, From::Call(number));
+    pub(super) fn has_room(&self) -> bool {
+        self.lines.len() < MAX_LINES && self.buffer.len() < MAX_BYTES
     }
 
-    pub(super) fn told(&mut self, line: Bytes, caller: Caller) {
-        self.push(line, From::Caller(caller));
+    /// A call, with other parts in it.
+    pub(super) fn call(&mut self, message: &[u8], edits: [Option<(&Span, &str)>; 2], number: u64) {
+        self.push(message, edits, From::Call(number));
+    }
+
+    /// A message that has no answer.
+    pub(super) fn told(&mut self, message: &[u8], edit: Option<(&Span, &str)>, caller: Caller) {
+        self.push(message, [edit, None], From::Caller(caller));
     }
 
     /// A message of the sidecar's own. Says whether there was room for it.
-    pub(super) fn own(&mut self, line: Bytes) -> bool {
-        let room = self.0.len() < MAX_OWN;
+    pub(super) fn own(&mut self, message: &[u8]) -> bool {
+        let room = self.own < MAX_OWN;
         if room {
-            self.push(line, From::Own);
+            self.own += 1;
+            self.push(message, [None, None], From::Own);
         }
         room
     }
 
-    fn push(&mut self, rest: Bytes, from: From) {
-        self.0.push_back(Line { rest, whole: true, from });
+    fn push(&mut self, message: &[u8], edits: [Option<(&Span, &str)>; 2], from: From) {
+        let before = self.buffer.len();
+        write_line(message, edits, &mut self.buffer);
+        let begin = self.pushed;
+        self.pushed += (self.buffer.len() - before) as u64;
+        self.lines.push_back(Line { begin, end: self.pushed, from });
     }
 
     /// Writes some of it, and tells those who waited. Nothing is lost when this is not awaited to its end.
     pub(super) async fn write(&mut self, stdin: &mut pipe::Sender) -> io::Result<()> {
-        let Some(line) = self.0.front_mut() else { return Ok(()) };
-        if stdin.write_buf(&mut line.rest).await? > 0 {
-            line.whole = false;
+        self.written += stdin.write_buf(&mut self.buffer).await? as u64;
+        while let Some(line) = self.lines.pop_front_if(|line| line.end <= self.written) {
+            match line.from {
+                From::Caller(caller) => caller.end(Ok(None)),
+                From::Own => self.own -= 1,
+                From::Call(_) => {}
+            }
         }
-        if line.rest.is_empty()
-            && let Some(Line { from: From::Caller(caller), .. }) = self.0.pop_front()
-        {
-            caller.end(Ok(None));
+        if self.buffer.is_empty() {
+            // A session that is silent costs nothing, however much it has said.
+            self.buffer = BytesMut::new();
         }
         Ok(())
     }
 
-    /// Gives all of it up. A call of which nothing was written is given back: it can go to another process.
-    pub(super) fn give_up(&mut self, failure: &Failure) -> Option<(u64, Bytes)> {
-        let mut unwritten = None;
-        for line in self.0.drain(..) {
+    /// Gives all of it up. Calls of which nothing was written are given back: they can go to another process.
+    pub(super) fn give_up(&mut self, failure: &Failure) -> Vec<u64> {
+        let mut unwritten = Vec::new();
+        for line in self.lines.drain(..) {
             match line.from {
-                From::Call(number) if line.whole => unwritten = Some((number, line.rest)),
+                From::Call(number) if line.begin >= self.written => unwritten.push(number),
                 From::Caller(caller) => caller.end(Err(failure.clone())),
                 From::Call(_) | From::Own => {}
             }
         }
+        self.buffer = BytesMut::new();
         unwritten
     }
+}
+
+/// `notifications/cancelled` for a call of this number.
+pub(super) fn cancelled(number: u64) -> Bytes {
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\
+         \"params\":{{\"requestId\":{number},\"reason\":\"the session was ended\"}}}}"
+    )
+    .into()
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use longshore_shim::protocol::{
-    Cause, Ended, MAX_PACKET, Outcome, Patience, Refusal, Report, Request, Session,
+    Cause, Ended, MAX_PACKET, Outcome, Patience, Refusal, Report, Request, Resident, Session,
 };
 use rustix::cmsg_space;
 use rustix::io::Errno;
@@ -39,20 +39,43 @@ const MARGIN: Duration = Duration::from_secs(2);
 /// How much of what a process writes while it ends is read away, so that it is not stopped by a pipe that is full.
 const LAST_WORDS: usize = 1024 * 1024;
 
-/// A process, and what it is reached by.
+/// A process, and what it is reached by, on the thread that it was made on.
 pub(super) struct Process {
     pub(super) stdin: pipe::Sender,
     pub(super) stdout: pipe::Receiver,
     pub(super) lifeline: Lifeline,
+    pub(super) running: Running,
+}
+
+/// A process on its way to the thread that will use it.
+pub(super) struct Parts {
+    /// How many sidecars had it before this one.
+    pub(super) life: u16,
+    stdin: OwnedFd,
+    stdout: OwnedFd,
+    lifeline: OwnedFd,
     running: Running,
 }
 
-/// Counts it.
-struct Running(Arc<Metrics>);
+/// A process that nobody talks to yet.
+pub(super) struct Idle {
+    life: u16,
+    stdin: OwnedFd,
+    stdout: OwnedFd,
+    lifeline: Lifeline,
+    running: Running,
+}
+
+/// Counts it, and how much memory it takes.
+pub(super) struct Running {
+    metrics: Arc<Metrics>,
+    number: u32,
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.processes.dec();
+        self.metrics.processes.dec();
+        self.metrics.resident(self.number, None);
     }
 }
 
@@ -64,38 +87,100 @@ pub(super) enum Heard {
     Lost,
 }
 
-impl Process {
-    /// Has the shim start one.
-    pub(super) async fn start(socket: &Path, metrics: &Arc<Metrics>) -> Result<Self, Why> {
-        match timeout(START, Self::ask(socket, metrics)).await {
+impl Idle {
+    /// Has the shim start one under this number.
+    pub(super) async fn start(socket: &Path, number: u128, metrics: &Arc<Metrics>) -> Result<Self, Why> {
+        match timeout(START, Self::ask(socket, Request::Start(Session(number)), metrics)).await {
+            Ok(result) => result.and_then(|process| process.ok_or_else(refused_itself)),
+            Err(_) => Err(Why::Slow(START.as_secs())),
+        }
+    }
+
+    /// Takes over the one of this number, whose sidecar has died. `None`: there is none.
+    pub(super) async fn adopt(
+        socket: &Path,
+        number: u128,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Option<Self>, Why> {
+        match timeout(START, Self::ask(socket, Request::Adopt(Session(number)), metrics)).await {
             Ok(result) => result,
             Err(_) => Err(Why::Slow(START.as_secs())),
         }
     }
 
-    async fn ask(socket: &Path, metrics: &Arc<Metrics>) -> Result<Self, Why> {
+    async fn ask(socket: &Path, request: Request, metrics: &Arc<Metrics>) -> Result<Option<Self>, Why> {
         let unavailable = |error: io::Error| Why::Unavailable(error.to_string());
         let lifeline = Lifeline::connect(socket).await.map_err(unavailable)?;
-        let mut number = [0; 16];
-        getrandom::fill(&mut number).map_err(|error| Why::NotStarted(error.to_string()))?;
-        let session = Session(u128::from_ne_bytes(number));
-        lifeline.say(&Request::Start(session)).map_err(unavailable)?;
+        lifeline.say(&request).map_err(unavailable)?;
         let (report, pipes) = lifeline.hear().await.map_err(unavailable)?.ok_or_else(|| {
             Why::Unavailable("it does not talk to this sidecar: the shim serves another user".to_owned())
         })?;
         match (report, pipes) {
-            (Report::Started { number }, Some([stdin, stdout])) => {
-                let stdin = pipe::Sender::from_owned_fd(stdin).map_err(unavailable)?;
-                let stdout = pipe::Receiver::from_owned_fd(stdout).map_err(unavailable)?;
-                tracing::debug!(number, "a process of the server started");
+            (Report::Started { number, life }, Some([stdin, stdout])) => {
+                tracing::debug!(number, life, "a process of the server is there");
                 metrics.process_started();
-                Ok(Self { stdin, stdout, lifeline, running: Running(metrics.clone()) })
+                let running = Running { metrics: metrics.clone(), number };
+                Ok(Some(Self { life, stdin, stdout, lifeline, running }))
             }
+            (Report::Refused { reason: Refusal::Unknown, .. }, _) => Ok(None),
             (Report::Refused { reason, errno, words }, _) => Err(refused(reason, errno, words)),
-            (Report::Started { .. } | Report::Ended(_), _) => {
-                Err(Why::NotStarted("the shim answered with something else than a process".to_owned()))
+            (Report::Started { .. } | Report::Ended(_) | Report::Resident(_), _) => Err(refused_itself()),
+        }
+    }
+
+    /// Writes a line to it, before anybody reads what it says. One that cannot be written whole is not worth it.
+    pub(super) fn tell(&self, line: &[u8]) -> bool {
+        rustix::io::ioctl_fionbio(&self.stdin, true).is_ok()
+            && rustix::io::write(&self.stdin, line).is_ok_and(|written| written == line.len())
+    }
+
+    /// Waits for its end.
+    pub(super) async fn heard(&self) -> Heard {
+        self.running.heard(&self.lifeline).await
+    }
+
+    /// Lets go of it on this thread.
+    pub(super) fn into_parts(self) -> io::Result<Parts> {
+        let Self { life, stdin, stdout, lifeline, running } = self;
+        Ok(Parts { life, stdin, stdout, lifeline: lifeline.0.into_std()?.into(), running })
+    }
+
+    /// Ends one that nobody has used.
+    pub(super) async fn end(self) {
+        if let Ok(process) = self.into_parts().and_then(Process::from_parts) {
+            process.end(IMPATIENCE).await;
+        }
+    }
+}
+
+impl Running {
+    /// Waits for its end.
+    pub(super) async fn heard(&self, lifeline: &Lifeline) -> Heard {
+        loop {
+            match lifeline.hear().await {
+                Ok(Some((Report::Resident(Resident { kilobytes, .. }), _))) => {
+                    self.metrics.resident(self.number, Some(kilobytes));
+                }
+                Ok(Some((Report::Ended(ended), _))) => return Heard::Ended(ended),
+                // Nothing else can be said here; who does is no shim.
+                Ok(_) | Err(_) => return Heard::Lost,
             }
         }
+    }
+}
+
+fn refused_itself() -> Why {
+    Why::NotStarted("the shim answered with something else than a process".to_owned())
+}
+
+impl Process {
+    /// Takes it to this thread.
+    pub(super) fn from_parts(parts: Parts) -> io::Result<Self> {
+        let Parts { stdin, stdout, lifeline, running, .. } = parts;
+        let stdin = pipe::Sender::from_owned_fd(stdin)?;
+        let stdout = pipe::Receiver::from_owned_fd(stdout)?;
+        let lifeline = Lifeline(UnixStream::from_std(StdUnixStream::from(lifeline))?);
+        Ok(Self { stdin, stdout, lifeline, running })
     }
 
     /// Ends it, and waits until it has ended, or until it should have long ago.
@@ -106,8 +191,8 @@ impl Process {
         drop(stdin);
         let ended = async {
             tokio::select! {
-                _ = lifeline.heard() => {}
-                () = read_away(stdout) => { lifeline.heard().await; }
+                _ = running.heard(&lifeline) => {}
+                () = read_away(stdout) => { running.heard(&lifeline).await; }
             }
         };
         if timeout(patience.input + patience.terminate + MARGIN, ended).await.is_err() {
@@ -189,15 +274,6 @@ impl Lifeline {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 heard => return heard,
             }
-        }
-    }
-
-    /// Waits for the end of the process.
-    pub(super) async fn heard(&self) -> Heard {
-        match self.hear().await {
-            Ok(Some((Report::Ended(ended), _))) => Heard::Ended(ended),
-            // Nothing else can be said here; who does is no shim.
-            Ok(_) | Err(_) => Heard::Lost,
         }
     }
 }

@@ -1,36 +1,93 @@
-//! The calls of a session that are under way, and for which of them a message of the process is.
+//! The calls that are under way with a process, and for which of them a message of the process is.
+//!
+//! The process knows them by numbers of ours, which are never used twice: an answer that comes late, when nobody waits
+//! for it any more, is never taken for that of another call.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use bytes::Bytes;
 use tokio::time::{Duration, Instant};
 
-use super::Failure;
 use super::call::Caller;
-use super::message::Key;
+use super::message::{About, Asked, Command, Key, Kind, text};
+use super::{Failure, Name};
 
 /// How long an answer may still come to a call that its client has cancelled. Servers do not answer them, and the
 /// client does not wait; what waits is only its HTTP request.
 const GRACE: Duration = Duration::from_secs(1);
-/// How much memory the ids may take of calls that nobody waits for and that were never answered.
-const MAX_UNANSWERED: usize = 1024 * 1024;
+/// How many calls that nobody waits for are remembered, so that the server can be told. That comes at once or never.
+const MAX_LOST: usize = 256;
 
-/// Calls under way, oldest first.
+/// Calls under way.
 #[derive(Default)]
 pub(super) struct Routes {
-    calls: Vec<Call>,
-    /// The ids of calls that were given up. Their answers may still come, and must not be taken for those of others:
-    /// what is taken out of one answer need not be taken out of another.
-    given_up: HashSet<Key>,
-    weight: usize,
+    /// By number: the newest is the last.
+    calls: BTreeMap<u64, Call>,
+    ids: HashMap<(Name, Key), u64>,
+    /// When the calls end that were cancelled. All get the same time, so they are in order.
+    cancelled: VecDeque<(Instant, u64)>,
+    /// Those that nobody waits for any more.
+    lost: VecDeque<(Name, Key, u64)>,
 }
 
 /// A call under way.
 pub(super) struct Call {
-    pub(super) id: Key,
-    pub(super) token: Option<Key>,
-    pub(super) caller: Caller,
-    /// Cancelled by its client: it ends then.
-    until: Option<Instant>,
+    /// In which session. None: the sidecar's own, whose answer nobody needs.
+    pub(super) from: Option<Name>,
+    caller: Option<Caller>,
+    asked: Asked,
+    body: Bytes,
+    is_cancelled: bool,
+}
+
+impl Call {
+    /// A call of a client.
+    pub(super) fn of(from: Name, asked: Asked, body: Bytes, caller: Caller) -> Self {
+        Self { from: Some(from), caller: Some(caller), asked, body, is_cancelled: false }
+    }
+
+    /// One of the sidecar's own.
+    pub(super) fn own(about: About) -> Self {
+        let asked = Asked { id: Key::Number(0), at: 0..0, token: None, about };
+        Self { from: None, caller: None, asked, body: Bytes::new(), is_cancelled: false }
+    }
+
+    pub(super) fn caller(&self) -> Option<&Caller> {
+        self.caller.as_ref().filter(|_| !self.is_cancelled)
+    }
+
+    pub(super) fn about(&self) -> &About {
+        &self.asked.about
+    }
+
+    pub(super) fn asked(&self) -> &Asked {
+        &self.asked
+    }
+
+    pub(super) fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// Its id, as its client wrote it.
+    pub(super) fn id(&self) -> String {
+        text(&self.body, &self.asked.at)
+    }
+
+    /// The token of its progress, as its client wrote it.
+    pub(super) fn token(&self) -> Option<String> {
+        self.asked.token.as_ref().map(|at| text(&self.body, at))
+    }
+
+    pub(super) fn end(self, ending: Result<Option<Bytes>, Failure>) {
+        if let Some(caller) = self.caller {
+            caller.end(ending);
+        }
+    }
+
+    fn into_command(self) -> Option<Command> {
+        let Self { from, caller, asked, body, .. } = self;
+        Some(Command { from: from?, kind: Kind::Request(asked), body, caller: caller? })
+    }
 }
 
 impl Routes {
@@ -38,87 +95,125 @@ impl Routes {
         self.calls.is_empty()
     }
 
-    /// Adds a call. Its caller comes back if its id is in use.
-    pub(super) fn add(&mut self, id: Key, token: Option<Key>, caller: Caller) -> Result<(), Caller> {
-        if self.given_up.contains(&id) || self.calls.iter().any(|call| call.id == id) {
-            return Err(caller);
+    /// Adds a call under a number. It comes back if its id is in use in its session.
+    pub(super) fn add(&mut self, number: u64, call: Call) -> Result<&Call, Call> {
+        if let Some(from) = call.from {
+            let id = (from, call.asked.id.clone());
+            if self.ids.contains_key(&id) {
+                return Err(call);
+            }
+            self.ids.insert(id, number);
         }
-        self.calls.push(Call { id, token, caller, until: None });
-        Ok(())
+        Ok(self.calls.entry(number).or_insert(call))
     }
 
     /// The call that an answer is for; it is over.
-    pub(super) fn answered(&mut self, id: &Key) -> Option<Caller> {
-        if self.given_up.remove(id) {
-            self.weight -= id.weight();
-            return None;
+    pub(super) fn answered(&mut self, number: u64) -> Option<Call> {
+        let call = self.calls.remove(&number)?;
+        if let Some(from) = call.from {
+            self.ids.remove(&(from, call.asked.id.clone()));
         }
-        let index = self.calls.iter().position(|call| call.id == *id)?;
-        Some(self.calls.remove(index).caller)
+        Some(call)
     }
 
-    /// The call whose progress this is.
-    pub(super) fn progressing(&self, token: &Key) -> Option<&Caller> {
-        self.calls.iter().rev().find(|call| call.token.as_ref() == Some(token)).map(|call| &call.caller)
+    /// The call of this number.
+    pub(super) fn get(&self, number: u64) -> Option<&Call> {
+        self.calls.get(&number)
     }
 
-    /// The newest call that is waited for.
-    pub(super) fn newest(&self) -> Option<&Caller> {
-        self.calls.iter().rev().find(|call| call.until.is_none()).map(|call| &call.caller)
+    /// The newest call that is waited for, of this session if one is named.
+    pub(super) fn newest(&self, of: Option<Name>) -> Option<&Call> {
+        let mut calls = self.calls.values().rev();
+        calls.find(|call| call.caller().is_some() && (of.is_none() || call.from == of))
     }
 
-    /// The client does not want the answer any more.
-    pub(super) fn cancel(&mut self, id: &Key, now: Instant) {
-        if let Some(call) = self.calls.iter_mut().find(|call| call.id == *id) {
-            call.until.get_or_insert(now + GRACE);
-            call.caller.begin();
+    /// The number of the newest call that is waited for.
+    pub(super) fn newest_number(&self) -> Option<u64> {
+        self.calls.iter().rev().find(|(_, call)| call.caller().is_some()).map(|(number, _)| *number)
+    }
+
+    /// The sessions that have calls under way, without telling any of them twice in a row.
+    pub(super) fn sessions(&self) -> impl Iterator<Item = Name> {
+        let mut last = None;
+        self.calls
+            .values()
+            .filter_map(|call| call.from)
+            .filter(move |name| last.replace(*name) != Some(*name))
+    }
+
+    /// How many there are, the sidecar's own not counted.
+    pub(super) fn count(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// The client does not want the answer any more. Gives the number that the process knows the call by.
+    pub(super) fn cancel(&mut self, from: Name, id: &Key, now: Instant) -> Option<u64> {
+        if let Some(index) = self.lost.iter().position(|(name, key, _)| *name == from && key == id) {
+            return self.lost.remove(index).map(|(_, _, number)| number);
         }
+        let number = *self.ids.get(&(from, id.clone()))?;
+        let call = self.calls.get_mut(&number)?;
+        if let Some(caller) = call.caller.as_ref().filter(|_| !call.is_cancelled) {
+            caller.begin();
+            self.cancelled.push_back((now + GRACE, number));
+        }
+        call.is_cancelled = true;
+        Some(number)
     }
 
     /// When the next cancelled call ends.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.calls.iter().filter_map(|call| call.until).min()
+        self.cancelled.front().map(|(until, _)| *until)
     }
 
     /// Ends the cancelled calls whose time is over.
     pub(super) fn end_cancelled(&mut self, now: Instant) {
-        while let Some(index) =
-            self.calls.iter().position(|call| call.until.is_some_and(|until| until <= now))
-        {
-            self.give_up(index).end(Err(Failure::Cancelled));
+        while let Some((_, number)) = self.cancelled.pop_front_if(|(until, _)| *until <= now) {
+            if let Some(call) = self.answered(number) {
+                call.end(Err(Failure::Cancelled));
+            }
         }
     }
 
-    /// Nobody waits for this call any more.
-    pub(super) fn gone(&mut self, number: u64) {
-        if let Some(index) = self.calls.iter().position(|call| call.caller.number == number) {
-            self.give_up(index);
+    /// Nobody waits for this caller's call any more.
+    pub(super) fn gone(&mut self, caller: u64) {
+        let is = |call: &Call| call.caller.as_ref().is_some_and(|waits| waits.number == caller);
+        let Some(number) = self.calls.iter().find(|(_, call)| is(call)).map(|(number, _)| *number) else {
+            return;
+        };
+        if let Some(Call { from: Some(from), asked, .. }) = self.answered(number) {
+            if self.lost.len() >= MAX_LOST {
+                self.lost.pop_front();
+            }
+            self.lost.push_back((from, asked.id, number));
         }
     }
 
     /// Takes a call out that the process has not seen.
-    pub(super) fn take(&mut self, number: u64) -> Option<Call> {
-        let index = self.calls.iter().position(|call| call.caller.number == number)?;
-        Some(self.calls.remove(index))
+    pub(super) fn take(&mut self, number: u64) -> Option<Command> {
+        self.answered(number)?.into_command()
     }
 
-    /// Whether more calls were given up and never answered than anybody can remember.
-    pub(super) fn is_overburdened(&self) -> bool {
-        self.weight > MAX_UNANSWERED
+    /// Takes the calls of one session out, which has ended. Gives their numbers.
+    pub(super) fn leave(&mut self, name: Name, failure: &Failure) -> Vec<u64> {
+        self.lost.retain(|(from, ..)| *from != name);
+        let of = |call: &Call| call.from == Some(name);
+        let numbers: Vec<_> =
+            self.calls.iter().filter(|(_, call)| of(call)).map(|(number, _)| *number).collect();
+        for number in &numbers {
+            if let Some(call) = self.answered(*number) {
+                call.end(Err(failure.clone()));
+            }
+        }
+        numbers
     }
 
     /// Ends all calls.
     pub(super) fn fail(&mut self, failure: &Failure) {
-        for call in self.calls.drain(..) {
-            call.caller.end(Err(failure.clone()));
+        self.ids.clear();
+        for call in std::mem::take(&mut self.calls).into_values() {
+            call.end(Err(failure.clone()));
         }
-    }
-
-    fn give_up(&mut self, index: usize) -> Caller {
-        let call = self.calls.remove(index);
-        self.weight += call.id.weight();
-        self.given_up.insert(call.id);
-        call.caller
     }
 }
 
@@ -127,9 +222,11 @@ mod tests {
     use super::super::call::{Waiting, pair};
     use super::*;
 
+    #[derive(Default)]
     struct Table {
         routes: Routes,
         waiting: Vec<Waiting>,
+        next: u64,
     }
 
     fn key(id: &str) -> Key {
@@ -137,89 +234,93 @@ mod tests {
     }
 
     impl Table {
-        fn new(calls: &[(&str, Option<&str>)]) -> Self {
-            let mut table = Self { routes: Routes::default(), waiting: Vec::new() };
-            for (id, token) in calls {
-                assert!(table.add(id, *token));
+        fn new(calls: &[(Name, &str)]) -> Self {
+            let mut table = Self::default();
+            for (from, id) in calls {
+                assert!(table.add(*from, id));
             }
             table
         }
 
-        fn add(&mut self, id: &str, token: Option<&str>) -> bool {
+        fn add(&mut self, from: Name, id: &str) -> bool {
             let (control, _) = tokio::sync::mpsc::unbounded_channel();
             let (caller, waiting) = pair(control);
             self.waiting.push(waiting);
-            self.routes.add(key(id), token.map(key), caller).is_ok()
+            self.next += 1;
+            let asked = Asked { id: key(id), at: 0..id.len(), token: None, about: About::Other };
+            self.routes.add(self.next, Call::of(from, asked, id.to_owned().into(), caller)).is_ok()
         }
 
-        fn id_of(&self, caller: Option<&Caller>) -> Option<String> {
-            let number = caller?.number;
-            let call = self.routes.calls.iter().find(|call| call.caller.number == number)?;
-            match &call.id {
-                Key::Text(id) | Key::Number(id) => Some(id.clone()),
-            }
+        fn newest(&self, of: Option<Name>) -> Option<String> {
+            self.routes.newest(of).map(Call::id)
+        }
+
+        fn drop_caller(&mut self, number: u64) {
+            let caller = self.routes.calls[&number].caller.as_ref().unwrap().number;
+            self.routes.gone(caller);
         }
     }
 
     #[test]
     fn messages_find_their_calls() {
-        let mut table = Table::new(&[("a", Some("t")), ("b", None), ("c", Some("u"))]);
-        assert_eq!(table.id_of(table.routes.newest()).as_deref(), Some("c"));
-        assert_eq!(table.id_of(table.routes.progressing(&key("t"))).as_deref(), Some("a"));
-        assert!(table.routes.progressing(&key("x")).is_none());
-        assert!(table.routes.answered(&key("x")).is_none());
-        assert!(table.routes.answered(&key("c")).is_some());
-        assert!(table.routes.answered(&key("c")).is_none());
-        assert_eq!(table.id_of(table.routes.newest()).as_deref(), Some("b"));
-        table.routes.cancel(&key("b"), Instant::now());
+        let mut table = Table::new(&[(1, "a"), (2, "a"), (1, "b"), (2, "c")]);
+        assert_eq!(table.newest(None).as_deref(), Some("c"));
+        assert_eq!(table.newest(Some(1)).as_deref(), Some("b"));
+        assert_eq!(table.routes.sessions().collect::<Vec<_>>(), [1, 2, 1, 2]);
+        assert!(table.routes.answered(9).is_none());
+        assert_eq!(table.routes.answered(4).unwrap().from, Some(2));
+        assert!(table.routes.answered(4).is_none());
+        assert_eq!(table.routes.cancel(1, &key("b"), Instant::now()), Some(3));
+        assert_eq!(table.newest(None).as_deref(), Some("a"), "a cancelled call is not waited for");
         assert_eq!(
-            table.id_of(table.routes.newest()).as_deref(),
-            Some("a"),
-            "a cancelled call is not waited for"
+            table.routes.cancel(2, &key("b"), Instant::now()),
+            None,
+            "nobody cancels the calls of others"
         );
+        assert_eq!(table.routes.count(), 3);
     }
 
     #[test]
-    fn an_id_is_in_use_until_it_is_answered() {
-        let mut table = Table::new(&[("a", None)]);
-        assert!(!table.add("a", None), "under way");
-        assert!(table.routes.answered(&key("a")).is_some());
-        assert!(table.add("a", None), "answered");
-        let number = table.routes.newest().unwrap().number;
-        table.routes.gone(number);
-        assert!(!table.add("a", None), "given up, and the answer may still come");
-        assert!(table.routes.answered(&key("a")).is_none(), "and is nobody's");
-        assert!(table.add("a", None));
-        assert_eq!(table.routes.weight, 0);
+    fn an_id_is_in_use_in_its_session_until_its_call_is_over() {
+        let mut table = Table::new(&[(1, "a")]);
+        assert!(!table.add(1, "a"), "under way");
+        assert!(table.add(2, "a"), "in another session");
+        assert!(table.routes.answered(1).is_some());
+        assert!(table.add(1, "a"), "answered");
+        let number = table.next;
+        table.drop_caller(number);
+        assert!(table.routes.answered(number).is_none(), "given up: its answer is nobody's");
+        assert!(table.add(1, "a"));
+        // The one that was given up first: that it is so is why it is cancelled.
+        assert_eq!(table.routes.cancel(1, &key("a"), Instant::now()), Some(number));
+        assert_eq!(table.routes.cancel(1, &key("a"), Instant::now()), Some(table.next));
     }
 
     #[test]
     fn a_cancelled_call_ends_soon() {
-        let mut table = Table::new(&[("a", None), ("b", None)]);
+        let mut table = Table::new(&[(1, "a"), (1, "b")]);
         let now = Instant::now();
-        table.routes.cancel(&key("a"), now);
-        table.routes.cancel(&key("a"), now + GRACE);
-        table.routes.cancel(&key("x"), now);
+        table.routes.cancel(1, &key("a"), now);
+        table.routes.cancel(1, &key("a"), now + GRACE);
+        table.routes.cancel(1, &key("x"), now);
         assert_eq!(table.routes.due(), Some(now + GRACE));
         table.routes.end_cancelled(now);
-        assert_eq!(table.routes.calls.len(), 2);
+        assert_eq!(table.routes.count(), 2);
         table.routes.end_cancelled(now + GRACE);
-        assert_eq!(table.routes.calls.len(), 1);
-        assert_eq!(table.routes.due(), None);
-        assert!(!table.add("a", None));
+        assert_eq!((table.routes.count(), table.routes.due()), (1, None));
+        assert!(table.add(1, "a"));
     }
 
     #[test]
-    fn what_is_never_answered_is_bounded() {
-        let mut table = Table::new(&[]);
-        let mut count = 0;
-        while !table.routes.is_overburdened() {
-            count += 1;
-            assert!(count < MAX_UNANSWERED / 64, "without end");
-            assert!(table.add(&count.to_string(), None));
-            let number = table.routes.newest().unwrap().number;
-            table.routes.gone(number);
+    fn what_is_remembered_of_lost_calls_is_bounded() {
+        let mut table = Table::default();
+        for count in 0..3 * MAX_LOST {
+            assert!(table.add(1, &count.to_string()));
+            let number = table.next;
+            table.drop_caller(number);
         }
-        assert!(count > 10_000, "{count}");
+        assert_eq!((table.routes.lost.len(), table.routes.count()), (MAX_LOST, 0));
+        assert_eq!(table.routes.leave(1, &Failure::Ended), [0; 0]);
+        assert!(table.routes.lost.is_empty());
     }
 }

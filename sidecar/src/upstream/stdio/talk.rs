@@ -2,24 +2,28 @@
 //!
 //! Everything that can wait is waited for at once, so that neither side can stop the other by not reading: while a
 //! message is being written, what the process writes is read all the same; while a slow reader holds up what the
-//! process writes, messages to it are written. What bounds the waiting is that those who wait have deadlines.
+//! process writes, messages to it are written. What bounds the waiting is that those who wait have deadlines, and
+//! where several sessions share a process, that nobody is waited for twice.
 
 mod incoming;
+mod taking;
 
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
 use tokio::task::yield_now;
 use tokio::time::{Duration, Instant, sleep_until};
 
-use super::conversation::Conversation;
+use super::call::Reader;
+use super::conversation::{Conversation, Start};
+use super::handshake::FIRST;
+use super::level::Level;
 use super::lines::{Lines, MAX_LINE};
-use super::message::{Command, Key, Kind};
+use super::message::{Command, Key};
 use super::outgoing::Outgoing;
 use super::process::{self, Heard, IMPATIENCE, PATIENCE, Process};
-use super::routes::{Call, Routes};
-use super::{Control, Failure, Gone, Why};
+use super::routes::Routes;
+use super::{Control, Failure, Gone, Name, Why};
 
 /// How long the rest of what a process wrote is read after its end, and how long its end is waited for when it has
 /// closed its pipes.
@@ -28,6 +32,10 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 const HANDSHAKE: Duration = Duration::from_secs(30);
 /// How much is read before others have their turn.
 const TURN: usize = 256 * 1024;
+/// How many of a sidecar's calls are numbered before the next sidecar's begin.
+const CALLS_OF_A_LIFE: u64 = 1 << 40;
+/// How many messages are taken at once.
+const AT_ONCE: usize = 16;
 
 /// A process, and all that is under way with it.
 pub(super) struct Talk<'a> {
@@ -36,14 +44,24 @@ pub(super) struct Talk<'a> {
     lines: Lines,
     outgoing: Outgoing,
     routes: Routes,
-    /// What the process has asked the client and was not answered, and whether an answer says more than that somebody
-    /// is there. Another process of the session counts its questions from the beginning again, and must not be given
-    /// the answers to these.
-    asked: HashMap<Key, bool>,
+    /// The number of the next call.
+    next: u64,
+    /// What the process has asked clients and was not answered, by our numbers.
+    asked: HashMap<u64, Question>,
     /// A message that waits for a slow reader. Nothing is read meanwhile.
-    delivery: Option<(mpsc::Sender<Bytes>, Bytes)>,
-    /// The message that the process was started again for, until the handshake has been repeated.
-    replay: Option<(Command, Instant)>,
+    delivery: Option<Delivery>,
+    /// The handshake is under way.
+    shaking: bool,
+    /// Another process has done it before; until then this one has to.
+    repeat_until: Option<Instant>,
+    /// The messages that the process was started again for, until the handshake has been repeated.
+    held: Vec<Command>,
+    /// Messages that were taken together.
+    inbox: Vec<Command>,
+    /// How much the process was told to say.
+    level: Option<Level>,
+    /// The first line may be half of one that another sidecar has begun to read.
+    half: bool,
     /// How it ended, and when.
     ended: Option<(Heard, Instant)>,
     /// It has closed stdout.
@@ -64,18 +82,49 @@ pub(super) struct Talk<'a> {
     turn: usize,
 }
 
+/// What a process has asked a client.
+struct Question {
+    from: Name,
+    /// The id that the process knows it by, as it was written.
+    id: String,
+    /// By what it wants to hear of the client's progress.
+    token: Option<Key>,
+    /// In which call.
+    call: Option<u64>,
+}
+
+/// A message that waits for a reader.
+struct Delivery {
+    to: Reader,
+    message: Bytes,
+    /// Until then, if others wait too.
+    until: Option<Instant>,
+}
+
 impl<'a> Talk<'a> {
-    pub(super) fn new(conversation: &'a mut Conversation, process: Process, first: Command) -> Self {
-        let again = conversation.handshake.again();
+    /// A process that has begun in this way, and the first messages for it.
+    pub(super) fn new(
+        conversation: &'a mut Conversation,
+        process: Process,
+        start: Start,
+        first: Vec<Command>,
+    ) -> Self {
+        let repeats = conversation.handshake.is_complete() && !start.goes_on;
         let mut talk = Self {
             conversation,
             process,
             lines: Lines::new(MAX_LINE),
             outgoing: Outgoing::default(),
             routes: Routes::default(),
+            next: u64::from(start.life) * CALLS_OF_A_LIFE + FIRST + 1,
             asked: HashMap::new(),
             delivery: None,
-            replay: None,
+            shaking: !start.goes_on,
+            repeat_until: repeats.then(|| Instant::now() + HANDSHAKE),
+            held: first,
+            inbox: Vec::new(),
+            level: None,
+            half: start.goes_on,
             ended: None,
             end_of_output: false,
             closed: None,
@@ -87,18 +136,19 @@ impl<'a> Talk<'a> {
             pause: None,
             turn: 0,
         };
-        match again {
-            Some(line) => {
-                talk.outgoing.own(line);
-                talk.replay = Some((first, Instant::now() + HANDSHAKE));
-            }
-            None => talk.take(first),
+        if start.goes_on {
+            // Ends what the other sidecar had half written, if it had: lost then, and otherwise a message like others,
+            // which a line feed alone would not be to every server.
+            talk.ping();
+            talk.take_held();
+        } else if !start.told {
+            talk.outgoing.own(talk.conversation.handshake.line().trim_ascii_end());
         }
         talk
     }
 
-    /// Talks until the process is gone. Gives back a message that it never saw.
-    pub(super) async fn run(mut self) -> Option<Command> {
+    /// Talks until the process is gone. Gives back messages that it never saw.
+    pub(super) async fn run(mut self) -> Vec<Command> {
         loop {
             self.read_lines();
             let now = Instant::now();
@@ -109,24 +159,26 @@ impl<'a> Talk<'a> {
             let due = self.due();
             let writes = !self.outgoing.is_empty() && self.closed.is_none() && self.ended.is_none();
             let reads = self.delivery.is_none() && self.pause.is_none() && !self.end_of_output;
+            let ready = self.is_ready();
+            let Process { stdin, stdout, lifeline, running } = &mut self.process;
             tokio::select! {
                 Some(control) = self.conversation.control.recv() => self.control(control),
-                Some(command) = self.conversation.commands.recv(), if self.is_ready() => self.take(command),
-                written = self.outgoing.write(&mut self.process.stdin), if writes => {
+                1.. = self.conversation.commands.recv_many(&mut self.inbox, AT_ONCE), if ready => self.take_inbox(),
+                written = self.outgoing.write(stdin), if writes => {
                     if written.is_err() {
                         self.closed.get_or_insert_with(Instant::now);
                     }
                 }
-                readable = self.process.stdout.readable(), if reads => match readable {
+                readable = stdout.readable(), if reads => match readable {
                     Ok(()) => self.read(),
                     Err(_) => self.output_ended(),
                 },
-                heard = self.process.lifeline.heard(), if self.ended.is_none() => {
+                heard = running.heard(lifeline), if self.ended.is_none() => {
                     self.ended = Some((heard, Instant::now()));
                 }
-                room = room(&self.delivery), if self.delivery.is_some() => {
-                    if let (Some((_, message)), Ok(room)) = (self.delivery.take(), room) {
-                        room.send(message);
+                () = room(&self.delivery), if self.delivery.is_some() => {
+                    if let Some(Delivery { to, message, .. }) = self.delivery.take() {
+                        to.offer(&message);
                     }
                     self.last_words_wait();
                 }
@@ -139,36 +191,9 @@ impl<'a> Talk<'a> {
         }
     }
 
-    // === What comes from the sidecar ===
-
-    /// Whether another message can be taken: one at a time, so that those behind it know how long they have waited.
+    /// Whether more messages can be taken.
     fn is_ready(&self) -> bool {
-        self.outgoing.is_empty() && self.replay.is_none() && self.closed.is_none() && self.ended.is_none()
-    }
-
-    fn take(&mut self, command: Command) {
-        let Command { kind, line, caller } = command;
-        if caller.is_gone() {
-            return;
-        }
-        match kind {
-            Kind::Request { id, token } => {
-                let number = caller.number;
-                match self.routes.add(id, token, caller) {
-                    Ok(()) => self.outgoing.call(line, number),
-                    Err(caller) => caller.end(Err(Failure::IdInUse)),
-                }
-                return;
-            }
-            Kind::Cancelled(Some(id)) => self.routes.cancel(&id, Instant::now()),
-            Kind::Initialized => self.conversation.handshake.initialized = true,
-            // An answer to nobody, or to what a process before this one asked.
-            Kind::Response(id) if id.as_ref().is_none_or(|id| self.asked.remove(id).is_none()) => {
-                return caller.end(Ok(None));
-            }
-            Kind::Cancelled(None) | Kind::Response(_) | Kind::Other => {}
-        }
-        self.outgoing.told(line, caller);
+        self.outgoing.has_room() && !self.shaking && self.closed.is_none() && self.ended.is_none()
     }
 
     fn control(&mut self, control: Control) {
@@ -176,6 +201,9 @@ impl<'a> Talk<'a> {
             self.routes.gone(*number);
         }
         self.conversation.control(control);
+        for left in std::mem::take(&mut self.conversation.left) {
+            self.forget(left);
+        }
     }
 
     // === Time, and the end ===
@@ -191,14 +219,16 @@ impl<'a> Talk<'a> {
 
     fn tick(&mut self, now: Instant) {
         self.routes.end_cancelled(now);
+        self.conversation.tick(now);
         if self.pause.is_some_and(|until| until <= now) {
             self.pause = None;
         }
-        if self.replay.as_ref().is_some_and(|(_, until)| *until <= now) {
+        if self.repeat_until.is_some_and(|until| until <= now) {
             self.doom.get_or_insert(Why::Mute);
         }
-        if self.routes.is_overburdened() {
-            self.doom.get_or_insert(Why::Unanswered);
+        if let Some(late) = self.delivery.take_if(|delivery| delivery.until.is_some_and(|until| until <= now))
+        {
+            late.to.give_up();
         }
         let lingers = self.ended.is_none() && self.delivery.is_none();
         if lingers && self.closed.is_some_and(|since| since + LAST_WORDS <= now) {
@@ -209,8 +239,10 @@ impl<'a> Talk<'a> {
     fn due(&self) -> Option<Instant> {
         let end = self.ended.as_ref().map(|(_, at)| *at).or(self.closed).map(|at| at + LAST_WORDS);
         let end = end.filter(|_| self.delivery.is_none());
-        let replay = self.replay.as_ref().map(|(_, until)| *until);
-        [self.routes.due(), self.pause, end, replay].into_iter().flatten().min()
+        let delivery = self.delivery.as_ref().and_then(|delivery| delivery.until);
+        let times =
+            [self.routes.due(), self.pause, end, self.repeat_until, delivery, self.conversation.due()];
+        times.into_iter().flatten().min()
     }
 
     /// Whether there is nothing more to be had, and why.
@@ -225,7 +257,7 @@ impl<'a> Talk<'a> {
             return Some(Gone::failure(why.clone(), &[]));
         }
         let (heard, at) = self.ended.as_ref()?;
-        let nobody_waits = self.routes.is_empty() && self.replay.is_none();
+        let nobody_waits = self.routes.is_empty() && !self.shaking;
         let read = self.end_of_output || *at + LAST_WORDS <= now;
         (nobody_waits || read && self.delivery.is_none()).then(|| match heard {
             Heard::Ended(ended) => Gone::failure(process::why(ended), &ended.stderr),
@@ -234,20 +266,17 @@ impl<'a> Talk<'a> {
     }
 
     /// Tells everybody, and ends the process if it has not ended.
-    async fn finish(mut self, failure: Failure) -> Option<Command> {
+    async fn finish(mut self, failure: Failure) -> Vec<Command> {
         let unwritten = self.outgoing.give_up(&failure);
-        // A process that died before this call even began did not fail it.
-        let again = unwritten
-            .filter(|_| self.ended.is_some() || self.closed.is_some())
-            .filter(|_| self.conversation.handshake.is_complete() && !self.conversation.ending)
-            .and_then(|(number, line)| Some((self.routes.take(number)?, line)))
-            .map(|(Call { id, token, caller, .. }, line)| Command {
-                kind: Kind::Request { id, token },
-                line,
-                caller,
-            });
+        // A process that died before these calls even began did not fail them.
+        let died = self.ended.is_some() || self.closed.is_some();
+        let complete = self.conversation.handshake.is_complete() && !self.shaking;
+        let mut again = Vec::new();
+        if died && complete && !self.conversation.ending {
+            again.extend(unwritten.into_iter().filter_map(|number| self.routes.take(number)));
+        }
         self.routes.fail(&failure);
-        if let Some((command, _)) = self.replay.take() {
+        for command in self.held.drain(..) {
             command.caller.end(Err(failure.clone()));
         }
         let why = match &failure {
@@ -257,15 +286,14 @@ impl<'a> Talk<'a> {
         if why != Why::Asked {
             tracing::info!(reason = why.name(), "a process of the server ended");
         }
-        let Self { conversation, process, ended, doom, stranger, asked, delivery, lines, outgoing, .. } =
-            self;
+        let Self { conversation, process, ended, doom, stranger, delivery, lines, outgoing, .. } = self;
         // What they hold is not held for as long as the process takes to end.
         drop((delivery, lines, outgoing));
+        conversation.fail_joining(&failure);
         if stranger
-            || asked.values().any(|matters| *matters)
             || conversation.ending
             || conversation.is_own()
-            || conversation.handshake.again().is_none()
+            || !conversation.handshake.can_be_repeated()
         {
             // Nobody may wait in a queue that nobody will look at.
             conversation.close();
@@ -279,11 +307,9 @@ impl<'a> Talk<'a> {
     }
 }
 
-async fn room(
-    delivery: &Option<(mpsc::Sender<Bytes>, Bytes)>,
-) -> Result<mpsc::OwnedPermit<Bytes>, mpsc::error::SendError<()>> {
+async fn room(delivery: &Option<Delivery>) {
     match delivery {
-        Some((to, _)) => to.clone().reserve_owned().await,
+        Some(delivery) => delivery.to.room().await,
         None => std::future::pending().await,
     }
 }

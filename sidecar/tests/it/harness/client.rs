@@ -2,12 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{Reply, Request, Sidecar};
+use super::{Events, Reply, Request, Sidecar};
 
 /// A client with a session.
 pub(crate) struct Client<'a> {
     pub(crate) sidecar: &'a Sidecar,
     pub(crate) key: Option<String>,
+    pub(crate) revision: &'static str,
     pub(crate) session: String,
     next_id: std::cell::Cell<u64>,
 }
@@ -24,11 +25,17 @@ pub(crate) fn initialize(version: &str) -> String {
 impl<'a> Client<'a> {
     /// Opens a session.
     pub(crate) fn open(sidecar: &'a Sidecar, key: Option<&str>) -> Self {
-        let request = Request::post(initialize("2025-11-25"));
+        Self::of(sidecar, key, "2025-11-25")
+    }
+
+    /// Opens a session of this revision.
+    pub(crate) fn of(sidecar: &'a Sidecar, key: Option<&str>, revision: &'static str) -> Self {
+        let request = Request::post(initialize(revision));
         let reply = key.iter().fold(request, |request, key| request.key(key)).send(sidecar.mcp);
         assert_eq!(reply.status, 200, "{}", reply.text());
         let session = reply.header("mcp-session-id").expect("a session id").to_owned();
-        let client = Self { sidecar, key: key.map(str::to_owned), session, next_id: std::cell::Cell::new(1) };
+        let (key, next_id) = (key.map(str::to_owned), std::cell::Cell::new(1));
+        let client = Self { sidecar, key, revision, session, next_id };
         let body = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
         assert_eq!(client.request(body).send(sidecar.mcp).status, 202);
         client
@@ -54,8 +61,25 @@ impl<'a> Client<'a> {
 
     /// A message in this session.
     pub(crate) fn request(&self, body: impl Into<Vec<u8>>) -> Request {
-        let request = Request::post(body).session(&self.session).header("mcp-protocol-version", "2025-11-25");
+        let request =
+            Request::post(body).session(&self.session).header("mcp-protocol-version", self.revision);
         self.key.iter().fold(request, |request, key| request.key(key))
+    }
+
+    /// A GET in this session.
+    pub(crate) fn get(&self) -> Request {
+        self.request("").with_method("GET").without("content-type").with("accept", "text/event-stream")
+    }
+
+    /// A GET of what comes after this event.
+    pub(crate) fn rest(&self, last: &str) -> Request {
+        self.get().header("last-event-id", last)
+    }
+
+    /// Calls a tool, and reads what comes as events.
+    pub(crate) fn stream(&self, tool: &str, arguments: Value) -> Events {
+        let message = self.message("tools/call", &json!({"name": tool, "arguments": arguments}));
+        Events::open(&self.request(message), self.sidecar.mcp)
     }
 
     /// The text of a request.

@@ -41,6 +41,12 @@ impl Request {
         self
     }
 
+    /// Replaces the method.
+    pub(crate) fn with_method(mut self, method: &str) -> Self {
+        self.method = method.to_owned();
+        self
+    }
+
     /// Removes a header.
     pub(crate) fn without(mut self, name: &str) -> Self {
         self.headers.retain(|(header, _)| header != name);
@@ -119,15 +125,11 @@ impl Reply {
 
     /// Reads the head of a response.
     pub(crate) fn read_head(stream: &mut impl BufRead) -> std::io::Result<(u16, Vec<(String, String)>)> {
-        let mut line = String::new();
-        if stream.read_line(&mut line)? == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
+        let mut line = whole_line(stream)?;
         let status = line.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status line");
         let mut headers = Vec::new();
         loop {
-            line.clear();
-            stream.read_line(&mut line)?;
+            line = whole_line(stream)?;
             let Some((name, value)) = line.trim_end().split_once(':') else { break };
             headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
         }
@@ -151,11 +153,19 @@ impl Reply {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?}"))
     }
 
-    /// The data of the events in the body.
+    /// The data of the events in the body that hold any.
     pub(crate) fn events(&self) -> Vec<String> {
         let lines = self.text().lines();
-        lines.filter_map(|line| line.strip_prefix("data: ")).map(str::to_owned).collect()
+        let data = lines.filter_map(|line| line.strip_prefix("data: "));
+        data.filter(|data| !data.is_empty()).map(str::to_owned).collect()
     }
+}
+
+/// A line that does not break off.
+pub(crate) fn whole_line(stream: &mut impl BufRead) -> std::io::Result<String> {
+    let mut line = String::new();
+    stream.read_line(&mut line)?;
+    if line.ends_with('\n') { Ok(line) } else { Err(std::io::ErrorKind::UnexpectedEof.into()) }
 }
 
 /// The next chunk of a body; none at the end.

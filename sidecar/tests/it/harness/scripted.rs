@@ -16,10 +16,21 @@ pub(crate) struct Scripted {
 
 /// The session id that the server gives out.
 pub(crate) const UPSTREAM_SESSION: &str = "upstream-session-7";
+/// And the one of the sidecar's own session.
+const OWN_SESSION: &str = "own-session";
 
 impl Scripted {
-    /// A server that answers handshakes, pings and notifications by itself, and everything else by `answer`.
+    /// A server that answers handshakes, pings and notifications by itself, and everything else by `answer`. It has no
+    /// stream for what belongs to no call.
     pub(crate) fn start(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
+        Self::listening(move |request, stream| {
+            let resumes = request.headers.iter().any(|(name, _)| name == "last-event-id");
+            if request.method == "GET" && !resumes { no_stream(stream) } else { answer(request, stream) }
+        })
+    }
+
+    /// A server that answers every GET by `answer` too.
+    pub(crate) fn listening(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -45,7 +56,8 @@ fn serve(mut stream: TcpStream, answer: &dyn Fn(&Request, &mut TcpStream), seen:
     let mut reader = BufReader::new(stream.try_clone().expect("a clone"));
     while let Some(request) = read(&mut reader) {
         let method = method_of(&request);
-        let own = method == "initialize" && request_text(&request).contains("longshore-sidecar");
+        let own = method == "initialize" && request_text(&request).contains("longshore-sidecar")
+            || request.headers.iter().any(|(_, value)| value == OWN_SESSION);
         if !own {
             seen.lock().expect("no panic").push(request.clone());
         }
@@ -56,7 +68,8 @@ fn serve(mut stream: TcpStream, answer: &dyn Fn(&Request, &mut TcpStream), seen:
                     "protocolVersion": version, "capabilities": {"tasks": {"list": {}}},
                     "serverInfo": {"name": "scripted", "version": "1"},
                 });
-                let headers = format!("mcp-session-id: {UPSTREAM_SESSION}\r\n");
+                let session = if own { OWN_SESSION } else { UPSTREAM_SESSION };
+                let headers = format!("mcp-session-id: {session}\r\n");
                 json_with(&mut stream, 200, &headers, &reply_to(&request, &result));
             }
             "ping" => json(&mut stream, &reply_to(&request, &json!({}))),
@@ -66,14 +79,15 @@ fn serve(mut stream: TcpStream, answer: &dyn Fn(&Request, &mut TcpStream), seen:
             _ if request.method == "DELETE" => {
                 write(&mut stream, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
             }
-            _ if request.method == "GET"
-                && !request.headers.iter().any(|(name, _)| name == "last-event-id") =>
-            {
-                write(&mut stream, "HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 0\r\n\r\n");
-            }
+            _ if request.method == "GET" && own => no_stream(&mut stream),
             _ => answer(&request, &mut stream),
         }
     }
+}
+
+/// Says that there is no stream.
+pub(crate) fn no_stream(stream: &mut TcpStream) {
+    write(stream, "HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 0\r\n\r\n");
 }
 
 fn read(reader: &mut BufReader<TcpStream>) -> Option<Request> {

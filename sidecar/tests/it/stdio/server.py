@@ -9,6 +9,9 @@ import time
 
 flags = set(sys.argv[1:])
 calls = 0
+level = None
+subscriptions = []
+heard = []
 stdin = sys.stdin.buffer
 
 
@@ -41,6 +44,15 @@ def progress(message):
     for step in range(message["params"]["arguments"]["steps"]):
         note("notifications/progress", progressToken=token, progress=step)
     text(message, "done")
+
+
+def who(message):
+    # Answers who asked, and says so all the time before.
+    params = message["params"]
+    arguments = params["arguments"]
+    for step in range(arguments["steps"]):
+        note("notifications/progress", progressToken=params["_meta"]["progressToken"], progress=step, message=arguments["who"])
+    text(message, arguments["who"])
 
 
 def call(message):
@@ -98,6 +110,13 @@ def call(message):
         send({"id": "nobody", "result": {}})
         send({"id": None, "error": {"code": 1, "message": "m"}})
         text(message, "still there")
+    elif name == "who":
+        threading.Timer(arguments["seconds"], who, (message,)).start()
+    elif name == "state":
+        text(message, json.dumps({"level": level, "subscriptions": subscriptions, "heard": heard}))
+    elif name == "say":
+        note(arguments["method"], **arguments["params"])
+        text(message, "said")
     elif name == "later":
         # Answered by another thread, so that others are answered in between.
         threading.Timer(arguments["seconds"], text, (message, "later")).start()
@@ -120,6 +139,7 @@ def call(message):
 
 
 def main():
+    global level
     if "banner" in flags:
         write(b"\xef\xbb\xbfStarting\x1b[1m a server\r\n\r\n{}\nlog: \xff\xfe\n")
     if "exit" in flags:
@@ -143,7 +163,13 @@ def main():
                 version = "2025-06-18"
             if "slow" in flags:
                 time.sleep(0.5)
-            result = {"protocolVersion": version, "capabilities": {"tools": {"listChanged": True}}, "serverInfo": {"name": "scripted", "version": "1"}}
+            if "proud" in flags:
+                version = "2025-11-25"
+            heard.append(message["params"])
+            if "frank" in flags:
+                os.write(2, b"shook hands\n")
+            capabilities = {"tools": {"listChanged": True}, "logging": {}, "resources": {"subscribe": True}}
+            result = {"protocolVersion": version, "capabilities": capabilities, "serverInfo": {"name": "scripted", "version": "1"}}
             send({"id": message["id"], "result": result})
         elif method == "tools/list":
             send({"id": message["id"], "result": {"tools": [{"name": "pid", "inputSchema": {"type": "object"}}]}})
@@ -151,6 +177,21 @@ def main():
             send({"id": message["id"], "result": {}})
         elif method == "tools/call":
             call(message)
+        elif method == "logging/setLevel":
+            level = message["params"]["level"]
+            send({"id": message["id"], "result": {}})
+        elif method == "resources/subscribe":
+            subscriptions.append(message["params"]["uri"])
+            send({"id": message["id"], "result": {}})
+        elif method == "resources/unsubscribe":
+            subscriptions.remove(message["params"]["uri"])
+            send({"id": message["id"], "result": {}})
+        elif method == "resources/list":
+            send({"id": message["id"], "result": {"resources": []}})
+        elif method == "resources/templates/list":
+            send({"id": message["id"], "result": {"resourceTemplates": []}})
+        elif method in ("notifications/initialized", "notifications/roots/list_changed"):
+            heard.append(method)
         elif method == "notifications/cancelled" and "frank" in flags:
             os.write(2, b"cancelled %s\n" % json.dumps(message["params"]["requestId"]).encode())
 

@@ -6,22 +6,27 @@ use bytes::Bytes;
 use longshore_mcp::envelope::{self, Message, Notification, Outcome, Request, Response};
 use longshore_mcp::error::{self, Code};
 use longshore_mcp::method::{Method, NotificationMethod};
-use tokio::sync::mpsc;
+use longshore_mcp::params::Params;
 use tokio::time::{Duration, Instant};
 
-use super::Talk;
+use super::taking::INITIALIZED;
+use super::{Delivery, Question, Talk};
 use crate::metrics::Dropped;
-use crate::upstream::stdio::Why;
-use crate::upstream::stdio::call::Caller;
+use crate::upstream::stdio::call::{Offer, Reader};
+use crate::upstream::stdio::conversation::Sharing;
+use crate::upstream::stdio::handshake::FIRST;
 use crate::upstream::stdio::lines::{MAX_NOISE, excerpt};
-use crate::upstream::stdio::message::{Key, progress_of};
+use crate::upstream::stdio::message::{About, Key, span, with};
+use crate::upstream::stdio::{Name, Why};
 
 /// How much may be dropped without a pause: a process that writes what nobody wants must not keep the thread busy.
 const DROPPED: usize = 256 * 1024;
-/// How many of its questions may wait for the client.
+/// How many of its questions may wait for clients.
 const MAX_ASKED: usize = 256;
 /// The pause.
 const PAUSE: Duration = Duration::from_millis(10);
+/// How long a reader is waited for while other sessions wait too; and only once in a call.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 impl Talk<'_> {
     pub(super) fn read(&mut self) {
@@ -60,6 +65,7 @@ impl Talk<'_> {
 
     fn line(&mut self, line: Bytes) {
         let length = line.len() + 1;
+        let half = std::mem::take(&mut self.half);
         // Most noise is known by its first byte; there may be very many lines of it.
         let message = line.starts_with(b"{").then(|| envelope::read(&line));
         let wanted = match message {
@@ -75,6 +81,8 @@ impl Talk<'_> {
                 }
                 wanted
             }
+            // The other half is another sidecar's.
+            Some(Err(_)) | None if half => false,
             Some(Err(_)) | None => {
                 self.not_message(&line);
                 self.noise += length;
@@ -119,83 +127,239 @@ impl Talk<'_> {
         }
     }
 
+    // === Answers ===
+
     /// Says whether somebody wanted it, as the next two.
     fn response(&mut self, response: &Response<'_>, line: &Bytes) -> bool {
         // An error without an id could be anybody's.
-        let Some(id) = response.id.as_ref().map(Key::of) else { return false };
-        if self.replay.is_some() && self.conversation.handshake.is(&id) {
-            self.replayed(line);
+        let Some(id) = &response.id else { return false };
+        let Ok(number) = id.as_json().parse::<u64>() else { return false };
+        let works = matches!(response.outcome, Outcome::Result(_));
+        let at = span(line, id.as_json());
+        if number == FIRST && self.shaking {
+            self.shaken(line, &at, works);
             return true;
         }
-        let Some(caller) = self.routes.answered(&id) else { return false };
-        let opens = !self.conversation.handshake.is_complete() && self.conversation.handshake.is(&id);
-        if opens
-            && matches!(response.outcome, Outcome::Result(_))
-            && self.conversation.handshake.answered(line)
-            && self.conversation.is_own()
-        {
-            self.conversation.stdio().begin_noise(self.first_noise.clone());
+        let Some(call) = self.routes.answered(number) else { return false };
+        match (call.from, call.about()) {
+            (Some(from), About::Subscribe(uri)) if works => {
+                let uri = uri.clone();
+                self.with_member(from, |member| member.subscribe(&uri));
+            }
+            (Some(from), About::Level(level)) if works && !self.conversation.is_shared() => {
+                let level = *level;
+                self.with_member(from, |member| member.level = level);
+            }
+            (Some(from), About::Level(_)) if !works => {
+                self.level = None;
+                self.with_member(from, |member| member.level = None);
+            }
+            _ => {}
         }
-        caller.end(Ok(Some(line.clone())));
+        let answer = with(line, &at, &call.id());
+        call.end(Ok(Some(answer)));
         true
     }
 
-    /// The process has answered the handshake of its session, of which it is not the first.
-    fn replayed(&mut self, line: &Bytes) {
-        if !self.conversation.handshake.is_repeated_by(line) {
-            self.stranger = true;
+    /// The process has answered the handshake.
+    fn shaken(&mut self, line: &Bytes, at: &std::ops::Range<usize>, works: bool) {
+        self.shaking = false;
+        if self.repeat_until.take().is_some() {
+            if !works || !self.conversation.handshake.is_repeated_by(line) {
+                self.stranger = true;
+                return;
+            }
+            if self.conversation.handshake.initialized {
+                self.outgoing.own(INITIALIZED);
+            }
+            self.restore();
+            self.take_held();
             return;
         }
-        if self.conversation.handshake.initialized {
-            const INITIALIZED: &[u8] = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n";
-            self.outgoing.own(Bytes::from_static(INITIALIZED));
+        let complete = works && self.conversation.handshake.answered(line, at);
+        for joining in self.conversation.joining.drain(..) {
+            joining.caller.end(Ok(Some(with(line, at, &joining.id))));
         }
-        if let Some((command, _)) = self.replay.take() {
-            self.take(command);
+        if self.conversation.is_own() && complete {
+            self.conversation.stdio().begin_noise(self.first_noise.clone());
+        }
+        if !self.conversation.is_shared() {
+            self.conversation.handshake.forget_answer();
+        } else if complete {
+            self.conversation.handshake.initialized = true;
+            self.conversation.publish_version();
+            self.outgoing.own(INITIALIZED);
+        } else {
+            // Whoever comes next tries with another one.
+            self.conversation.close();
         }
     }
 
+    // === Notifications ===
+
     fn notification(&mut self, notification: &Notification<'_>, line: &Bytes) -> bool {
-        let to = if notification.method.as_str() == NotificationMethod::Progress.as_str() {
-            progress_of(notification).and_then(|token| self.routes.progressing(&token))
-        } else if let Some(listener) = &self.conversation.listener {
-            // Whoever listens is not waited for.
-            return listener.asides().try_send(line.clone()).is_ok();
-        } else {
-            self.routes.newest()
+        let params = Params::read(notification.params).unwrap_or_default();
+        let method = notification.method.as_str();
+        if method == NotificationMethod::Progress.as_str() {
+            return self.progress(&params, line);
+        }
+        if method == NotificationMethod::Cancelled.as_str() {
+            return self.cancelled(&params, line);
+        }
+        let Sharing::Several { same, .. } = self.conversation.kind else {
+            let Some(name) = self.conversation.members.names().next() else { return false };
+            return self.tell(name, line);
         };
-        let to = to.map(Caller::asides).cloned();
+        let to: Vec<Name> = match method {
+            "notifications/resources/updated" => {
+                params.uri().map(|uri| self.conversation.members.hearing_of(uri)).unwrap_or_default()
+            }
+            "notifications/tools/list_changed"
+            | "notifications/prompts/list_changed"
+            | "notifications/resources/list_changed" => self.conversation.members.names().collect(),
+            "notifications/message" => self.hearing_messages(&params, same),
+            // Nobody knows whom it is about.
+            _ => Vec::new(),
+        };
+        // Each of them has to be told.
+        to.into_iter().fold(false, |told, name| self.tell(name, line) || told)
+    }
+
+    /// The sessions that hear a message of the server's log: those whose calls it can be about, if they want to.
+    ///
+    /// What it says while calls of several principals are under way could be about any of these, so nobody hears it.
+    fn hearing_messages(&self, params: &Params<'_>, same: bool) -> Vec<Name> {
+        let mut calling: Vec<Name> = self.routes.sessions().collect();
+        calling.sort_unstable();
+        calling.dedup();
+        let names = match calling.len() {
+            0 => self.conversation.members.names().collect(),
+            1 => calling,
+            _ if same => self.conversation.members.names().collect(),
+            _ => Vec::new(),
+        };
+        let level = params.level().and_then(|level| serde_json::from_str(level).ok());
+        let hears =
+            |name: &Name| self.conversation.members.get(*name).is_some_and(|member| member.hears(level));
+        names.into_iter().filter(hears).collect()
+    }
+
+    /// Tells a session something that belongs to none of its calls: whoever listens, or its newest call.
+    fn tell(&mut self, name: Name, line: &Bytes) -> bool {
+        let member = self.conversation.members.get(name);
+        if let Some(listener) = member.and_then(|member| member.listener.as_ref()) {
+            // Whoever listens reads at once, or has gone.
+            return self.aside(Some(listener.reader()), line);
+        }
+        let caller = self.routes.newest(Some(name)).and_then(|call| call.caller());
+        let joining = || self.conversation.joining.iter().find(|joining| joining.name == name);
+        let to = caller.or_else(|| joining().map(|joining| &joining.caller)).map(|caller| caller.reader());
         self.aside(to, line)
     }
 
-    fn request(&mut self, request: &Request<'_>, line: &Bytes) -> bool {
-        let is_ping = request.method.as_str() == Method::Ping.as_str();
-        let to = self.routes.newest().map(|caller| caller.asides().clone());
-        if self.asked.len() < MAX_ASKED && self.aside(to, line) {
-            self.asked.insert(Key::of(&request.id), !is_ping);
-            return true;
-        }
-        let id = request.id.as_json();
-        let mut answer = if is_ping {
-            format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{}}}}")
-        } else {
-            const WORDS: &str = "no call is under way in which the client could be asked";
-            error::response(Some(request.id), Code::InternalError, WORDS, None)
+    fn progress(&mut self, params: &Params<'_>, line: &Bytes) -> bool {
+        let Some(token) = params.reported_token() else { return false };
+        let Some(call) = token.parse().ok().and_then(|number| self.routes.get(number)) else { return false };
+        let (Some(own), Some(caller)) = (call.token(), call.caller()) else { return false };
+        let (to, message) = (caller.reader(), with(line, &span(line, token), &own));
+        self.aside(Some(to), &message)
+    }
+
+    /// The process takes back what it asked a client.
+    fn cancelled(&mut self, params: &Params<'_>, line: &Bytes) -> bool {
+        let Some(id) = params.request_id() else { return false };
+        let Some(key) = Key::read(id) else { return false };
+        let found = self.asked.iter().find(|(_, question)| Key::read(&question.id).as_ref() == Some(&key));
+        let Some((number, from)) = found.map(|(number, question)| (*number, question.from)) else {
+            return false;
         };
-        answer.push('\n');
-        self.outgoing.own(answer.into())
+        self.asked.remove(&number);
+        let message = with(line, &span(line, id), &self.conversation.stdio().id_of_question(number));
+        self.tell(from, &message)
+    }
+
+    // === Questions ===
+
+    fn request(&mut self, request: &Request<'_>, line: &Bytes) -> bool {
+        let id = request.id.as_json();
+        let method = request.method.as_str();
+        if method == Method::Ping.as_str() {
+            return self
+                .outgoing
+                .own(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{}}}}").as_bytes());
+        }
+        let words = match self.whom(method) {
+            Ok((from, call, to)) if self.may_ask() => {
+                let (number, seen) = self.conversation.stdio().question();
+                let message = with(line, &span(line, id), &seen);
+                let params = Params::read(request.params).unwrap_or_default();
+                let token = params.wanted_token().ok().flatten().and_then(Key::read);
+                if self.aside(Some(to), &message) {
+                    self.asked.insert(number, Question { from, id: id.to_owned(), token, call });
+                    return true;
+                }
+                "the client does not read"
+            }
+            Ok(_) => "too many questions are open",
+            Err(words) => words,
+        };
+        let refusal = error::response(Some(request.id), Code::InternalError, words, None);
+        self.outgoing.own(refusal.as_bytes())
+    }
+
+    /// Which client is asked, in which call.
+    fn whom(&self, method: &str) -> Result<(Name, Option<u64>, Reader), &'static str> {
+        const NOBODY: &str =
+            "no call is under way in which the client could be asked, and it does not listen";
+        let newest = self.routes.newest(None);
+        let found = newest.and_then(|call| Some((call.from?, call.caller()?.reader())));
+        if !self.conversation.is_shared() {
+            if let Some((from, to)) = found {
+                return Ok((from, self.routes.newest_number(), to));
+            }
+            let name = self.conversation.members.names().next().ok_or(NOBODY)?;
+            let member = self.conversation.members.get(name).ok_or(NOBODY)?;
+            let listener = member.listener.as_ref().ok_or(NOBODY)?;
+            return Ok((name, None, listener.reader()));
+        }
+        let (from, to) = found.ok_or(NOBODY)?;
+        if self.routes.count() > 1 {
+            return Err(
+                "several calls are under way in a process that sessions share: nobody knows whose client is \
+                        meant",
+            );
+        }
+        let member = self.conversation.members.get(from).ok_or(NOBODY)?;
+        if !member.abilities.cover(method) {
+            return Err("the client does not understand this request");
+        }
+        Ok((from, self.routes.newest_number(), to))
+    }
+
+    /// Whether one more question can be open. Those of calls that are over make room.
+    fn may_ask(&mut self) -> bool {
+        if self.asked.len() >= MAX_ASKED {
+            let routes = &self.routes;
+            self.asked.retain(|_, question| question.call.is_some_and(|call| routes.get(call).is_some()));
+        }
+        self.asked.len() < MAX_ASKED
     }
 
     /// Gives a message to somebody who waits for something else.
-    fn aside(&mut self, to: Option<mpsc::Sender<Bytes>>, line: &Bytes) -> bool {
+    fn aside(&mut self, to: Option<Reader>, line: &Bytes) -> bool {
         let Some(to) = to else { return false };
-        match to.try_send(line.clone()) {
-            Ok(()) => true,
-            Err(mpsc::error::TrySendError::Full(message)) => {
-                self.delivery = Some((to, message));
+        match to.offer(line) {
+            Offer::Taken => true,
+            Offer::Gone => false,
+            Offer::Full => {
+                let shared = self.conversation.is_shared();
+                if shared && (to.is_slow() || self.delivery.is_some()) {
+                    return false;
+                }
+                let until = shared.then(|| Instant::now() + PATIENCE);
+                self.delivery = Some(Delivery { to, message: line.clone(), until });
                 true
             }
-            Err(mpsc::error::TrySendError::Closed(_)) => false,
         }
     }
 }

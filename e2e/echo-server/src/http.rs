@@ -1,0 +1,212 @@
+//! Streamable HTTP: each message a request at `/mcp`, and `/healthz` for the probe.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+
+use crate::answer::{Notifications, Reply, Session};
+
+/// The largest message.
+const MAX_MESSAGE: usize = 16 << 20;
+/// How many sessions there may be; a test that forgets to end its own shall not fill the memory.
+const MAX_SESSIONS: usize = 100_000;
+/// How long the probe waits.
+const PROBE: Duration = Duration::from_secs(1);
+/// The header of a session's id.
+const SESSION: &str = "mcp-session-id";
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+struct Server {
+    instance: Arc<str>,
+    /// By their ids; `None`: there are none.
+    sessions: Option<Mutex<HashMap<String, Session>>>,
+    opened: AtomicU64,
+    sick: AtomicBool,
+}
+
+/// Serves until it is told to end.
+pub(crate) fn serve(listen: SocketAddr, sessions: bool) -> io::Result<()> {
+    let server = Arc::new(Server {
+        instance: random()?.into(),
+        sessions: sessions.then(Mutex::default),
+        opened: AtomicU64::new(0),
+        sick: AtomicBool::new(false),
+    });
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(accept(listen, server))
+}
+
+async fn accept(listen: SocketAddr, server: Arc<Server>) -> io::Result<()> {
+    let listener = TcpListener::bind(listen).await?;
+    // As the first process of a container it has no default action for the signal.
+    let (mut end, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut connections = JoinSet::new();
+    loop {
+        let (stream, _) = tokio::select! {
+            accepted = listener.accept() => accepted?,
+            Some(_) = connections.join_next() => continue,
+            _ = end.recv() => return Ok(()),
+            _ = interrupt.recv() => return Ok(()),
+        };
+        let _ = stream.set_nodelay(true);
+        let server = server.clone();
+        let service = service_fn(move |request| {
+            let server = server.clone();
+            async move { server.respond(request).await }
+        });
+        connections.spawn(async move {
+            // A client that has gone away, which is its own business.
+            let _ = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
+        });
+    }
+}
+
+/// Asks the server at that address whether it is well.
+pub(crate) fn check(address: SocketAddr) -> io::Result<bool> {
+    let mut stream = TcpStream::connect_timeout(&address, PROBE)?;
+    stream.set_read_timeout(Some(PROBE))?;
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer.starts_with("HTTP/1.1 200"))
+}
+
+/// Something that nobody else has drawn, as hexadecimal digits.
+pub(crate) fn random() -> io::Result<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/uuid")?;
+    Ok(text.trim().replace('-', ""))
+}
+
+// === impl Server ===
+
+impl Server {
+    async fn respond(&self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+        let session = request.headers().get(SESSION).and_then(|id| id.to_str().ok()).map(str::to_owned);
+        Ok(match (request.method().clone(), request.uri().path()) {
+            (Method::POST, "/mcp") => match Limited::new(request.into_body(), MAX_MESSAGE).collect().await {
+                Ok(body) => self.message(session, &body.to_bytes()).await,
+                Err(_) => status(StatusCode::PAYLOAD_TOO_LARGE),
+            },
+            (Method::DELETE, "/mcp") => self.end(session.as_deref()),
+            (_, "/mcp") => status(StatusCode::METHOD_NOT_ALLOWED),
+            (Method::GET, "/healthz") if !self.sick.load(Ordering::Relaxed) => status(StatusCode::OK),
+            (Method::GET, "/healthz") => status(StatusCode::INTERNAL_SERVER_ERROR),
+            _ => status(StatusCode::NOT_FOUND),
+        })
+    }
+
+    async fn message(&self, id: Option<String>, message: &[u8]) -> Response<Body> {
+        let (reply, opened) = match self.answer(id, message) {
+            Ok(answered) => answered,
+            Err(refusal) => return status(refusal),
+        };
+        match reply {
+            Reply::Nothing => status(StatusCode::ACCEPTED),
+            Reply::Now(answer) => json(answer, opened),
+            Reply::Sick(answer) => {
+                self.sick.store(true, Ordering::Relaxed);
+                json(answer, opened)
+            }
+            Reply::Later(time, answer) => {
+                tokio::time::sleep(time).await;
+                json(answer, opened)
+            }
+            Reply::Notified(notifications, answer) => events(notifications, answer),
+            Reply::Exit(code) => std::process::exit(code.into()),
+        }
+    }
+
+    /// The answer, and the id of the session that was opened with it.
+    fn answer(&self, id: Option<String>, message: &[u8]) -> Result<(Reply, Option<String>), StatusCode> {
+        let Some(sessions) = &self.sessions else {
+            return Ok((Session::new(&self.instance, 0).answer(message), None));
+        };
+        if let Some(id) = id {
+            let mut sessions = lock(sessions);
+            let session = sessions.get_mut(&id).ok_or(StatusCode::NOT_FOUND)?;
+            return Ok((session.answer(message), None));
+        }
+        // Whoever has no session can only open one.
+        let mut session = Session::new(&self.instance, self.opened.fetch_add(1, Ordering::Relaxed) + 1);
+        let reply = session.answer(message);
+        if session.who == "null" {
+            return Err(StatusCode::BAD_REQUEST);
+        }
+        let id = random().map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+        let mut sessions = lock(sessions);
+        if sessions.len() >= MAX_SESSIONS {
+            return Err(StatusCode::TOO_MANY_REQUESTS);
+        }
+        sessions.insert(id.clone(), session);
+        Ok((reply, Some(id)))
+    }
+
+    fn end(&self, id: Option<&str>) -> Response<Body> {
+        let ended = self.sessions.as_ref().zip(id).and_then(|(sessions, id)| lock(sessions).remove(id));
+        status(if ended.is_some() { StatusCode::NO_CONTENT } else { StatusCode::NOT_FOUND })
+    }
+}
+
+fn lock(sessions: &Mutex<HashMap<String, Session>>) -> MutexGuard<'_, HashMap<String, Session>> {
+    sessions.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn status(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Full::default().boxed_unsync());
+    *response.status_mut() = status;
+    response
+}
+
+fn json(text: String, opened: Option<String>) -> Response<Body> {
+    let mut response = Response::new(Full::from(text).boxed_unsync());
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    if let Some(id) = opened.and_then(|id| id.try_into().ok()) {
+        headers.insert(SESSION, id);
+    }
+    response
+}
+
+/// Notifications and the answer, as fast as they are read and no faster.
+fn events(notifications: Notifications, answer: String) -> Response<Body> {
+    let events = stream::unfold((1, Some(answer)), move |(number, answer)| {
+        let notifications = notifications.clone();
+        async move {
+            let answer = answer?;
+            let (data, next) = if number <= notifications.count {
+                if !notifications.pause.is_zero() {
+                    tokio::time::sleep(notifications.pause).await;
+                }
+                (notifications.number(number), Some(answer))
+            } else {
+                (answer, None)
+            };
+            let frame = Frame::data(Bytes::from(format!("event: message\ndata: {data}\n\n")));
+            Some((Ok::<_, Infallible>(frame), (number + 1, next)))
+        }
+    });
+    let mut response = Response::new(StreamBody::new(events).boxed_unsync());
+    let kind = header::HeaderValue::from_static("text/event-stream");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Runs the full form of every row that tests/node/sessions shows, one after the other on a machine that does nothing
+# else, and writes what came of it to target/soak.md (or to $LONGSHORE_E2E_SOAK). It takes the better part of two hours,
+# and root.
+#
+#   e2e/soak.sh              every row
+#   e2e/soak.sh WORD...      rows whose tests have one of these words in their names
+set -euo pipefail
+cd "$(dirname "$(realpath "$0")")/.."
+
+report=$(realpath -m "${LONGSHORE_E2E_SOAK:-target/soak.md}")
+mkdir -p "$(dirname "$report")"
+cat >"$report" <<END
+Sessions that survive, in full: $(date -u '+%Y-%m-%d %H:%M') UTC, commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)$(git diff --quiet HEAD 2>/dev/null || echo ' with changes'), $(nproc) processors ($(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1)).
+
+| what is done | outcome | took | what was seen |
+|---|---|---|---|
+END
+export LONGSHORE_E2E_SOAK=$report
+
+e2e/cluster/install.sh >/dev/null
+words=("$@")
+[ $# -gt 0 ] || words=(sessions::)
+status=0
+cargo test --locked --workspace --test node -- "${words[@]}" --test-threads=1 --nocapture || status=$?
+echo
+cat "$report"
+exit $status

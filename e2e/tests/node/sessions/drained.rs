@@ -1,0 +1,132 @@
+//! Pods that end in an orderly way, and servers that Kubernetes restarts.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, EvictParams};
+use longshore_e2e::load::{Kind, Load, Plan};
+use longshore_e2e::testing::{eventually, kill_container};
+use serde_json::json;
+
+use super::row::{form, row};
+use super::served::{Echo, Served, sessions_of};
+use crate::faults::{SERVER, restarts};
+
+fn plan(served: &Served<'_>) -> Plan {
+    let mut plan = served.plan(90, 24);
+    plan.pause = form(Duration::from_millis(50), Duration::ZERO);
+    plan
+}
+
+/// What `kubectl drain` does, without the cordon: there is no other node to go to.
+#[test]
+fn a_node_drain_loses_no_call() {
+    row("node drain (evictions) under load", async |namespace, row| {
+        let served = Served::up(namespace, Echo::http("http")).await;
+        let load = Load::start(plan(&served)).await.expect("the sessions are opened");
+        load.more(200).await;
+        let pods = namespace.api::<Pod>();
+        let mut refused = 0;
+        let all = served.settles().await;
+        for pod in &all {
+            eventually("the disruption budget allows it", async || {
+                let outcome = pods.evict(&pod.name_any(), &EvictParams::default()).await;
+                refused += usize::from(outcome.is_err());
+                outcome
+            })
+            .await;
+        }
+        for pod in &all {
+            namespace.wait_gone(&pods, &pod.name_any()).await;
+        }
+        served.settles().await;
+        load.more(200).await;
+        let report = load.stop().await;
+        row.says(format!("3 pods evicted; the disruption budget refused {refused} times"));
+        row.saw_nothing_lost("load", &report);
+        assert!(refused > 0, "there is no disruption budget");
+    });
+}
+
+/// The kubelet restarts a server in a pod that lives: no session moves.
+#[test]
+fn a_failing_liveness_probe_of_the_server_loses_no_session() {
+    row("failing liveness probe of the server under load", async |namespace, row| {
+        let probe = json!({
+            "exec": {"command": ["/echo-server", "check"]},
+            "periodSeconds": 1,
+            "failureThreshold": 1,
+            "timeoutSeconds": 5,
+        });
+        let overrides = json!({"spec": {"containers": [{"name": SERVER, "livenessProbe": probe}]}});
+        let more = json!({"pod": {"overrides": overrides}});
+        let served = Served::up(namespace, Echo { more, ..Echo::http("http") }).await;
+        let load = Load::start(plan(&served)).await.expect("the sessions are opened");
+        load.more(300).await;
+        let pod = served.settles().await.remove(0);
+        let (client, instance) = served.session_at(&pod).await;
+        let theirs = sessions_of(&load, &instance);
+        client.call("sicken", json!({})).await.expect("an answer");
+        served.recovers(&pod, &[SERVER]).await;
+        load.more(300).await;
+        let now = namespace.api::<Pod>().get(&pod.name_any()).await.expect("the pod is there");
+        assert_eq!(now.uid(), pod.uid());
+        let report = load.stop().await;
+        row.saw("the server was restarted", &report);
+        assert_eq!(report.lost, 0);
+        for failure in &report.failures {
+            let is_theirs = theirs.contains(&failure.session);
+            assert!(is_theirs && matches!(failure.kind, Kind::Rpc(_)), "{failure:?}");
+        }
+    });
+}
+
+/// The hook by which a server tells its sidecar of the pod's end never runs where the server does not.
+#[test]
+fn a_pod_that_is_deleted_while_its_server_is_crash_looping_loses_no_session() {
+    row("a pod deleted while its server is crash-looping", async |namespace, row| {
+        let served = Served::up(namespace, Echo::http("http")).await;
+        let load = Load::start(plan(&served)).await.expect("the sessions are opened");
+        load.more(300).await;
+        let pod = served.settles().await.remove(0);
+        let (_client, instance) = served.session_at(&pod).await;
+        let theirs = sessions_of(&load, &instance);
+        let pods = namespace.api::<Pod>();
+        eventually("the server is crash-looping", async || {
+            let now = pods.get(&pod.name_any()).await.map_err(|error| error.to_string())?;
+            if waits_to_restart(&now) {
+                return Ok(());
+            }
+            Err(format!(
+                "killed {}, restarted {} times",
+                kill_container(&now, SERVER),
+                restarts(&now, SERVER)
+            ))
+        })
+        .await;
+        pods.delete(&pod.name_any(), &DeleteParams::default()).await.expect("a pod can be deleted");
+        namespace.wait_gone(&pods, &pod.name_any()).await;
+        served.settles().await;
+        // From here on nothing fails any more.
+        let mut after = plan(&served);
+        after.calls = Some(300);
+        let report = Load::start(after).await.expect("sessions are opened").finish().await;
+        row.saw_nothing_lost("afterwards", &report);
+        load.more(300).await;
+        let report = load.stop().await;
+        row.saw("throughout", &report);
+        assert_eq!(report.lost, 0);
+        for failure in &report.failures {
+            let is_theirs = theirs.contains(&failure.session);
+            assert!(is_theirs && matches!(failure.kind, Kind::Rpc(_)), "{failure:?}");
+        }
+    });
+}
+
+fn waits_to_restart(pod: &Pod) -> bool {
+    let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    let mut servers = statuses.filter(|status| status.name == SERVER);
+    let reason = servers.next().and_then(|status| status.state.clone()?.waiting?.reason);
+    reason.as_deref() == Some("CrashLoopBackOff")
+}

@@ -1,0 +1,118 @@
+//! Clients that never read, or send a byte a second, and a server that floods them: what it costs the others.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use longshore_e2e::load::{Load, Report};
+use longshore_e2e::mcp_client::REVISION;
+use longshore_e2e::testing::{Namespace, container_memory};
+use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use super::row::{Row, form, row};
+use super::served::{Echo, Served};
+use crate::faults::{SIDECAR, restarts};
+
+struct Form {
+    /// Clients of each kind.
+    clients: usize,
+    /// Calls of the others, without them and with them.
+    calls: u64,
+}
+
+/// By how much the sidecar may grow, in bytes: what it keeps for each of them is bounded, and far below the limit of its
+/// container.
+const GROWTH: u64 = 64 << 20;
+
+#[test]
+fn hostile_clients_and_a_server_that_floods_are_nobody_elses_trouble() {
+    row("clients that never read or send a byte a second, a server that floods", async |namespace, row| {
+        for echo in [Echo::http("http"), Echo::stdio("stdio", "Session"), Echo::stdio("shared", "Shared")] {
+            attacked(namespace, row, Echo { replicas: 1, ..echo }).await;
+        }
+    });
+}
+
+async fn attacked(namespace: &Namespace<'_>, row: &Row, echo: Echo) {
+    let form = form(Form { clients: 10, calls: 1_000 }, Form { clients: 50, calls: 20_000 });
+    let served = Served::up(namespace, echo).await;
+    let name = served.echo.name;
+    let pod = served.settles().await.remove(0);
+    let others = async || -> Report {
+        let mut plan = served.plan(20, 4);
+        plan.calls = Some(form.calls);
+        // An idle moment of the machine, or a busy one, is not what is measured.
+        plan.pause = Duration::from_millis(2);
+        Load::start(plan).await.expect("the sessions are opened").finish().await
+    };
+    let alone = others().await;
+    let before = container_memory(&pod, SIDECAR);
+    let mut hostile = JoinSet::new();
+    for _ in 0..form.clients {
+        hostile.spawn(never_reads(open(&served, &pod).await));
+        hostile.spawn(sends_slowly(open(&served, &pod).await));
+    }
+    let beside = others().await;
+    let after = container_memory(&pod, SIDECAR);
+    row.saw_nothing_lost(&format!("{name}, alone"), &alone);
+    row.saw_nothing_lost(&format!("{name}, beside {} of each kind", form.clients), &beside);
+    let ratio = beside.latency(0.99).as_secs_f64() / alone.latency(0.99).as_secs_f64();
+    row.says(format!(
+        "{name}: p99 of the others {ratio:.2} times what it was; the sidecar took {} KiB before and {} KiB with them",
+        before / 1024,
+        after / 1024
+    ));
+    assert!(after < before + GROWTH, "the sidecar grew from {before} to {after} bytes");
+    let now = served.settles().await.remove(0);
+    assert_eq!(restarts(&now, SIDECAR), 0);
+    hostile.shutdown().await;
+    served.down().await;
+}
+
+/// A connection of its own, and the head of every request in a session of its own.
+struct Hostile {
+    stream: TcpStream,
+    head: String,
+}
+
+async fn open(served: &Served<'_>, pod: &Pod) -> Hostile {
+    let (client, _) = served.session_at(pod).await;
+    let endpoint = served.pod(pod);
+    let session = client.session().expect("a session has an id");
+    Hostile {
+        stream: TcpStream::connect(endpoint.address).await.expect("a connection"),
+        head: format!(
+            "POST {} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\n\
+             accept: application/json, text/event-stream\r\nmcp-session-id: {session}\r\n\
+             mcp-protocol-version: {REVISION}\r\n",
+            endpoint.path, endpoint.host
+        ),
+    }
+}
+
+/// Has the server send a gigabyte, and reads none of it.
+async fn never_reads(mut hostile: Hostile) {
+    let flood = json!({"jsonrpc": "2.0", "id": "flood", "method": "tools/call", "params": {
+        "name": "notify",
+        "arguments": {"count": 1_000_000, "padding": 1_000},
+        "_meta": {"progressToken": "flood"},
+    }})
+    .to_string();
+    let request = format!("{}content-length: {}\r\n\r\n{flood}", hostile.head, flood.len());
+    hostile.stream.write_all(request.as_bytes()).await.expect("it is sent");
+    std::future::pending::<()>().await;
+}
+
+/// Sends a request so slowly that it never ends.
+async fn sends_slowly(mut hostile: Hostile) {
+    let request = format!("{}content-length: 100000\r\n\r\n{}", hostile.head, " ".repeat(100_000));
+    for byte in request.bytes() {
+        if hostile.stream.write_all(&[byte]).await.is_err() {
+            // It was sent away, which is as good.
+            return;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}

@@ -1,0 +1,151 @@
+//! Processes that are killed under load: a sidecar, a server, all of a pod.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use longshore_e2e::load::{Kind, Load, Plan, Report, Slow};
+use longshore_e2e::testing::{kill_container, kill_pod};
+
+use super::row::{Row, form, row};
+use super::sdk::{Caller, Sdk};
+use super::served::{Echo, Served, Transport, sessions_of};
+use crate::faults::{SERVER, SIDECAR};
+
+const LANES: usize = 32;
+
+#[derive(Clone, Copy, Debug)]
+enum Victim {
+    Sidecar,
+    Server,
+    Pod,
+}
+
+impl Victim {
+    fn containers(self) -> &'static [&'static str] {
+        match self {
+            Self::Sidecar => &[SIDECAR],
+            Self::Server => &[SERVER],
+            Self::Pod => &[SIDECAR, SERVER],
+        }
+    }
+
+    fn kill(self, pod: &Pod) {
+        let killed = match self {
+            Self::Sidecar => kill_container(pod, SIDECAR),
+            Self::Server => kill_container(pod, SERVER),
+            Self::Pod => kill_pod(pod),
+        };
+        assert!(killed > 0, "{self:?} ran");
+    }
+}
+
+/// Load with calls that take their time, so that some are in flight at any moment.
+fn plan(served: &Served<'_>) -> Plan {
+    let mut plan = served.plan(120, LANES);
+    plan.slow = Some(Slow { every: 4, milliseconds: 250 });
+    plan.pause = form(Duration::from_millis(50), Duration::ZERO);
+    plan
+}
+
+/// Each is killed in a pod of its own: Kubernetes waits before it starts a container for the second time.
+async fn each_is_killed(served: &Served<'_>, row: &Row) {
+    for (victim, number) in [(Victim::Sidecar, 0), (Victim::Server, 1), (Victim::Pod, 2)] {
+        let pods = served.settles().await;
+        let mut names: Vec<_> = pods.iter().filter_map(|pod| pod.metadata.name.clone()).collect();
+        names.sort();
+        let pod = pods.iter().find(|pod| pod.metadata.name.as_ref() == names.get(number)).expect("a pod");
+        let load = Load::start(plan(served)).await.expect("the sessions are opened");
+        load.more(300).await;
+        let (_client, instance) = served.session_at(pod).await;
+        let theirs = match served.echo.transport {
+            Transport::Http { .. } => Some(sessions_of(&load, &instance)),
+            Transport::Stdio { .. } => None,
+        };
+        victim.kill(pod);
+        served.recovers(pod, victim.containers()).await;
+        load.more(300).await;
+        let report = load.stop().await;
+        row.saw(&format!("{}: kill -9 of a {victim:?}", served.echo.name), &report);
+        assert_eq!(report.lost, 0, "{victim:?}: sessions are lost");
+        only_the_victims_calls_failed(victim, &report, theirs.as_ref());
+    }
+}
+
+/// A call fails that was in flight on what was killed, with a JSON-RPC error if anybody is left to make one.
+fn only_the_victims_calls_failed(victim: Victim, report: &Report, theirs: Option<&BTreeSet<usize>>) {
+    for failure in &report.failures {
+        let entry_is_dead = failure.kind == Kind::Broken && !matches!(victim, Victim::Server);
+        let is_theirs = theirs.is_none_or(|theirs| theirs.contains(&failure.session));
+        let says_so = matches!(failure.kind, Kind::Rpc(_)) && is_theirs;
+        assert!(entry_is_dead || says_so, "{victim:?}: {failure:?}");
+    }
+    // Each lane has one call in flight.
+    assert!(report.failed <= LANES as u64, "{victim:?}: {} calls failed", report.failed);
+}
+
+#[test]
+fn a_kill_costs_only_the_calls_in_flight_over_http() {
+    row("kill -9 under load, HTTP server with sessions of its own, Reinitialize", async |namespace, row| {
+        each_is_killed(&Served::up(namespace, Echo::http("http")).await, row).await;
+    });
+}
+
+#[test]
+fn a_kill_costs_only_the_calls_in_flight_without_sessions_of_the_server() {
+    row("kill -9 under load, HTTP server without sessions of its own, NotFound", async |namespace, row| {
+        let transport = Transport::Http { sessions: false };
+        let echo = Echo { transport, on_owner_loss: "NotFound", ..Echo::http("plain") };
+        each_is_killed(&Served::up(namespace, echo).await, row).await;
+    });
+}
+
+#[test]
+fn a_kill_costs_only_the_calls_in_flight_over_stdio() {
+    row("kill -9 under load, stdio server", async |namespace, row| {
+        each_is_killed(&Served::up(namespace, Echo::stdio("stdio", "Session")).await, row).await;
+    });
+}
+
+/// What the dead pod's server remembered is gone, so its sessions are, and no others; clients begin anew.
+#[test]
+fn with_not_found_exactly_the_dead_owners_sessions_are_gone() {
+    row("kill -9 of a pod's processes under load, NotFound", async |namespace, row| {
+        let echo = Echo { on_owner_loss: "NotFound", ..Echo::http("http") };
+        let served = Served::up(namespace, echo).await;
+        let others = Sdk::all().map(|sdk| Caller::start(namespace, sdk, &served.url));
+        let mut plan = plan(&served);
+        plan.renew = true;
+        let load = Load::start(plan).await.expect("the sessions are opened");
+        load.more(1_000).await;
+        for pod in served.settles().await {
+            let (_client, instance) = served.session_at(&pod).await;
+            let theirs = sessions_of(&load, &instance);
+            let before = load.sessions();
+            Victim::Pod.kill(&pod);
+            served.recovers(&pod, Victim::Pod.containers()).await;
+            load.more(1_000).await;
+            let lost: BTreeSet<_> = load
+                .sessions()
+                .iter()
+                .zip(&before)
+                .filter(|(now, then)| now.lost > then.lost)
+                .map(|(now, _)| now.number)
+                .collect();
+            row.says(format!("{} sessions were the dead pod's, {} got 404", theirs.len(), lost.len()));
+            assert_eq!(lost, theirs);
+        }
+        let report = load.stop().await;
+        row.saw("all three pods in turn", &report);
+        for failure in &report.failures {
+            assert!(matches!(failure.kind, Kind::Broken | Kind::Rpc(_)), "{failure:?}");
+        }
+        let mut renewed = 0;
+        for seen in others.map(Caller::stop) {
+            row.says(seen.to_string());
+            renewed += seen.renewed;
+            assert!(seen.calls > 10, "{seen}");
+        }
+        assert!(renewed > 0, "the pods of both clients were killed, and neither began anew");
+    });
+}

@@ -1,0 +1,42 @@
+//! Many calls over many sessions of many principals: whose answer is whose.
+
+use longshore_e2e::load::Load;
+
+use super::row::{form, row};
+use super::served::{Echo, Served};
+
+struct Form {
+    calls: u64,
+    sessions: usize,
+    /// With `isolation: Session`, where each is a process.
+    processes: usize,
+    principals: usize,
+    lanes: usize,
+}
+
+#[test]
+fn no_answer_goes_to_another_session() {
+    let form = form(
+        Form { calls: 5_000, sessions: 200, processes: 60, principals: 20, lanes: 64 },
+        Form { calls: 1_000_000, sessions: 1_000, processes: 100, principals: 100, lanes: 64 },
+    );
+    row("calls over many sessions and principals, in each isolation mode", async |namespace, row| {
+        let Form { principals, .. } = form;
+        let modes = [
+            (Echo::http("http"), form.sessions),
+            (Echo::stdio("session", "Session"), form.processes),
+            (Echo::stdio("principal", "Principal"), form.sessions),
+            (Echo::stdio("shared", "Shared"), form.sessions),
+        ];
+        for (echo, sessions) in modes {
+            let served = Served::up(namespace, Echo { principals, ..echo }).await;
+            let mut plan = served.plan(sessions, form.lanes);
+            plan.calls = Some(form.calls);
+            let report = Load::start(plan).await.expect("the sessions are opened").finish().await;
+            let what = format!("{}: {sessions} sessions, {principals} principals", served.echo.name);
+            row.saw_nothing_lost(&what, &report);
+            assert_eq!(report.answered, form.calls);
+            served.down().await;
+        }
+    });
+}

@@ -1,0 +1,52 @@
+//! A new version over servers that are called without pause.
+
+use std::time::Duration;
+
+use longshore_e2e::load::Load;
+
+use super::row::{form, row};
+use super::sdk::{Caller, Sdk};
+use super::served::{Echo, Served};
+
+struct Form {
+    rounds: usize,
+    lanes: usize,
+    pause: Duration,
+}
+
+/// How many calls have to be answered before the first round and after the last.
+const AROUND: u64 = 200;
+
+#[test]
+fn a_rolling_update_loses_no_call_and_no_session() {
+    let form = form(
+        Form { rounds: 1, lanes: 64, pause: Duration::from_millis(100) },
+        Form { rounds: 10, lanes: 64, pause: Duration::ZERO },
+    );
+    row("rolling update of 3 replicas, 64 clients, HTTP and stdio", async |namespace, row| {
+        for echo in [Echo::http("http"), Echo::stdio("stdio", "Session")] {
+            let mut served = Served::up(namespace, echo).await;
+            let mut plan = served.plan(form.lanes, form.lanes);
+            plan.pause = form.pause;
+            let others = Sdk::all().map(|sdk| Caller::start(namespace, sdk, &served.url));
+            let load = Load::start(plan).await.expect("the sessions are opened");
+            load.more(AROUND).await;
+            for _ in 0..form.rounds {
+                served.next_version().await;
+                served.settles().await;
+            }
+            load.more(AROUND).await;
+            let report = load.stop().await;
+            let what = format!("{}, {} rounds", served.echo.name, form.rounds);
+            let seen: Vec<_> = others.into_iter().map(Caller::stop).collect();
+            for seen in &seen {
+                row.says(format!("{what}: {seen}"));
+            }
+            row.saw_nothing_lost(&what, &report);
+            for seen in seen {
+                assert!(seen.calls > 10 && seen.errors.is_empty(), "{seen}");
+            }
+            served.down().await;
+        }
+    });
+}

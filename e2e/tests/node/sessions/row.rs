@@ -1,0 +1,98 @@
+//! A row of the table: what is done to the servers, how much of it, and what came of it.
+
+#![expect(clippy::print_stdout, reason = "this is how a test speaks")]
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use longshore_e2e::load::Report;
+use longshore_e2e::testing::{Namespace, Stage};
+
+use crate::STAGE;
+
+/// Names the file that full forms write their outcome to; there are only short ones where it is not set.
+const SOAK: &str = "LONGSHORE_E2E_SOAK";
+/// How long a form may take before it is taken for stuck.
+const SHORT: Duration = Duration::from_secs(150);
+const FULL: Duration = Duration::from_secs(30 * 60);
+
+/// Which of the two forms is to be run.
+pub(super) fn form<T>(short: T, full: T) -> T {
+    if std::env::var_os(SOAK).is_some() { full } else { short }
+}
+
+/// What came of it, so far.
+pub(super) struct Row {
+    title: &'static str,
+    began: Instant,
+    said: Mutex<Vec<String>>,
+}
+
+/// Runs a row in a namespace of its own, on the cluster that all share.
+pub(super) fn row(title: &'static str, test: impl AsyncFnOnce(&Namespace<'_>, &Row) + Send) {
+    if STAGE.cluster().spec().is_none() {
+        println!("{title}: left out: the processes of this cluster's nodes are out of reach");
+        return;
+    }
+    row_on(&STAGE, title, test);
+}
+
+/// The same on another cluster.
+pub(super) fn row_on(
+    stage: &Stage,
+    title: &'static str,
+    test: impl AsyncFnOnce(&Namespace<'_>, &Row) + Send,
+) {
+    let row = Row { title, began: Instant::now(), said: Mutex::default() };
+    stage.with_namespace(async |namespace| {
+        let limit = form(SHORT, FULL);
+        let outcome = tokio::time::timeout(limit, test(namespace, &row)).await;
+        assert!(outcome.is_ok(), "it is not done after {limit:?}");
+    });
+}
+
+impl Row {
+    /// Writes something down.
+    pub(super) fn says(&self, text: impl Into<String>) {
+        let text = text.into();
+        println!("{}: {text}", self.title);
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+    }
+
+    /// Writes down what came of a load, and looks at what must never be: an answer to somebody else.
+    pub(super) fn saw(&self, what: &str, report: &Report) {
+        self.says(format!("{what}: {}", report.summary()));
+        for failure in report.failures.iter().take(10) {
+            println!("    {failure:?}");
+        }
+        assert_eq!(
+            report.wrong,
+            0,
+            "{what}: {:?}",
+            &report.wrong_answers[..report.wrong_answers.len().min(10)]
+        );
+    }
+
+    /// The same, where nothing may be lost.
+    pub(super) fn saw_nothing_lost(&self, what: &str, report: &Report) {
+        self.saw(what, report);
+        assert!(report.nothing_lost(), "{what}: {}; first {:?}", report.summary(), report.failures.first());
+    }
+}
+
+impl Drop for Row {
+    fn drop(&mut self) {
+        let Some(file) = std::env::var_os(SOAK) else { return };
+        let outcome = if std::thread::panicking() { "**failed**" } else { "passed" };
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner).join("<br>").replace('|', "\\|");
+        let line = format!(
+            "| {} | {outcome} | {:.0} s | {said} |\n",
+            self.title,
+            self.began.elapsed().as_secs_f64()
+        );
+        let file = OpenOptions::new().append(true).create(true).open(file);
+        file.and_then(|mut file| file.write_all(line.as_bytes())).expect("the report can be written");
+    }
+}

@@ -1,0 +1,32 @@
+//! Fewer pods, and more, under load.
+
+use std::time::Duration;
+
+use longshore_e2e::load::Load;
+
+use super::row::{form, row};
+use super::served::{Echo, Served};
+
+#[test]
+fn scaling_loses_no_call() {
+    let (rounds, pause) = form((1, Duration::from_millis(50)), (5, Duration::ZERO));
+    row("scale 3, 1, 5 under load", async |namespace, row| {
+        let mut served = Served::up(namespace, Echo::http("http")).await;
+        let mut plan = served.plan(100, 32);
+        plan.pause = pause;
+        let load = Load::start(plan).await.expect("the sessions are opened");
+        load.more(200).await;
+        for _ in 0..rounds {
+            for replicas in [1, 5, 3] {
+                served.scale(replicas).await;
+                served.settles().await;
+                load.more(200).await;
+                // The last step takes time and shows nothing that the first did not.
+                if rounds == 1 && replicas == 5 {
+                    break;
+                }
+            }
+        }
+        row.saw_nothing_lost(&format!("{rounds} rounds"), &load.stop().await);
+    });
+}

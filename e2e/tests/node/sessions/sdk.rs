@@ -1,0 +1,97 @@
+//! Clients on SDKs of others, who call without pause until they are told to stop, and begin anew where a session is
+//! gone, as their users' programs do.
+
+use std::fmt;
+use std::io::Write as _;
+use std::process::{Child, Command, Stdio};
+
+use longshore_e2e::peers::Peers;
+use longshore_e2e::testing::Namespace;
+use serde::Deserialize;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Sdk {
+    TypeScript,
+    Python,
+}
+
+/// A client that runs.
+pub(super) struct Caller {
+    sdk: Sdk,
+    child: Child,
+}
+
+/// What a client has seen.
+#[derive(Debug, Deserialize)]
+pub(super) struct Seen {
+    /// Calls that were answered.
+    pub(super) calls: u64,
+    /// What went wrong with the others, but for sessions that were gone.
+    pub(super) errors: Vec<String>,
+    /// How often it was told that its session is gone, and began another.
+    pub(super) renewed: u64,
+    #[serde(skip)]
+    sdk: Option<Sdk>,
+}
+
+impl Sdk {
+    pub(super) fn all() -> [Self; 2] {
+        [Self::TypeScript, Self::Python]
+    }
+}
+
+impl Caller {
+    pub(super) fn start(namespace: &Namespace<'_>, sdk: Sdk, url: &str) -> Self {
+        let peers = Peers::install().expect("the clients can be installed");
+        let scripts = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node/clients");
+        let mut command = match sdk {
+            Sdk::Python => {
+                let mut command = namespace.command(&peers.program("python").to_string_lossy());
+                command.arg(format!("{scripts}/ceaseless.py"));
+                command
+            }
+            Sdk::TypeScript => {
+                // The SDK is found from the folder where the script runs, and standard input is for the end.
+                let mut command = namespace.command("sh");
+                command.args(["-c", r#"cd "$0" && exec "$1" --input-type=module --eval "$(cat "$2")" "$3""#]);
+                command.arg(peers.typescript()).arg(peers.program("node"));
+                command.arg(format!("{scripts}/ceaseless.mjs"));
+                command
+            }
+        };
+        command.arg(url);
+        Self { sdk, child: spawn(command) }
+    }
+
+    /// Tells it to stop, and asks what it saw.
+    pub(super) fn stop(mut self) -> Seen {
+        // The end of its input tells it; so does this line, where something else still holds the pipe.
+        if let Some(mut input) = self.child.stdin.take() {
+            let _ = input.write_all(b"stop\n");
+        }
+        let output = self.child.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{:?}: {output:?}", self.sdk);
+        let seen: Seen = serde_json::from_slice(&output.stdout).expect("it says what it saw");
+        Seen { sdk: Some(self.sdk), ..seen }
+    }
+}
+
+fn spawn(mut command: Command) -> Child {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("the client starts")
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { calls, errors, renewed, sdk } = self;
+        let sdk = sdk.map_or("", |sdk| match sdk {
+            Sdk::TypeScript => "TypeScript SDK 2",
+            Sdk::Python => "Python SDK 2",
+        });
+        write!(f, "{sdk}: {calls} calls answered, {} failed, {renewed} sessions gone", errors.len())?;
+        match errors.first() {
+            Some(error) => write!(f, "; first: {error}"),
+            None => Ok(()),
+        }
+    }
+}

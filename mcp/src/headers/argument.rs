@@ -1,0 +1,277 @@
+//! `Mcp-Param-*`: arguments of a tool that its input schema marks with `x-mcp-header`, repeated as headers.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+use thiserror::Error;
+
+use super::fields::{Field, Fields};
+use super::standard::Mismatch;
+use super::{ARGUMENT_PREFIX, sentinel};
+use crate::object::{Object, string};
+
+/// The keyword that marks a property.
+pub const KEYWORD: &str = "x-mcp-header";
+
+/// The largest integer that goes into a header: all readers agree up to it.
+const MAX_INTEGER: f64 = 9_007_199_254_740_991.0;
+
+/// A property that is repeated as a header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Marked {
+    /// X of `Mcp-Param-X`.
+    pub header: String,
+    /// Where the argument stands: the names of the properties from the outside in.
+    pub path: Vec<String>,
+}
+
+/// Why a tool's marks cannot be used. A client over HTTP does not offer such a tool.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum BadMark {
+    /// The schema cannot be read.
+    #[error("the input schema is not usable")]
+    Schema,
+    /// The name is no token.
+    #[error("the header name {0:?} is no token")]
+    Name(String),
+    /// Two properties have the same header.
+    #[error("the header name {0:?} is used twice")]
+    Twice(String),
+    /// The property is not of a type that fits into a header.
+    #[error("the property of the header {0:?} is neither string nor integer nor boolean")]
+    Type(String),
+    /// A mark stands where no argument can be found by name alone.
+    #[error("a mark stands somewhere else than on a property")]
+    Place,
+}
+
+/// The marked properties of an input schema.
+pub fn marked(input_schema: &str) -> Result<Vec<Marked>, BadMark> {
+    if !input_schema.contains(KEYWORD) {
+        return Ok(Vec::new());
+    }
+    let schema: Value = serde_json::from_str(input_schema).map_err(|_| BadMark::Schema)?;
+    let mut found = Vec::new();
+    walk(&schema, &mut Vec::new(), &mut found)?;
+    if marks(&schema) == found.len() { Ok(found) } else { Err(BadMark::Place) }
+}
+
+fn walk(schema: &Value, path: &mut Vec<String>, found: &mut Vec<Marked>) -> Result<(), BadMark> {
+    let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return Ok(()) };
+    for (name, property) in properties {
+        path.push(name.clone());
+        if let Some(mark) = property.get(KEYWORD) {
+            let header = mark.as_str().ok_or_else(|| BadMark::Name(mark.to_string()))?.to_owned();
+            if !is_token(&header) {
+                return Err(BadMark::Name(header));
+            }
+            if found.iter().any(|earlier| earlier.header.eq_ignore_ascii_case(&header)) {
+                return Err(BadMark::Twice(header));
+            }
+            if !matches!(property.get("type").and_then(Value::as_str), Some("string" | "integer" | "boolean"))
+            {
+                return Err(BadMark::Type(header));
+            }
+            found.push(Marked { header, path: path.clone() });
+        }
+        walk(property, path, found)?;
+        path.pop();
+    }
+    Ok(())
+}
+
+/// How many marks there are anywhere in a schema. Values that only look like schemas do not count.
+fn marks(schema: &Value) -> usize {
+    match schema {
+        Value::Object(members) => members
+            .iter()
+            .map(|(name, value)| match name.as_str() {
+                "const" | "enum" | "default" | "examples" => 0,
+                // The names in it are those of arguments, whatever they look like.
+                "properties" => value.as_object().map_or(0, |all| all.values().map(marks).sum()),
+                KEYWORD => 1,
+                _ => marks(value),
+            })
+            .sum(),
+        Value::Array(elements) => elements.iter().map(marks).sum(),
+        _ => 0,
+    }
+}
+
+/// The schema without any mark.
+pub fn without_marks(input_schema: &str) -> Result<String, BadMark> {
+    fn remove(schema: &mut Value) {
+        match schema {
+            Value::Object(members) => {
+                members.remove(KEYWORD);
+                for (name, value) in members.iter_mut() {
+                    match name.as_str() {
+                        "const" | "enum" | "default" | "examples" => {}
+                        "properties" => {
+                            value
+                                .as_object_mut()
+                                .into_iter()
+                                .flat_map(|all| all.values_mut())
+                                .for_each(remove);
+                        }
+                        _ => remove(value),
+                    }
+                }
+            }
+            Value::Array(elements) => elements.iter_mut().for_each(remove),
+            _ => {}
+        }
+    }
+    let mut schema: Value = serde_json::from_str(input_schema).map_err(|_| BadMark::Schema)?;
+    remove(&mut schema);
+    Ok(schema.to_string())
+}
+
+/// Checks the headers of a call's arguments; `arguments` is the member of that name. What the schema does not mark
+/// is nobody's business.
+pub fn check(marked: &[Marked], arguments: Option<&str>, fields: &Fields<'_>) -> Result<(), Mismatch> {
+    for mark in marked {
+        let name = || Cow::Owned(format!("Mcp-Param-{}", mark.header));
+        let argument = argument(arguments, &mark.path);
+        match (fields.argument(&mark.header), argument) {
+            (Field::Absent, None) => {}
+            (Field::Absent, Some(_)) => return Err(Mismatch::Missing(name())),
+            (Field::Twice, _) => return Err(Mismatch::Twice(name())),
+            (Field::Unreadable, _) => return Err(Mismatch::Malformed(name())),
+            (Field::One(_), None) => return Err(Mismatch::Unfounded(name())),
+            (Field::One(value), Some(argument)) => {
+                let value = sentinel::decode(value).map_err(|_| Mismatch::Malformed(name()))?;
+                if !says(&value, argument) {
+                    return Err(Mismatch::Different(name()));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The headers that a call is sent with. Arguments that do not fit into a header are left to the server to refuse.
+pub fn headers(marked: &[Marked], arguments: Option<&str>) -> Vec<(String, String)> {
+    let header = |mark: &Marked| {
+        let argument = argument(arguments, &mark.path)?;
+        let value = match argument.as_bytes().first()? {
+            b'"' => sentinel::encode(&string(argument)?).into_owned(),
+            b'{' | b'[' => return None,
+            _ => argument.to_owned(),
+        };
+        Some((format!("{ARGUMENT_PREFIX}{}", mark.header), value))
+    };
+    marked.iter().filter_map(header).collect()
+}
+
+/// The argument at a path; none if it is null.
+fn argument<'a>(arguments: Option<&'a str>, path: &[String]) -> Option<&'a str> {
+    let mut value = arguments?;
+    for name in path {
+        value = Object::read(value).ok()?.original(name)?;
+    }
+    Some(value).filter(|value| *value != "null")
+}
+
+/// Whether a header says what an argument is. Numbers are compared as numbers.
+fn says(header: &str, argument: &str) -> bool {
+    match argument.as_bytes().first() {
+        Some(b'"') => string(argument).is_some_and(|argument| argument.as_str() == header),
+        Some(b't' | b'f') => header == argument,
+        Some(b'{' | b'[') | None => false,
+        Some(_) => {
+            let number = |text: &str| serde_json::from_str::<f64>(text).ok();
+            match (number(header), number(argument)) {
+                (Some(header), Some(argument)) => header == argument && argument.abs() <= MAX_INTEGER,
+                _ => false,
+            }
+        }
+    }
+}
+
+fn is_token(text: &str) -> bool {
+    !text.is_empty()
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCHEMA: &str = r#"{"type":"object","properties":{
+        "region":{"type":"string","x-mcp-header":"Region"},
+        "deep":{"type":"object","properties":{"count":{"type":"integer","x-mcp-header":"Count"}}},
+        "dry":{"type":"boolean","x-mcp-header":"Dry"},
+        "x-mcp-header":{"type":"string","default":{"x-mcp-header":1}}}}"#;
+
+    #[test]
+    fn marks_are_found() {
+        let found = marked(SCHEMA).unwrap();
+        let found: Vec<_> = found.iter().map(|mark| (mark.header.as_str(), mark.path.join("."))).collect();
+        assert_eq!(
+            found,
+            [("Count", "deep.count".into()), ("Dry", "dry".into()), ("Region", "region".into())]
+        );
+        for (schema, expected) in [
+            (r#"{"properties":{"a":{"type":"string","x-mcp-header":"a b"}}}"#, BadMark::Name("a b".into())),
+            (r#"{"properties":{"a":{"type":"string","x-mcp-header":7}}}"#, BadMark::Name("7".into())),
+            (r#"{"properties":{"a":{"type":"number","x-mcp-header":"A"}}}"#, BadMark::Type("A".into())),
+            (
+                r#"{"properties":{"a":{"type":"string","x-mcp-header":"A"},"b":{"type":"string","x-mcp-header":"a"}}}"#,
+                BadMark::Twice("a".into()),
+            ),
+            (r#"{"items":{"type":"string","x-mcp-header":"A"}}"#, BadMark::Place),
+            ("x-mcp-header", BadMark::Schema),
+        ] {
+            assert_eq!(marked(schema), Err(expected), "{schema}");
+        }
+        let clean = without_marks(SCHEMA).unwrap();
+        assert_eq!(marked(&clean), Ok(Vec::new()));
+        assert!(clean.contains(r#""x-mcp-header":{"default":{"x-mcp-header":1},"type":"string"}"#));
+    }
+
+    #[test]
+    fn headers_are_compared_with_arguments() {
+        let marked = marked(SCHEMA).unwrap();
+        let different = |name: &str| Err(Mismatch::Different(format!("Mcp-Param-{name}").into()));
+        for (arguments, headers, expected) in [
+            (None, &[][..], Ok(())),
+            (Some(r#"{"region":null}"#), &[], Ok(())),
+            (Some(r#"{"region":"eu"}"#), &[("region", "eu")], Ok(())),
+            (Some(r#"{"region":"\u00e9"}"#), &[("Region", "=?base64?w6k=?=")], Ok(())),
+            (Some(r#"{"deep":{"count":42}}"#), &[("count", "42.0")], Ok(())),
+            (Some(r#"{"deep":{"count":4.2e1}}"#), &[("count", "42")], Ok(())),
+            (Some(r#"{"dry":true}"#), &[("dry", "true"), ("other", "x")], Ok(())),
+            (Some(r#"{"dry":true}"#), &[("dry", "True")], different("Dry")),
+            (Some(r#"{"deep":{"count":42}}"#), &[("count", "43")], different("Count")),
+            (Some(r#"{"deep":{"count":42}}"#), &[("count", "forty")], different("Count")),
+            (
+                Some(r#"{"deep":{"count":9007199254740993}}"#),
+                &[("count", "9007199254740992")],
+                different("Count"),
+            ),
+            (Some(r#"{"region":["eu"]}"#), &[("region", "eu")], different("Region")),
+            (Some(r#"{"region":"eu"}"#), &[], Err(Mismatch::Missing("Mcp-Param-Region".into()))),
+            (Some("{}"), &[("region", "eu")], Err(Mismatch::Unfounded("Mcp-Param-Region".into()))),
+            (
+                Some(r#"{"region":"eu"}"#),
+                &[("region", "=?base64?e?=")],
+                Err(Mismatch::Malformed("Mcp-Param-Region".into())),
+            ),
+        ] {
+            let names: Vec<_> = headers.iter().map(|(name, _)| format!("mcp-param-{name}")).collect();
+            let all = names.iter().zip(headers).map(|(name, (_, value))| (name.as_str(), value.as_bytes()));
+            assert_eq!(check(&marked, arguments, &Fields::read(all)), expected, "{arguments:?} {headers:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_sent_passes_the_check() {
+        let marked = marked(SCHEMA).unwrap();
+        let arguments = Some(r#"{"region":"\n","deep":{"count":7},"dry":false}"#);
+        let headers = headers(&marked, arguments);
+        assert_eq!(headers.len(), 3);
+        let fields = Fields::read(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
+        assert_eq!(check(&marked, arguments, &fields), Ok(()));
+    }
+}

@@ -1,0 +1,224 @@
+//! Subscriptions: `resources/subscribe` and list changes for everybody until 2025-11-25, `subscriptions/listen` since
+//! 2026-07-28.
+//!
+//! [`Streams`] serves modern clients from one session with a legacy server. [`Wishes`] serves one legacy client from a
+//! modern server. Both hold their bounds in [`MAX_STREAMS`] and [`MAX_URIS`].
+
+mod streams;
+mod wishes;
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+
+use crate::method::ServerNotification;
+use crate::object::{array, quote, string};
+use crate::translate::names;
+
+pub use streams::{Opened, Streams};
+pub use wishes::Wishes;
+
+/// The most streams of one session. Each is an open connection of somebody.
+pub const MAX_STREAMS: usize = 256;
+/// The most resources of one subscription: each is remembered, and told to a server.
+pub const MAX_URIS: usize = 1024;
+
+/// There are as many as may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Full {
+    /// Streams.
+    #[error("there may be {MAX_STREAMS} subscriptions at most")]
+    Streams,
+    /// Resources.
+    #[error("a subscription may name {MAX_URIS} resources at most")]
+    Uris,
+}
+
+/// What somebody wants to hear of, or a server can tell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// `notifications/tools/list_changed`.
+    pub tools: bool,
+    /// `notifications/prompts/list_changed`.
+    pub prompts: bool,
+    /// `notifications/resources/list_changed`.
+    pub resources: bool,
+    /// `notifications/resources/updated`, for these.
+    pub uris: BTreeSet<String>,
+}
+
+/// What a server says that it tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offers {
+    /// `notifications/tools/list_changed`.
+    pub tools: bool,
+    /// `notifications/prompts/list_changed`.
+    pub prompts: bool,
+    /// `notifications/resources/list_changed`.
+    pub resources: bool,
+    /// `notifications/resources/updated`.
+    pub updates: bool,
+}
+
+/// What a notification is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Topic {
+    Tools,
+    Prompts,
+    Resources,
+    Uri(String),
+}
+
+impl Offers {
+    /// Reads a server's capabilities. What cannot be read is not offered.
+    pub fn read(capabilities: &str) -> Self {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Wire {
+            tools: Flags,
+            prompts: Flags,
+            resources: Flags,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default, rename_all = "camelCase")]
+        struct Flags {
+            list_changed: bool,
+            subscribe: bool,
+        }
+        let wire: Wire = serde_json::from_str(capabilities).unwrap_or_default();
+        Self {
+            tools: wire.tools.list_changed,
+            prompts: wire.prompts.list_changed,
+            resources: wire.resources.list_changed,
+            updates: wire.resources.subscribe,
+        }
+    }
+}
+
+impl Filter {
+    /// Reads the parameters of `subscriptions/listen`. `None` if they are no such parameters.
+    pub fn read(params: &str) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Params {
+            notifications: Wire,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Wire {
+            #[serde(default)]
+            tools_list_changed: bool,
+            #[serde(default)]
+            prompts_list_changed: bool,
+            #[serde(default)]
+            resources_list_changed: bool,
+            #[serde(default)]
+            resource_subscriptions: BTreeSet<String>,
+        }
+        let Params { notifications } = serde_json::from_str(params).ok()?;
+        Some(Self {
+            tools: notifications.tools_list_changed,
+            prompts: notifications.prompts_list_changed,
+            resources: notifications.resources_list_changed,
+            uris: notifications.resource_subscriptions,
+        })
+    }
+
+    /// What of it a server tells.
+    #[must_use]
+    pub fn honoured(self, offers: Offers) -> Self {
+        Self {
+            tools: self.tools && offers.tools,
+            prompts: self.prompts && offers.prompts,
+            resources: self.resources && offers.resources,
+            uris: if offers.updates { self.uris } else { BTreeSet::new() },
+        }
+    }
+
+    /// Whether it is nothing at all.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// As `notifications` of a message.
+    fn write(&self) -> String {
+        let mut members = Vec::new();
+        for (name, wanted) in [
+            ("toolsListChanged", self.tools),
+            ("promptsListChanged", self.prompts),
+            ("resourcesListChanged", self.resources),
+        ] {
+            if wanted {
+                members.push(format!("\"{name}\":true"));
+            }
+        }
+        if !self.uris.is_empty() {
+            members
+                .push(format!("\"resourceSubscriptions\":{}", array(self.uris.iter().map(|uri| quote(uri)))));
+        }
+        format!("{{{}}}", members.join(","))
+    }
+
+    fn wants(&self, topic: &Topic) -> bool {
+        match topic {
+            Topic::Tools => self.tools,
+            Topic::Prompts => self.prompts,
+            Topic::Resources => self.resources,
+            Topic::Uri(uri) => self.uris.contains(uri),
+        }
+    }
+}
+
+/// What a notification of a server is about, if somebody can subscribe to it.
+fn topic(message: &str) -> Option<Topic> {
+    let method = names::get(message, &["method"]).and_then(string)?;
+    match ServerNotification::parse(&method)? {
+        ServerNotification::ToolsListChanged => Some(Topic::Tools),
+        ServerNotification::PromptsListChanged => Some(Topic::Prompts),
+        ServerNotification::ResourcesListChanged => Some(Topic::Resources),
+        ServerNotification::ResourcesUpdated => {
+            let uri = names::get(message, &["params", "uri"]).and_then(string)?;
+            Some(Topic::Uri(uri.into_owned()))
+        }
+        _ => None,
+    }
+}
+
+/// `resources/subscribe`: the whole message.
+pub fn subscribe(id: &str, uri: &str) -> String {
+    let uri = quote(uri);
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"resources/subscribe","params":{{"uri":{uri}}}}}"#)
+}
+
+/// `resources/unsubscribe`: the whole message.
+pub fn unsubscribe(id: &str, uri: &str) -> String {
+    let uri = quote(uri);
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"resources/unsubscribe","params":{{"uri":{uri}}}}}"#)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_are_cut_to_what_is_offered() {
+        let params = r#"{"notifications":{"toolsListChanged":true,"promptsListChanged":true,"resourceSubscriptions":["b","a","a"],"taskIds":["t"]}}"#;
+        let filter = Filter::read(params).unwrap();
+        assert_eq!(
+            filter.write(),
+            r#"{"toolsListChanged":true,"promptsListChanged":true,"resourceSubscriptions":["a","b"]}"#
+        );
+        for (capabilities, expected) in [
+            (r#"{"tools":{"listChanged":true},"resources":{}}"#, r#"{"toolsListChanged":true}"#),
+            (r#"{"resources":{"subscribe":true}}"#, r#"{"resourceSubscriptions":["a","b"]}"#),
+            ("{}", "{}"),
+            ("7", "{}"),
+        ] {
+            let honoured = filter.clone().honoured(Offers::read(capabilities));
+            assert_eq!(honoured.write(), expected, "{capabilities}");
+            assert_eq!(honoured.is_empty(), expected == "{}");
+        }
+        for params in ["{}", r#"{"notifications":[7]}"#, r#"{"notifications":{"toolsListChanged":"yes"}}"#] {
+            assert_eq!(Filter::read(params), None, "{params}");
+        }
+    }
+}

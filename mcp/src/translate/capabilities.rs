@@ -1,0 +1,92 @@
+//! Capabilities: each side hears only of what the whole path can keep.
+
+use std::borrow::Cow;
+
+use super::{Untranslatable, Way};
+use crate::capabilities::ClientCapabilities;
+use crate::revision::{Elicitation, Era};
+
+/// The experimental tasks of 2025-11-25: they are not carried between revisions.
+const TASKS: &str = "tasks";
+/// Extensions are negotiated between two modern sides. Each would have to be translated by itself.
+const EXTENSIONS: &str = "extensions";
+
+/// A client's capabilities, for its server.
+pub fn client(way: Way, json: &str) -> Result<Cow<'_, str>, Untranslatable> {
+    if way.is_same() {
+        return Ok(Cow::Borrowed(json));
+    }
+    const WHAT: &str = "the client's capabilities";
+    let mut capabilities = way.object(WHAT, json)?;
+    capabilities.remove(TASKS);
+    match way.to.era() {
+        Era::Legacy => {
+            capabilities.remove(EXTENSIONS);
+        }
+        // Nobody could tell a modern server that the roots have changed.
+        Era::Modern => capabilities.edit("roots", |roots| {
+            let mut roots = way.object(WHAT, roots)?;
+            roots.remove("listChanged");
+            Ok(roots.into_text())
+        })?,
+    }
+    // Without modes the capability means forms, so a client that only visits URLs must not seem to have it.
+    let can = ClientCapabilities::read(json).map_err(|_| way.unreadable(WHAT))?;
+    if way.to.features().elicitation < Elicitation::FormAndUrl && !can.elicitation_form {
+        capabilities.remove("elicitation");
+    }
+    Ok(capabilities.into_text())
+}
+
+/// A server's capabilities, for its client.
+///
+/// A server of 2024-11-05 may know `completion/complete` without saying so. It is not said for it either: a promise
+/// that nobody has made might be broken.
+pub fn server(way: Way, json: &str) -> Result<Cow<'_, str>, Untranslatable> {
+    if way.is_same() {
+        return Ok(Cow::Borrowed(json));
+    }
+    let mut capabilities = way.object("the server's capabilities", json)?;
+    capabilities.remove(TASKS);
+    if way.to.era() == Era::Legacy {
+        capabilities.remove(EXTENSIONS);
+    }
+    Ok(capabilities.into_text())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::revision::Revision::{V2025_03_26, V2025_06_18, V2025_11_25, V2026_07_28};
+
+    #[test]
+    fn only_what_can_be_kept_is_offered() {
+        let all = r#"{"roots":{"listChanged":true},"sampling":{"tools":{}},"elicitation":{"url":{}},"tasks":{},"extensions":{"a/b":{}},"experimental":{"x":1}}"#;
+        for (from, to, expected) in [
+            (
+                V2025_11_25,
+                V2026_07_28,
+                r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"url":{}},"extensions":{"a/b":{}},"experimental":{"x":1}}"#,
+            ),
+            (
+                V2026_07_28,
+                V2025_11_25,
+                r#"{"roots":{"listChanged":true},"sampling":{"tools":{}},"elicitation":{"url":{}},"experimental":{"x":1}}"#,
+            ),
+            (
+                V2025_11_25,
+                V2025_06_18,
+                r#"{"roots":{"listChanged":true},"sampling":{"tools":{}},"experimental":{"x":1}}"#,
+            ),
+            (V2025_11_25, V2025_11_25, all),
+        ] {
+            assert_eq!(client(Way { from, to }, all).unwrap(), expected, "{from} {to}");
+        }
+        let forms = r#"{ "elicitation": {"form":{},"url":{}} }"#;
+        let way = Way { from: V2025_11_25, to: V2025_03_26 };
+        assert_eq!(client(way, forms).unwrap(), forms);
+        let all = r#"{"tools":{"listChanged":true},"tasks":{},"extensions":{}}"#;
+        let way = Way { from: V2026_07_28, to: V2025_11_25 };
+        assert_eq!(server(way, all).unwrap(), r#"{"tools":{"listChanged":true}}"#);
+    }
+}

@@ -1,0 +1,201 @@
+//! Errors: the `error` member of a response.
+//!
+//! Codes that mean something in one revision mean nothing, or something else, in another. What is kept is the
+//! meaning; the words and `data` stay as they are wherever the code does.
+
+use std::borrow::Cow;
+
+use serde_json::{Value, json};
+
+use super::{Pair, Way, names};
+use crate::capabilities::Need;
+use crate::error::{Code, code_of};
+use crate::method::Method;
+use crate::object::{Object, elements, quote};
+use crate::revision::Era;
+
+/// The codes that belong to MCP since 2026-07-28. A server of an older revision that uses one means something else.
+const RESERVED: std::ops::RangeInclusive<i64> = -32099..=-32020;
+
+/// A server's error for its client: the error object. `uri` is what the request named, if it was a resource.
+pub fn error<'a>(pair: Pair, method: Option<Method>, uri: Option<&str>, json: &'a str) -> Cow<'a, str> {
+    let way = pair.down();
+    if way.is_same() {
+        return Cow::Borrowed(json);
+    }
+    let (Some(number), Ok(object)) = (code_of(json), Object::read(json)) else {
+        return Cow::Owned(plain(Code::InternalError, "the server answered with an error that is none"));
+    };
+    let code = Code::of(number);
+    match pair.eras() {
+        (Era::Modern, Era::Legacy) => match code {
+            Some(Code::ResourceNotFound) => Cow::Owned(about_resource(object, Code::InvalidParams, uri)),
+            Some(Code::UrlElicitationRequired) => Cow::Owned(lacking(Need::ElicitationUrl, way)),
+            _ if RESERVED.contains(&number) => Cow::Owned(with_code(object, Code::InternalError)),
+            _ => Cow::Borrowed(json),
+        },
+        (Era::Legacy, Era::Modern) => match code {
+            // The uri in it is what tells it from other bad parameters.
+            Some(Code::InvalidParams)
+                if method == Some(Method::ResourcesRead) && names::get(json, &["data", "uri"]).is_some() =>
+            {
+                Cow::Owned(with_code(object, Code::ResourceNotFound))
+            }
+            // These two are about what this proxy wrote: a mistake of its own.
+            Some(Code::HeaderMismatch | Code::UnsupportedProtocolVersion) => {
+                Cow::Owned(plain(Code::InternalError, "the server and the proxy in front of it disagree"))
+            }
+            _ => Cow::Borrowed(json),
+        },
+        _ => match code {
+            Some(Code::UrlElicitationRequired) if !way.to.features().url_elicitation_error => {
+                Cow::Owned(lacking(Need::ElicitationUrl, way))
+            }
+            _ => Cow::Borrowed(json),
+        },
+    }
+}
+
+/// The URLs that a user has to visit before the server answers, as parameters of `elicitation/create`. `None` if the
+/// error is another one.
+pub fn urls_to_visit(error: &str) -> Option<Vec<&str>> {
+    if code_of(error).and_then(Code::of) != Some(Code::UrlElicitationRequired) {
+        return None;
+    }
+    let urls = elements(names::get(error, &["data", "elicitations"])?).ok()?;
+    (!urls.is_empty()).then_some(urls)
+}
+
+/// The error for a request that needs what its client did not declare, in the words of the client's revision.
+pub fn lacking(need: Need, way: Way) -> String {
+    let message = format!(
+        "the server needs {}, which the client did not declare or its revision {} does not have",
+        need.as_str(),
+        way.to
+    );
+    match way.to.era() {
+        Era::Modern => {
+            let data = json!({"requiredCapabilities": need.as_capabilities()});
+            written(Code::MissingClientCapability, &message, Some(&data))
+        }
+        Era::Legacy => written(Code::InternalError, &format!("{message} (server: {})", way.from), None),
+    }
+}
+
+/// An error object.
+pub fn plain(code: Code, message: &str) -> String {
+    written(code, message, None)
+}
+
+fn written(code: Code, message: &str, data: Option<&Value>) -> String {
+    let data = data.map(|data| format!(",\"data\":{data}")).unwrap_or_default();
+    format!(r#"{{"code":{},"message":{}{data}}}"#, code.number(), quote(message))
+}
+
+fn with_code(mut error: Object<'_>, code: Code) -> String {
+    error.set("code", code.number().to_string());
+    error.write()
+}
+
+fn about_resource(mut error: Object<'_>, code: Code, uri: Option<&str>) -> String {
+    let has_uri = error.get("data").is_some_and(|data| names::get(data, &["uri"]).is_some());
+    if let Some(uri) = uri.filter(|_| !has_uri) {
+        error.set("data", json!({"uri": uri}).to_string());
+    }
+    with_code(error, code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::revision::Revision::{self, V2024_11_05, V2025_06_18, V2025_11_25, V2026_07_28};
+
+    fn made(client: Revision, server: Revision, json: &str) -> String {
+        error(Pair { client, server }, Some(Method::ResourcesRead), Some("a://b"), json).into_owned()
+    }
+
+    #[test]
+    fn codes_keep_their_meaning() {
+        let required = r#"{"code":-32042,"message":"m","data":{"elicitations":[{"mode":"url"}]}}"#;
+        for (client, server, json, expected) in [
+            (
+                V2026_07_28,
+                V2025_11_25,
+                r#"{"code":-32002,"message":"m"}"#,
+                r#"{"code":-32602,"message":"m","data":{"uri":"a://b"}}"#,
+            ),
+            (
+                V2026_07_28,
+                V2024_11_05,
+                r#"{"message":"m","data":{"uri":"c"},"code":-32002}"#,
+                r#"{"message":"m","data":{"uri":"c"},"code":-32602}"#,
+            ),
+            (
+                V2026_07_28,
+                V2025_11_25,
+                r#"{"code":-32021,"message":"mine"}"#,
+                r#"{"code":-32603,"message":"mine"}"#,
+            ),
+            (
+                V2026_07_28,
+                V2025_11_25,
+                r#"{"code":-32601 ,"message":"m"}"#,
+                r#"{"code":-32601 ,"message":"m"}"#,
+            ),
+            (
+                V2026_07_28,
+                V2025_11_25,
+                r#"{"code":-32000 ,"message":"m"}"#,
+                r#"{"code":-32000 ,"message":"m"}"#,
+            ),
+            (
+                V2026_07_28,
+                V2025_11_25,
+                required,
+                r#"{"code":-32021,"message":"the server needs elicitation with a URL, which the client did not declare or its revision 2026-07-28 does not have","data":{"requiredCapabilities":{"elicitation":{"url":{}}}}}"#,
+            ),
+            (
+                V2025_06_18,
+                V2025_11_25,
+                required,
+                r#"{"code":-32603,"message":"the server needs elicitation with a URL, which the client did not declare or its revision 2025-06-18 does not have (server: 2025-11-25)"}"#,
+            ),
+            (
+                V2025_11_25,
+                V2026_07_28,
+                r#"{"code":-32602,"message":"m","data":{"uri":"a://b"}}"#,
+                r#"{"code":-32002,"message":"m","data":{"uri":"a://b"}}"#,
+            ),
+            (
+                V2025_11_25,
+                V2026_07_28,
+                r#"{"code":-32602,"message":"m"}"#,
+                r#"{"code":-32602,"message":"m"}"#,
+            ),
+            (
+                V2025_11_25,
+                V2026_07_28,
+                r#"{"code":-32021,"message":"m","data":{}}"#,
+                r#"{"code":-32021,"message":"m","data":{}}"#,
+            ),
+            (
+                V2025_11_25,
+                V2026_07_28,
+                r#"{"code":-32020,"message":"m"}"#,
+                r#"{"code":-32603,"message":"the server and the proxy in front of it disagree"}"#,
+            ),
+            (
+                V2025_11_25,
+                V2026_07_28,
+                "7",
+                r#"{"code":-32603,"message":"the server answered with an error that is none"}"#,
+            ),
+            (V2025_11_25, V2025_11_25, required, required),
+        ] {
+            assert_eq!(made(client, server, json), expected, "{client} {server} {json}");
+        }
+        assert_eq!(urls_to_visit(required).unwrap(), [r#"{"mode":"url"}"#]);
+        assert_eq!(urls_to_visit(r#"{"code":-32042,"message":"m","data":{"elicitations":[]}}"#), None);
+        assert_eq!(urls_to_visit(r#"{"code":-32043,"message":"m"}"#), None);
+    }
+}

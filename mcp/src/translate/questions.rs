@@ -1,0 +1,125 @@
+//! What servers ask of clients: sampling, elicitation and roots.
+//!
+//! Until 2025-11-25 they are requests of the server; since 2026-07-28 they are parts of a result, without an id. Only
+//! their parameters and the answers to them are translated here. How they travel is the business of
+//! [`crate::parked`] and [`crate::rounds`].
+
+mod form;
+mod sampling;
+
+use std::borrow::Cow;
+
+use super::{Untranslatable, Way, names};
+use crate::capabilities::{ClientCapabilities, Need};
+use crate::method::ServerRequest;
+use crate::object::{elements, string};
+use crate::revision::{Elicitation, Era, Tasks};
+
+/// What a client has to be able to do to be asked this.
+pub fn need(request: ServerRequest, params: &str) -> Option<Need> {
+    match request {
+        ServerRequest::Ping => None,
+        ServerRequest::RootsList => Some(Need::Roots),
+        ServerRequest::ElicitationCreate if is_visit(params) => Some(Need::ElicitationUrl),
+        ServerRequest::ElicitationCreate => Some(Need::ElicitationForm),
+        ServerRequest::SamplingCreateMessage if names::get(params, &["tools"]).is_some() => {
+            Some(Need::SamplingTools)
+        }
+        ServerRequest::SamplingCreateMessage => Some(Need::Sampling),
+    }
+}
+
+/// Whether an elicitation asks for a visit to a URL.
+pub fn is_visit(params: &str) -> bool {
+    names::get(params, &["mode"]).and_then(string).as_deref() == Some("url")
+}
+
+/// The parameters of a question, for the client. The id of a visit is left out where there is none, and has to be
+/// added where there is one: [`with_elicitation_id`].
+pub fn ask<'a>(
+    way: Way,
+    request: ServerRequest,
+    params: &'a str,
+    can: &ClientCapabilities,
+) -> Result<Cow<'a, str>, Untranslatable> {
+    if way.is_same() {
+        return Ok(Cow::Borrowed(params));
+    }
+    let mut asked = way.object("the parameters of a server's request", params)?;
+    if way.to.features().tasks != Tasks::Core {
+        asked.remove("task");
+    }
+    if way.to.era() == Era::Modern {
+        // A question within a result has no progress of its own.
+        asked.edit("_meta", |meta| {
+            let mut meta = way.object("\"_meta\" of a server's request", meta)?;
+            meta.remove("progressToken");
+            Ok(meta.into_text())
+        })?;
+    }
+    match request {
+        ServerRequest::Ping | ServerRequest::RootsList => {}
+        ServerRequest::SamplingCreateMessage => sampling::ask(way, &mut asked, can)?,
+        ServerRequest::ElicitationCreate => {
+            let elicitation = way.to.features().elicitation;
+            if is_visit(params) {
+                if elicitation < Elicitation::FormAndUrl {
+                    return Err(way.unknown("a request to visit a URL"));
+                }
+                if way.to.era() == Era::Modern {
+                    asked.remove("elicitationId");
+                }
+            } else {
+                match elicitation {
+                    Elicitation::None => return Err(way.unknown("a form for the user")),
+                    Elicitation::Form => asked.edit("requestedSchema", |schema| form::older(way, schema))?,
+                    Elicitation::FormAndUrl => {}
+                }
+            }
+        }
+    }
+    Ok(asked.into_text())
+}
+
+/// The parameters of a visit with an id, which 2025-11-25 knows visits by.
+pub fn with_elicitation_id(params: &str, id: &str) -> Result<String, names::NoPlace> {
+    names::set(params, &["elicitationId"], &crate::object::quote(id)).map(Cow::into_owned)
+}
+
+/// A client's answer, for the server: the result alone. The way is that of the answer.
+pub fn answer<'a>(way: Way, request: ServerRequest, result: &'a str) -> Result<Cow<'a, str>, Untranslatable> {
+    if !is_answer(request, result) {
+        return Err(way.unreadable("the client's answer"));
+    }
+    if way.is_same() || request != ServerRequest::SamplingCreateMessage {
+        return Ok(Cow::Borrowed(result));
+    }
+    sampling::answer(way, result)
+}
+
+/// Whether a result has the form of an answer to this question.
+pub fn is_answer(request: ServerRequest, result: &str) -> bool {
+    let member = |name: &str| names::get(result, &[name]);
+    match request {
+        ServerRequest::Ping => crate::envelope::is_object(result),
+        ServerRequest::RootsList => member("roots").is_some_and(|roots| {
+            elements(roots).is_ok_and(|roots| {
+                roots.iter().all(|root| names::get(root, &["uri"]).and_then(string).is_some())
+            })
+        }),
+        ServerRequest::ElicitationCreate => {
+            let action = member("action").and_then(string);
+            matches!(action.as_deref(), Some("accept" | "decline" | "cancel"))
+                && member("content").is_none_or(crate::envelope::is_object)
+        }
+        ServerRequest::SamplingCreateMessage => {
+            let role = member("role").and_then(string);
+            matches!(role.as_deref(), Some("assistant" | "user"))
+                && member("model").and_then(string).is_some()
+                && member("content").is_some_and(|content| content.starts_with(['{', '[']))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+use super::*;
+use crate::revision::Revision::{self, V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25, V2026_07_28};
+use ServerRequest::{ElicitationCreate, RootsList, SamplingCreateMessage};
+
+fn asked(from: Revision, to: Revision, request: ServerRequest, params: &str) -> String {
+    match ask(Way { from, to }, request, params, &ClientCapabilities::default()) {
+        Ok(text) => text.into_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn questions_are_asked_as_their_reader_knows_them() {
+    for (from, to, request, params, expected) in [
+        (
+            V2025_11_25,
+            V2026_07_28,
+            ElicitationCreate,
+            r#"{"mode":"url","elicitationId":"e","url":"https://a","message":"m","task":{},"_meta":{"progressToken":1,"x":1}}"#,
+            r#"{"mode":"url","url":"https://a","message":"m","_meta":{"x":1}}"#,
+        ),
+        (
+            V2025_11_25,
+            V2025_06_18,
+            ElicitationCreate,
+            r#"{"mode":"url","url":"https://a"}"#,
+            "a request to visit a URL cannot be passed on from revision 2025-11-25 to revision 2025-06-18 of MCP",
+        ),
+        (
+            V2025_06_18,
+            V2025_03_26,
+            ElicitationCreate,
+            r#"{"message":"m"}"#,
+            "a form for the user cannot be passed on from revision 2025-06-18 to revision 2025-03-26 of MCP",
+        ),
+        (V2025_06_18, V2026_07_28, ElicitationCreate, r#"{ "message":"m" }"#, r#"{ "message":"m" }"#),
+        (
+            V2026_07_28,
+            V2025_06_18,
+            SamplingCreateMessage,
+            r#"{"maxTokens":1,"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}]}"#,
+            r#"{"maxTokens":1,"messages":[{"role":"user","content":{"type":"text","text":"a"}},{"role":"user","content":{"type":"text","text":"b"}}]}"#,
+        ),
+        (
+            V2026_07_28,
+            V2024_11_05,
+            SamplingCreateMessage,
+            r#"{"messages":[{"role":"user","content":{"type":"audio"}}]}"#,
+            "audio in a message of sampling cannot be passed on from revision 2026-07-28 to revision 2024-11-05 of MCP",
+        ),
+        (
+            V2026_07_28,
+            V2025_06_18,
+            SamplingCreateMessage,
+            r#"{"messages":[],"tools":[]}"#,
+            "sampling with tools cannot be passed on from revision 2026-07-28 to revision 2025-06-18 of MCP",
+        ),
+        (
+            V2025_03_26,
+            V2026_07_28,
+            SamplingCreateMessage,
+            r#"{"messages":[ ],"includeContext":"thisServer"}"#,
+            r#"{"messages":[ ]}"#,
+        ),
+        (V2024_11_05, V2026_07_28, RootsList, "{}", "{}"),
+    ] {
+        assert_eq!(asked(from, to, request, params), expected, "{from} {to} {params}");
+    }
+    for (request, params, expected) in [
+        (ElicitationCreate, r#"{"mode":"url"}"#, Some(Need::ElicitationUrl)),
+        (ElicitationCreate, r#"{"mode":"form"}"#, Some(Need::ElicitationForm)),
+        (ElicitationCreate, "{}", Some(Need::ElicitationForm)),
+        (SamplingCreateMessage, "{}", Some(Need::Sampling)),
+        (SamplingCreateMessage, r#"{"tools":[]}"#, Some(Need::SamplingTools)),
+        (ServerRequest::Ping, "{}", None),
+    ] {
+        assert_eq!(need(request, params), expected, "{params}");
+    }
+    assert_eq!(with_elicitation_id("{}", "e").unwrap(), r#"{"elicitationId":"e"}"#);
+}
+
+#[test]
+fn answers_are_checked_and_made_readable() {
+    let answered = |from, to, request, result: &str| match answer(Way { from, to }, request, result) {
+        Ok(text) => text.into_owned(),
+        Err(Untranslatable::Unreadable { .. }) => "unreadable".to_owned(),
+        Err(Untranslatable::Unknown { what, .. }) => what.into_owned(),
+    };
+    let sampled = |content: &str| format!(r#"{{"role":"assistant","model":"m","content":{content}}}"#);
+    let (text, other) = (r#"{"type":"text","text":"a"}"#, r#"{"type":"tool_use"}"#);
+    for (to, content, expected) in [
+        (V2025_11_25, format!("[{text}]"), sampled(&format!("[{text}]"))),
+        (V2025_06_18, format!("[{text}]"), sampled(text)),
+        (V2025_06_18, format!("[{text},{text}]"), "a message of several blocks".to_owned()),
+        (V2025_06_18, other.to_owned(), "a tool in a message of sampling".to_owned()),
+        (V2024_11_05, r#"{"type":"audio"}"#.to_owned(), "audio in a message of sampling".to_owned()),
+        (V2024_11_05, text.to_owned(), sampled(text)),
+        (V2024_11_05, "7".to_owned(), "unreadable".to_owned()),
+    ] {
+        assert_eq!(
+            answered(V2026_07_28, to, SamplingCreateMessage, &sampled(&content)),
+            expected,
+            "{to} {content}"
+        );
+    }
+    for (request, result, taken) in [
+        (ElicitationCreate, r#"{"action":"accept","content":{"a":1}}"#, true),
+        (ElicitationCreate, r#"{"action":"decline"}"#, true),
+        (ElicitationCreate, r#"{"action":"maybe"}"#, false),
+        (ElicitationCreate, r#"{"action":"accept","content":[]}"#, false),
+        (ElicitationCreate, "[]", false),
+        (RootsList, r#"{"roots":[{"uri":"file:///a"}]}"#, true),
+        (RootsList, r#"{"roots":[{}]}"#, false),
+        (RootsList, "{}", false),
+    ] {
+        let expected = if taken { result } else { "unreadable" };
+        assert_eq!(answered(V2026_07_28, V2025_11_25, request, result), expected, "{result}");
+    }
+}

@@ -1,0 +1,187 @@
+//! Tool definitions, and the results that their output schemas describe.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use super::{Untranslatable, Way};
+use crate::headers::argument;
+use crate::object::{Object, edit_elements};
+use crate::revision::{Era, Structured};
+
+/// A list of definitions.
+pub fn definitions(way: Way, json: &str) -> Result<Cow<'_, str>, Untranslatable> {
+    edit_elements(json, |_| way.unreadable("a list of tools"), |element| Ok(vec![definition(way, element)?]))
+}
+
+/// One definition.
+pub fn definition(way: Way, json: &str) -> Result<Cow<'_, str>, Untranslatable> {
+    let mut tool = way.object("a tool", json)?;
+    if !way.is_same() {
+        // Tasks are not carried between revisions, so no tool may ask for one.
+        tool.remove("execution");
+    }
+    if (way.from.era(), way.to.era()) == (Era::Legacy, Era::Modern) {
+        // A client would drop the whole tool for a mark that it cannot use.
+        tool.edit("inputSchema", |schema| match argument::marked(schema) {
+            Ok(_) => Ok(Cow::Borrowed(schema)),
+            Err(_) => {
+                argument::without_marks(schema).map(Cow::Owned).map_err(|_| way.unreadable("an input schema"))
+            }
+        })?;
+    }
+    if (way.from.era(), way.to.era()) == (Era::Modern, Era::Legacy) {
+        tool.edit("inputSchema", |schema| older_schema(way, schema))?;
+        if let Some(schema) = tool.original("outputSchema") {
+            match output_schema(way, schema)? {
+                Some(Cow::Borrowed(_)) => {}
+                Some(Cow::Owned(schema)) => tool.set("outputSchema", schema),
+                None => {
+                    tool.remove("outputSchema");
+                }
+            }
+        }
+    }
+    Ok(tool.into_text())
+}
+
+/// Whether a tool's structured results are wrapped for readers that know only objects: then all of them are, whatever
+/// they are, since the wrapped schema says so.
+pub fn is_wrapped(tool: &str) -> bool {
+    let Ok(tool) = Object::read(tool) else { return false };
+    tool.get("outputSchema").is_some_and(|schema| !describes_object(schema))
+}
+
+/// A structured result for a reader that knows only objects.
+pub fn wrap(value: &str) -> String {
+    format!(r#"{{"{WRAPPER}":{value}}}"#)
+}
+
+/// The member that holds what was no object.
+const WRAPPER: &str = "result";
+
+/// The output schema for a reader that knows only objects; `None` if it cannot be moved.
+fn output_schema(way: Way, schema: &str) -> Result<Option<Cow<'_, str>>, Untranslatable> {
+    if way.to.features().structured == Structured::None || describes_object(schema) {
+        return older_schema(way, schema).map(Some);
+    }
+    let mut inner = way.object("an output schema", schema)?;
+    if !can_be_moved(schema) {
+        return Ok(None);
+    }
+    let mut outer = Object::empty();
+    outer.set("type", "\"object\"".to_owned());
+    // References begin at the root, so what they lead to has to stay there.
+    for name in ["$schema", "$defs", "definitions"] {
+        if let Some(value) = inner.original(name) {
+            outer.set(name, value.to_owned());
+            inner.remove(name);
+        }
+    }
+    outer.set("properties", wrap(&inner.write()));
+    outer.set("required", format!("[\"{WRAPPER}\"]"));
+    Ok(Some(Cow::Owned(outer.write())))
+}
+
+fn describes_object(schema: &str) -> bool {
+    Object::read(schema).is_ok_and(|schema| schema.string("type").as_deref() == Some("object"))
+}
+
+/// A schema of type `object` as older revisions have it: a property is described by an object, never by a boolean.
+fn older_schema(way: Way, schema: &str) -> Result<Cow<'_, str>, Untranslatable> {
+    let mut schema = way.object("a schema", schema)?;
+    schema.edit("properties", |properties| {
+        let mut properties = way.object("a schema", properties)?;
+        let booleans: Vec<(String, &str)> = properties
+            .names()
+            .filter_map(|name| match properties.get(name) {
+                Some("true") => Some((name.to_owned(), "{}")),
+                Some("false") => Some((name.to_owned(), r#"{"not":{}}"#)),
+                _ => None,
+            })
+            .collect();
+        for (name, meaning) in booleans {
+            properties.set(&name, meaning.to_owned());
+        }
+        Ok(properties.into_text())
+    })?;
+    Ok(schema.into_text())
+}
+
+/// Whether all references of a schema lead to definitions, which move along.
+fn can_be_moved(schema: &str) -> bool {
+    fn leads_elsewhere(schema: &Value) -> bool {
+        match schema {
+            Value::Object(members) => members.iter().any(|(name, value)| match (name.as_str(), value) {
+                ("$ref" | "$dynamicRef", Value::String(to)) => {
+                    to.starts_with('#') && !to.starts_with("#/$defs/") && !to.starts_with("#/definitions/")
+                }
+                _ => leads_elsewhere(value),
+            }),
+            Value::Array(elements) => elements.iter().any(leads_elsewhere),
+            _ => false,
+        }
+    }
+    serde_json::from_str(schema).is_ok_and(|schema: Value| !leads_elsewhere(&schema))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::revision::Revision;
+
+    fn down(tool: &str, to: Revision) -> String {
+        definition(Way { from: Revision::V2026_07_28, to }, tool).unwrap().into_owned()
+    }
+
+    #[test]
+    fn output_schemas_are_wrapped_for_who_knows_only_objects() {
+        let tool = |output: &str| {
+            format!(r#"{{"name":"t","inputSchema":{{"type":"object"}},"outputSchema":{output}}}"#)
+        };
+        let wrapped = |rest: &str, inner: &str| {
+            tool(&format!(
+                r#"{{"type":"object",{rest}"properties":{{"result":{inner}}},"required":["result"]}}"#
+            ))
+        };
+        for (output, expected, is_wrapped_now) in [
+            (r#"{"type":"object","properties":{}}"#, tool(r#"{"type":"object","properties":{}}"#), false),
+            (r#"{"type":"array"}"#, wrapped("", r#"{"type":"array"}"#), true),
+            ("{}", wrapped("", "{}"), true),
+            (
+                r##"{"$defs":{"a":{"type":"string"}},"oneOf":[{"$ref":"#/$defs/a"}]}"##,
+                wrapped(r#""$defs":{"a":{"type":"string"}},"#, r##"{"oneOf":[{"$ref":"#/$defs/a"}]}"##),
+                true,
+            ),
+            // A reference to the root would lead somewhere else.
+            (
+                r##"{"type":"array","items":{"$ref":"#"}}"##,
+                r#"{"name":"t","inputSchema":{"type":"object"}}"#.to_owned(),
+                true,
+            ),
+        ] {
+            assert_eq!(down(&tool(output), Revision::V2025_06_18), expected, "{output}");
+            assert_eq!(is_wrapped(&tool(output)), is_wrapped_now, "{output}");
+        }
+        // Who knows no output schemas reads none.
+        assert_eq!(down(&tool("{}"), Revision::V2025_03_26), tool("{}"));
+    }
+
+    #[test]
+    fn what_a_side_cannot_use_is_taken_out() {
+        let tool = r#"{"name":"t","execution":{"taskSupport":"required"},"inputSchema":{"type":"object","properties":{"a":{"type":"number","x-mcp-header":"A"}}}}"#;
+        let way = |from, to| Way { from, to };
+        let (old, new) = (Revision::V2025_11_25, Revision::V2026_07_28);
+        assert!(matches!(definition(way(old, old), tool).unwrap(), Cow::Borrowed(_)));
+        assert_eq!(
+            definition(way(old, new), tool).unwrap(),
+            r#"{"name":"t","inputSchema":{"properties":{"a":{"type":"number"}},"type":"object"}}"#
+        );
+        assert!(!definition(way(old, Revision::V2025_03_26), tool).unwrap().contains("execution"));
+        let tool = r#"{"name":"t","inputSchema":{"type":"object","properties":{"a":true,"b":false,"c":{}}}}"#;
+        assert_eq!(
+            definition(way(new, old), tool).unwrap(),
+            r#"{"name":"t","inputSchema":{"type":"object","properties":{"a":{},"b":{"not":{}},"c":{}}}}"#
+        );
+    }
+}

@@ -1,0 +1,169 @@
+//! What a proxy for MCP has to do, by number, and which tests show it.
+//!
+//! A test that shows a requirement is named after it (`r017_...`), in whichever crate it is. This list says which
+//! have one; nothing may be shown and called open, or the other way round.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// How far a requirement is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// By tests.
+    Shown,
+    /// By tests, except for this.
+    Partly(&'static str),
+    /// By none, until this is there.
+    Open(&'static str),
+}
+
+use State::{Open, Partly, Shown};
+
+/// The parts of Longshore that a requirement waits for.
+const REQUEST_PATH: &str = "the request path";
+const SESSIONS: &str = "sessions that survive";
+const ACCESS: &str = "access with tokens";
+
+#[rustfmt::skip]
+const REQUIREMENTS: [(u32, &str, State); 86] = [
+    // What comes in
+    (1, "a foreign Origin is refused before anything else", Open(REQUEST_PATH)),
+    (2, "other HTTP methods get 405 with Allow", Open(REQUEST_PATH)),
+    (3, "Accept and Content-Type are needed: 406, 415", Shown),
+    (4, "bodies are bounded, and have to be JSON: 413, -32700 without an id", Partly("the limit of bytes")),
+    (5, "an id that is null or a fraction, or no jsonrpc: -32600", Shown),
+    (6, "batches are refused since 2025-06-18", Shown),
+    (7, "batches of 2025-03-26 are answered as a whole, without initialize", Shown),
+    (8, "a modern body is neither batch nor response", Shown),
+    (9, "what needs no answer gets 202 without a body", Open(REQUEST_PATH)),
+    (10, "a modern notification is dropped, after its revision was looked at", Shown),
+    (11, "headers and comments of event streams", Open(REQUEST_PATH)),
+    (12, "one message an event; events without data are none", Shown),
+    (13, "no ids and no retry on modern streams", Partly("the streams themselves")),
+    // Which era
+    (14, "initialize with a modern envelope: 404, -32601", Shown),
+    (15, "a modern header without an envelope: 400, -32602", Shown),
+    (16, "an envelope without the header: 400, -32020", Shown),
+    (17, "header and envelope differ: 400, -32020, even if nobody knows the revision", Shown),
+    (18, "a revision that nobody knows: 400, -32022, with what is served", Shown),
+    (19, "initialize ends in a legacy revision that is served", Shown),
+    (20, "without legacy revisions, initialize is told what is served, GET and DELETE get 405", Shown),
+    (21, "both eras at one address", Shown),
+    // Modern requests
+    (22, "an incomplete envelope: 400, -32602; clientInfo is not needed", Shown),
+    (23, "Mcp-Method has to be the method, case and all", Shown),
+    (24, "Mcp-Name has to be the name, however it is written", Shown),
+    (25, "malformed base64 in a header: -32020", Shown),
+    (26, "a header that is there twice: -32020", Shown),
+    (27, "Mcp-Param has to be the argument that the schema marks", Partly("the schema from the server's list")),
+    (28, "methods that a revision does not have: 404, -32601, with the id", Shown),
+    (29, "GET and DELETE without a session: 405", Shown),
+    (30, "Mcp-Session-Id and Last-Event-ID mean nothing", Partly("that none is sent")),
+    (31, "errors have the id of their request", Shown),
+    (32, "a capability that is missing: 400, -32021, as an object", Shown),
+    // Modern results
+    (33, "every result has a type", Shown),
+    (34, "what can be kept says how long and by whom", Partly("private where access filters")),
+    (35, "results say who the server is", Shown),
+    (36, "server/discover is answered for every server", Partly("over HTTP")),
+    (37, "lists keep their order", Shown),
+    (38, "no -32002 and no -32042", Shown),
+    (39, "log messages only for requests that asked for their level", Shown),
+    (40, "no requests of servers on any stream", Shown),
+    (41, "a client that goes away has cancelled", Partly("noticing that it has gone")),
+    (42, "listening: acknowledged first, marked, only what was asked for, ended in order", Shown),
+    (43, "input is asked for only where and of whom it may be", Shown),
+    (44, "requestState is sealed and bound", Open(REQUEST_PATH)),
+    (45, "answers that are missing are asked for again, others ignored, wrong ones refused", Shown),
+    (46, "a call that is sent again counts once, and is authorised again", Open(REQUEST_PATH)),
+    (47, "tasks as an extension", Partly("gating by the extension, ids, ownership")),
+    // Sessions
+    (48, "session ids cannot be guessed", Open(SESSIONS)),
+    (49, "session ids that are missing, unknown or ended: 400, 404", Open(SESSIONS)),
+    (50, "a session belongs to its principal", Open(SESSIONS)),
+    (51, "sessions end when idle, and are counted", Open(SESSIONS)),
+    (52, "MCP-Protocol-Version has to be the session's", Shown),
+    (53, "requests before initialized pass, a second initialize does not", Shown),
+    (54, "one stream a session, with Accept", Open(SESSIONS)),
+    (55, "each message of a server on exactly one stream", Open(SESSIONS)),
+    (56, "event ids lead back to their stream alone", Open(SESSIONS)),
+    (57, "priming only since 2025-11-25", Open(SESSIONS)),
+    (58, "a disconnect cancels nothing", Open(SESSIONS)),
+    (59, "cancellation under the other side's id, never of initialize", Partly("that initialize is never cancelled")),
+    (60, "requests of servers under ids of the client's side", Shown),
+    (61, "HTTP+SSE: the endpoint first", Open(REQUEST_PATH)),
+    // Servers
+    (62, "stdio: one line a message, noise is no message", Partly("the longest line")),
+    (63, "stderr is never an error", Open(REQUEST_PATH)),
+    (64, "processes end in order, and are started again", Open(REQUEST_PATH)),
+    (65, "the server's era by its first answer", Partly("when it is asked, and pinned")),
+    (66, "servers over HTTP: JSON and streams, sessions that are lost", Open(REQUEST_PATH)),
+    (67, "servers over HTTP+SSE", Open(REQUEST_PATH)),
+    (68, "ids and progress tokens of several clients on one connection", Shown),
+    (69, "time-outs cancel at the server", Open(REQUEST_PATH)),
+    (70, "every field is translated", Shown),
+    (71, "questions of legacy servers as results that ask for input", Partly("expiry")),
+    (72, "results that ask for input as questions to legacy clients", Partly("time-outs")),
+    (73, "subscriptions both ways", Shown),
+    (74, "log levels both ways", Shown),
+    // Access
+    (75, "a token with every request", Open(ACCESS)),
+    (76, "wrong tokens: 401 with metadata", Open(ACCESS)),
+    (77, "metadata of the protected resource", Open(ACCESS)),
+    (78, "missing scopes: 403 with all of them", Open(ACCESS)),
+    (79, "credentials are never passed on", Open(ACCESS)),
+    (80, "access by what the body says", Open(ACCESS)),
+    (81, "rates by principal and tool", Open(ACCESS)),
+    (82, "what is kept is kept apart", Open(ACCESS)),
+    (83, "no secrets in logs; traces pass", Open(ACCESS)),
+    (84, "nothing is fetched that a server names", Open(ACCESS)),
+    (85, "what sides say of themselves decides nothing", Partly("access")),
+    (86, "a drain in order", Open(SESSIONS)),
+];
+
+#[test]
+fn each_requirement_is_shown_or_open() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut shown = BTreeMap::new();
+    collect(root, &mut shown);
+    let mut wrong = Vec::new();
+    for (at, (number, words, state)) in REQUIREMENTS.into_iter().enumerate() {
+        assert_eq!(usize::try_from(number).unwrap(), at + 1);
+        match (state, shown.remove(&number)) {
+            (Shown | Partly(_), Some(_)) | (Open(_), None) => {}
+            (Shown | Partly(_), None) => wrong.push(format!("{number} ({words}) has no test")),
+            (Open(_), Some(tests)) => wrong.push(format!("{number} ({words}) is open, and has {tests:?}")),
+        }
+    }
+    wrong.extend(shown.into_iter().map(|(number, tests)| format!("{number} does not exist: {tests:?}")));
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    let open = REQUIREMENTS.iter().filter(|(.., state)| matches!(state, Open(_))).count();
+    let partly = REQUIREMENTS.iter().filter(|(.., state)| matches!(state, Partly(_))).count();
+    println!("{} shown, {partly} in part, {open} open", REQUIREMENTS.len() - open - partly);
+}
+
+/// The tests by the numbers in their names.
+fn collect(folder: &Path, shown: &mut BTreeMap<u32, BTreeSet<String>>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if path.is_dir() {
+            if !name.starts_with('.') && !["target", "node_modules"].contains(&name) {
+                collect(&path, shown);
+            }
+        } else if name.ends_with(".rs") {
+            for line in std::fs::read_to_string(&path).unwrap().lines() {
+                let line = line.trim_start();
+                let Some(rest) = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn r") else {
+                    continue;
+                };
+                let Some((number, _)) = rest.split_once('_').filter(|(number, _)| number.len() == 3) else {
+                    continue;
+                };
+                if let Ok(number) = number.parse() {
+                    shown.entry(number).or_default().insert(rest.split('(').next().unwrap().to_owned());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What the server says that belongs to no call. A client hears it by a GET; for that the sidecar asks the server for
+//! the same, in the session of the client, and passes on what comes.
+
+use std::rc::Rc;
+
+use http::{Response, StatusCode};
+use longshore_mcp::headers::LAST_EVENT_ID;
+use longshore_mcp::revision::Revision;
+use longshore_sidecar_config::Upstream;
+use tokio::time::{Duration, timeout};
+
+use super::events::{Source, data_of, is_aside};
+use super::request;
+use crate::configuration::Snapshot;
+use crate::metrics::SessionEnd;
+use crate::rescue::Refusal;
+use crate::sessions::{Session, Use};
+use crate::stack::Authenticated;
+use crate::stack::respond::{self, Body};
+use crate::streams::{Reader, Rest, Streams, Terms, Writer};
+use crate::upstream::Answer;
+use crate::worker::Worker;
+
+/// How long a server may take to open its stream. Nobody computes anything for it.
+const OPEN: Duration = Duration::from_secs(10);
+
+/// What holds for the streams of a session.
+pub(super) fn terms(worker: &Worker, snapshot: &Snapshot, session: &Session) -> Terms {
+    let resume = snapshot.config.sessions.resume;
+    Terms {
+        polls: polls(snapshot, session),
+        max_bytes: usize::try_from(resume.max_bytes).unwrap_or(usize::MAX),
+        ttl: Duration::from_millis(resume.ttl_ms),
+        waits: true,
+        store: worker.shared.streams.clone(),
+    }
+}
+
+/// Whether the client of a session asks again for a stream that ended early, and there is something to ask for.
+pub(super) fn polls(snapshot: &Snapshot, session: &Session) -> bool {
+    session.revision >= Revision::V2025_11_25 && snapshot.config.sessions.resume.max_bytes > 0
+}
+
+/// Gives a client the stream that it asks for: the rest of one that it knows, or what belongs to no call.
+pub(crate) async fn listen(
+    worker: &Rc<Worker>,
+    caller: Authenticated,
+    session: Use,
+) -> Result<Response<Body>, Refusal> {
+    let limit = caller.snapshot.config.sessions.streams;
+    let turn = match caller.header(LAST_EVENT_ID)? {
+        None => Streams::listen(&session, limit)?,
+        Some(last) => {
+            let rest = Streams::resume(&session, last, limit)?;
+            worker.shared.metrics.resumption(!matches!(rest, Rest::Gone));
+            match rest {
+                Rest::Reader(reader) => return Ok(events(reader)),
+                Rest::Nothing => return Ok(respond::nothing()),
+                Rest::Gone => return Err(Refusal::EventsGone),
+                Rest::Quiet(turn) => turn,
+            }
+        }
+    };
+    if let Some(reader) = turn.join() {
+        return Ok(events(reader));
+    }
+    let snapshot = caller.snapshot.clone();
+    let answer = ask(worker, &snapshot, turn.session(), None).await?;
+    let mut terms = terms(worker, &snapshot, &session);
+    // A process has one way to say everything: whoever does not listen must not keep it from answering calls.
+    terms.waits = !matches!(snapshot.config.upstream, Upstream::Stdio {});
+    let (writer, reader) = turn.open(terms, limit)?;
+    let reader = reader.ok_or(Refusal::EventsGone)?;
+    let worker = worker.clone();
+    writer.run(|writer| hear(worker, caller, session, writer, answer));
+    Ok(events(reader))
+}
+
+fn events(reader: Reader) -> Response<Body> {
+    respond::events(Body::Events(Box::new(reader)), None)
+}
+
+/// Asks the server for its stream.
+async fn ask(
+    worker: &Worker,
+    snapshot: &Snapshot,
+    session: &Session,
+    last: Option<&str>,
+) -> Result<Answer, Refusal> {
+    let pool = &worker.pool;
+    let asked = timeout(OPEN, request::get(pool, snapshot, session, last)).await;
+    let answer = asked.map_err(|_| Refusal::ServerTimedOut { seconds: OPEN.as_secs_f64() })??;
+    if request::is_stream(&answer) {
+        return Ok(answer);
+    }
+    let status = answer.response.status();
+    if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED {
+        return Err(Refusal::ServerStatus { status: status.as_u16() });
+    }
+    // Also what servers say that serve no GET at this path.
+    if session.upstream().is_some()
+        && request::may_mean_lost(status)
+        && !request::is_alive(pool, snapshot, session).await
+    {
+        worker.shared.sessions.end(session, SessionEnd::Server);
+        return Err(Refusal::SessionLost);
+    }
+    Err(Refusal::NoServerStream)
+}
+
+/// Passes on what comes, until there is nothing more to be had or the client may not hear it any more.
+async fn hear(worker: Rc<Worker>, caller: Authenticated, session: Use, writer: Writer, answer: Answer) {
+    let principal = caller.principal().clone();
+    let mut changed = worker.shared.config_changed.subscribe();
+    let mut caller = caller;
+    let mut source = Source::new(answer.response.into_body(), answer.lease);
+    loop {
+        tokio::select! {
+            going_on = pass(&worker, &caller.snapshot, &session, &mut source, &writer) => {
+                if !going_on {
+                    return;
+                }
+            }
+            // A key that was revoked opens nothing any more, and keeps nothing open.
+            _ = changed.changed() => match caller.once_more(&worker) {
+                Ok(again) if *again.principal() == principal => caller = again,
+                Ok(_) | Err(_) => return,
+            },
+        }
+    }
+}
+
+/// Passes on what comes until the server ends its stream, and opens that again. Says whether it could.
+async fn pass(
+    worker: &Worker,
+    snapshot: &Snapshot,
+    session: &Session,
+    source: &mut Source,
+    writer: &Writer,
+) -> bool {
+    while let Ok(Some(data)) = source.next().await {
+        let read = source.read(&data, |event| {
+            // An answer belongs to a call, whose answer is looked into; here it would pass unseen.
+            let message = data_of(&event).filter(|data| event.event.is_none() && is_aside(data));
+            if let Some(message) = message {
+                writer.write(None, message);
+            }
+        });
+        if read.is_err() {
+            return false;
+        }
+        writer.room().await;
+    }
+    let again = source.again(async |last| ask(worker, snapshot, session, last).await.ok()).await;
+    match again {
+        Some(answer) => {
+            source.go_on(answer);
+            true
+        }
+        None => false,
+    }
+}

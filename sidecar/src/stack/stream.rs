@@ -1,0 +1,28 @@
+//! A GET: a client that wants to hear what belongs to no call, or the rest of a stream that it has lost.
+
+use std::rc::Rc;
+
+use http::Response;
+
+use super::respond::Body;
+use super::{Authenticated, Trail, revision, session};
+use crate::exchange;
+use crate::rescue::{Kind, Refusal};
+use crate::worker::Worker;
+
+/// Opens the stream. What comes in it needs no rule: the server speaks in a session whose client was let in, and what
+/// a call is answered with was decided on when it was made.
+pub(crate) async fn open(
+    worker: &Rc<Worker>,
+    caller: Authenticated,
+    trail: &mut Trail,
+) -> Result<Response<Body>, Refusal> {
+    trail.kind = Kind::Other;
+    let session = match session::of(worker, &caller, trail).await? {
+        session::Found::Here(session) => session.ok_or(Refusal::NoSession)?,
+        session::Found::Elsewhere(response) => return Ok(response),
+    };
+    revision::agree(&caller, Some(&session), trail)?;
+    trail.entry.permit(None);
+    exchange::listen(worker, caller, session).await
+}

@@ -1,0 +1,269 @@
+//! The streams of events that clients read, and what is kept of them for clients that come back.
+//!
+//! Every event has an id of the sidecar's own making, whatever the server's are. A client whose connection broke asks
+//! for the rest of a stream with the last id that it has seen, and gets what came after it, once and in order, or an
+//! error that says that it cannot have it.
+//!
+//! A stream is a log of events. Whoever talks to the server writes at its end ([`Writer`]), and the connection of the
+//! client reads at its own pace ([`Reader`]); another connection may take its place at any time. What was read stays
+//! for a while, within bounds: of a stream, of the streams of a session, and of all of them ([`Store`]).
+
+mod event_id;
+mod reader;
+mod store;
+mod stream;
+mod writer;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::sessions::Use;
+use event_id::EventId;
+pub(crate) use reader::Reader;
+pub(crate) use store::{Store, look_after};
+use stream::Stream;
+pub(crate) use stream::{Kind, Terms};
+pub(crate) use writer::Writer;
+
+/// How many streams of a session are kept after their end. A client has as many to come back to as it had calls under
+/// way when its connection broke.
+const KEPT: usize = 64;
+
+/// The streams of one session.
+#[derive(Default)]
+pub(crate) struct Streams {
+    /// Random, so that the ids of another replica that had this session are not taken for ids of this one.
+    epoch: OnceLock<u32>,
+    /// How many streams there were.
+    count: AtomicU64,
+    list: Mutex<List>,
+}
+
+#[derive(Default)]
+struct List {
+    /// Oldest first.
+    streams: Vec<Arc<Stream>>,
+    /// Somebody is asking the server for the stream that belongs to no call.
+    opening: bool,
+    /// The session has ended.
+    closed: bool,
+}
+
+/// Why there is no stream.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// The session has as many as it may.
+    TooMany { limit: u32 },
+    /// It has one of this kind, and somebody reads it.
+    Taken,
+    /// There are no random numbers.
+    NoNumbers,
+    /// The session has ended.
+    Closed,
+}
+
+/// What there is for a client that comes back.
+pub(crate) enum Rest {
+    /// Events that it has not seen, or that are still to come.
+    Reader(Reader),
+    /// The stream that belongs to no call, to which nobody writes at present.
+    Quiet(Turn),
+    /// Nothing: it has seen everything.
+    Nothing,
+    /// Nobody knows any more.
+    Gone,
+}
+
+/// The right to open the stream that belongs to no call, which one may have at a time.
+pub(crate) struct Turn {
+    session: Use,
+    stream: Option<Arc<Stream>>,
+    /// What its client has seen of it.
+    after: Option<u64>,
+}
+
+impl Streams {
+    /// Begins the stream of a call: the end for whoever has its answer, and the end for its client.
+    pub(crate) fn begin(session: &Use, terms: Terms, limit: u32) -> Result<(Writer, Reader), Refused> {
+        session.streams.add(session, Kind::Call, terms, limit)
+    }
+
+    /// The id of an event that is all there is of its stream. Such a stream need not be kept: whoever knows this id
+    /// has everything.
+    pub(crate) fn only(&self) -> Result<EventId, Refused> {
+        Ok(EventId { epoch: self.epoch()?, stream: self.next(), number: EventId::ONLY })
+    }
+
+    /// Whether the client reads as many streams as it may.
+    pub(crate) fn is_full(&self, limit: u32) -> bool {
+        self.lock().is_full(limit)
+    }
+
+    /// A turn at the stream that belongs to no call, for a client that has not seen anything of it.
+    pub(crate) fn listen(session: &Use, limit: u32) -> Result<Turn, Refused> {
+        let mut list = session.streams.lock();
+        let stream = list.streams.iter().find(|stream| stream.kind == Kind::Own).cloned();
+        if list.opening || stream.as_ref().is_some_and(|stream| stream.is_read()) {
+            return Err(Refused::Taken);
+        }
+        if list.is_full(limit) {
+            return Err(Refused::TooMany { limit });
+        }
+        list.turn(session, stream, None)
+    }
+
+    /// What there is after an event.
+    pub(crate) fn resume(session: &Use, last: &str, limit: u32) -> Result<Rest, Refused> {
+        let streams = &session.streams;
+        let Some(id) = EventId::read(last).filter(|id| streams.epoch.get() == Some(&id.epoch)) else {
+            return Ok(Rest::Gone);
+        };
+        if id.number == EventId::ONLY {
+            return Ok(Rest::Nothing);
+        }
+        let mut list = streams.lock();
+        let Some(stream) = list.streams.iter().find(|stream| stream.number == id.stream).cloned() else {
+            return Ok(Rest::Gone);
+        };
+        if !stream.is_read() && list.is_full(limit) {
+            return Err(Refused::TooMany { limit });
+        }
+        if stream.kind == Kind::Own && !stream.is_written() {
+            if list.opening {
+                return Err(Refused::Taken);
+            }
+            if !stream.knows(id.number) {
+                return Ok(Rest::Gone);
+            }
+            return list.turn(session, Some(stream), Some(id.number)).map(Rest::Quiet);
+        }
+        Ok(stream.resume(id.number))
+    }
+
+    /// Ends what is open, and forgets the rest: the session has ended. Calls that are under way end by themselves.
+    pub(crate) fn close(&self) {
+        let streams = {
+            let mut list = self.lock();
+            list.closed = true;
+            std::mem::take(&mut list.streams)
+        };
+        for stream in streams {
+            stream.forget();
+        }
+    }
+
+    fn add(&self, session: &Use, kind: Kind, terms: Terms, limit: u32) -> Result<(Writer, Reader), Refused> {
+        let epoch = self.epoch()?;
+        let mut list = self.lock();
+        if list.closed {
+            return Err(Refused::Closed);
+        }
+        if list.is_full(limit) {
+            return Err(Refused::TooMany { limit });
+        }
+        let forgotten = list.one_too_many();
+        let stream = Stream::new(epoch, self.next(), kind, terms, session.again());
+        list.streams.push(stream.clone());
+        drop(list);
+        if let Some(stream) = forgotten {
+            stream.forget();
+        }
+        let writer = Writer::new(stream.clone());
+        writer.prime();
+        Ok((writer, stream.attach(1)))
+    }
+
+    /// Forgets one stream.
+    fn remove(&self, number: u64) {
+        let mut list = self.lock();
+        list.streams.retain(|stream| stream.number != number);
+        if list.streams.is_empty() {
+            // Idle sessions are many.
+            list.streams = Vec::new();
+        }
+    }
+
+    fn epoch(&self) -> Result<u32, Refused> {
+        if let Some(epoch) = self.epoch.get() {
+            return Ok(*epoch);
+        }
+        let mut epoch = [0; 4];
+        getrandom::fill(&mut epoch).map_err(|_| Refused::NoNumbers)?;
+        Ok(*self.epoch.get_or_init(|| u32::from_ne_bytes(epoch)))
+    }
+
+    fn next(&self) -> u64 {
+        self.count.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn lock(&self) -> MutexGuard<'_, List> {
+        // Nothing that holds the lock can leave the list half changed.
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl List {
+    fn is_full(&self, limit: u32) -> bool {
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        self.streams.len() >= limit && self.streams.iter().filter(|stream| stream.is_read()).count() >= limit
+    }
+
+    /// Takes out the oldest stream that has ended, if there are too many of them.
+    fn one_too_many(&mut self) -> Option<Arc<Stream>> {
+        if self.streams.len() < KEPT {
+            return None;
+        }
+        let ended = |stream: &Arc<Stream>| stream.has_ended();
+        let count = self.streams.iter().filter(|stream| ended(stream)).count();
+        let oldest = self.streams.iter().position(ended).filter(|_| count >= KEPT)?;
+        Some(self.streams.remove(oldest))
+    }
+
+    fn turn(
+        &mut self,
+        session: &Use,
+        stream: Option<Arc<Stream>>,
+        after: Option<u64>,
+    ) -> Result<Turn, Refused> {
+        if self.closed {
+            return Err(Refused::Closed);
+        }
+        self.opening = true;
+        Ok(Turn { session: session.again(), stream, after })
+    }
+}
+
+impl Turn {
+    /// In which session.
+    pub(crate) fn session(&self) -> &Use {
+        &self.session
+    }
+
+    /// The client's end, if somebody writes to the stream already.
+    pub(crate) fn join(&self) -> Option<Reader> {
+        let stream = self.stream.as_ref().filter(|stream| stream.is_written())?;
+        Some(stream.attach_unread())
+    }
+
+    /// Both ends. None for the client: what comes after the event that it has seen last is not known any more.
+    pub(crate) fn open(&self, terms: Terms, limit: u32) -> Result<(Writer, Option<Reader>), Refused> {
+        let Some(stream) = &self.stream else {
+            let (writer, reader) = self.session.streams.add(&self.session, Kind::Own, terms, limit)?;
+            return Ok((writer, Some(reader)));
+        };
+        let reader = match self.after {
+            None => Some(stream.attach_unread()),
+            Some(after) => match stream.resume(after) {
+                Rest::Reader(reader) => Some(reader),
+                Rest::Quiet(_) | Rest::Nothing | Rest::Gone => None,
+            },
+        };
+        Ok((Writer::new(stream.clone()), reader))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.session.streams.lock().opening = false;
+    }
+}

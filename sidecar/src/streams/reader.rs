@@ -1,0 +1,58 @@
+//! The client's end of a stream: the body of its response.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use longshore_mcp::sse;
+use tokio::time::{Duration, Instant, Sleep, sleep};
+
+use super::stream::{Next, Stream};
+use crate::stack::respond::Piece;
+
+/// How long a stream is silent before something is said in it, so that proxies do not take it for dead.
+const SILENCE: Duration = Duration::from_secs(15);
+
+/// One connection of a client to a stream. Dropped, it frees the place for another.
+pub(crate) struct Reader {
+    stream: Arc<Stream>,
+    number: u64,
+    /// When something was said last.
+    said: Instant,
+    silence: Pin<Box<Sleep>>,
+}
+
+impl Reader {
+    pub(super) fn new(stream: Arc<Stream>, number: u64) -> Self {
+        Self { stream, number, said: Instant::now(), silence: Box::pin(sleep(SILENCE)) }
+    }
+
+    /// The next piece of the body.
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Piece>> {
+        match self.stream.read(self.number, cx.waker()) {
+            Next::Event(event) => {
+                self.said = Instant::now();
+                return Poll::Ready(Some(Ok(event)));
+            }
+            Next::End => return Poll::Ready(None),
+            Next::Lost => return Poll::Ready(Some(Err(crate::stack::respond::BrokenOff))),
+            Next::Wait => {}
+        }
+        while self.silence.as_mut().poll(cx).is_ready() {
+            let (now, due) = (Instant::now(), self.said + SILENCE);
+            if due <= now {
+                self.said = now;
+                return Poll::Ready(Some(Ok(Bytes::from_static(sse::KEEP_ALIVE.as_bytes()))));
+            }
+            self.silence.as_mut().reset(due);
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.stream.detach(self.number);
+    }
+}

@@ -1,0 +1,472 @@
+//! One stream: a log of events with one who writes and one who reads.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use bytes::Bytes;
+use longshore_mcp::sse;
+use tokio::task::AbortHandle;
+use tokio::time::{Duration, Instant};
+
+use super::Rest;
+use super::event_id::EventId;
+use super::reader::Reader;
+use super::store::{RETRY, Store};
+use crate::sessions::Use;
+
+/// How much may wait for a client before the server has to wait too.
+const WINDOW: usize = 64 * 1024;
+/// About what an event costs beside its bytes.
+const EVENT: usize = 64;
+
+/// What a stream is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A call: it ends with the answer.
+    Call,
+    /// What the server says that belongs to no call. It ends with the session, or when nobody has read it for long.
+    Own,
+}
+
+/// What holds for a stream.
+#[derive(Clone)]
+pub(crate) struct Terms {
+    /// The client asks again for a stream that ended early, and begins to do so with an event without data: from
+    /// 2025-11-25 on.
+    pub(crate) polls: bool,
+    /// How many bytes of events are kept that were read, or that nobody is there to read.
+    pub(crate) max_bytes: usize,
+    /// For how long.
+    pub(crate) ttl: Duration,
+    /// Whoever writes waits for a client that is slow. Otherwise it loses the client.
+    pub(crate) waits: bool,
+    /// Where all streams are counted.
+    pub(crate) store: Arc<Store>,
+}
+
+/// A stream.
+pub(super) struct Stream {
+    epoch: u32,
+    pub(super) number: u64,
+    pub(super) kind: Kind,
+    terms: Terms,
+    /// Its place in the store.
+    serial: u64,
+    state: Mutex<State>,
+}
+
+struct State {
+    events: VecDeque<Bytes>,
+    /// The number of the first of them.
+    first: u64,
+    /// What all of them cost.
+    bytes: usize,
+    /// How much of it the client has yet to read.
+    unread: usize,
+    client: Option<Client>,
+    /// How many clients there were: each of them is known by the count.
+    clients: u64,
+    /// The next event that no client has read.
+    cursor: u64,
+    /// Whoever writes, while it waits for room.
+    writer: Option<Waker>,
+    written: Written,
+    /// Since when nobody needs it: it has ended, or, if it ends by nothing else, its client has gone.
+    since: Option<Instant>,
+    /// Its client was sent away and told to come back.
+    parted: bool,
+    /// Keeps the session from being idle.
+    hold: Option<Use>,
+    forgotten: bool,
+}
+
+/// Whether more is to come.
+enum Written {
+    /// Somebody writes.
+    Now,
+    /// Somebody writes in a task that ends with the stream.
+    By(AbortHandle),
+    /// Nobody does, and somebody may again.
+    Paused,
+    /// Nobody does.
+    Ended,
+}
+
+/// The connection that reads.
+struct Client {
+    number: u64,
+    /// The event that it reads next.
+    next: u64,
+    waker: Option<Waker>,
+    /// What it is told before its end.
+    farewell: Option<Bytes>,
+    /// It ends.
+    over: bool,
+}
+
+/// What a connection gets next.
+pub(super) enum Next {
+    Event(Bytes),
+    /// Nothing yet. It will be woken.
+    Wait,
+    /// Nothing any more.
+    End,
+    /// What it should get is not there any more.
+    Lost,
+}
+
+impl Stream {
+    pub(super) fn new(epoch: u32, number: u64, kind: Kind, terms: Terms, hold: Use) -> Arc<Self> {
+        let state = State {
+            events: VecDeque::new(),
+            first: 1,
+            bytes: 0,
+            unread: 0,
+            client: None,
+            clients: 0,
+            cursor: 1,
+            writer: None,
+            written: Written::Now,
+            since: None,
+            parted: false,
+            hold: Some(hold),
+            forgotten: false,
+        };
+        let store = terms.store.clone();
+        store.add(|serial| Self { epoch, number, kind, terms, serial, state: Mutex::new(state) })
+    }
+
+    pub(super) fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// Whether a connection reads it.
+    pub(super) fn is_read(&self) -> bool {
+        self.lock().client.as_ref().is_some_and(|client| !client.over)
+    }
+
+    /// Whether somebody writes to it.
+    pub(super) fn is_written(&self) -> bool {
+        matches!(self.lock().written, Written::Now | Written::By(_))
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.lock().written, Written::Ended)
+    }
+
+    // === The client's side ===
+
+    /// Gives the client at this event the stream, in the place of whoever had it.
+    pub(super) fn attach(self: &Arc<Self>, next: u64) -> Reader {
+        let mut state = self.lock();
+        state.clients += 1;
+        let number = state.clients;
+        let from = usize::try_from(next.saturating_sub(state.first)).unwrap_or(usize::MAX);
+        state.unread = state.events.iter().skip(from).map(Bytes::len).sum();
+        let client = Client { number, next, waker: None, farewell: None, over: false };
+        let before = state.client.replace(client);
+        if self.kind == Kind::Own {
+            state.since = None;
+        }
+        state.trim(&self.terms);
+        drop(state);
+        wake(before.and_then(|client| client.waker));
+        Reader::new(self.clone(), number)
+    }
+
+    /// Gives it to a client that wants what nobody has read.
+    pub(super) fn attach_unread(self: &Arc<Self>) -> Reader {
+        let next = {
+            let mut state = self.lock();
+            let next = state.cursor.max(state.first);
+            if self.terms.polls && next == state.end() {
+                // It has yet to hear of an id.
+                self.push(&mut state, None, b"");
+            }
+            next
+        };
+        self.attach(next)
+    }
+
+    /// What there is after this event.
+    pub(super) fn resume(self: &Arc<Self>, after: u64) -> Rest {
+        let state = self.lock();
+        let next = after.saturating_add(1);
+        if !state.knows(after) {
+            return Rest::Gone;
+        }
+        if next == state.end() && matches!(state.written, Written::Ended) {
+            return Rest::Nothing;
+        }
+        drop(state);
+        Rest::Reader(self.attach(next))
+    }
+
+    /// Whether what comes after this event is known.
+    pub(super) fn knows(&self, after: u64) -> bool {
+        self.lock().knows(after)
+    }
+
+    /// What a connection gets next.
+    pub(super) fn read(&self, number: u64, waker: &Waker) -> Next {
+        let mut state = self.lock();
+        let State { events, first, client, cursor, unread, written, .. } = &mut *state;
+        let Some(client) = client.as_mut().filter(|client| client.number == number) else {
+            // Another connection has its place, or there is no session any more.
+            return Next::End;
+        };
+        if let Some(farewell) = client.farewell.take() {
+            return Next::Event(farewell);
+        }
+        if client.over {
+            return Next::End;
+        }
+        let Some(index) = client.next.checked_sub(*first) else { return Next::Lost };
+        let event = usize::try_from(index).ok().and_then(|index| events.get(index)).cloned();
+        let Some(event) = event else {
+            if matches!(written, Written::Ended) {
+                return Next::End;
+            }
+            client.waker = Some(waker.clone());
+            return Next::Wait;
+        };
+        client.next += 1;
+        *cursor = client.next.max(*cursor);
+        *unread -= event.len().min(*unread);
+        state.trim(&self.terms);
+        let writer = if state.unread < WINDOW { state.writer.take() } else { None };
+        drop(state);
+        wake(writer);
+        Next::Event(event)
+    }
+
+    /// A connection has gone.
+    pub(super) fn detach(&self, number: u64) {
+        let mut state = self.lock();
+        if state.client.take_if(|client| client.number == number).is_none() {
+            return;
+        }
+        state.unread = 0;
+        if self.kind == Kind::Own {
+            state.since = Some(Instant::now());
+        }
+        state.trim(&self.terms);
+        let writer = state.writer.take();
+        drop(state);
+        wake(writer);
+    }
+
+    /// Sends the client away, if it can come back or has nothing to wait for.
+    pub(super) fn part(&self) {
+        let mut state = self.lock();
+        let open = self.kind == Kind::Own || !matches!(state.written, Written::Ended);
+        if !open || self.kind == Kind::Call && !self.terms.polls {
+            return;
+        }
+        let Some(client) = state.client.as_mut().filter(|client| !client.over) else { return };
+        client.over = true;
+        client.farewell = self.terms.polls.then(|| sse::retry(RETRY).into());
+        let waker = client.waker.take();
+        state.parted = self.kind == Kind::Call;
+        let writer = state.writer.take();
+        drop(state);
+        wake(waker);
+        wake(writer);
+    }
+
+    /// Whether a client that was sent away may still come for something.
+    pub(super) fn is_awaited(&self) -> bool {
+        let state = self.lock();
+        let read = state.cursor == state.end() && matches!(state.written, Written::Ended);
+        state.parted && !state.forgotten && !read
+    }
+
+    // === The writer's side ===
+
+    /// Adds an event.
+    pub(super) fn write(&self, event: Option<&str>, data: &[u8]) {
+        let mut state = self.lock();
+        self.push(&mut state, event, data);
+        let reader = if !self.terms.waits && state.unread > WINDOW.max(self.terms.max_bytes) {
+            // What it has not read yet can still be asked for, as far as it is kept.
+            state.give_up_client()
+        } else {
+            state.client.as_mut().and_then(|client| client.waker.take())
+        };
+        state.trim(&self.terms);
+        drop(state);
+        wake(reader);
+    }
+
+    fn push(&self, state: &mut State, event: Option<&str>, data: &[u8]) {
+        let id = EventId { epoch: self.epoch, stream: self.number, number: state.end() };
+        let event = Bytes::from(sse::numbered(&id.to_string(), event, data));
+        if state.client.as_ref().is_some_and(|client| !client.over) {
+            state.unread += event.len();
+        }
+        let cost = cost(&event);
+        state.bytes += cost;
+        state.events.push_back(event);
+        self.terms.store.took(cost);
+    }
+
+    /// Whether there is room for more. If not, this is woken when there is.
+    pub(super) fn has_room(&self, waker: &Waker) -> bool {
+        let mut state = self.lock();
+        let waits = state.client.as_ref().is_some_and(|client| !client.over) && state.unread >= WINDOW;
+        if waits && self.terms.waits {
+            state.writer = Some(waker.clone());
+            return false;
+        }
+        true
+    }
+
+    /// Gives up a client that is too slow.
+    pub(super) fn lose_client(&self) {
+        let mut state = self.lock();
+        let waker = state.give_up_client();
+        drop(state);
+        wake(waker);
+    }
+
+    /// Notes the task that writes.
+    pub(super) fn written_by(&self, task: AbortHandle) {
+        let mut state = self.lock();
+        if state.forgotten {
+            task.abort();
+        } else {
+            state.written = Written::By(task);
+        }
+    }
+
+    /// Nobody writes any more.
+    pub(super) fn end(&self) {
+        let mut state = self.lock();
+        let waker = match self.kind {
+            Kind::Call => {
+                state.written = Written::Ended;
+                state.since = Some(Instant::now());
+                state.client.as_mut().and_then(|client| client.waker.take())
+            }
+            Kind::Own => {
+                state.written = Written::Paused;
+                state.since.get_or_insert_with(Instant::now);
+                // It asks again, and hears then what is the matter.
+                state.give_up_client()
+            }
+        };
+        drop(state);
+        wake(waker);
+    }
+
+    /// Somebody writes again.
+    pub(super) fn resumed(&self) {
+        self.lock().written = Written::Now;
+    }
+
+    // === The store's side ===
+
+    /// Whether it has been kept for long enough.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        let state = self.lock();
+        !state.forgotten && state.since.is_some_and(|since| since + self.terms.ttl <= now)
+    }
+
+    /// Drops what can be dropped for others to have room. Says whether it is to be forgotten altogether.
+    pub(super) fn relieve(&self) -> bool {
+        let mut state = self.lock();
+        let ended = matches!(state.written, Written::Ended);
+        let keep = match &state.client {
+            Some(client) if !ended && !client.over => client.next,
+            _ => state.end(),
+        };
+        state.drop_before(keep, &self.terms);
+        ended
+    }
+
+    /// It cannot be resumed any more. A client that reads it reads to its end, if it is the stream of a call.
+    pub(super) fn forget(&self) {
+        let mut state = self.lock();
+        state.forgotten = true;
+        let hold = state.hold.take();
+        if let Written::By(task) = &state.written {
+            task.abort();
+        }
+        let waker = if self.kind == Kind::Own { state.give_up_client() } else { None };
+        let keep = state.client.as_ref().map_or(state.end(), |client| client.next);
+        state.drop_before(keep, &self.terms);
+        let writer = state.writer.take();
+        drop(state);
+        wake(waker);
+        wake(writer);
+        if let Some(session) = hold {
+            session.streams.remove(self.number);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that holds the lock can leave the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let bytes = self.lock().bytes;
+        self.terms.store.gave_back(bytes);
+        self.terms.store.remove(self.serial);
+    }
+}
+
+impl State {
+    /// The number of the event that comes next.
+    fn end(&self) -> u64 {
+        self.first + self.events.len() as u64
+    }
+
+    fn knows(&self, after: u64) -> bool {
+        let next = after.saturating_add(1);
+        !self.forgotten && self.first <= next && next <= self.end()
+    }
+
+    /// Drops the oldest events that the client has read, or that nobody is there to read, down to what is kept.
+    fn trim(&mut self, terms: &Terms) {
+        let limit = if self.forgotten { 0 } else { terms.max_bytes };
+        let keep = match &self.client {
+            Some(client) if !client.over => client.next,
+            _ => self.end(),
+        };
+        while self.bytes > limit && self.first < keep && self.drop_first(terms) {}
+    }
+
+    fn drop_before(&mut self, keep: u64, terms: &Terms) {
+        while self.first < keep && self.drop_first(terms) {}
+        self.events.shrink_to_fit();
+    }
+
+    fn drop_first(&mut self, terms: &Terms) -> bool {
+        let Some(event) = self.events.pop_front() else { return false };
+        let cost = cost(&event);
+        self.first += 1;
+        self.bytes -= cost.min(self.bytes);
+        terms.store.gave_back(cost);
+        true
+    }
+
+    /// Ends the client's connection.
+    fn give_up_client(&mut self) -> Option<Waker> {
+        self.unread = 0;
+        self.client.take().and_then(|client| client.waker)
+    }
+}
+
+fn cost(event: &Bytes) -> usize {
+    event.len() + EVENT
+}
+
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}

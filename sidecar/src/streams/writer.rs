@@ -1,0 +1,58 @@
+//! The server's end of a stream.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
+use super::stream::Stream;
+
+/// Whoever has what the client is to read. Dropped, it ends the stream.
+pub(crate) struct Writer {
+    stream: Arc<Stream>,
+}
+
+impl Writer {
+    pub(super) fn new(stream: Arc<Stream>) -> Self {
+        stream.resumed();
+        Self { stream }
+    }
+
+    /// Tells the client an id to come back with before there is anything to come back for.
+    pub(super) fn prime(&self) {
+        if self.stream.terms().polls {
+            self.stream.write(None, b"");
+        }
+    }
+
+    /// Adds an event, of a type if it is not `message`. This never waits: [`Writer::room`] does.
+    pub(crate) fn write(&self, event: Option<&str>, data: &[u8]) {
+        self.stream.write(event, data);
+    }
+
+    /// Ends a stream that its client has not heard of.
+    pub(crate) fn discard(self) {
+        self.stream.forget();
+    }
+
+    /// Waits for a client that is there and slow. One that has gone is not waited for.
+    pub(crate) async fn room(&self) {
+        poll_fn(|cx| if self.stream.has_room(cx.waker()) { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
+
+    /// Closes the connection of a client that is too slow. It may come back for the rest.
+    pub(crate) fn lose_client(&self) {
+        self.stream.lose_client();
+    }
+
+    /// Runs what writes as a task, which ends with the stream.
+    pub(crate) fn run<F: Future<Output = ()> + 'static>(self, task: impl FnOnce(Self) -> F) {
+        let stream = self.stream.clone();
+        stream.written_by(tokio::task::spawn_local(task(self)).abort_handle());
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.stream.end();
+    }
+}

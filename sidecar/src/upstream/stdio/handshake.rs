@@ -1,0 +1,160 @@
+//! How the conversation with a process began, so that it can begin again with another.
+
+use bytes::{Bytes, BytesMut};
+use longshore_mcp::initialize;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::message::{Span, with, write_line};
+
+/// The number of the first message to a process.
+pub(super) const FIRST: u64 = 0;
+/// The longest handshake that is kept, to be said again to another process.
+const MAX_KEPT: usize = 256 * 1024;
+
+/// What processes are told first, and what they answered.
+pub(super) struct Handshake {
+    line: Bytes,
+    answer: Option<(Bytes, Span)>,
+    /// The revision that the server chose. None: it has not answered yet.
+    version: Option<String>,
+    /// The last word of it was said.
+    pub(super) initialized: bool,
+}
+
+/// What a client says of itself.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Offer {
+    #[serde(default)]
+    pub(super) protocol_version: String,
+    #[serde(default)]
+    capabilities: Value,
+}
+
+/// What a server may ask a client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Abilities {
+    sampling: bool,
+    elicitation: bool,
+    roots: bool,
+}
+
+impl Abilities {
+    /// Whether a client understands this request of a server.
+    pub(super) fn cover(self, method: &str) -> bool {
+        match method {
+            "sampling/createMessage" => self.sampling,
+            "elicitation/create" => self.elicitation,
+            "roots/list" => self.roots,
+            _ => false,
+        }
+    }
+}
+
+impl Offer {
+    /// What is in a client's `initialize`.
+    pub(super) fn read(body: &[u8]) -> Self {
+        #[derive(Deserialize)]
+        struct Wire {
+            params: Offer,
+        }
+        serde_json::from_slice(body).map(|Wire { params }| params).unwrap_or_default()
+    }
+
+    pub(super) fn abilities(&self) -> Abilities {
+        let has = |name| self.capabilities.get(name).is_some();
+        Abilities { sampling: has("sampling"), elicitation: has("elicitation"), roots: has("roots") }
+    }
+}
+
+impl Handshake {
+    /// A client's own words, with the id at this place replaced.
+    pub(super) fn of(body: &[u8], id: &Span) -> Self {
+        let mut line = BytesMut::new();
+        write_line(body, [Some((id, &FIRST.to_string())), None], &mut line);
+        Self::new(line.freeze())
+    }
+
+    /// The words for a process that several sessions share. What a server could ask a client is not among them: it
+    /// could not tell which client it asks.
+    pub(super) fn for_all(version: &str) -> Self {
+        Self::new(initialize(version, &json!({})))
+    }
+
+    /// That of a session which goes on here. `None` for the capabilities: it cannot be said again.
+    pub(super) fn former(version: &str, capabilities: Option<&str>) -> Self {
+        let capabilities = capabilities.and_then(|text| serde_json::from_str(text).ok());
+        let line = capabilities.map_or_else(Bytes::new, |capabilities| initialize(version, &capabilities));
+        Self { version: Some(version.to_owned()), initialized: true, ..Self::new(line) }
+    }
+
+    fn new(line: Bytes) -> Self {
+        Self { line, answer: None, version: None, initialized: false }
+    }
+
+    /// What a process is told first.
+    pub(super) fn line(&self) -> &Bytes {
+        &self.line
+    }
+
+    /// Whether the server has answered it.
+    pub(super) fn is_complete(&self) -> bool {
+        self.version.is_some()
+    }
+
+    /// The revision that the server chose.
+    pub(super) fn version(&self) -> Option<&str> {
+        self.version.as_deref()
+    }
+
+    /// Whether it can be said to another process.
+    pub(super) fn can_be_repeated(&self) -> bool {
+        self.is_complete() && (1..=MAX_KEPT).contains(&self.line.len())
+    }
+
+    /// Takes the server's answer, with its id at this place. Says whether it completes the handshake.
+    pub(super) fn answered(&mut self, message: &Bytes, id: &Span) -> bool {
+        self.version = version(message);
+        if self.is_complete() {
+            // A copy: what was read with it is not kept for as long.
+            self.answer = Some((Bytes::copy_from_slice(message), id.clone()));
+        }
+        self.is_complete()
+    }
+
+    /// The answer for another session that asks with this id.
+    pub(super) fn answer(&self, id: &str) -> Option<Bytes> {
+        self.answer.as_ref().map(|(message, at)| with(message, at, id))
+    }
+
+    /// Forgets the answer where nobody else will ask.
+    pub(super) fn forget_answer(&mut self) {
+        self.answer = None;
+    }
+
+    /// Whether another process's answer is the same, as far as the client has heard.
+    pub(super) fn is_repeated_by(&self, message: &[u8]) -> bool {
+        self.version.is_some() && version(message) == self.version
+    }
+}
+
+fn version(message: &[u8]) -> Option<String> {
+    let accepted = initialize::accepted(std::str::from_utf8(message).ok()?).ok()?;
+    Some(accepted.version)
+}
+
+/// The sidecar's own words. A line.
+fn initialize(version: &str, capabilities: &Value) -> Bytes {
+    let message = json!({
+        "jsonrpc": "2.0",
+        "id": FIRST,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": version,
+            "capabilities": capabilities,
+            "clientInfo": {"name": "longshore", "version": env!("CARGO_PKG_VERSION")},
+        },
+    });
+    format!("{message}\n").into()
+}

@@ -1,0 +1,188 @@
+//! The sessions that a process serves, and what each of them has asked it for.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::Name;
+use super::call::Caller;
+use super::handshake::Abilities;
+use super::level::Level;
+
+/// How many resources a session may be subscribed to.
+const MAX_SUBSCRIPTIONS: usize = 1024;
+/// The longest URI of them.
+const MAX_URI: usize = 4096;
+
+/// Sessions, by name.
+#[derive(Default)]
+pub(super) struct Members(HashMap<Name, Member>);
+
+/// A session.
+#[derive(Default)]
+pub(super) struct Member {
+    /// What its client understands.
+    pub(super) abilities: Abilities,
+    /// Who hears what belongs to no call.
+    pub(super) listener: Option<Caller>,
+    /// How much it wants to hear. None: nobody has said.
+    pub(super) level: Option<Level>,
+    subscriptions: BTreeSet<String>,
+}
+
+impl Members {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn join(&mut self, name: Name, abilities: Abilities) {
+        self.0.insert(name, Member { abilities, ..Member::default() });
+    }
+
+    pub(super) fn leave(&mut self, name: Name) -> Option<Member> {
+        self.0.remove(&name)
+    }
+
+    pub(super) fn get(&self, name: Name) -> Option<&Member> {
+        self.0.get(&name)
+    }
+
+    pub(super) fn get_mut(&mut self, name: Name) -> Option<&mut Member> {
+        self.0.get_mut(&name)
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = Name> {
+        self.0.keys().copied()
+    }
+
+    /// Takes the listener of this number away, who has gone.
+    pub(super) fn gone(&mut self, number: u64) {
+        for member in self.0.values_mut() {
+            member.listener.take_if(|listener| listener.number == number);
+        }
+    }
+
+    /// The most that any of them wants to hear.
+    pub(super) fn level(&self) -> Option<Level> {
+        self.0.values().filter_map(|member| member.level).min()
+    }
+
+    /// Whether any of them is subscribed to this.
+    pub(super) fn is_subscribed(&self, uri: &str) -> bool {
+        self.0.values().any(|member| member.subscriptions.contains(uri))
+    }
+
+    /// What they are subscribed to, each once.
+    pub(super) fn subscriptions(&self) -> BTreeSet<String> {
+        self.0.values().flat_map(|member| &member.subscriptions).cloned().collect()
+    }
+
+    /// Those who want to hear of a change of this.
+    pub(super) fn hearing_of(&self, uri: &str) -> Vec<Name> {
+        let hears = |member: &Member| member.subscriptions.iter().any(|subscribed| is_in(uri, subscribed));
+        self.0.iter().filter(|(_, member)| hears(member)).map(|(name, _)| *name).collect()
+    }
+}
+
+impl Member {
+    /// Whether there is room for one more subscription.
+    pub(super) fn may_subscribe(&self, uri: &str) -> bool {
+        self.subscriptions.contains(uri)
+            || uri.len() <= MAX_URI && self.subscriptions.len() < MAX_SUBSCRIPTIONS
+    }
+
+    /// Notes it, if there is room.
+    pub(super) fn subscribe(&mut self, uri: &str) {
+        if self.may_subscribe(uri) {
+            self.subscriptions.insert(uri.to_owned());
+        }
+    }
+
+    pub(super) fn unsubscribe(&mut self, uri: &str) {
+        self.subscriptions.remove(uri);
+    }
+
+    pub(super) fn into_subscriptions(self) -> BTreeSet<String> {
+        self.subscriptions
+    }
+
+    /// Whether it wants to hear this. Without a level it has not asked for anything.
+    pub(super) fn hears(&self, level: Option<Level>) -> bool {
+        match (self.level, level) {
+            (Some(wanted), Some(level)) => wanted <= level,
+            // A level that nobody knows is not worth more than the least.
+            (Some(wanted), None) => wanted == Level::Debug,
+            (None, _) => false,
+        }
+    }
+}
+
+/// Whether a resource is the one that somebody is subscribed to, or a part of it.
+fn is_in(uri: &str, subscribed: &str) -> bool {
+    uri.strip_prefix(subscribed)
+        .is_some_and(|rest| rest.is_empty() || subscribed.ends_with('/') || rest.starts_with(['/', '?', '#']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(count: Name) -> Members {
+        let mut members = Members::default();
+        (0..count).for_each(|name| members.join(name, Abilities::default()));
+        members
+    }
+
+    #[test]
+    fn subscriptions_are_each_sessions_own() {
+        let mut members = members(3);
+        for (name, uri) in [(0, "a:b"), (1, "a:b"), (1, "a:b"), (2, "a:c/")] {
+            members.get_mut(name).unwrap().subscribe(uri);
+        }
+        let hearing = |members: &Members, uri: &str| {
+            let mut names = members.hearing_of(uri);
+            names.sort_unstable();
+            names
+        };
+        for (uri, names) in [
+            ("a:b", &[0, 1][..]),
+            ("a:b/x", &[0, 1]),
+            ("a:b#x", &[0, 1]),
+            ("a:bx", &[]),
+            ("a:c/d", &[2]),
+            ("a:c", &[]),
+        ] {
+            assert_eq!(hearing(&members, uri), names, "{uri}");
+        }
+        members.get_mut(1).unwrap().unsubscribe("a:b");
+        assert!(members.is_subscribed("a:b"));
+        members.leave(0);
+        assert!(!members.is_subscribed("a:b"));
+        assert_eq!(members.subscriptions().into_iter().collect::<Vec<_>>(), ["a:c/"]);
+    }
+
+    #[test]
+    fn subscriptions_are_bounded() {
+        let mut member = Member::default();
+        (0..=MAX_SUBSCRIPTIONS).for_each(|number| member.subscribe(&number.to_string()));
+        assert_eq!(member.subscriptions.len(), MAX_SUBSCRIPTIONS);
+        assert!(member.may_subscribe("0") && !member.may_subscribe("x"));
+        assert!(!Member::default().may_subscribe(&"x".repeat(MAX_URI + 1)));
+    }
+
+    #[test]
+    fn each_hears_what_it_asked_for_and_the_process_says_enough_for_all() {
+        let mut members = members(3);
+        assert_eq!(members.level(), None);
+        members.get_mut(0).unwrap().level = Some(Level::Error);
+        members.get_mut(1).unwrap().level = Some(Level::Info);
+        assert_eq!(members.level(), Some(Level::Info));
+        for (level, heard) in [
+            (Some(Level::Debug), [false, false, false]),
+            (Some(Level::Info), [false, true, false]),
+            (Some(Level::Emergency), [true, true, false]),
+            (None, [false, false, false]),
+        ] {
+            let hears: Vec<_> = (0..3).map(|name| members.get(name).unwrap().hears(level)).collect();
+            assert_eq!(hears, heard, "{level:?}");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! How a session begins: with a process of its own or with one that others have too, with one that waits or with
+//! another, anew or where a sidecar before this one has left it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Request, Response};
+use longshore_mcp::headers::SESSION_ID;
+use longshore_sidecar_config::{Isolation, Processes};
+use tokio::sync::mpsc;
+use tokio::time::{Duration, Instant};
+
+use super::conversation::{Conversation, Joining, Opening, Sharing};
+use super::handshake::{Handshake, Offer};
+use super::limits::Place;
+use super::message::{Asked, Kind, kind, text};
+use super::process::Idle;
+use super::registry::{Group, Handle};
+use super::warm::{Given, Ready};
+use super::{
+    Body, Client, Control, Failure, Former, Gone, Hold, Name, Opener, Patience, QUEUE, Recalled, Stdio, call,
+    name_of, random, respond, warm,
+};
+
+#[cfg(test)]
+mod tests;
+
+/// How long the place of a process is waited for that ends for this session: longer than it is given.
+const GIVEN_WAY: Duration = Duration::from_secs(4);
+
+/// What a session needs.
+pub(super) struct Acquired {
+    pub(super) place: Place,
+    /// What the shim knows its process by, or will.
+    pub(super) number: u128,
+    pub(super) ready: Option<Ready>,
+}
+
+impl Stdio {
+    /// Opens a session with its first message.
+    pub(crate) async fn open(
+        self: &Arc<Self>,
+        opener: Opener,
+        request: Request<Bytes>,
+    ) -> Result<(Response<Body>, Hold), Failure> {
+        let body = request.into_body();
+        let Kind::Request(asked) = kind(&body)? else { return Err(Failure::NotMessage) };
+        let (name, control, waiting) = match opener {
+            Opener::Own => self.open_alone(None, &body, &asked).await?,
+            Opener::Client { principal, limits } => {
+                // Never without limits in a configuration that was loaded.
+                let limits = limits.ok_or(Failure::Unlimited)?;
+                self.places.limit(Some(limits));
+                let principal = Some(principal).filter(|_| limits.isolation != Isolation::Shared);
+                let client = Client { principal, limits };
+                match limits.isolation {
+                    Isolation::Session => self.open_alone(Some(client), &body, &asked).await?,
+                    Isolation::Principal | Isolation::Shared => self.open_shared(client, &body, &asked)?,
+                }
+            }
+        };
+        let hold = Hold(Some((name, control)));
+        let mut response = respond(waiting, Patience::Endless).await?;
+        if let Ok(id) = HeaderValue::try_from(format!("{name:032x}")) {
+            response.headers_mut().insert(HeaderName::from_static(SESSION_ID), id);
+        }
+        Ok((response, hold))
+    }
+
+    /// With a process of its own.
+    async fn open_alone(
+        self: &Arc<Self>,
+        client: Option<Client>,
+        body: &Bytes,
+        asked: &Asked,
+    ) -> Result<(Name, mpsc::UnboundedSender<Control>, call::Waiting), Failure> {
+        let handshake = Handshake::of(body, &asked.at);
+        let (place, number, ready) = match &client {
+            None => (None, random().ok_or(Failure::NoNumbers)?, None),
+            Some(client) => {
+                self.warm.heard(handshake.line());
+                let Acquired { place, number, ready } = self.acquire(client, handshake.line()).await?;
+                (Some(place), number, ready)
+            }
+        };
+        let (handle, commands, events) = channels();
+        let registered = self.lock().begin(self, number, handle.clone(), None)?;
+        let kind = if client.is_some() { Sharing::One } else { Sharing::Own };
+        let opening = Opening { registered, kind, number, place, commands, control: events, handshake };
+        let mut conversation = Conversation::new(opening);
+        if let Some(ready) = ready {
+            conversation = conversation.with_ready(ready)?;
+        }
+        let waiting = join(&handle, number, body, asked)?;
+        tokio::task::spawn_local(conversation.run());
+        Ok((number, handle.control, waiting))
+    }
+
+    /// With a process that others have too, or will have.
+    fn open_shared(
+        self: &Arc<Self>,
+        client: Client,
+        body: &Bytes,
+        asked: &Asked,
+    ) -> Result<(Name, mpsc::UnboundedSender<Control>, call::Waiting), Failure> {
+        let name = random().ok_or(Failure::NoNumbers)?;
+        let revision = Offer::read(body).protocol_version;
+        let mut open = self.lock();
+        let fewest = open.fewest(client.principal.as_ref(), &revision);
+        let Processes { isolation, total, idle_ms, max_age_ms, .. } = client.limits;
+        let joined = fewest.filter(|(_, sessions)| {
+            // Everybody's sessions are spread over as many processes as there may be.
+            let spreads = isolation == Isolation::Shared && *sessions > 0;
+            let another =
+                open.shared_by_all() < total as usize && (self.places.have_room() || self.warm.has_any());
+            !(spreads && another)
+        });
+        if let Some((host, _)) = joined {
+            let handle = open.join(host, name).ok_or(Failure::Forgotten)?;
+            let waiting = join(&handle, name, body, asked)?;
+            return Ok((name, handle.control, waiting));
+        }
+        let aged = max_age_ms.map(|age| Instant::now() + Duration::from_millis(age));
+        let principal = client.principal.clone();
+        let same = principal.is_some();
+        let handshake = Handshake::for_all(&revision);
+        self.warm.heard(handshake.line());
+        let (handle, commands, events) = channels();
+        let group = Group { principal, asked: revision, version: None, aged };
+        let registered = open.begin(self, name, handle.clone(), Some(group))?;
+        drop(open);
+        let kind = Sharing::Several { same, idle: Duration::from_millis(idle_ms), aged };
+        let opening =
+            Opening { registered, kind, number: name, place: None, commands, control: events, handshake };
+        let waiting = join(&handle, name, body, asked)?;
+        tokio::task::spawn_local(Conversation::new(opening).run_shared(client));
+        Ok((name, handle.control, waiting))
+    }
+
+    /// A place for a process, and one that waits if there is one that was told this, or nothing yet.
+    pub(super) async fn acquire(&self, client: &Client, line: &Bytes) -> Result<Acquired, Failure> {
+        let principal = client.principal.as_ref();
+        if self.places.allow(principal)
+            && let Some(Given { number, mut place, ready }) = self.warm.take(line).await
+        {
+            if place.assign(principal) {
+                return Ok(Acquired { place, number, ready: Some(ready) });
+            }
+            warm::end(ready).await;
+        }
+        let number = random().ok_or(Failure::NoNumbers)?;
+        let mut patience = Duration::from_millis(client.limits.queue_ms);
+        let place = match self.places.take(principal, Duration::ZERO).await {
+            Ok(place) => place,
+            Err(refusal) => {
+                if matches!(refusal, Failure::Full { .. }) && self.give_way() {
+                    patience = patience.max(GIVEN_WAY);
+                }
+                self.places.take(principal, patience).await?
+            }
+        };
+        Ok(Acquired { place, number, ready: None })
+    }
+
+    /// Has a process end that no session needs. Says whether there is one.
+    fn give_way(&self) -> bool {
+        self.warm.give_way() || {
+            let open = self.lock();
+            let empty = open.empty();
+            empty.is_some_and(|control| control.send(Control::GiveWay).is_ok())
+        }
+    }
+
+    /// Takes a session up again whose sidecar has died. Only one with a process of its own can go on: which of several
+    /// had asked a process for what, nobody knows any more.
+    pub(crate) async fn recall(
+        self: &Arc<Self>,
+        session: &HeaderValue,
+        former: Former,
+    ) -> Result<Recalled, Failure> {
+        let Some(name) = name_of(session) else { return Ok(Recalled::Forgotten) };
+        let Opener::Client { principal, limits: Some(limits) } = former.opener else {
+            return Ok(Recalled::Forgotten);
+        };
+        let _one = self.recalls.lock().await;
+        if self.lock().find(name).is_some() {
+            return Ok(Recalled::GoesOn);
+        }
+        if limits.isolation != Isolation::Session {
+            return Ok(Recalled::Forgotten);
+        }
+        let adopted = Idle::adopt(&self.socket, name, &self.metrics).await;
+        let Some(process) = adopted.map_err(|why| Gone::failure(why, &[]))? else {
+            return Ok(Recalled::Forgotten);
+        };
+        let broken = |error: std::io::Error| Gone::failure(super::Why::NotStarted(error.to_string()), &[]);
+        let ready = Ready { parts: process.into_parts().map_err(broken)?, told: None };
+        // It has run all the time: it is counted, whatever the limit is by now.
+        let place = self.places.take_back(Some(&principal));
+        let handshake = Handshake::former(former.revision.as_str(), former.capabilities.as_deref());
+        let (handle, commands, events) = channels();
+        let registered = self.lock().begin(self, name, handle, None)?;
+        let opening = Opening {
+            registered,
+            kind: Sharing::One,
+            number: name,
+            place: Some(place),
+            commands,
+            control: events,
+            handshake,
+        };
+        let conversation = Conversation::new(opening).with_ready(ready)?.going_on(name);
+        tokio::task::spawn_local(conversation.run());
+        Ok(Recalled::GoesOn)
+    }
+}
+
+fn channels() -> (Handle, mpsc::Receiver<super::Command>, mpsc::UnboundedReceiver<Control>) {
+    let (commands, queue) = mpsc::channel(QUEUE);
+    let (control, events) = mpsc::unbounded_channel();
+    (Handle { commands, control }, queue, events)
+}
+
+/// Tells a conversation of a session.
+fn join(handle: &Handle, name: Name, body: &Bytes, asked: &Asked) -> Result<call::Waiting, Failure> {
+    let (caller, waiting) = call::pair(handle.control.clone());
+    let abilities = Offer::read(body).abilities();
+    let joining = Joining { name, id: text(body, &asked.at), abilities, caller };
+    // One that has just closed has forgotten the session already.
+    handle.control.send(Control::Join(joining)).map_err(|_| Failure::Forgotten)?;
+    Ok(waiting)
+}

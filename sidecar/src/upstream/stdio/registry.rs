@@ -1,0 +1,213 @@
+//! The conversations that there are, the sessions that each of them serves, and which of them another may join.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::message::Command;
+use super::{Control, Failure, Gone, Name, Stdio, Why};
+
+/// The conversations that are open.
+#[derive(Default)]
+pub(super) struct Open {
+    /// By session.
+    sessions: HashMap<Name, u64>,
+    hosts: HashMap<u64, Host>,
+    last: u64,
+    /// There will be no more of them.
+    closed: bool,
+}
+
+/// The way to a conversation.
+#[derive(Clone)]
+pub(super) struct Handle {
+    pub(super) commands: mpsc::Sender<Command>,
+    pub(super) control: mpsc::UnboundedSender<Control>,
+}
+
+/// A conversation.
+struct Host {
+    handle: Handle,
+    group: Option<Group>,
+    sessions: Vec<Name>,
+}
+
+/// Who may join a conversation.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    /// Sessions of this principal, or of everybody.
+    pub(super) principal: Option<Arc<str>>,
+    /// The revision that its server was asked for.
+    pub(super) asked: String,
+    /// The one that it chose, once that is known.
+    pub(super) version: Option<String>,
+    /// Nobody after this.
+    pub(super) aged: Option<Instant>,
+}
+
+impl Group {
+    /// Whether a client that asks for this revision gets one that it can use.
+    ///
+    /// Asked for the same, the server says the same. Otherwise a client that asks for a newer revision usually speaks
+    /// the older ones too, and not the other way round.
+    fn suits(&self, revision: &str, now: Instant) -> bool {
+        let speaks =
+            self.asked == revision || self.version.as_deref().is_some_and(|version| version <= revision);
+        speaks && self.aged.is_none_or(|aged| now < aged)
+    }
+}
+
+/// A conversation's entry.
+pub(super) struct Registered {
+    pub(super) stdio: Arc<Stdio>,
+    host: u64,
+}
+
+impl Open {
+    pub(super) fn find(&self, name: Name) -> Option<Handle> {
+        self.hosts.get(self.sessions.get(&name)?).map(|host| host.handle.clone())
+    }
+
+    /// The ways to all conversations.
+    pub(super) fn controls(&self) -> impl Iterator<Item = &mpsc::UnboundedSender<Control>> {
+        self.hosts.values().map(|host| &host.handle.control)
+    }
+
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// The conversation of this kind with the fewest sessions, and how many it has.
+    pub(super) fn fewest(&self, principal: Option<&Arc<str>>, revision: &str) -> Option<(u64, usize)> {
+        let now = Instant::now();
+        let of = |host: &&(u64, &Host)| {
+            let group = host.1.group.as_ref();
+            group.is_some_and(|group| group.principal.as_ref() == principal && group.suits(revision, now))
+        };
+        let hosts = self.hosts.iter().map(|(number, host)| (*number, host));
+        hosts
+            .filter(|host| of(&host))
+            .map(|(number, host)| (number, host.sessions.len()))
+            .min_by_key(|(number, sessions)| (*sessions, *number))
+    }
+
+    /// How many conversations are for everybody.
+    pub(super) fn shared_by_all(&self) -> usize {
+        let of_all = |host: &&Host| host.group.as_ref().is_some_and(|group| group.principal.is_none());
+        self.hosts.values().filter(of_all).count()
+    }
+
+    /// The way to a conversation without sessions, if there is one.
+    pub(super) fn empty(&self) -> Option<&mpsc::UnboundedSender<Control>> {
+        self.hosts.values().find(|host| host.sessions.is_empty()).map(|host| &host.handle.control)
+    }
+
+    /// Adds a session to a conversation.
+    pub(super) fn join(&mut self, host: u64, name: Name) -> Option<Handle> {
+        let entry = self.hosts.get_mut(&host)?;
+        entry.sessions.push(name);
+        self.sessions.insert(name, host);
+        Some(entry.handle.clone())
+    }
+
+    /// Adds a conversation with its first session.
+    pub(super) fn begin(
+        &mut self,
+        stdio: &Arc<Stdio>,
+        name: Name,
+        handle: Handle,
+        group: Option<Group>,
+    ) -> Result<Registered, Failure> {
+        if self.closed {
+            return Err(Gone::failure(Why::Stopping, &[]));
+        }
+        self.last += 1;
+        let host = self.last;
+        self.hosts.insert(host, Host { handle, group, sessions: vec![name] });
+        self.sessions.insert(name, host);
+        stdio.count.send_modify(|count| *count += 1);
+        Ok(Registered { stdio: stdio.clone(), host })
+    }
+
+    fn remove(&mut self, host: u64) {
+        if let Some(host) = self.hosts.remove(&host) {
+            for name in host.sessions {
+                self.sessions.remove(&name);
+            }
+        }
+    }
+}
+
+impl Registered {
+    /// Takes no more messages. Those who come find no session.
+    pub(super) fn close(&self) {
+        self.stdio.lock().remove(self.host);
+    }
+
+    /// A session is over.
+    pub(super) fn leave(&self, name: Name) {
+        let mut open = self.stdio.lock();
+        open.sessions.remove(&name);
+        if let Some(host) = open.hosts.get_mut(&self.host) {
+            host.sessions.retain(|session| *session != name);
+        }
+    }
+
+    /// Closes, if nobody is about to join. Says whether it is closed.
+    pub(super) fn vanish(&self) -> bool {
+        let mut open = self.stdio.lock();
+        let empty = open.hosts.get(&self.host).is_none_or(|host| host.sessions.is_empty());
+        if empty {
+            open.remove(self.host);
+        }
+        empty
+    }
+
+    /// The server chose this revision.
+    pub(super) fn speaks(&self, version: &str) {
+        let mut open = self.stdio.lock();
+        if let Some(group) = open.hosts.get_mut(&self.host).and_then(|host| host.group.as_mut()) {
+            group.version = Some(version.to_owned());
+        }
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.close();
+        self.stdio.count.send_modify(|count| *count -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_gets_a_revision_that_it_can_use() {
+        let now = Instant::now();
+        let (old, new) = ("2025-06-18", "2025-11-25");
+        for (asked, version, revision, suits) in [
+            (new, None, new, true),
+            (new, None, old, false),
+            (new, Some(new), new, true),
+            (new, Some(new), old, false),
+            (old, Some(old), new, true),
+            (old, Some(old), old, true),
+            // A server that knows only the newer one says so to everybody who asks for the older one.
+            (old, Some(new), old, true),
+            (new, Some(old), old, true),
+        ] {
+            let version = version.map(str::to_owned);
+            let group = Group { principal: None, asked: asked.to_owned(), version, aged: None };
+            assert_eq!(group.suits(revision, now), suits, "{group:?} {revision}");
+            assert!(!Group { aged: Some(now), ..group }.suits(revision, now), "too old");
+        }
+    }
+}

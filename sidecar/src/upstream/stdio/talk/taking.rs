@@ -1,0 +1,211 @@
+//! What comes from the sidecar's side, and how the process hears it.
+
+use bytes::Bytes;
+use longshore_mcp::envelope::Id;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::Talk;
+use crate::upstream::stdio::call::Caller;
+use crate::upstream::stdio::conversation::Left;
+use crate::upstream::stdio::level::Level;
+use crate::upstream::stdio::message::{About, Asked, Command, Key, Kind, Span, text};
+use crate::upstream::stdio::outgoing::cancelled;
+use crate::upstream::stdio::routes::Call;
+use crate::upstream::stdio::{Failure, Name};
+
+/// What a process hears after the handshake.
+pub(super) const INITIALIZED: &[u8] = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}";
+
+impl Talk<'_> {
+    pub(super) fn take_inbox(&mut self) {
+        let mut inbox = std::mem::take(&mut self.inbox);
+        for command in inbox.drain(..) {
+            self.take(command);
+        }
+        self.inbox = inbox;
+    }
+
+    pub(super) fn take_held(&mut self) {
+        for command in std::mem::take(&mut self.held) {
+            self.take(command);
+        }
+    }
+
+    fn take(&mut self, command: Command) {
+        let Command { from, kind, body, caller } = command;
+        // A session may have ended while its message was on its way.
+        if caller.is_gone() || self.conversation.members.get(from).is_none() {
+            return;
+        }
+        let shared = self.conversation.is_shared();
+        match kind {
+            Kind::Request(asked) => self.request_of(from, asked, body, caller),
+            Kind::Cancelled(Some((id, at))) => match self.routes.cancel(from, &id, Instant::now()) {
+                Some(number) => self.outgoing.told(&body, Some((&at, &number.to_string())), caller),
+                None => caller.end(Ok(None)),
+            },
+            Kind::Response(Some((Key::Text(id), at))) => self.answer_of(from, &id, &at, &body, caller),
+            // Others have said it, and the process has heard it.
+            Kind::Initialized if shared => caller.end(Ok(None)),
+            Kind::Initialized => {
+                self.conversation.handshake.initialized = true;
+                self.outgoing.told(&body, None, caller);
+            }
+            Kind::Progress(Some(token)) if self.awaits(from, &token) => {
+                self.outgoing.told(&body, None, caller)
+            }
+            // Nobody has asked for these, or one session would speak for others.
+            Kind::Cancelled(None) | Kind::Response(_) | Kind::Progress(_) => caller.end(Ok(None)),
+            Kind::RootsChanged | Kind::Other if shared => caller.end(Ok(None)),
+            Kind::RootsChanged | Kind::Other => self.outgoing.told(&body, None, caller),
+        }
+    }
+
+    fn request_of(&mut self, from: Name, asked: Asked, body: Bytes, caller: Caller) {
+        match &asked.about {
+            // Once in a session, and that was before.
+            About::Handshake => return caller.end(Err(Failure::NotMessage)),
+            About::Subscribe(uri) => {
+                let member = self.conversation.members.get(from);
+                if self.conversation.is_shared() {
+                    if !member.is_some_and(|member| member.may_subscribe(uri)) {
+                        return caller.end(Err(Failure::TooManySubscriptions));
+                    }
+                    if self.conversation.members.is_subscribed(uri) {
+                        let uri = uri.clone();
+                        self.with_member(from, |member| member.subscribe(&uri));
+                        return caller.end(Ok(Some(done(&body, &asked.at))));
+                    }
+                }
+            }
+            About::Unsubscribe(uri) => {
+                let uri = uri.clone();
+                self.with_member(from, |member| member.unsubscribe(&uri));
+                if self.conversation.is_shared() && self.conversation.members.is_subscribed(&uri) {
+                    return caller.end(Ok(Some(done(&body, &asked.at))));
+                }
+            }
+            About::Level(level) if self.conversation.is_shared() => {
+                let Some(level) = *level else { return caller.end(Err(Failure::UnknownLevel)) };
+                return self.level_of(from, level, asked, body, caller);
+            }
+            About::Level(_) | About::Other => {}
+        }
+        let number = self.number();
+        let edit = number.to_string();
+        match self.routes.add(number, Call::of(from, asked, body, caller)) {
+            Ok(call) => {
+                let Asked { at, token, .. } = call.asked();
+                let edits = [Some((at, &*edit)), token.as_ref().map(|token| (token, &*edit))];
+                self.outgoing.call(call.body(), edits, number);
+            }
+            Err(call) => call.end(Err(Failure::IdInUse)),
+        }
+    }
+
+    /// A session wants to hear so much. The process is told what the most curious of them wants.
+    fn level_of(&mut self, from: Name, level: Level, asked: Asked, body: Bytes, caller: Caller) {
+        let before = self.conversation.members.get(from).and_then(|member| member.level);
+        self.with_member(from, |member| member.level = Some(level));
+        let wanted = self.conversation.members.level();
+        if wanted == self.level {
+            return caller.end(Ok(Some(done(&body, &asked.at))));
+        }
+        let number = self.number();
+        let message = set_level(number, wanted.unwrap_or(level));
+        match self.routes.add(number, Call::of(from, asked, body, caller)) {
+            Ok(_) => {
+                self.level = wanted;
+                self.outgoing.call(message.as_bytes(), [None, None], number);
+            }
+            Err(call) => {
+                self.with_member(from, |member| member.level = before);
+                call.end(Err(Failure::IdInUse));
+            }
+        }
+    }
+
+    fn answer_of(&mut self, from: Name, id: &str, at: &Span, body: &Bytes, caller: Caller) {
+        let number = self.conversation.stdio().question_of(id);
+        let question = number.filter(|number| self.asked.get(number).is_some_and(|asked| asked.from == from));
+        match question.and_then(|number| self.asked.remove(&number)) {
+            Some(question) => self.outgoing.told(body, Some((at, &question.id)), caller),
+            // An answer to nobody, or to what a process before this one asked.
+            None => caller.end(Ok(None)),
+        }
+    }
+
+    /// Whether the process wants to hear of the progress of this session's client under this token.
+    fn awaits(&self, from: Name, token: &Key) -> bool {
+        self.asked.values().any(|question| question.from == from && question.token.as_ref() == Some(token))
+    }
+
+    /// What a session alone had asked for is taken back.
+    pub(super) fn forget(&mut self, left: Left) {
+        for number in self.routes.leave(left.name, &Failure::Ended) {
+            self.outgoing.own(&cancelled(number));
+        }
+        self.asked.retain(|_, question| question.from != left.name);
+        for uri in left.subscriptions {
+            self.ask("resources/unsubscribe", &json!({"uri": uri}), About::Other);
+        }
+        let wanted = self.conversation.members.level();
+        if let Some(level) = wanted.filter(|_| wanted != self.level) {
+            self.level = wanted;
+            self.ask("logging/setLevel", &json!({"level": level.as_str()}), About::Other);
+        }
+    }
+
+    /// Says again to another process what the sessions have asked for.
+    pub(super) fn restore(&mut self) {
+        self.level = self.conversation.members.level();
+        if let Some(level) = self.level {
+            self.ask("logging/setLevel", &json!({"level": level.as_str()}), About::Other);
+        }
+        for uri in self.conversation.members.subscriptions() {
+            self.ask("resources/subscribe", &json!({"uri": uri}), About::Other);
+        }
+    }
+
+    /// Says something that every server answers and that may be lost.
+    pub(super) fn ping(&mut self) {
+        self.ask("ping", &json!({}), About::Other);
+    }
+
+    /// Asks something of the sidecar's own, whose answer nobody needs.
+    fn ask(&mut self, method: &str, params: &serde_json::Value, about: About) {
+        let number = self.number();
+        let message = json!({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).to_string();
+        if self.routes.add(number, Call::own(about)).is_ok() {
+            self.outgoing.call(message.as_bytes(), [None, None], number);
+        }
+    }
+
+    pub(super) fn with_member(
+        &mut self,
+        name: Name,
+        change: impl FnOnce(&mut crate::upstream::stdio::members::Member),
+    ) {
+        if let Some(member) = self.conversation.members.get_mut(name) {
+            change(member);
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        number
+    }
+}
+
+/// The answer to a request that the process need not hear of.
+fn done(body: &Bytes, id: &Span) -> Bytes {
+    let id = text(body, id);
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{{}}}}", Id::from_json(&id).as_json()).into()
+}
+
+fn set_level(number: u64, level: Level) -> String {
+    let params = json!({"level": level.as_str()});
+    json!({"jsonrpc": "2.0", "id": number, "method": "logging/setLevel", "params": params}).to_string()
+}

@@ -1,0 +1,351 @@
+//! Processes that are started before a session needs them.
+//!
+//! Nobody reads what they write: it waits in their pipes for the session that takes them, and one that writes more than
+//! a pipe holds waits too. A process can be told `initialize` only once, so that is done ahead only when the last few
+//! clients said it in the same words, letter by letter, but for the id; then the answer waits in the pipe, and is the
+//! one that this client would have got. One of several is left untold for a client of another kind.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use longshore_sidecar_config::{Processes, Upstream};
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Duration, Instant, sleep_until};
+
+use super::limits::Place;
+use super::process::{Heard, Idle, Parts, why};
+use super::{Stdio, Why, random};
+use crate::shared::Shared;
+
+/// How often the same words have to come before a process is told them ahead.
+const SAME: u32 = 3;
+/// The longest words that are told ahead: a pipe takes them whole.
+const MAX_TOLD: usize = 16 * 1024;
+/// How long nothing is started after a process that was never used ended by itself: at first, and at most.
+const FIRST_BREAK: Duration = Duration::from_millis(200);
+const LONGEST_BREAK: Duration = Duration::from_secs(60);
+/// The same where none could be started, since nobody is there who could.
+const ABSENT: Duration = Duration::from_secs(1);
+/// One that lived for so long did not die of its start.
+const LIVED: Duration = Duration::from_secs(30);
+
+/// Those that wait, and what they may be told.
+#[derive(Default)]
+pub(super) struct Warm {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: Vec<Entry>,
+    /// What the last client said, and how many said the same in a row.
+    said: Option<(Bytes, u32)>,
+}
+
+struct Entry {
+    number: u128,
+    told: Option<Bytes>,
+    order: oneshot::Sender<Order>,
+}
+
+enum Order {
+    Give(oneshot::Sender<Given>),
+    End,
+}
+
+/// A process for a session.
+pub(super) struct Given {
+    /// What the shim knows it by.
+    pub(super) number: u128,
+    pub(super) place: Place,
+    pub(super) ready: Ready,
+}
+
+/// A process that runs before anybody has talked to it here.
+pub(super) struct Ready {
+    pub(super) parts: Parts,
+    /// What it was told.
+    pub(super) told: Option<Bytes>,
+}
+
+impl Warm {
+    /// Notes what a client says first.
+    pub(super) fn heard(&self, line: &Bytes) {
+        let mut state = self.lock();
+        match &mut state.said {
+            Some((said, times)) if said == line => *times = times.saturating_add(1),
+            said => *said = Some((Bytes::copy_from_slice(line), 1)).filter(|_| line.len() <= MAX_TOLD),
+        }
+        let news = state.said.as_ref().is_some_and(|(_, times)| *times == SAME);
+        drop(state);
+        if news {
+            self.changed.notify_one();
+        }
+    }
+
+    /// A process that was told this, or nothing yet.
+    pub(super) async fn take(&self, line: &Bytes) -> Option<Given> {
+        loop {
+            let order = {
+                let mut state = self.lock();
+                let fits = |wanted: Option<&Bytes>| {
+                    state.waiting.iter().position(|entry| entry.told.as_ref() == wanted)
+                };
+                let index = fits(Some(line)).or_else(|| fits(None))?;
+                state.waiting.remove(index).order
+            };
+            self.changed.notify_one();
+            let (give, given) = oneshot::channel();
+            // One that has just died gives nothing.
+            if order.send(Order::Give(give)).is_ok()
+                && let Ok(given) = given.await
+            {
+                return Some(given);
+            }
+        }
+    }
+
+    /// Ends one of them, if there is one, so that its place is free.
+    pub(super) fn give_way(&self) -> bool {
+        let entry = self.lock().waiting.pop();
+        entry.is_some_and(|entry| entry.order.send(Order::End).is_ok())
+    }
+
+    /// Whether any process waits.
+    pub(super) fn has_any(&self) -> bool {
+        !self.lock().waiting.is_empty()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that holds the lock can leave the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// What processes are told ahead.
+    fn expected(&self) -> Option<Bytes> {
+        self.said.as_ref().filter(|(_, times)| *times >= SAME).map(|(said, _)| said.clone())
+    }
+
+    /// What the next process is told, of so many.
+    fn next(&self, wanted: usize) -> Option<Bytes> {
+        let untold = self.waiting.iter().filter(|entry| entry.told.is_none()).count();
+        self.expected().filter(|_| wanted == 1 || untold > 0)
+    }
+
+    /// One that waits for words that nobody says any more, or that could be told something by now.
+    fn useless(&self, wanted: usize) -> Option<usize> {
+        let expected = self.expected();
+        let other = |entry: &Entry| entry.told.is_some() && entry.told != expected;
+        let untold = self.waiting.iter().filter(|entry| entry.told.is_none()).count();
+        let spare = expected.is_some() && untold > usize::from(wanted > 1);
+        let superfluous = self.waiting.len() > wanted;
+        self.waiting
+            .iter()
+            .position(|entry| other(entry) || spare && entry.told.is_none())
+            .or_else(|| superfluous.then_some(0))
+    }
+}
+
+/// Why a process does not wait any more.
+enum Left {
+    Taken,
+    Ended,
+    Died,
+    /// There never was one.
+    Absent,
+}
+
+/// Keeps as many processes waiting as the configuration says.
+pub(crate) async fn keep(shared: Arc<Shared>) -> Result<(), watch::error::RecvError> {
+    let mut config = shared.config_changed.subscribe();
+    let stdio = &shared.stdio;
+    let mut keepers = JoinSet::new();
+    // Not before then, after one that died.
+    let mut pause: Option<(Instant, Duration)> = None;
+    loop {
+        let limits = limits(&shared);
+        stdio.places.limit(limits);
+        let wanted = limits.filter(|_| !shared.is_draining() && !stdio.is_closed());
+        let wanted = wanted.map_or(0, |limits| limits.warm as usize);
+        let max_age = limits.and_then(|limits| limits.max_age_ms).map(Duration::from_millis);
+        while let Some(entry) = {
+            let mut state = stdio.warm.lock();
+            state.useless(wanted).map(|index| state.waiting.remove(index))
+        } {
+            let _ = entry.order.send(Order::End);
+        }
+        let due = pause.map(|(until, _)| until).filter(|until| *until > Instant::now());
+        while due.is_none() && keepers.len() < wanted {
+            let Some(place) = stdio.places.take_ahead() else { break };
+            keepers.spawn_local(wait(stdio.clone(), place, wanted, max_age));
+        }
+        tokio::select! {
+            changed = config.changed() => changed?,
+            () = stdio.warm.changed.notified() => {}
+            () = stdio.places.freed() => {}
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
+            Some(left) = keepers.join_next() => match left {
+                Ok(Left::Died) => {
+                    let long = pause.map_or(FIRST_BREAK, |(_, long)| (long * 2).min(LONGEST_BREAK));
+                    pause = Some((Instant::now() + long, long));
+                }
+                Ok(Left::Absent) => pause = Some((Instant::now() + ABSENT, FIRST_BREAK)),
+                Ok(Left::Taken) => pause = None,
+                Ok(Left::Ended) | Err(_) => {}
+            }
+        }
+        stdio.metrics.warm.set(i64::try_from(stdio.warm.lock().waiting.len()).unwrap_or(i64::MAX));
+    }
+}
+
+fn limits(shared: &Shared) -> Option<Processes> {
+    let snapshot = shared.config();
+    let config = &snapshot.as_ref()?.config;
+    matches!(config.upstream, Upstream::Stdio {}).then_some(config.limits.processes).flatten()
+}
+
+/// Starts a process, and waits with it.
+async fn wait(stdio: Arc<Stdio>, place: Place, wanted: usize, max_age: Option<Duration>) -> Left {
+    let Some(number) = random() else { return Left::Died };
+    let started = Instant::now();
+    let process = match Idle::start(&stdio.socket, number, &stdio.metrics).await {
+        Ok(process) => process,
+        Err(why) => {
+            tracing::debug!(%why, "no process ahead of its session");
+            return if matches!(why, Why::Unavailable(_)) { Left::Absent } else { Left::Died };
+        }
+    };
+    let (order, ordered) = oneshot::channel();
+    {
+        let mut state = stdio.warm.lock();
+        let told = state.next(wanted).filter(|line| process.tell(line));
+        state.waiting.push(Entry { number, told: told.clone(), order });
+        drop(state);
+        stdio.warm.changed.notify_one();
+        wait_for(&stdio, Waiting { process, place, number, told, started }, ordered, max_age).await
+    }
+}
+
+/// A process that waits.
+struct Waiting {
+    process: Idle,
+    place: Place,
+    number: u128,
+    told: Option<Bytes>,
+    started: Instant,
+}
+
+async fn wait_for(
+    stdio: &Stdio,
+    waiting: Waiting,
+    ordered: oneshot::Receiver<Order>,
+    max_age: Option<Duration>,
+) -> Left {
+    let Waiting { process, place, number, told, started } = waiting;
+    let aged = max_age.map(|age| started + age);
+    let heard = tokio::select! {
+        order = ordered => match order {
+            Ok(Order::Give(give)) => {
+                let given = process.into_parts().map(|parts| Given { number, place, ready: Ready { parts, told } });
+                return match given.map(|given| give.send(given)) {
+                    Ok(Ok(())) => Left::Taken,
+                    // Whoever wanted it has gone.
+                    Ok(Err(Given { ready, .. })) => {
+                        end(ready).await;
+                        stdio.metrics.process_ended(Why::Asked.label());
+                        Left::Ended
+                    }
+                    Err(error) => failed(&error),
+                };
+            }
+            Ok(Order::End) | Err(_) => None,
+        },
+        () = sleep_until(aged.unwrap_or(started)), if aged.is_some() => None,
+        heard = process.heard() => Some(heard),
+    };
+    stdio.warm.lock().waiting.retain(|entry| entry.number != number);
+    let Some(heard) = heard else {
+        process.end().await;
+        stdio.metrics.process_ended(Why::Asked.label());
+        return Left::Ended;
+    };
+    let why = match &heard {
+        Heard::Ended(ended) => why(ended),
+        Heard::Lost => Why::Lost,
+    };
+    tracing::info!(reason = why.name(), "a process of the server ended before it had a session");
+    stdio.metrics.process_ended(why.label());
+    if started.elapsed() >= LIVED { Left::Ended } else { Left::Died }
+}
+
+/// Ends a process that nobody wants any more.
+pub(super) async fn end(ready: Ready) {
+    if let Ok(process) = super::process::Process::from_parts(ready.parts) {
+        process.end(super::process::PATIENCE).await;
+    }
+}
+
+fn failed(error: &io::Error) -> Left {
+    tracing::warn!(%error, "a process of the server cannot be handed over");
+    Left::Died
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(said: Option<(&'static str, u32)>, told: &[Option<&'static str>]) -> State {
+        let waiting = told.iter().enumerate().map(|(number, told)| Entry {
+            number: number as u128,
+            told: told.map(Bytes::from),
+            order: oneshot::channel().0,
+        });
+        State { waiting: waiting.collect(), said: said.map(|(said, times)| (said.into(), times)) }
+    }
+
+    #[test]
+    fn what_clients_keep_saying_is_said_ahead() {
+        for (said, told, wanted, next, useless) in [
+            (None, &[][..], 1, None, None),
+            (Some(("a", 2)), &[None], 1, None, None),
+            (Some(("a", 3)), &[], 1, Some("a"), None),
+            // Of two, one is left for others.
+            (Some(("a", 3)), &[], 2, None, None),
+            (Some(("a", 3)), &[None], 2, Some("a"), None),
+            (Some(("a", 3)), &[Some("a")], 2, None, None),
+            (Some(("a", 3)), &[None, None], 2, Some("a"), Some(0)),
+            (Some(("a", 3)), &[None], 1, Some("a"), Some(0)),
+            // What nobody says any more.
+            (Some(("b", 1)), &[Some("a"), None], 2, None, Some(0)),
+            (Some(("b", 3)), &[None, Some("a")], 2, Some("b"), Some(1)),
+            // More than are wanted by now.
+            (None, &[None, None], 1, None, Some(0)),
+            (None, &[None], 0, None, Some(0)),
+        ] {
+            let state = state(said, told);
+            let case = format!("{said:?} {told:?} {wanted}");
+            assert_eq!(state.next(wanted).as_deref(), next.map(str::as_bytes), "{case}");
+            assert_eq!(state.useless(wanted), useless, "{case}");
+        }
+    }
+
+    #[test]
+    fn only_the_same_words_count() {
+        let warm = Warm::default();
+        let expected = |warm: &Warm| warm.lock().expected();
+        for (line, known) in
+            [("a", false), ("a", false), ("b", false), ("a", false), ("a", false), ("a", true), ("b", false)]
+        {
+            warm.heard(&Bytes::from(line));
+            assert_eq!(expected(&warm).is_some(), known, "{line}");
+        }
+        let long = Bytes::from(vec![b'x'; MAX_TOLD + 1]);
+        (0..SAME).for_each(|_| warm.heard(&long));
+        assert_eq!(expected(&warm), None);
+    }
+}

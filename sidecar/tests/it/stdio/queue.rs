@@ -1,0 +1,107 @@
+//! Sessions that wait for a process.
+
+use std::io::BufReader;
+use std::net::TcpStream;
+use std::time::Instant;
+
+use longshore_sidecar_config::{Config, Isolation, Processes};
+
+use super::pid;
+use crate::harness::config::{keys, processes};
+use crate::harness::http::{Reply, connect};
+use crate::harness::shim::{server, stdio};
+use crate::harness::{Client, Files, Request, Shim, Sidecar, client, eventually};
+
+const KEYS: [(&str, &str); 3] = [("a", "key-a"), ("b", "key-b"), ("c", "key-c")];
+
+fn config(total: u32, per_principal: u32, queue_ms: u64) -> Config {
+    let mut config = stdio();
+    config.limits.processes = Some(Processes { queue_ms, ..processes(total, per_principal) });
+    config
+}
+
+fn waiting(config: &Config) -> (Shim, Sidecar) {
+    let files = Files::new();
+    files.write_with_keys(config, &keys(&KEYS));
+    let shim = Shim::start(&files, &server(&[]));
+    (shim, Sidecar::with(files, &[]).loaded().ready())
+}
+
+/// Begins to open a session, and waits until it waits.
+fn begin(sidecar: &Sidecar, key: &str, queued: f64) -> BufReader<TcpStream> {
+    let mut stream = connect(sidecar.mcp);
+    Request::post(client::initialize("2025-11-25")).key(key).write(&mut stream);
+    eventually("it waits", || (sidecar.metric("longshore_processes_queued") == queued).then_some(()));
+    BufReader::new(stream)
+}
+
+fn delete(sidecar: &Sidecar, key: &str, session: &str) {
+    let request = Request::new("DELETE", "/mcp").session(session).key(key);
+    assert_eq!(request.send(sidecar.mcp).status, 204);
+}
+
+#[test]
+fn principals_wait_in_turn() {
+    let (_shim, sidecar) = waiting(&config(1, 1, 60_000));
+    let first = Client::open(&sidecar, Some("key-c"));
+    let mut waits = ["key-a", "key-a", "key-b", "key-a"]
+        .iter()
+        .zip(1..)
+        .map(|(key, number)| (*key, begin(&sidecar, key, f64::from(number))))
+        .collect::<Vec<_>>();
+    let mut last = ("key-c", first.session.clone());
+    // Those of one principal in the order in which they came, and nobody twice while another waits.
+    for index in [0, 1, 0, 0] {
+        delete(&sidecar, last.0, &last.1);
+        let (key, mut reader) = waits.remove(index);
+        let reply = Reply::read(&mut reader).unwrap();
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        last = (key, reply.header("mcp-session-id").unwrap().to_owned());
+        eventually("the others wait", || {
+            (sidecar.metric("longshore_processes_queued") == waits.len() as f64).then_some(())
+        });
+    }
+}
+
+#[test]
+fn who_has_enough_holds_up_nobody() {
+    let (_shim, sidecar) = waiting(&config(2, 1, 60_000));
+    let first = Client::open(&sidecar, Some("key-a"));
+    let mut greedy = begin(&sidecar, "key-a", 1.0);
+    let other = Client::open(&sidecar, Some("key-b"));
+    pid(&other);
+    delete(&sidecar, "key-b", &other.session);
+    Client::open(&sidecar, Some("key-c"));
+    delete(&sidecar, "key-a", &first.session);
+    assert_eq!(Reply::read(&mut greedy).unwrap().status, 200);
+}
+
+#[test]
+fn who_waits_in_vain_is_told_so() {
+    for isolation in [Isolation::Session, Isolation::Principal] {
+        let mut config = config(1, 1, 400);
+        config.limits.processes.as_mut().unwrap().isolation = isolation;
+        let (_shim, sidecar) = waiting(&config);
+        let first = Client::open(&sidecar, Some("key-a"));
+        let began = Instant::now();
+        let reply = Request::post(client::initialize("2025-11-25")).key("key-b").send(sidecar.mcp);
+        assert!(began.elapsed().as_millis() >= 400);
+        assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")), "{}", reply.text());
+        assert!(reply.text().contains("as may (1)"), "{}", reply.text());
+        // One that gives up waiting leaves nothing behind.
+        let waits = begin(&sidecar, "key-b", 1.0);
+        drop(waits);
+        eventually("nobody waits", || (sidecar.metric("longshore_processes_queued") == 0.0).then_some(()));
+        delete(&sidecar, "key-a", &first.session);
+        pid(&Client::open(&sidecar, Some("key-c")));
+    }
+}
+
+#[test]
+fn a_change_of_the_limits_counts_for_those_who_wait() {
+    let (_shim, sidecar) = waiting(&config(1, 1, 60_000));
+    let _first = Client::open(&sidecar, Some("key-a"));
+    let mut waits = begin(&sidecar, "key-b", 1.0);
+    sidecar.runs(&sidecar.files.write_with_keys(&config(2, 1, 60_000), &keys(&KEYS)));
+    assert_eq!(Reply::read(&mut waits).unwrap().status, 200);
+}

@@ -1,0 +1,390 @@
+//! Processes that several sessions share.
+
+use std::io::BufReader;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use longshore_sidecar_config::{Config, Isolation, Processes};
+use serde_json::{Value, json};
+
+use super::{error, pid, said, text};
+use crate::harness::config::{keys, processes};
+use crate::harness::http::{Reply, connect, read_chunk};
+use crate::harness::shim::{server, stdio};
+use crate::harness::{Client, Files, Request, Shim, Sidecar, client, eventually};
+
+const KEYS: [(&str, &str); 3] = [("a", "key-a"), ("b", "key-b"), ("c", "key-c")];
+
+fn config(isolation: Isolation, total: u32) -> Config {
+    let mut config = stdio();
+    config.limits.processes = Some(Processes { isolation, ..processes(total, total) });
+    config
+}
+
+/// A sidecar that three principals may use.
+fn shared(config: &Config, flags: &[&str], options: &[&str]) -> (Shim, Sidecar) {
+    let files = Files::new();
+    files.write_with_keys(config, &keys(&KEYS));
+    let shim = Shim::start(&files, &server(flags));
+    (shim, Sidecar::with(files, options).loaded().ready())
+}
+
+fn open(sidecar: &Sidecar, principal: usize) -> Client<'_> {
+    Client::open(sidecar, Some(KEYS[principal].1))
+}
+
+/// A call that is answered after so many seconds, and hears what else comes.
+fn listen(client: &Client<'_>, seconds: f64) -> TcpStream {
+    let mut stream = connect(client.sidecar.mcp);
+    let params = json!({"name": "later", "arguments": {"seconds": seconds}});
+    client.request(client.message("tools/call", &params)).write(&mut stream);
+    stream
+}
+
+fn events(stream: TcpStream) -> Vec<Value> {
+    let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+    let mut events: Vec<Value> =
+        reply.events().iter().map(|event| serde_json::from_str(event).unwrap()).collect();
+    events.retain(|event| event.get("method").is_some());
+    events
+}
+
+fn under_way(sidecar: &Sidecar, calls: f64) {
+    eventually("the calls are under way", || (sidecar.metric("longshore_calls") == calls).then_some(()));
+    // They have reached the sidecar; an answer behind them shows that they have reached the server.
+}
+
+fn state(client: &Client<'_>) -> Value {
+    serde_json::from_str(&said(client, "state", json!({}))).unwrap()
+}
+
+fn say(client: &Client<'_>, method: &str, params: Value) {
+    assert_eq!(said(client, "say", json!({"method": method, "params": params})), "said");
+}
+
+fn delete(client: &Client<'_>) {
+    let request = Request::new("DELETE", "/mcp").session(&client.session).key(client.key.as_deref().unwrap());
+    assert_eq!(request.send(client.sidecar.mcp).status, 204);
+}
+
+#[test]
+fn sessions_share_a_process_as_far_as_they_may() {
+    for (isolation, same_principal, all) in [
+        (Isolation::Session, false, false),
+        (Isolation::Principal, true, false),
+        (Isolation::Shared, true, true),
+    ] {
+        let total = if isolation == Isolation::Shared { 1 } else { 8 };
+        let (_shim, sidecar) = shared(&config(isolation, total), &[], &[]);
+        let (first, second, other) = (open(&sidecar, 0), open(&sidecar, 0), open(&sidecar, 1));
+        assert_eq!(pid(&first) == pid(&second), same_principal, "{isolation:?}");
+        assert_eq!(pid(&first) == pid(&other), all, "{isolation:?}");
+        if isolation == Isolation::Session {
+            continue;
+        }
+        // The process has heard one handshake, in which nothing can be asked of a client.
+        let heard = &state(&first)["heard"];
+        assert_eq!(heard.as_array().unwrap().len(), 2, "{heard}");
+        assert_eq!(
+            (&heard[0]["capabilities"], &heard[0]["clientInfo"]["name"]),
+            (&json!({}), &json!("longshore"))
+        );
+        let changed = json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"});
+        assert_eq!(first.request(changed.to_string()).send(sidecar.mcp).status, 202);
+        assert_eq!(state(&first)["heard"].as_array().unwrap().len(), 2);
+        // It lives for as long as one of them, and a little longer.
+        let before = pid(&first);
+        delete(&first);
+        assert_eq!(pid(&second), before);
+        assert_eq!(first.send("ping", json!({})).status, 404);
+    }
+}
+
+#[test]
+fn everybodys_sessions_are_spread() {
+    let (_shim, sidecar) = shared(&config(Isolation::Shared, 3), &[], &[]);
+    let sessions: Vec<_> = (0..9).map(|number| open(&sidecar, number % 3)).collect();
+    let mut pids: Vec<_> = sessions.iter().map(pid).collect();
+    pids.sort_unstable();
+    assert_eq!(
+        pids.chunks(3).filter(|three| three.iter().all(|pid| *pid == three[0])).count(),
+        3,
+        "{pids:?}"
+    );
+    assert_eq!(sidecar.metric("longshore_processes"), 4.0);
+}
+
+#[test]
+fn a_process_that_nobody_shares_any_more_ends() {
+    let mut config = config(Isolation::Principal, 2);
+    config.limits.processes.as_mut().unwrap().idle_ms = 300;
+    let (shim, sidecar) = shared(&config, &[], &[]);
+    delete(&open(&sidecar, 0));
+    eventually("it has ended", || (shim.processes().len() == 1).then_some(()));
+    // One that is needed elsewhere ends at once.
+    config.limits.processes.as_mut().unwrap().idle_ms = 600_000;
+    config.generation = 2;
+    sidecar.runs(&sidecar.files.write_with_keys(&config, &keys(&KEYS)));
+    let kept = open(&sidecar, 0);
+    delete(&open(&sidecar, 1));
+    let third = open(&sidecar, 2);
+    assert_ne!(pid(&third), pid(&kept));
+}
+
+#[test]
+fn a_process_of_a_certain_age_takes_no_more_sessions() {
+    let mut config = config(Isolation::Shared, 2);
+    config.limits.processes.as_mut().unwrap().max_age_ms = Some(400);
+    let (shim, sidecar) = shared(&config, &[], &[]);
+    let first = open(&sidecar, 0);
+    let before = pid(&first);
+    std::thread::sleep(Duration::from_millis(500));
+    let second = open(&sidecar, 0);
+    assert_ne!(pid(&second), before);
+    assert_eq!(pid(&first), before, "who has it keeps it");
+    delete(&first);
+    eventually("it ends with its last session", || (shim.processes().len() == 2).then_some(()));
+}
+
+#[test]
+fn each_hears_what_it_has_asked_for() {
+    let (_shim, sidecar) = shared(&config(Isolation::Shared, 1), &[], &[]);
+    let (a, b, c) = (open(&sidecar, 0), open(&sidecar, 1), open(&sidecar, 2));
+    let ask = |client: &Client<'_>, method: &str, params: Value| {
+        assert_eq!(client.ask(method, params.clone())["result"], json!({}), "{method} {params}");
+    };
+    for (client, uri) in [(&a, "x:1"), (&b, "x:1"), (&b, "x:2")] {
+        ask(client, "resources/subscribe", json!({"uri": uri}));
+    }
+    assert_eq!(state(&c)["subscriptions"], json!(["x:1", "x:2"]), "each of them once");
+    let heard = |method: &str, params: Value, expected: [usize; 3]| {
+        let streams = [&a, &b, &c].map(|client| listen(client, 1.0));
+        under_way(&sidecar, 3.0);
+        let speaker = open(&sidecar, 0);
+        say(&speaker, method, params.clone());
+        assert_eq!(streams.map(|stream| events(stream).len()), expected, "{method} {params}");
+        delete(&speaker);
+    };
+    let updated = "notifications/resources/updated";
+    heard(updated, json!({"uri": "x:1"}), [1, 1, 0]);
+    heard(updated, json!({"uri": "x:2"}), [0, 1, 0]);
+    heard(updated, json!({"uri": "x:3"}), [0, 0, 0]);
+    heard("notifications/tools/list_changed", json!({}), [1, 1, 1]);
+    heard("notifications/unheard-of", json!({}), [0, 0, 0]);
+    // What is said while calls of several are under way could be about any of them.
+    heard("notifications/message", json!({"level": "error", "data": 1}), [0, 0, 0]);
+
+    ask(&a, "resources/unsubscribe", json!({"uri": "x:1"}));
+    assert_eq!(state(&c)["subscriptions"], json!(["x:1", "x:2"]), "the other one is still there");
+    heard(updated, json!({"uri": "x:1"}), [0, 1, 0]);
+    delete(&b);
+    eventually("nobody is subscribed any more", || (state(&c)["subscriptions"] == json!([])).then_some(()));
+}
+
+#[test]
+fn levels_are_each_sessions_own() {
+    let (_shim, sidecar) = shared(&config(Isolation::Principal, 4), &[], &[]);
+    let (a, b, c) = (open(&sidecar, 0), open(&sidecar, 0), open(&sidecar, 0));
+    let level = |client: &Client<'_>, level: &str| {
+        assert_eq!(client.ask("logging/setLevel", json!({"level": level}))["result"], json!({}));
+    };
+    level(&a, "error");
+    assert_eq!(state(&c)["level"], "error");
+    level(&b, "info");
+    assert_eq!(state(&c)["level"], "info", "the most talkative");
+    level(&a, "warning");
+    assert_eq!(state(&c)["level"], "info");
+    let message = c.ask("logging/setLevel", json!({"level": "loud"}));
+    assert_eq!(message["error"]["code"], -32602, "{message}");
+    for (said, expected) in [("info", [0, 1, 0]), ("warning", [1, 1, 0]), ("debug", [0, 0, 0])] {
+        let streams = [&a, &b, &c].map(|client| listen(client, 1.0));
+        under_way(&sidecar, 3.0);
+        let speaker = open(&sidecar, 0);
+        say(&speaker, "notifications/message", json!({"level": said, "data": "d"}));
+        assert_eq!(streams.map(|stream| events(stream).len()), expected, "{said}");
+        delete(&speaker);
+    }
+    delete(&b);
+    eventually("the others want less", || (state(&c)["level"] == "warning").then_some(()));
+}
+
+#[test]
+fn a_crash_costs_each_one_error_and_nothing_that_was_asked_for() {
+    let (_shim, sidecar) = shared(&config(Isolation::Shared, 1), &[], &[]);
+    let (a, b, c) = (open(&sidecar, 0), open(&sidecar, 1), open(&sidecar, 2));
+    a.ask("resources/subscribe", json!({"uri": "x:1"}));
+    b.ask("logging/setLevel", json!({"level": "notice"}));
+    let before = pid(&c);
+    let stream = listen(&b, 60.0);
+    under_way(&sidecar, 1.0);
+    assert!(error(&a.call("exit", json!({"status": 3}))).contains("exit status 3"));
+    let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+    assert!(error(&reply.message()).contains("exit status 3"), "{}", reply.text());
+    assert_ne!(pid(&c), before, "the one that had no call under way notices nothing");
+    for client in [&a, &b] {
+        let state = state(client);
+        assert_eq!((&state["level"], &state["subscriptions"]), (&json!("notice"), &json!(["x:1"])));
+        assert_eq!(state["heard"].as_array().unwrap().len(), 2, "and shook hands: {state}");
+    }
+}
+
+#[test]
+fn what_a_server_asks_is_asked_only_if_it_is_clear_whom() {
+    let (_shim, sidecar) = shared(&config(Isolation::Shared, 1), &[], &[]);
+    let roots = json!({"roots": {}});
+    let params = json!({"protocolVersion": "2025-11-25", "capabilities": roots, "clientInfo": {}});
+    let body = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
+    let reply = Request::post(body.to_string()).key("key-a").send(sidecar.mcp);
+    let session = reply.header("mcp-session-id").unwrap().to_owned();
+    let plain = open(&sidecar, 1);
+    let ask = json!({"name": "ask", "arguments": {"method": "roots/list"}});
+    // A client that has said nothing of roots.
+    let words = said(&plain, "ask", ask["arguments"].clone());
+    assert!(words.contains("does not understand"), "{words}");
+    // One that has.
+    let able = |id: u32| {
+        let body = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": ask});
+        let mut stream = connect(sidecar.mcp);
+        Request::post(body.to_string()).key("key-a").session(&session).write(&mut stream);
+        stream
+    };
+    let mut reader = BufReader::new(able(1));
+    Reply::read_head(&mut reader).unwrap();
+    let event = String::from_utf8(read_chunk(&mut reader).unwrap().unwrap()).unwrap();
+    let data = event.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
+    let id = serde_json::from_str::<Value>(data).unwrap()["id"].clone();
+    let answer = json!({"jsonrpc": "2.0", "id": id, "result": {"roots": [1]}}).to_string();
+    // Nobody answers for another.
+    assert_eq!(plain.request(answer.replace("[1]", "[2]")).send(sidecar.mcp).status, 202);
+    assert_eq!(Request::post(answer).key("key-a").session(&session).send(sidecar.mcp).status, 202);
+    let event = String::from_utf8(read_chunk(&mut reader).unwrap().unwrap()).unwrap();
+    assert!(event.contains(r#"{\"roots\": [1]}"#), "{event}");
+    // While another call is under way it could be either's.
+    let other = listen(&plain, 2.0);
+    under_way(&sidecar, 1.0);
+    let reply = Reply::read(&mut BufReader::new(able(2))).unwrap();
+    assert!(text(&reply.message()).contains("nobody knows whose client is meant"), "{}", reply.text());
+    drop(other);
+}
+
+#[test]
+fn nobody_cancels_or_ends_what_is_anothers() {
+    let (_shim, sidecar) = shared(&config(Isolation::Shared, 1), &["frank"], &[]);
+    let (a, b) = (open(&sidecar, 0), open(&sidecar, 1));
+    // Both calls have the same id.
+    let streams = [listen(&a, 1.5), listen(&b, 1.5)];
+    under_way(&sidecar, 2.0);
+    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
+    assert_eq!(a.request(cancel.to_string()).send(sidecar.mcp).status, 202);
+    let [cancelled, answered] =
+        streams.map(|stream| Reply::read(&mut BufReader::new(stream)).unwrap().message());
+    assert_eq!(error(&cancelled), "the call was cancelled by its client");
+    assert_eq!((text(&answered).as_str(), &answered["id"]), ("later", &json!(1)));
+    let log = || std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
+    assert_eq!(log().matches("cancelled ").count(), 1, "{}", log());
+    // The end of a session is the end of its calls, for the server too.
+    let streams = [listen(&a, 1.5), listen(&b, 1.5)];
+    under_way(&sidecar, 2.0);
+    delete(&a);
+    let [ended, answered] = streams.map(|stream| Reply::read(&mut BufReader::new(stream)).unwrap().message());
+    assert_eq!(error(&ended), "the session was ended while the call was under way");
+    assert_eq!(text(&answered), "later");
+    eventually("the server heard of it", || (log().matches("cancelled ").count() == 2).then_some(()));
+}
+
+#[test]
+fn revisions_are_kept_apart_where_they_have_to_be() {
+    let version = |sidecar: &Sidecar, version: &str| {
+        let reply = Request::post(client::initialize(version)).key("key-a").send(sidecar.mcp);
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        reply.message()["result"]["protocolVersion"].as_str().unwrap().to_owned()
+    };
+    for (flags, asked, got, processes) in [
+        (&[][..], ["2025-11-25", "2025-06-18"], ["2025-11-25", "2025-06-18"], 3.0),
+        (&[], ["2025-06-18", "2025-11-25"], ["2025-06-18", "2025-06-18"], 2.0),
+        // A server that knows only one: another process would not know more.
+        (&["proud"], ["2025-06-18", "2025-06-18"], ["2025-11-25", "2025-11-25"], 2.0),
+    ] {
+        let (_shim, sidecar) = shared(&config(Isolation::Principal, 4), flags, &[]);
+        assert_eq!(asked.map(|asked| version(&sidecar, asked)), got);
+        assert_eq!(sidecar.metric("longshore_processes"), processes, "{asked:?}");
+    }
+}
+
+/// Numbers that look random and can be had again.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+}
+
+#[test]
+fn no_answer_goes_to_another_session() {
+    let seed =
+        u64::from(std::process::id()) ^ u64::from(std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos());
+    for isolation in [Isolation::Session, Isolation::Principal, Isolation::Shared] {
+        let total = if isolation == Isolation::Session { 12 } else { 3 };
+        let (_shim, sidecar) = shared(&config(isolation, total), &[], &["--workers", "2"]);
+        std::thread::scope(|scope| {
+            for number in 0..12_u64 {
+                let sidecar = &sidecar;
+                scope.spawn(move || {
+                    session(sidecar, number, Dice(seed ^ number), &format!("{isolation:?} seed {seed}"));
+                });
+            }
+        });
+        assert_eq!(sidecar.metric("longshore_calls"), 0.0);
+    }
+}
+
+/// A session that does what its dice say; all use the same ids and tokens.
+fn session(sidecar: &Sidecar, number: u64, mut dice: Dice, case: &str) {
+    let client = open(sidecar, usize::try_from(number % 3).unwrap());
+    for round in 0..25 {
+        let calls = 1 + dice.roll(4);
+        let streams: Vec<_> = (0..calls)
+            .map(|call| {
+                let who = format!("{number}/{round}/{call}");
+                let (steps, seconds) = (dice.roll(4), dice.roll(30));
+                let id = if dice.roll(2) == 0 { json!(call) } else { json!(call.to_string()) };
+                let arguments = json!({"who": who, "steps": steps, "seconds": seconds as f64 / 1000.0});
+                let params = json!({"name": "who", "arguments": arguments, "_meta": {"progressToken": id}});
+                let body = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
+                let mut stream = connect(sidecar.mcp);
+                client.request(body.to_string()).write(&mut stream);
+                (who, id, steps, stream)
+            })
+            .collect();
+        let cancelled = (dice.roll(3) == 0).then(|| json!(dice.roll(calls)));
+        if let Some(id) = &cancelled {
+            let cancel =
+                json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
+            // This server does not stop at a word; its answer may come or not.
+            assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
+        }
+        for (who, id, steps, stream) in streams {
+            let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+            let message = reply.message();
+            assert_eq!(message["id"], id, "{case}: {}", reply.text());
+            if message.get("error").is_some() {
+                assert_eq!(error(&message), "the call was cancelled by its client", "{case}");
+                continue;
+            }
+            assert_eq!(text(&message), who, "{case}");
+            let progress: Vec<Value> =
+                reply.events().iter().map(|event| serde_json::from_str(event).unwrap()).collect();
+            let progress: Vec<_> = progress.iter().filter(|event| event.get("method").is_some()).collect();
+            for event in &progress {
+                let params = &event["params"];
+                assert_eq!((&params["progressToken"], &params["message"]), (&id, &json!(who)), "{case}");
+            }
+            // What was cancelled is not heard of any more, though it may still be answered.
+            let all = progress.len() as u64 == steps || cancelled.as_ref() == Some(&id);
+            assert!(all, "{case}: {}", reply.text());
+        }
+    }
+    delete(&client);
+}

@@ -1,0 +1,90 @@
+//! Streams when the sidecar ends.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use super::{answer, event, note, said};
+use crate::harness::{Client, Events, Files, Scripted, Sidecar, config, eventually, scripted};
+
+/// A server whose calls say one thing and are answered when they are told.
+fn told() -> (Scripted, Sender<()>) {
+    let (tell, told) = channel();
+    let told: Arc<Mutex<Receiver<()>>> = Arc::new(Mutex::new(told));
+    let server = Scripted::listening(move |request, stream| {
+        scripted::begin_events(stream);
+        scripted::chunk(stream, &event(&note(1)));
+        if request.method == "GET" {
+            std::thread::sleep(Duration::from_secs(30));
+            return;
+        }
+        let _ = told.lock().unwrap().recv_timeout(Duration::from_secs(20));
+        scripted::chunk(stream, &event(&answer(request)));
+        scripted::write(stream, "0\r\n\r\n");
+    });
+    (server, tell)
+}
+
+fn sidecar(server: &Scripted) -> Sidecar {
+    let files = Files::new();
+    files.write(&config(server.port));
+    Sidecar::with(files, &["--drain-minimum-ms", "300"]).loaded()
+}
+
+#[test]
+fn streams_close_as_their_revision_wants() {
+    for (revision, polls) in [("2025-11-25", true), ("2025-06-18", false)] {
+        let (server, tell) = told();
+        let sidecar = sidecar(&server);
+        let client = Client::of(&sidecar, None, revision);
+        let mut own = Events::open(&client.get(), sidecar.mcp);
+        let mut call = client.stream("t", json!({}));
+        for stream in [&mut own, &mut call] {
+            assert_eq!(said(&stream.next().unwrap()), "1");
+        }
+        sidecar.signal(Signal::TERM);
+        let goodbye = own.any();
+        assert_eq!(goodbye.map(|event| event.retry), polls.then_some(Some(1000)), "{revision}");
+        if polls {
+            assert!(own.any().is_none());
+            assert_eq!(call.any().unwrap().retry, Some(1000));
+            assert!(call.any().is_none());
+            // It comes back for the answer, which is waited for; also for one that comes while it is away.
+            tell.send(()).unwrap();
+            eventually("the call has ended", || {
+                let text = sidecar.get("/metrics");
+                text.text().contains("longshore_calls 0\n").then_some(())
+            });
+            std::thread::sleep(Duration::from_millis(1000));
+            call = Events::open(&client.rest(&call.last), sidecar.mcp);
+        } else {
+            tell.send(()).unwrap();
+        }
+        assert_eq!(said(&call.next().unwrap()), "answer", "{revision}");
+        assert!(call.next().is_none());
+        assert!(sidecar.wait(Duration::from_secs(4)).success());
+    }
+}
+
+#[test]
+fn nobody_is_waited_for_without_end() {
+    let (server, tell) = told();
+    let sidecar = sidecar(&server);
+    let client = Client::open(&sidecar, None);
+    let mut call = client.stream("t", json!({}));
+    call.next().unwrap();
+    sidecar.signal(Signal::TERM);
+    assert_eq!(call.any().unwrap().retry, Some(1000));
+    // One that opens its stream again meanwhile is served, and is sent away at the end.
+    let mut own = Events::open(&client.get(), sidecar.mcp);
+    assert_eq!(said(&own.next().unwrap()), "1");
+    tell.send(()).unwrap();
+    let began = Instant::now();
+    assert_eq!(own.any().unwrap().retry, Some(1000));
+    assert!(own.any().is_none());
+    assert!(sidecar.wait(Duration::from_secs(10)).success());
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+}

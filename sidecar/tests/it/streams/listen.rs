@@ -1,0 +1,237 @@
+//! What the server says that belongs to no call.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{answer, event, note, said};
+use crate::harness::config::keys;
+use crate::harness::shim::{self, serving, stdio};
+use crate::harness::{
+    Client, Events, Files, GoServer, Request, Scripted, Sidecar, config, eventually, scripted, within,
+};
+
+/// A server whose stream says what it is told; nothing ends it.
+fn told() -> (Scripted, Sender<Option<String>>) {
+    let (tell, told) = channel();
+    let told: Arc<Mutex<Receiver<Option<String>>>> = Arc::new(Mutex::new(told));
+    let server = Scripted::listening(move |request, stream| {
+        if request.method == "POST" {
+            scripted::json(stream, &answer(request));
+            return;
+        }
+        scripted::begin_events(stream);
+        while let Ok(Some(text)) = told.lock().unwrap().recv() {
+            scripted::chunk(stream, &text);
+        }
+        scripted::write(stream, "0\r\n\r\n");
+    });
+    (server, tell)
+}
+
+fn open(client: &Client<'_>) -> Events {
+    let events = Events::open(&client.get(), client.sidecar.mcp);
+    assert_eq!(events.status, 200);
+    events
+}
+
+#[test]
+fn it_goes_to_the_clients_own_stream() {
+    for revision in ["2025-06-18", "2025-11-25"] {
+        let (server, tell) = told();
+        let sidecar = Sidecar::start(&config(server.port));
+        let client = Client::of(&sidecar, None, revision);
+        let mut stream = open(&client);
+        for (header, value) in [("content-type", "text/event-stream"), ("x-accel-buffering", "no")] {
+            assert!(stream.headers.contains(&(header.to_owned(), value.to_owned())), "{header}");
+        }
+        let asked = server.seen("GET").pop().unwrap();
+        let session = ("mcp-session-id".to_owned(), scripted::UPSTREAM_SESSION.to_owned());
+        assert!(asked.headers.contains(&session), "in the client's session");
+        assert!(asked.headers.contains(&("accept".to_owned(), "text/event-stream".to_owned())));
+        if revision == "2025-11-25" {
+            assert_eq!(stream.any().unwrap().data, "", "something to come back with");
+        }
+        let question = r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#;
+        // The answer to another call would not be looked into here.
+        let answer = r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[]}}"#;
+        for text in [&note(1), answer, "nonsense", question] {
+            tell.send(Some(format!("id: s1\n{}", event(text)))).unwrap();
+        }
+        assert_eq!(said(&stream.next().unwrap()), "1");
+        assert_eq!(stream.next().unwrap().data, question);
+        let answer = r#"{"jsonrpc":"2.0","id":"q","result":{"roots":[]}}"#;
+        assert_eq!(client.request(answer).send(sidecar.mcp).status, 202);
+        assert!(server.seen("POST").iter().any(|request| request.body == answer.as_bytes()));
+        let line = sidecar.audit(|line| line["method"] == "GET");
+        assert_eq!((&line["decision"], &line["status"]), (&json!("permit"), &json!(200)));
+
+        // One at a time, until its client has gone.
+        let second = client.get().send(sidecar.mcp);
+        assert_eq!((second.status, &second.message()["error"]["code"]), (409, &json!(-32600)));
+        drop(stream);
+        tell.send(Some(event(&note(2)))).unwrap();
+        let mut again = within(Duration::from_secs(2), "it is noticed that the client has gone", || {
+            Some(Events::open(&client.get(), sidecar.mcp)).filter(|events| events.status == 200)
+        });
+        assert_eq!(said(&again.next().unwrap()), "2", "nobody has heard this yet");
+
+        // Or another connection takes its place.
+        let mut resumed = Events::open(&client.rest(&again.last), sidecar.mcp);
+        assert!(again.next().is_none());
+        tell.send(Some(event(&note(3)))).unwrap();
+        assert_eq!(said(&resumed.next().unwrap()), "3");
+        assert_eq!(server.seen("GET").len(), 1, "the server has noticed nothing of all this");
+
+        // The session's end is its end.
+        assert_eq!(Request::new("DELETE", "/mcp").session(&client.session).send(sidecar.mcp).status, 204);
+        assert!(resumed.next().is_none());
+        eventually("nothing is left", || (sidecar.metric("longshore_streams") == 0.0).then_some(()));
+    }
+}
+
+#[test]
+fn a_server_without_one_has_none() {
+    for (status, expected, reason) in [
+        (405, 405, "server offers no GET stream"),
+        // The session is known all the same: this server answers a ping in it.
+        (404, 405, "server offers no GET stream"),
+        (400, 405, "server offers no GET stream"),
+        (500, 502, "server answered with an HTTP error"),
+    ] {
+        let server = Scripted::listening(move |_, stream| {
+            scripted::write(stream, &format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\n\r\n"));
+        });
+        let sidecar = Sidecar::start(&config(server.port));
+        let client = Client::open(&sidecar, None);
+        let reply = client.get().send(sidecar.mcp);
+        assert_eq!(reply.status, expected, "{status}");
+        if expected == 405 {
+            assert_eq!(reply.header("allow"), Some("POST, DELETE, OPTIONS"));
+        }
+        sidecar.audit(|line| line["method"] == "GET" && line["reason"] == reason);
+        assert_eq!(client.send("ping", json!({})).status, 200, "the session goes on");
+        assert_eq!(client.get().send(sidecar.mcp).status, expected, "and nobody has its place");
+    }
+}
+
+#[test]
+fn a_stream_that_the_server_ends_is_opened_again() {
+    let (server, tell) = told();
+    let mut sidecar = Sidecar::start(&config(server.port));
+    let client = Client::open(&sidecar, None);
+    let mut stream = open(&client);
+    tell.send(Some(format!("retry: 60\nid: s7\n{}", event(&note(1))))).unwrap();
+    assert_eq!(said(&stream.next().unwrap()), "1");
+    tell.send(None).unwrap();
+    tell.send(Some(event(&note(2)))).unwrap();
+    assert_eq!(said(&stream.next().unwrap()), "2");
+    let asked = server.seen("GET").pop().unwrap();
+    assert!(asked.headers.contains(&("last-event-id".to_owned(), "s7".to_owned())));
+    drop(stream);
+
+    // One that has gone ends it, and a client that comes back hears why.
+    let mut server = GoServer::start(&[]);
+    sidecar = Sidecar::start(&config(server.port)).ready();
+    let client = Client::open(&sidecar, None);
+    let mut stream = open(&client);
+    stream.any().unwrap();
+    server.kill();
+    assert!(stream.next().is_none());
+    let reply = client.rest(&stream.last).send(sidecar.mcp);
+    assert_eq!(reply.status, 502, "{}", reply.text());
+    server.start_again();
+    assert_eq!(client.rest(&stream.last).send(sidecar.mcp).status, 404, "it knows nothing of the session");
+}
+
+#[test]
+fn a_go_server_tells_of_its_new_tools() {
+    let server = GoServer::start(&[]);
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let clients = [Client::open(&sidecar, None), Client::open(&sidecar, None)];
+    let mut streams = clients.each_ref().map(open);
+    for stream in &mut streams {
+        stream.any().unwrap();
+    }
+    clients[0].call("grow", json!({"name": "new"}));
+    for stream in &mut streams {
+        assert_eq!(stream.next().unwrap().message()["method"], "notifications/tools/list_changed");
+    }
+    // Whoever was away hears of it too.
+    let last = streams[0].last.clone();
+    drop(streams);
+    clients[0].call("grow", json!({"name": "newer"}));
+    let mut resumed = Events::open(&clients[0].rest(&last), sidecar.mcp);
+    assert_eq!(resumed.next().unwrap().message()["method"], "notifications/tools/list_changed");
+}
+
+#[test]
+fn a_process_is_heard_too() {
+    let (_shim, sidecar) = serving(&stdio(), &shim::server(&[]), &[]);
+    let client = Client::open(&sidecar, None);
+    let mut stream = open(&client);
+    stream.any().unwrap();
+    client.call("change", json!({}));
+    assert_eq!(stream.next().unwrap().message()["method"], "notifications/tools/list_changed");
+    // What it asks outside of a call is asked there.
+    client.call("ask-later", json!({"method": "roots/list"}));
+    assert_eq!(stream.next().unwrap().message()["method"], "roots/list");
+    let answer = json!({"jsonrpc": "2.0", "id": "q", "result": {"roots": ["here"]}}).to_string();
+    assert_eq!(client.request(answer).send(sidecar.mcp).status, 202);
+    eventually("it has the answer", || {
+        let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
+        log.contains("[\"here\"]").then_some(())
+    });
+    // Many at once are all heard.
+    client.call("echo", json!({"text": "another process"}));
+    let many: String = (0..500).map(|number| note(number) + "\n").collect();
+    let hex: String = many.bytes().map(|byte| format!("{byte:02x}")).collect();
+    client.call("write", json!({"hex": hex}));
+    for number in 0..500 {
+        assert_eq!(said(&stream.next().unwrap()), number.to_string());
+    }
+    assert_eq!(Request::new("DELETE", "/mcp").session(&client.session).send(sidecar.mcp).status, 204);
+    assert!(stream.next().is_none());
+}
+
+#[test]
+fn a_key_that_is_revoked_hears_nothing_more() {
+    let (server, tell) = told();
+    let files = Files::new();
+    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    let sidecar = Sidecar::with(files, &[]).loaded();
+    let clients = ["key-a", "key-b"].map(|key| Client::open(&sidecar, Some(key)));
+    let mut streams = clients.each_ref().map(open);
+    for stream in &mut streams {
+        stream.any().unwrap();
+    }
+    let digest = sidecar.files.write_with_keys(&config(server.port), &keys(&[("bob", "key-b")]));
+    sidecar.runs(&digest);
+    let [alice, bob] = &mut streams;
+    assert!(alice.next().is_none(), "it is closed");
+    // The scripted server says each thing to one of its streams.
+    bob.patience(Duration::from_millis(100));
+    eventually("the other goes on", || {
+        tell.send(Some(event(&note(1)))).unwrap();
+        bob.try_any().ok()?
+    });
+}
+
+#[test]
+fn a_session_that_listens_is_not_idle() {
+    let (server, tell) = told();
+    let mut config = config(server.port);
+    config.sessions.resume.ttl_ms = 500;
+    let files = Files::new();
+    files.write(&config);
+    let sidecar = Sidecar::with(files, &["--session-idle-ms", "300"]).loaded();
+    let client = Client::open(&sidecar, None);
+    let mut stream = open(&client);
+    std::thread::sleep(Duration::from_millis(1500));
+    tell.send(Some(event(&note(1)))).unwrap();
+    assert_eq!(said(&stream.next().unwrap()), "1");
+    drop(stream);
+    eventually("it ends then", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
+}

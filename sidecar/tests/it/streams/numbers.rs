@@ -1,0 +1,169 @@
+//! The ids of events, and when a response begins as events.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{answer, event, note};
+use crate::harness::shim::{self, serving, stdio};
+use crate::harness::{Client, Events, Files, Scripted, Sidecar, client, config, scripted};
+
+/// How a server answers.
+#[derive(Clone, Copy, Debug)]
+enum How {
+    /// With events, of which this is the text; `ANSWER` stands for the answer.
+    Events(&'static [&'static str]),
+    /// With JSON, after so many milliseconds.
+    Json(u64),
+    /// With an error as JSON, after so many milliseconds.
+    Error(u64),
+}
+
+const NOTE: &str = r#"data: {"jsonrpc":"2.0","method":"notifications/progress","params":{}}"#;
+
+/// What came, with `E` for the epoch, `N` for the note and `A` for the answer.
+fn shape(text: &str, message: &str, epoch: &mut String) -> String {
+    if epoch.is_empty()
+        && let Some((_, rest)) = text.split_once("id: ")
+    {
+        *epoch = rest[..8].to_owned();
+    }
+    let text = text.replace(message, "A").replace(NOTE, "data: N");
+    if epoch.is_empty() { text } else { text.replace(epoch.as_str(), "E") }
+}
+
+#[test]
+fn responses_are_numbered_as_their_revision_wants() {
+    const NEW: &str = "2025-11-25";
+    const OLD: &str = "2025-06-18";
+    let prime = "id: E-1-1\ndata: \n\n";
+    for (revision, how, expected) in [
+        (NEW, How::Json(0), "A".to_owned()),
+        (NEW, How::Error(0), "A".to_owned()),
+        // One event is all there is: whoever has seen it needs nothing more.
+        (NEW, How::Events(&["data: ANSWER\n\n"]), "id: E-1-0\ndata: A\n\n".to_owned()),
+        (OLD, How::Events(&["data: ANSWER\n\n"]), "id: E-1-0\ndata: A\n\n".to_owned()),
+        // Something comes before the answer.
+        (
+            NEW,
+            How::Events(&[NOTE, "\n\n", "data: ANSWER\n\n"]),
+            format!("{prime}id: E-1-2\ndata: N\n\nid: E-1-3\ndata: A\n\n"),
+        ),
+        (
+            OLD,
+            How::Events(&[NOTE, "\n\n", "data: ANSWER\n\n"]),
+            "id: E-1-1\ndata: N\n\nid: E-1-2\ndata: A\n\n".to_owned(),
+        ),
+        // What the server says of its own stream is not for the client.
+        (
+            NEW,
+            How::Events(&[
+                ": hello\n\nretry: 5\nid: 77-1\ndata:\n\n",
+                "id: 77-2\r\nevent: message\r\nretry: 7\r\n",
+                NOTE,
+                "\r\n\r\nevent: other\ndata: {}\n\nid: 77-3\ndata: ANSWER\n\ndata: more\n\n",
+            ]),
+            format!(
+                "{prime}id: E-1-2\ndata: N\n\nid: E-1-3\nevent: other\ndata: {{}}\n\nid: E-1-4\ndata: A\n\n"
+            ),
+        ),
+        // An answer that takes its time.
+        (NEW, How::Json(1500), format!("{prime}id: E-1-2\ndata: A\n\n")),
+        (NEW, How::Error(1500), format!("{prime}id: E-1-2\ndata: A\n\n")),
+        (OLD, How::Json(1500), "A".to_owned()),
+    ] {
+        let server = Scripted::start(move |request, stream| match how {
+            How::Events(pieces) => {
+                let answer = answer(request);
+                let pieces: Vec<_> = pieces.iter().map(|piece| piece.replace("ANSWER", &answer)).collect();
+                scripted::events(stream, &pieces.iter().map(String::as_str).collect::<Vec<_>>());
+            }
+            How::Json(time) => {
+                std::thread::sleep(Duration::from_millis(time));
+                scripted::json(stream, &answer(request));
+            }
+            How::Error(time) => {
+                std::thread::sleep(Duration::from_millis(time));
+                scripted::json(stream, r#"{"jsonrpc":"2.0","id":1,"error":{"code":-5,"message":"m"}}"#);
+            }
+        });
+        let sidecar = Sidecar::start(&config(server.port));
+        let client = Client::of(&sidecar, None, revision);
+        let mut epoch = String::new();
+        let message = match how {
+            How::Error(_) => r#"{"jsonrpc":"2.0","id":1,"error":{"code":-5,"message":"m"}}"#.to_owned(),
+            _ => {
+                json!({"id": 1, "jsonrpc": "2.0", "result": {"content": [{"text": "done", "type": "text"}]}})
+                    .to_string()
+            }
+        };
+        let text = client.stream("t", json!({})).text();
+        assert_eq!(shape(&text, &message, &mut epoch), expected, "{revision} {how:?}");
+        // The next stream of the session has the next number.
+        if let How::Events(_) = how {
+            let text = client.stream("t", json!({})).text();
+            let message = message.replace("\"id\":1", "\"id\":2");
+            assert_eq!(shape(&text, &message, &mut epoch), expected.replace("E-1-", "E-2-"));
+        }
+    }
+}
+
+#[test]
+fn filtered_lists_are_events_too() {
+    let server = Scripted::start(|request, stream| {
+        let tools = json!({"tools": [{"name": "a", "inputSchema": {}}, {"name": "b", "inputSchema": {}}]});
+        scripted::events(stream, &[&event(&note(1)), &event(&scripted::reply_to(request, &tools))]);
+    });
+    let mut config = config(server.port);
+    config.tools.exclude = vec!["b".to_owned()];
+    let sidecar = Sidecar::start(&config);
+    let client = Client::open(&sidecar, None);
+    let events = Events::open(&client.request(client.message("tools/list", &json!({}))), sidecar.mcp).all();
+    assert!(events[0].id.ends_with("-1-2") && events[1].id.ends_with("-1-3"), "{events:?}");
+    assert_eq!(events[1].message()["result"]["tools"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn what_comes_before_a_session_has_no_ids() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || {
+                let mut buffer = [0; 65536];
+                while let Ok(length @ 1..) = std::io::Read::read(&mut stream, &mut buffer) {
+                    let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
+                    if !text.contains("\"initialize\"") {
+                        scripted::write(&mut stream, "HTTP/1.1 202 A\r\ncontent-length: 0\r\n\r\n");
+                        continue;
+                    }
+                    let result = r#"data: {"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"n","version":"1"}}}"#;
+                    let first = format!("id: 1\nretry: 10\n{NOTE}\n\n");
+                    scripted::events(&mut stream, &[&first, &format!("id: 2\n{result}\n\n")]);
+                }
+            });
+        }
+    });
+    let files = Files::new();
+    files.write(&config(port));
+    let sidecar = Sidecar::with(files, &[]).loaded();
+    let reply = crate::harness::Request::post(client::initialize("2025-11-25")).send(sidecar.mcp);
+    assert_eq!(reply.events().len(), 2);
+    assert!(!reply.text().contains("id: ") && !reply.text().contains("retry"), "{}", reply.text());
+}
+
+#[test]
+fn processes_answer_in_the_same_way() {
+    let (_shim, sidecar) = serving(&stdio(), &shim::server(&[]), &[]);
+    for (revision, events) in [("2025-11-25", true), ("2025-06-18", false)] {
+        let client = Client::of(&sidecar, None, revision);
+        let reply = client.stream("later", json!({"seconds": 1.5}));
+        let json = reply.headers.contains(&("content-type".to_owned(), "application/json".to_owned()));
+        assert_eq!(!json, events, "{revision}");
+        if events {
+            let events = reply.all();
+            assert!(events[0].id.ends_with("-1-2"), "{events:?}");
+            assert_eq!(events.len(), 1);
+        }
+    }
+}

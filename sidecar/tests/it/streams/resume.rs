@@ -1,0 +1,239 @@
+//! Clients that come back.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{answer, argument, event, note, said};
+use crate::harness::config::keys;
+use crate::harness::shim::{self, serving, stdio};
+use crate::harness::{Client, Events, Files, Request, Scripted, Sidecar, config, eventually, scripted};
+
+/// A server that says what it is told, one word at a time: a note, or nothing for the answer.
+fn told() -> (Scripted, Sender<Option<usize>>) {
+    let (tell, told) = channel();
+    let told: Arc<Mutex<Receiver<Option<usize>>>> = Arc::new(Mutex::new(told));
+    let server = Scripted::start(move |request, stream| {
+        scripted::begin_events(stream);
+        while let Ok(Some(number)) = told.lock().unwrap().recv() {
+            scripted::chunk(stream, &event(&note(number)));
+        }
+        scripted::chunk(stream, &event(&answer(request)));
+        scripted::write(stream, "0\r\n\r\n");
+    });
+    (server, tell)
+}
+
+#[test]
+fn the_rest_of_a_stream_is_its_rest() {
+    let server = Scripted::start(|request, stream| {
+        scripted::events(stream, &[&event(&note(1)), &event(&note(2)), &event(&answer(request))]);
+    });
+    let sidecar = Sidecar::start(&config(server.port));
+    for revision in ["2025-06-18", "2025-11-25"] {
+        let client = Client::of(&sidecar, None, revision);
+        // Another stream of the session, of which nothing may come.
+        client.stream("t", json!({})).all();
+        let mut stream = client.stream("t", json!({}));
+        let mut all = Vec::new();
+        while let Some(event) = stream.any() {
+            all.push(event);
+        }
+        for (seen, event) in all.iter().enumerate() {
+            let rest = Events::open(&client.rest(&event.id), sidecar.mcp);
+            if seen + 1 == all.len() {
+                // Clients of events take this for: do not ask again.
+                assert_eq!(rest.status, 204);
+            } else {
+                assert_eq!(rest.status, 200);
+                assert_eq!(rest.all(), all[seen + 1..], "{revision} after {seen}");
+            }
+        }
+        // An answer that was alone.
+        let answer = &client.stream("t", json!({})).all()[0];
+        let alone = answer.id.rsplit_once('-').unwrap().0.to_owned() + "-0";
+        assert_eq!(client.rest(&alone).send(sidecar.mcp).status, 204);
+    }
+}
+
+#[test]
+fn what_is_not_there_is_an_error_and_never_a_gap() {
+    let server = Scripted::start(|request, stream| {
+        scripted::events(stream, &[&event(&note(1)), &event(&note(2)), &event(&answer(request))]);
+    });
+    let files = Files::new();
+    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    let sidecar = Sidecar::with(files, &[]).loaded();
+    let alice = Client::open(&sidecar, Some("key-a"));
+    let other = Client::open(&sidecar, Some("key-a"));
+    let bob = Client::open(&sidecar, Some("key-b"));
+    for client in [&alice, &other, &bob] {
+        client.stream("t", json!({})).all();
+    }
+    let last = alice.stream("t", json!({})).all()[0].id.clone();
+    let (epoch, number) = last.split_once('-').unwrap();
+    let foreign = if epoch == "00000000" { "00000001" } else { "00000000" };
+    for (id, what) in [
+        (format!("{foreign}-{number}"), "of another owner of the session"),
+        (format!("{epoch}-99-1"), "of a stream that never was"),
+        (format!("{epoch}-2-5"), "of an event that never was"),
+        (format!("{epoch}-2-18446744073709551615"), "beyond all numbers"),
+        (other.stream("t", json!({})).all()[0].id.clone(), "of another session"),
+        ("x".to_owned(), "of somebody else"),
+        (String::new(), "nothing"),
+    ] {
+        let reply = alice.rest(&id).send(sidecar.mcp);
+        assert_eq!(reply.status, 400, "{what}");
+        let message = reply.message();
+        assert_eq!(message["error"]["code"], -32600, "{what}");
+        assert!(message["error"]["message"].as_str().unwrap().contains("not kept any more"), "{message}");
+    }
+    sidecar.audit(|line| line["reason"] == "events not kept" && line["method"] == "GET");
+    // Ids open nothing for anybody else.
+    let theft = bob.rest(&last).with("mcp-session-id", &alice.session);
+    assert_eq!(theft.send(sidecar.mcp).status, 404);
+    assert_eq!(bob.rest(&last).send(sidecar.mcp).status, 400);
+    assert_eq!(alice.rest(&last).without("authorization").send(sidecar.mcp).status, 401);
+    // And the session goes on.
+    assert_eq!(Events::open(&alice.rest(&last), sidecar.mcp).all().len(), 2);
+    let text = sidecar.get("/metrics").text().to_owned();
+    assert!(text.contains("longshore_resumptions_total{result=\"ok\"} 1\n"), "{text}");
+    assert!(text.contains("longshore_resumptions_total{result=\"gone\"} 8\n"), "{text}");
+    // With the session its streams are gone.
+    assert_eq!(
+        Request::new("DELETE", "/mcp").key("key-a").session(&alice.session).send(sidecar.mcp).status,
+        204
+    );
+    assert_eq!(alice.rest(&last).send(sidecar.mcp).status, 404);
+}
+
+#[test]
+fn a_stream_goes_on_with_another_connection() {
+    let (server, tell) = told();
+    let sidecar = Sidecar::start(&config(server.port));
+    let client = Client::open(&sidecar, None);
+    tell.send(Some(1)).unwrap();
+    let mut first = client.stream("t", json!({}));
+    assert_eq!(said(&first.next().unwrap()), "1");
+    // The old connection is still there: nobody knows yet that it is dead.
+    let mut second = Events::open(&client.rest(&first.last), sidecar.mcp);
+    assert!(first.any().is_none(), "the old one is closed");
+    tell.send(Some(2)).unwrap();
+    assert_eq!(said(&second.next().unwrap()), "2");
+    let last = second.last.clone();
+    drop(second);
+    tell.send(Some(3)).unwrap();
+    tell.send(Some(4)).unwrap();
+    tell.send(None).unwrap();
+    eventually("the call has ended", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    let rest: Vec<_> = Events::open(&client.rest(&last), sidecar.mcp).all().iter().map(said).collect();
+    assert_eq!(rest, ["3", "4", "answer"]);
+    assert!(server.seen("notifications/cancelled").is_empty(), "a disconnect cancels nothing");
+}
+
+#[test]
+fn the_answer_of_a_client_that_went_away_is_kept() {
+    let late = Scripted::start(|request, stream| {
+        std::thread::sleep(Duration::from_millis(2500));
+        if argument(request, "dies") == json!(true) {
+            stream.shutdown(std::net::Shutdown::Both).unwrap();
+        } else {
+            scripted::json(stream, &answer(request));
+        }
+    });
+    let http = Sidecar::start(&config(late.port));
+    let (_shim, stdio) = serving(&stdio(), &shim::server(&[]), &[]);
+    for (sidecar, tool, dies) in [(&http, "t", false), (&http, "t", true), (&stdio, "later", false)] {
+        let client = Client::open(sidecar, None);
+        let mut stream = client.stream(tool, json!({"seconds": 2.5, "dies": dies}));
+        let first = stream.any().unwrap();
+        assert_eq!(
+            (first.data.as_str(), first.id.ends_with("-1-1")),
+            ("", true),
+            "something to come back with"
+        );
+        drop(stream);
+        eventually("the call has ended", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+        let rest = Events::open(&client.rest(&first.id), sidecar.mcp).all();
+        assert_eq!(rest.len(), 1);
+        let message = rest[0].message();
+        assert_eq!(message["error"]["code"] == -32603, dies, "{message}");
+    }
+}
+
+#[test]
+fn what_is_kept_is_bounded_in_size_number_and_time() {
+    let server = Scripted::start(|request, stream| {
+        let notes = argument(request, "notes").as_u64().unwrap();
+        scripted::begin_events(stream);
+        for number in 0..notes {
+            scripted::chunk(stream, &event(&note(usize::try_from(number).unwrap())));
+        }
+        scripted::chunk(stream, &event(&answer(request)));
+        scripted::write(stream, "0\r\n\r\n");
+    });
+    let mut config = config(server.port);
+    config.sessions.resume.max_bytes = 2000;
+    config.sessions.resume.ttl_ms = 3000;
+    let sidecar = Sidecar::start(&config);
+    let client = Client::open(&sidecar, None);
+
+    // Of many events the last ones.
+    let all = client.stream("t", json!({"notes": 100})).all();
+    assert_eq!(client.rest(&all[50].id).send(sidecar.mcp).status, 400);
+    assert_eq!(Events::open(&client.rest(&all[96].id), sidecar.mcp).all(), all[97..]);
+
+    // Of many streams the last ones.
+    let first = client.stream("t", json!({"notes": 1})).all();
+    for _ in 0..64 {
+        client.stream("t", json!({"notes": 1})).all();
+    }
+    assert_eq!(client.rest(&all[96].id).send(sidecar.mcp).status, 400);
+    assert_eq!(client.rest(&first[0].id).send(sidecar.mcp).status, 400);
+    let last = client.stream("t", json!({"notes": 1})).all();
+    assert_eq!(client.rest(&last[0].id).send(sidecar.mcp).status, 200);
+
+    // For a while.
+    eventually("they are forgotten", || (sidecar.metric("longshore_streams") == 0.0).then_some(()));
+    assert_eq!(sidecar.metric("longshore_stream_bytes"), 0.0);
+    assert_eq!(client.rest(&last[0].id).send(sidecar.mcp).status, 400);
+}
+
+#[test]
+fn where_nothing_is_kept_nothing_is_promised() {
+    let server = Scripted::start(|request, stream| {
+        std::thread::sleep(Duration::from_millis(argument(request, "time").as_u64().unwrap()));
+        scripted::events(stream, &[&event(&note(1)), &event(&answer(request))]);
+    });
+    let mut config = config(server.port);
+    config.sessions.resume.max_bytes = 0;
+    let sidecar = Sidecar::start(&config);
+    let client = Client::open(&sidecar, None);
+    for time in [0, 1500] {
+        let mut stream = client.stream("t", json!({"time": time}));
+        let first = stream.any().unwrap();
+        assert_eq!(said(&first), "1", "no event that is there only to come back with");
+        assert_eq!(stream.all().len(), 1);
+        assert_eq!(client.rest(&first.id).send(sidecar.mcp).status, 400);
+    }
+}
+
+#[test]
+fn a_session_with_something_kept_is_not_idle() {
+    let (server, tell) = told();
+    let mut config = config(server.port);
+    config.sessions.resume.ttl_ms = 2500;
+    let files = Files::new();
+    files.write(&config);
+    let sidecar = Sidecar::with(files, &["--session-idle-ms", "300"]).loaded();
+    let client = Client::open(&sidecar, None);
+    tell.send(Some(1)).unwrap();
+    tell.send(None).unwrap();
+    let all = client.stream("t", json!({})).all();
+    std::thread::sleep(Duration::from_millis(1200));
+    assert_eq!(Events::open(&client.rest(&all[0].id), sidecar.mcp).all().len(), 1);
+    eventually("it ends then", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
+    assert_eq!(sidecar.metric("longshore_streams"), 0.0);
+}

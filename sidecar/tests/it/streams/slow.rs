@@ -1,0 +1,108 @@
+//! Clients that read slowly or not at all, and servers that do not stop.
+
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::{answer, argument, event, note};
+use crate::harness::http::connect;
+use crate::harness::{Client, Events, Files, Scripted, Sidecar, config, eventually, scripted};
+
+/// A server that says as much as anybody takes.
+fn flood() -> Scripted {
+    Scripted::listening(|request, stream| {
+        if request.method == "POST" && argument(request, "flood") != json!(true) {
+            scripted::json(stream, &answer(request));
+            return;
+        }
+        scripted::begin_events(stream);
+        let text: String = (0..200).map(|number| event(&note(number))).collect();
+        let chunk = format!("{:x}\r\n{text}\r\n", text.len());
+        while std::io::Write::write_all(stream, chunk.as_bytes()).is_ok() {}
+    })
+}
+
+/// The slowest answer of some calls.
+fn slowest(client: &Client<'_>) -> Duration {
+    let times = (0..50).map(|_| {
+        let began = Instant::now();
+        client.call("t", json!({}));
+        began.elapsed()
+    });
+    times.max().unwrap()
+}
+
+#[test]
+fn whoever_does_not_read_costs_little_and_nobody_else() {
+    let server = flood();
+    let mut config = config(server.port);
+    config.limits.request_timeout_ms = 15_000;
+    config.sessions.resume.max_bytes = 1 << 20;
+    let files = Files::new();
+    files.write(&config);
+    let sidecar = Sidecar::with(files, &["--max-stream-bytes", "20000000"]).loaded();
+    let other = Client::open(&sidecar, None);
+    other.call("t", json!({}));
+    let before = sidecar.memory();
+
+    let clients: Vec<_> = (0..12).map(|_| Client::open(&sidecar, None)).collect();
+    let mut connections = Vec::new();
+    for (number, client) in clients.iter().enumerate() {
+        let request = if number % 2 == 0 {
+            client.get()
+        } else {
+            client.request(client.message("tools/call", &json!({"name": "t", "arguments": {"flood": true}})))
+        };
+        let mut stream = connect(sidecar.mcp);
+        request.write(&mut stream);
+        connections.push(stream);
+    }
+    // Some read a byte now and then, some nothing at all, and some went away while their call goes on.
+    let until = Instant::now() + Duration::from_secs(3);
+    let mut byte = [0];
+    connections.drain(8..);
+    while Instant::now() < until {
+        for stream in connections.iter_mut().take(4) {
+            stream.read_exact(&mut byte).unwrap();
+        }
+        assert!(slowest(&other) < Duration::from_secs(2), "the others are served");
+        let (memory, held) = (sidecar.memory(), sidecar.metric("longshore_stream_bytes"));
+        assert!(memory < before + (60 << 20), "{before} {memory}");
+        assert!(held < 25e6, "{held}");
+    }
+    drop(connections);
+    eventually("the calls end by their time-out", || {
+        (sidecar.metric("longshore_calls") == 0.0).then_some(())
+    });
+    other.call("t", json!({}));
+}
+
+#[test]
+fn a_slow_client_gets_everything_in_its_own_time() {
+    let server = Scripted::listening(|request, stream| {
+        scripted::begin_events(stream);
+        for number in 0..3000 {
+            scripted::chunk(stream, &event(&note(number)));
+        }
+        if request.method == "POST" {
+            scripted::chunk(stream, &event(&answer(request)));
+            scripted::write(stream, "0\r\n\r\n");
+        } else {
+            std::thread::sleep(Duration::from_secs(20));
+        }
+    });
+    let mut config = config(server.port);
+    // Far less than what is said: what is slow is waited for.
+    config.sessions.resume.max_bytes = 1000;
+    let sidecar = Sidecar::start(&config);
+    let client = Client::open(&sidecar, None);
+    for mut stream in [Events::open(&client.get(), sidecar.mcp), client.stream("t", json!({}))] {
+        for number in 0..3000 {
+            if number % 300 == 0 {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            assert_eq!(super::said(&stream.next().unwrap()), number.to_string());
+        }
+    }
+}
