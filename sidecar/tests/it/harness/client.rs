@@ -49,6 +49,7 @@ impl<'a> Client<'a> {
             sidecar,
             key: self.key.clone(),
             session: self.session.clone(),
+            revision: self.revision,
             next_id: std::cell::Cell::new(next_id),
         }
     }
