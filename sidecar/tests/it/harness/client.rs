@@ -54,6 +54,17 @@ impl<'a> Client<'a> {
         }
     }
 
+    /// A session that somebody else has opened.
+    pub(crate) fn in_session(sidecar: &'a Sidecar, session: &str) -> Self {
+        let next_id = std::cell::Cell::new(1_000);
+        Self { sidecar, key: None, session: session.to_owned(), revision: "2025-11-25", next_id }
+    }
+
+    /// The same client, with another session.
+    pub(crate) fn with_session(self, session: &str) -> Self {
+        Self { session: session.to_owned(), ..self }
+    }
+
     /// Ends the session.
     pub(crate) fn end(&self) -> Reply {
         let request = Request::new("DELETE", "/mcp").session(&self.session);
