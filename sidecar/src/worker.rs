@@ -61,7 +61,7 @@ pub(crate) async fn serve(
             Ok(())
         }
     });
-    replicas.spawn_local({
+    let errands = replicas.spawn_local({
         let worker = worker.clone();
         async move {
             sessions::follow(worker, errands).await;
@@ -89,6 +89,7 @@ pub(crate) async fn serve(
     }
     drop(listener);
     tidying.abort();
+    errands.abort();
     let ended = async {
         while connections.join_next().await.is_some() {}
         while replicas.join_next().await.is_some() {}
