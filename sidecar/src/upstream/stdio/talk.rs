@@ -284,7 +284,9 @@ impl<'a> Talk<'a> {
             _ => Why::Asked,
         };
         if why != Why::Asked {
-            tracing::info!(reason = why.name(), "a process of the server ended");
+            let running = &self.process.running;
+            let (number, mebibytes) = (running.number, running.mebibytes());
+            tracing::info!(reason = why.name(), number, mebibytes, "a process of the server ended");
         }
         let Self { conversation, process, ended, doom, stranger, delivery, lines, outgoing, .. } = self;
         // What they hold is not held for as long as the process takes to end.
