@@ -325,7 +325,7 @@ fn the_smallest_manifest_makes_these_objects() {
                 "volumes": [
                     {"name": "longshore-config", "configMap": {"name": name}},
                     {"name": "longshore-keys", "secret": {"secretName": "github-longshore-keys", "defaultMode": 0o440}},
-                    {"name": "longshore-program", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
+                    {"name": "longshore-program", "emptyDir": {"sizeLimit": "32Mi"}},
                     {"name": "longshore-sockets", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
                     {"name": "longshore-tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "256Mi"}},
                 ],
