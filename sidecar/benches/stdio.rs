@@ -18,6 +18,7 @@
 mod harness {
     pub(crate) mod client;
     pub(crate) mod config;
+    pub(crate) mod events;
     pub(crate) mod http;
     pub(crate) mod patience;
     pub(crate) mod peer;
@@ -25,6 +26,7 @@ mod harness {
     pub(crate) mod shim;
 
     pub(crate) use config::{Files, config};
+    pub(crate) use events::Events;
     pub(crate) use http::{Reply, Request};
     pub(crate) use patience::{eventually, within};
     pub(crate) use process::Sidecar;
