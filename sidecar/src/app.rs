@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use arc_swap::ArcSwapOption;
 use futures::{FutureExt, StreamExt};
-use longshore_sessions::{Peer, PodId, membership};
+use longshore_sessions::{Peer, PodId};
 use longshore_sidecar_config::paths;
 use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
@@ -154,11 +154,8 @@ impl App {
         let (audit, writer) = Audit::start(options.audit, metrics.clone()).map_err(BindError::Audit)?;
         let me = me(&options, peers.ip())?;
         // Without a pod of its own it has no other replicas.
-        let view = match &options.pod {
-            Some(_) => membership::View::new(me.address),
-            None => membership::View::alone(me.address),
-        };
-        let sessions = Arc::new(Sessions::new(me, view, options.program_dir.as_deref(), metrics.clone()));
+        let is_alone = options.pod.is_none();
+        let sessions = Arc::new(Sessions::new(me, is_alone, options.program_dir.as_deref(), metrics.clone()));
         let (peers, errands) = Peers::new(sessions.clone(), peers.port());
         let shared = Arc::new(Shared {
             peers,

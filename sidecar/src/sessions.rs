@@ -49,6 +49,8 @@ pub(crate) use session::{Change, Session, Use};
 pub(crate) struct Sessions {
     began: Instant,
     metrics: Arc<Metrics>,
+    /// There can be no other replicas, whatever a configuration says.
+    is_alone: bool,
     /// What the configuration in force says of them.
     snapshot: ArcSwapOption<Snapshot>,
     places: Arc<Places>,
@@ -70,13 +72,16 @@ pub(crate) struct Opened {
 // === impl Sessions ===
 
 impl Sessions {
-    /// The sessions of this replica. What it knows to be ended is in `directory`, if there is one.
-    pub(crate) fn new(me: Peer, view: View, directory: Option<&Path>, metrics: Arc<Metrics>) -> Self {
+    /// The sessions of this replica, which has a pod of its own or else is alone. What it knows to be ended is in
+    /// `directory`, if there is one.
+    pub(crate) fn new(me: Peer, is_alone: bool, directory: Option<&Path>, metrics: Arc<Metrics>) -> Self {
+        let view = if is_alone { View::alone(me.address) } else { View::new(me.address) };
         let mut tombstones = Tombstones::default();
         let journal = Journal::open(directory, unix(), &mut tombstones);
         Self {
             began: Instant::now(),
             metrics,
+            is_alone,
             snapshot: ArcSwapOption::empty(),
             places: Arc::default(),
             replica: Mutex::new(Replica::new(me, view, tombstones)),
@@ -87,6 +92,7 @@ impl Sessions {
 
     /// Takes what the configuration says of sessions, from now on.
     pub(crate) fn configure(&self, snapshot: Arc<Snapshot>) {
+        self.lock().view.set_alone(self.is_alone || snapshot.replicas.is_none());
         self.snapshot.store(Some(snapshot));
     }
 

@@ -99,6 +99,11 @@ impl Streams {
         self.lock().is_full(limit)
     }
 
+    /// Whether the client has been sent away and comes back for an answer.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.lock().streams.iter().any(|stream| stream.is_awaited())
+    }
+
     /// A turn at the stream that belongs to no call, for a client that has not seen anything of it.
     pub(crate) fn listen(session: &Use, limit: u32) -> Result<Turn, Refused> {
         let mut list = session.streams.lock();
@@ -162,7 +167,7 @@ impl Streams {
             return Err(Refused::TooMany { limit });
         }
         let forgotten = list.one_too_many();
-        let stream = Stream::new(epoch, self.next(), kind, terms, session.again());
+        let stream = Stream::new(epoch, self.next(), kind, terms, session.for_stream());
         list.streams.push(stream.clone());
         drop(list);
         if let Some(stream) = forgotten {
@@ -229,7 +234,7 @@ impl List {
             return Err(Refused::Closed);
         }
         self.opening = true;
-        Ok(Turn { session: session.again(), stream, after })
+        Ok(Turn { session: session.for_stream(), stream, after })
     }
 }
 

@@ -97,6 +97,15 @@ impl View {
         Self { me, members: BTreeMap::new(), dns: Dns::Alone }
     }
 
+    /// Notes whether there are other replicas at all, which a configuration may change.
+    pub fn set_alone(&mut self, alone: bool) {
+        match (alone, self.dns) {
+            (true, _) => self.dns = Dns::Alone,
+            (false, Dns::Alone) => self.dns = Dns::Silent,
+            (false, _) => {}
+        }
+    }
+
     /// Notes what DNS lists. When DNS fails, nothing is to be noted.
     pub fn listed(&mut self, addresses: &[IpAddr], now: Moment) {
         self.dns = Dns::Said { at: now, lists_me: addresses.contains(&self.me) };

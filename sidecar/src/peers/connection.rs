@@ -103,7 +103,14 @@ impl Connections {
             }
         }
         let unwritten = |failure| Unanswered { failure, written: false };
-        let connected = timeout(CONNECT, line.connect(tls, to)).await;
+        let connecting = async {
+            match line.connect(tls, to).await {
+                // A process that ends resets what it has not accepted yet. The next one is refused, or there again.
+                Err(Failure::Broken) => line.connect(tls, to).await,
+                result => result,
+            }
+        };
+        let connected = timeout(CONNECT, connecting).await;
         let connection = connected.map_err(|_| unwritten(Failure::TimedOut))?.map_err(unwritten)?;
         let mut lease = Lease { connection: Some(connection), line };
         let Some(connection) = &mut lease.connection else { return Err(unwritten(Failure::Broken)) };

@@ -99,6 +99,7 @@ impl Local for Sessions {
             let copy = session.copy();
             replica.give_up(&key, successor.clone(), copy.clone());
             self.metrics.session_ended(SessionEnd::Moved);
+            session.streams.close();
             let principal = session.place.principal().clone();
             given.push((successor, HandOver { id: id.into(), principal, copy }));
         }

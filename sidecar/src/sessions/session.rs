@@ -31,8 +31,10 @@ pub(crate) struct Session {
     pub(super) beginning: tokio::sync::Mutex<()>,
     /// When it was last used, in milliseconds since the process began.
     used: AtomicU64,
-    /// Requests under way: while there are any it is not idle.
+    /// Requests under way: while there are any it is not idle, and stays here.
     busy: AtomicUsize,
+    /// Streams that are open, or kept for a client that comes back: while there are any it is not idle.
+    kept: AtomicUsize,
     /// What its client reads.
     pub(crate) streams: Streams,
 }
@@ -48,10 +50,18 @@ pub(crate) enum Change {
     Unsubscribe(Box<str>),
 }
 
-/// Holds a session open while a request of it is under way.
+/// Holds a session open while a request of it is under way, or a stream is kept.
 pub(crate) struct Use {
+    what: What,
     pub(super) session: Arc<Session>,
     pub(super) sessions: Arc<Sessions>,
+}
+
+/// What a session is held open for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    Request,
+    Stream,
 }
 
 // === impl Session ===
@@ -68,6 +78,7 @@ impl Session {
             beginning: tokio::sync::Mutex::default(),
             used: AtomicU64::new(now),
             busy: AtomicUsize::new(0),
+            kept: AtomicUsize::new(0),
             streams: Streams::default(),
         }
     }
@@ -76,6 +87,13 @@ impl Session {
     pub(super) fn with(self, copy: Copy) -> Self {
         let copy = (copy != Copy::default()).then(|| Box::new(copy));
         Self { copy: Mutex::new(copy), ..self }
+    }
+
+    fn uses(&self, what: What) -> &AtomicUsize {
+        match what {
+            What::Request => &self.busy,
+            What::Stream => &self.kept,
+        }
     }
 
     /// What the server calls it.
@@ -88,14 +106,16 @@ impl Session {
         *self.upstream.write().unwrap_or_else(PoisonError::into_inner) = upstream;
     }
 
-    /// Whether nobody uses it just now.
+    /// Whether it can go elsewhere now: no call is under way, and nobody is about to come for an answer. Streams that are
+    /// open end then.
     pub(super) fn is_free(&self) -> bool {
-        self.busy.load(Ordering::Relaxed) == 0
+        self.busy.load(Ordering::Relaxed) == 0 && !self.streams.is_awaited()
     }
 
     /// Whether nobody has used it for that long.
     pub(super) fn is_idle(&self, now: Moment, time: Duration) -> bool {
-        self.is_free() && now.since(Moment(self.used.load(Ordering::Relaxed))) >= time
+        let free = self.busy.load(Ordering::Relaxed) == 0 && self.kept.load(Ordering::Relaxed) == 0;
+        free && now.since(Moment(self.used.load(Ordering::Relaxed))) >= time
     }
 
     /// What its client has set.
@@ -126,15 +146,19 @@ impl Session {
 // === impl Use ===
 
 impl Use {
-    /// The first is to be made while the replica is locked, so that nobody gives the session up in between.
+    /// To be made while the replica is locked, so that nobody gives the session up in between.
     pub(super) fn new(session: Arc<Session>, sessions: Arc<Sessions>) -> Self {
-        session.busy.fetch_add(1, Ordering::Relaxed);
-        Self { session, sessions }
+        Self::of(What::Request, session, sessions)
     }
 
-    /// One more use of the same session.
-    pub(crate) fn again(&self) -> Self {
-        Self::new(self.session.clone(), self.sessions.clone())
+    /// Another one for a stream, which may outlast the request.
+    pub(crate) fn for_stream(&self) -> Self {
+        Self::of(What::Stream, self.session.clone(), self.sessions.clone())
+    }
+
+    fn of(what: What, session: Arc<Session>, sessions: Arc<Sessions>) -> Self {
+        session.uses(what).fetch_add(1, Ordering::Relaxed);
+        Self { what, session, sessions }
     }
 }
 
@@ -149,6 +173,6 @@ impl std::ops::Deref for Use {
 impl Drop for Use {
     fn drop(&mut self) {
         self.session.used.store(self.sessions.now().0, Ordering::Relaxed);
-        self.session.busy.fetch_sub(1, Ordering::Relaxed);
+        self.session.uses(self.what).fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -1,12 +1,17 @@
 //! Sessions: whose they are, how many, how they end.
 
-use std::io::BufReader;
+mod restarts;
 
+use std::io::BufReader;
+use std::time::Duration;
+
+use longshore_sidecar_config::Config;
 use serde_json::json;
 
+use crate::harness::config::{idle, keys};
 use crate::harness::http::{Reply, connect, read_chunk};
 use crate::harness::{
-    Client, Files, GoServer, Request, Scripted, Sidecar, client, config, eventually, scripted,
+    Client, Files, GoServer, Request, Scripted, Sidecar, client, config, eventually, scripted, within,
 };
 
 #[test]
@@ -48,36 +53,117 @@ fn several_workers_share_sessions() {
 fn the_server_hears_that_a_session_has_ended() {
     let server = Scripted::start(|_, _| {});
     let files = Files::new();
-    files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &["--session-idle-ms", "300"]).loaded();
+    files.write(&idle(config(server.port), 300));
+    let sidecar = Sidecar::with(files, &[]).loaded();
     let ended = Client::open(&sidecar, None);
-    assert_eq!(Request::new("DELETE", "/mcp").session(&ended.session).send(sidecar.mcp).status, 204);
+    assert_eq!(ended.end().status, 204);
     let deleted = server.seen("DELETE");
     assert_eq!(deleted.len(), 1);
     let session = ("mcp-session-id".to_owned(), scripted::UPSTREAM_SESSION.to_owned());
     assert!(deleted[0].headers.contains(&session));
 
-    let idle = Client::open(&sidecar, None);
+    let unused = Client::open(&sidecar, None);
     eventually("the idle session ends too", || (server.seen("DELETE").len() == 2).then_some(()));
-    assert_eq!(idle.send("ping", json!({})).status, 404);
+    assert_eq!(unused.send("ping", json!({})).status, 404);
+    for (cause, count) in [("deleted", 1.0), ("idle", 1.0), ("aged", 0.0)] {
+        assert_eq!(sidecar.metric(&format!("longshore_sessions_ended_total{{cause=\"{cause}\"}}")), count);
+    }
+    assert_eq!(sidecar.metric("longshore_sessions_opened_total"), 2.0);
+    assert_eq!(sidecar.metric("longshore_ended_sessions"), 2.0);
 }
 
 #[test]
 fn there_are_only_so_many() {
     let server = GoServer::start(&[]);
+    let mut config = config(server.port);
+    config.sessions.total = 3;
+    config.sessions.per_principal = 2;
     let files = Files::new();
-    files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &["--max-sessions", "2"]).loaded().ready();
-    let first = Client::open(&sidecar, None);
-    let _second = Client::open(&sidecar, None);
-    let open = || Request::post(client::initialize("2025-11-25")).send(sidecar.mcp);
-    let refused = open();
-    assert_eq!(refused.status, 503);
-    assert_eq!(refused.header("retry-after"), Some("1"));
-    assert!(refused.message()["error"]["message"].as_str().unwrap().contains("too many sessions"));
-    sidecar.audit(|line| line["reason"] == "too many sessions" && line["status"] == 503);
-    assert_eq!(Request::new("DELETE", "/mcp").session(&first.session).send(sidecar.mcp).status, 204);
-    assert_eq!(open().status, 200);
+    files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let open = |key: &str| Request::post(client::initialize("2025-11-25")).key(key).send(sidecar.mcp);
+    let refused = |key: &str, status: u16, reason: &str, words: &str| {
+        let reply = open(key);
+        assert_eq!(reply.status, status, "{}", reply.text());
+        assert_eq!(reply.header("retry-after"), Some("1"));
+        assert!(reply.message()["error"]["message"].as_str().unwrap().contains(words), "{}", reply.text());
+        sidecar.audit(|line| line["reason"] == reason && line["status"] == status);
+    };
+    let first = Client::open(&sidecar, Some("key-a"));
+    let _second = Client::open(&sidecar, Some("key-a"));
+    refused(
+        "key-a",
+        429,
+        "too many sessions of one principal",
+        "as many sessions with this server as one caller may (2)",
+    );
+    let _others = Client::open(&sidecar, Some("key-b"));
+    refused("key-b", 503, "too many sessions", "too many sessions");
+    assert_eq!(first.end().status, 204);
+    assert_eq!(open("key-a").status, 200);
+}
+
+#[test]
+fn an_id_is_worth_nothing_to_others_and_a_refusal_says_nothing() {
+    let server = GoServer::start(&[]);
+    let keys = keys(&[("alice", "key-a"), ("bob", "key-b")]);
+    let start = |config: &Config| {
+        let files = Files::new();
+        files.write_with_keys(config, &keys);
+        Sidecar::with(files, &[]).loaded().ready()
+    };
+    let sidecar = start(&config(server.port));
+    let mut elsewhere = config(server.port);
+    elsewhere.server.uid = "u-2".to_owned();
+    let elsewhere = start(&elsewhere);
+
+    let alice = Client::open(&sidecar, Some("key-a"));
+    let id = alice.session.clone();
+    assert!(id.len() < 1024 && id.bytes().all(|byte| byte.is_ascii_graphic()), "{id}");
+    let ended = Client::open(&sidecar, Some("key-a"));
+    assert_eq!(ended.end().status, 204);
+    let altered = if id.ends_with('A') { 'B' } else { 'A' };
+    let altered = format!("{}{altered}", &id[..id.len() - 1]);
+    let ask = |sidecar: &Sidecar, key: &str, id: &str, method: &str| {
+        let body = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+        let request = if method == "POST" { Request::post(body) } else { Request::new(method, "/mcp") };
+        request.header("accept", "text/event-stream").session(id).key(key).send(sidecar.mcp)
+    };
+    let reference = ask(&sidecar, "key-a", "no-such-session", "DELETE");
+    assert_eq!(reference.status, 404);
+    for (sidecar, key, id, what) in [
+        (&sidecar, "key-b", &id, "another principal's"),
+        (&elsewhere, "key-a", &id, "another server's"),
+        (&sidecar, "key-a", &altered, "altered"),
+        (&sidecar, "key-a", &ended.session, "ended"),
+    ] {
+        for method in ["GET", "DELETE"] {
+            let reply = ask(sidecar, key, id, method);
+            assert_eq!((reply.status, reply.text()), (404, reference.text()), "{what}: {method}");
+        }
+    }
+    let client = Client::open(&sidecar, Some("key-b"));
+    let other = client.with_session(&id).send("ping", json!({}));
+    assert_eq!(other.status, 404);
+    assert_eq!(alice.send("ping", json!({})).status, 200, "and it is alive");
+    for id in [&id, &ended.session] {
+        assert!(!sidecar.written().contains(id.as_str()), "ids are in no log");
+    }
+}
+
+#[test]
+fn a_session_ends_with_its_age_however_busy() {
+    let server = GoServer::start(&[]);
+    let mut config = config(server.port);
+    config.sessions.max_age_ms = 2_000;
+    let files = Files::new();
+    files.write(&config);
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let client = Client::open(&sidecar, None);
+    within(Duration::from_secs(10), "it is too old", || {
+        (client.send("ping", json!({})).status == 404).then_some(())
+    });
+    eventually("it is gone", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
 }
 
 /// A client may leave its calls behind; they go on, and each holds a connection to the server.

@@ -50,8 +50,20 @@ impl<'a> Client<'a> {
             key: self.key.clone(),
             revision: self.revision,
             session: self.session.clone(),
+            revision: self.revision,
             next_id: std::cell::Cell::new(next_id),
         }
+    }
+
+    /// A session that somebody else has opened.
+    pub(crate) fn in_session(sidecar: &'a Sidecar, session: &str) -> Self {
+        let next_id = std::cell::Cell::new(1_000);
+        Self { sidecar, key: None, session: session.to_owned(), revision: "2025-11-25", next_id }
+    }
+
+    /// The same client, with another session.
+    pub(crate) fn with_session(self, session: &str) -> Self {
+        Self { session: session.to_owned(), ..self }
     }
 
     /// Ends the session.

@@ -47,6 +47,12 @@ pub(crate) fn config(port: u16) -> Config {
     }
 }
 
+/// The same with sessions that end when nobody uses them for so long.
+pub(crate) fn idle(mut config: Config, milliseconds: u64) -> Config {
+    config.sessions.idle_timeout_ms = milliseconds;
+    config
+}
+
 /// So many processes, each of them of one session.
 pub(crate) fn processes(total: u32, per_principal: u32) -> Processes {
     Processes {

@@ -13,7 +13,7 @@ use super::{Files, Reply, Request, eventually, within};
 
 /// A running sidecar. It is killed when the test is over.
 pub(crate) struct Sidecar {
-    pub(crate) files: Files,
+    pub(crate) files: Arc<Files>,
     pub(crate) mcp: SocketAddr,
     pub(crate) admin: SocketAddr,
     child: Mutex<Child>,
@@ -32,7 +32,8 @@ impl Sidecar {
     }
 
     /// Starts one with these files and flags.
-    pub(crate) fn with(files: Files, flags: &[&str]) -> Self {
+    pub(crate) fn with(files: impl Into<Arc<Files>>, flags: &[&str]) -> Self {
+        let files = files.into();
         let mut command = command(&files);
         // At ports of the kernel's choice, unless the test has another.
         for flag in ["--mcp-addr", "--admin-addr", "--peers-addr"] {
@@ -148,9 +149,12 @@ impl Sidecar {
 pub(crate) fn command(files: &Files) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longshore-sidecar"));
     command.arg("serve");
-    for (flag, directory) in
-        [("--config-dir", "config"), ("--keys-dir", "keys"), ("--sockets-dir", "sockets")]
-    {
+    for (flag, directory) in [
+        ("--config-dir", "config"),
+        ("--keys-dir", "keys"),
+        ("--sockets-dir", "sockets"),
+        ("--program-dir", "program"),
+    ] {
         command.arg(flag).arg(files.path(directory));
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -7,6 +7,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value, json};
 
 use super::{error, pid, said};
+use crate::harness::config::idle;
 use crate::harness::http::{Reply, connect};
 use crate::harness::shim::{server, serving, stdio};
 use crate::harness::{Client, Files, GoServer, Request, Shim, Sidecar, client, config, eventually, within};
@@ -112,7 +113,7 @@ fn a_server_that_is_another_one_now_ends_the_session() {
 #[test]
 fn sessions_end_with_their_processes() {
     for flags in [&[][..], &["obstinate"]] {
-        let (_shim, sidecar) = serving(&stdio(), &server(flags), &["--session-idle-ms", "1000"]);
+        let (_shim, sidecar) = serving(&idle(stdio(), 1_000), &server(flags), &[]);
         // By the client's word, which a call under way hears too.
         let client = Client::open(&sidecar, None);
         let first = pid(&client);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::pid;
-use crate::harness::config::{keys, processes};
+use crate::harness::config::{idle, keys, processes};
 use crate::harness::shim::{server, serving, stdio};
 use crate::harness::{Client, Files, Reply, Request, Shim, Sidecar, client, eventually, peer, within};
 
@@ -101,7 +101,7 @@ fn places_of_processes_that_did_not_start_are_free() {
 fn a_hundred_sessions_that_nobody_closes_leave_nothing() {
     // One that starts so fast that none of them is idle for long before the last is there.
     let go = peer::folder().join("bin/go-server").to_str().unwrap().to_owned();
-    let (shim, sidecar) = serving(&stdio(), &[go, "-stdio".to_owned()], &["--session-idle-ms", "10000"]);
+    let (shim, sidecar) = serving(&idle(stdio(), 10_000), &[go, "-stdio".to_owned()], &[]);
     let (descriptors, memory) = (sidecar.descriptors(), sidecar.memory());
     let mut refused = 0;
     for _ in 0..100 {

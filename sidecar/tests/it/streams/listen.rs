@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{answer, event, note, said};
-use crate::harness::config::keys;
+use crate::harness::config::{idle, keys};
 use crate::harness::shim::{self, serving, stdio};
 use crate::harness::{
     Client, Events, Files, GoServer, Request, Scripted, Sidecar, config, eventually, scripted, within,
@@ -225,8 +225,8 @@ fn a_session_that_listens_is_not_idle() {
     let mut config = config(server.port);
     config.sessions.resume.ttl_ms = 500;
     let files = Files::new();
-    files.write(&config);
-    let sidecar = Sidecar::with(files, &["--session-idle-ms", "300"]).loaded();
+    files.write(&idle(config, 300));
+    let sidecar = Sidecar::with(files, &[]).loaded();
     let client = Client::open(&sidecar, None);
     let mut stream = open(&client);
     std::thread::sleep(Duration::from_millis(1500));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{answer, argument, event, note, said};
-use crate::harness::config::keys;
+use crate::harness::config::{idle, keys};
 use crate::harness::shim::{self, serving, stdio};
 use crate::harness::{Client, Events, Files, Request, Scripted, Sidecar, config, eventually, scripted};
 
@@ -226,8 +226,8 @@ fn a_session_with_something_kept_is_not_idle() {
     let mut config = config(server.port);
     config.sessions.resume.ttl_ms = 2500;
     let files = Files::new();
-    files.write(&config);
-    let sidecar = Sidecar::with(files, &["--session-idle-ms", "300"]).loaded();
+    files.write(&idle(config, 300));
+    let sidecar = Sidecar::with(files, &[]).loaded();
     let client = Client::open(&sidecar, None);
     tell.send(Some(1)).unwrap();
     tell.send(None).unwrap();

@@ -1,0 +1,162 @@
+//! Sidecars that restart beside their living server, keys that change, and servers that restart alone.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use longshore_sidecar_config::{Keys, OnOwnerLoss};
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::harness::config::{keys, session_key};
+use crate::harness::shim::{server, serving, stdio};
+use crate::harness::{Client, Files, GoServer, Sidecar, config, eventually};
+
+const FLAGS: [&str; 4] = ["--pod-uid", "pod-1", "--pod-ip", "127.0.0.1"];
+
+/// Starts the sidecar of the same pod again.
+fn restart(sidecar: Sidecar) -> Sidecar {
+    sidecar.signal(Signal::KILL);
+    let files = sidecar.files.clone();
+    drop(sidecar);
+    Sidecar::with(files, &FLAGS).loaded().ready()
+}
+
+fn echo(client: &Client<'_>) {
+    let message = client.call("echo", json!({"text": "a"}));
+    assert_eq!(message["result"]["content"][0]["text"], "a", "{message}");
+}
+
+fn taken(sidecar: &Sidecar, how: &str) -> f64 {
+    sidecar.metric(&format!("longshore_sessions_taken_total{{how=\"{how}\"}}"))
+}
+
+#[test]
+fn a_sidecar_that_restarts_finds_its_sessions_again_but_not_those_that_ended() {
+    let server = GoServer::start(&[]);
+    let files = Files::new();
+    files.write(&config(server.port));
+    let sidecar = Sidecar::with(files, &FLAGS).loaded().ready();
+    let (kept, ended) = (Client::open(&sidecar, None), Client::open(&sidecar, None));
+    echo(&kept);
+    assert_eq!(ended.end().status, 204);
+    let (kept, ended) = (kept.session, ended.session);
+
+    let sidecar = restart(sidecar);
+    let client = Client::open(&sidecar, None);
+    assert_eq!(sidecar.metric("longshore_sessions"), 1.0);
+    // Several at once: it is taken up once.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| echo(&Client::in_session(&sidecar, &kept)));
+        }
+    });
+    assert_eq!(sidecar.metric("longshore_sessions"), 2.0);
+    assert_eq!(taken(&sidecar, "restarted"), 1.0);
+    assert_eq!(Client::in_session(&sidecar, &ended).send("ping", json!({})).status, 404);
+    drop(client);
+
+    // The end of one that nobody has taken up yet counts too.
+    let sidecar = restart(sidecar);
+    assert_eq!(Client::in_session(&sidecar, &kept).end().status, 204);
+    let sidecar = restart(sidecar);
+    assert_eq!(Client::in_session(&sidecar, &kept).send("ping", json!({})).status, 404);
+    assert_eq!(taken(&sidecar, "restarted"), 0.0);
+}
+
+#[test]
+fn a_server_that_restarts_alone_ends_its_sessions_or_begins_them_again() {
+    for what in [OnOwnerLoss::NotFound, OnOwnerLoss::Reinitialize] {
+        let mut server = GoServer::start(&[]);
+        let mut config = config(server.port);
+        config.sessions.on_owner_loss = what;
+        let files = Files::new();
+        files.write(&config);
+        let sidecar = Sidecar::with(files, &FLAGS).loaded().ready();
+        let clients: Vec<_> = (0..4).map(|_| Client::open(&sidecar, None)).collect();
+        server.kill();
+        server.start_again();
+        eventually("the server is there", || {
+            (sidecar.metric("longshore_server_connected") == 1.0).then_some(())
+        });
+        for client in &clients {
+            match what {
+                OnOwnerLoss::NotFound => assert_eq!(client.send("ping", json!({})).status, 404),
+                OnOwnerLoss::Reinitialize => std::thread::scope(|scope| {
+                    let (sidecar, session) = (&sidecar, &client.session);
+                    for _ in 0..3 {
+                        scope.spawn(move || echo(&Client::in_session(sidecar, session)));
+                    }
+                }),
+            }
+        }
+        let left = if what == OnOwnerLoss::NotFound { 0.0 } else { 4.0 };
+        assert_eq!(sidecar.metric("longshore_sessions"), left);
+    }
+}
+
+#[test]
+fn what_a_client_has_set_is_set_again() {
+    let mut server = GoServer::start(&[]);
+    let mut config = config(server.port);
+    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let files = Files::new();
+    files.write(&config);
+    let sidecar = Sidecar::with(files, &FLAGS).loaded().ready();
+    let client = Client::open(&sidecar, None);
+    client.ask("logging/setLevel", json!({"level": "warning"}));
+    server.kill();
+    server.start_again();
+    eventually("the server is there", || (sidecar.metric("longshore_server_connected") == 1.0).then_some(()));
+    echo(&client);
+}
+
+#[test]
+fn keys_change_and_no_call_is_lost() {
+    let server = GoServer::start(&[]);
+    let with = |numbers: &[u8], seal_with: u8| {
+        let mut config = config(server.port);
+        config.sessions.seal_with = seal_with;
+        let sessions = numbers.iter().map(|number| session_key(*number)).collect();
+        (config, Keys { sessions, ..keys(&[("alice", "key-a")]) })
+    };
+    let files = Files::new();
+    let (config, keys) = with(&[1], 1);
+    files.write_with_keys(&config, &keys);
+    let sidecar = Sidecar::with(files, &FLAGS).loaded().ready();
+    let old = Client::open(&sidecar, Some("key-a"));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let client = Client::open(&sidecar, Some("key-a"));
+                while !done.load(Ordering::Relaxed) {
+                    echo(&client);
+                    let short = Client::open(&sidecar, Some("key-a"));
+                    echo(&short);
+                    assert_eq!(short.end().status, 204);
+                }
+            });
+        }
+        for (numbers, seal_with) in [(&[1, 2][..], 1), (&[1, 2], 2), (&[1, 2, 3], 2), (&[1, 2, 3], 3)] {
+            let (config, keys) = with(numbers, seal_with);
+            let digest = sidecar.files.write_with_keys(&config, &keys);
+            sidecar.runs(&digest);
+            echo(&old);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    // The one that it was sealed with is gone.
+    let (config, keys) = with(&[2, 3], 3);
+    sidecar.files.write_with_keys(&config, &keys);
+    eventually("its id is worth nothing", || (old.send("ping", json!({})).status == 404).then_some(()));
+}
+
+#[test]
+fn a_process_outlives_its_sidecar() {
+    let (shim, sidecar) = serving(&stdio(), &server(&[]), &FLAGS);
+    let client = Client::open(&sidecar, None);
+    let pid = |client: &Client<'_>| client.call("pid", json!({}))["result"]["content"][0]["text"].clone();
+    let (before, session) = (pid(&client), client.session.clone());
+    let sidecar = restart(sidecar);
+    assert_eq!(pid(&Client::in_session(&sidecar, &session)), before);
+    drop(shim);
+}
