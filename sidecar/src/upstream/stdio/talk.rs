@@ -156,6 +156,9 @@ impl<'a> Talk<'a> {
             if let Some(failure) = self.over(now) {
                 return self.finish(failure).await;
             }
+            if self.routes.is_empty() {
+                self.lines.shrink();
+            }
             let due = self.due();
             let writes = !self.outgoing.is_empty() && self.closed.is_none() && self.ended.is_none();
             let reads = self.delivery.is_none() && self.pause.is_none() && !self.end_of_output;
