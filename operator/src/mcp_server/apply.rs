@@ -283,6 +283,13 @@ impl<K: k8s_openapi::Resource> HasLive for Owned<K> {
     }
 }
 
+impl HasLive for crate::view::ConfigMapView {
+    const KIND: &'static str = "ConfigMap";
+    fn live(&self) -> &Live {
+        &self.live
+    }
+}
+
 impl HasLive for crate::view::DeploymentView {
     const KIND: &'static str = "Deployment";
     fn live(&self) -> &Live {
@@ -372,6 +379,7 @@ mod tests {
                 path: "/old".to_owned(),
             }],
             inventory: access(),
+            configured: BTreeMap::new(),
             session_keys: SessionKeys::of_tests(),
         };
         build::build(&validate(&server, &found).unwrap(), settings).0
