@@ -81,6 +81,35 @@ pub fn ask<'a>(
     Ok(asked.into_text())
 }
 
+/// A server's request for its client, between two sides that both ask with requests: the whole message.
+pub fn request<'a>(
+    way: Way,
+    request: ServerRequest,
+    message: &'a str,
+    can: &ClientCapabilities,
+) -> Result<Cow<'a, str>, Untranslatable> {
+    if way.is_same() {
+        return Ok(Cow::Borrowed(message));
+    }
+    let mut whole = way.object("a server's request", message)?;
+    whole.edit("params", |params| ask(way, request, params, can))?;
+    Ok(whole.into_text())
+}
+
+/// A client's response to it: the whole message. An error is one in every revision.
+pub fn response<'a>(
+    way: Way,
+    request: ServerRequest,
+    message: &'a str,
+) -> Result<Cow<'a, str>, Untranslatable> {
+    if way.is_same() {
+        return Ok(Cow::Borrowed(message));
+    }
+    let mut whole = way.object("a client's response", message)?;
+    whole.edit("result", |result| answer(way, request, result))?;
+    Ok(whole.into_text())
+}
+
 /// The parameters of a visit with an id, which 2025-11-25 knows visits by.
 pub fn with_elicitation_id(params: &str, id: &str) -> Result<String, names::NoPlace> {
     names::set(params, &["elicitationId"], &crate::object::quote(id)).map(Cow::into_owned)

@@ -127,18 +127,20 @@ fn called(way: Way, result: &mut Object<'_>, hints: &Hints<'_>) -> Result<(), Un
     result.edit("content", |blocks| content::blocks(way, blocks))?;
     let knows = way.to.features().structured;
     let structured = result.original("structuredContent");
+    let mut needs_words = knows == Structured::None;
     if knows == Structured::Object
         && let Some(value) = structured
         && (hints.wrapped == Some(true) || !value.starts_with('{'))
     {
         result.set("structuredContent", tools::wrap(value));
+        needs_words = true;
     }
-    // Content may never be missing. Where structured results are new or unknown, it has to say the same in words.
-    let is_empty = match result.get("content") {
+    // Content may never be missing. Where structured results are changed or not known, it has to say the same.
+    let is_missing = match result.get("content") {
         None | Some("null") => true,
-        Some(blocks) => knows != Structured::Any && blocks.trim_start_matches('[').trim_start() == "]",
+        Some(blocks) => needs_words && blocks.trim_start_matches('[').trim_start() == "]",
     };
-    if is_empty {
+    if is_missing {
         let text = structured.map(|value| format!(r#"{{"type":"text","text":{}}}"#, quote(value)));
         result.set("content", array(text.as_slice().iter().map(String::as_str)));
     }

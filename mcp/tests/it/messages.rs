@@ -299,6 +299,14 @@ pub(crate) fn question(revision: Revision) -> BoxedStrategy<(&'static str, Value
         text().prop_map(|text| json!({"type": "text", "text": text})).boxed()
     };
     let content = if has.sampling_tools {
+        let structured = match has.structured {
+            Structured::Any => any_json().boxed(),
+            _ => object(any_json()).prop_map(Value::from).boxed(),
+        };
+        let used = structured.prop_map(|structured| {
+            json!({"type": "tool_result", "toolUseId": "u", "content": [], "structuredContent": structured})
+        });
+        let sampled = prop_oneof![3 => sampled, 1 => used];
         prop_oneof![sampled.clone(), vec(sampled, 1..3).prop_map(Value::from)].boxed()
     } else {
         sampled
