@@ -44,15 +44,20 @@ pub fn response<'a>(
     let way = pair.down();
     let (member, text) = match response.outcome {
         Outcome::Result(result) => {
-            let asks_here = way.from.features().questions == Questions::InputRequired;
-            let asks_there = way.to.features().questions == Questions::InputRequired;
-            if asks_here && !asks_there && results::kind(result.get()) == Kind::InputRequired {
-                return Ok(Answer::InputRequired(result.get()));
+            if way.is_same() {
+                ("result", Cow::Borrowed(result.get()))
+            } else {
+                let read = way.object("a result", result.get())?;
+                let asks_here = way.from.features().questions == Questions::InputRequired;
+                if asks_here && results::kind_of(&read) == Kind::InputRequired {
+                    return Ok(Answer::InputRequired(result.get()));
+                }
+                ("result", results::edit(way, asked.method, read, hints)?)
             }
-            ("result", results::result(way, asked.method, result.get(), hints)?)
         }
         Outcome::Error(error) => {
-            if way.to.features().questions == Questions::InputRequired
+            if !way.is_same()
+                && way.to.features().questions == Questions::InputRequired
                 && asked.method.is_some_and(Method::may_need_input)
                 && let Some(urls) = errors::urls_to_visit(error.get())
             {

@@ -46,7 +46,11 @@ pub enum Kind {
 
 /// What a modern server's result is. Without a word on it, it is the answer.
 pub fn kind(result: &str) -> Kind {
-    let Ok(result) = Object::read(result) else { return Kind::Unknown };
+    Object::read(result).map_or(Kind::Unknown, |result| kind_of(&result))
+}
+
+/// What a result is that has been read.
+pub(crate) fn kind_of(result: &Object<'_>) -> Kind {
     match result.get("resultType") {
         None => Kind::Complete,
         Some(kind) => match string(kind).as_deref() {
@@ -68,9 +72,18 @@ pub fn result<'a>(
     if way.is_same() {
         return Ok(Cow::Borrowed(json));
     }
-    let mut result = way.object("a result", json)?;
+    edit(way, method, way.object("a result", json)?, hints)
+}
+
+/// The same for a result that has been read, between two revisions.
+pub(crate) fn edit<'a>(
+    way: Way,
+    method: Option<Method>,
+    mut result: Object<'a>,
+    hints: &Hints<'_>,
+) -> Result<Cow<'a, str>, Untranslatable> {
     if way.from.features().result_type {
-        match kind(json) {
+        match kind_of(&result) {
             Kind::Complete => {}
             Kind::InputRequired => return Err(way.unknown("a result that asks for more input")),
             Kind::Task => return Err(way.unknown("a task")),

@@ -395,7 +395,7 @@ fn string(value: &str, choices: &mut impl Iterator<Item = u8>, text: &mut String
     text.push('"');
     for letter in value.chars() {
         let is_plain = !matches!(letter, '"' | '\\') && !letter.is_control();
-        if is_plain && choices.next().unwrap_or(1) % 8 != 0 {
+        if is_plain && !choices.next().unwrap_or(1).is_multiple_of(8) {
             text.push(letter);
         } else {
             let mut units = [0; 2];

@@ -142,3 +142,14 @@ fn whole_messages_pass_between_legacy_revisions() {
     let refused = r#"{"jsonrpc":"2.0","id":1,"error":{ "code":1,"message":"m"}}"#;
     assert_eq!(response(way, RootsList, refused).unwrap(), refused);
 }
+
+#[test]
+fn nobody_is_asked_outside_of_a_call() {
+    let id = Id::from_json("\"a\"");
+    assert_eq!(outside_of_calls(id, "ping"), r#"{"jsonrpc":"2.0","id":"a","result":{}}"#);
+    for method in ["roots/list", "elicitation/create", "no/such"] {
+        assert!(
+            outside_of_calls(id, method).starts_with(r#"{"jsonrpc":"2.0","id":"a","error":{"code":-32601,"#)
+        );
+    }
+}
