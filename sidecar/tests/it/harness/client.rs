@@ -50,7 +50,6 @@ impl<'a> Client<'a> {
             key: self.key.clone(),
             revision: self.revision,
             session: self.session.clone(),
-            revision: self.revision,
             next_id: std::cell::Cell::new(next_id),
         }
     }
