@@ -155,8 +155,7 @@ impl App {
         let me = me(&options, peers.ip())?;
         // Without a pod of its own it has no other replicas.
         let is_alone = options.pod.is_none();
-        let sessions =
-            Arc::new(Sessions::new(me, is_alone, options.program_dir.as_deref(), metrics.clone()));
+        let sessions = Arc::new(Sessions::new(me, is_alone, options.program_dir.as_deref(), metrics.clone()));
         let (peers, errands) = Peers::new(sessions.clone(), peers.port());
         let shared = Arc::new(Shared {
             peers,

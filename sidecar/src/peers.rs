@@ -203,13 +203,18 @@ impl Peers {
         self.0.local.has_movable()
     }
 
+    /// Has the others hear what this replica is doing from now on, before anything else is done.
+    pub(crate) async fn announce(&self, state: State) {
+        self.0.local.set_state(state);
+        if timeout(FAREWELL, self.tell_all(&Question::Heartbeat)).await.is_err() {
+            tracing::debug!(?state, "not every other replica has heard what this one is doing");
+        }
+    }
+
     /// Has the others forward nothing here any more, and waits for what they had forwarded by then.
     pub(crate) async fn farewell(&self, calls: &Calls) {
         // As after a restart: it is there, and does not serve.
-        self.0.local.set_state(State::Starting);
-        if timeout(FAREWELL, self.tell_all(&Question::Heartbeat)).await.is_err() {
-            tracing::debug!("not every other replica has heard that this one ends");
-        }
+        self.announce(State::Starting).await;
         if self.0.local.alive().is_empty() {
             return;
         }

@@ -146,15 +146,19 @@ async fn serve_known(
     if let Some(response) = forward::begin_elsewhere(worker, &caller, &body, trail).await? {
         return Ok(Passed::Handed(response));
     }
+    // Sessions exist per principal, so this needs to know who calls. A message that another replica serves is read
+    // there and not here; from here on this replica serves it. What went wrong with the session is said after what is
+    // wrong with the message.
+    let session = match session::find(worker, &caller, &body, trail).await {
+        Ok(session::Found::Elsewhere(response)) => return Ok(Passed::Handed(response)),
+        Ok(session::Found::Here(session)) => Ok(session),
+        Err(refusal) => Err(refusal),
+    };
     let message = envelope::read(&body)?;
     trail.note(&message);
     // The era decides how everything after it is read.
     let params = revision::era(&caller, &message)?;
-    // Sessions exist per principal, so this needs to know who calls. From here on this replica serves the message.
-    let session = match session::find(worker, &caller, &message, &body, trail).await? {
-        session::Found::Here(session) => session,
-        session::Found::Elsewhere(response) => return Ok(Passed::Handed(response)),
-    };
+    let session = session::fits(session?, &message)?;
     revision::agree(&caller, session.as_ref(), trail)?;
     // The decision. From here on the request may reach the server.
     let authorised = access::decide(caller, &message, &params, session, trail)?;

@@ -54,26 +54,20 @@ pub(crate) async fn serve(
     let stopped = stop.clone();
     let mut replicas = JoinSet::new();
     replicas.spawn_local(peers::listen(replicas_socket, worker.clone(), stop.clone()));
-    let tidying = replicas.spawn_local({
+    // They go on until the thread ends.
+    let mut aside = JoinSet::new();
+    aside.spawn_local({
         let worker = worker.clone();
-        async move {
-            peers::cut_the_silent(&worker.peers).await;
-            Ok(())
-        }
+        async move { peers::cut_the_silent(&worker.peers).await }
     });
-    let errands = replicas.spawn_local({
-        let worker = worker.clone();
-        async move {
-            sessions::follow(worker, errands).await;
-            Ok(())
-        }
-    });
+    aside.spawn_local(sessions::follow(worker.clone(), errands));
     loop {
         let full = connections.len() >= limit;
         tokio::select! {
             // Whether the sender is gone or says stop: both mean the end.
             _ = stop.wait_for(|stop| *stop) => break,
             Some(ended) = replicas.join_next() => ended.map_err(io::Error::other)??,
+            Some(ended) = aside.join_next() => ended.map_err(io::Error::other)?,
             Some(_) = connections.join_next() => {}
             // While there are as many connections as there may be, others wait in the kernel's queue.
             accepted = listener.accept(), if !full => match accepted {
@@ -88,8 +82,6 @@ pub(crate) async fn serve(
         }
     }
     drop(listener);
-    tidying.abort();
-    errands.abort();
     let ended = async {
         while connections.join_next().await.is_some() {}
         while replicas.join_next().await.is_some() {}

@@ -5,6 +5,7 @@
 
 use futures::future::join_all;
 use longshore_sessions::Question;
+use longshore_sessions::membership::State;
 use longshore_sidecar_config::inventory::ConnectionState;
 use tokio::time::{Duration, sleep};
 
@@ -20,6 +21,8 @@ pub(super) async fn hand_over(shared: &Shared) {
     // Finds out whether it still answers.
     shared.doubt.notify_one();
     pod_ends(shared).await;
+    // Nobody may think any more that this replica takes sessions when it gives its own away.
+    shared.peers.announce(State::Draining).await;
     let mut moved = 0_usize;
     loop {
         let given_up = shared.peers.give_up(AT_ONCE);

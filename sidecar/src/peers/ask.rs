@@ -52,7 +52,7 @@ pub(super) async fn serve(shared: Arc<Shared>, mut asks: mpsc::Receiver<Ask>) {
                     let answer = async {
                         // Without keys nobody can be asked, and nothing is known of them.
                         let tls = tls.ok_or(Failure::TimedOut)?;
-                        timeout(QUESTION, ask_once(&connections, &tls, to, text)).await.unwrap_or(Err(Failure::TimedOut))
+                        timeout(QUESTION, ask_whoever(&connections, &tls, to, text)).await.unwrap_or(Err(Failure::TimedOut))
                     };
                     tokio::select! {
                         answer = answer => {
@@ -64,6 +64,20 @@ pub(super) async fn serve(shared: Arc<Shared>, mut asks: mpsc::Receiver<Ask>) {
                 });
             }
         }
+    }
+}
+
+/// Asks, and once more if the connection broke: to ask twice does no harm, and a process that has just ended refuses
+/// the second time.
+async fn ask_whoever(
+    connections: &Connections,
+    tls: &Tls,
+    to: SocketAddr,
+    text: Bytes,
+) -> Result<Bytes, Failure> {
+    match ask_once(connections, tls, to, text.clone()).await {
+        Err(Failure::Broken) => ask_once(connections, tls, to, text).await,
+        answer => answer,
     }
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct Connections {
 /// All connections to one address.
 struct Line {
     idle: RefCell<Vec<Connection>>,
-    /// Dropped, it ends them all.
+    /// Ends them all.
     cut: watch::Sender<()>,
 }
 
@@ -103,7 +103,14 @@ impl Connections {
             }
         }
         let unwritten = |failure| Unanswered { failure, written: false };
-        let connected = timeout(CONNECT, line.connect(tls, to)).await;
+        let connecting = async {
+            match line.connect(tls, to).await {
+                // A process that ends resets what it has not accepted yet. The next one is refused, or there again.
+                Err(Failure::Broken) => line.connect(tls, to).await,
+                result => result,
+            }
+        };
+        let connected = timeout(CONNECT, connecting).await;
         let connection = connected.map_err(|_| unwritten(Failure::TimedOut))?.map_err(unwritten)?;
         let mut lease = Lease { connection: Some(connection), line };
         let Some(connection) = &mut lease.connection else { return Err(unwritten(Failure::Broken)) };
@@ -120,8 +127,11 @@ impl Connections {
     pub(crate) fn tidy(&self, keep: impl Fn(IpAddr) -> bool) {
         self.lines.borrow_mut().retain(|address, line| {
             line.idle.borrow_mut().retain(|connection| connection.since.elapsed() < IDLE);
-            let used = Rc::strong_count(line) > 1 || !line.idle.borrow().is_empty();
-            used && keep(*address)
+            let kept = keep(*address);
+            if !kept {
+                line.cut.send_replace(());
+            }
+            kept && (Rc::strong_count(line) > 1 || !line.idle.borrow().is_empty())
         });
     }
 

@@ -24,42 +24,36 @@ pub(crate) type InSession = Use;
 
 /// Where a message is served.
 pub(crate) enum Found {
-    /// Here, in this session. Only a handshake has none.
+    /// Here, in this session, if it names one.
     Here(Option<InSession>),
     /// By another replica: this is its response, or the notice that it is not here.
     Elsewhere(Response<Body>),
 }
 
-/// Finds the session of a message, and takes the message to the replica that serves it.
+/// Finds the session of a message or of a GET, and takes it to the replica that serves it.
 pub(crate) async fn find(
     worker: &Rc<Worker>,
     caller: &Authenticated,
-    message: &Message<'_>,
     body: &Bytes,
     trail: &mut Trail,
 ) -> Result<Found, Refusal> {
-    let id = caller.header(SESSION_ID)?;
-    let handshake = matches!(message, Message::Request(request) if request.method.as_str() == Method::Initialize.as_str());
-    match (id, handshake) {
-        (None, true) => Ok(Found::Here(None)),
-        (Some(_), true) => Err(Refusal::SecondInitialize),
-        (_, false) => Ok(match search(worker, caller, Purpose::Use, body, trail).await? {
-            Way::Here(session) => Found::Here(Some(session)),
-            way => Found::Elsewhere(elsewhere(way, trail)?),
-        }),
+    if caller.header(SESSION_ID)?.is_none() {
+        return Ok(Found::Here(None));
     }
-}
-
-/// Finds the session of a GET, which carries no message.
-pub(crate) async fn of(
-    worker: &Rc<Worker>,
-    caller: &Authenticated,
-    trail: &mut Trail,
-) -> Result<Found, Refusal> {
-    Ok(match search(worker, caller, Purpose::Use, &Bytes::new(), trail).await? {
+    Ok(match search(worker, caller, Purpose::Use, body, trail).await? {
         Way::Here(session) => Found::Here(Some(session)),
         way => Found::Elsewhere(elsewhere(way, trail)?),
     })
+}
+
+/// Holds a message to the session that it came in: only a handshake has none.
+pub(crate) fn fits(session: Option<InSession>, message: &Message<'_>) -> Result<Option<InSession>, Refusal> {
+    let handshake = matches!(message, Message::Request(request) if request.method.as_str() == Method::Initialize.as_str());
+    match (&session, handshake) {
+        (None, true) | (Some(_), false) => Ok(session),
+        (Some(_), true) => Err(Refusal::SecondInitialize),
+        (None, false) => Err(Refusal::NoSession),
+    }
 }
 
 /// Ends a session, because its client says so.

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use bytes::Bytes;
 use http::Response;
 
 use super::respond::Body;
@@ -18,7 +19,7 @@ pub(crate) async fn open(
     trail: &mut Trail,
 ) -> Result<Response<Body>, Refusal> {
     trail.kind = Kind::Other;
-    let session = match session::of(worker, &caller, trail).await? {
+    let session = match session::find(worker, &caller, &Bytes::new(), trail).await? {
         session::Found::Here(session) => session.ok_or(Refusal::NoSession)?,
         session::Found::Elsewhere(response) => return Ok(response),
     };

@@ -4,3 +4,4 @@ mod drains;
 mod forwarding;
 mod losses;
 mod meeting;
+mod rolling;

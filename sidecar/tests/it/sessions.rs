@@ -91,7 +91,12 @@ fn there_are_only_so_many() {
     };
     let first = Client::open(&sidecar, Some("key-a"));
     let _second = Client::open(&sidecar, Some("key-a"));
-    refused("key-a", 429, "too many sessions of one principal", "as many sessions with this server as one caller may (2)");
+    refused(
+        "key-a",
+        429,
+        "too many sessions of one principal",
+        "as many sessions with this server as one caller may (2)",
+    );
     let _others = Client::open(&sidecar, Some("key-b"));
     refused("key-b", 503, "too many sessions", "too many sessions");
     assert_eq!(first.end().status, 204);

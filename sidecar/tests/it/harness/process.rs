@@ -149,9 +149,12 @@ impl Sidecar {
 pub(crate) fn command(files: &Files) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longshore-sidecar"));
     command.arg("serve");
-    for (flag, directory) in
-        [("--config-dir", "config"), ("--keys-dir", "keys"), ("--sockets-dir", "sockets"), ("--program-dir", "program")]
-    {
+    for (flag, directory) in [
+        ("--config-dir", "config"),
+        ("--keys-dir", "keys"),
+        ("--sockets-dir", "sockets"),
+        ("--program-dir", "program"),
+    ] {
         command.arg(flag).arg(files.path(directory));
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

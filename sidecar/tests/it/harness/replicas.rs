@@ -58,7 +58,7 @@ impl Network {
             ("--pod-ip", address.to_string()),
             ("--pod-uid", uid.to_owned()),
             ("--peers-file", self.file().to_str().expect("text").to_owned()),
-            ("--drain-minimum-ms", "300".to_owned()),
+            ("--drain-minimum-ms", "1000".to_owned()),
         ];
         flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect()
     }

@@ -71,6 +71,22 @@ fn a_pod_that_ends_hands_its_sessions_over_and_loses_no_call() {
     }
 }
 
+/// The hook of a server that is crash-looping never runs.
+#[test]
+fn a_pod_whose_server_is_gone_hands_its_sessions_over_too() {
+    let mut servers = [(); 2].map(|()| GoServer::start(&["-stateless"]));
+    let network = Network::new();
+    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let client = Client::open(&replicas[0], ALICE);
+    servers[0].kill();
+    replicas[0].signal(Signal::TERM);
+    replicas[0].log(|line| line["message"] == "sessions were handed to other replicas");
+    assert_eq!(client.send("ping", json!({})).status, 200, "the client's own connection leads there still");
+    assert!(replicas[0].wait(Duration::from_secs(20)).success());
+    assert_eq!(client.through(&replicas[1]).send("ping", json!({})).status, 200);
+    assert_eq!(replicas[1].metric("longshore_sessions"), 1.0);
+}
+
 #[test]
 fn a_sidecar_that_ends_alone_moves_nothing() {
     let servers = [(); 2].map(|()| GoServer::start(&["-stateless"]));
