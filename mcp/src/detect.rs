@@ -14,7 +14,7 @@ use crate::error;
 use crate::headers::standard::{self, Mismatch};
 use crate::headers::{Field, Fields, PROTOCOL_VERSION, SESSION_ID};
 use crate::matrix::{self, Answer, Problem};
-use crate::meta::{self, Envelope, Incomplete};
+use crate::meta::{Envelope, Incomplete, Outline};
 use crate::method::Method;
 use crate::params::Invalid;
 use crate::revision::{Era, Revision, era_of};
@@ -58,6 +58,8 @@ pub struct Modern<'a> {
     pub envelope: Envelope<'a>,
     /// Its method.
     pub method: Method,
+    /// What its parameters hold.
+    pub outline: Outline<'a>,
     /// All of it.
     pub request: Request<'a>,
 }
@@ -151,8 +153,8 @@ pub fn with_body<'a>(
     match batch::read(body, reading).map_err(|bad| refuse(bad.into()))? {
         Body::One(Message::Request(request)) => judge_request(request, fields, served, header_is_modern),
         Body::One(Message::Notification(notification)) => {
-            let claims =
-                meta::claims_modern(notification.params).map_err(|invalid| refuse(invalid.into()))?;
+            let outline = Outline::read(notification.params).map_err(|invalid| refuse(invalid.into()))?;
+            let claims = outline.claims_modern().map_err(|invalid| refuse(invalid.into()))?;
             if claims || header_is_modern {
                 let version = fields.version.one().unwrap_or_default();
                 modern_revision(version, served).map_err(refuse)?;
@@ -173,7 +175,8 @@ pub fn with_body<'a>(
                     Message::Notification(notification) => notification.params,
                     Message::Response(_) => None,
                 };
-                if meta::claims_modern(params).map_err(|invalid| refuse(invalid.into()))? {
+                let claims = Outline::read(params).and_then(|outline| outline.claims_modern());
+                if claims.map_err(|invalid| refuse(invalid.into()))? {
                     return Err(refuse(Wrong::ModernInBatch));
                 }
             }
@@ -190,16 +193,16 @@ fn judge_request<'a>(
 ) -> Result<Conversation<'a>, Mistake<'a>> {
     let id = Some(request.id);
     let refuse = |wrong: Wrong, revision| Mistake { wrong, id, revision };
-    let claims = meta::claims_modern(request.params);
-    // A legacy client never sends what could be misread as a claim: that mistake is a modern one.
-    let claims = claims.map_err(|invalid| refuse(invalid.into(), Revision::V2026_07_28))?;
+    let era = if header_is_modern { Revision::V2026_07_28 } else { Revision::NEWEST_WITH_INITIALIZE };
+    let outline = Outline::read(request.params).map_err(|invalid| refuse(invalid.into(), era))?;
+    let claims = outline.claims_modern().map_err(|invalid| refuse(invalid.into(), era))?;
     let is_handshake = request.method.as_str() == Method::Initialize.as_str();
     // A header that no session can have, on a request that belongs to none.
     let header_is_strange = !is_handshake
         && fields.session == Field::Absent
         && fields.version.one().is_some_and(|version| Revision::parse(version).is_none());
     if claims || header_is_modern || header_is_strange {
-        return judge_modern(request, fields, served)
+        return judge_modern(request, outline, fields, served)
             .map(Conversation::Modern)
             .map_err(|wrong| refuse(wrong, Revision::V2026_07_28));
     }
@@ -213,16 +216,17 @@ fn judge_request<'a>(
 
 fn judge_modern<'a>(
     request: Request<'a>,
+    outline: Outline<'a>,
     fields: &Fields<'_>,
     served: &[Revision],
 ) -> Result<Modern<'a>, Wrong> {
-    let envelope = meta::read(request.params)?;
+    let envelope = outline.envelope()?;
     standard::check_version(fields, &envelope.version)?;
     standard::check_method(fields, &request.method)?;
     let revision = modern_revision(&envelope.version, served)?;
     let method = Method::of(revision, &request.method).ok_or(Wrong::Method)?;
-    standard::check_name(fields, method, &request)?;
-    Ok(Modern { revision, envelope, method, request })
+    standard::check_name(fields, method, &outline)?;
+    Ok(Modern { revision, envelope, method, outline, request })
 }
 
 /// The revision of a modern message, if it is served.
@@ -270,7 +274,7 @@ fn unsupported(requested: &str, served: &[Revision]) -> Wrong {
 impl Mistake<'_> {
     /// The HTTP status and the code.
     pub fn answer(&self) -> Answer {
-        matrix::answer(self.wrong.problem(), self.revision)
+        matrix::answer(self.wrong.problem(self.revision), self.revision)
     }
 
     /// The error response.
@@ -282,13 +286,14 @@ impl Mistake<'_> {
 // === impl Wrong ===
 
 impl Wrong {
-    /// What kind of problem it is.
-    pub fn problem(&self) -> Problem {
+    /// What kind of problem it is, for a side of this revision.
+    pub fn problem(&self, revision: Revision) -> Problem {
         match self {
             Self::Body(BadBatch::Malformed(Malformed::NotJson)) => Problem::NotJson,
             Self::Body(_) | Self::Response(_) | Self::ModernInBatch | Self::VersionHeader => {
                 Problem::InvalidMessage
             }
+            Self::Params(_) if revision.era() == Era::Legacy => Problem::InvalidParams,
             // What cannot be read is no envelope.
             Self::Params(_) | Self::Envelope(_) => Problem::IncompleteEnvelope,
             Self::Header(_) => Problem::HeaderMismatch,

@@ -23,11 +23,50 @@
 //! messages. Where a feature of one side is a conversation on the other there is a small state machine, which is told
 //! what happened and says what to send: [`parked`] (a call whose server asks back), [`rounds`] (a call whose server
 //! wants to be called again), [`listen`] (subscriptions), [`logging`] (log levels) and [`ids`].
-//! [`probe`] judges by a server's first answer which era it belongs to.
+//! [`endpoint`] is where a server of 2024-11-05 hears, and [`probe`] judges by a server's first answer which era it
+//! belongs to.
+//!
+//! A call of a modern client, for a server of 2025-11-25, and the way back:
+//!
+//! ```
+//! use longshore_mcp::detect::{self, Conversation};
+//! use longshore_mcp::envelope::{self, Message};
+//! use longshore_mcp::headers::Fields;
+//! use longshore_mcp::revision::Revision;
+//! use longshore_mcp::translate::requests::{self, Client};
+//! use longshore_mcp::translate::responses::{self, Answer, Asked};
+//! use longshore_mcp::translate::{Pair, names, results::Hints};
+//!
+//! let body = r#"{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"echo","_meta":{
+//!     "io.modelcontextprotocol/protocolVersion":"2026-07-28",
+//!     "io.modelcontextprotocol/clientCapabilities":{}}}}"#;
+//! let fields = Fields::read([
+//!     ("MCP-Protocol-Version", &b"2026-07-28"[..]),
+//!     ("Mcp-Method", b"tools/call"),
+//!     ("Mcp-Name", b"echo"),
+//! ]);
+//! let conversation = detect::with_body(body.as_bytes(), &fields, &Revision::ALL).map_err(|mistake| mistake.response());
+//! let Ok(Conversation::Modern(call)) = conversation else { panic!("the client gets that response") };
+//!
+//! let pair = Pair { client: call.revision, server: Revision::V2025_11_25 };
+//! let client = Client { capabilities: call.envelope.capabilities, info: None, level: None };
+//! let request = requests::request(pair, Some(call.method), body, &client)?;
+//! let request = names::with_id(&request, "1")?;
+//! assert_eq!(request, r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo"}}"#);
+//!
+//! let message = r#"{"jsonrpc":"2.0","id":1,"result":{"content":[]}}"#;
+//! let Ok(Message::Response(response)) = envelope::read(message.as_bytes()) else { panic!("no response") };
+//! let asked = Asked { id: call.request.id.as_json(), method: Some(call.method), uri: None };
+//! let answer = responses::response(pair, &asked, &response, message, &Hints::default())?;
+//! let expected = r#"{"jsonrpc":"2.0","id":"a","result":{"content":[],"resultType":"complete"}}"#;
+//! assert_eq!(answer, Answer::Message(expected.into()));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod batch;
 pub mod capabilities;
 pub mod detect;
+pub mod endpoint;
 pub mod envelope;
 pub mod error;
 pub mod headers;

@@ -9,6 +9,7 @@ use thiserror::Error;
 use crate::Text;
 use crate::envelope::is_object;
 use crate::level::Level;
+use crate::method::Subject;
 use crate::params::{Invalid, object};
 use crate::spelling::Known;
 
@@ -62,10 +63,23 @@ pub enum Incomplete {
     Unreadable(#[from] Invalid),
 }
 
-#[derive(Default, Deserialize)]
-struct Holder<'a> {
+/// What a request's parameters are looked through for, in one pass: they may be long. Values are not looked into.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub struct Outline<'a> {
     #[serde(borrow, default, rename = "_meta")]
     meta: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    name: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    uri: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "taskId")]
+    task: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    arguments: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "inputResponses")]
+    responses: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "requestState")]
+    state: Option<&'a RawValue>,
 }
 
 #[derive(Default, Deserialize)]
@@ -82,7 +96,8 @@ struct Wire<'a> {
     progress_token: Option<&'a RawValue>,
 }
 
-impl Known for Holder<'_> {
+// Members beside `_meta` are for whoever decides on the request, see `crate::params`.
+impl Known for Outline<'_> {
     const MEMBERS: &'static [&'static str] = &["_meta"];
 }
 
@@ -91,41 +106,79 @@ impl Known for Wire<'_> {
         &[PROTOCOL_VERSION, CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, SUBSCRIPTION_ID, PROGRESS_TOKEN];
 }
 
-/// Whether a message says that it is of 2026-07-28 or later. Parameters that are no object say nothing.
-pub fn claims_modern(params: Option<&RawValue>) -> Result<bool, Invalid> {
-    Ok(wire(params)?.is_some_and(|wire| wire.version.is_some()))
-}
-
-/// Reads the envelope of a request of 2026-07-28.
-pub fn read(params: Option<&RawValue>) -> Result<Envelope<'_>, Incomplete> {
-    let wire = wire(params)?.unwrap_or_default();
-    let version = wire.version.ok_or(Incomplete::Missing(PROTOCOL_VERSION))?;
-    let version = serde_json::from_str(version.get()).map_err(|_| Incomplete::Wrong(PROTOCOL_VERSION))?;
-    let capabilities = wire.capabilities.ok_or(Incomplete::Missing(CLIENT_CAPABILITIES))?.get();
-    if !is_object(capabilities) {
-        return Err(Incomplete::Wrong(CLIENT_CAPABILITIES));
-    }
-    let client_info = wire.client_info.map(RawValue::get);
-    if client_info.is_some_and(|info| !is_object(info)) {
-        return Err(Incomplete::Wrong(CLIENT_INFO));
-    }
-    let level = |name: Text<'_>| Level::parse(&name).ok_or(Incomplete::Wrong(LOG_LEVEL));
-    let log_level = wire.log_level.map(level).transpose()?;
-    let progress_token = wire.progress_token.map(RawValue::get);
-    if progress_token.is_some_and(|token| !is_token(token)) {
-        return Err(Incomplete::Wrong(PROGRESS_TOKEN));
-    }
-    Ok(Envelope { version, capabilities, client_info, log_level, progress_token })
-}
-
 /// Whether JSON can be a progress token: a string or an integer.
 pub fn is_token(json: &str) -> bool {
     json.starts_with('"') || json.parse::<i64>().is_ok()
 }
 
-fn wire(params: Option<&RawValue>) -> Result<Option<Wire<'_>>, Invalid> {
-    let Some(params) = params.filter(|params| is_object(params.get())) else { return Ok(None) };
-    object::<Holder<'_>>(params)?.meta.map(object::<Wire<'_>>).transpose()
+// === impl Outline ===
+
+impl<'a> Outline<'a> {
+    /// Looks through the parameters of a request or a notification. Those that are no object have nothing in them.
+    pub fn read(params: Option<&'a RawValue>) -> Result<Self, Invalid> {
+        match params.filter(|params| is_object(params.get())) {
+            Some(params) => object(params),
+            None => Ok(Self::default()),
+        }
+    }
+
+    /// Whether a message says that it is of 2026-07-28 or later.
+    pub fn claims_modern(&self) -> Result<bool, Invalid> {
+        Ok(self.wire()?.is_some_and(|wire| wire.version.is_some()))
+    }
+
+    /// The envelope of a request of 2026-07-28.
+    pub fn envelope(&self) -> Result<Envelope<'a>, Incomplete> {
+        let wire = self.wire()?.unwrap_or_default();
+        let version = wire.version.ok_or(Incomplete::Missing(PROTOCOL_VERSION))?;
+        let version = serde_json::from_str(version.get()).map_err(|_| Incomplete::Wrong(PROTOCOL_VERSION))?;
+        let capabilities = wire.capabilities.ok_or(Incomplete::Missing(CLIENT_CAPABILITIES))?.get();
+        if !is_object(capabilities) {
+            return Err(Incomplete::Wrong(CLIENT_CAPABILITIES));
+        }
+        let client_info = wire.client_info.map(RawValue::get);
+        if client_info.is_some_and(|info| !is_object(info)) {
+            return Err(Incomplete::Wrong(CLIENT_INFO));
+        }
+        let level = |name: Text<'_>| Level::parse(&name).ok_or(Incomplete::Wrong(LOG_LEVEL));
+        let log_level = wire.log_level.map(level).transpose()?;
+        let progress_token = wire.progress_token.map(RawValue::get);
+        if progress_token.is_some_and(|token| !is_token(token)) {
+            return Err(Incomplete::Wrong(PROGRESS_TOKEN));
+        }
+        Ok(Envelope { version, capabilities, client_info, log_level, progress_token })
+    }
+
+    /// What `Mcp-Name` repeats of a request with this subject, if it is there and a string.
+    pub fn name(&self, subject: Subject) -> Option<Text<'a>> {
+        let value = match subject {
+            Subject::Tool | Subject::Prompt => self.name,
+            Subject::Resource => self.uri,
+            Subject::Task => self.task,
+            Subject::Nothing | Subject::Reference => None,
+        };
+        serde_json::from_str(value?.get()).ok()
+    }
+
+    /// The arguments of a tool or a prompt, as they were written.
+    pub fn arguments(&self) -> Option<&'a str> {
+        self.arguments.map(RawValue::get)
+    }
+
+    /// The answers to what the server asked in the last round, as they were written.
+    pub fn input_responses(&self) -> Option<&'a str> {
+        self.responses.map(RawValue::get)
+    }
+
+    /// What the server gave along with its questions, decoded. `Err` if it is no string: nobody gave that.
+    pub fn request_state(&self) -> Result<Option<Text<'a>>, Incomplete> {
+        let read = |state: &'a RawValue| serde_json::from_str(state.get());
+        self.state.map(read).transpose().map_err(|_| Incomplete::Wrong("requestState"))
+    }
+
+    fn wire(&self) -> Result<Option<Wire<'a>>, Invalid> {
+        self.meta.filter(|meta| meta.get() != "null").map(object::<Wire<'a>>).transpose()
+    }
 }
 
 #[cfg(test)]
@@ -135,7 +188,7 @@ mod tests {
     fn envelope(meta: &str) -> String {
         let params = format!(r#"{{"name":"x","_meta":{meta}}}"#);
         let params: Box<RawValue> = RawValue::from_string(params).unwrap();
-        match read(Some(&params)) {
+        match Outline::read(Some(&params)).unwrap().envelope() {
             Ok(envelope) => format!("{} {}", envelope.version, envelope.capabilities),
             Err(error) => error.to_string(),
         }
@@ -182,7 +235,23 @@ mod tests {
             ("[1]", false),
         ] {
             let params = RawValue::from_string(params.to_owned()).unwrap();
-            assert_eq!(claims_modern(Some(&params)).unwrap(), expected, "{params}");
+            let outline = Outline::read(Some(&params)).unwrap();
+            assert_eq!(outline.claims_modern().unwrap(), expected, "{params}");
         }
+    }
+
+    #[test]
+    fn what_a_client_brings_back_is_found() {
+        let params = RawValue::from_string(
+            r#"{"name":"a","uri":7,"inputResponses":{ "k":{} },"requestState":"s\u0074"}"#.to_owned(),
+        );
+        let params = params.unwrap();
+        let outline = Outline::read(Some(&params)).unwrap();
+        assert_eq!(outline.input_responses(), Some(r#"{ "k":{} }"#));
+        assert_eq!(outline.request_state().unwrap().as_deref(), Some("st"));
+        assert_eq!(outline.name(Subject::Tool).as_deref(), Some("a"));
+        assert_eq!(outline.name(Subject::Resource), None);
+        let params = RawValue::from_string(r#"{"requestState":7}"#.to_owned()).unwrap();
+        assert!(Outline::read(Some(&params)).unwrap().request_state().is_err());
     }
 }

@@ -111,12 +111,10 @@ impl Parked {
     /// The server asks something while the call is under way.
     pub fn asked(&mut self, id: Id<'_>, method: &str, params: Option<&str>) -> Asked {
         let refuse = |code, why: &str| Asked::Answered(error::response(Some(id), code, why, None));
-        let Some(request) = ServerRequest::parse(method) else {
-            return refuse(Code::MethodNotFound, "Method not found");
+        let request = match ServerRequest::parse(method) {
+            Some(request) if request != ServerRequest::Ping => request,
+            _ => return Asked::Answered(questions::outside_of_calls(id, method)),
         };
-        if request == ServerRequest::Ping {
-            return Asked::Answered(format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, id.as_json()));
-        }
         if let Some(need) = questions::need(request, params.unwrap_or("{}"))
             && !self.can.has(need)
         {

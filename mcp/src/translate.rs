@@ -9,6 +9,7 @@
 //! | who answers a method: the server, or the proxy itself | [`destination`] |
 //! | `initialize` and `server/discover` | [`handshake`], [`capabilities`] |
 //! | requests of clients | [`requests`] |
+//! | whole responses | [`responses`] |
 //! | results, tool definitions, content | [`results`], [`tools`], [`content`] |
 //! | errors | [`errors`] |
 //! | notifications | [`notifications`] |
@@ -26,6 +27,7 @@ pub mod names;
 pub mod notifications;
 pub mod questions;
 pub mod requests;
+pub mod responses;
 pub mod results;
 pub mod tools;
 

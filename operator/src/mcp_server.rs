@@ -188,10 +188,15 @@ async fn pursue(
     let upstreams = mounted_upstreams(context, key, uid);
     let access = context.inventory_access.load().as_ref().clone();
     let wish = rotate::wish(server);
+    let config_maps = context.mirrors.config_maps.of_server(key).into_iter();
+    let configured = config_maps
+        .filter(|(_, view)| view.live.controller.as_deref() == Some(uid))
+        .filter_map(|(name, view)| Some((name, view.configured.clone()?)))
+        .collect();
     let found = async {
         let keys = own_keys::session_keys(context, key, uid, memory, wish).await?;
         let (client, references) = (&context.client, &context.references);
-        dereference::dereference(server, client, references, upstreams, access, keys)
+        dereference::dereference(server, client, references, upstreams, access, configured, keys)
             .await
             .map_err(Error::Dereference)
     };

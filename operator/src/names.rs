@@ -23,6 +23,8 @@ pub const UPSTREAM_ANNOTATION: &str = "longshore.dev/upstream";
 pub const ROTATE_ANNOTATION: &str = "longshore.dev/rotate-session-keys";
 /// On the Secret with the session keys: how far they are, as JSON. It holds no key.
 pub const SESSION_KEYS_ANNOTATION: &str = "longshore.dev/session-keys";
+/// On a ConfigMap: how it was made, so that it stays as it is while nothing in it has to change.
+pub const CONFIGURED_ANNOTATION: &str = "longshore.dev/configured";
 /// On a pod: touched when its configuration changes, which makes the kubelet update the mounted files at once.
 pub const CONFIG_ANNOTATION: &str = "longshore.dev/config";
 /// Says which container `kubectl logs` and `kubectl exec` mean when none is named.

@@ -4,12 +4,12 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, ContainerStatus, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::PartialObjectMeta;
 use longshore_crds::names::{SERVER_CONTAINER, SIDECAR_CONTAINER};
 
-use crate::names::{CONFIG_ANNOTATION, TEMPLATE_ANNOTATION, UPSTREAM_ANNOTATION};
+use crate::names::{CONFIG_ANNOTATION, CONFIGURED_ANNOTATION, TEMPLATE_ANNOTATION, UPSTREAM_ANNOTATION};
 
 /// Messages of the cluster are cut here, on their way into memory.
 const LONGEST_MESSAGE: usize = 2048;
@@ -48,6 +48,25 @@ impl<K: Send + Sync + 'static + PartialEq> View for Owned<K> {
 
     fn of(object: &Self::Object) -> Self {
         Self { live: Live::of(&object.metadata), kind: std::marker::PhantomData }
+    }
+}
+
+/// A ConfigMap: its state, and how it was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigMapView {
+    /// Which object it is.
+    pub live: Live,
+    /// What [`CONFIGURED_ANNOTATION`] says.
+    pub configured: Option<String>,
+}
+
+impl View for ConfigMapView {
+    type Object = PartialObjectMeta<ConfigMap>;
+
+    fn of(object: &Self::Object) -> Self {
+        let annotations = object.metadata.annotations.as_ref();
+        let configured = annotations.and_then(|all| all.get(CONFIGURED_ANNOTATION)).map(|text| cut(text));
+        Self { live: Live::of(&object.metadata), configured }
     }
 }
 

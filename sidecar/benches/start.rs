@@ -18,12 +18,14 @@
 mod harness {
     pub(crate) mod client;
     pub(crate) mod config;
+    pub(crate) mod events;
     pub(crate) mod http;
     pub(crate) mod patience;
     pub(crate) mod peer;
     pub(crate) mod process;
 
     pub(crate) use config::{Files, config};
+    pub(crate) use events::Events;
     pub(crate) use http::{Reply, Request};
     pub(crate) use patience::{eventually, within};
     pub(crate) use peer::GoServer;

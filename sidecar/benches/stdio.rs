@@ -2,7 +2,9 @@
 //! its answer, the process's own start included, and then each call.
 //!
 //! `cargo bench -p longshore-sidecar --bench stdio`. The server is the peers' Go server. Directly and through take
-//! turns, so that both see the same machine.
+//! turns, so that both see the same machine. Then how soon a session begins that finds a process waiting, and how many
+//! small calls pass: this program is client and server of those, and `taskset -c 0` before the command has all of it on
+//! one processor.
 
 #![expect(
     clippy::expect_used,
@@ -18,6 +20,7 @@
 mod harness {
     pub(crate) mod client;
     pub(crate) mod config;
+    pub(crate) mod events;
     pub(crate) mod http;
     pub(crate) mod patience;
     pub(crate) mod peer;
@@ -25,10 +28,14 @@ mod harness {
     pub(crate) mod shim;
 
     pub(crate) use config::{Files, config};
+    pub(crate) use events::Events;
     pub(crate) use http::{Reply, Request};
     pub(crate) use patience::{eventually, within};
     pub(crate) use process::Sidecar;
 }
+
+#[path = "stdio/load.rs"]
+mod load;
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -44,11 +51,14 @@ const CALLS: usize = 500;
 const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
 
 fn main() {
+    if std::env::args().nth(1).as_deref() == Some(load::ECHO) {
+        return load::echo();
+    }
     let program = peer::folder().join("bin/go-server").to_str().expect("text").to_owned();
     let command = [program, "-stdio".to_owned()];
     let mut config = stdio();
     config.log_level = LogLevel::Info;
-    let (_shim, sidecar) = serving(&config, &command, &[]);
+    let (shim, sidecar) = serving(&config, &command, &[]);
 
     let (mut direct, mut through, mut answered, mut forwarded) = (vec![], vec![], vec![], vec![]);
     for session in 0..SESSIONS {
@@ -81,6 +91,9 @@ fn main() {
     }
     show("initialize answered, the process's start included", direct, through);
     show("a ping answered", answered, forwarded);
+    drop((sidecar, shim));
+    load::warm(&command);
+    load::calls();
 }
 
 fn show(what: &str, mut direct: Vec<Duration>, mut through: Vec<Duration>) {

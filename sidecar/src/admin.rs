@@ -135,6 +135,7 @@ async fn metrics(State(admin): State<Admin>) -> Response {
     metrics.calls.set(gauge(admin.shared.calls.count()));
     metrics.replicas(&admin.shared.peers.alive());
     metrics.stream_bytes.set(gauge(admin.shared.streams.used()));
+    metrics.warm.set(gauge(admin.shared.stdio.warm()));
     metrics.queued.set(gauge(admin.shared.stdio.queued()));
     match metrics.text() {
         Ok(text) => ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response(),

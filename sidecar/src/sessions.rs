@@ -217,8 +217,10 @@ impl Sessions {
     /// How often to look for sessions that are over.
     pub(crate) fn tick(&self) -> Duration {
         let snapshot = self.snapshot.load();
-        let idle = snapshot.as_ref().map_or(0, |snapshot| snapshot.config.sessions.idle_timeout_ms);
-        Duration::from_millis(idle / 4).clamp(Duration::from_millis(50), Duration::from_secs(30))
+        let shortest = snapshot.as_ref().map_or(0, |snapshot| {
+            snapshot.config.sessions.idle_timeout_ms.min(snapshot.config.sessions.max_age_ms)
+        });
+        Duration::from_millis(shortest / 4).clamp(Duration::from_millis(50), Duration::from_secs(30))
     }
 
     /// How many are held here.

@@ -28,12 +28,13 @@ pub fn container_processes(pod: &Pod, container: &str) -> Vec<i32> {
     processes(&container_ids(pod, |name| name == container))
 }
 
-/// The memory that a container's processes hold, in bytes.
+/// The memory that a container's processes have written to, in bytes: without the pages of the program itself, which
+/// come and go as it is used.
 #[must_use]
 pub fn container_memory(pod: &Pod, container: &str) -> u64 {
     let resident = |pid: &i32| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
         line.trim().strip_suffix(" kB")?.parse::<u64>().ok()
     };
     container_processes(pod, container).iter().filter_map(resident).sum::<u64>() * 1024

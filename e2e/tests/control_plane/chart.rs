@@ -28,6 +28,10 @@ const RENDERED: &[&str] = &[
     "{catalog: {enabled: false, auth: {none: false}}}",
     "{catalog: {auth: {none: false, apiKeysSecret: readers}, replicas: 1, resources: {}}, watchNamespaces: [chart-test-a]}",
     "{catalog: {from: [{kubernetes.io/metadata.name: portal}]}}",
+    "{sessionKeys: {rotateAfter: '0'}}",
+    "{sessionKeys: {rotateAfter: 1h30m10s}}",
+    // The values that `--reuse-values` keeps of a release before the keys.
+    "{sessionKeys: null}",
     "{nodeSelector: {a: b}, tolerations: [{operator: Exists}], affinity: {nodeAffinity: {}}, resources: {}}",
 ];
 
@@ -37,6 +41,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("{replicas: 0}", "at '/replicas'"),
     ("{logLevel: loud}", "at '/logLevel'"),
     ("{upgradesAtOnce: 0}", "at '/upgradesAtOnce'"),
+    ("{sessionKeys: {rotateAfter: 59s}}", "at '/sessionKeys/rotateAfter'"),
+    ("{sessionKeys: {rotateAfter: 30d}}", "at '/sessionKeys/rotateAfter'"),
     ("{imagePullPolicy: Sometimes}", "at '/imagePullPolicy'"),
     ("{images: {prefix: registry.example}}", "at '/images/prefix'"),
     ("{images: {operator: 'a b'}}", "at '/images/operator'"),

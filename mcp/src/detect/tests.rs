@@ -80,7 +80,9 @@ fn each_mistake_has_its_answer() {
         (&call, &[NEW, (M, "tools/call"), (N, "other")], "400 -32020 \"i\""),
         (&call, &[NEW, (M, "tools/call"), (N, "echo")], "modern tools/call"),
         (&list, &[NEW, (M, "tools/list"), ("Mcp-Session-Id", "x")], "modern tools/list"),
+        (&list.replace("_meta", "_Meta"), &[NEW, (M, "tools/list")], "400 -32602 \"i\""),
         // The other era at the same address.
+        (&list.replace("_meta", "_Meta"), &[], "200 -32602 \"i\""),
         (&legacy("initialize"), &[], "handshake"),
         (&legacy("initialize"), &[(V, "2024-10-07")], "handshake"),
         (&legacy("initialize"), &[NEW], "400 -32602 7"),

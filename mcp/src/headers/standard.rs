@@ -7,10 +7,8 @@ use thiserror::Error;
 
 use super::fields::{Field, Fields};
 use super::{METHOD, NAME, PROTOCOL_VERSION, sentinel};
-use crate::Text;
-use crate::envelope::Request;
-use crate::method::{Method, Subject};
-use crate::object::Object;
+use crate::meta::Outline;
+use crate::method::Method;
 
 /// How a header and the body disagree.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -48,31 +46,19 @@ pub fn check_method(fields: &Fields<'_>, method: &str) -> Result<(), Mismatch> {
 
 /// Checks `Mcp-Name`, for the methods that have it. A body without the name is another mistake, and is left to who
 /// reads the parameters.
-pub fn check_name(fields: &Fields<'_>, method: Method, request: &Request<'_>) -> Result<(), Mismatch> {
-    let Some(name) = name(method, request) else { return Ok(()) };
+pub fn check_name(fields: &Fields<'_>, method: Method, outline: &Outline<'_>) -> Result<(), Mismatch> {
+    let Some(name) = outline.name(method.subject()) else { return Ok(()) };
     let said = sentinel::decode(one(fields.name, NAME)?).map_err(|_| Mismatch::Malformed(NAME.into()))?;
     if said == name.as_str() { Ok(()) } else { Err(Mismatch::Different(NAME.into())) }
 }
 
 /// The headers that a request of 2026-07-28 is sent with, `MCP-Protocol-Version` and those of arguments aside.
-pub fn headers(method: Method, request: &Request<'_>) -> Vec<(&'static str, String)> {
+pub fn headers(method: Method, outline: &Outline<'_>) -> Vec<(&'static str, String)> {
     let mut headers = vec![(METHOD, method.as_str().to_owned())];
-    if let Some(name) = name(method, request) {
+    if let Some(name) = outline.name(method.subject()) {
         headers.push((NAME, sentinel::encode(&name).into_owned()));
     }
     headers
-}
-
-/// What `Mcp-Name` repeats.
-fn name<'a>(method: Method, request: &Request<'a>) -> Option<Text<'a>> {
-    let member = match method.subject() {
-        Subject::Tool | Subject::Prompt => "name",
-        Subject::Resource => "uri",
-        Subject::Task => "taskId",
-        Subject::Nothing | Subject::Reference => return None,
-    };
-    let params = Object::read(request.params?.get()).ok()?;
-    params.original(member).and_then(crate::object::string)
 }
 
 /// The one value of a header.
@@ -90,10 +76,13 @@ mod tests {
     use super::*;
     use crate::envelope::{self, Message};
 
-    fn with_request<T>(method: &str, params: &str, check: impl FnOnce(Method, &Request<'_>) -> T) -> T {
+    fn with_request<T>(method: &str, params: &str, check: impl FnOnce(Method, &Outline<'_>) -> T) -> T {
         let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
         let Message::Request(request) = envelope::read(body.as_bytes()).unwrap() else { panic!("{body}") };
-        check(Method::ALL.into_iter().find(|known| known.as_str() == method).unwrap(), &request)
+        check(
+            Method::ALL.into_iter().find(|known| known.as_str() == method).unwrap(),
+            &Outline::read(request.params).unwrap(),
+        )
     }
 
     #[test]

@@ -11,6 +11,8 @@ use std::borrow::Cow;
 
 use super::{Untranslatable, Way, names};
 use crate::capabilities::{ClientCapabilities, Need};
+use crate::envelope::Id;
+use crate::error::{self, Code};
 use crate::method::ServerRequest;
 use crate::object::{elements, string};
 use crate::revision::{Elicitation, Era, Tasks};
@@ -79,6 +81,48 @@ pub fn ask<'a>(
         }
     }
     Ok(asked.into_text())
+}
+
+/// The answer to what a legacy server asks while no call of a modern client is under way: there is nobody to ask.
+/// The id is JSON, the answer the whole message.
+pub fn outside_of_calls(id: Id<'_>, method: &str) -> String {
+    match ServerRequest::parse(method) {
+        Some(ServerRequest::Ping) => format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, id.as_json()),
+        Some(_) => {
+            let why = "revision 2026-07-28 of the client can be asked only during a call";
+            error::response(Some(id), Code::MethodNotFound, why, None)
+        }
+        None => error::response(Some(id), Code::MethodNotFound, "Method not found", None),
+    }
+}
+
+/// A server's request for its client, between two sides that both ask with requests: the whole message.
+pub fn request<'a>(
+    way: Way,
+    request: ServerRequest,
+    message: &'a str,
+    can: &ClientCapabilities,
+) -> Result<Cow<'a, str>, Untranslatable> {
+    if way.is_same() {
+        return Ok(Cow::Borrowed(message));
+    }
+    let mut whole = way.object("a server's request", message)?;
+    whole.edit("params", |params| ask(way, request, params, can))?;
+    Ok(whole.into_text())
+}
+
+/// A client's response to it: the whole message. An error is one in every revision.
+pub fn response<'a>(
+    way: Way,
+    request: ServerRequest,
+    message: &'a str,
+) -> Result<Cow<'a, str>, Untranslatable> {
+    if way.is_same() {
+        return Ok(Cow::Borrowed(message));
+    }
+    let mut whole = way.object("a client's response", message)?;
+    whole.edit("result", |result| answer(way, request, result))?;
+    Ok(whole.into_text())
 }
 
 /// The parameters of a visit with an id, which 2025-11-25 knows visits by.

@@ -46,7 +46,11 @@ pub enum Kind {
 
 /// What a modern server's result is. Without a word on it, it is the answer.
 pub fn kind(result: &str) -> Kind {
-    let Ok(result) = Object::read(result) else { return Kind::Unknown };
+    Object::read(result).map_or(Kind::Unknown, |result| kind_of(&result))
+}
+
+/// What a result is that has been read.
+pub(crate) fn kind_of(result: &Object<'_>) -> Kind {
     match result.get("resultType") {
         None => Kind::Complete,
         Some(kind) => match string(kind).as_deref() {
@@ -68,9 +72,18 @@ pub fn result<'a>(
     if way.is_same() {
         return Ok(Cow::Borrowed(json));
     }
-    let mut result = way.object("a result", json)?;
+    edit(way, method, way.object("a result", json)?, hints)
+}
+
+/// The same for a result that has been read, between two revisions.
+pub(crate) fn edit<'a>(
+    way: Way,
+    method: Option<Method>,
+    mut result: Object<'a>,
+    hints: &Hints<'_>,
+) -> Result<Cow<'a, str>, Untranslatable> {
     if way.from.features().result_type {
-        match kind(json) {
+        match kind_of(&result) {
             Kind::Complete => {}
             Kind::InputRequired => return Err(way.unknown("a result that asks for more input")),
             Kind::Task => return Err(way.unknown("a task")),
@@ -127,18 +140,20 @@ fn called(way: Way, result: &mut Object<'_>, hints: &Hints<'_>) -> Result<(), Un
     result.edit("content", |blocks| content::blocks(way, blocks))?;
     let knows = way.to.features().structured;
     let structured = result.original("structuredContent");
+    let mut needs_words = knows == Structured::None;
     if knows == Structured::Object
         && let Some(value) = structured
         && (hints.wrapped == Some(true) || !value.starts_with('{'))
     {
         result.set("structuredContent", tools::wrap(value));
+        needs_words = true;
     }
-    // Content may never be missing. Where structured results are new or unknown, it has to say the same in words.
-    let is_empty = match result.get("content") {
+    // Content may never be missing. Where structured results are changed or not known, it has to say the same.
+    let is_missing = match result.get("content") {
         None | Some("null") => true,
-        Some(blocks) => knows != Structured::Any && blocks.trim_start_matches('[').trim_start() == "]",
+        Some(blocks) => needs_words && blocks.trim_start_matches('[').trim_start() == "]",
     };
-    if is_empty {
+    if is_missing {
         let text = structured.map(|value| format!(r#"{{"type":"text","text":{}}}"#, quote(value)));
         result.set("content", array(text.as_slice().iter().map(String::as_str)));
     }

@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::{Untranslatable, Way};
-use crate::headers::argument;
-use crate::object::{Object, edit_elements};
+use super::{Untranslatable, Way, names};
+use crate::headers::argument::{self, Marked};
+use crate::method::List;
+use crate::object::{Object, edit_elements, elements, string};
 use crate::revision::{Era, Structured};
 
 /// A list of definitions.
@@ -43,6 +44,27 @@ pub fn definition(way: Way, json: &str) -> Result<Cow<'_, str>, Untranslatable> 
         }
     }
     Ok(tool.into_text())
+}
+
+/// What has to be remembered of a tool for its calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Called {
+    /// Whether its structured results are wrapped: [`super::results::Hints::wrapped`].
+    pub wrapped: bool,
+    /// The arguments that a call repeats as headers. `None` if the marks cannot be used: then no call over HTTP can
+    /// be right.
+    pub marked: Option<Vec<Marked>>,
+}
+
+/// The tools of a result of `tools/list`, by name, before it is translated.
+pub fn called(result: &str) -> Vec<(String, Called)> {
+    let tools = names::get(result, &[List::Tools.member()]).and_then(|list| elements(list).ok());
+    let called = |tool: &str| {
+        let name = names::get(tool, &["name"]).and_then(string)?.into_owned();
+        let marked = names::get(tool, &["inputSchema"]).map_or(Ok(Vec::new()), argument::marked).ok();
+        Some((name, Called { wrapped: is_wrapped(tool), marked }))
+    };
+    tools.unwrap_or_default().into_iter().filter_map(called).collect()
 }
 
 /// Whether a tool's structured results are wrapped for readers that know only objects: then all of them are, whatever
@@ -165,6 +187,20 @@ mod tests {
         }
         // Who knows no output schemas reads none.
         assert_eq!(down(&tool("{}"), Revision::V2025_03_26), tool("{}"));
+    }
+
+    #[test]
+    fn calls_are_prepared_by_the_list() {
+        let list = r#"{"tools":[{"name":"a","inputSchema":{"type":"object","properties":{"r":{"type":"string","x-mcp-header":"R"}}}},{"name":"b","inputSchema":{"x-mcp-header":"R"},"outputSchema":{}},7]}"#;
+        let marked = vec![Marked { header: "R".to_owned(), path: vec!["r".to_owned()] }];
+        assert_eq!(
+            called(list),
+            [
+                ("a".to_owned(), Called { wrapped: false, marked: Some(marked) }),
+                ("b".to_owned(), Called { wrapped: true, marked: None }),
+            ]
+        );
+        assert_eq!(called("7"), []);
     }
 
     #[test]

@@ -299,6 +299,14 @@ pub(crate) fn question(revision: Revision) -> BoxedStrategy<(&'static str, Value
         text().prop_map(|text| json!({"type": "text", "text": text})).boxed()
     };
     let content = if has.sampling_tools {
+        let structured = match has.structured {
+            Structured::Any => any_json().boxed(),
+            _ => object(any_json()).prop_map(Value::from).boxed(),
+        };
+        let used = structured.prop_map(|structured| {
+            json!({"type": "tool_result", "toolUseId": "u", "content": [], "structuredContent": structured})
+        });
+        let sampled = prop_oneof![3 => sampled, 1 => used];
         prop_oneof![sampled.clone(), vec(sampled, 1..3).prop_map(Value::from)].boxed()
     } else {
         sampled
@@ -387,7 +395,7 @@ fn string(value: &str, choices: &mut impl Iterator<Item = u8>, text: &mut String
     text.push('"');
     for letter in value.chars() {
         let is_plain = !matches!(letter, '"' | '\\') && !letter.is_control();
-        if is_plain && choices.next().unwrap_or(1) % 8 != 0 {
+        if is_plain && !choices.next().unwrap_or(1).is_multiple_of(8) {
             text.push(letter);
         } else {
             let mut units = [0; 2];

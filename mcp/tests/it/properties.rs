@@ -10,6 +10,7 @@ use longshore_mcp::method::{Method, ServerRequest};
 use longshore_mcp::revision::{Era, Revision, Structured};
 use longshore_mcp::translate::notifications::{self, Told};
 use longshore_mcp::translate::requests::{self, Client};
+use longshore_mcp::translate::responses::{self, Asked};
 use longshore_mcp::translate::results::{self, Hints};
 use longshore_mcp::translate::{Pair, Way, capabilities, errors, handshake, questions, tools};
 use longshore_mcp::{batch, detect, level, logging, meta, parked, probe, rounds};
@@ -356,7 +357,10 @@ fn definition_of(request: ServerRequest) -> &'static str {
 fn exercise(text: &str, way: Way, pair: Pair) {
     let fields = Fields::read([("mcp-protocol-version", text.as_bytes()), ("mcp-name", text.as_bytes())]);
     let _ = detect::with_body(text.as_bytes(), &fields, &Revision::ALL).map_err(|mistake| mistake.response());
-    let _ = envelope::read(text.as_bytes());
+    if let Ok(envelope::Message::Response(response)) = envelope::read(text.as_bytes()) {
+        let asked = Asked { id: "7", method: Some(Method::ToolsCall), uri: None };
+        let _ = responses::response(pair, &asked, &response, text, &Hints::default());
+    }
     let _ = batch::read(text.as_bytes(), way.from);
     let _ = probe::over_http(400, Some(text));
     let _ = logging::is_wanted(text, Some(level::Level::Debug));

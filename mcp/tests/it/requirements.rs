@@ -98,7 +98,7 @@ const REQUIREMENTS: [(u32, &str, State); 86] = [
     (64, "processes end in order, and are started again", Open(REQUEST_PATH)),
     (65, "the server's era by its first answer", Partly("when it is asked, and pinned")),
     (66, "servers over HTTP: JSON and streams, sessions that are lost", Open(REQUEST_PATH)),
-    (67, "servers over HTTP+SSE", Open(REQUEST_PATH)),
+    (67, "servers over HTTP+SSE: an endpoint of their own origin", Partly("the connection")),
     (68, "ids and progress tokens of several clients on one connection", Shown),
     (69, "time-outs cancel at the server", Open(REQUEST_PATH)),
     (70, "every field is translated", Shown),

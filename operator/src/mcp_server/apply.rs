@@ -6,6 +6,7 @@
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use futures::{TryFutureExt as _, join};
 use k8s_openapi::NamespaceResourceScope;
@@ -27,6 +28,9 @@ use crate::metrics::Write;
 use crate::mirror::{Mirror, ServerKey};
 use crate::names::MANAGER;
 use crate::view::{Live, Owned, View, controller};
+
+/// For how long nobody can be expected to have made an object of a name that was free.
+const A_MOMENT: Duration = Duration::from_secs(1);
 
 /// Why an object could not be applied.
 #[derive(Debug, Error)]
@@ -154,6 +158,12 @@ impl Applier<'_> {
         Ok(())
     }
 
+    /// Whether another step has just looked for this object, and there was none.
+    fn was_absent(&self, kind: &str, name: &str) -> bool {
+        let absent = lock(self.memory).absent.take_if(|it| it.kind == kind && it.name == name);
+        absent.is_some_and(|absent| absent.seen.elapsed() < A_MOMENT)
+    }
+
     fn is_ours(&self, live: &Live) -> bool {
         live.controller.as_deref() == Some(self.uid)
     }
@@ -186,6 +196,7 @@ impl Applier<'_> {
             (Some(live), _) if self.is_ours(live) => {}
             (None, Some(_)) => {}
             // Nothing of ours is known by this name. Somebody else's would not be in the mirror.
+            (None, None) if self.was_absent(kind, &name) => {}
             (Some(_) | None, _) => {
                 let found = api::call(objects.get_metadata_opt(&name)).map_err(failed).await?;
                 if let Some(found) =
@@ -272,6 +283,13 @@ impl<K: k8s_openapi::Resource> HasLive for Owned<K> {
     }
 }
 
+impl HasLive for crate::view::ConfigMapView {
+    const KIND: &'static str = "ConfigMap";
+    fn live(&self) -> &Live {
+        &self.live
+    }
+}
+
 impl HasLive for crate::view::DeploymentView {
     const KIND: &'static str = "Deployment";
     fn live(&self) -> &Live {
@@ -283,7 +301,6 @@ impl HasLive for crate::view::DeploymentView {
 mod tests {
     use std::collections::BTreeMap;
     use std::sync::{Arc, Mutex};
-    use std::time::Duration;
 
     use arc_swap::ArcSwap;
     use axum::Router;
@@ -362,6 +379,7 @@ mod tests {
                 path: "/old".to_owned(),
             }],
             inventory: access(),
+            configured: BTreeMap::new(),
             session_keys: SessionKeys::of_tests(),
         };
         build::build(&validate(&server, &found).unwrap(), settings).0

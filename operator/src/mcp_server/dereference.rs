@@ -56,6 +56,8 @@ pub struct Dereferenced {
     pub mounted_upstreams: Vec<Upstream>,
     /// Who may read the sidecars' inventories.
     pub inventory: InventoryAccess,
+    /// How the ConfigMaps that are there were made, by name.
+    pub configured: BTreeMap<String, String>,
     /// What sessions are sealed with.
     pub session_keys: SessionKeys,
 }
@@ -76,6 +78,7 @@ pub async fn dereference(
     cache: &ReferenceCache,
     mounted_upstreams: Vec<Upstream>,
     inventory: InventoryAccess,
+    configured: BTreeMap<String, String>,
     session_keys: SessionKeys,
 ) -> Result<Dereferenced, ApiError> {
     let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
@@ -104,7 +107,7 @@ pub async fn dereference(
             None => cache.read_api_keys(client, namespace, secret).await?,
         },
     };
-    Ok(Dereferenced { objects, api_keys, mounted_upstreams, inventory, session_keys })
+    Ok(Dereferenced { objects, api_keys, mounted_upstreams, inventory, configured, session_keys })
 }
 
 /// A Secret or ConfigMap as far as it matters: its entries' names and whether it is Longshore's.

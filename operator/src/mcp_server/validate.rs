@@ -56,6 +56,8 @@ pub struct ValidatedServer {
     pub sessions: config::Sessions,
     /// What they are sealed with.
     pub session_keys: SessionKeys,
+    /// How the ConfigMaps that are there were made, by name.
+    pub configured: BTreeMap<String, String>,
     /// The host name that clients outside of the cluster use.
     pub public_host: Option<String>,
     /// The origins that browsers may call from.
@@ -238,6 +240,7 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
         limits,
         sessions,
         session_keys: found.session_keys.clone(),
+        configured: found.configured.clone(),
         public_host: spec.expose.host.as_ref().map(|host| host.to_ascii_lowercase()),
         allowed_origins: spec
             .expose

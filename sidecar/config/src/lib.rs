@@ -36,7 +36,8 @@ pub struct Config {
     pub version: u32,
     /// Whose sidecar this is.
     pub server: ServerIdentity,
-    /// `metadata.generation` of the `McpServer` that it was made from.
+    /// `metadata.generation` of the `McpServer` that it was first made from. Later ones that would change nothing else here
+    /// leave it as it is.
     pub generation: i64,
     /// How the sidecar reaches the MCP server.
     pub upstream: Upstream,

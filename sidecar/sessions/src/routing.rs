@@ -321,7 +321,11 @@ impl Route {
     /// Marks the session as wanted, and asks everybody.
     fn claim<T>(&mut self, replica: &mut Replica<T>, now: Moment) -> Step {
         match replica.state() {
-            State::Starting => self.wait(now, Failure::Undecided),
+            State::Starting => match replica.remembered(&self.key, now) {
+                // It does not start, it is about to end: what it has given up it knows.
+                Some(peer) => self.go_to(peer, replica, now),
+                None => self.wait(now, Failure::Undecided),
+            },
             State::Draining => self.nowhere(),
             State::Serving if !replica.view.is_settled(now) => self.wait(now, Failure::Unsettled),
             State::Serving => {

@@ -17,6 +17,7 @@ mod descriptors;
 pub mod drain;
 mod ladder;
 mod log;
+mod memory;
 mod options;
 pub mod paths;
 pub mod protocol;
@@ -27,7 +28,8 @@ mod stderr;
 pub use options::Options;
 
 const USAGE: &str =
-    "usage: shim [--peer-uid UID] [--socket PATH] [--max-processes N] [--until-stdin-closes] -- COMMAND [ARGUMENT]...
+    "usage: shim [--peer-uid UID] [--socket PATH] [--max-processes N] [--until-stdin-closes] [--cgroups DIR]
+            -- COMMAND [ARGUMENT]...
        shim drain [SOCKET]
        shim --version
 ";

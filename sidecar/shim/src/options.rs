@@ -21,6 +21,8 @@ pub struct Options {
     /// Whether the end of its own stdin ends it, as SIGTERM does. The program that started it holds the other end of a
     /// pipe then, so that the shim never outlives it, however it ends.
     pub until_stdin_closes: bool,
+    /// Where the kernel shows what its container may use.
+    pub cgroups: PathBuf,
     /// What it starts for each connection, looked up in `PATH` where it has no slash.
     pub program: OsString,
     /// With these arguments.
@@ -35,6 +37,7 @@ impl Options {
             peer: None,
             max_processes: MAX_PROCESSES,
             until_stdin_closes: false,
+            cgroups: PathBuf::from("/sys/fs/cgroup"),
             program,
             arguments,
         }
@@ -49,6 +52,7 @@ impl Options {
                 "--socket" => options.socket = PathBuf::from(rest.next()?),
                 "--peer-uid" => options.peer = Some(number(rest.next()?)?),
                 "--max-processes" => options.max_processes = number(rest.next()?)?,
+                "--cgroups" => options.cgroups = PathBuf::from(rest.next()?),
                 "--until-stdin-closes" => options.until_stdin_closes = true,
                 _ => return None,
             }
@@ -76,7 +80,7 @@ mod tests {
     #[test]
     fn reads_its_own_and_leaves_the_commands() {
         let options =
-            parse("--peer-uid 7 --socket /s --until-stdin-closes --max-processes 3 -- run -- --peer-uid")
+            parse("--peer-uid 7 --socket /s --until-stdin-closes --max-processes 3 --cgroups /c -- run -- --peer-uid")
                 .unwrap();
         assert_eq!(
             options,
@@ -85,6 +89,7 @@ mod tests {
                 peer: Some(7),
                 max_processes: 3,
                 until_stdin_closes: true,
+                cgroups: PathBuf::from("/c"),
                 program: OsString::from("run"),
                 arguments: vec![OsString::from("--"), OsString::from("--peer-uid")],
             }

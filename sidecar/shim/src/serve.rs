@@ -20,6 +20,7 @@ use self::process::Process;
 use crate::children;
 use crate::descriptors::{self, Limit};
 use crate::log::Log;
+use crate::memory::Memory;
 use crate::options::Options;
 use crate::protocol::{Cause, Refusal, Report, Request, Session};
 use crate::signals::Signals;
@@ -86,6 +87,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         callers: Vec::new(),
         processes: Vec::new(),
         last_number: 0,
+        memory: Memory::new(&options.cgroups, Instant::now()),
         log: Log::new(),
     };
     while shim.turn(None).map_err(Error::Poll)? {}
@@ -112,6 +114,7 @@ struct Shim<'options> {
     callers: Vec<Caller>,
     processes: Vec<Process>,
     last_number: u32,
+    memory: Memory,
     log: Log,
 }
 
@@ -156,6 +159,7 @@ impl Shim<'_> {
         for process in &mut self.processes {
             process.tick(now, &mut self.log);
         }
+        self.measure(now);
         self.processes.retain_mut(|process| !process.is_over(now, &mut self.log));
         Ok(self.listener.is_some() || !self.processes.is_empty())
     }
@@ -202,6 +206,7 @@ impl Shim<'_> {
             .filter_map(Process::due)
             .chain(self.callers.iter().map(|caller| caller.until))
             .chain(self.accept_from.filter(|_| !accepts))
+            .chain((!self.processes.is_empty()).then(|| self.memory.due()))
             .chain(until)
             .min();
         // Rounded up, or the turn comes a moment too early and the next one at once.
@@ -224,6 +229,19 @@ impl Shim<'_> {
         self.reap();
         if self.signals.stop() {
             self.stop(now);
+        }
+    }
+
+    /// Looks how much memory processes have, if it is time.
+    fn measure(&mut self, now: Instant) {
+        if self.processes.is_empty() {
+            return;
+        }
+        let limit = self.memory.limit();
+        for (group, kilobytes) in self.memory.measure(now).unwrap_or_default() {
+            if let Some(process) = self.processes.iter_mut().find(|process| process.is(group)) {
+                process.has(kilobytes, limit, &mut self.log);
+            }
         }
     }
 

@@ -122,12 +122,23 @@ async fn hear(worker: Rc<Worker>, caller: Authenticated, session: Use, writer: W
                 }
             }
             // A key that was revoked opens nothing any more, and keeps nothing open.
-            _ = changed.changed() => match caller.once_more(&worker) {
-                Ok(again) if *again.principal() == principal => caller = again,
-                Ok(_) | Err(_) => return,
-            },
+            _ = changed.changed() => {
+                let was_known = is_known(&caller);
+                match caller.once_more(&worker) {
+                    Ok(again) if *again.principal() == principal => caller = again,
+                    Ok(_) | Err(_) => return,
+                }
+                if was_known && !is_known(&caller) {
+                    return;
+                }
+            }
         }
     }
+}
+
+/// Whether the caller has a key at all. Which one it was only the replica knows that looked at it.
+fn is_known(caller: &Authenticated) -> bool {
+    caller.snapshot.authenticator.caller(caller.principal()).is_some()
 }
 
 /// Passes on what comes until the server ends its stream, and opens that again. Says whether it could.

@@ -138,14 +138,15 @@ impl Store {
         });
     }
 
-    /// Shows every stream, the oldest first, for as long as that is wanted.
+    /// Shows every stream that there is by now, the oldest first, for as long as that is wanted.
     fn each(&self, mut show: impl FnMut(&Stream) -> bool) {
-        let mut from = Bound::Unbounded;
+        let until = Bound::Excluded(self.lock().next);
+        let mut from = Bound::Included(0);
         loop {
             // The lock is not held while a stream is looked at, which may be its end.
             let next = {
                 let streams = self.lock();
-                let next = streams.all.range((from, Bound::Unbounded)).next();
+                let next = streams.all.range((from, until)).next();
                 next.map(|(serial, stream)| (*serial, stream.upgrade()))
             };
             let Some((serial, stream)) = next else { return };

@@ -164,7 +164,9 @@ impl Stdio {
 
     /// Ends all sessions, and waits until their processes have ended.
     pub(crate) async fn end_all(&self) {
-        while self.warm.give_way() {}
+        while self.warm.count() > 0 {
+            self.warm.give_way();
+        }
         for control in self.lock().controls() {
             let _ = control.send(Control::EndAll);
         }
@@ -172,6 +174,11 @@ impl Stdio {
         if timeout(ALL_FAREWELLS, count.wait_for(|count| *count == 0)).await.is_err() {
             tracing::warn!("processes of the server did not end in time");
         }
+    }
+
+    /// How many processes wait for a session.
+    pub(crate) fn warm(&self) -> usize {
+        self.warm.count()
     }
 
     /// How many wait for a place.

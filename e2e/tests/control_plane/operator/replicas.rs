@@ -22,6 +22,7 @@ fn a_server_is_scaled_as_a_deployment_is() {
             move |it: &Deployment| it.spec.as_ref().is_some_and(|spec| spec.replicas == Some(replicas))
         };
         namespace.wait(&deployments, "demo", "to have one pod", has(1)).await;
+        let configured = configuration(namespace).await;
         let budgets: Api<PodDisruptionBudget> = namespace.api();
         assert!(budgets.get_opt("demo-longshore").await.unwrap().is_none(), "a budget for one pod");
 
@@ -60,6 +61,12 @@ fn a_server_is_scaled_as_a_deployment_is() {
             })
             .await;
         assert_eq!(condition(&all, "Available").unwrap().message, "all 3 pods serve");
+
+        assert_eq!(
+            configuration(namespace).await,
+            configured,
+            "news for the sidecars, and none that concerns them"
+        );
 
         // The pods that stay are those that were there.
         namespace.kubectl(&["scale", "lmcp", "demo", "--replicas=1"]).await.unwrap();

@@ -4,44 +4,44 @@ use std::borrow::Cow;
 
 use crate::capabilities::ClientCapabilities;
 use crate::object::{Object, edit_elements, elements, string};
-use crate::translate::{Untranslatable, Way};
+use crate::revision::Structured;
+use crate::translate::{Untranslatable, Way, tools};
 
 /// What other servers said is only for clients that declare it, where that can be declared.
 const CONTEXT: &str = "includeContext";
 
 pub(super) fn ask(way: Way, asked: &mut Object<'_>, can: &ClientCapabilities) -> Result<(), Untranslatable> {
-    let knows = way.to.features();
-    if knows.sampling_tools {
+    if way.to.features().sampling_tools {
         let wants_context = asked.string(CONTEXT).is_some_and(|wanted| wanted.as_str() != "none");
         if wants_context && !can.sampling_context {
             asked.remove(CONTEXT);
         }
-        return Ok(());
-    }
-    for name in ["tools", "toolChoice"] {
-        if asked.get(name).is_some() {
-            return Err(way.unknown("sampling with tools"));
+    } else {
+        for name in ["tools", "toolChoice"] {
+            if asked.get(name).is_some() {
+                return Err(way.unknown("sampling with tools"));
+            }
         }
     }
+    asked.edit("tools", |definitions| tools::definitions(way, definitions))?;
     asked.edit("messages", |messages| {
         edit_elements(messages, |_| way.unreadable("the messages of sampling"), |message| split(way, message))
     })
 }
 
-/// A message of several blocks as several messages of one.
+/// A message; one of several blocks becomes several messages of one, where there may be only one.
 fn split(way: Way, message: &str) -> Result<Vec<Cow<'_, str>>, Untranslatable> {
     const WHAT: &str = "a message of sampling";
-    let object = way.object(WHAT, message)?;
+    let mut object = way.object(WHAT, message)?;
     let content = object.original("content").ok_or_else(|| way.unreadable(WHAT))?;
-    if !content.starts_with('[') {
-        known(way, content)?;
-        return Ok(vec![Cow::Borrowed(message)]);
+    if way.to.features().sampling_tools || !content.starts_with('[') {
+        object.edit("content", |content| blocks(way, content))?;
+        return Ok(vec![object.into_text()]);
     }
     let mut messages = Vec::new();
-    for block in elements(content).map_err(|_| way.unreadable(WHAT))? {
-        known(way, block)?;
+    for part in elements(content).map_err(|_| way.unreadable(WHAT))? {
         let mut one = object.clone();
-        one.set("content", block.to_owned());
+        one.set("content", block(way, part)?.into_owned());
         messages.push(Cow::Owned(one.write()));
     }
     Ok(messages)
@@ -49,29 +49,44 @@ fn split(way: Way, message: &str) -> Result<Vec<Cow<'_, str>>, Untranslatable> {
 
 /// A client's message, for a server that may know fewer kinds of content.
 pub(super) fn answer(way: Way, result: &str) -> Result<Cow<'_, str>, Untranslatable> {
-    if way.to.features().sampling_tools {
-        return Ok(Cow::Borrowed(result));
-    }
     const WHAT: &str = "the client's message";
     let mut message = way.object(WHAT, result)?;
     message.edit("content", |content| {
-        if !content.starts_with('[') {
-            return known(way, content).map(|()| Cow::Borrowed(content));
+        if way.to.features().sampling_tools || !content.starts_with('[') {
+            return blocks(way, content);
         }
         match elements(content).map_err(|_| way.unreadable(WHAT))?.as_slice() {
-            [block] => known(way, block).map(|()| Cow::Owned((*block).to_owned())),
+            [one] => Ok(Cow::Owned(block(way, one)?.into_owned())),
             _ => Err(way.unknown("a message of several blocks")),
         }
     })?;
     Ok(message.into_text())
 }
 
-/// Whether the other side knows this kind of block. Here nothing can stand for it: a model is to read it as it is.
-fn known(way: Way, block: &str) -> Result<(), Untranslatable> {
-    let object = way.object("a block of a message", block)?;
-    match object.get("type").and_then(string).as_deref() {
-        Some("audio") if !way.to.features().audio => Err(way.unknown("audio in a message of sampling")),
-        Some("tool_use" | "tool_result") => Err(way.unknown("a tool in a message of sampling")),
-        _ => Ok(()),
+/// One block or a list of them.
+fn blocks(way: Way, content: &str) -> Result<Cow<'_, str>, Untranslatable> {
+    if content.starts_with('[') {
+        edit_elements(content, |_| way.unreadable("a message's content"), |part| Ok(vec![block(way, part)?]))
+    } else {
+        block(way, content)
+    }
+}
+
+/// A block that the other side knows. Here nothing can stand for another kind: a model is to read it as it is.
+fn block(way: Way, json: &str) -> Result<Cow<'_, str>, Untranslatable> {
+    let knows = way.to.features();
+    let mut block = way.object("a block of a message", json)?;
+    match block.get("type").and_then(string).as_deref() {
+        Some("audio") if !knows.audio => Err(way.unknown("audio in a message of sampling")),
+        Some("tool_use" | "tool_result") if !knows.sampling_tools => {
+            Err(way.unknown("a tool in a message of sampling"))
+        }
+        Some("tool_result") if knows.structured == Structured::Object => {
+            block.edit("structuredContent", |value| {
+                Ok(if value.starts_with('{') { Cow::Borrowed(value) } else { Cow::Owned(tools::wrap(value)) })
+            })?;
+            Ok(block.into_text())
+        }
+        _ => Ok(Cow::Borrowed(json)),
     }
 }

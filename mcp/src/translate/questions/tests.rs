@@ -62,6 +62,13 @@ fn questions_are_asked_as_their_reader_knows_them() {
             r#"{"messages":[ ],"includeContext":"thisServer"}"#,
             r#"{"messages":[ ]}"#,
         ),
+        (
+            V2026_07_28,
+            V2025_11_25,
+            SamplingCreateMessage,
+            r#"{"messages":[{"role":"user","content":[{"type":"tool_result","structuredContent":[1]},{ "type":"text"}]}]}"#,
+            r#"{"messages":[{"role":"user","content":[{"type":"tool_result","structuredContent":{"result":[1]}},{ "type":"text"}]}]}"#,
+        ),
         (V2024_11_05, V2026_07_28, RootsList, "{}", "{}"),
     ] {
         assert_eq!(asked(from, to, request, params), expected, "{from} {to} {params}");
@@ -115,5 +122,34 @@ fn answers_are_checked_and_made_readable() {
     ] {
         let expected = if taken { result } else { "unreadable" };
         assert_eq!(answered(V2026_07_28, V2025_11_25, request, result), expected, "{result}");
+    }
+}
+
+#[test]
+fn whole_messages_pass_between_legacy_revisions() {
+    let way = Way { from: V2025_11_25, to: V2025_06_18 };
+    let asked = r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{"messages":[],"maxTokens":1,"task":{}},"x":1.0}"#;
+    assert_eq!(
+        request(way, SamplingCreateMessage, asked, &ClientCapabilities::default()).unwrap(),
+        r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{"messages":[],"maxTokens":1},"x":1.0}"#
+    );
+    let way = Way { from: V2025_11_25, to: V2024_11_05 };
+    let answered = r#"{"jsonrpc":"2.0","id":1,"result":{"role":"user","model":"m","content":[{"type":"text","text":"a"}]}}"#;
+    assert_eq!(
+        response(way, SamplingCreateMessage, answered).unwrap(),
+        r#"{"jsonrpc":"2.0","id":1,"result":{"role":"user","model":"m","content":{"type":"text","text":"a"}}}"#
+    );
+    let refused = r#"{"jsonrpc":"2.0","id":1,"error":{ "code":1,"message":"m"}}"#;
+    assert_eq!(response(way, RootsList, refused).unwrap(), refused);
+}
+
+#[test]
+fn nobody_is_asked_outside_of_a_call() {
+    let id = Id::from_json("\"a\"");
+    assert_eq!(outside_of_calls(id, "ping"), r#"{"jsonrpc":"2.0","id":"a","result":{}}"#);
+    for method in ["roots/list", "elicitation/create", "no/such"] {
+        assert!(
+            outside_of_calls(id, method).starts_with(r#"{"jsonrpc":"2.0","id":"a","error":{"code":-32601,"#)
+        );
     }
 }

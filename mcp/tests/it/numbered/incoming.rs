@@ -8,7 +8,7 @@ use longshore_mcp::matrix::{self, Problem};
 use longshore_mcp::probe::{self, Verdict};
 use longshore_mcp::revision::{Era, Revision};
 use longshore_mcp::session::{self, OutOfOrder};
-use longshore_mcp::{lines, sse};
+use longshore_mcp::{endpoint, lines, sse};
 use serde_json::{Value, json};
 
 pub(super) const MODERN: &str = "2026-07-28";
@@ -156,14 +156,16 @@ fn r012_one_message_is_one_event() {
     let mut decoder = sse::Decoder::new(1 << 10);
     let mut messages = Vec::new();
     let stream = ": comment\n\nid: 1\n\ndata: {\"a\":\ndata: 1}\n\nevent: other\ndata: x\n\nevent: message\ndata: {}\n\n";
-    let each = |event: sse::Event| messages.extend(event.data.filter(|_| event.event.is_none()));
+    let each = |event: sse::Event<'_>| {
+        messages.extend(event.data.filter(|_| event.event.is_none()).map(std::borrow::Cow::into_owned));
+    };
     decoder.push(stream.as_bytes(), each).unwrap();
     assert_eq!(messages, [&b"{\"a\":\n1}"[..], b"{}"]);
 }
 
 #[test]
 fn r013_modern_events_have_no_ids() {
-    let event = sse::message("{\n}");
+    let event = String::from_utf8(sse::message(b"{\n}")).unwrap();
     assert!(event.lines().all(|line| !line.starts_with("id") && !line.starts_with("retry")), "{event}");
 }
 
@@ -291,5 +293,18 @@ fn r065_a_servers_era_is_known_by_its_answer() {
     assert_eq!(probe::over_http(200, Some(found)), Verdict::Modern(Revision::V2026_07_28));
     for (status, verdict) in [(404, Verdict::Legacy), (401, Verdict::Nothing), (502, Verdict::Nothing)] {
         assert_eq!(probe::over_http(status, None), verdict);
+    }
+}
+
+#[test]
+fn r067_an_endpoint_is_on_the_streams_own_server() {
+    let stream = "http://127.0.0.1:8080/sse";
+    for (reference, expected) in [
+        ("/messages?sessionId=x", Some("/messages?sessionId=x")),
+        ("http://127.0.0.1:8080/m", Some("/m")),
+        ("http://127.0.0.2:8080/m", None),
+        ("//evil.example.com/m", None),
+    ] {
+        assert_eq!(endpoint::resolve(stream, reference).ok().as_deref(), expected, "{reference}");
     }
 }

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use longshore_sidecar_config::{Auth, CONTRACT_VERSION, Config, Limits, Sessions, Upstream, paths};
 
 use super::{metadata, peers, to_json, upstream_text};
 use crate::digest;
 use crate::mcp_server::validate::{ValidatedAuth, ValidatedServer};
+use crate::names::CONFIGURED_ANNOTATION;
 use crate::settings::Settings;
 
 /// The ConfigMap for sidecars that reach their server in this way, and the digest that those report once they run it.
@@ -17,7 +19,7 @@ pub(super) fn build(
     upstream: &Upstream,
     keys_digest: &str,
 ) -> (ConfigMap, String) {
-    let file = to_json(&Config {
+    let mut config = Config {
         version: CONTRACT_VERSION,
         server: server.identity.clone(),
         generation: server.generation,
@@ -39,14 +41,30 @@ pub(super) fn build(
         allowed_origins: server.allowed_origins.clone(),
         inventory: server.inventory.clone(),
         log_level: server.sidecar.log_level,
-    });
+    };
+    let name = name(server, upstream);
+    let configured = settle(&mut config, server.configured.get(&name).map(String::as_str));
+    let file = to_json(&config);
     let digest = digest::prefixed(file.as_bytes());
+    let annotations = BTreeMap::from([(CONFIGURED_ANNOTATION.to_owned(), configured)]);
     let config_map = ConfigMap {
-        metadata: metadata(server, name(server, upstream)),
+        metadata: ObjectMeta { annotations: Some(annotations), ..metadata(server, name) },
         data: Some(BTreeMap::from([(paths::CONFIG_FILE.to_owned(), file)])),
         ..ConfigMap::default()
     };
     (config_map, digest)
+}
+
+/// Gives a configuration the generation that it had before if nothing else in it has changed: a change of the manifest
+/// that does not reach the sidecars, such as of the number of pods, is no news for them. Returns how it was made.
+fn settle(config: &mut Config, before: Option<&str>) -> String {
+    let rest = Config { generation: 0, ..config.clone() };
+    let rest = digest::hex(to_json(&rest).as_bytes())[..16].to_owned();
+    let before = before.and_then(|text| text.split_once('/')).filter(|(_, same)| **same == *rest);
+    if let Some(generation) = before.and_then(|(generation, _)| generation.parse().ok()) {
+        config.generation = generation;
+    }
+    format!("{}/{rest}", config.generation)
 }
 
 /// Its name. It changes with the way to reach the server, so that a pod of an older version keeps the way that fits it.

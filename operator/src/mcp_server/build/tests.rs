@@ -53,6 +53,7 @@ fn found() -> Dereferenced {
             subjects: vec!["system:serviceaccount:longshore-system:longshore".to_owned()],
             jwks: json!({"keys": []}),
         },
+        configured: BTreeMap::new(),
         session_keys: SessionKeys::of_tests(),
     }
 }
@@ -193,6 +194,8 @@ fn the_smallest_manifest_makes_these_objects() {
     let mut config_map = serde_json::to_value(config_map).unwrap();
     let config: Value = serde_json::from_str(config_map["data"]["config.json"].as_str().unwrap()).unwrap();
     config_map["data"] = Value::Null;
+    let configured = config_map["metadata"].as_object_mut().unwrap().remove("annotations").unwrap();
+    assert!(configured["longshore.dev/configured"].as_str().unwrap().starts_with("3/"), "{configured}");
     let name = config_map["metadata"]["name"].as_str().unwrap().to_owned();
     assert!(name.starts_with("github-longshore-v2-") && name.len() == 28, "{name}");
     assert_eq!(
@@ -325,7 +328,7 @@ fn the_smallest_manifest_makes_these_objects() {
                 "volumes": [
                     {"name": "longshore-config", "configMap": {"name": name}},
                     {"name": "longshore-keys", "secret": {"secretName": "github-longshore-keys", "defaultMode": 0o440}},
-                    {"name": "longshore-program", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
+                    {"name": "longshore-program", "emptyDir": {"sizeLimit": "32Mi"}},
                     {"name": "longshore-sockets", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
                     {"name": "longshore-tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "256Mi"}},
                 ],
@@ -598,6 +601,28 @@ fn only_what_the_pod_needs_makes_a_new_pod() {
     ] {
         assert_ne!(template(with(minimal(), field, value)), before, "{field}");
     }
+}
+
+#[test]
+fn what_does_not_reach_the_sidecar_leaves_its_configuration_as_it_is() {
+    let made = |generation: i64, spec: Value, before: Option<&ConfigMap>| {
+        let mut found = found();
+        if let Some(map) = before {
+            let annotation = map.metadata.annotations.as_ref().unwrap()["longshore.dev/configured"].clone();
+            found.configured = BTreeMap::from([(map.metadata.name.clone().unwrap(), annotation)]);
+        }
+        let mut server = manifest(spec);
+        server.metadata.generation = Some(generation);
+        build(&validate(&server, &found).unwrap(), &settings()).0.config_maps.remove(0)
+    };
+    let first = made(3, minimal(), None);
+    let scaled = with(minimal(), "replicas", json!(5));
+    assert_eq!(made(4, scaled.clone(), Some(&first)), first);
+    let ruled = with(scaled, "tools", json!({"exclude": ["delete_*"]}));
+    let second = made(5, ruled.clone(), Some(&first));
+    let config: Value = serde_json::from_str(&second.data.as_ref().unwrap()["config.json"]).unwrap();
+    assert_eq!(config["generation"], 5);
+    assert_eq!(made(6, ruled, Some(&second)), second);
 }
 
 #[test]

@@ -7,13 +7,14 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::events::{Event, EventType};
 use thiserror::Error;
+use tokio::time::Instant;
 
 use super::get;
 use crate::api::ApiError;
 use crate::api_keys::NoRandomness;
 use crate::mcp_server::apply::is_as_applied;
 use crate::mcp_server::context::Context;
-use crate::mcp_server::memory::{ServerMemory, lock};
+use crate::mcp_server::memory::{Absent, ServerMemory, lock};
 use crate::mcp_server::session_keys::{Material, SessionKeys};
 use crate::mirror::ServerKey;
 use crate::names::{ObjectNames, SESSION_KEYS_ANNOTATION};
@@ -47,6 +48,8 @@ pub async fn session_keys(
     }
     let now = Timestamp::now();
     let found = get::<Secret>(&context.client, &server.namespace, &name).await?;
+    lock(memory).absent =
+        found.is_none().then(|| Absent { kind: "Secret", name: name.clone(), seen: Instant::now() });
     // Somebody else's is none of ours, and applying ours will say so.
     let ours = found.filter(|secret| controller(&secret.metadata).as_deref() == Some(uid));
     let read = ours.map(|secret| {

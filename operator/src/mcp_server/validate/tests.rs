@@ -54,6 +54,7 @@ fn found() -> Dereferenced {
             subjects: vec![],
             jwks: json!({"keys": []}),
         },
+        configured: BTreeMap::new(),
         session_keys: SessionKeys::of_tests(),
     }
 }

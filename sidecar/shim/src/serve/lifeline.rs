@@ -103,8 +103,8 @@ impl Lifeline {
         }
     }
 
-    /// Says so. A connection has room for the two or three packets that are ever sent over it, so an error means that
-    /// nobody is there, and the next [`Self::receive`] says that.
+    /// Says so. A connection has room for many more packets than are sent while a sidecar that lives does not read, so
+    /// an error means that nobody is there, and the next [`Self::receive`] says that.
     pub(super) fn send(&self, report: &Report) {
         _ = rustix::net::send(&self.0, &report.encode(), SendFlags::NOSIGNAL);
     }

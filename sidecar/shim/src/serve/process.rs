@@ -14,8 +14,9 @@ use super::lifeline::Lifeline;
 use crate::descriptors::Limit;
 use crate::ladder::{self, Action, Ladder};
 use crate::log::Log;
+use crate::memory::Share;
 use crate::options::Options;
-use crate::protocol::{ADOPTION, Cause, Ended, MAX_LIVES, Outcome, Patience, Report, Session};
+use crate::protocol::{ADOPTION, Cause, Ended, MAX_LIVES, Outcome, Patience, Report, Resident, Session};
 use crate::stderr::{Measure, Stderr};
 
 /// How much of its stderr is read before others have their turn.
@@ -36,6 +37,7 @@ pub(super) struct Process {
     stdout: OwnedFd,
     stderr_pipe: Option<OwnedFd>,
     stderr: Stderr,
+    memory: Share,
     hold: Hold,
     ladder: Option<Ladder>,
     cause: Cause,
@@ -72,6 +74,7 @@ impl Process {
                     stdout,
                     stderr_pipe: Some(stderr),
                     stderr: Stderr::new(number, now),
+                    memory: Share::default(),
                     hold: Hold::Nobody,
                     ladder: None,
                     cause: Cause::Own,
@@ -229,6 +232,21 @@ impl Process {
         }
     }
 
+    /// It has so much memory, of what the container may have.
+    pub(super) fn has(&mut self, kilobytes: u64, limit: u64, log: &mut Log) {
+        let (news, line) = self.memory.take(kilobytes, limit);
+        if line {
+            let (own, all) = (kilobytes / 1024, limit / 1024);
+            log.about(
+                self.number,
+                &format!("has {own} MiB in memory, of {all} MiB that this container may have"),
+            );
+        }
+        if let Some(lifeline) = self.lifeline().filter(|_| news) {
+            lifeline.send(&Report::Resident(Resident { kilobytes, limit }));
+        }
+    }
+
     /// Whether this process has that number. One that was reaped has none: it may be another's by now.
     pub(super) fn is(&self, pid: Pid) -> bool {
         pid == self.pid && self.outcome.is_none()
@@ -259,7 +277,14 @@ impl Process {
         }
         self.stderr.close(now, log.lines());
         if self.cause == Cause::Own {
-            log.about(self.number, &format!("ended by itself: {outcome}"));
+            let last = match (outcome, self.memory.kilobytes / 1024) {
+                // As it is where memory runs out.
+                (Outcome::Killed(9), 1..) => {
+                    format!(", with {} MiB in memory when last measured", self.memory.kilobytes / 1024)
+                }
+                _ => String::new(),
+            };
+            log.about(self.number, &format!("ended by itself: {outcome}{last}"));
         }
         if let Some(lifeline) = self.lifeline() {
             let stderr = self.stderr.end();

@@ -277,12 +277,15 @@ impl Process {
     }
 
     pub(crate) fn ended(&self) -> Ended {
-        match self.lifeline.receive() {
-            Some((Report::Ended(ended), _)) => {
-                assert!(self.lifeline.receive().is_none(), "an end is the last word");
-                ended
+        loop {
+            match self.lifeline.receive() {
+                Some((Report::Resident(_), _)) => {}
+                Some((Report::Ended(ended), _)) => {
+                    assert!(self.lifeline.receive().is_none(), "an end is the last word");
+                    return ended;
+                }
+                other => panic!("{other:?}"),
             }
-            other => panic!("{other:?}"),
         }
     }
 

@@ -6,6 +6,7 @@
 mod drain;
 mod ends;
 mod harness;
+mod memory;
 mod paths;
 mod refusals;
 mod serves;

@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 
-use longshore_shim::protocol::{MAX_PACKET, Refusal, Report, Request, Session};
+use longshore_shim::protocol::{MAX_PACKET, Refusal, Report, Request, Session, VERSION};
 use rustix::io::Errno;
 
 use crate::harness::{ALL_PATIENCE, Setup, Shim, eventually};
@@ -57,14 +57,14 @@ fn no_more_processes_than_may_run() {
 fn what_is_not_understood_is_refused_and_does_no_harm() {
     let shim = Shim::of(&["cat"]);
     let mut bystander = shim.start(9);
-    let of_another_version = [&[2], &Request::Start(Session(1)).encode()[1..]].concat();
+    let of_another_version = [&[1], &Request::Start(Session(1)).encode()[1..]].concat();
     let packets = [
         vec![0],
         of_another_version,
-        vec![1, 77],
+        vec![VERSION, 77],
         Request::Start(Session(1)).encode()[..10].to_vec(),
-        vec![1; MAX_PACKET + 1],
-        vec![1; 3 * MAX_PACKET],
+        vec![VERSION; MAX_PACKET + 1],
+        vec![VERSION; 3 * MAX_PACKET],
         Request::End(ALL_PATIENCE).encode(),
         Report::Started { number: 1, life: 0 }.encode(),
     ];

@@ -148,12 +148,7 @@ impl Caller {
         self.desk.lock().gone
     }
 
-    /// Offers a message that comes before the answer.
-    pub(super) fn offer(&self, message: &Bytes) -> Offer {
-        self.reader().offer(message)
-    }
-
-    /// Whoever reads those.
+    /// Whoever reads what comes before the answer.
     pub(super) fn reader(&self) -> Reader {
         Reader(self.desk.clone())
     }
@@ -168,6 +163,7 @@ impl Drop for Caller {
 }
 
 impl Reader {
+    /// Offers it a message.
     pub(super) fn offer(&self, message: &Bytes) -> Offer {
         let mut state = self.0.lock();
         if state.gone {
@@ -335,7 +331,7 @@ mod tests {
         let (caller, waiting) = pair(control.clone());
         assert_eq!(next(&waiting), "pending");
         caller.begin();
-        assert!(matches!(caller.offer(&Bytes::from_static(b"ab")), Offer::Taken));
+        assert!(matches!(caller.reader().offer(&Bytes::from_static(b"ab")), Offer::Taken));
         caller.end(Ok(None));
         let seen: Vec<_> = (0..2).map(|_| next(&waiting)).collect();
         assert_eq!(seen, ["aside of 2", "end true"]);
@@ -359,10 +355,11 @@ mod tests {
         for (size, most) in [(1, MAX_ASIDES), (MAX_WAITING / 4, 4), (MAX_WAITING, 1), (4 * MAX_WAITING, 1)] {
             let (caller, waiting) = pair(control.clone());
             let message = Bytes::from(vec![b'x'; size]);
-            let taken = (0..=most).take_while(|_| matches!(caller.offer(&message), Offer::Taken)).count();
+            let taken =
+                (0..=most).take_while(|_| matches!(caller.reader().offer(&message), Offer::Taken)).count();
             assert_eq!(taken, most, "{size}");
             next(&waiting);
-            assert!(matches!(caller.offer(&message), Offer::Taken), "{size}: there is room again");
+            assert!(matches!(caller.reader().offer(&message), Offer::Taken), "{size}: there is room again");
         }
     }
 }

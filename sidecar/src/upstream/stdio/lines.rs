@@ -51,11 +51,14 @@ impl Lines {
         };
         let line = self.buffer.split_to(self.seen + end + 1).freeze();
         self.seen = 0;
+        if line.len() > self.limit + 1 { Err(TooLong) } else { Ok(Some(trimmed(&line))) }
+    }
+
+    /// Gives room back that holds nothing: a process that is silent costs nothing, however much it has said.
+    pub(super) fn shrink(&mut self) {
         if self.buffer.is_empty() {
-            // A process that is silent costs nothing, however much it has said.
             self.buffer = BytesMut::new();
         }
-        if line.len() > self.limit + 1 { Err(TooLong) } else { Ok(Some(trimmed(&line))) }
     }
 
     /// How many bytes of empty lines there were since this was asked.

@@ -8,7 +8,7 @@ use http::{HeaderName, HeaderValue, Request, Response};
 use longshore_mcp::headers::SESSION_ID;
 use longshore_sidecar_config::{Isolation, Processes};
 use tokio::sync::mpsc;
-use tokio::time::{Duration, Instant};
+use tokio::time::{Duration, Instant, timeout};
 
 use super::conversation::{Conversation, Joining, Opening, Sharing};
 use super::handshake::{Handshake, Offer};
@@ -28,12 +28,22 @@ mod tests;
 /// How long the place of a process is waited for that ends for this session: longer than it is given.
 const GIVEN_WAY: Duration = Duration::from_secs(4);
 
+/// How often a process that waits, or its place, is waited for before somebody else gets the next.
+const STARTS: usize = 3;
+
 /// What a session needs.
 pub(super) struct Acquired {
     pub(super) place: Place,
     /// What the shim knows its process by, or will.
     pub(super) number: u128,
     pub(super) ready: Option<Ready>,
+}
+
+impl Acquired {
+    /// A place for a process that has to be started.
+    fn anew(place: Place) -> Result<Self, Failure> {
+        Ok(Self { place, number: random().ok_or(Failure::NoNumbers)?, ready: None })
+    }
 }
 
 impl Stdio {
@@ -140,35 +150,38 @@ impl Stdio {
     /// A place for a process, and one that waits if there is one that was told this, or nothing yet.
     pub(super) async fn acquire(&self, client: &Client, line: &Bytes) -> Result<Acquired, Failure> {
         let principal = client.principal.as_ref();
-        if self.places.allow(principal)
-            && let Some(Given { number, mut place, ready }) = self.warm.take(line).await
-        {
-            if place.assign(principal) {
-                return Ok(Acquired { place, number, ready: Some(ready) });
-            }
-            warm::end(ready).await;
-        }
-        let number = random().ok_or(Failure::NoNumbers)?;
         let mut patience = Duration::from_millis(client.limits.queue_ms);
-        let place = match self.places.take(principal, Duration::ZERO).await {
-            Ok(place) => place,
-            Err(refusal) => {
-                if matches!(refusal, Failure::Full { .. }) && self.give_way() {
-                    patience = patience.max(GIVEN_WAY);
+        for _ in 0..STARTS {
+            if self.places.allow(principal)
+                && let Some(Given { number, mut place, ready }) = self.warm.take(line).await
+            {
+                if place.assign(principal) {
+                    return Ok(Acquired { place, number, ready: Some(ready) });
                 }
-                self.places.take(principal, patience).await?
+                warm::end(ready).await;
             }
-        };
-        Ok(Acquired { place, number, ready: None })
+            match self.places.take(principal, Duration::ZERO).await {
+                Ok(place) => return Acquired::anew(place),
+                Err(Failure::Full { .. }) => {
+                    let others = !self.warm.give_way() && self.ask_empty();
+                    if others {
+                        patience = patience.max(GIVEN_WAY);
+                    }
+                    // A place may also be that of a process which is being started, for a session like this.
+                    if timeout(GIVEN_WAY, self.warm.moved()).await != Ok(true) {
+                        break;
+                    }
+                }
+                Err(_) => break,
+            }
+        }
+        Acquired::anew(self.places.take(principal, patience).await?)
     }
 
-    /// Has a process end that no session needs. Says whether there is one.
-    fn give_way(&self) -> bool {
-        self.warm.give_way() || {
-            let open = self.lock();
-            let empty = open.empty();
-            empty.is_some_and(|control| control.send(Control::GiveWay).is_ok())
-        }
+    /// Has a process end that was shared by sessions and has none now. Says whether there is one.
+    fn ask_empty(&self) -> bool {
+        let open = self.lock();
+        open.empty().is_some_and(|control| control.send(Control::GiveWay).is_ok())
     }
 
     /// Takes a session up again whose sidecar has died. Only one with a process of its own can go on: which of several

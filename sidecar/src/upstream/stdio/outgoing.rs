@@ -17,6 +17,8 @@ const MAX_OWN: usize = 64;
 /// have waited.
 const MAX_LINES: usize = 16;
 const MAX_BYTES: usize = 256 * 1024;
+/// How much room is kept for the next lines: a session that is silent costs no more, however much it has said.
+const MAX_KEPT: usize = 2048;
 
 /// Lines on their way.
 #[derive(Default)]
@@ -93,8 +95,7 @@ impl Outgoing {
                 From::Call(_) => {}
             }
         }
-        if self.buffer.is_empty() {
-            // A session that is silent costs nothing, however much it has said.
+        if self.buffer.is_empty() && self.buffer.capacity() > MAX_KEPT {
             self.buffer = BytesMut::new();
         }
         Ok(())

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use longshore_shim::protocol::{
     Cause, Ended, MAX_PACKET, Outcome, Patience, Refusal, Report, Request, Resident, Session,
@@ -69,7 +70,8 @@ pub(super) struct Idle {
 /// Counts it, and how much memory it takes.
 pub(super) struct Running {
     metrics: Arc<Metrics>,
-    number: u32,
+    pub(super) number: u32,
+    kilobytes: AtomicU64,
 }
 
 impl Drop for Running {
@@ -119,7 +121,7 @@ impl Idle {
             (Report::Started { number, life }, Some([stdin, stdout])) => {
                 tracing::debug!(number, life, "a process of the server is there");
                 metrics.process_started();
-                let running = Running { metrics: metrics.clone(), number };
+                let running = Running { metrics: metrics.clone(), number, kilobytes: AtomicU64::new(0) };
                 Ok(Some(Self { life, stdin, stdout, lifeline, running }))
             }
             (Report::Refused { reason: Refusal::Unknown, .. }, _) => Ok(None),
@@ -154,11 +156,17 @@ impl Idle {
 }
 
 impl Running {
+    /// How many mebibytes it had in memory when that was last measured.
+    pub(super) fn mebibytes(&self) -> u64 {
+        self.kilobytes.load(Ordering::Relaxed) / 1024
+    }
+
     /// Waits for its end.
     pub(super) async fn heard(&self, lifeline: &Lifeline) -> Heard {
         loop {
             match lifeline.hear().await {
                 Ok(Some((Report::Resident(Resident { kilobytes, .. }), _))) => {
+                    self.kilobytes.store(kilobytes, Ordering::Relaxed);
                     self.metrics.resident(self.number, Some(kilobytes));
                 }
                 Ok(Some((Report::Ended(ended), _))) => return Heard::Ended(ended),

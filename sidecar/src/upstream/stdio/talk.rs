@@ -156,6 +156,9 @@ impl<'a> Talk<'a> {
             if let Some(failure) = self.over(now) {
                 return self.finish(failure).await;
             }
+            if self.routes.is_empty() {
+                self.lines.shrink();
+            }
             let due = self.due();
             let writes = !self.outgoing.is_empty() && self.closed.is_none() && self.ended.is_none();
             let reads = self.delivery.is_none() && self.pause.is_none() && !self.end_of_output;
@@ -284,7 +287,9 @@ impl<'a> Talk<'a> {
             _ => Why::Asked,
         };
         if why != Why::Asked {
-            tracing::info!(reason = why.name(), "a process of the server ended");
+            let running = &self.process.running;
+            let (number, mebibytes) = (running.number, running.mebibytes());
+            tracing::info!(reason = why.name(), number, mebibytes, "a process of the server ended");
         }
         let Self { conversation, process, ended, doom, stranger, delivery, lines, outgoing, .. } = self;
         // What they hold is not held for as long as the process takes to end.

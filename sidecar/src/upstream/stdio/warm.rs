@@ -35,12 +35,19 @@ const LIVED: Duration = Duration::from_secs(30);
 #[derive(Default)]
 pub(super) struct Warm {
     state: Mutex<State>,
+    /// For who keeps them.
     changed: Notify,
+    /// For those who could use one that is being started, or the place of one that ends.
+    moved: Notify,
 }
 
 #[derive(Default)]
 struct State {
     waiting: Vec<Entry>,
+    /// How many are being started.
+    starting: usize,
+    /// How many end because they were told to.
+    leaving: usize,
     /// What the last client said, and how many said the same in a row.
     said: Option<(Bytes, u32)>,
 }
@@ -75,13 +82,14 @@ impl Warm {
     /// Notes what a client says first.
     pub(super) fn heard(&self, line: &Bytes) {
         let mut state = self.lock();
+        let before = state.expected().is_some();
         match &mut state.said {
             Some((said, times)) if said == line => *times = times.saturating_add(1),
             said => *said = Some((Bytes::copy_from_slice(line), 1)).filter(|_| line.len() <= MAX_TOLD),
         }
-        let news = state.said.as_ref().is_some_and(|(_, times)| *times == SAME);
+        let after = state.expected().is_some();
         drop(state);
-        if news {
+        if before != after {
             self.changed.notify_one();
         }
     }
@@ -108,10 +116,33 @@ impl Warm {
         }
     }
 
+    /// Waits until one that is being started is there, or could not be, or one that ends is gone. Says whether there
+    /// was anything to wait for.
+    pub(super) async fn moved(&self) -> bool {
+        let moved = self.moved.notified();
+        tokio::pin!(moved);
+        // Registers before it looks, so that nothing is missed.
+        moved.as_mut().enable();
+        let moves = {
+            let state = self.lock();
+            state.starting + state.leaving > 0
+        };
+        if moves {
+            moved.await;
+        }
+        moves
+    }
+
+    /// How many wait.
+    pub(super) fn count(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
     /// Ends one of them, if there is one, so that its place is free.
     pub(super) fn give_way(&self) -> bool {
-        let entry = self.lock().waiting.pop();
-        entry.is_some_and(|entry| entry.order.send(Order::End).is_ok())
+        let mut state = self.lock();
+        let last = state.waiting.len().checked_sub(1);
+        last.is_some_and(|last| state.dismiss(last))
     }
 
     /// Whether any process waits.
@@ -126,6 +157,13 @@ impl Warm {
 }
 
 impl State {
+    /// Has one of them end. Says whether it had not ended already.
+    fn dismiss(&mut self, index: usize) -> bool {
+        let told = self.waiting.remove(index).order.send(Order::End).is_ok();
+        self.leaving += usize::from(told);
+        told
+    }
+
     /// What processes are told ahead.
     fn expected(&self) -> Option<Bytes> {
         self.said.as_ref().filter(|(_, times)| *times >= SAME).map(|(said, _)| said.clone())
@@ -155,6 +193,8 @@ impl State {
 enum Left {
     Taken,
     Ended,
+    /// It was told to end.
+    Dismissed,
     Died,
     /// There never was one.
     Absent,
@@ -173,11 +213,11 @@ pub(crate) async fn keep(shared: Arc<Shared>) -> Result<(), watch::error::RecvEr
         let wanted = limits.filter(|_| !shared.is_draining() && !stdio.is_closed());
         let wanted = wanted.map_or(0, |limits| limits.warm as usize);
         let max_age = limits.and_then(|limits| limits.max_age_ms).map(Duration::from_millis);
-        while let Some(entry) = {
+        {
             let mut state = stdio.warm.lock();
-            state.useless(wanted).map(|index| state.waiting.remove(index))
-        } {
-            let _ = entry.order.send(Order::End);
+            while let Some(index) = state.useless(wanted) {
+                state.dismiss(index);
+            }
         }
         let due = pause.map(|(until, _)| until).filter(|until| *until > Instant::now());
         while due.is_none() && keepers.len() < wanted {
@@ -196,10 +236,9 @@ pub(crate) async fn keep(shared: Arc<Shared>) -> Result<(), watch::error::RecvEr
                 }
                 Ok(Left::Absent) => pause = Some((Instant::now() + ABSENT, FIRST_BREAK)),
                 Ok(Left::Taken) => pause = None,
-                Ok(Left::Ended) | Err(_) => {}
+                Ok(Left::Ended | Left::Dismissed) | Err(_) => {}
             }
         }
-        stdio.metrics.warm.set(i64::try_from(stdio.warm.lock().waiting.len()).unwrap_or(i64::MAX));
     }
 }
 
@@ -213,6 +252,7 @@ fn limits(shared: &Shared) -> Option<Processes> {
 async fn wait(stdio: Arc<Stdio>, place: Place, wanted: usize, max_age: Option<Duration>) -> Left {
     let Some(number) = random() else { return Left::Died };
     let started = Instant::now();
+    let starting = Starting::begin(&stdio.warm);
     let process = match Idle::start(&stdio.socket, number, &stdio.metrics).await {
         Ok(process) => process,
         Err(why) => {
@@ -221,13 +261,36 @@ async fn wait(stdio: Arc<Stdio>, place: Place, wanted: usize, max_age: Option<Du
         }
     };
     let (order, ordered) = oneshot::channel();
-    {
+    let told = {
         let mut state = stdio.warm.lock();
         let told = state.next(wanted).filter(|line| process.tell(line));
         state.waiting.push(Entry { number, told: told.clone(), order });
-        drop(state);
-        stdio.warm.changed.notify_one();
-        wait_for(&stdio, Waiting { process, place, number, told, started }, ordered, max_age).await
+        told
+    };
+    drop(starting);
+    stdio.warm.changed.notify_one();
+    let left = wait_for(&stdio, Waiting { process, place, number, told, started }, ordered, max_age).await;
+    if matches!(left, Left::Dismissed) {
+        stdio.warm.lock().leaving -= 1;
+        stdio.warm.moved.notify_waiters();
+    }
+    left
+}
+
+/// A process that is being started.
+struct Starting<'a>(&'a Warm);
+
+impl<'a> Starting<'a> {
+    fn begin(warm: &'a Warm) -> Self {
+        warm.lock().starting += 1;
+        Self(warm)
+    }
+}
+
+impl Drop for Starting<'_> {
+    fn drop(&mut self) {
+        self.0.lock().starting -= 1;
+        self.0.moved.notify_waiters();
     }
 }
 
@@ -248,6 +311,7 @@ async fn wait_for(
 ) -> Left {
     let Waiting { process, place, number, told, started } = waiting;
     let aged = max_age.map(|age| started + age);
+    let mut dismissed = false;
     let heard = tokio::select! {
         order = ordered => match order {
             Ok(Order::Give(give)) => {
@@ -263,7 +327,11 @@ async fn wait_for(
                     Err(error) => failed(&error),
                 };
             }
-            Ok(Order::End) | Err(_) => None,
+            Ok(Order::End) => {
+                dismissed = true;
+                None
+            }
+            Err(_) => None,
         },
         () = sleep_until(aged.unwrap_or(started)), if aged.is_some() => None,
         heard = process.heard() => Some(heard),
@@ -272,7 +340,7 @@ async fn wait_for(
     let Some(heard) = heard else {
         process.end().await;
         stdio.metrics.process_ended(Why::Asked.label());
-        return Left::Ended;
+        return if dismissed { Left::Dismissed } else { Left::Ended };
     };
     let why = match &heard {
         Heard::Ended(ended) => why(ended),
@@ -305,7 +373,12 @@ mod tests {
             told: told.map(Bytes::from),
             order: oneshot::channel().0,
         });
-        State { waiting: waiting.collect(), said: said.map(|(said, times)| (said.into(), times)) }
+        State {
+            waiting: waiting.collect(),
+            starting: 0,
+            leaving: 0,
+            said: said.map(|(said, times)| (said.into(), times)),
+        }
     }
 
     #[test]

@@ -48,8 +48,8 @@ impl<'a> Client<'a> {
         Client {
             sidecar,
             key: self.key.clone(),
-            session: self.session.clone(),
             revision: self.revision,
+            session: self.session.clone(),
             next_id: std::cell::Cell::new(next_id),
         }
     }

@@ -26,7 +26,7 @@ impl Random {
 fn plan() -> (usize, u64) {
     let number =
         |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().expect("a number"));
-    (usize::try_from(number("LONGSHORE_CUTS", 200)).unwrap(), number("LONGSHORE_SEED", 0x5eed) | 1)
+    (usize::try_from(number("LONGSHORE_CUTS", 1000)).unwrap(), number("LONGSHORE_SEED", 0x5eed) | 1)
 }
 
 /// A way to the sidecar that breaks after so many bytes of a response.

@@ -177,8 +177,9 @@ fn a_process_is_heard_too() {
     assert_eq!(stream.next().unwrap().message()["method"], "notifications/tools/list_changed");
     // What it asks outside of a call is asked there.
     client.call("ask-later", json!({"method": "roots/list"}));
-    assert_eq!(stream.next().unwrap().message()["method"], "roots/list");
-    let answer = json!({"jsonrpc": "2.0", "id": "q", "result": {"roots": ["here"]}}).to_string();
+    let question = stream.next().unwrap().message();
+    assert_eq!(question["method"], "roots/list");
+    let answer = json!({"jsonrpc": "2.0", "id": question["id"], "result": {"roots": ["here"]}}).to_string();
     assert_eq!(client.request(answer).send(sidecar.mcp).status, 202);
     eventually("it has the answer", || {
         let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();

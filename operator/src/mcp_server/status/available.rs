@@ -1,0 +1,90 @@
+//! The condition *Available*. Pure.
+
+use super::cast::{Cast, Version};
+use super::diagnosis::{self, Diagnosis, Severity};
+use super::{Observation, Verdict, verdict};
+use crate::mcp_server::condition::{Reason, Truth};
+use crate::view::DeploymentView;
+
+/// Whether a pod serves, and of which version.
+pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
+    let newest = cast.newest.map(diagnosis::of_pod).or_else(|| refused(observed.deployment));
+    let failing = newest.as_ref().filter(|diagnosis| diagnosis.severity == Severity::Failure);
+    let generation = observed.generation;
+    let wanted = observed.desired.map_or(1, |desired| desired.replicas as usize);
+    match (cast.serving, failing) {
+        (Some(Version::Current), Some(failing)) if cast.current < wanted => verdict(
+            Truth::True,
+            Reason::Degraded,
+            format!("{} of {wanted} pods serve, another fails: {}", cast.current, named(failing)),
+        ),
+        (Some(Version::Current), _) => verdict(
+            Truth::True,
+            Reason::Serving,
+            match wanted {
+                1 => "the pod serves".to_owned(),
+                wanted if cast.current >= wanted => format!("all {wanted} pods serve"),
+                wanted => format!("{} of {wanted} pods serve, the others start", cast.current),
+            },
+        ),
+        (Some(Version::Both), Some(failing)) => verdict(
+            Truth::True,
+            Reason::RolloutFailing,
+            format!(
+                "the version before goes on serving beside the new one (generation {generation}), of which a pod fails: \
+                 {}",
+                named(failing)
+            ),
+        ),
+        (Some(Version::Older), Some(failing)) => verdict(
+            Truth::True,
+            Reason::RolloutFailing,
+            format!(
+                "the version before goes on serving; the new one (generation {generation}) fails: {}",
+                named(failing)
+            ),
+        ),
+        (Some(Version::Older | Version::Both), None)
+            if observed.desired.is_none() || !observed.problems.is_empty() =>
+        {
+            verdict(
+                Truth::True,
+                Reason::Serving,
+                "the pod of the version before serves; see the condition Accepted",
+            )
+        }
+        (Some(Version::Both), None) => verdict(
+            Truth::True,
+            Reason::RollingOut,
+            format!("{} of {wanted} pods are of the new version (generation {generation})", cast.current),
+        ),
+        (Some(Version::Older), None) => verdict(
+            Truth::True,
+            Reason::RollingOut,
+            format!("the version before serves; the new one (generation {generation}) starts"),
+        ),
+        (None, _) => match newest.or_else(|| cast.face.map(diagnosis::of_pod)) {
+            Some(Diagnosis { reason, message, .. }) if wanted > 1 => {
+                verdict(Truth::False, reason, format!("none of the {wanted} pods serves: {message}"))
+            }
+            Some(diagnosis) => verdict(Truth::False, diagnosis.reason, diagnosis.message),
+            None if !observed.problems.is_empty() => {
+                verdict(Truth::False, Reason::NoPod, "no pod is made; see the condition Accepted")
+            }
+            None if wanted == 0 => {
+                verdict(Truth::False, Reason::ScaledToZero, "spec.replicas is 0, so no pod runs")
+            }
+            None => verdict(Truth::False, Reason::Starting, "the pod is being made"),
+        },
+    }
+}
+
+/// A diagnosis in one line.
+pub(super) fn named(diagnosis: &Diagnosis) -> String {
+    format!("{}: {}", diagnosis.reason.name(), diagnosis.message)
+}
+
+fn refused(deployment: Option<&DeploymentView>) -> Option<Diagnosis> {
+    let words = deployment?.refused.as_deref()?;
+    Some(diagnosis::failure(Reason::PodRejected, format!("the API server refuses the pod: {words}")))
+}
