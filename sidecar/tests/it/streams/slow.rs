@@ -7,7 +7,8 @@ use serde_json::json;
 
 use super::{answer, argument, event, note};
 use crate::harness::http::connect;
-use crate::harness::{Client, Events, Files, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::shim::{self, serving, stdio};
+use crate::harness::{Client, Events, Files, Request, Scripted, Sidecar, config, eventually, scripted};
 
 /// A server that says as much as anybody takes.
 fn flood() -> Scripted {
@@ -76,6 +77,31 @@ fn whoever_does_not_read_costs_little_and_nobody_else() {
         (sidecar.metric("longshore_calls") == 0.0).then_some(())
     });
     other.call("t", json!({}));
+}
+
+#[test]
+fn a_process_that_floods_whoever_does_not_listen_loses_only_that_one() {
+    let mut config = stdio();
+    config.limits.request_timeout_ms = 4000;
+    let (_shim, sidecar) = serving(&config, &shim::server(&[]), &[]);
+    let (client, other) = (Client::open(&sidecar, None), Client::open(&sidecar, None));
+    other.call("pid", json!({}));
+    let before = sidecar.memory();
+    let mut stream = Events::open(&client.get(), sidecar.mcp);
+    let mut call = connect(sidecar.mcp);
+    let flood = json!({"name": "flood-messages", "arguments": {}});
+    client.request(client.message("tools/call", &flood)).write(&mut call);
+    let until = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < until {
+        other.call("pid", json!({}));
+        assert!(sidecar.memory() < before + (40 << 20), "{before} {}", sidecar.memory());
+        assert!(sidecar.metric("longshore_stream_bytes") < 4e6);
+    }
+    // The connection was closed, and what its client missed cannot be had: that is said, and is no gap.
+    while let Ok(Some(_)) = stream.try_any() {}
+    assert_eq!(client.rest(&stream.last).send(sidecar.mcp).status, 400);
+    assert_eq!(Request::new("DELETE", "/mcp").session(&client.session).send(sidecar.mcp).status, 204);
+    eventually("nothing is left", || (sidecar.metric("longshore_streams") == 0.0).then_some(()));
 }
 
 #[test]
