@@ -48,6 +48,7 @@ impl<'a> Client<'a> {
         Client {
             sidecar,
             key: self.key.clone(),
+            revision: self.revision,
             session: self.session.clone(),
             next_id: std::cell::Cell::new(next_id),
         }
