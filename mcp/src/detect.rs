@@ -156,8 +156,11 @@ pub fn with_body<'a>(
             let outline = Outline::read(notification.params).map_err(|invalid| refuse(invalid.into()))?;
             let claims = outline.claims_modern().map_err(|invalid| refuse(invalid.into()))?;
             if claims || header_is_modern {
-                let version = fields.version.one().unwrap_or_default();
-                modern_revision(version, served).map_err(refuse)?;
+                // What such a notification has to have beside its header is said nowhere, so nothing more is asked of it.
+                if fields.version != Field::Absent {
+                    let version = standard::version(fields).map_err(|mismatch| refuse(mismatch.into()))?;
+                    modern_revision(version, served).map_err(refuse)?;
+                }
                 return Ok(Conversation::ModernNotification);
             }
             legacy(Conversation::Session(Message::Notification(notification)), fields, served)
