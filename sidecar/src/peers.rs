@@ -43,8 +43,8 @@ pub(crate) use members::{cut_the_silent, watch};
 pub(crate) use tls::TlsError;
 pub(crate) use wire::Notice;
 
-/// How long requests of other replicas are waited for that they sent before they heard that this one ends.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// How long the farewell to the others takes at most, with the requests that they sent before they had heard it.
+const FAREWELL: Duration = Duration::from_secs(3);
 /// After how long without one there are no more: longer than one takes from one replica to another.
 const QUIET: Duration = Duration::from_millis(250);
 
@@ -217,15 +217,18 @@ impl Peers {
 
     /// Has the others forward nothing here any more, and waits for what they had forwarded by then.
     pub(crate) async fn farewell(&self, calls: &Calls) {
-        // As after a restart: it is there, and does not serve.
-        self.announce(State::Starting).await;
-        if self.0.local.alive().is_empty() {
-            return;
-        }
-        // What they had sent just before is on its way, or waits to be read.
         let quiet = async {
             loop {
+                // As after a restart: it is there, and does not serve. Said again, since an older word of this replica
+                // may have arrived later than a newer one.
+                self.announce(State::Starting).await;
+                if self.0.local.alive().is_empty() {
+                    break;
+                }
+                // What they had sent just before is on its way, or waits to be read.
                 let arrived = self.0.arrived.load(Ordering::Relaxed);
+                sleep(QUIET).await;
+                self.announce(State::Starting).await;
                 sleep(QUIET).await;
                 if self.0.arrived.load(Ordering::Relaxed) == arrived && calls.count() == 0 {
                     break;
