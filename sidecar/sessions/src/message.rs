@@ -206,13 +206,9 @@ mod tests {
             assert_eq!(serde_json::from_slice::<Message<Question>>(&text).unwrap(), message);
         }
         let peer = Peer { pod: from.pod.clone(), address: from.address };
-        for holding in [
-            Holding::Here,
-            Holding::Pending,
-            Holding::No,
-            Holding::At(peer),
-            Holding::Ended(tombstone),
-        ] {
+        for holding in
+            [Holding::Here, Holding::Pending, Holding::No, Holding::At(peer), Holding::Ended(tombstone)]
+        {
             let message = Message { from: from.clone(), body: Answer::Holding(holding, Some(copy.clone())) };
             let text = serde_json::to_vec(&message).unwrap();
             assert_eq!(serde_json::from_slice::<Message<Answer>>(&text).unwrap(), message);
@@ -222,7 +218,8 @@ mod tests {
     #[test]
     fn what_is_over_a_bound_is_refused() {
         let tombstone = Tombstone { expires: 5, key: SessionKey::new([7; 16]) };
-        let many: BTreeSet<Box<str>> = (0..=MAX_SUBSCRIPTIONS).map(|number| number.to_string().into()).collect();
+        let many: BTreeSet<Box<str>> =
+            (0..=MAX_SUBSCRIPTIONS).map(|number| number.to_string().into()).collect();
         let long: BTreeSet<Box<str>> = ["x".repeat(MAX_SUBSCRIPTION + 1).into()].into();
         let copy = |subscriptions| Copy { subscriptions, ..Copy::default() };
         for question in [
