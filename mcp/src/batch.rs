@@ -100,7 +100,7 @@ impl<'a> Batch<'a> {
         if responses != 0 && responses != batch.messages.len() {
             return Err(BadBatch::Mixed);
         }
-        let is_handshake = |message: &Message<'_>| matches!(message, Message::Request(request) if request.method.as_str() == Method::Initialize.as_str());
+        let is_handshake = |message: &Message<'_>| matches!(message, Message::Request(request) if request.is(Method::Initialize));
         if batch.iter().any(|(message, _)| is_handshake(message)) {
             return Err(BadBatch::Initialize);
         }

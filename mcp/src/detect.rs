@@ -156,8 +156,11 @@ pub fn with_body<'a>(
             let outline = Outline::read(notification.params).map_err(|invalid| refuse(invalid.into()))?;
             let claims = outline.claims_modern().map_err(|invalid| refuse(invalid.into()))?;
             if claims || header_is_modern {
-                let version = fields.version.one().unwrap_or_default();
-                modern_revision(version, served).map_err(refuse)?;
+                // What such a notification has to have beside its header is said nowhere: nothing more is asked.
+                if fields.version != Field::Absent {
+                    let version = standard::version(fields).map_err(|mismatch| refuse(mismatch.into()))?;
+                    modern_revision(version, served).map_err(refuse)?;
+                }
                 return Ok(Conversation::ModernNotification);
             }
             legacy(Conversation::Session(Message::Notification(notification)), fields, served)
@@ -196,7 +199,7 @@ fn judge_request<'a>(
     let era = if header_is_modern { Revision::V2026_07_28 } else { Revision::NEWEST_WITH_INITIALIZE };
     let outline = Outline::read(request.params).map_err(|invalid| refuse(invalid.into(), era))?;
     let claims = outline.claims_modern().map_err(|invalid| refuse(invalid.into(), era))?;
-    let is_handshake = request.method.as_str() == Method::Initialize.as_str();
+    let is_handshake = request.is(Method::Initialize);
     // A header that no session can have, on a request that belongs to none.
     let header_is_strange = !is_handshake
         && fields.session == Field::Absent

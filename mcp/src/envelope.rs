@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use thiserror::Error;
 
 use crate::Text;
+use crate::method::Method;
 use crate::spelling::{Exact, Known};
 
 /// Why bytes are no message.
@@ -204,6 +205,15 @@ impl<'a> Message<'a> {
             Self::Request(request) => Some(request.id),
             Self::Notification(_) | Self::Response(_) => None,
         }
+    }
+}
+
+// === impl Request ===
+
+impl Request<'_> {
+    /// Whether it asks for this.
+    pub fn is(&self, method: Method) -> bool {
+        self.method.as_str() == method.as_str()
     }
 }
 

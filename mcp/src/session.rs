@@ -32,8 +32,7 @@ impl OutOfOrder {
 /// Judges a message of a session of this revision. Requests before `notifications/initialized` are in order: nothing
 /// in the protocol depends on their waiting, and clients do not all wait.
 pub fn judge(message: &Message<'_>, version: Field<'_>, session: Revision) -> Result<(), OutOfOrder> {
-    if matches!(message, Message::Request(request) if request.method.as_str() == Method::Initialize.as_str())
-    {
+    if matches!(message, Message::Request(request) if request.is(Method::Initialize)) {
         return Err(OutOfOrder::SecondInitialize);
     }
     judge_version(version, session)

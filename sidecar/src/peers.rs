@@ -16,6 +16,7 @@ mod wire;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use futures::future::join_all;
@@ -42,10 +43,10 @@ pub(crate) use members::{cut_the_silent, watch};
 pub(crate) use tls::TlsError;
 pub(crate) use wire::Notice;
 
-/// How long the others get to hear that this replica ends, and what they had forwarded before to be answered.
-const FAREWELL: Duration = Duration::from_millis(500);
-/// How long a request may be on its way between two replicas.
-const ON_ITS_WAY: Duration = Duration::from_millis(50);
+/// How long requests of other replicas are waited for that they sent before they heard that this one ends.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// After how long without one there are no more: longer than one takes from one replica to another.
+const QUIET: Duration = Duration::from_millis(250);
 
 /// What a configuration says of the other replicas.
 pub(crate) struct Replicas {
@@ -104,6 +105,8 @@ struct Inner {
     pod: PodId,
     port: u16,
     asks: mpsc::Sender<Ask>,
+    /// How many requests were forwarded here.
+    arrived: AtomicUsize,
     /// Everybody has been greeted, or it took too long.
     greeted: watch::Sender<bool>,
     /// The state has changed: the others are to hear of it at once.
@@ -131,7 +134,10 @@ impl Peers {
         let (asks, asked) = mpsc::channel(ask::QUEUE);
         let pod = local.introduction().pod;
         let (greeted, changed) = (watch::Sender::new(false), watch::Sender::new(State::Starting));
-        (Self(Arc::new(Inner { local, pod, port, asks, greeted, changed })), Errands(asked))
+        (
+            Self(Arc::new(Inner { local, pod, port, asks, arrived: AtomicUsize::new(0), greeted, changed })),
+            Errands(asked),
+        )
     }
 
     /// Which pod this is.
@@ -206,9 +212,7 @@ impl Peers {
     /// Has the others hear what this replica is doing from now on, before anything else is done.
     pub(crate) async fn announce(&self, state: State) {
         self.0.local.set_state(state);
-        if timeout(FAREWELL, self.tell_all(&Question::Heartbeat)).await.is_err() {
-            tracing::debug!(?state, "not every other replica has heard what this one is doing");
-        }
+        self.tell_all(&Question::Heartbeat).await;
     }
 
     /// Has the others forward nothing here any more, and waits for what they had forwarded by then.
@@ -218,9 +222,24 @@ impl Peers {
         if self.0.local.alive().is_empty() {
             return;
         }
-        // What they had sent just before is read by now, or soon.
-        sleep(ON_ITS_WAY).await;
-        let _ = timeout(FAREWELL, calls.all_ended()).await;
+        // What they had sent just before is on its way, or waits to be read.
+        let quiet = async {
+            loop {
+                let arrived = self.0.arrived.load(Ordering::Relaxed);
+                sleep(QUIET).await;
+                if self.0.arrived.load(Ordering::Relaxed) == arrived && calls.count() == 0 {
+                    break;
+                }
+            }
+        };
+        if timeout(FAREWELL, quiet).await.is_err() {
+            tracing::debug!("other replicas go on forwarding to this one, which ends");
+        }
+    }
+
+    /// A request was forwarded here.
+    fn arrived(&self) {
+        self.0.arrived.fetch_add(1, Ordering::Relaxed);
     }
 
     fn answer(&self, question: Message<Question>) -> Message<Answer> {

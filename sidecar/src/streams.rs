@@ -272,3 +272,13 @@ impl Drop for Turn {
         self.session.streams.lock().opening = false;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_without_streams_pays_little_for_them() {
+        assert!(size_of::<Streams>() <= 64, "{}", size_of::<Streams>());
+    }
+}

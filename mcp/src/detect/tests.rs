@@ -54,6 +54,9 @@ fn each_mistake_has_its_answer() {
         (answer, &[NEW], "400 -32600 -"),
         (told, &[NEW], "dropped"),
         (told, &[(V, "2099-01-01")], "400 -32022 -"),
+        (told, &[NEW, NEW], "400 -32600 -"),
+        (&told.replace("\"requestId\":1", &META.replace("VERSION", "x")), &[], "dropped"),
+        (&told.replace("\"requestId\":1", &META.replace("VERSION", "x")), &[NEW, NEW], "400 -32020 -"),
         (&legacy("tools/list"), &[NEW], "400 -32602 7"),
         (
             &list.replace("protocolVersion\":\"2026-07-28\",\"io.modelcontextprotocol/clientCap", "clientX"),

@@ -30,13 +30,14 @@ pub enum Mismatch {
     Unfounded(Cow<'static, str>),
 }
 
+/// What `MCP-Protocol-Version` says.
+pub fn version<'a>(fields: &Fields<'a>) -> Result<&'a str, Mismatch> {
+    one(fields.version, PROTOCOL_VERSION)
+}
+
 /// Checks the revision, which the body says to be `version`.
 pub fn check_version(fields: &Fields<'_>, version: &str) -> Result<(), Mismatch> {
-    if one(fields.version, PROTOCOL_VERSION)? == version {
-        Ok(())
-    } else {
-        Err(Mismatch::Different(PROTOCOL_VERSION.into()))
-    }
+    if self::version(fields)? == version { Ok(()) } else { Err(Mismatch::Different(PROTOCOL_VERSION.into())) }
 }
 
 /// Checks `Mcp-Method`. Its value counts with its case.
@@ -62,7 +63,7 @@ pub fn headers(method: Method, outline: &Outline<'_>) -> Vec<(&'static str, Stri
 }
 
 /// The one value of a header.
-pub(super) fn one<'a>(field: Field<'a>, name: &'static str) -> Result<&'a str, Mismatch> {
+fn one<'a>(field: Field<'a>, name: &'static str) -> Result<&'a str, Mismatch> {
     match field {
         Field::One(value) => Ok(value),
         Field::Absent => Err(Mismatch::Missing(name.into())),

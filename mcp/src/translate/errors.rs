@@ -26,6 +26,9 @@ pub fn error<'a>(pair: Pair, method: Option<Method>, uri: Option<&str>, json: &'
     let (Some(number), Ok(object)) = (code_of(json), Object::read(json)) else {
         return Cow::Owned(plain(Code::InternalError, "the server answered with an error that is none"));
     };
+    if object.string("message").is_none() {
+        return Cow::Owned(plain(Code::InternalError, "the server answered with an error that says nothing"));
+    }
     let code = Code::of(number);
     match pair.eras() {
         (Era::Modern, Era::Legacy) => match code {
@@ -45,14 +48,19 @@ pub fn error<'a>(pair: Pair, method: Option<Method>, uri: Option<&str>, json: &'
             Some(Code::HeaderMismatch | Code::UnsupportedProtocolVersion) => {
                 Cow::Owned(plain(Code::InternalError, "the server and the proxy in front of it disagree"))
             }
-            _ => Cow::Borrowed(json),
+            _ => within_legacy(way, code, json),
         },
-        _ => match code {
-            Some(Code::UrlElicitationRequired) if !way.to.features().url_elicitation_error => {
-                Cow::Owned(lacking(Need::ElicitationUrl, way))
-            }
-            _ => Cow::Borrowed(json),
-        },
+        _ => within_legacy(way, code, json),
+    }
+}
+
+/// An error that only some of the legacy revisions know.
+fn within_legacy<'a>(way: Way, code: Option<Code>, json: &'a str) -> Cow<'a, str> {
+    match code {
+        Some(Code::UrlElicitationRequired) if !way.to.features().url_elicitation_error => {
+            Cow::Owned(lacking(Need::ElicitationUrl, way))
+        }
+        _ => Cow::Borrowed(json),
     }
 }
 
@@ -189,6 +197,12 @@ mod tests {
                 V2026_07_28,
                 "7",
                 r#"{"code":-32603,"message":"the server answered with an error that is none"}"#,
+            ),
+            (
+                V2025_11_25,
+                V2026_07_28,
+                r#"{"code":1}"#,
+                r#"{"code":-32603,"message":"the server answered with an error that says nothing"}"#,
             ),
             (V2025_11_25, V2025_11_25, required, required),
         ] {

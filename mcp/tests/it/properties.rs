@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use longshore_mcp::capabilities::ClientCapabilities;
 use longshore_mcp::envelope::{self, Id};
+use longshore_mcp::error::Code;
 use longshore_mcp::headers::Fields;
 use longshore_mcp::ids::Numbers;
 use longshore_mcp::method::{Method, ServerRequest};
@@ -73,7 +74,7 @@ fn a_question() -> impl Strategy<Value = (Revision, ServerRequest, String)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     /// What is generated follows its own schema: otherwise the tests below would show nothing.
     #[test]
@@ -139,6 +140,27 @@ proptest! {
                 Era::Legacy => format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{}","params":{made}}}"#, asked.as_str()),
             };
             schema::check(to, definition_of(asked), &message);
+        }
+    }
+
+    #[test]
+    fn errors_are_valid_for_every_reader(
+        server in revision(), known in prop::sample::select(Code::ALL.to_vec()), other in any::<i32>(),
+        is_known in any::<bool>(), words in prop::option::of(text()), data in any_json(), choices in vec(any::<u8>(), 1..8),
+    ) {
+        let code = if is_known { known.number() } else { other };
+        let error = ruffled(&json!({"code": code, "message": words, "data": data}), &choices);
+        for client in Revision::ALL.into_iter().filter(|client| *client != server) {
+            let pair = Pair { client, server };
+            for method in [Method::ToolsCall, Method::ResourcesRead] {
+                let made = errors::error(pair, Some(method), Some("a://b"), &error);
+                let response = format!(r#"{{"jsonrpc":"2.0","id":1,"error":{made}}}"#);
+                schema::check(client, schema::error_of(client), &response);
+                if let Some(code) = longshore_mcp::error::code_of(&made).and_then(Code::of) {
+                    // Until 2025-11-25 no code was reserved, so what a server of that time means by one is its own.
+                    prop_assert!(code.is_in(client) || server.era() == client.era());
+                }
+            }
         }
     }
 

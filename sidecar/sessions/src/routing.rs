@@ -232,7 +232,7 @@ impl Route {
     /// Where a client's request goes that is not held here.
     fn send_on<T>(&mut self, replica: &mut Replica<T>, now: Moment) -> Step {
         if self.forwards >= MAX_FORWARDS {
-            return Step::Fail(Failure::Undecided);
+            return self.begin_anew(now);
         }
         let hint = self.hint.take();
         if let Some(peer) = hint.or_else(|| replica.remembered(&self.key, now)) {
@@ -436,13 +436,23 @@ impl Route {
             replica.remember(self.key, peer.clone());
         }
         match self.entry {
-            Entry::Client if self.forwards >= MAX_FORWARDS => Step::Fail(Failure::Undecided),
+            Entry::Client if self.forwards >= MAX_FORWARDS => self.begin_anew(now),
             Entry::Client => {
                 self.phase = Phase::Forwarding(peer.clone());
                 Step::Forward(peer)
             }
             Entry::Forwarded | Entry::HandOver => Step::Moved(Some(peer)),
         }
+    }
+
+    /// Everybody has sent the request on, since the session moves just now. Nothing of it was served, so it can go
+    /// round again in a moment.
+    fn begin_anew(&mut self, now: Moment) -> Step {
+        self.forwards = 0;
+        self.not_at.clear();
+        self.looked = false;
+        self.hint = None;
+        self.wait(now, Failure::Undecided)
     }
 
     fn nowhere(&self) -> Step {

@@ -77,7 +77,7 @@ impl Share {
         if news {
             self.reported = kilobytes;
         }
-        let share = if limit == 0 { 0 } else { kilobytes.saturating_mul(100) / limit };
+        let share = kilobytes.saturating_mul(100).checked_div(limit).unwrap_or(0);
         let line = share >= MUCH.0 && !self.much;
         self.much = share >= MUCH.0 || self.much && share >= MUCH.1;
         (news, line)

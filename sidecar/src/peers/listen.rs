@@ -130,6 +130,7 @@ async fn connection(worker: Rc<Worker>, stream: TcpStream, tls: Tls, mut stop: w
 async fn answer(worker: &Rc<Worker>, request: Request<Incoming>) -> Response<Body> {
     match request.uri().path() {
         wire::FORWARD => {
+            worker.shared.peers.arrived();
             if !wire::is_for(request.headers(), worker.shared.peers.pod()) {
                 return notice(&Notice::OtherPod);
             }

@@ -15,9 +15,9 @@ use crate::shared::Shared;
 /// How long clients wait before they come back, in milliseconds, when they are sent away: long enough for the Service
 /// to send them elsewhere, short enough for nobody to mind.
 pub(super) const RETRY: u64 = 1000;
-/// How long a drain waits for the clients that it has sent away to fetch their answers: they wait, they may have to try
+/// How long clients that were sent away are waited for when their answers are there: they wait, they may have to try
 /// twice, and they read.
-const FETCH: Duration = Duration::from_secs(3);
+pub(super) const FETCH: Duration = Duration::from_secs(3);
 /// How often a drain looks whether they have.
 const FETCH_CHECK: Duration = Duration::from_millis(20);
 /// What a stream costs beside its events.
@@ -99,19 +99,19 @@ impl Store {
     /// Waits until those who were sent away have fetched the answers of their calls, which have ended, and closes what
     /// is still open. The last thing that a drain does.
     pub(crate) async fn fetched(&self) {
-        let deadline = Instant::now() + FETCH;
-        while Instant::now() < deadline {
-            let mut awaited = false;
-            self.each(|stream| {
-                awaited |= stream.is_awaited();
-                !awaited
-            });
-            if !awaited {
-                break;
-            }
+        while self.is_awaited() {
             sleep(FETCH_CHECK).await;
         }
         self.part();
+    }
+
+    fn is_awaited(&self) -> bool {
+        let mut awaited = false;
+        self.each(|stream| {
+            awaited = stream.is_awaited();
+            !awaited
+        });
+        awaited
     }
 
     fn expire(&self) {

@@ -12,7 +12,7 @@ use tokio::time::{Duration, Instant};
 use super::Rest;
 use super::event_id::EventId;
 use super::reader::Reader;
-use super::store::{RETRY, Store};
+use super::store::{FETCH, RETRY, Store};
 use crate::sessions::Use;
 
 /// How much may wait for a client before the server has to wait too.
@@ -74,8 +74,8 @@ struct State {
     written: Written,
     /// Since when nobody needs it: it has ended, or, if it ends by nothing else, its client has gone.
     since: Option<Instant>,
-    /// Its client was sent away and told to come back.
-    parted: bool,
+    /// When its client was sent away and told to come back.
+    parted: Option<Instant>,
     /// Keeps the session from being idle.
     hold: Option<Use>,
     forgotten: bool,
@@ -129,7 +129,7 @@ impl Stream {
             writer: None,
             written: Written::Now,
             since: None,
-            parted: false,
+            parted: None,
             hold: Some(hold),
             forgotten: false,
         };
@@ -268,18 +268,21 @@ impl Stream {
         client.over = true;
         client.farewell = self.terms.polls.then(|| sse::retry(RETRY).into());
         let waker = client.waker.take();
-        state.parted = self.kind == Kind::Call;
+        state.parted = (self.kind == Kind::Call).then(Instant::now);
         let writer = state.writer.take();
         drop(state);
         wake(waker);
         wake(writer);
     }
 
-    /// Whether a client that was sent away may still come for something.
+    /// Whether a client that was sent away is to come for something still. It has so long once everything is there.
     pub(super) fn is_awaited(&self) -> bool {
         let state = self.lock();
-        let read = state.cursor == state.end() && matches!(state.written, Written::Ended);
-        state.parted && !state.forgotten && !read
+        let Some(parted) = state.parted.filter(|_| !state.forgotten) else { return false };
+        match state.since {
+            None => true,
+            Some(ended) => state.cursor < state.end() && ended.max(parted).elapsed() < FETCH,
+        }
     }
 
     // === The writer's side ===
@@ -309,6 +312,11 @@ impl Stream {
         state.bytes += cost;
         state.events.push_back(event);
         self.terms.store.took(cost);
+    }
+
+    /// Whether nobody reads at the pace of whoever writes.
+    pub(super) fn is_unpaced(&self) -> bool {
+        !self.terms.waits || !self.is_read()
     }
 
     /// Whether there is room for more. If not, this is woken when there is.

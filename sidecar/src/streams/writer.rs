@@ -1,20 +1,31 @@
 //! The server's end of a stream.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
+use tokio::time::{Duration, sleep};
+
 use super::stream::Stream;
+
+/// How much is written for nobody, or for somebody who is not waited for, before there is a pause: a server that writes
+/// without end must not keep the thread busy with what is forgotten at once.
+const TURN: usize = 256 * 1024;
+/// The pause.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Whoever has what the client is to read. Dropped, it ends the stream.
 pub(crate) struct Writer {
     stream: Arc<Stream>,
+    /// How much was written since the last pause.
+    turn: Cell<usize>,
 }
 
 impl Writer {
     pub(super) fn new(stream: Arc<Stream>) -> Self {
         stream.resumed();
-        Self { stream }
+        Self { stream, turn: Cell::new(0) }
     }
 
     /// Tells the client an id to come back with before there is anything to come back for.
@@ -27,6 +38,7 @@ impl Writer {
     /// Adds an event, of a type if it is not `message`. This never waits: [`Writer::room`] does.
     pub(crate) fn write(&self, event: Option<&str>, data: &[u8]) {
         self.stream.write(event, data);
+        self.turn.set(self.turn.get() + data.len());
     }
 
     /// Ends a stream that its client has not heard of.
@@ -36,6 +48,12 @@ impl Writer {
 
     /// Waits for a client that is there and slow. One that has gone is not waited for.
     pub(crate) async fn room(&self) {
+        if self.turn.get() >= TURN {
+            self.turn.set(0);
+            if self.stream.is_unpaced() {
+                sleep(PAUSE).await;
+            }
+        }
         poll_fn(|cx| if self.stream.has_room(cx.waker()) { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 

@@ -35,6 +35,15 @@ async fn seals_with(namespace: &Namespace<'_>) -> u64 {
     config["sessions"]["sealWith"].as_u64().unwrap()
 }
 
+/// Waits until sidecars are told something else than this.
+async fn changed(namespace: &Namespace<'_>, before: &str) {
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
+    while configuration(namespace).await == before {
+        assert!(tokio::time::Instant::now() < deadline, "the configuration does not change");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
 async fn events(namespace: &Namespace<'_>, reason: &str) -> Vec<String> {
     let events: Api<Event> = namespace.api();
     let all = events.list(&ListParams::default()).await.unwrap().items;
@@ -77,19 +86,17 @@ fn a_key_outlives_operators_and_another_follows_when_every_pod_knows_it() {
         nodes[0].load_configuration(namespace).await;
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
         assert_eq!(wait_for_keys(namespace, 1, &[]).await, first, "one of two pods runs the configuration");
+        let known = configuration(namespace).await;
         nodes[1].load_configuration(namespace).await;
         let both = wait_for_keys(namespace, 2, &[]).await;
         assert_eq!(both[0], first[0]);
         assert_eq!(seals_with(namespace).await, first[0].0, "no pod knows the new key yet");
-        let loaded = async |node: &Node| {
-            // The ConfigMap follows the Secret.
-            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-            node.load_configuration(namespace).await;
-        };
-        loaded(&nodes[0]).await;
+        // The ConfigMap follows the Secret.
+        changed(namespace, &known).await;
+        nodes[0].load_configuration(namespace).await;
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
         assert_eq!(seals_with(namespace).await, first[0].0, "one of two pods knows the new key");
-        loaded(&nodes[1]).await;
+        nodes[1].load_configuration(namespace).await;
         let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
         while seals_with(namespace).await != both[1].0 {
             assert!(tokio::time::Instant::now() < deadline, "the new key never seals");
@@ -141,9 +148,11 @@ fn keys_that_are_lost_are_made_anew_and_it_is_said() {
         gone.extend(wait_for_keys(namespace, 1, &gone).await);
         // And while nobody looks.
         assert!(operator.stop());
+        let known = configuration(namespace).await;
         secrets.delete(SECRET, &DeleteParams::default()).await.unwrap();
         let _operator = Operator::start(namespace);
         let last = wait_for_keys(namespace, 1, &gone).await;
+        changed(namespace, &known).await;
         node.load_configuration(namespace).await;
         wait_for(namespace, "Ready", "True", "Ready").await;
         assert_eq!(wait_for_keys(namespace, 1, &gone).await, last);

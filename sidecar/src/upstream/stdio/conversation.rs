@@ -25,6 +25,10 @@ pub(super) struct Conversation {
     number: u128,
     /// A client's; the sidecar's own session has none, and ends with its process.
     place: Option<Place>,
+    /// For whom a place is taken again, where sessions share a process that rests.
+    client: Option<Client>,
+    /// Its process has ended because nobody called it.
+    rests: bool,
     /// A process that is there already.
     ready: Option<Process>,
     /// What is known of that.
@@ -109,6 +113,8 @@ impl Conversation {
             kind,
             number,
             place,
+            client: None,
+            rests: false,
             ready: None,
             start: Start::default(),
             commands,
@@ -161,31 +167,41 @@ impl Conversation {
 
     /// A session of several takes its place first: those that join meanwhile wait with the first.
     pub(super) async fn run_shared(mut self, client: Client) {
+        self.client = Some(client);
+        if let Err(failure) = self.acquire().await {
+            self.fail_joining(&failure);
+            self.ending = true;
+        }
+        self.run().await;
+    }
+
+    /// Takes a place, if it has none.
+    async fn acquire(&mut self) -> Result<(), Failure> {
+        let Some(client) = self.client.clone().filter(|_| self.place.is_none()) else { return Ok(()) };
         let stdio = self.stdio().clone();
         let line = self.handshake.line().clone();
         let acquiring = stdio.acquire(&client, &line);
         tokio::pin!(acquiring);
         let acquired = loop {
             tokio::select! {
-                acquired = &mut acquiring => break acquired,
+                acquired = &mut acquiring => break acquired?,
                 Some(control) = self.control.recv() => self.control(control),
             }
             if self.members.is_empty() {
                 self.vanish();
             }
             if self.ending {
-                break Err(Failure::Ended);
+                return Err(Failure::Ended);
             }
         };
-        let begun = acquired.and_then(|acquired| {
-            (self.place, self.number) = (Some(acquired.place), acquired.number);
-            acquired.ready.map_or(Ok(()), |ready| self.make_ready(ready))
-        });
-        if let Err(failure) = begun {
-            self.fail_joining(&failure);
-            self.ending = true;
-        }
-        self.run().await;
+        (self.place, self.number) = (Some(acquired.place), acquired.number);
+        acquired.ready.map_or(Ok(()), |ready| self.make_ready(ready))
+    }
+
+    /// Its process has ended because nobody called it: somebody else may have its place.
+    pub(super) fn rest(&mut self) {
+        self.rests = true;
+        self.place = None;
     }
 
     /// Lives for as long as its sessions do.
@@ -256,6 +272,7 @@ impl Conversation {
     /// The process that is there, or another one. Once asked for, it is waited for even if nobody needs it any more:
     /// only so can it be ended.
     async fn process(&mut self) -> Result<Process, Failure> {
+        self.acquire().await?;
         if let Some(process) = self.ready.take() {
             return Ok(process);
         }
@@ -305,6 +322,8 @@ impl Conversation {
                         continue;
                     }
                     match command.kind {
+                        // It has not died.
+                        Kind::Request(_) if std::mem::take(&mut self.rests) => return Some(command),
                         Kind::Request(_) => {
                             if let Some(command) = self.admit(vec![command]).pop() {
                                 return Some(command);
@@ -373,6 +392,14 @@ impl Conversation {
         self.left.push(Left { name, subscriptions });
         if self.members.is_empty() {
             self.empty = Some(Instant::now());
+        }
+    }
+
+    /// After how long without a call its process ends, if it serves several sessions.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        match self.kind {
+            Sharing::Several { idle, .. } => Some(idle),
+            Sharing::Own | Sharing::One => None,
         }
     }
 

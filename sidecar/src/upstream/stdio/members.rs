@@ -70,6 +70,11 @@ impl Members {
         self.0.values().any(|member| member.subscriptions.contains(uri))
     }
 
+    /// Whether any of them is subscribed to anything.
+    pub(super) fn have_subscriptions(&self) -> bool {
+        self.0.values().any(|member| !member.subscriptions.is_empty())
+    }
+
     /// What they are subscribed to, each once.
     pub(super) fn subscriptions(&self) -> BTreeSet<String> {
         self.0.values().flat_map(|member| &member.subscriptions).cloned().collect()

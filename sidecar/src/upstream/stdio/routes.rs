@@ -96,11 +96,11 @@ impl Routes {
     }
 
     /// Adds a call under a number. It comes back if its id is in use in its session.
-    pub(super) fn add(&mut self, number: u64, call: Call) -> Result<&Call, Call> {
+    pub(super) fn add(&mut self, number: u64, call: Call) -> Result<&Call, Box<Call>> {
         if let Some(from) = call.from {
             let id = (from, call.asked.id.clone());
             if self.ids.contains_key(&id) {
-                return Err(call);
+                return Err(Box::new(call));
             }
             self.ids.insert(id, number);
         }

@@ -78,6 +78,10 @@ pub(super) struct Talk<'a> {
     /// How much of what it wrote was dropped since something of it was not.
     dropped: usize,
     pause: Option<Instant>,
+    /// Since when nobody has called it.
+    quiet: Option<Instant>,
+    /// Nobody has for so long that it may end.
+    rests: bool,
     /// How much was read since others had their turn.
     turn: usize,
 }
@@ -134,6 +138,8 @@ impl<'a> Talk<'a> {
             noise: 0,
             dropped: 0,
             pause: None,
+            quiet: None,
+            rests: false,
             turn: 0,
         };
         if start.goes_on {
@@ -233,24 +239,37 @@ impl<'a> Talk<'a> {
         {
             late.to.give_up();
         }
+        self.rests = self.be_quiet(now);
         let lingers = self.ended.is_none() && self.delivery.is_none();
         if lingers && self.closed.is_some_and(|since| since + LAST_WORDS <= now) {
             self.doom.get_or_insert(Why::Closed);
         }
     }
 
+    /// Notes whether nobody calls a process that several share, and says whether that is so for long enough. One that is
+    /// to tell somebody of a resource is not idle.
+    fn be_quiet(&mut self, now: Instant) -> bool {
+        let Some(idle) = self.conversation.patience() else { return false };
+        let busy = self.shaking || !self.routes.is_empty() || !self.outgoing.is_empty();
+        if busy || self.conversation.members.have_subscriptions() {
+            self.quiet = None;
+            return false;
+        }
+        *self.quiet.get_or_insert(now) + idle <= now
+    }
+
     fn due(&self) -> Option<Instant> {
         let end = self.ended.as_ref().map(|(_, at)| *at).or(self.closed).map(|at| at + LAST_WORDS);
         let end = end.filter(|_| self.delivery.is_none());
         let delivery = self.delivery.as_ref().and_then(|delivery| delivery.until);
-        let times =
-            [self.routes.due(), self.pause, end, self.repeat_until, delivery, self.conversation.due()];
-        times.into_iter().flatten().min()
+        let rest = self.quiet.zip(self.conversation.patience()).map(|(since, idle)| since + idle);
+        let own = [self.routes.due(), self.pause, end, self.repeat_until, delivery, rest];
+        own.into_iter().chain([self.conversation.due()]).flatten().min()
     }
 
     /// Whether there is nothing more to be had, and why.
     fn over(&self, now: Instant) -> Option<Failure> {
-        if self.conversation.ending {
+        if self.conversation.ending || self.rests && self.ended.is_none() {
             return Some(Failure::Ended);
         }
         if self.stranger {
@@ -291,7 +310,8 @@ impl<'a> Talk<'a> {
             let (number, mebibytes) = (running.number, running.mebibytes());
             tracing::info!(reason = why.name(), number, mebibytes, "a process of the server ended");
         }
-        let Self { conversation, process, ended, doom, stranger, delivery, lines, outgoing, .. } = self;
+        let Self { conversation, process, ended, doom, stranger, delivery, lines, outgoing, rests, .. } =
+            self;
         // What they hold is not held for as long as the process takes to end.
         drop((delivery, lines, outgoing));
         conversation.fail_joining(&failure);
@@ -306,6 +326,9 @@ impl<'a> Talk<'a> {
         let metrics = conversation.stdio().metrics.clone();
         if ended.is_none() {
             process.end(if doom.is_some() { IMPATIENCE } else { PATIENCE }).await;
+        }
+        if rests && why == Why::Asked {
+            conversation.rest();
         }
         metrics.process_ended(why.label());
         again

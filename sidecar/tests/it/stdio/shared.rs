@@ -132,6 +132,36 @@ fn a_process_that_nobody_shares_any_more_ends() {
 }
 
 #[test]
+fn a_process_that_nobody_calls_rests() {
+    let mut config = config(Isolation::Principal, 1);
+    config.limits.processes.as_mut().unwrap().idle_ms = 300;
+    let (shim, sidecar) = shared(&config, &[], &[]);
+    let (first, second) = (open(&sidecar, 0), open(&sidecar, 0));
+    first.ask("logging/setLevel", json!({"level": "notice"}));
+    let mut last = 0;
+    // More often than one may die.
+    for _ in 0..7 {
+        let now = pid(&second);
+        assert_ne!(now, last);
+        assert_eq!(state(&first)["level"], "notice", "what was asked for is asked for again");
+        last = now;
+        eventually("it has ended", || (shim.processes().len() == 1).then_some(()));
+    }
+    // Its place is another's meanwhile.
+    let other = open(&sidecar, 1);
+    other.ask("resources/subscribe", json!({"uri": "x:1"}));
+    let refused = first.send("ping", json!({}));
+    assert!(error(&refused.message()).contains("as many processes of this server run"), "{}", refused.text());
+    // One that has to tell somebody something does not rest.
+    let now = pid(&other);
+    std::thread::sleep(Duration::from_millis(900));
+    assert_eq!(pid(&other), now);
+    delete(&other);
+    eventually("it has ended", || (shim.processes().len() == 1).then_some(()));
+    pid(&first);
+}
+
+#[test]
 fn a_process_of_a_certain_age_takes_no_more_sessions() {
     let mut config = config(Isolation::Shared, 2);
     config.limits.processes.as_mut().unwrap().max_age_ms = Some(400);

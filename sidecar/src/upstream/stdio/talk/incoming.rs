@@ -221,8 +221,11 @@ impl Talk<'_> {
             // Nobody knows whom it is about.
             _ => Vec::new(),
         };
-        // Each of them has to be told.
-        to.into_iter().fold(false, |told, name| self.tell(name, line) || told)
+        let mut told = false;
+        for name in to {
+            told |= self.tell(name, line);
+        }
+        told
     }
 
     /// The sessions that hear a message of the server's log: those whose calls it can be about, if they want to.
