@@ -175,3 +175,66 @@ fn a_principal<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D
 fn within<E: de::Error>(found: usize, limit: usize, of: &str) -> Result<(), E> {
     if found > limit { Err(E::custom(format_args!("more than {limit} {of}"))) } else { Ok(()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_read_as_they_were_written() {
+        let key = SessionKey::new([7; 16]);
+        let subscriptions = ["file:///a", "a \"quoted\" one"].map(Box::from).into();
+        let copy = Copy { version: 3, log_level: Some(LogLevel::Warning), subscriptions };
+        let tombstone = Tombstone { expires: 5, key };
+        let hand_over = HandOver { id: "id".into(), principal: "team \u{e4}\n".into(), copy: copy.clone() };
+        let from = Introduction {
+            pod: PodId::new("pod-1").unwrap(),
+            address: [10, 0, 0, 1].into(),
+            state: State::Serving,
+            tombstones: Digest::default(),
+        };
+        for body in [
+            Question::Heartbeat,
+            Question::Holds(key),
+            Question::Tombstones(Some(tombstone)),
+            Question::Ended(vec![tombstone; 3]),
+            Question::HandOver(hand_over),
+            Question::Keep(key, copy.clone()),
+        ] {
+            let message = Message { from: from.clone(), body };
+            let text = serde_json::to_vec(&message).unwrap();
+            assert_eq!(serde_json::from_slice::<Message<Question>>(&text).unwrap(), message);
+        }
+        let peer = Peer { pod: from.pod.clone(), address: from.address };
+        for holding in
+            [Holding::Here, Holding::Pending, Holding::No, Holding::At(peer), Holding::Ended(tombstone)]
+        {
+            let message = Message { from: from.clone(), body: Answer::Holding(holding, Some(copy.clone())) };
+            let text = serde_json::to_vec(&message).unwrap();
+            assert_eq!(serde_json::from_slice::<Message<Answer>>(&text).unwrap(), message);
+        }
+    }
+
+    #[test]
+    fn what_is_over_a_bound_is_refused() {
+        let tombstone = Tombstone { expires: 5, key: SessionKey::new([7; 16]) };
+        let many: BTreeSet<Box<str>> =
+            (0..=MAX_SUBSCRIPTIONS).map(|number| number.to_string().into()).collect();
+        let long: BTreeSet<Box<str>> = ["x".repeat(MAX_SUBSCRIPTION + 1).into()].into();
+        let copy = |subscriptions| Copy { subscriptions, ..Copy::default() };
+        for question in [
+            Question::Ended(vec![tombstone; MAX_TOMBSTONES_A_PAGE + 1]),
+            Question::Keep(tombstone.key, copy(many)),
+            Question::Keep(tombstone.key, copy(long)),
+            Question::HandOver(HandOver {
+                id: "x".repeat(MAX_ID + 1).into(),
+                principal: "a".into(),
+                copy: Copy::default(),
+            }),
+        ] {
+            let text = serde_json::to_vec(&question).unwrap();
+            let error = serde_json::from_slice::<Question>(&text).unwrap_err();
+            assert!(error.to_string().contains("more than"), "{error}");
+        }
+    }
+}

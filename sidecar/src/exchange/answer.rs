@@ -116,7 +116,7 @@ async fn collect(
 }
 
 async fn message(
-    call: &Call,
+    call: &mut Call,
     client: &mut Client,
     body: upstream::Body,
     lease: Lease,
@@ -128,8 +128,11 @@ async fn message(
         Collected::Whole(bytes, lease) => {
             lease.give_back();
             let edited = edit(call, &bytes)?.ok_or(Refusal::ServerNonsense)?;
+            let done = Done { status, code: edited.code };
+            // What the client hears of is kept by then.
+            call.note_change(&done).await;
             deliver(call, client, edited.text.map_or(bytes, Bytes::from))?;
-            Ok(Done { status, code: edited.code })
+            Ok(done)
         }
         Collected::Start(..) if client.reads_events() || matches!(call.edit, Edit::Filter(_)) => {
             Err(Refusal::AnswerTooLarge { limit: EDITABLE })

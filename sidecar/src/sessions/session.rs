@@ -73,7 +73,7 @@ impl Session {
             server_revision: capsule.server_revision,
             capsule,
             place,
-            upstream: RwLock::new(upstream),
+            upstream: RwLock::new(upstream.and_then(alone)),
             copy: Mutex::default(),
             beginning: tokio::sync::Mutex::default(),
             used: AtomicU64::new(now),
@@ -103,7 +103,7 @@ impl Session {
 
     /// The server calls it so from now on.
     pub(super) fn set_upstream(&self, upstream: Option<HeaderValue>) {
-        *self.upstream.write().unwrap_or_else(PoisonError::into_inner) = upstream;
+        *self.upstream.write().unwrap_or_else(PoisonError::into_inner) = upstream.and_then(alone);
     }
 
     /// Whether it can go elsewhere now: no call is under way, and nobody is about to come for an answer. Streams that are
@@ -141,6 +141,14 @@ impl Session {
         copy.version += 1;
         copy.as_ref().clone()
     }
+}
+
+/// A value in memory of its own: one that was read from a connection keeps all that was read with it.
+fn alone(value: HeaderValue) -> Option<HeaderValue> {
+    let mut alone = HeaderValue::from_bytes(value.as_bytes()).ok()?;
+    // Keeps it out of debug output.
+    alone.set_sensitive(true);
+    Some(alone)
 }
 
 // === impl Use ===

@@ -166,6 +166,22 @@ fn a_session_ends_with_its_age_however_busy() {
     eventually("it is gone", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
 }
 
+#[test]
+fn idle_sessions_cost_little() {
+    const COUNT: u64 = 2_000;
+    let server = GoServer::start(&[]);
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    // What the first ones cost is not theirs alone.
+    let open = |count| (0..count).for_each(|_| drop(Client::open(&sidecar, None)));
+    open(COUNT);
+    let before = sidecar.memory();
+    open(COUNT);
+    let each = sidecar.memory().saturating_sub(before) / COUNT;
+    eprintln!("{each} bytes for each of {COUNT} idle sessions");
+    assert_eq!(sidecar.metric("longshore_sessions"), 2.0 * COUNT as f64);
+    assert!(each <= 4096, "{each} bytes");
+}
+
 /// A client may leave its calls behind; they go on, and each holds a connection to the server.
 #[test]
 fn there_are_only_so_many_calls_under_way() {

@@ -1,14 +1,16 @@
 //! Sidecars that restart beside their living server, keys that change, and servers that restart alone.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use longshore_sidecar_config::{Keys, OnOwnerLoss};
 use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::config::{keys, session_key};
+use crate::harness::replicas::Network;
 use crate::harness::shim::{server, serving, stdio};
-use crate::harness::{Client, Files, GoServer, Sidecar, config, eventually};
+use crate::harness::{Client, Files, GoServer, Scripted, Sidecar, config, eventually, scripted};
 
 const FLAGS: [&str; 4] = ["--pod-uid", "pod-1", "--pod-ip", "127.0.0.1"];
 
@@ -93,20 +95,67 @@ fn a_server_that_restarts_alone_ends_its_sessions_or_begins_them_again() {
     }
 }
 
+/// A server that tells which message came in which session, and that forgets the client's first one when it is told to.
+fn forgetful(forget: Arc<AtomicBool>) -> (Scripted, Arc<Mutex<Vec<(String, String)>>>) {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let into = heard.clone();
+    let server = Scripted::start(move |request, stream| {
+        let header = request.headers.iter().find(|(name, _)| name == "mcp-session-id");
+        let session = header.map(|(_, value)| value.clone()).unwrap_or_default();
+        if forget.load(Ordering::Relaxed) && session == scripted::UPSTREAM_SESSION {
+            return scripted::json_with(stream, 404, "", "{}");
+        }
+        let message = scripted::message(request);
+        into.lock().unwrap().push((message["method"].as_str().unwrap_or_default().to_owned(), session));
+        scripted::json(stream, &scripted::reply_to(request, &json!({})));
+    });
+    (server, heard)
+}
+
+fn set(client: &Client<'_>) {
+    client.ask("logging/setLevel", json!({"level": "warning"}));
+    for uri in ["file:///a", "file:///b"] {
+        client.ask("resources/subscribe", json!({"uri": uri}));
+    }
+    client.ask("resources/unsubscribe", json!({"uri": "file:///a"}));
+}
+
+/// What the server heard in sessions but the first.
+fn again(heard: &Mutex<Vec<(String, String)>>) -> Vec<String> {
+    let heard = heard.lock().unwrap();
+    let again = heard.iter().filter(|(_, session)| session != scripted::UPSTREAM_SESSION);
+    again.map(|(method, _)| method.clone()).collect()
+}
+
 #[test]
 fn what_a_client_has_set_is_set_again() {
-    let mut server = GoServer::start(&[]);
+    let forget = Arc::new(AtomicBool::new(false));
+    let (server, heard) = forgetful(forget.clone());
     let mut config = config(server.port);
     config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
     let files = Files::new();
     files.write(&config);
     let sidecar = Sidecar::with(files, &FLAGS).loaded().ready();
     let client = Client::open(&sidecar, None);
-    client.ask("logging/setLevel", json!({"level": "warning"}));
-    server.kill();
-    server.start_again();
-    eventually("the server is there", || (sidecar.metric("longshore_server_connected") == 1.0).then_some(()));
-    echo(&client);
+    set(&client);
+    forget.store(true, Ordering::Relaxed);
+    client.call("t", json!({}));
+    assert_eq!(again(&heard), ["logging/setLevel", "resources/subscribe", "tools/call"]);
+}
+
+#[test]
+fn what_a_client_has_set_outlives_its_replica() {
+    let (server, heard) = forgetful(Arc::default());
+    let mut config = config(0);
+    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let network = Network::new();
+    let replicas = network.replicas(&config, &[server.port; 2]);
+    let client = Client::open(&replicas[0], Some("key-a"));
+    set(&client);
+    replicas[0].signal(Signal::KILL);
+    client.through(&replicas[1]).call("t", json!({}));
+    assert_eq!(again(&heard), ["logging/setLevel", "resources/subscribe", "tools/call"]);
+    assert_eq!(taken(&replicas[1], "adopted"), 1.0);
 }
 
 #[test]
