@@ -42,12 +42,17 @@ impl Lane {
         }
     }
 
-    /// Opens this lane's share of the sessions.
+    /// Opens this lane's share of the sessions, and calls once in each, so that it is known who serves it.
     pub(super) async fn open_sessions(&mut self) -> Result<(), OpenError> {
         let shared = self.shared.clone();
         for session in shared.sessions.iter().skip(self.number).step_by(shared.plan.lanes) {
             if let Err((kind, message)) = self.open(session).await {
                 let failure = format!("{kind:?}: {message}");
+                return Err(OpenError { session: session.number, failure });
+            }
+            if !self.call(session).await {
+                let failure = self.tally.failures.last().map(|failure| &failure.message);
+                let failure = format!("the first call failed: {}", failure.map_or("", String::as_str));
                 return Err(OpenError { session: session.number, failure });
             }
         }

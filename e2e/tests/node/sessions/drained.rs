@@ -10,7 +10,7 @@ use longshore_e2e::testing::{eventually, kill_container};
 use serde_json::json;
 
 use super::row::{form, row};
-use super::served::{Echo, Served, sessions_of};
+use super::served::{Echo, Served, is_ready, sessions_of};
 use crate::faults::{SERVER, restarts};
 
 fn plan(served: &Served<'_>) -> Plan {
@@ -27,15 +27,15 @@ fn a_node_drain_loses_no_call() {
         let load = Load::start(plan(&served)).await.expect("the sessions are opened");
         load.more(200).await;
         let pods = namespace.api::<Pod>();
-        let mut refused = 0;
         let all = served.settles().await;
         for pod in &all {
+            // The client itself asks again while the disruption budget refuses.
             eventually("the disruption budget allows it", async || {
-                let outcome = pods.evict(&pod.name_any(), &EvictParams::default()).await;
-                refused += usize::from(outcome.is_err());
-                outcome
+                pods.evict(&pod.name_any(), &EvictParams::default()).await
             })
             .await;
+            let serving = served.pods().await.iter().filter(|pod| is_ready(pod)).count();
+            assert!(serving >= 2, "{serving} pods serve: there is no disruption budget");
         }
         for pod in &all {
             namespace.wait_gone(&pods, &pod.name_any()).await;
@@ -43,9 +43,7 @@ fn a_node_drain_loses_no_call() {
         served.settles().await;
         load.more(200).await;
         let report = load.stop().await;
-        row.says(format!("3 pods evicted; the disruption budget refused {refused} times"));
-        row.saw_nothing_lost("load", &report);
-        assert!(refused > 0, "there is no disruption budget");
+        row.saw_nothing_lost("3 pods evicted, one after the other", &report);
     });
 }
 

@@ -80,8 +80,10 @@ fn only_the_victims_calls_failed(victim: Victim, report: &Report, theirs: Option
         let says_so = matches!(failure.kind, Kind::Rpc(_)) && is_theirs;
         assert!(entry_is_dead || says_so, "{victim:?}: {failure:?}");
     }
-    // Each lane has one call in flight.
-    assert!(report.failed <= LANES as u64, "{victim:?}: {} calls failed", report.failed);
+    // Each lane has one call in flight. Where no server runs, later calls are told so at once, until it is back.
+    if matches!(victim, Victim::Sidecar) {
+        assert!(report.failed <= LANES as u64, "{} calls failed", report.failed);
+    }
 }
 
 #[test]
