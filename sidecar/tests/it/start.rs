@@ -23,7 +23,7 @@ fn the_hook_returns_when_the_shim_is_there_and_the_configuration_is_loaded() {
     files.write(&config(peer::free_port()));
     let (source, program) = (files.path("the-shim"), files.path("program"));
     std::fs::write(&source, b"#!/bin/sh\n").unwrap();
-    let flags = ["--shim", source.to_str().unwrap(), "--program-dir", program.to_str().unwrap()];
+    let flags = ["--shim", source.to_str().unwrap()];
     let sidecar = Sidecar::with(files, &flags);
     let began = Instant::now();
     let output = await_start(&sidecar.admin.to_string(), "10");
