@@ -115,6 +115,14 @@ pub enum RunError {
     Aborted,
 }
 
+/// What a sidecar listens at.
+struct Sockets {
+    /// For each worker: that of clients, and that of other replicas.
+    workers: Vec<(StdTcpListener, Socket)>,
+    admin: StdTcpListener,
+    hook: Option<StdUnixListener>,
+}
+
 type TaskResult = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 impl App {
@@ -207,8 +215,8 @@ impl App {
     /// The first time that `stop` is done begins the drain, the second one ends it early.
     async fn serve(self, stop: impl AsyncFnMut()) -> Result<(), RunError> {
         let Self { shared, writer, mcp, replicas, errands, admin, hook, published, .. } = self;
-        let listeners = mcp.into_iter().zip(replicas).collect();
-        let result = control(shared, &writer, listeners, errands, admin, hook, published, stop).await;
+        let sockets = Sockets { workers: mcp.into_iter().zip(replicas).collect(), admin, hook };
+        let result = control(shared, &writer, sockets, errands, published, stop).await;
         writer.close();
         result
     }
@@ -282,13 +290,12 @@ fn runtime(what: &'static str) -> Result<LocalRuntime, RunError> {
 async fn control(
     shared: Arc<Shared>,
     writer: &Writer,
-    listeners: Vec<(StdTcpListener, Socket)>,
+    sockets: Sockets,
     errands: Errands,
-    admin: StdTcpListener,
-    hook: Option<StdUnixListener>,
     publish: watch::Sender<Option<Arc<Published>>>,
     mut told: impl AsyncFnMut(),
 ) -> Result<(), RunError> {
+    let Sockets { workers: listeners, admin, hook } = sockets;
     let (stop, stopped) = watch::channel(false);
     let (release, released) = watch::channel(false);
 
