@@ -208,7 +208,7 @@ impl App {
     async fn serve(self, stop: impl AsyncFnMut()) -> Result<(), RunError> {
         let Self { shared, writer, mcp, replicas, errands, admin, hook, published, .. } = self;
         let listeners = mcp.into_iter().zip(replicas).collect();
-        let result = control(shared, &writer, listeners, errands, admin, hook, published, stop).await;
+        let result = control(shared, &writer, listeners, errands, (admin, hook), published, stop).await;
         writer.close();
         result
     }
@@ -284,8 +284,7 @@ async fn control(
     writer: &Writer,
     listeners: Vec<(StdTcpListener, Socket)>,
     errands: Errands,
-    admin: StdTcpListener,
-    hook: Option<StdUnixListener>,
+    (admin, hook): (StdTcpListener, Option<StdUnixListener>),
     publish: watch::Sender<Option<Arc<Published>>>,
     mut told: impl AsyncFnMut(),
 ) -> Result<(), RunError> {
