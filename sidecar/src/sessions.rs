@@ -165,7 +165,7 @@ impl Sessions {
         let copy = session.change(change);
         // Who would adopt it is likely to have it at hand then, and says so if it is another one.
         let buddy = self.lock().successor(&key, self.now())?;
-        self.can_move(&session.capsule).then(|| (buddy, Question::Keep(key, copy)))
+        self.can_move(&session.capsule).then_some((buddy, Question::Keep(key, copy)))
     }
 
     /// Remembers that a session is ended, held or not. Gives what was held.

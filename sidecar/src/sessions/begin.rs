@@ -23,7 +23,7 @@ const HANDSHAKE: Duration = Duration::from_secs(30);
 /// What became of a session that was to go on.
 pub(super) enum Begun {
     /// It goes on here.
-    Session(Session, SessionTaken),
+    Session(Box<Session>, SessionTaken),
     /// It cannot: what the server knew in it is gone.
     Lost,
 }
@@ -39,7 +39,7 @@ pub(super) async fn begin(
     copy: Copy,
 ) -> Result<Begun, Refusal> {
     let go_on = |place: Place, upstream: Option<HeaderValue>, copy: Copy| {
-        Session::new(capsule.clone(), place, upstream, sessions.now().0).with(copy)
+        Box::new(Session::new(capsule.clone(), place, upstream, sessions.now().0).with(copy))
     };
     let place = sessions.reserve(principal, snapshot)?;
     let how = match take {

@@ -176,7 +176,7 @@ impl Search {
             .await?
         {
             Begun::Session(session, how) => {
-                let session = Arc::new(session);
+                let session = Arc::from(session);
                 let taken = {
                     let mut replica = self.sessions.lock();
                     self.route.take(&mut *replica, session)

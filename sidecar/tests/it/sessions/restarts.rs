@@ -95,9 +95,12 @@ fn a_server_that_restarts_alone_ends_its_sessions_or_begins_them_again() {
     }
 }
 
+/// Methods, and the sessions that they came in.
+type Heard = Mutex<Vec<(String, String)>>;
+
 /// A server that tells which message came in which session, and that forgets the client's first one when it is told to.
-fn forgetful(forget: Arc<AtomicBool>) -> (Scripted, Arc<Mutex<Vec<(String, String)>>>) {
-    let heard = Arc::new(Mutex::new(Vec::new()));
+fn forgetful(forget: Arc<AtomicBool>) -> (Scripted, Arc<Heard>) {
+    let heard = Arc::new(Heard::default());
     let into = heard.clone();
     let server = Scripted::start(move |request, stream| {
         let header = request.headers.iter().find(|(name, _)| name == "mcp-session-id");
@@ -121,7 +124,7 @@ fn set(client: &Client<'_>) {
 }
 
 /// What the server heard in sessions but the first.
-fn again(heard: &Mutex<Vec<(String, String)>>) -> Vec<String> {
+fn again(heard: &Heard) -> Vec<String> {
     let heard = heard.lock().unwrap();
     let again = heard.iter().filter(|(_, session)| session != scripted::UPSTREAM_SESSION);
     again.map(|(method, _)| method.clone()).collect()
