@@ -56,7 +56,7 @@ pub(crate) async fn drain(shared: &Shared, released: &watch::Sender<bool>) {
         tracing::warn!("not all sessions could be moved in time");
     }
     // Nothing may be on its way here when the connections close.
-    shared.peers.farewell(&shared.calls).await;
+    shared.peers.farewell(&shared.calls, handover::is_certain(shared)).await;
     released.send_replace(true);
     tracing::info!("drained");
 }

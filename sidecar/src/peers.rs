@@ -215,20 +215,22 @@ impl Peers {
         self.tell_all(&Question::Heartbeat).await;
     }
 
-    /// Has the others forward nothing here any more, and waits for what they had forwarded by then.
-    pub(crate) async fn farewell(&self, calls: &Calls) {
+    /// Has the others forward nothing here any more, and waits for what they had forwarded by then. If the pod ends,
+    /// they need not ask here any more either, and take what was left; otherwise they wait for the next sidecar.
+    pub(crate) async fn farewell(&self, calls: &Calls, pod_ends: bool) {
+        // As after a restart: it is there, and does not serve.
+        let last = if pod_ends { State::Leaving } else { State::Starting };
         let quiet = async {
             loop {
-                // As after a restart: it is there, and does not serve. Said again, since an older word of this replica
-                // may have arrived later than a newer one.
-                self.announce(State::Starting).await;
+                // Said again, since an older word of this replica may have arrived later than a newer one.
+                self.announce(last).await;
                 if self.0.local.alive().is_empty() {
                     break;
                 }
                 // What they had sent just before is on its way, or waits to be read.
                 let arrived = self.0.arrived.load(Ordering::Relaxed);
                 sleep(QUIET).await;
-                self.announce(State::Starting).await;
+                self.announce(last).await;
                 sleep(QUIET).await;
                 if self.0.arrived.load(Ordering::Relaxed) == arrived && calls.count() == 0 {
                     break;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bounds::{DNS_FRESH, FRESH, MAX_MEMBERS, RESTART, UNLISTED, UNLISTED_YET};
+use crate::bounds::{DNS_FRESH, FRESH, LATE, MAX_MEMBERS, RESTART, UNLISTED, UNLISTED_YET};
 use crate::identity::{Moment, Peer, PodId};
 use crate::message::Introduction;
 use crate::tombstones::Digest;
@@ -23,6 +23,8 @@ pub enum State {
     Serving,
     /// It serves what it holds, and takes nothing new.
     Draining,
+    /// Its pod ends. It has given up everything, and nobody need ask it any more.
+    Leaving,
 }
 
 /// All that one replica knows of the others.
@@ -125,7 +127,7 @@ impl View {
 
     /// Notes that somebody said something, be it a question or an answer.
     pub fn heard(&mut self, from: &Introduction, now: Moment) {
-        if from.address == self.me {
+        if from.address == self.me || self.is_late(from, now) {
             return;
         }
         for member in self.members.values_mut() {
@@ -144,6 +146,15 @@ impl View {
             member.superseded = false;
             member.unlisted = member.unlisted.map(|_| now);
         }
+    }
+
+    /// Whether somebody said this before it said that it leaves. A process that comes after it, in the same pod, says
+    /// first that it starts.
+    fn is_late(&self, from: &Introduction, now: Moment) -> bool {
+        let Some(member) = self.members.get(&from.address) else { return false };
+        let left = member.state == State::Leaving && member.pod.as_ref() == Some(&from.pod);
+        let before = matches!(from.state, State::Serving | State::Draining);
+        left && before && member.heard.is_some_and(|heard| now.since(heard) < LATE)
     }
 
     /// Notes that an address refused a connection: the process that was there has ended.
@@ -224,7 +235,9 @@ impl View {
     pub fn is_greeted(&self) -> bool {
         let reached = |member: &Member| match (&member.pod, member.unlisted) {
             (_, Some(_)) => true,
-            _ if member.refused.is_some() || member.silent.is_some() => true,
+            _ if member.refused.is_some() || member.silent.is_some() || member.state == State::Leaving => {
+                true
+            }
             (Some(_), None) => member.fetched,
             (None, None) => false,
         };
@@ -241,7 +254,7 @@ impl View {
         }
         match self.members.get(&owner.address) {
             Some(member) if member.pod.as_ref().is_some_and(|pod| *pod != owner.pod) => Standing::Gone,
-            Some(member) if member.superseded => Standing::Gone,
+            Some(member) if member.superseded || member.state == State::Leaving => Standing::Gone,
             Some(member) if member.refused.is_some_and(|since| now.since(since) < RESTART) => {
                 Standing::Restarting
             }
@@ -297,14 +310,17 @@ impl Member {
         }
     }
 
-    /// Who is there, if it is alive.
+    /// Who is there, if it is alive and stays.
     pub fn alive(&self, now: Moment) -> Option<Peer> {
-        let pod = self.pod.as_ref().filter(|_| self.is_fresh(now))?;
+        let pod = self.pod.as_ref().filter(|_| self.is_fresh(now) && self.state != State::Leaving)?;
         Some(Peer { pod: pod.clone(), address: self.address })
     }
 
-    /// Whether somebody may be there: DNS lists it, or did until just now, or it was heard.
+    /// Whether somebody may be there who holds sessions: DNS lists it, or did until just now, or it was heard.
     fn may_live(&self, now: Moment) -> bool {
+        if self.state == State::Leaving {
+            return false;
+        }
         // One that was never listed may be too new for the name servers.
         let wait = if self.was_listed { UNLISTED } else { UNLISTED_YET };
         let gone = self.unlisted.is_some_and(|since| self.superseded || now.since(since) >= wait);

@@ -126,7 +126,7 @@ impl<T> Replica<T> {
     pub fn holding(&self, key: &SessionKey, now: Moment) -> Holding {
         if let Some(tombstone) = self.tombstones.get(key) {
             Holding::Ended(tombstone)
-        } else if self.held.contains_key(key) {
+        } else if self.held.contains_key(key) && self.state != State::Leaving {
             Holding::Here
         } else if self.claims.contains_key(key) {
             Holding::Pending
@@ -268,10 +268,12 @@ impl<T> Replica<T> {
         }
     }
 
-    /// Who holds a session, as far as was heard of them, and if they are alive.
+    /// Who holds a session, as far as was heard of them, and if they are alive. One that starts has forgotten what it
+    /// held, and one that is about to end, which says the same of itself, has given it up.
     pub(crate) fn remembered(&self, key: &SessionKey, now: Moment) -> Option<Peer> {
         let pod = &self.elsewhere.get(key)?.pod;
-        self.view.find(pod, now).map(|(peer, _)| peer)
+        let (peer, state) = self.view.find(pod, now)?;
+        (state != State::Starting).then_some(peer)
     }
 
     pub(crate) fn is_not_at(&mut self, key: &SessionKey, pod: &PodId) {

@@ -218,7 +218,7 @@ impl Route {
             Holding::Pending => return self.wait(now, Failure::Undecided),
             Holding::At(_) | Holding::No => {}
         }
-        if self.is_mine(replica) && replica.state() != State::Draining {
+        if self.is_mine(replica) && !matches!(replica.state(), State::Draining | State::Leaving) {
             return self.claim(replica, now);
         }
         match self.entry {
@@ -277,6 +277,8 @@ impl Route {
         for said in note(&self.key, outcomes, replica, now) {
             match said.holding {
                 Holding::Ended(tombstone) => return self.ended(tombstone, replica),
+                // It is about to end, and serves nobody any more.
+                Holding::Here if said.state == State::Starting => {}
                 Holding::Here => return self.go_to(said.from, replica, now),
                 // It will know by the time that the request is there.
                 Holding::Pending => hint = Some(said.from),
@@ -321,8 +323,8 @@ impl Route {
     /// Marks the session as wanted, and asks everybody.
     fn claim<T>(&mut self, replica: &mut Replica<T>, now: Moment) -> Step {
         match replica.state() {
-            State::Starting => match replica.remembered(&self.key, now) {
-                // It does not start, it is about to end: what it has given up it knows.
+            State::Starting | State::Leaving => match replica.remembered(&self.key, now) {
+                // Where it is about to end, it knows what it has given up.
                 Some(peer) => self.go_to(peer, replica, now),
                 None => self.wait(now, Failure::Undecided),
             },

@@ -111,13 +111,20 @@ impl World {
         let since =
             self.pods[pod].process.as_ref().and_then(|process| process.drains_since).unwrap_or(self.now);
         if self.now - since < 6_000 {
+            if self.now - since >= 4_500
+                && let Some(process) = &mut self.pods[pod].process
+            {
+                process.replica.set_state(State::Leaving);
+                self.lose(pod);
+            }
             return self.after(200, Happening::Drain { pod, life });
         }
         self.say(|| format!("pod {pod} ends"));
         self.stop(pod);
         self.pods[pod].gone = true;
-        self.pods[pod].listed = false;
-        self.list();
+        // DNS is behind.
+        let time = self.random.between(1, 8_000);
+        self.after(time, Happening::Heal(Fault::Listed(pod)));
     }
 
     pub(super) fn heal(&mut self, fault: Fault) {

@@ -87,7 +87,7 @@ impl World {
         let leads = |pod: &super::world::Pod| {
             let Some(process) = &pod.process else { return false };
             match process.replica.state() {
-                State::Starting => false,
+                State::Starting | State::Leaving => false,
                 State::Serving => true,
                 State::Draining => process.drains_since.is_some_and(|since| now - since < 3_000),
             }

@@ -266,6 +266,11 @@ impl World {
         let life = self.pods[number].life;
         self.asks.retain(|_, ask| (ask.pod, ask.life) != (number, life));
         self.tasks.retain(|_, task| (task.pod, task.life) != (number, life));
+        self.lose(number);
+    }
+
+    /// What cannot move is lost with its pod.
+    pub(super) fn lose(&mut self, number: usize) {
         if !self.reinitialize {
             // Whoever finds that the pod that had a session is down may say that it is lost.
             for session in
@@ -330,8 +335,12 @@ impl World {
     /// Never do two replicas hold one session.
     pub(super) fn check_holders(&self, session: usize) {
         let key = self.sessions[session].capsule.key;
-        let holds =
-            |pod: &&Pod| pod.process.as_ref().is_some_and(|process| process.replica.held(&key).is_some());
+        let holds = |pod: &&Pod| {
+            // One that leaves serves nobody any more.
+            pod.process.as_ref().is_some_and(|process| {
+                process.replica.state() != State::Leaving && process.replica.held(&key).is_some()
+            })
+        };
         let holders: Vec<&str> = self.pods.iter().filter(holds).map(|pod| pod.peer.pod.as_str()).collect();
         assert!(holders.len() <= 1, "session {session} is held by {holders:?} at {}", self.now);
     }
