@@ -30,8 +30,8 @@ use crate::peers::{Errands, Peers};
 use crate::sessions::Sessions;
 use crate::shared::{Calls, Shared};
 use crate::streams::{self, Store};
-use crate::upstream::Pool;
 use crate::upstream::stdio::{self, Stdio};
+use crate::upstream::{Absence, Pool};
 use crate::{admin, configuration, drain, exchange, inventory, monitor, peers, worker};
 
 /// Connections that wait to be accepted.
@@ -180,6 +180,7 @@ impl App {
             config_error: watch::Sender::new(None),
             view: watch::Sender::new(View::new()),
             exposed: watch::Sender::new(Vec::new()),
+            absence: Absence::new(),
             doubt: Notify::new(),
             hooks: watch::Sender::new(0),
             draining: watch::Sender::new(false),

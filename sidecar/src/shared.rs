@@ -15,6 +15,7 @@ use crate::options::Options;
 use crate::peers::Peers;
 use crate::sessions::Sessions;
 use crate::streams::Store;
+use crate::upstream::Absence;
 use crate::upstream::stdio::Stdio;
 
 /// One of these per process.
@@ -42,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) view: watch::Sender<View>,
     /// The sockets that can be reached around the sidecar.
     pub(crate) exposed: watch::Sender<Vec<ExposedSocket>>,
+    /// Since when calls have not found the server.
+    pub(crate) absence: Absence,
     /// A request found the server failing: the monitor should look at once.
     pub(crate) doubt: Notify,
     /// How many hooks of the server are open.

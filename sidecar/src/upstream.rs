@@ -1,6 +1,7 @@
 //! The way to the MCP server: one request there, one answer back. Everybody who talks to the server speaks Streamable
 //! HTTP here, whatever the server itself speaks.
 
+mod absence;
 mod body;
 mod http;
 pub(crate) mod stdio;
@@ -14,6 +15,7 @@ use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::{Processes, Upstream};
 use thiserror::Error;
 
+pub(crate) use absence::{AGAIN, Absence};
 pub(crate) use body::{Body, Broken};
 pub(crate) use http::{Lease, Unanswered};
 use stdio::{Hold, Stdio};
@@ -76,6 +78,18 @@ pub(crate) enum Failure {
     /// From a process.
     #[error(transparent)]
     Stdio(#[from] stdio::Failure),
+}
+
+impl Failure {
+    /// Whether the server was not there at all, so that nothing of the request was seen.
+    pub(crate) fn is_absence(&self) -> bool {
+        match self {
+            Self::Http(Unanswered::Refused { .. }) => true,
+            Self::Http(Unanswered::Lost(_)) => false,
+            Self::Stdio(stdio::Failure::Process(gone)) => matches!(gone.why, stdio::Why::Unavailable(_)),
+            Self::Stdio(_) => false,
+        }
+    }
 }
 
 impl Pool {

@@ -6,13 +6,13 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
 use longshore_mcp::headers::{self, EVENT_STREAM, JSON, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::Upstream;
-use tokio::time::{Duration, timeout};
+use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::{Call, Edit};
 use crate::configuration::Snapshot;
 use crate::sessions::Session;
 use crate::upstream::stdio::Hold;
-use crate::upstream::{Answer, Failure, Opener, Pool};
+use crate::upstream::{AGAIN, Answer, Failure, Opener, Pool};
 
 /// How long the small messages may take that the sidecar sends on its own account.
 const ERRAND: Duration = Duration::from_secs(5);
@@ -60,8 +60,27 @@ pub(crate) fn trace(headers: &HeaderMap) -> HeaderMap {
     trace
 }
 
-/// Sends the call's message. What a handshake opens at the server is held.
+/// Sends the call's message. What a handshake opens at the server is held. A server that was there until now is waited
+/// for a little.
 pub(crate) async fn send(call: &Call) -> Result<(Answer, Option<Hold>), Failure> {
+    let shared = &call.worker.shared;
+    loop {
+        match try_send(call).await {
+            Err(failure)
+                if failure.is_absence()
+                    && shared.view.borrow().ever_connected
+                    && shared.absence.is_short(Instant::now()) =>
+            {
+                // Whoever watches the server is to know it too.
+                shared.doubt.notify_one();
+                sleep(AGAIN).await;
+            }
+            sent => return sent,
+        }
+    }
+}
+
+async fn try_send(call: &Call) -> Result<(Answer, Option<Hold>), Failure> {
     let session = call.session.as_deref().and_then(within);
     let mut request = build(&call.snapshot.config.upstream, Method::POST, session, call.body.clone());
     for (name, value) in &call.trace {

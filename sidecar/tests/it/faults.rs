@@ -35,7 +35,9 @@ fn each_call_in_flight_hears_that_the_server_was_killed() {
         let line = sidecar.audit(|line| line["reason"] == "server broke off");
         assert_eq!((&line["decision"], &line["code"]), (&json!("permit"), &json!(-32603)));
 
-        // While it is away there is a fast error, and readiness stays.
+        // It is waited for a little, since it may be restarting; after that there is a fast error. Readiness stays.
+        let message = clients[0].call("echo", json!({"text": "a"}));
+        assert_eq!(message["error"]["code"], -32603, "{message}");
         let asked = Instant::now();
         let message = clients[0].call("echo", json!({"text": "a"}));
         assert_eq!(message["error"]["code"], -32603, "{message}");
@@ -61,6 +63,22 @@ fn each_call_in_flight_hears_that_the_server_was_killed() {
             (sidecar.metric("longshore_server_connected") == 1.0).then_some(())
         });
     }
+}
+
+#[test]
+fn what_comes_while_the_server_restarts_waits_for_it() {
+    let mut server = GoServer::start(&[]);
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    server.kill();
+    std::thread::scope(|scope| {
+        let opened = scope.spawn(|| Client::open(&sidecar, None).call("echo", json!({"text": "a"})));
+        // It waits: there is nobody who could answer.
+        sidecar.log(|line| line["message"] == "the MCP server is not connected");
+        assert!(!opened.is_finished());
+        server.start_again();
+        let message = opened.join().expect("it is served");
+        assert_eq!(message["result"]["content"][0]["text"], "a", "{message}");
+    });
 }
 
 #[test]
