@@ -21,7 +21,7 @@ use longshore_mcp::envelope::Id;
 use longshore_mcp::method::List;
 use longshore_mcp::revision::Revision;
 use tokio::sync::oneshot;
-use tokio::time::{Duration, Instant};
+use tokio::time::{Duration, Instant, timeout_at};
 
 use crate::access::Caller;
 use crate::audit::Entry;
@@ -105,11 +105,12 @@ async fn run(mut call: Call, reply: oneshot::Sender<Response<Body>>) {
     let upstream = call.session.as_deref().and_then(Session::upstream);
     let mut result = answer::answer(&mut call, &mut client, deadline).await;
     if matches!(result, Err(Refusal::SessionLost)) && client.is_waiting() {
-        result = match call.begin_again(upstream).await {
+        result = match timeout_at(deadline, call.begin_again(upstream)).await {
             // The server has not seen the call yet.
-            Ok(true) => answer::answer(&mut call, &mut client, deadline).await,
-            Ok(false) => Err(Refusal::SessionLost),
-            Err(refusal) => Err(refusal),
+            Ok(Ok(true)) => answer::answer(&mut call, &mut client, deadline).await,
+            Ok(Ok(false)) => Err(Refusal::SessionLost),
+            Ok(Err(refusal)) => Err(refusal),
+            Err(_) => Err(answer::timed_out()),
         };
     }
     match result {

@@ -165,8 +165,8 @@ impl Peers {
         let question = Message { from: self.0.local.introduction(), body: question };
         let text = serde_json::to_vec(&question).map_err(|_| Failure::Broken)?.into();
         let (reply, answer) = oneshot::channel();
-        // Where so many wait, waiting longer does not help.
-        self.0.asks.try_send(Ask { to, text, reply }).map_err(|_| Failure::TimedOut)?;
+        // That many are asked here says nothing of who is asked.
+        self.0.asks.send(Ask { to, text, reply }).await.map_err(|_| Failure::Broken)?;
         let text = answer.await.map_err(|_| Failure::TimedOut)??;
         serde_json::from_slice(&text).map_err(|_| Failure::Broken)
     }

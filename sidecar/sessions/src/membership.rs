@@ -327,12 +327,47 @@ impl Member {
         !gone || self.is_fresh(now)
     }
 
-    /// Gone, but not for so long that it is to be forgotten that it has been there.
+    /// Listed, or not for so long not that it is to be forgotten what it was.
     fn is_remembered(&self, now: Moment) -> bool {
-        self.unlisted.is_some_and(|since| now.since(since) < UNLISTED_YET * 2)
+        self.unlisted.is_none_or(|since| now.since(since) < UNLISTED_YET * 2)
     }
 
     fn is_fresh(&self, now: Moment) -> bool {
         self.heard.is_some_and(|heard| now.since(heard) <= FRESH)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_leaves_is_gone_although_dns_lists_it_until_it_starts_again() {
+        let (me, them): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        let peer = Peer { pod: PodId::new("pod-2").unwrap(), address: them };
+        let says = |state| Introduction {
+            pod: peer.pod.clone(),
+            address: them,
+            state,
+            tombstones: Digest::default(),
+        };
+        let at = |seconds| Moment::default().after(Duration::from_secs(seconds));
+        let stands = |view: &View, second| view.standing(&peer, Duration::from_secs(3_600), at(second));
+        let mut view = View::new(me);
+        view.listed(&[me, them], at(1));
+        view.heard(&says(State::Draining), at(1));
+        assert!(matches!(stands(&view, 1), Standing::Alive(_, State::Draining)));
+        view.heard(&says(State::Leaving), at(2));
+        // An older word that comes later.
+        view.heard(&says(State::Draining), at(2));
+        for second in 2..40 {
+            view.listed(&[me, them], at(second));
+            view.silent(them, at(second));
+            assert_eq!(stands(&view, second), Standing::Gone, "{second}");
+            assert!(view.to_ask(at(second)).is_empty(), "{second}");
+        }
+        view.heard(&says(State::Starting), at(40));
+        assert!(matches!(stands(&view, 40), Standing::Alive(_, State::Starting)));
+        assert_eq!(view.to_ask(at(40)), [them]);
     }
 }

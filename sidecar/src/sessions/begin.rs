@@ -19,6 +19,8 @@ use crate::upstream::{Former, Opener, Pool, Recalled};
 
 /// How long the server may take to begin a session again.
 const HANDSHAKE: Duration = Duration::from_secs(30);
+/// How long the small messages around that may take.
+const SETTING: Duration = Duration::from_secs(5);
 
 /// What became of a session that was to go on.
 pub(super) enum Begun {
@@ -116,15 +118,18 @@ async fn anew(
     match timeout(HANDSHAKE, server.begin_again(capsule.server_revision, capabilities)).await {
         Ok(Ok(())) => {}
         Ok(Err(CallError::Revision(_))) => {
-            server.end().await;
+            // Whether it hears of it or not.
+            let _ = timeout(SETTING, server.end()).await;
             return Ok(None);
         }
         Ok(Err(error)) => return Err(refusal(error)),
         Err(_) => return Err(Refusal::ServerTimedOut { seconds: HANDSHAKE.as_secs_f64() }),
     }
-    if let Err(error) = server.set_again(copy).await {
-        // It goes on without: a server that does not take them is no reason to lose it.
-        tracing::debug!(%error, "what a client had set could not be set again");
+    // It goes on without: a server that does not take them is no reason to lose it.
+    match timeout(SETTING, server.set_again(copy)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "what a client had set could not be set again"),
+        Err(_) => tracing::debug!("what a client had set could not be set again in time"),
     }
     Ok(Some(server.into_session()))
 }

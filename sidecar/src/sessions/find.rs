@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Response;
+use longshore_sessions::membership::State;
 use longshore_sessions::message::Copy;
 use longshore_sessions::routing::{Entry, Event, Failure, NotForwarded, Take};
 use longshore_sessions::{Capsule, Peer, Question, Route, SessionKey, Step};
@@ -87,9 +88,13 @@ impl Sessions {
         good.then_some(capsule)
     }
 
-    /// The session, in use from now on, if it is held here.
+    /// The session, in use from now on, if it is held here. A replica that leaves serves only where nobody else does:
+    /// others may have taken the session.
     pub(super) fn enter(self: &Arc<Self>, key: &SessionKey) -> Option<Use> {
         let replica = self.lock();
+        if replica.state() == State::Leaving && replica.view.serving(self.now()).next().is_some() {
+            return None;
+        }
         replica.held(key).map(|session| Use::new(session.clone(), self.clone()))
     }
 }

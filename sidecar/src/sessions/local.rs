@@ -10,7 +10,7 @@ use longshore_sessions::replica::Effect;
 use longshore_sessions::tombstones::Tombstone;
 use longshore_sessions::{Answer, Introduction, Message, Peer, Question, SessionKey};
 
-use super::{Errand, Session, Sessions};
+use super::{Errand, Session, Sessions, unix};
 use crate::metrics::SessionEnd;
 use crate::peers::{Local, News};
 
@@ -36,6 +36,12 @@ impl Sessions {
     }
 }
 
+/// Those that still matter: others would come back for ever from replicas that are about to forget them.
+fn current(ended: &[Tombstone]) -> Vec<Tombstone> {
+    let now = unix();
+    ended.iter().filter(|tombstone| tombstone.expires > now).copied().collect()
+}
+
 impl Local for Sessions {
     fn introduction(&self) -> Introduction {
         self.lock().introduction()
@@ -46,13 +52,19 @@ impl Local for Sessions {
     }
 
     fn answer(&self, question: Message<Question>) -> Message<Answer> {
+        let question = match question {
+            Message { from, body: Question::Ended(ended) } => {
+                Message { from, body: Question::Ended(current(&ended)) }
+            }
+            other => other,
+        };
         let (answer, effect) = self.lock().answer(question, self.now());
         self.follow(effect);
         answer
     }
 
     fn bury(&self, ended: &[Tombstone]) {
-        let effect = self.lock().bury(ended);
+        let effect = self.lock().bury(&current(ended));
         self.follow(effect);
     }
 

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, TRANSFER_ENCODING};
-use http::{HeaderMap, Response, StatusCode};
+use http::{HeaderMap, Method, Response, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -57,7 +57,9 @@ pub(crate) async fn forward(
     if worker.shared.forwards.count() >= worker.shared.options.bounds.calls {
         return Err(Refusal::TooManyCalls);
     }
-    let under_way = worker.shared.forwards.begin();
+    // A stream that a client listens to has no end of its own, so none is to be waited for.
+    let is_call = caller.request.method() != Method::GET;
+    let under_way = is_call.then(|| worker.shared.forwards.begin());
     let (counts, config) = (&worker.shared.metrics, &caller.snapshot.config);
     let limit = Duration::from_millis(config.limits.request_timeout_ms) + LATER;
     let sent = worker.peers.forward(caller, body.clone(), to);
@@ -180,7 +182,7 @@ pub(crate) struct Relay {
     /// The audit line, for the same case.
     trail: Option<Entry>,
     /// A drain waits for it.
-    _under_way: CallGuard,
+    _under_way: Option<CallGuard>,
 }
 
 impl Relay {

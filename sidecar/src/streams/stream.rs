@@ -292,7 +292,10 @@ impl Stream {
         let mut state = self.lock();
         self.push(&mut state, event, data);
         let reader = if !self.terms.waits && state.unread > WINDOW.max(self.terms.max_bytes) {
-            // What it has not read yet can still be asked for, as far as it is kept.
+            // What it has not read yet can still be asked for, as far as it is kept, and for as long.
+            if self.kind == Kind::Own {
+                state.since.get_or_insert_with(Instant::now);
+            }
             state.give_up_client()
         } else {
             state.client.as_mut().and_then(|client| client.waker.take())

@@ -28,6 +28,8 @@ pub(super) struct Routes {
     cancelled: VecDeque<(Instant, u64)>,
     /// Those that nobody waits for any more.
     lost: VecDeque<(Name, Key, u64)>,
+    /// A call was given up that the process may still be busy with, so what it says of no call could be of that one.
+    pub(super) abandoned: bool,
 }
 
 /// A call under way.
@@ -170,6 +172,7 @@ impl Routes {
     pub(super) fn end_cancelled(&mut self, now: Instant) {
         while let Some((_, number)) = self.cancelled.pop_front_if(|(until, _)| *until <= now) {
             if let Some(call) = self.answered(number) {
+                self.abandoned = true;
                 call.end(Err(Failure::Cancelled));
             }
         }
@@ -182,6 +185,7 @@ impl Routes {
             return;
         };
         if let Some(Call { from: Some(from), asked, .. }) = self.answered(number) {
+            self.abandoned = true;
             if self.lost.len() >= MAX_LOST {
                 self.lost.pop_front();
             }
@@ -202,6 +206,7 @@ impl Routes {
             self.calls.iter().filter(|(_, call)| of(call)).map(|(number, _)| *number).collect();
         for number in &numbers {
             if let Some(call) = self.answered(*number) {
+                self.abandoned = true;
                 call.end(Err(failure.clone()));
             }
         }

@@ -1,5 +1,7 @@
 //! A legacy client of few words.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use serde_json::{Value, json};
 
 use super::{Events, Reply, Request, Sidecar};
@@ -56,7 +58,9 @@ impl<'a> Client<'a> {
 
     /// A session that somebody else has opened.
     pub(crate) fn in_session(sidecar: &'a Sidecar, session: &str) -> Self {
-        let next_id = std::cell::Cell::new(1_000);
+        // Several at once may be in the same session, and each id is used once in it.
+        static NEXT: AtomicU64 = AtomicU64::new(1_000_000);
+        let next_id = std::cell::Cell::new(NEXT.fetch_add(1_000, Ordering::Relaxed));
         Self { sidecar, key: None, session: session.to_owned(), revision: "2025-11-25", next_id }
     }
 

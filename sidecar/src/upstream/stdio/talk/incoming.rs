@@ -230,14 +230,14 @@ impl Talk<'_> {
 
     /// The sessions that hear a message of the server's log: those whose calls it can be about, if they want to.
     ///
-    /// What it says while calls of several principals are under way could be about any of these, so nobody hears it.
+    /// What it says while no call is under way, or calls of several principals, could be about any of these, and while
+    /// it may still be busy with a call that was given up, about that one; so nobody hears it then.
     fn hearing_messages(&self, params: &Params<'_>, same: bool) -> Vec<Name> {
         let mut calling: Vec<Name> = self.routes.sessions().collect();
         calling.sort_unstable();
         calling.dedup();
         let names = match calling.len() {
-            0 => self.conversation.members.names().collect(),
-            1 => calling,
+            1 if same || !self.routes.abandoned => calling,
             _ if same => self.conversation.members.names().collect(),
             _ => Vec::new(),
         };
@@ -326,7 +326,8 @@ impl Talk<'_> {
             return Ok((name, None, listener.reader()));
         }
         let (from, to) = found.ok_or(NOBODY)?;
-        if self.routes.count() > 1 {
+        let same = matches!(self.conversation.kind, Sharing::Several { same: true, .. });
+        if self.routes.count() > 1 || self.routes.abandoned && !same {
             return Err(
                 "several calls are under way in a process that sessions share: nobody knows whose client is \
                         meant",
