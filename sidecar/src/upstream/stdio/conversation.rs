@@ -260,6 +260,10 @@ impl Conversation {
                     // The container is away for a moment: the session has done nothing that is to be slowed down.
                     self.restarts.give_back();
                 }
+                if let Failure::Full { .. } | Failure::FullForPrincipal { .. } | Failure::Queue = &failure {
+                    // Nothing has died: there was no room.
+                    self.rests = true;
+                }
                 // Who has just come is told why, and not only that there is nothing.
                 while let Ok(control) = self.control.try_recv() {
                     self.control(control);

@@ -54,6 +54,9 @@ pub(super) struct Talk<'a> {
     shaking: bool,
     /// Another process has done it before; until then this one has to.
     repeat_until: Option<Instant>,
+    /// How long the first handshake may take where others wait for it too; where it is one client's own, that client's
+    /// patience is the limit.
+    shake_until: Option<Instant>,
     /// The messages that the process was started again for, until the handshake has been repeated.
     held: Vec<Command>,
     /// Messages that were taken together.
@@ -114,6 +117,8 @@ impl<'a> Talk<'a> {
         first: Vec<Command>,
     ) -> Self {
         let repeats = conversation.handshake.is_complete() && !start.goes_on;
+        let shakes_for_all = !start.goes_on && conversation.is_shared();
+        let shake_until = shakes_for_all.then(|| Instant::now() + HANDSHAKE);
         let mut talk = Self {
             conversation,
             process,
@@ -125,6 +130,7 @@ impl<'a> Talk<'a> {
             delivery: None,
             shaking: !start.goes_on,
             repeat_until: repeats.then(|| Instant::now() + HANDSHAKE),
+            shake_until,
             held: first,
             inbox: Vec::new(),
             level: None,
@@ -232,7 +238,7 @@ impl<'a> Talk<'a> {
         if self.pause.is_some_and(|until| until <= now) {
             self.pause = None;
         }
-        if self.repeat_until.is_some_and(|until| until <= now) {
+        if self.handshake_due().is_some_and(|until| until <= now) {
             self.doom.get_or_insert(Why::Mute);
         }
         if let Some(late) = self.delivery.take_if(|delivery| delivery.until.is_some_and(|until| until <= now))
@@ -258,12 +264,17 @@ impl<'a> Talk<'a> {
         *self.quiet.get_or_insert(now) + idle <= now
     }
 
+    /// When the handshake has taken too long.
+    fn handshake_due(&self) -> Option<Instant> {
+        self.repeat_until.or(self.shake_until.filter(|_| self.shaking))
+    }
+
     fn due(&self) -> Option<Instant> {
         let end = self.ended.as_ref().map(|(_, at)| *at).or(self.closed).map(|at| at + LAST_WORDS);
         let end = end.filter(|_| self.delivery.is_none());
         let delivery = self.delivery.as_ref().and_then(|delivery| delivery.until);
         let rest = self.quiet.zip(self.conversation.patience()).map(|(since, idle)| since + idle);
-        let own = [self.routes.due(), self.pause, end, self.repeat_until, delivery, rest];
+        let own = [self.routes.due(), self.pause, end, self.handshake_due(), delivery, rest];
         own.into_iter().chain([self.conversation.due()]).flatten().min()
     }
 
