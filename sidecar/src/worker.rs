@@ -5,10 +5,13 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use http::{Request, Response};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::{SockRef, Socket};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -18,6 +21,7 @@ use crate::peers::{self, Ways};
 use crate::sessions::{self, Queue};
 use crate::shared::Shared;
 use crate::stack;
+use crate::stack::respond::Body;
 use crate::upstream::Pool;
 
 /// The largest head of a request.
@@ -92,7 +96,7 @@ pub(crate) async fn serve(
     Ok(())
 }
 
-async fn connection(worker: Rc<Worker>, stream: TcpStream, mut stop: watch::Receiver<bool>) {
+async fn connection(worker: Rc<Worker>, stream: TcpStream, stop: watch::Receiver<bool>) {
     let connections = worker.shared.metrics.connections.clone();
     connections.inc();
     // Events are small, and each of them matters when it comes.
@@ -110,22 +114,45 @@ async fn connection(worker: Rc<Worker>, stream: TcpStream, mut stop: watch::Rece
         let worker = worker.clone();
         async move { Ok::<_, Infallible>(stack::serve(&worker, request).await) }
     });
+    let heads = Heads { wait: head, size: MAX_HEAD };
+    if let Err(error) = converse(stream, heads, service, stop).await {
+        // Heads that are too large, too slow or no HTTP end here; hyper has answered where there is an answer.
+        tracing::debug!(%error, "a client's connection ended");
+    }
+    connections.dec();
+}
+
+/// Bounds on the heads of requests.
+pub(crate) struct Heads {
+    /// How long one may take, and a connection may be idle.
+    pub(crate) wait: Duration,
+    /// How large one may be, in bytes.
+    pub(crate) size: usize,
+}
+
+/// Answers the requests of one connection until it ends. When `stop` says so it takes no more, and what is under way is
+/// answered.
+pub(crate) async fn converse<I, S>(
+    stream: I,
+    heads: Heads,
+    service: S,
+    mut stop: watch::Receiver<bool>,
+) -> hyper::Result<()>
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>,
+{
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(head)
-        .max_buf_size(MAX_HEAD)
+        .header_read_timeout(heads.wait)
+        .max_buf_size(heads.size)
         .serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
-    let result = tokio::select! {
+    tokio::select! {
         result = connection.as_mut() => result,
         _ = stop.wait_for(|stop| *stop) => {
             connection.as_mut().graceful_shutdown();
             connection.as_mut().await
         }
-    };
-    if let Err(error) = result {
-        // Heads that are too large, too slow or no HTTP end here; hyper has answered where there is an answer.
-        tracing::debug!(%error, "a client's connection ended");
     }
-    connections.dec();
 }

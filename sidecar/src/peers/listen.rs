@@ -13,9 +13,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use longshore_mcp::headers::JSON;
 use longshore_sessions::{Message, Peer, Question};
 use socket2::Socket;
@@ -29,7 +27,7 @@ use super::tls::Tls;
 use super::wire::{self, Notice};
 use crate::stack;
 use crate::stack::respond::Body;
-use crate::worker::Worker;
+use crate::worker::{Heads, Worker, converse};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -95,7 +93,7 @@ fn tls(worker: &Worker) -> Option<Tls> {
     Some(worker.shared.config().as_ref()?.replicas.as_ref()?.tls.clone())
 }
 
-async fn connection(worker: Rc<Worker>, stream: TcpStream, tls: Tls, mut stop: watch::Receiver<bool>) {
+async fn connection(worker: Rc<Worker>, stream: TcpStream, tls: Tls, stop: watch::Receiver<bool>) {
     set_options(&stream);
     let stream = match timeout(HANDSHAKE, tls.acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
@@ -109,20 +107,8 @@ async fn connection(worker: Rc<Worker>, stream: TcpStream, tls: Tls, mut stop: w
         let worker = worker.clone();
         async move { Ok::<_, Infallible>(answer(&worker, request).await) }
     });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(IDLE)
-        .max_buf_size(MAX_HEAD)
-        .serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(connection);
-    let result = tokio::select! {
-        result = connection.as_mut() => result,
-        _ = stop.wait_for(|stop| *stop) => {
-            connection.as_mut().graceful_shutdown();
-            connection.as_mut().await
-        }
-    };
-    if let Err(error) = result {
+    let heads = Heads { wait: IDLE, size: MAX_HEAD };
+    if let Err(error) = converse(stream, heads, service, stop).await {
         tracing::debug!(%error, "a connection of another replica ended");
     }
 }
