@@ -2,8 +2,11 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// A severity, least severe first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "they are named as in syslog")]
 pub enum Level {
     Debug,
@@ -64,6 +67,7 @@ mod tests {
         assert!(Level::ALL.is_sorted());
         for level in Level::ALL {
             assert_eq!(Level::parse(level.as_str()), Some(level));
+            assert_eq!(serde_json::to_value(level).unwrap(), level.as_str());
         }
         assert_eq!(Level::parse("Info"), None);
     }

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use longshore_mcp::level::Level;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::bounds::{MAX_ID, MAX_PRINCIPAL, MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS, MAX_TOMBSTONES_A_PAGE};
@@ -93,32 +94,10 @@ pub struct Copy {
     /// Counts the changes: the highest is the newest.
     pub version: u64,
     /// The level of log messages.
-    pub log_level: Option<LogLevel>,
+    pub log_level: Option<Level>,
     /// The resources that it wants to hear of.
     #[serde(deserialize_with = "subscriptions")]
     pub subscriptions: BTreeSet<Box<str>>,
-}
-
-/// The levels of log messages, as MCP names them.
-#[derive(Clone, core::marker::Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogLevel {
-    /// For developers.
-    Debug,
-    /// What usually happens.
-    Info,
-    /// What happens seldom.
-    Notice,
-    /// What may go wrong.
-    Warning,
-    /// What went wrong.
-    Error,
-    /// A part is down.
-    Critical,
-    /// Somebody has to act at once.
-    Alert,
-    /// All is down.
-    Emergency,
 }
 
 /// A session that moves.
@@ -184,7 +163,7 @@ mod tests {
     fn messages_are_read_as_they_were_written() {
         let key = SessionKey::new([7; 16]);
         let subscriptions = ["file:///a", "a \"quoted\" one"].map(Box::from).into();
-        let copy = Copy { version: 3, log_level: Some(LogLevel::Warning), subscriptions };
+        let copy = Copy { version: 3, log_level: Some(Level::Warning), subscriptions };
         let tombstone = Tombstone { expires: 5, key };
         let hand_over = HandOver { id: "id".into(), principal: "team \u{e4}\n".into(), copy: copy.clone() };
         let from = Introduction {

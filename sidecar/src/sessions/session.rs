@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use http::HeaderValue;
+use longshore_mcp::level::Level;
 use longshore_mcp::revision::Revision;
 use longshore_sessions::bounds::{MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS};
-use longshore_sessions::message::{Copy, LogLevel};
+use longshore_sessions::message::Copy;
 use longshore_sessions::{Capsule, Moment};
 
 use super::{Place, Sessions};
@@ -43,7 +44,7 @@ pub(crate) struct Session {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// The level of log messages.
-    LogLevel(LogLevel),
+    LogLevel(Level),
     /// It wants to hear of a resource.
     Subscribe(Box<str>),
     /// It does not any more.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use longshore_mcp::envelope::Message;
+use longshore_mcp::level::Level;
 use longshore_mcp::method::{List, Method, NotificationMethod};
 use longshore_mcp::params::{Params, Target};
-use longshore_sessions::message::LogLevel;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -101,7 +101,7 @@ pub(crate) fn decide(
 fn change(method: Method, params: Option<&RawValue>, target: Option<&Target<'_>>) -> Option<Change> {
     #[derive(Deserialize)]
     struct SetLevel {
-        level: LogLevel,
+        level: Level,
     }
     let uri = |target: &Target<'_>| Box::from(target.as_str());
     match method {

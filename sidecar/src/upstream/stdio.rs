@@ -10,7 +10,6 @@ mod call;
 mod conversation;
 mod failure;
 mod handshake;
-mod level;
 mod limits;
 mod lines;
 mod members;

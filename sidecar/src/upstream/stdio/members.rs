@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::Name;
 use super::call::Caller;
 use super::handshake::Abilities;
-use super::level::Level;
+use longshore_mcp::level::Level;
 
 /// How many resources a session may be subscribed to.
 const MAX_SUBSCRIPTIONS: usize = 1024;

@@ -12,8 +12,8 @@ use longshore_mcp::params::Params;
 use memchr::memchr2;
 
 use super::call::Caller;
-use super::level::Level;
 use super::{Failure, Name, Patience};
+use longshore_mcp::level::Level;
 
 /// The longest token of a call's progress that is kept.
 const MAX_TOKEN: usize = 512;

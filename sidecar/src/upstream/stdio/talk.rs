@@ -17,13 +17,13 @@ use tokio::time::{Duration, Instant, sleep_until};
 use super::call::Reader;
 use super::conversation::{Conversation, Start};
 use super::handshake::FIRST;
-use super::level::Level;
 use super::lines::{Lines, MAX_LINE};
 use super::message::{Command, Key};
 use super::outgoing::Outgoing;
 use super::process::{self, Heard, IMPATIENCE, PATIENCE, Process};
 use super::routes::Routes;
 use super::{Control, Failure, Gone, Name, Why};
+use longshore_mcp::level::Level;
 
 /// How long the rest of what a process wrote is read after its end, and how long its end is waited for when it has
 /// closed its pipes.

@@ -8,11 +8,11 @@ use tokio::time::Instant;
 use super::Talk;
 use crate::upstream::stdio::call::Caller;
 use crate::upstream::stdio::conversation::Left;
-use crate::upstream::stdio::level::Level;
 use crate::upstream::stdio::message::{About, Asked, Command, Key, Kind, Span, text};
 use crate::upstream::stdio::outgoing::cancelled;
 use crate::upstream::stdio::routes::Call;
 use crate::upstream::stdio::{Failure, Name};
+use longshore_mcp::level::Level;
 
 /// What a process hears after the handshake.
 pub(super) const INITIALIZED: &[u8] = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}";
