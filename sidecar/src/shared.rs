@@ -15,8 +15,8 @@ use crate::options::Options;
 use crate::peers::Peers;
 use crate::sessions::Sessions;
 use crate::streams::Store;
-use crate::upstream::Absence;
 use crate::upstream::stdio::Stdio;
+use crate::upstream::{Absence, Speaks};
 
 /// One of these per process.
 pub(crate) struct Shared {
@@ -43,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) view: watch::Sender<View>,
     /// The sockets that can be reached around the sidecar.
     pub(crate) exposed: watch::Sender<Vec<ExposedSocket>>,
+    /// What the server speaks.
+    pub(crate) speaks: Arc<Speaks>,
     /// Since when calls have not found the server.
     pub(crate) absence: Absence,
     /// A request found the server failing: the monitor should look at once.

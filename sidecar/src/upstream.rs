@@ -1,10 +1,16 @@
 //! The way to the MCP server: one request there, one answer back. Everybody who talks to the server speaks Streamable
 //! HTTP here, whatever the server itself speaks.
+//!
+//! The server has two faces, whatever revision it is of. To clients with sessions it is a server with sessions
+//! ([`Pool::open`], [`Pool::send`], [`Pool::recall`]), to those whose requests stand alone it is one of those
+//! ([`Pool::call`]). Where the server is of the same era the face is the server itself ([`transport`]).
 
 mod absence;
 mod body;
 mod http;
+mod speaks;
 pub(crate) mod stdio;
+mod transport;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,15 +24,17 @@ use thiserror::Error;
 pub(crate) use absence::{AGAIN, Absence};
 pub(crate) use body::{Body, Broken};
 pub(crate) use http::{Lease, Unanswered};
+pub(crate) use speaks::{Speaks, Spoken};
 use stdio::{Hold, Stdio};
+pub(crate) use transport::Transport;
 
 /// The largest message of a server that is read as a whole, to be looked into or edited.
 pub(crate) const EDITABLE: usize = 32 * 1024 * 1024;
 
-/// The ways of one thread.
+/// The two faces of the server, for one thread.
 pub(crate) struct Pool {
-    http: Rc<http::Connections>,
-    stdio: Arc<Stdio>,
+    transport: Rc<Transport>,
+    speaks: Arc<Speaks>,
 }
 
 /// For whom a session is opened.
@@ -93,16 +101,13 @@ impl Failure {
 }
 
 impl Pool {
-    pub(crate) fn new(stdio: Arc<Stdio>) -> Self {
-        Self { http: Rc::default(), stdio }
+    pub(crate) fn new(stdio: Arc<Stdio>, speaks: Arc<Speaks>) -> Self {
+        Self { transport: Rc::new(Transport::new(stdio)), speaks }
     }
 
     /// Sends a message in a session, and waits for the head of the answer.
     pub(crate) async fn send(&self, upstream: &Upstream, request: Request<Bytes>) -> Result<Answer, Failure> {
-        match upstream {
-            Upstream::StreamableHttp { port, .. } => Ok(self.http.send(*port, request).await?),
-            Upstream::Stdio {} => Ok(Answer::of(self.stdio.send(request).await?)),
-        }
+        self.transport.send(upstream, request).await
     }
 
     /// Sends the message that opens a session, and waits for the head of the answer. What the session costs is given
@@ -113,30 +118,33 @@ impl Pool {
         opener: Opener,
         request: Request<Bytes>,
     ) -> Result<(Answer, Hold), Failure> {
-        match upstream {
-            Upstream::StreamableHttp { port, .. } => {
-                Ok((self.http.send(*port, request).await?, Hold::nothing()))
-            }
-            Upstream::Stdio {} => {
-                let (response, hold) = self.stdio.open(opener, request).await?;
-                Ok((Answer::of(response), hold))
-            }
-        }
+        self.transport.open(upstream, opener, request).await
     }
 
-    /// Takes a session up again that a sidecar before this one began in this pod: `session` is the server's own id of
-    /// it. A server over HTTP has kept it or says that it has not; the process of one over stdio waits a few seconds for
-    /// the sidecar that comes back. Asked for twice at once, it goes on for both.
+    /// Takes a session up again that a sidecar before this one began in this pod: see [`Transport::recall`].
     pub(crate) async fn recall(
         &self,
         upstream: &Upstream,
         session: &HeaderValue,
         former: Former,
     ) -> Result<Recalled, Failure> {
-        match upstream {
-            Upstream::StreamableHttp { .. } => Ok(Recalled::GoesOn),
-            Upstream::Stdio {} => Ok(self.stdio.recall(session, former).await?),
-        }
+        self.transport.recall(upstream, session, former).await
+    }
+
+    /// Sends a request that stands alone, and waits for the head of the answer. Who drops this, or the answer, cancels
+    /// it.
+    pub(crate) async fn call(
+        &self,
+        upstream: &Upstream,
+        opener: &Opener,
+        request: Request<Bytes>,
+    ) -> Result<Answer, Failure> {
+        self.transport.call(upstream, opener, request).await
+    }
+
+    /// What the server speaks.
+    pub(crate) fn speaks(&self) -> &Speaks {
+        &self.speaks
     }
 }
 

@@ -1,0 +1,80 @@
+//! The ways of one thread to the server as it is: whatever it speaks over is HTTP here, in the form of the era that the
+//! server itself is of.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ::http::{HeaderValue, Request};
+use bytes::Bytes;
+use longshore_sidecar_config::Upstream;
+
+use super::stdio::{Hold, Stdio};
+use super::{Answer, Failure, Former, Opener, Recalled, http};
+
+/// The ways of one thread.
+pub(crate) struct Transport {
+    http: Rc<http::Connections>,
+    stdio: Arc<Stdio>,
+}
+
+impl Transport {
+    pub(crate) fn new(stdio: Arc<Stdio>) -> Self {
+        Self { http: Rc::default(), stdio }
+    }
+
+    /// Sends a message in a session, and waits for the head of the answer.
+    pub(crate) async fn send(&self, upstream: &Upstream, request: Request<Bytes>) -> Result<Answer, Failure> {
+        match upstream {
+            Upstream::StreamableHttp { port, .. } => Ok(self.http.send(*port, request).await?),
+            Upstream::Stdio {} => Ok(Answer::of(self.stdio.send(request).await?)),
+        }
+    }
+
+    /// Sends the message that opens a session, and waits for the head of the answer. What the session costs is given
+    /// back unless the hold is kept.
+    pub(crate) async fn open(
+        &self,
+        upstream: &Upstream,
+        opener: Opener,
+        request: Request<Bytes>,
+    ) -> Result<(Answer, Hold), Failure> {
+        match upstream {
+            Upstream::StreamableHttp { port, .. } => {
+                Ok((self.http.send(*port, request).await?, Hold::nothing()))
+            }
+            Upstream::Stdio {} => {
+                let (response, hold) = self.stdio.open(opener, request).await?;
+                Ok((Answer::of(response), hold))
+            }
+        }
+    }
+
+    /// Takes a session up again that a sidecar before this one began in this pod: `session` is the server's own id of
+    /// it. A server over HTTP has kept it or says that it has not; the process of one over stdio waits a few seconds for
+    /// the sidecar that comes back. Asked for twice at once, it goes on for both.
+    pub(crate) async fn recall(
+        &self,
+        upstream: &Upstream,
+        session: &HeaderValue,
+        former: Former,
+    ) -> Result<Recalled, Failure> {
+        match upstream {
+            Upstream::StreamableHttp { .. } => Ok(Recalled::GoesOn),
+            Upstream::Stdio {} => Ok(self.stdio.recall(session, former).await?),
+        }
+    }
+
+    /// Sends a request that stands alone, and waits for the head of the answer. Who drops this, or the answer, cancels
+    /// it.
+    pub(crate) async fn call(
+        &self,
+        upstream: &Upstream,
+        _opener: &Opener,
+        request: Request<Bytes>,
+    ) -> Result<Answer, Failure> {
+        match upstream {
+            Upstream::StreamableHttp { port, .. } => Ok(self.http.send(*port, request).await?),
+            Upstream::Stdio {} => Ok(Answer::of(self.stdio.send(request).await?)),
+        }
+    }
+}
