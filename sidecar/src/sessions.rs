@@ -120,6 +120,7 @@ impl Sessions {
         let (mut key, mut nonce) = ([0; 16], [0; 12]);
         getrandom::fill(&mut key).and_then(|()| getrandom::fill(&mut nonce)).map_err(|_| NoId)?;
         let owner = self.lock().me().clone();
+        let issued = unix();
         let capsule = Capsule {
             owner,
             key: SessionKey::new(key),
@@ -132,7 +133,8 @@ impl Sessions {
                 Some(Err(_)) => ServerSession::Unfit,
             },
             capabilities,
-            issued: unix(),
+            issued,
+            expires: issued.saturating_add(max_age(snapshot)),
         };
         let id = snapshot.keyring.seal(&capsule, nonce).map_err(|_| NoId)?;
         let mut id = HeaderValue::try_from(id).map_err(|_| NoId)?;
@@ -146,7 +148,7 @@ impl Sessions {
 
     /// Ends a session for good. Says whether it was held here.
     pub(crate) fn end(&self, session: &Session, why: SessionEnd) -> bool {
-        let ended = self.bury(self.tombstone(&session.capsule));
+        let ended = self.bury(Self::tombstone(&session.capsule));
         if ended.is_some() {
             self.metrics.session_ended(why);
         }
@@ -189,7 +191,7 @@ impl Sessions {
             replica.forget_endings(unix);
             for (_, session) in replica.all_held() {
                 // Requests under way of one that is too old are answered still.
-                if session.capsule.expires(max_age(&snapshot)) <= unix {
+                if session.capsule.ends(max_age(&snapshot)) <= unix {
                     over.push((session.clone(), SessionEnd::Aged));
                 } else if session.is_idle(now, idle) {
                     over.push((session.clone(), SessionEnd::Idle));
@@ -199,7 +201,7 @@ impl Sessions {
                 match why {
                     // Its age says it to everybody.
                     SessionEnd::Aged => replica.lose(&session.capsule.key),
-                    _ => replica.end(self.tombstone(&session.capsule)),
+                    _ => replica.end(Self::tombstone(&session.capsule)),
                 };
                 self.metrics.session_ended(*why);
             }
@@ -207,7 +209,7 @@ impl Sessions {
         let ended: Vec<Tombstone> = over
             .iter()
             .filter(|(_, why)| *why == SessionEnd::Idle)
-            .map(|(session, _)| self.tombstone(&session.capsule))
+            .map(|(session, _)| Self::tombstone(&session.capsule))
             .collect();
         self.journal.add(&ended, || self.lock().tombstones().iter().collect());
         let over = over.into_iter().map(|(session, _)| session);
@@ -233,11 +235,9 @@ impl Sessions {
         self.lock().tombstones().len()
     }
 
-    /// Until when it matters that a session is ended.
-    fn tombstone(&self, capsule: &Capsule) -> Tombstone {
-        let snapshot = self.snapshot.load();
-        let max_age = snapshot.as_ref().map_or(0, |snapshot| max_age(snapshot));
-        Tombstone { expires: capsule.expires(max_age), key: capsule.key }
+    /// That a session is ended, and until when it matters.
+    fn tombstone(capsule: &Capsule) -> Tombstone {
+        Tombstone { expires: capsule.expires, key: capsule.key }
     }
 
     /// Whether a session may go on at another replica.

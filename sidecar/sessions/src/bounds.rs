@@ -33,6 +33,8 @@ pub const MAX_POD_ID: usize = 64;
 pub const MAX_ID: usize = 1023;
 /// How many replicas are known at most: many times what one server has.
 pub const MAX_MEMBERS: usize = 256;
+/// How many of those who left are told of: a rolling update replaces a few at a time.
+pub const MAX_DEPARTURES: usize = 32;
 /// How many ended sessions are remembered: one ended each second for eighteen hours, in about 5 MB.
 pub const MAX_TOMBSTONES: usize = 65_536;
 /// How many of them go into one message: about 200 KB.

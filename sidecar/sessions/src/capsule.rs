@@ -52,6 +52,8 @@ pub struct Capsule {
     pub capabilities: Option<Arc<str>>,
     /// When it was opened, in seconds since 1970.
     pub issued: u64,
+    /// When it ends whatever is configured later, in seconds since 1970. That it was ended is remembered as long.
+    pub expires: u64,
 }
 
 /// A principal, told from others by SHA-256 of its name: names have no useful bound, and ids have.
@@ -134,9 +136,10 @@ impl Capsule {
         self.principal == PrincipalDigest::of(principal)
     }
 
-    /// The moment from which on it is too old, in seconds since 1970.
-    pub fn expires(&self, max_age_seconds: u64) -> u64 {
-        self.issued.saturating_add(max_age_seconds)
+    /// The moment from which on it is too old, in seconds since 1970, at the age that sessions may have now. No session
+    /// becomes older than it was to when it was opened: one that was ended could live again.
+    pub fn ends(&self, max_age_seconds: u64) -> u64 {
+        self.issued.saturating_add(max_age_seconds).min(self.expires)
     }
 
     /// Whether another replica can begin it again with its server: it knows what the client can do.
@@ -223,8 +226,17 @@ mod tests {
                 server,
                 capabilities,
                 issued,
+                expires: issued.saturating_add(86_400),
             },
         )
+    }
+
+    #[test]
+    fn no_session_becomes_older_than_it_was_to() {
+        let capsule = Capsule { issued: 1_000, expires: 1_100, ..sample() };
+        for (max_age, ends) in [(50, 1_050), (100, 1_100), (5_000, 1_100)] {
+            assert_eq!(capsule.ends(max_age), ends);
+        }
     }
 
     proptest! {
@@ -282,6 +294,7 @@ mod tests {
             server: ServerSession::Id("0b1f6b0e-5a0f-4d5e-8d3b-3f8a1a0f0f0f".into()),
             capabilities: canonical(r#"{ "sampling": {}, "roots": {"listChanged": true} }"#),
             issued: 1_800_000_000,
+            expires: 1_800_086_400,
         }
     }
 

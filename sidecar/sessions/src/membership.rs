@@ -146,6 +146,26 @@ impl View {
             member.superseded = false;
             member.unlisted = member.unlisted.map(|_| now);
         }
+        for peer in &from.left {
+            self.has_left(peer);
+        }
+    }
+
+    /// Notes that somebody else was told by a peer that it leaves. What a peer says itself counts more than that, so
+    /// it is noted only of those who say nothing: a replica that came after it would wait for it in vain.
+    fn has_left(&mut self, peer: &Peer) {
+        let Some(member) = self.members.get_mut(&peer.address) else { return };
+        let is_it = member.pod.as_ref().is_none_or(|pod| *pod == peer.pod);
+        if is_it && member.heard.is_none() {
+            member.pod = Some(peer.pod.clone());
+            member.state = State::Leaving;
+        }
+    }
+
+    /// Who has said that it leaves, as far as DNS has not forgotten it for long.
+    pub fn left(&self) -> impl Iterator<Item = Peer> {
+        let left = self.members.values().filter(|member| member.state == State::Leaving);
+        left.filter_map(|member| Some(Peer { pod: member.pod.clone()?, address: member.address }))
     }
 
     /// Whether somebody said this before it said that it leaves. A process that comes after it, in the same pod, says
@@ -350,6 +370,7 @@ mod tests {
             address: them,
             state,
             tombstones: Digest::default(),
+            left: Vec::new(),
         };
         let at = |seconds| Moment::default().after(Duration::from_secs(seconds));
         let stands = |view: &View, second| view.standing(&peer, Duration::from_secs(3_600), at(second));
@@ -369,5 +390,36 @@ mod tests {
         view.heard(&says(State::Starting), at(40));
         assert!(matches!(stands(&view, 40), Standing::Alive(_, State::Starting)));
         assert_eq!(view.to_ask(at(40)), [them]);
+    }
+
+    #[test]
+    fn a_replica_that_came_later_hears_who_left_from_those_who_were_there() {
+        let [me, witness, gone]: [IpAddr; 3] =
+            [[10, 0, 0, 1], [10, 0, 0, 2], [10, 0, 0, 3]].map(IpAddr::from);
+        let peer = |name, address| Peer { pod: PodId::new(name).unwrap(), address };
+        let left = peer("gone", gone);
+        let says = |name, address, left| Introduction {
+            pod: PodId::new(name).unwrap(),
+            address,
+            state: State::Serving,
+            tombstones: Digest::default(),
+            left,
+        };
+        let at = |seconds| Moment::default().after(Duration::from_secs(seconds));
+        let age = Duration::from_secs(3_600);
+        let tells = says("witness", witness, vec![left.clone()]);
+        let mut view = View::new(me);
+        view.listed(&[me, witness, gone], at(1));
+        view.silent(gone, at(3));
+        assert_eq!(view.standing(&left, age, at(3)), Standing::Unknown);
+        view.heard(&tells, at(3));
+        assert_eq!(view.standing(&left, age, at(3)), Standing::Gone);
+        assert_eq!(view.to_ask(at(3)), [witness]);
+        assert!(view.left().eq([left.clone()]));
+        // Another pod that has the address now speaks for itself, and whoever speaks has not left.
+        view.heard(&says("new", gone, Vec::new()), at(4));
+        view.heard(&tells, at(4));
+        assert_eq!(view.standing(&left, age, at(4)), Standing::Gone);
+        assert!(view.find(&PodId::new("new").unwrap(), at(4)).is_some());
     }
 }

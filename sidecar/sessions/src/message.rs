@@ -10,7 +10,9 @@ use std::sync::Arc;
 use longshore_mcp::level::Level;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use crate::bounds::{MAX_ID, MAX_PRINCIPAL, MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS, MAX_TOMBSTONES_A_PAGE};
+use crate::bounds::{
+    MAX_DEPARTURES, MAX_ID, MAX_PRINCIPAL, MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS, MAX_TOMBSTONES_A_PAGE,
+};
 use crate::identity::{Peer, PodId, SessionKey};
 use crate::membership::State;
 use crate::tombstones::{Digest, Tombstone};
@@ -37,6 +39,9 @@ pub struct Introduction {
     pub state: State,
     /// What it knows to be ended.
     pub tombstones: Digest,
+    /// Who has told it that they leave. A replica that came later hears it from those who were there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "departures")]
+    pub left: Vec<Peer>,
 }
 
 /// What one replica asks another.
@@ -126,6 +131,12 @@ impl Copy {
 
 // === bounds ===
 
+fn departures<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Peer>, D::Error> {
+    let left = Vec::deserialize(deserializer)?;
+    within(left.len(), MAX_DEPARTURES, "replicas that left")?;
+    Ok(left)
+}
+
 fn a_page<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Tombstone>, D::Error> {
     let page = Vec::deserialize(deserializer)?;
     within(page.len(), MAX_TOMBSTONES_A_PAGE, "tombstones in a message")?;
@@ -171,6 +182,7 @@ mod tests {
             address: [10, 0, 0, 1].into(),
             state: State::Serving,
             tombstones: Digest::default(),
+            left: vec![Peer { pod: PodId::new("pod-0").unwrap(), address: [10, 0, 0, 9].into() }],
         };
         for body in [
             Question::Heartbeat,

@@ -6,7 +6,7 @@ mod recent;
 
 use std::collections::HashMap;
 
-use crate::bounds::{MAX_REMEMBERED, MAX_TOMBSTONES_A_PAGE};
+use crate::bounds::{MAX_DEPARTURES, MAX_REMEMBERED, MAX_TOMBSTONES_A_PAGE};
 use crate::identity::{Moment, Peer, PodId, SessionKey};
 use crate::membership::{State, View};
 use crate::message::{Answer, Copy, HandOver, Holding, Introduction, Message, Question};
@@ -90,6 +90,7 @@ impl<T> Replica<T> {
             address: self.me.address,
             state: self.state,
             tombstones: self.tombstones.digest(),
+            left: self.view.left().take(MAX_DEPARTURES).collect(),
         }
     }
 

@@ -413,7 +413,8 @@ impl Route {
         }
         if asked.iter().any(|address| !answered.contains(address) && !refused.contains(address)) {
             replica.release(&self.key, claim);
-            return Step::Fail(Failure::Unreachable);
+            // Perhaps it was only slow, or has just gone, and somebody says so.
+            return self.wait(now, Failure::Unreachable);
         }
         if more || refused.iter().any(|address| !replica.view.is_down(*address, now)) {
             return self.wait_with(claim, asked, replica, now);

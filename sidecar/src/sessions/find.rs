@@ -84,7 +84,7 @@ impl Sessions {
     /// What is in an id, if it is this principal's and not too old.
     pub(super) fn open_id(&self, snapshot: &Snapshot, principal: &str, id: &str) -> Option<Capsule> {
         let capsule = snapshot.keyring.open(id).ok()?;
-        let good = capsule.is_of(principal) && capsule.expires(max_age(snapshot)) > unix();
+        let good = capsule.is_of(principal) && capsule.ends(max_age(snapshot)) > unix();
         good.then_some(capsule)
     }
 
@@ -132,7 +132,7 @@ impl Search {
                     Event::Waited
                 }
                 Next::Take(..) if purpose == Purpose::End => {
-                    self.sessions.bury(self.sessions.tombstone(&self.capsule));
+                    self.sessions.bury(Sessions::tombstone(&self.capsule));
                     return Ok(Way::Nowhere(key));
                 }
                 Next::Take(take, copy) => {
@@ -194,7 +194,7 @@ impl Search {
             }
             Begun::Lost => {
                 metrics.session_taken(SessionTaken::Lost);
-                self.sessions.bury(self.sessions.tombstone(&self.capsule));
+                self.sessions.bury(Sessions::tombstone(&self.capsule));
             }
         }
         Ok(self)

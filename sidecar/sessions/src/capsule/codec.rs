@@ -21,7 +21,8 @@ const KNOWN: u8 = V6 | CAPABILITIES | (3 << SERVER);
 
 /// Writes a capsule in at most `limit` bytes; what does not fit is left out.
 pub(super) fn write(capsule: &Capsule, limit: usize, out: &mut Vec<u8>) {
-    let Capsule { owner, key, principal, revision, server_revision, server, capabilities, issued } = capsule;
+    let Capsule { owner, key, principal, revision, server_revision, server, capabilities, issued, expires } =
+        capsule;
     let start = out.len();
     let flags_at = out.len();
     out.push(0);
@@ -29,6 +30,7 @@ pub(super) fn write(capsule: &Capsule, limit: usize, out: &mut Vec<u8>) {
     out.push(as_byte(*revision));
     out.push(as_byte(*server_revision));
     out.extend_from_slice(&issued.to_be_bytes());
+    out.extend_from_slice(&expires.to_be_bytes());
     out.extend_from_slice(key.as_bytes());
     out.extend_from_slice(&principal.0);
     match owner.address {
@@ -68,6 +70,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<Capsule> {
     let revision = from_byte(revision)?;
     let server_revision = from_byte(server_revision)?;
     let issued = u64::from_be_bytes(take(&mut rest)?);
+    let expires = u64::from_be_bytes(take(&mut rest)?);
     let key = SessionKey::new(take(&mut rest)?);
     let principal = PrincipalDigest(take(&mut rest)?);
     let address = if flags & V6 == 0 {
@@ -92,6 +95,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<Capsule> {
         server,
         capabilities,
         issued,
+        expires,
     })
 }
 

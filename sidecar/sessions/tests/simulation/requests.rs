@@ -111,6 +111,7 @@ impl World {
             server: if has_state { ServerSession::Id("id".into()) } else { ServerSession::None },
             capabilities: Some("{}".into()),
             issued: self.unix(),
+            expires: self.unix() + MAX_AGE,
         };
         let Some(replica) = self.replica(pod).filter(|replica| replica.state() == State::Serving) else {
             return;
@@ -211,7 +212,7 @@ impl World {
         let Some(mut task) = self.tasks.remove(&number) else { return };
         let (pod, session, op, origin) = (task.pod, task.session, task.op, task.origin);
         let truth = &self.sessions[session];
-        let tombstone = Tombstone { expires: truth.capsule.expires(MAX_AGE), key: truth.capsule.key };
+        let tombstone = Tombstone { expires: truth.capsule.expires, key: truth.capsule.key };
         let known = task.take == Some(Take::Up) && self.pods[pod].server_knows.contains(&session);
         let may_go_on = !truth.has_state || known || self.reinitialize;
         if op == Op::Delete {
@@ -260,7 +261,7 @@ impl World {
         let Some(task) = self.tasks.get(&number) else { return };
         let (pod, session) = (task.pod, task.session);
         let capsule = &self.sessions[session].capsule;
-        let tombstone = Tombstone { expires: capsule.expires(MAX_AGE), key: capsule.key };
+        let tombstone = Tombstone { expires: capsule.expires, key: capsule.key };
         let now = self.moment();
         let Some(replica) = self.replica(pod) else { return };
         replica.end(tombstone);
