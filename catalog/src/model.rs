@@ -113,6 +113,8 @@ pub struct Reported {
     pub version: String,
     /// The revision of MCP that it speaks with its sidecar.
     pub protocol_version: String,
+    /// All revisions that it is known to speak, the newest first.
+    pub protocol_versions: Vec<String>,
     /// Its hints on how to use it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instructions: Option<String>,

@@ -7,6 +7,7 @@ use crate::envelope::{self, Message, Outcome};
 use crate::error::{Code, code_of};
 use crate::object::{Object, elements, string};
 use crate::revision::{Era, Revision};
+use crate::translate::names;
 
 /// What an answer shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,17 @@ pub fn over_stdio(message: Option<&str>) -> Verdict {
         Some(Said::Discovered(verdict) | Said::Unsupported(verdict)) => verdict,
         Some(Said::Error) | None => Verdict::Legacy,
     }
+}
+
+/// The names of the revisions that such an answer says its server speaks, as it gave them.
+pub fn names(message: &str) -> Vec<String> {
+    let Ok(Message::Response(response)) = envelope::read(message.as_bytes()) else { return Vec::new() };
+    let list = match response.outcome {
+        Outcome::Result(result) => names::get(result.get(), &["supportedVersions"]),
+        Outcome::Error(error) => names::get(error.get(), &["data", "supported"]),
+    };
+    let names = list.and_then(|list| elements(list).ok()).unwrap_or_default();
+    names.into_iter().filter_map(string).map(|name| name.to_string()).collect()
 }
 
 enum Said {
@@ -85,6 +97,18 @@ fn newest(names: &str) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_names_revisions() {
+        for (rest, expected) in [
+            (r#""result":{"supportedVersions":["2026-07-28",7,"x"]}"#, &["2026-07-28", "x"][..]),
+            (r#""error":{"code":-32022,"message":"m","data":{"supported":["2025-11-25"]}}"#, &["2025-11-25"]),
+            (r#""error":{"code":-32601,"message":"m"}"#, &[]),
+            (r#""result":{"supportedVersions":{}}"#, &[]),
+        ] {
+            assert_eq!(names(&format!(r#"{{"jsonrpc":"2.0","id":1,{rest}}}"#)), expected, "{rest}");
+        }
+    }
 
     #[test]
     fn only_what_a_modern_server_says_is_evidence() {

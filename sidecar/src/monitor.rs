@@ -2,6 +2,7 @@
 //! and then whether the server is still there, and finds out around which sockets the sidecar could be passed by.
 
 mod client;
+mod era;
 mod sockets;
 mod state;
 
@@ -9,6 +10,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use longshore_mcp::method::List;
+use longshore_mcp::probe::Verdict;
+use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::Upstream;
 use longshore_sidecar_config::inventory::{Connection, ConnectionReason, ConnectionState, ServerDescription};
 use serde_json::Value;
@@ -16,7 +19,8 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
 
 use crate::shared::Shared;
-use crate::upstream::Pool;
+use crate::upstream::{Pool, Spoken};
+use client::Discovery;
 pub(crate) use client::{CallError, Server};
 pub(crate) use sockets::watch_sockets;
 use state::{Link, Problem};
@@ -37,6 +41,8 @@ const RELIST_EVERY: Duration = Duration::from_secs(60);
 /// How soon a session is gone that was hardly there, and how long to wait before the next one then.
 const SHORT_LIVED: Duration = Duration::from_secs(10);
 const BETWEEN_SHORT_LIVES: Duration = Duration::from_secs(1);
+/// How soon a server is asked again what it speaks that gave no clear answer.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
 /// Lists that change in bursts are read once per burst, and not more often than this.
 const RELIST_PAUSE: Duration = Duration::from_millis(250);
 
@@ -82,8 +88,10 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
             continue;
         };
         let mut server = Server::new(upstream, pool.clone());
+        let began = Instant::now();
         match connect(&mut server, &shared, &mut link).await {
             Ok((description, lists)) => {
+                let patience = era::patience(began.elapsed());
                 shared.metrics.handshake(true);
                 link.succeeded(Instant::now(), now());
                 tracing::info!(
@@ -98,7 +106,7 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
                 });
                 show(&shared, &link);
                 let connected = Instant::now();
-                match attend(&mut server, &shared, &mut config).await {
+                match attend(&server, &shared, &mut config, patience).await {
                     // It may simply have been restarted: the next handshake tells.
                     Left::SessionGone => {
                         if connected.elapsed() < SHORT_LIVED {
@@ -110,6 +118,7 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
                     Left::Reconfigured => {
                         // Whatever runs belongs to the server from before.
                         shared.stdio.end_all().await;
+                        shared.speaks.set(None);
                         link = Link::new(Instant::now(), now());
                         continue;
                     }
@@ -160,7 +169,7 @@ async fn connect(
         Upstream::Stdio {} => START_SLOW,
     };
     let work = async {
-        let description = server.initialize().await.map_err(|error| error.in_handshake())?;
+        let description = era::greet(server, &shared.speaks).await.map_err(|error| error.in_handshake())?;
         let lists = list_all(server, &description.capabilities).await?;
         Ok((description, lists))
     };
@@ -193,7 +202,14 @@ enum Left {
 }
 
 /// Looks after a server that is connected.
-async fn attend(server: &mut Server, shared: &Shared, config: &mut watch::Receiver<u64>) -> Left {
+///
+/// One that has shaken hands is asked what else it speaks, for so long.
+async fn attend(
+    server: &Server,
+    shared: &Shared,
+    config: &mut watch::Receiver<u64>,
+    patience: Duration,
+) -> Left {
     let changed = Rc::new(Notify::new());
     // Dropped, and so aborted, when the server is left.
     let gone = Rc::new(Notify::new());
@@ -201,6 +217,12 @@ async fn attend(server: &mut Server, shared: &Shared, config: &mut watch::Receiv
     let mut next_ping = Instant::now() + PING_EVERY;
     let mut next_list = Instant::now() + RELIST_EVERY;
     let (mut late, mut unlisted) = (0, 0);
+    let ask = async |wait| {
+        sleep(wait).await;
+        server.discover(patience).await
+    };
+    let mut asking = Box::pin(ask(Duration::ZERO));
+    let mut settled = shared.speaks.get().is_none_or(|spoken| spoken.legacy.is_none());
     let lost = |message: String| Left::Lost(Problem { reason: ConnectionReason::ConnectionLost, message });
     loop {
         tokio::select! {
@@ -209,6 +231,11 @@ async fn attend(server: &mut Server, shared: &Shared, config: &mut watch::Receiv
                 (Ok(()), _) => return Left::Reconfigured,
                 (Err(_), _) => return Left::Ended,
             },
+            discovery = &mut asking, if !settled => {
+                settled = era::settle(&shared.speaks, &discovery);
+                note(shared, &discovery);
+                asking.set(ask(ASK_AGAIN));
+            }
             () = shared.doubt.notified() => next_ping = Instant::now(),
             // Or it says so of every GET: a ping tells.
             () = gone.notified() => next_ping = Instant::now(),
@@ -257,8 +284,28 @@ async fn attend(server: &mut Server, shared: &Shared, config: &mut watch::Receiv
     }
 }
 
+/// Takes what a server says that it speaks into its description, if it is of more than one era.
+fn note(shared: &Shared, discovery: &Discovery) {
+    let spoken = shared.speaks.get();
+    let revision = |era: fn(&Spoken) -> Option<Revision>| spoken.as_ref().and_then(era).map(Revision::as_str);
+    tracing::debug!(
+        legacy = revision(|spoken| spoken.legacy),
+        modern = revision(|spoken| spoken.modern),
+        "it is known what the MCP server speaks"
+    );
+    if !matches!(discovery.verdict, Verdict::Modern(_)) {
+        return;
+    }
+    shared.view.send_if_modified(|view| {
+        let Some(description) = &mut view.server else { return false };
+        let before = description.protocol_versions.len();
+        discovery.known().into_iter().for_each(|revision| era::note(description, revision));
+        description.protocol_versions.len() != before
+    });
+}
+
 /// Reads every list that the server says it has.
-async fn list_all(server: &mut Server, capabilities: &Value) -> Result<Lists, Problem> {
+async fn list_all(server: &Server, capabilities: &Value) -> Result<Lists, Problem> {
     let mut lists = Lists::default();
     for list in List::ALL {
         let (capability, place) = match list {

@@ -121,6 +121,16 @@ impl Pool {
         self.transport.open(upstream, opener, request).await
     }
 
+    /// The same at the server itself, whatever it is known to speak.
+    pub(crate) async fn open_itself(
+        &self,
+        upstream: &Upstream,
+        opener: Opener,
+        request: Request<Bytes>,
+    ) -> Result<(Answer, Hold), Failure> {
+        self.transport.open(upstream, opener, request).await
+    }
+
     /// Takes a session up again that a sidecar before this one began in this pod: see [`Transport::recall`].
     pub(crate) async fn recall(
         &self,

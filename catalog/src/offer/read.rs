@@ -17,6 +17,8 @@ use crate::text;
 
 /// How many entries of a list are looked at. The sidecar sends no more.
 const ENTRIES: usize = 4 * limits::TOOLS;
+/// How many revisions of MCP are kept: more than there are.
+const MAX_REVISIONS: usize = 16;
 /// Schemas may take this part of a server's room, so that some is left for names and descriptions.
 const ROOM_FOR_SCHEMAS: usize = limits::SERVER_TEXT / 2;
 
@@ -45,6 +47,9 @@ struct Server<'a> {
     #[serde(borrow)]
     info: &'a RawValue,
     protocol_version: String,
+    /// Older sidecars say nothing of these.
+    #[serde(default)]
+    protocol_versions: Vec<String>,
     #[serde(default)]
     instructions: Option<String>,
 }
@@ -128,12 +133,21 @@ fn reported(server: Server<'_>) -> Reported {
         name: line(info.name).unwrap_or_default(),
         title: line(info.title),
         version: line(info.version).unwrap_or_default(),
+        protocol_versions: revisions(&server),
         protocol_version: text::line(&server.protocol_version, limits::LINE),
         instructions: server
             .instructions
             .map(|instructions| text::lines(&instructions, limits::DESCRIPTION))
             .filter(|instructions| !instructions.is_empty()),
     }
+}
+
+fn revisions(server: &Server<'_>) -> Vec<String> {
+    let named = match server.protocol_versions.as_slice() {
+        [] => std::slice::from_ref(&server.protocol_version),
+        named => named,
+    };
+    named.iter().take(MAX_REVISIONS).map(|revision| text::line(revision, limits::LINE)).collect()
 }
 
 fn tool(entry: &RawValue, room: &mut usize) -> Option<ToolEntry> {

@@ -34,7 +34,8 @@ async fn shows_servers_and_tools_with_what_one_needs_to_call_them() {
             "links": [{"title": "Runbook", "url": "https://example.dev/runbook"}],
             "url": "http://tracker.tools.svc/mcp", "auth": ["apiKeys"],
             "health": {"state": "Up", "since": "2026-01-01T00:00:00Z"},
-            "reported": {"name": "demo", "version": "1", "protocolVersion": "2025-11-25"},
+            "reported": {"name": "demo", "version": "1", "protocolVersion": "2025-11-25",
+                "protocolVersions": ["2025-11-25"]},
             "tools": 2, "toolsLeftOut": 0, "prompts": 0, "resources": 0, "toolsDigest": server["toolsDigest"],
             "freshness": {"stale": false},
         })

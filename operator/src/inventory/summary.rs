@@ -41,11 +41,25 @@ pub struct Summary {
 pub struct ServerSummary {
     /// Its name and version.
     pub info: ServerInfo,
-    /// The revision that was negotiated.
+    /// The revision that it speaks with its sidecar.
     pub protocol_version: String,
+    /// All that it is known to speak. Older sidecars say nothing of these.
+    #[serde(default)]
+    pub protocol_versions: Vec<String>,
     /// The names of its capabilities.
     #[serde(deserialize_with = "field_names")]
     pub capabilities: Vec<String>,
+}
+
+impl ServerSummary {
+    /// Every revision that it is known to speak, the newest first.
+    pub fn revisions(&self) -> &[String] {
+        if self.protocol_versions.is_empty() {
+            std::slice::from_ref(&self.protocol_version)
+        } else {
+            &self.protocol_versions
+        }
+    }
 }
 
 /// A server's name and version, cut to size.
@@ -173,6 +187,7 @@ mod tests {
         let server = summary.server.unwrap();
         assert_eq!(server.info.name.len(), LONGEST_TEXT);
         assert_eq!(server.capabilities, ["logging", "tools"]);
+        assert_eq!(server.revisions(), ["2025-11-25"], "what an older sidecar says");
     }
 
     #[test]

@@ -142,7 +142,7 @@ pub fn status(observed: &Observation<'_>) -> McpServerStatus {
     if let Some((summary, server)) = said {
         status.server_info =
             Some(ServerInfo { name: server.info.name.clone(), version: server.info.version.clone() });
-        status.protocol_versions = vec![server.protocol_version.clone()];
+        status.protocol_versions = server.revisions().to_vec();
         status.capabilities = server.capabilities.clone();
         status.tools = Some(ToolsStatus {
             count: summary.tools.count,
@@ -234,7 +234,8 @@ fn connection_words(summary: &Summary) -> String {
         1 => "1 tool".to_owned(),
         count => format!("{count} tools"),
     };
-    let revision = summary.server.as_ref().map_or("MCP", |server| &server.protocol_version);
+    let revision =
+        summary.server.as_ref().map_or_else(|| "MCP".to_owned(), |server| server.revisions().join(", "));
     let words = format!("the server answers, speaks {revision} and has {tools}");
     match &summary.noise {
         None => words,

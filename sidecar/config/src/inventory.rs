@@ -121,14 +121,18 @@ pub enum ConnectionReason {
     ProcessExited,
 }
 
-/// What a server said of itself in `initialize`.
+/// What a server said of itself in `initialize`, or in what took its place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerDescription {
     /// `serverInfo`, as given.
     pub info: Value,
-    /// The revision of MCP that was negotiated.
+    /// The revision of MCP that the sidecar and the server speak with each other.
     pub protocol_version: String,
+    /// All revisions that the server is known to speak and the sidecar speaks too, the newest first. A server may speak
+    /// older ones that nobody has asked it for.
+    #[serde(default)]
+    pub protocol_versions: Vec<String>,
     /// `capabilities`, as given.
     pub capabilities: Value,
     /// `instructions`, if there are any.

@@ -2,6 +2,7 @@
 
 mod again;
 mod describe;
+mod discover;
 mod error;
 mod wire;
 
@@ -20,6 +21,7 @@ use longshore_mcp::listing;
 use longshore_mcp::method::{List, Method as McpMethod};
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse::Decoder;
+use longshore_mcp::translate::handshake::INITIALIZED;
 use longshore_sidecar_config::Upstream;
 use longshore_sidecar_config::inventory::ServerDescription;
 use serde_json::{Value, json};
@@ -27,10 +29,10 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Duration, sleep};
 
-use crate::stack::SERVED;
 use crate::upstream::stdio::Hold;
 use crate::upstream::{Answer, Opener, Pool};
 use describe::describe;
+pub(super) use discover::{Discovery, may_have_no_handshake};
 pub(crate) use error::CallError;
 use error::quote;
 
@@ -80,8 +82,8 @@ impl Server {
         &self.upstream
     }
 
-    /// The handshake.
-    pub(super) async fn initialize(&mut self) -> Result<ServerDescription, CallError> {
+    /// The handshake, and the revision that came of it.
+    pub(super) async fn initialize(&mut self) -> Result<(Revision, ServerDescription), CallError> {
         let params = json!({
             "protocolVersion": Revision::NEWEST_WITH_INITIALIZE.as_str(),
             "capabilities": {},
@@ -90,11 +92,12 @@ impl Server {
         let result = self.open(params).await?;
         let handshake: Handshake =
             serde_json::from_str(&result).map_err(|_| self.not_mcp("initialize has no usable result"))?;
-        let served =
-            Revision::parse(&handshake.protocol_version).filter(|revision| SERVED.contains(revision));
-        self.revision = Some(served.ok_or_else(|| CallError::Revision(quote(&handshake.protocol_version)))?);
-        self.tell(json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string()).await?;
-        Ok(describe(handshake))
+        let known =
+            Revision::parse(&handshake.protocol_version).filter(|revision| revision.features().handshake);
+        let revision = known.ok_or_else(|| CallError::Revision(quote(&handshake.protocol_version)))?;
+        self.revision = Some(revision);
+        self.tell(INITIALIZED.to_owned()).await?;
+        Ok((revision, describe(handshake)))
     }
 
     /// Asks whether the server is there. Any answer says that it is.

@@ -14,9 +14,17 @@ pub(crate) struct Spoken {
     pub(crate) modern: Option<Revision>,
 }
 
-/// What is known of it. It is forgotten when the server may be another one: when it restarts, or is configured anew.
+/// What is known of it. It is forgotten when another server is configured, and corrected when the server that comes
+/// back after a restart is another one.
 #[derive(Debug)]
-pub(crate) struct Speaks(watch::Sender<Option<Spoken>>);
+pub(crate) struct Speaks(watch::Sender<Known>);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Known {
+    spoken: Option<Spoken>,
+    /// There is nothing more to be found out.
+    settled: bool,
+}
 
 impl Spoken {
     /// A server of one revision.
@@ -30,29 +38,59 @@ impl Spoken {
 
 impl Speaks {
     pub(crate) fn new() -> Self {
-        Self(watch::Sender::new(None))
+        Self(watch::Sender::new(Known::default()))
     }
 
-    /// What is known now.
+    /// What is known now. A server that has shaken hands may be found to speak the other era too.
     pub(crate) fn get(&self) -> Option<Spoken> {
-        *self.0.borrow()
+        self.0.borrow().spoken
     }
 
-    /// Waits until it is known. None: it was not, in time.
+    /// Waits until all of it is known, and gives what is known by then. None: nothing was, in time.
     pub(crate) async fn known(&self, deadline: Instant) -> Option<Spoken> {
-        let mut spoken = self.0.subscribe();
-        match timeout_at(deadline, spoken.wait_for(Option::is_some)).await {
-            Ok(Ok(spoken)) => *spoken,
-            Ok(Err(_)) | Err(_) => None,
-        }
+        let mut known = self.0.subscribe();
+        // What is known is the answer, whether all of it came in time or not.
+        let _ = timeout_at(deadline, known.wait_for(|known| known.settled)).await;
+        known.borrow().spoken
     }
 
-    /// Notes what the server was found to speak, or that nobody knows any more. Says whether that is news.
-    pub(crate) fn set(&self, spoken: Option<Spoken>) -> bool {
+    /// Notes what the server was found to speak, or that nobody knows any more.
+    pub(crate) fn set(&self, spoken: Option<Spoken>) {
+        self.note(Known { spoken, settled: spoken.is_some() });
+    }
+
+    /// Notes what the server speaks for sure, while it is asked for more.
+    pub(crate) fn begin(&self, spoken: Spoken) {
+        self.note(Known { spoken: Some(spoken), settled: false });
+    }
+
+    fn note(&self, known: Known) {
         self.0.send_if_modified(|current| {
-            let changed = *current != spoken;
-            *current = spoken;
+            let changed = *current != known;
+            *current = known;
             changed
-        })
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::Duration;
+
+    #[tokio::test]
+    async fn all_of_it_is_waited_for_and_part_of_it_is_better_than_nothing() {
+        let (legacy, modern) = (Revision::V2025_06_18, Revision::V2026_07_28);
+        let both = Spoken { legacy: Some(legacy), modern: Some(modern) };
+        let speaks = Speaks::new();
+        assert_eq!(speaks.known(Instant::now()).await, None);
+        speaks.begin(Spoken::only(legacy));
+        assert_eq!(speaks.get(), Some(Spoken::only(legacy)));
+        assert_eq!(speaks.known(Instant::now()).await, Some(Spoken::only(legacy)));
+        let later = Instant::now() + Duration::from_secs(60);
+        let (known, ()) = tokio::join!(speaks.known(later), async { speaks.set(Some(both)) });
+        assert_eq!(known, Some(both));
+        speaks.set(None);
+        assert_eq!(speaks.get(), None);
     }
 }

@@ -264,7 +264,7 @@ fn a_server_of_another_revision_is_named() {
                     scripted::json(
                         &mut stream,
                         &format!(
-                            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"protocolVersion":"2024-11-05","capabilities":{{}},"serverInfo":{{}}}}}}"#
+                            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"protocolVersion":"2023-01-01","capabilities":{{}},"serverInfo":{{}}}}}}"#
                         ),
                     );
                 }
@@ -280,6 +280,6 @@ fn a_server_of_another_revision_is_named() {
         crate::harness::Request::post(crate::harness::client::initialize("2025-11-25")).send(sidecar.mcp);
     let message = reply.message();
     assert_eq!(message["error"]["code"], -32603);
-    assert!(message["error"]["message"].as_str().unwrap().contains("\"2024-11-05\""), "{message}");
+    assert!(message["error"]["message"].as_str().unwrap().contains("\"2023-01-01\""), "{message}");
     assert_eq!(sidecar.metric("longshore_sessions"), 0.0);
 }

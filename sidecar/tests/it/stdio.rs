@@ -2,6 +2,7 @@
 
 mod calls;
 mod ends;
+mod eras;
 mod inventory;
 mod limits;
 mod noise;

@@ -69,6 +69,7 @@ impl Node {
             server: Some(ServerDescription {
                 info: json!({"name": "demo", "version": "1"}),
                 protocol_version: "2025-11-25".to_owned(),
+                protocol_versions: vec!["2025-11-25".to_owned()],
                 capabilities: json!({"tools": {}}),
                 instructions: None,
             }),

@@ -58,6 +58,7 @@ fn summary() -> Summary {
         server: Some(ServerSummary {
             info: SaidInfo { name: "octo".to_owned(), version: "1.2".to_owned() },
             protocol_version: "2025-11-25".to_owned(),
+            protocol_versions: vec!["2026-07-28".to_owned(), "2025-11-25".to_owned()],
             capabilities: vec!["tools".to_owned()],
         }),
         tools: ToolsSummary { count: 2, names: vec!["get".to_owned(), "list".to_owned()] },
@@ -164,7 +165,7 @@ fn what_a_stdio_server_prints_beside_its_messages_is_shown_and_harms_nothing() {
         (connected.status.as_str(), connected.message.as_str()),
         (
             "True",
-            "the server answers, speaks 2025-11-25 and has 2 tools; its stdout also has lines that are no messages and \
+            "the server answers, speaks 2026-07-28, 2025-11-25 and has 2 tools; its stdout also has lines that are no messages and \
              are dropped, let it log to stderr instead: Starting..."
         )
     );
@@ -186,12 +187,12 @@ fn a_server_that_works_is_described_in_full() {
         serde_json::json!({
             "observedGeneration": 4, "replicas": 1, "readyReplicas": 1,
             "selector": "longshore.dev/server=github", "url": "http://github.tools.svc/mcp",
-            "serverInfo": {"name": "octo", "version": "1.2"}, "protocolVersions": ["2025-11-25"], "capabilities": ["tools"],
+            "serverInfo": {"name": "octo", "version": "1.2"}, "protocolVersions": ["2026-07-28", "2025-11-25"], "capabilities": ["tools"],
             "tools": {"count": 2, "digest": "sha256:tools", "names": ["get", "list"]},
             "conditions": [
                 condition("Accepted", "Accepted", "the manifest is in order and everything that it names exists"),
                 condition("Available", "Serving", "the pod serves"),
-                condition("Connected", "Connected", "the server answers, speaks 2025-11-25 and has 2 tools"),
+                condition("Connected", "Connected", "the server answers, speaks 2026-07-28, 2025-11-25 and has 2 tools"),
                 condition("Isolated", "LoopbackOnly", "nothing but the sidecar listens on the pod's address"),
                 condition("Published", "Published", "the catalog lists the server"),
                 condition("Ready", "Ready", "clients can use the server"),
@@ -669,7 +670,7 @@ fn several_pods_are_said_as_numbers() {
             "one has lost its server",
             vec![well(new(1)), well(new(2)), lost(new(3))],
             "True/Serving: all 3 pods serve",
-            "True/Degraded: the server answers, speaks 2025-11-25 and has 2 tools; but 1 of the 3 pods that serve cannot \
+            "True/Degraded: the server answers, speaks 2026-07-28, 2025-11-25 and has 2 tools; but 1 of the 3 pods that serve cannot \
              reach theirs: ConnectionLost: gone",
             "True/Ready 4: clients can use the server, but the server answers",
         ),

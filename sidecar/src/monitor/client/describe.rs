@@ -22,6 +22,7 @@ pub(super) fn describe(handshake: Handshake) -> ServerDescription {
     });
     ServerDescription {
         info: info.into(),
+        protocol_versions: vec![handshake.protocol_version.clone()],
         protocol_version: handshake.protocol_version,
         capabilities: object(handshake.capabilities).into(),
         instructions,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use longshore_mcp::method::List;
+use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::inventory::ConnectionReason;
 use serde_json::Value;
 use thiserror::Error;
@@ -36,7 +37,7 @@ pub(crate) enum CallError {
     NotMcp { path: String, what: &'static str },
     #[error("the server answered with error {code}: {message}")]
     Rpc { code: i64, message: String, status: u16 },
-    #[error("the server speaks revision {0} of MCP, which is not served here")]
+    #[error("the server speaks revision {0} of MCP, which is not served here: {served} are", served = served())]
     Revision(String),
     #[error("the server's answer is larger than {MAX_ANSWER} bytes")]
     TooLarge,
@@ -44,6 +45,11 @@ pub(crate) enum CallError {
     Process(Arc<Gone>),
     #[error(transparent)]
     Stdio(stdio::Failure),
+}
+
+/// The revisions that are served, in words.
+fn served() -> String {
+    Revision::ALL.map(Revision::as_str).join(", ")
 }
 
 /// The last lines of what a process wrote to stderr.

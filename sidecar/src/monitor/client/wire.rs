@@ -133,7 +133,7 @@ impl Server {
     }
 }
 
-async fn collect(mut body: upstream::Body) -> Result<Bytes, CallError> {
+pub(super) async fn collect(mut body: upstream::Body) -> Result<Bytes, CallError> {
     let mut bytes = BytesMut::new();
     while let Some(frame) = body.frame().await {
         if let Ok(data) = frame?.into_data() {

@@ -56,7 +56,8 @@ fn serve(mut stream: TcpStream, answer: &dyn Fn(&Request, &mut TcpStream), seen:
     let mut reader = BufReader::new(stream.try_clone().expect("a clone"));
     while let Some(request) = read(&mut reader) {
         let method = method_of(&request);
-        let own = method == "initialize" && request_text(&request).contains("longshore-sidecar")
+        let asked = method == "initialize" || method == "server/discover";
+        let own = asked && request_text(&request).contains("longshore-sidecar")
             || request.headers.iter().any(|(_, value)| value == OWN_SESSION);
         if !own {
             seen.lock().expect("no panic").push(request.clone());
@@ -72,6 +73,7 @@ fn serve(mut stream: TcpStream, answer: &dyn Fn(&Request, &mut TcpStream), seen:
                 let headers = format!("mcp-session-id: {session}\r\n");
                 json_with(&mut stream, 200, &headers, &reply_to(&request, &result));
             }
+            "server/discover" if own => json_with(&mut stream, 400, "", "{}"),
             "ping" => json(&mut stream, &reply_to(&request, &json!({}))),
             _ if method.starts_with("notifications/") || method.is_empty() && request.method == "POST" => {
                 write(&mut stream, "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n");

@@ -80,7 +80,15 @@ pub(crate) fn serving(config: &Config, command: &[impl AsRef<str>], flags: &[&st
     files.write(config);
     let shim = Shim::start(&files, command);
     let sidecar = Sidecar::with(files, flags).loaded().ready();
+    settled(&shim, &sidecar, config);
     (shim, sidecar)
+}
+
+/// Waits until it is known what the server speaks, and the process is gone that was asked for it.
+pub(crate) fn settled(shim: &Shim, sidecar: &Sidecar, config: &Config) {
+    sidecar.log(|line| line["message"] == "it is known what the MCP server speaks");
+    let most = 1 + config.limits.processes.map_or(0, |processes| processes.warm as usize);
+    eventually("only the processes run that stay", || (shim.processes().len() <= most).then_some(()));
 }
 
 /// The children of a process.

@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use super::said;
-use crate::harness::shim::{server, stdio};
+use crate::harness::shim::{server, settled, stdio};
 use crate::harness::{Client, Cluster, Files, Request, Shim, Sidecar, eventually, within};
 
 fn started(flags: &[&str]) -> (Shim, Sidecar, String) {
@@ -17,7 +17,9 @@ fn started(flags: &[&str]) -> (Shim, Sidecar, String) {
     let files = Files::new();
     files.write(&config);
     let shim = Shim::start(&files, &server(flags));
-    (shim, Sidecar::with(files, &[]).loaded().ready(), cluster.token(|_| {}))
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    settled(&shim, &sidecar, &config);
+    (shim, sidecar, cluster.token(|_| {}))
 }
 
 fn read(sidecar: &Sidecar, token: &str) -> Inventory {

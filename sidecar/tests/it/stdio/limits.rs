@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::pid;
 use crate::harness::config::{idle, keys, processes};
-use crate::harness::shim::{server, serving, stdio};
+use crate::harness::shim::{server, serving, settled, stdio};
 use crate::harness::{Client, Files, Reply, Request, Shim, Sidecar, client, eventually, peer, within};
 
 fn open(sidecar: &Sidecar, key: &str) -> Reply {
@@ -20,8 +20,9 @@ fn nobody_gets_more_than_their_part() {
     config.limits.processes = Some(processes(3, 2));
     let keys = keys(&[("a", "key-a"), ("b", "key-b"), ("c", "key-c")]);
     files.write_with_keys(&config, &keys);
-    let _shim = Shim::start(&files, &server(&[]));
+    let shim = Shim::start(&files, &server(&[]));
     let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    settled(&shim, &sidecar, &config);
     let first = Client::open(&sidecar, Some("key-a"));
     let _second = Client::open(&sidecar, Some("key-a"));
     let reply = open(&sidecar, "key-a");

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::harness::config::keys;
 use crate::harness::peer::{folder, inspector, node, python};
-use crate::harness::shim::stdio;
+use crate::harness::shim::{settled, stdio};
 use crate::harness::{Files, Shim, Sidecar, eventually};
 
 const KEY: &str = "the-key";
@@ -16,7 +16,9 @@ fn guarded(command: &[String]) -> (Shim, Sidecar) {
     let files = Files::new();
     files.write_with_keys(&stdio(), &keys(&[("tester", KEY)]));
     let shim = Shim::start(&files, command);
-    (shim, Sidecar::with(files, &[]).loaded().ready())
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    settled(&shim, &sidecar, &stdio());
+    (shim, sidecar)
 }
 
 /// Where a client finds the server: at a URL, or by starting it.

@@ -9,7 +9,7 @@ use longshore_sidecar_config::{Config, Isolation, Processes};
 use super::pid;
 use crate::harness::config::{keys, processes};
 use crate::harness::http::{Reply, connect};
-use crate::harness::shim::{server, stdio};
+use crate::harness::shim::{server, settled, stdio};
 use crate::harness::{Client, Files, Request, Shim, Sidecar, client, eventually};
 
 const KEYS: [(&str, &str); 3] = [("a", "key-a"), ("b", "key-b"), ("c", "key-c")];
@@ -24,7 +24,9 @@ fn waiting(config: &Config) -> (Shim, Sidecar) {
     let files = Files::new();
     files.write_with_keys(config, &keys(&KEYS));
     let shim = Shim::start(&files, &server(&[]));
-    (shim, Sidecar::with(files, &[]).loaded().ready())
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    settled(&shim, &sidecar, config);
+    (shim, sidecar)
 }
 
 /// Begins to open a session, and waits until it waits.

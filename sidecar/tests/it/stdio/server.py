@@ -194,6 +194,8 @@ def main():
             heard.append(method)
         elif method == "notifications/cancelled" and "frank" in flags:
             os.write(2, b"cancelled %s\n" % json.dumps(message["params"]["requestId"]).encode())
+        elif method == "server/discover":
+            send({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
 
 
 main()

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{error, pid, said, text};
 use crate::harness::config::{keys, processes};
 use crate::harness::http::{Reply, connect, read_chunk};
-use crate::harness::shim::{server, stdio};
+use crate::harness::shim::{server, settled, stdio};
 use crate::harness::{Client, Files, Request, Shim, Sidecar, client, eventually};
 
 const KEYS: [(&str, &str); 3] = [("a", "key-a"), ("b", "key-b"), ("c", "key-c")];
@@ -26,7 +26,9 @@ fn shared(config: &Config, flags: &[&str], options: &[&str]) -> (Shim, Sidecar) 
     let files = Files::new();
     files.write_with_keys(config, &keys(&KEYS));
     let shim = Shim::start(&files, &server(flags));
-    (shim, Sidecar::with(files, options).loaded().ready())
+    let sidecar = Sidecar::with(files, options).loaded().ready();
+    settled(&shim, &sidecar, config);
+    (shim, sidecar)
 }
 
 fn open(sidecar: &Sidecar, principal: usize) -> Client<'_> {

@@ -1,0 +1,89 @@
+//! What the sidecar finds out of the revisions that a server speaks.
+
+use longshore_sidecar_config::inventory::{ConnectionReason, ConnectionState, Inventory};
+
+use crate::harness::shim::{settled, stdio};
+use crate::harness::{Cluster, Files, Request, Shim, Sidecar, eventually, peer};
+
+/// A server of these revisions, which answers in this manner what it does not know.
+fn server(legacy: &str, modern: &str, manner: &str) -> Vec<String> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/stdio/era.py");
+    ["python3", script, legacy, modern, manner].map(str::to_owned).to_vec()
+}
+
+fn started(command: &[String]) -> (Shim, Sidecar, String) {
+    let cluster = Cluster::new();
+    let mut config = stdio();
+    cluster.trust(&mut config);
+    let files = Files::new();
+    files.write(&config);
+    let shim = Shim::start(&files, command);
+    (shim, Sidecar::with(files, &[]).loaded(), cluster.token(|_| {}))
+}
+
+fn read(sidecar: &Sidecar, token: &str) -> Inventory {
+    let reply = Request::new("GET", "/v1/inventory").key(token).send(sidecar.admin);
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    serde_json::from_slice(&reply.body).unwrap()
+}
+
+#[test]
+fn a_server_is_found_to_speak_what_it_speaks_however_it_takes_the_question() {
+    for (command, expected) in [
+        (server("2024-11-05", "", "error"), &["2024-11-05"][..]),
+        (server("2025-03-26", "", "silence"), &["2025-03-26"]),
+        (server("2025-06-18", "", "die"), &["2025-06-18"]),
+        (server("2025-11-25,2025-06-18", "2026-07-28", "error"), &["2026-07-28", "2025-11-25", "2025-06-18"]),
+        // What only it speaks is nothing to anybody here.
+        (server("2025-11-25", "2099-01-01", "error"), &["2025-11-25"]),
+    ] {
+        let (shim, sidecar, token) = started(&command);
+        let sidecar = sidecar.ready();
+        settled(&shim, &sidecar, &stdio());
+        let described = read(&sidecar, &token).server.unwrap();
+        assert_eq!(described.protocol_versions, expected, "{command:?}");
+        assert!(expected.contains(&&*described.protocol_version));
+    }
+}
+
+#[test]
+fn a_server_that_speaks_nothing_known_is_reported_with_what_it_speaks() {
+    for command in [server("", "2099-01-01", "error"), server("2020-01-01", "", "error")] {
+        let (_shim, sidecar, token) = started(&command);
+        let failed = eventually("it is known", || {
+            let connection = read(&sidecar, &token).connection;
+            (connection.state == ConnectionState::Failed).then_some(connection)
+        });
+        assert_eq!(failed.reason, Some(ConnectionReason::UnsupportedRevision), "{}", failed.message);
+        for word in
+            ["20-01-01", "99-01-01"].iter().filter(|word| command[2..4].iter().any(|it| it.contains(*word)))
+        {
+            assert!(failed.message.contains(word), "{}", failed.message);
+        }
+        assert!(
+            failed.message.contains("2024-11-05") && failed.message.contains("2026-07-28"),
+            "{}",
+            failed.message
+        );
+    }
+}
+
+#[test]
+fn a_server_of_both_eras_that_others_wrote_is_found_to_be_one() {
+    let script = r#"
+from mcp.server.mcpserver import MCPServer
+server = MCPServer("both")
+@server.tool()
+def echo(text: str) -> str:
+    return text
+server.run("stdio")
+"#;
+    let python = peer::folder().join("bin/python");
+    let command = [python.to_str().unwrap(), "-c", script].map(str::to_owned);
+    let (shim, sidecar, token) = started(&command);
+    let sidecar = sidecar.ready();
+    settled(&shim, &sidecar, &stdio());
+    let described = read(&sidecar, &token).server.unwrap();
+    assert_eq!(described.protocol_version, "2025-11-25");
+    assert_eq!(described.protocol_versions.first().map(String::as_str), Some("2026-07-28"), "{described:?}");
+}
