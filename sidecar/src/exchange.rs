@@ -104,7 +104,7 @@ async fn run(mut call: Call, reply: oneshot::Sender<Response<Body>>) {
 
     let upstream = call.session.as_deref().and_then(Session::upstream);
     let mut result = answer::answer(&mut call, &mut client, deadline).await;
-    if matches!(result, Err(Refusal::SessionLost)) && client.is_waiting() {
+    if matches!(result, Err(Refusal::SessionLost)) && client.has_nothing() {
         result = match timeout_at(deadline, call.begin_again(upstream)).await {
             // The server has not seen the call yet.
             Ok(Ok(true)) => answer::answer(&mut call, &mut client, deadline).await,

@@ -26,6 +26,8 @@ pub(crate) struct Client {
     state: State,
     /// When the response begins, whatever is in it.
     moment: Option<Instant>,
+    /// Something of the server's has been given.
+    given: bool,
 }
 
 enum State {
@@ -43,7 +45,7 @@ impl Client {
     pub(super) fn new(call: &Call, reply: oneshot::Sender<Response<Body>>) -> Self {
         let session = call.session.as_ref().filter(|_| matches!(call.edit, Edit::Pass | Edit::Filter(_)));
         let polls = session.is_some_and(|session| listen::polls(&call.snapshot, session));
-        Self { state: State::Waiting(reply), moment: polls.then(|| Instant::now() + MOMENT) }
+        Self { state: State::Waiting(reply), moment: polls.then(|| Instant::now() + MOMENT), given: false }
     }
 
     /// Waits for the server until the deadline. If that takes longer than a moment, the response begins meanwhile.
@@ -85,9 +87,9 @@ impl Client {
         }
     }
 
-    /// Whether nothing of a response was given yet.
-    pub(crate) fn is_waiting(&self) -> bool {
-        matches!(self.state, State::Waiting(_))
+    /// Whether nothing that the server said was given yet, though the response may have begun.
+    pub(crate) fn has_nothing(&self) -> bool {
+        !self.given && matches!(self.state, State::Waiting(_) | State::Events(_))
     }
 
     /// Gives the whole response. Says whether anybody was there to take it.
@@ -120,6 +122,7 @@ impl Client {
     /// Gives an event before the answer.
     pub(super) fn event(&mut self, call: &Call, event: Option<&str>, data: &[u8]) -> Result<(), Refusal> {
         self.begin_events(call)?;
+        self.given = true;
         if let State::Events(writer) = &self.state {
             writer.write(event, data);
         }

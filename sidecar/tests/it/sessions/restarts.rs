@@ -95,6 +95,22 @@ fn a_server_that_restarts_alone_ends_its_sessions_or_begins_them_again() {
     }
 }
 
+/// The response of a call that waits for long begins before there is a server that could answer.
+#[test]
+fn a_call_whose_response_has_begun_goes_on_in_the_session_that_is_begun_again() {
+    let mut server = GoServer::start(&[]);
+    let mut config = config(server.port);
+    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let sidecar = Sidecar::start(&config).ready();
+    let client = Client::of(&sidecar, None, "2025-11-25");
+    server.kill();
+    let mut call = client.stream("echo", json!({"text": "a"}));
+    assert!(call.any().is_some_and(|event| event.data.is_empty()), "it has begun");
+    server.start_again();
+    let message = call.next().expect("an answer").message();
+    assert_eq!(message["result"]["content"][0]["text"], "a", "{message}");
+}
+
 /// Methods, and the sessions that they came in.
 type Heard = Mutex<Vec<(String, String)>>;
 
