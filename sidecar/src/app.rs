@@ -31,7 +31,7 @@ use crate::sessions::Sessions;
 use crate::shared::{Calls, Shared};
 use crate::streams::{self, Store};
 use crate::upstream::stdio::{self, Stdio};
-use crate::upstream::{Absence, Pool, Speaks};
+use crate::upstream::{Absence, Lowered, Pool, Speaks};
 use crate::{admin, configuration, drain, exchange, inventory, monitor, peers, worker};
 
 /// Connections that wait to be accepted.
@@ -181,6 +181,7 @@ impl App {
             view: watch::Sender::new(View::new()),
             exposed: watch::Sender::new(Vec::new()),
             speaks: Arc::new(Speaks::new()),
+            lowered: Arc::new(Lowered::new()),
             absence: Absence::new(),
             doubt: Notify::new(),
             hooks: watch::Sender::new(0),
@@ -325,7 +326,7 @@ async fn control(
         let shared = shared.clone();
         async move { ("the processes that wait", stdio::keep_warm(shared).await.map_err(Into::into)) }
     });
-    let pool = Rc::new(Pool::new(shared.stdio.clone(), shared.speaks.clone()));
+    let pool = Rc::new(Pool::new(shared.stdio.clone(), shared.speaks.clone(), shared.lowered.clone()));
     tasks.spawn_local({
         let (shared, pool) = (shared.clone(), pool.clone());
         async move { ("the watch over the server", monitor::watch_server(shared, pool).await.map_err(Into::into)) }

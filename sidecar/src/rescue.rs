@@ -23,7 +23,7 @@ use crate::stack::SERVED;
 use crate::stack::respond::Body;
 use crate::streams;
 use crate::upstream::stdio::{self, Gone};
-use crate::upstream::{Broken, Failure, Unanswered};
+use crate::upstream::{Broken, EDITABLE, Failure, Unanswered, lowered};
 
 /// The HTTP methods that the MCP endpoint serves.
 pub(crate) const ALLOWED_METHODS: &str = "GET, POST, DELETE, OPTIONS";
@@ -122,6 +122,8 @@ pub(crate) enum Refusal {
     NothingFree,
     #[error("this session is subscribed to as many resources as it may be: unsubscribe from some")]
     TooManySubscriptions,
+    #[error("too many calls wait for what their clients were asked: answer those, or try again later")]
+    TooManyQuestions,
     #[error("a request with this id is under way in this session: use another id")]
     IdInUse,
     #[error("the handshake cannot be used: {0}")]
@@ -211,6 +213,7 @@ impl Refusal {
             | Self::TooManyProcesses { .. }
             | Self::TooManyOwnProcesses { .. }
             | Self::TooManySubscriptions
+            | Self::TooManyQuestions
             | Self::NothingFree => Problem::Unavailable,
             Self::TooManyOwnSessions { .. } => Problem::TooMany,
             Self::ForeignHost | Self::ForeignOrigin => Problem::Foreign,
@@ -296,6 +299,7 @@ impl Refusal {
             Self::TooManyOwnProcesses { .. } => "too many processes of one principal",
             Self::NothingFree => "no process came free in time",
             Self::TooManySubscriptions => "too many subscriptions",
+            Self::TooManyQuestions => "too many questions to clients",
             Self::IdInUse => "id in use",
             Self::Handshake(_) => "unusable handshake",
             Self::InvalidParams(_) => "invalid parameters",
@@ -340,6 +344,26 @@ impl From<Failure> for Refusal {
             Failure::Http(Unanswered::Refused { .. }) => Self::ServerDown,
             Failure::Http(Unanswered::Lost(_)) => Self::ServerLost,
             Failure::Stdio(failure) => failure.into(),
+            Failure::Lowered(failure) => failure.into(),
+        }
+    }
+}
+
+impl From<lowered::Failure> for Refusal {
+    fn from(failure: lowered::Failure) -> Self {
+        use lowered::Failure;
+        match failure {
+            Failure::Cancelled => Self::Cancelled,
+            Failure::Ended => Self::SessionEnded,
+            Failure::Forgotten => Self::SessionLost,
+            Failure::BrokenOff => Self::ServerLost,
+            Failure::TooLarge => Self::AnswerTooLarge { limit: EDITABLE },
+            Failure::Nonsense => Self::ServerNonsense,
+            Failure::Status(status) => Self::ServerStatus { status },
+            Failure::TooManySubscriptions => Self::TooManySubscriptions,
+            Failure::TooManyQuestions => Self::TooManyQuestions,
+            Failure::IdInUse => Self::IdInUse,
+            Failure::NoNumbers => Self::Internal,
         }
     }
 }
@@ -349,6 +373,7 @@ impl From<Broken> for Refusal {
         match broken {
             Broken::Http(_) => Self::ServerLost,
             Broken::Stdio(failure) => failure.into(),
+            Broken::Made(failure) => failure.into(),
         }
     }
 }

@@ -63,6 +63,8 @@ pub(crate) struct Sessions {
 pub(crate) struct Opened {
     /// What the server calls it.
     pub(crate) upstream: Option<HeaderValue>,
+    /// Whether the server itself knows nothing of it.
+    pub(crate) kept_here: bool,
     /// The revision that both sides speak.
     pub(crate) revision: Revision,
     /// What the client can do, as canonical JSON.
@@ -116,7 +118,7 @@ impl Sessions {
         opened: Opened,
         snapshot: &Snapshot,
     ) -> Result<(Arc<Session>, HeaderValue), NoId> {
-        let Opened { upstream, revision, capabilities } = opened;
+        let Opened { upstream, kept_here, revision, capabilities } = opened;
         let (mut key, mut nonce) = ([0; 16], [0; 12]);
         getrandom::fill(&mut key).and_then(|()| getrandom::fill(&mut nonce)).map_err(|_| NoId)?;
         let owner = self.lock().me().clone();
@@ -128,6 +130,7 @@ impl Sessions {
             revision,
             server_revision: revision,
             server: match upstream.as_ref().map(HeaderValue::to_str) {
+                _ if kept_here => ServerSession::KeptHere,
                 None => ServerSession::None,
                 Some(Ok(id)) => ServerSession::Id(id.into()),
                 Some(Err(_)) => ServerSession::Unfit,
@@ -246,7 +249,14 @@ impl Sessions {
         let what = snapshot
             .as_ref()
             .map_or(OnOwnerLoss::NotFound, |snapshot| snapshot.config.sessions.on_owner_loss);
-        !capsule.server.has_state() || (what == OnOwnerLoss::Reinitialize && capsule.can_begin_again())
+        match capsule.server {
+            ServerSession::None => true,
+            // Nothing is lost, whatever is wanted of sessions that lose something.
+            ServerSession::KeptHere => capsule.can_begin_again(),
+            ServerSession::Id(_) | ServerSession::Unfit => {
+                what == OnOwnerLoss::Reinitialize && capsule.can_begin_again()
+            }
+        }
     }
 
     /// Has somebody do something who has a way to the server.

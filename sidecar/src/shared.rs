@@ -16,7 +16,7 @@ use crate::peers::Peers;
 use crate::sessions::Sessions;
 use crate::streams::Store;
 use crate::upstream::stdio::Stdio;
-use crate::upstream::{Absence, Speaks};
+use crate::upstream::{Absence, Lowered, Speaks};
 
 /// One of these per process.
 pub(crate) struct Shared {
@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) exposed: watch::Sender<Vec<ExposedSocket>>,
     /// What the server speaks.
     pub(crate) speaks: Arc<Speaks>,
+    /// The sessions of clients with a server that has none.
+    pub(crate) lowered: Arc<Lowered>,
     /// Since when calls have not found the server.
     pub(crate) absence: Absence,
     /// A request found the server failing: the monitor should look at once.

@@ -7,7 +7,10 @@
 
 mod absence;
 mod body;
+mod hold;
 mod http;
+pub(crate) mod lowered;
+mod made;
 mod speaks;
 pub(crate) mod stdio;
 mod transport;
@@ -15,17 +18,21 @@ mod transport;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ::http::{HeaderValue, Request, Response};
+use ::http::{HeaderValue, Request, Response, StatusCode};
 use bytes::Bytes;
+use longshore_mcp::headers::SESSION_ID;
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::{Processes, Upstream};
 use thiserror::Error;
 
 pub(crate) use absence::{AGAIN, Absence};
 pub(crate) use body::{Body, Broken};
+pub(crate) use hold::Hold;
 pub(crate) use http::{Lease, Unanswered};
+pub(crate) use lowered::{KeptHere, Lowered};
+use lowered::Opened;
 pub(crate) use speaks::{Speaks, Spoken};
-use stdio::{Hold, Stdio};
+use stdio::Stdio;
 pub(crate) use transport::Transport;
 
 /// The largest message of a server that is read as a whole, to be looked into or edited.
@@ -35,6 +42,7 @@ pub(crate) const EDITABLE: usize = 32 * 1024 * 1024;
 pub(crate) struct Pool {
     transport: Rc<Transport>,
     speaks: Arc<Speaks>,
+    lowered: Arc<Lowered>,
 }
 
 /// For whom a session is opened.
@@ -86,6 +94,9 @@ pub(crate) enum Failure {
     /// From a process.
     #[error(transparent)]
     Stdio(#[from] stdio::Failure),
+    /// In a session that is kept here.
+    #[error(transparent)]
+    Lowered(lowered::Failure),
 }
 
 impl Failure {
@@ -95,19 +106,39 @@ impl Failure {
             Self::Http(Unanswered::Refused { .. }) => true,
             Self::Http(Unanswered::Lost(_)) => false,
             Self::Stdio(stdio::Failure::Process(gone)) => matches!(gone.why, stdio::Why::Unavailable(_)),
-            Self::Stdio(_) => false,
+            Self::Stdio(_) | Self::Lowered(_) => false,
         }
     }
 }
 
 impl Pool {
-    pub(crate) fn new(stdio: Arc<Stdio>, speaks: Arc<Speaks>) -> Self {
-        Self { transport: Rc::new(Transport::new(stdio)), speaks }
+    pub(crate) fn new(stdio: Arc<Stdio>, speaks: Arc<Speaks>, lowered: Arc<Lowered>) -> Self {
+        Self { transport: Rc::new(Transport::new(stdio)), speaks, lowered }
     }
 
     /// Sends a message in a session, and waits for the head of the answer.
     pub(crate) async fn send(&self, upstream: &Upstream, request: Request<Bytes>) -> Result<Answer, Failure> {
-        self.transport.send(upstream, request).await
+        let spoken = self.speaks.get();
+        let session = self.lowered.find(request.headers());
+        match (session, spoken) {
+            // The server has changed: it has sessions of its own now, and this is none of them.
+            (Some(session), Some(Spoken { legacy: Some(_), .. })) => {
+                self.lowered.end(session.name());
+                Ok(lowered::empty(StatusCode::NOT_FOUND))
+            }
+            (Some(session), _) => {
+                let (lowered, transport) = (&self.lowered, &self.transport);
+                lowered::send(lowered, transport, &self.speaks, upstream, session, request).await
+            }
+            (None, Some(Spoken { legacy: None, .. })) => {
+                if request.headers().contains_key(SESSION_ID) {
+                    return Ok(lowered::empty(StatusCode::NOT_FOUND));
+                }
+                // A session that the server had no name for, when it was another one.
+                Err(lowered::Failure::Forgotten.into())
+            }
+            (None, _) => self.transport.send(upstream, request).await,
+        }
     }
 
     /// Sends the message that opens a session, and waits for the head of the answer. What the session costs is given
@@ -118,7 +149,44 @@ impl Pool {
         opener: Opener,
         request: Request<Bytes>,
     ) -> Result<(Answer, Hold), Failure> {
-        self.transport.open(upstream, opener, request).await
+        match self.speaks.get() {
+            Some(Spoken { legacy: None, modern: Some(revision) }) => {
+                match self.lower(upstream, &opener, request.clone(), revision).await? {
+                    Opened::Answered(answer, hold) => Ok((answer, hold)),
+                    Opened::Legacy => {
+                        self.speaks.set(None);
+                        self.transport.open(upstream, opener, request).await
+                    }
+                }
+            }
+            Some(_) => self.transport.open(upstream, opener, request).await,
+            None => {
+                let (answer, hold) =
+                    self.transport.open(upstream, opener.clone(), request.clone()).await?;
+                if !lowered::may_be_modern(&answer) {
+                    return Ok((answer, hold));
+                }
+                // Nobody has found out yet what the server speaks, or what it speaks by now.
+                let revision = Revision::V2026_07_28;
+                match self.lower(upstream, &opener, request, revision).await {
+                    Ok(Opened::Answered(lowered, hold)) if lowered.is_kept_here() => {
+                        self.speaks.set(Some(Spoken::only(revision)));
+                        Ok((lowered, hold))
+                    }
+                    Ok(_) | Err(_) => Ok((answer, hold)),
+                }
+            }
+        }
+    }
+
+    async fn lower(
+        &self,
+        upstream: &Upstream,
+        opener: &Opener,
+        request: Request<Bytes>,
+        revision: Revision,
+    ) -> Result<Opened, Failure> {
+        lowered::open(&self.lowered, &self.transport, &self.speaks, upstream, opener, request, revision).await
     }
 
     /// The same at the server itself, whatever it is known to speak.
@@ -138,7 +206,16 @@ impl Pool {
         session: &HeaderValue,
         former: Former,
     ) -> Result<Recalled, Failure> {
+        if self.keeps_sessions() {
+            // The server had sessions of its own then.
+            return Ok(Recalled::Forgotten);
+        }
         self.transport.recall(upstream, session, former).await
+    }
+
+    /// Whether sessions are kept here, since the server has none.
+    pub(crate) fn keeps_sessions(&self) -> bool {
+        matches!(self.speaks.get(), Some(Spoken { legacy: None, modern: Some(_) }))
     }
 
     /// Sends a request that stands alone, and waits for the head of the answer. Who drops this, or the answer, cancels
@@ -162,5 +239,10 @@ impl Answer {
     /// An answer that no connection is held for.
     fn of(response: Response<Body>) -> Self {
         Self { response, lease: Lease::nothing() }
+    }
+
+    /// Whether it opens a session that the server knows nothing of.
+    fn is_kept_here(&self) -> bool {
+        self.response.extensions().get::<KeptHere>().is_some()
     }
 }

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use super::{Filter, Full, MAX_URIS, Offers, topic};
-use crate::object::Object;
+use crate::method::ServerNotification;
+use crate::object::{Object, quote};
 use crate::revision::Revision;
 use crate::translate::notifications::without_subscription;
 use crate::translate::requests::{Client, envelope};
@@ -38,6 +39,34 @@ impl Wishes {
     /// `resources/unsubscribe`. Says whether the server has to be asked anew.
     pub fn unsubscribe(&mut self, uri: &str) -> bool {
         self.wanted.uris.remove(uri) && self.offers.updates
+    }
+
+    /// Whether the client has subscribed to this resource.
+    pub fn has(&self, uri: &str) -> bool {
+        self.wanted.uris.contains(uri)
+    }
+
+    /// To how many it has.
+    pub fn uris(&self) -> usize {
+        self.wanted.uris.len()
+    }
+
+    /// What the client is told when nobody has listened for a while: that everything may have changed.
+    pub fn missed(&self) -> Vec<String> {
+        let Filter { tools, prompts, resources, uris } = self.wanted.clone().honoured(self.offers);
+        let changed = [
+            (tools, ServerNotification::ToolsListChanged),
+            (prompts, ServerNotification::PromptsListChanged),
+            (resources, ServerNotification::ResourcesListChanged),
+        ];
+        let changed = changed.into_iter().filter(|(wanted, _)| *wanted).map(|(_, method)| {
+            format!(r#"{{"jsonrpc":"2.0","method":"{}"}}"#, method.as_str())
+        });
+        let updated = uris.iter().map(|uri| {
+            let (method, uri) = (ServerNotification::ResourcesUpdated.as_str(), quote(uri));
+            format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{"uri":{uri}}}}}"#)
+        });
+        changed.chain(updated).collect()
     }
 
     /// What the server is asked: the whole message. `None` if it would be for nothing.
@@ -90,6 +119,14 @@ mod tests {
             r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"a"}}"#
         );
         assert_eq!(wishes.deliver(&updated("b")), None);
+        assert_eq!(
+            wishes.missed(),
+            [
+                r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#,
+                r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"a"}}"#,
+            ]
+        );
+        assert_eq!((wishes.has("a"), wishes.has("b"), wishes.uris()), (true, false, 1));
         assert!(wishes.unsubscribe("a"));
         assert!(!wishes.unsubscribe("a"));
         assert_eq!(wishes.deliver(&updated("a")), None);

@@ -69,6 +69,9 @@ pub enum ServerSession {
     Id(Arc<str>),
     /// It gave an id that does not fit.
     Unfit,
+    /// It has no sessions: the sidecar keeps what there is of one, which is all in the capsule and in the copy of
+    /// another replica.
+    KeptHere,
 }
 
 /// A text that is no id of this server's sessions. It says nothing on purpose.
@@ -166,7 +169,7 @@ impl std::fmt::Debug for PrincipalDigest {
 impl ServerSession {
     /// Whether the server has state that is lost if it is begun again.
     pub fn has_state(&self) -> bool {
-        !matches!(self, Self::None)
+        !matches!(self, Self::None | Self::KeptHere)
     }
 }
 
@@ -208,6 +211,7 @@ mod tests {
         let server = prop_oneof![
             Just(ServerSession::None),
             Just(ServerSession::Unfit),
+            Just(ServerSession::KeptHere),
             texts(300).prop_map(ServerSession::Id),
             texts(2_000).prop_map(ServerSession::Id),
         ];

@@ -41,7 +41,7 @@ pub(super) async fn answer(call: &mut Call, client: &mut Client, deadline: Insta
         client.respond(respond::accepted());
         return Ok(Done { status: StatusCode::ACCEPTED.as_u16(), code: None });
     }
-    let opening = place.map(|place| Opening::new(place, &head.headers, hold));
+    let opening = place.map(|place| Opening::new(place, &head, hold));
     match opening {
         Some(opening) if is(JSON) => {
             let message = collect(call, client, body, lease, EDITABLE, deadline).await?.whole()?;

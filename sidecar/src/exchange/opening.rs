@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use longshore_mcp::headers::{self, SESSION_ID};
 use longshore_mcp::initialize;
@@ -20,20 +21,23 @@ use crate::rescue::Refusal;
 use crate::sessions::{Opened, Place};
 use crate::stack::SERVED;
 use crate::stack::respond::{self, Body};
-use crate::upstream::stdio::Hold;
+use crate::upstream::{Hold, KeptHere};
 
 /// A session that is being opened.
 pub(super) struct Opening {
     place: Place,
     /// What the server calls it.
     upstream: Option<HeaderValue>,
+    /// The server itself knows nothing of it.
+    kept_here: bool,
     /// What it costs at the server: given back, unless the session is opened.
     hold: Option<Hold>,
 }
 
 impl Opening {
-    pub(super) fn new(place: Place, headers: &HeaderMap, hold: Option<Hold>) -> Self {
-        Self { place, upstream: session_id(headers), hold }
+    pub(super) fn new(place: Place, head: &Parts, hold: Option<Hold>) -> Self {
+        let kept_here = head.extensions.get::<KeptHere>().is_some();
+        Self { place, upstream: session_id(&head.headers), kept_here, hold }
     }
 
     /// Reads the server's answer to `initialize`, opens the session and tells the client.
@@ -64,6 +68,7 @@ impl Opening {
         // A session that the client never hears of would stay open at the server.
         let opened = Opened {
             upstream: self.upstream,
+            kept_here: self.kept_here,
             revision: known.unwrap_or(Revision::NEWEST_WITH_INITIALIZE),
             capabilities: capabilities(&call.body),
         };

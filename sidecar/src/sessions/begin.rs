@@ -7,7 +7,7 @@ use http::HeaderValue;
 use longshore_sessions::message::Copy;
 use longshore_sessions::routing::Take;
 use longshore_sessions::{Capsule, ServerSession};
-use tokio::time::{Duration, timeout};
+use tokio::time::{Duration, Instant, timeout};
 
 use super::{Full, Place, Session, Sessions, Use};
 use crate::configuration::Snapshot;
@@ -19,6 +19,8 @@ use crate::upstream::{Former, Opener, Pool, Recalled};
 
 /// How long the server may take to begin a session again.
 const HANDSHAKE: Duration = Duration::from_secs(30);
+/// How long to wait until it is known what the server speaks: who watches it finds out as soon as it is there.
+const KNOWN: Duration = Duration::from_secs(5);
 /// How long the small messages around that may take.
 const SETTING: Duration = Duration::from_secs(5);
 
@@ -63,6 +65,10 @@ pub(super) async fn begin(
             }
         }
         (Take::Up, ServerSession::Unfit) | (Take::Adopt, _) => {}
+        (Take::Up, ServerSession::KeptHere) => {}
+    }
+    if !is_as_it_was(pool, capsule).await {
+        return Ok(Begun::Lost);
     }
     if !sessions.can_move(capsule) {
         return Ok(Begun::Lost);
@@ -86,7 +92,7 @@ pub(crate) async fn begin_again(
     lost: Option<&HeaderValue>,
 ) -> Result<bool, Refusal> {
     let session = &used.session;
-    if !used.sessions.can_move(&session.capsule) {
+    if !used.sessions.can_move(&session.capsule) || !is_as_it_was(pool, &session.capsule).await {
         return Ok(false);
     }
     // One at a time: calls that find out together begin it once.
@@ -103,6 +109,16 @@ pub(crate) async fn begin_again(
     session.set_upstream(upstream);
     hold.keep();
     Ok(true)
+}
+
+/// Whether the server still has no sessions, if it had none: one that has keeps what nobody has promised to keep. A
+/// server of which that is not known is asked.
+async fn is_as_it_was(pool: &Pool, capsule: &Capsule) -> bool {
+    if capsule.server != ServerSession::KeptHere {
+        return true;
+    }
+    pool.speaks().known(Instant::now() + KNOWN).await;
+    pool.keeps_sessions() || pool.speaks().get().is_none()
 }
 
 /// The handshake of the client's, once more, and what the client had set. None: the server speaks another revision now.

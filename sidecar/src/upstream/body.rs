@@ -8,7 +8,8 @@ use http_body::Frame;
 use hyper::body::Incoming;
 use thiserror::Error;
 
-use super::stdio;
+use super::made::Made;
+use super::{Failure, stdio};
 
 /// An answer's body.
 pub(crate) enum Body {
@@ -18,6 +19,8 @@ pub(crate) enum Body {
     Whole(Option<Bytes>),
     /// What a process says until its answer, as events.
     Events(Box<stdio::Events>),
+    /// What is made here of something else, as events.
+    Made(Box<Made>),
 }
 
 /// The rest of a body will not come.
@@ -29,6 +32,9 @@ pub(crate) enum Broken {
     /// The process is gone, or nothing more will come from it for this call.
     #[error(transparent)]
     Stdio(#[from] stdio::Failure),
+    /// What it was to be made of did not come.
+    #[error(transparent)]
+    Made(#[from] Failure),
 }
 
 impl http_body::Body for Body {
@@ -49,6 +55,10 @@ impl http_body::Body for Body {
                 let piece = ready!(events.poll_next(cx));
                 Poll::Ready(piece.map(|piece| piece.map(Frame::data).map_err(Broken::Stdio)))
             }
+            Self::Made(made) => {
+                let event = ready!(made.poll_next(cx));
+                Poll::Ready(event.map(|event| event.map(Frame::data).map_err(Broken::Made)))
+            }
         }
     }
 
@@ -57,6 +67,7 @@ impl http_body::Body for Body {
             Self::Http(body) => body.is_end_stream(),
             Self::Whole(bytes) => bytes.is_none(),
             Self::Events(events) => events.is_over(),
+            Self::Made(made) => made.is_over(),
         }
     }
 }

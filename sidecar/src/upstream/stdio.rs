@@ -32,9 +32,10 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use longshore_mcp::headers::{EVENT_STREAM, JSON, SESSION_ID};
 use longshore_sidecar_config::Processes;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Duration, timeout};
 
+pub(crate) use super::hold::Hold;
 use super::{Body, Former, Opener, Recalled};
 use crate::metrics::Metrics;
 pub(crate) use call::Events;
@@ -100,10 +101,6 @@ enum Control {
     /// Another conversation needs a process more than one without sessions.
     GiveWay,
 }
-
-/// Ends a session when it is dropped, unless somebody else sees to that.
-#[must_use]
-pub(crate) struct Hold(Option<(Name, mpsc::UnboundedSender<Control>)>);
 
 impl Stdio {
     pub(crate) fn new(socket: PathBuf, metrics: Arc<Metrics>) -> Self {
@@ -235,27 +232,6 @@ impl Stdio {
             *noise = first;
             changed
         });
-    }
-}
-
-impl Hold {
-    /// Where nothing has to be ended.
-    pub(crate) fn nothing() -> Self {
-        Self(None)
-    }
-
-    /// The session goes on; somebody else ends it.
-    pub(crate) fn keep(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        if let Some((name, control)) = &self.0 {
-            // One that has ended already need not be ended.
-            let _ = control.send(Control::End(*name, None));
-        }
     }
 }
 

@@ -16,6 +16,7 @@ const SERVER: u8 = 4;
 const SERVER_NONE: u8 = 0;
 const SERVER_ID: u8 = 1;
 const SERVER_UNFIT: u8 = 2;
+const SERVER_KEPT_HERE: u8 = 3;
 /// All bits that mean something.
 const KNOWN: u8 = V6 | CAPABILITIES | (3 << SERVER);
 
@@ -46,6 +47,7 @@ pub(super) fn write(capsule: &Capsule, limit: usize, out: &mut Vec<u8>) {
     };
     let server = match server {
         ServerSession::None => SERVER_NONE,
+        ServerSession::KeptHere => SERVER_KEPT_HERE,
         ServerSession::Id(id) if room(out, id) => {
             text(id, out);
             SERVER_ID
@@ -83,7 +85,8 @@ pub(super) fn read(bytes: &[u8]) -> Option<Capsule> {
         SERVER_NONE => ServerSession::None,
         SERVER_ID => ServerSession::Id(take_text(&mut rest)?.into()),
         SERVER_UNFIT => ServerSession::Unfit,
-        _ => return None,
+        // There are only two bits.
+        _ => ServerSession::KeptHere,
     };
     let capabilities = if flags & CAPABILITIES == 0 { None } else { Some(take_text(&mut rest)?.into()) };
     rest.is_empty().then_some(Capsule {

@@ -12,7 +12,7 @@ use thiserror::Error;
 use super::MAX_ANSWER;
 use crate::monitor::state::Problem;
 use crate::upstream::stdio::{self, Gone, Why};
-use crate::upstream::{Broken, Failure, Unanswered};
+use crate::upstream::{Broken, Failure, Unanswered, lowered};
 
 /// The most of a server's own words in a message for people.
 const MAX_QUOTE: usize = 200;
@@ -45,6 +45,8 @@ pub(crate) enum CallError {
     Process(Arc<Gone>),
     #[error(transparent)]
     Stdio(stdio::Failure),
+    #[error(transparent)]
+    Lowered(lowered::Failure),
 }
 
 /// The revisions that are served, in words.
@@ -72,6 +74,10 @@ impl From<Failure> for CallError {
             Failure::Http(Unanswered::Lost(error)) if error.is_parse() => Self::NotHttp,
             Failure::Http(Unanswered::Lost(_)) => Self::Lost,
             Failure::Stdio(failure) => failure.into(),
+            Failure::Lowered(lowered::Failure::Forgotten | lowered::Failure::Ended) => Self::SessionGone,
+            Failure::Lowered(lowered::Failure::BrokenOff) => Self::Lost,
+            Failure::Lowered(lowered::Failure::TooLarge) => Self::TooLarge,
+            Failure::Lowered(failure) => Self::Lowered(failure),
         }
     }
 }
@@ -81,6 +87,7 @@ impl From<Broken> for CallError {
         match broken {
             Broken::Http(_) => Self::Lost,
             Broken::Stdio(failure) => failure.into(),
+            Broken::Made(failure) => failure.into(),
         }
     }
 }
@@ -115,9 +122,11 @@ impl CallError {
                 | Why::StderrFlood
                 | Why::Asked => ConnectionReason::ProcessExited,
             },
-            Self::NotHttp | Self::NotMcp { .. } | Self::TooLarge | Self::SessionGone => {
-                ConnectionReason::NotMcp
-            }
+            Self::NotHttp
+            | Self::NotMcp { .. }
+            | Self::TooLarge
+            | Self::SessionGone
+            | Self::Lowered(_) => ConnectionReason::NotMcp,
             Self::Status { status: 404 | 405 | 300..=399, .. } => ConnectionReason::NotMcp,
             Self::Status { .. } | Self::Rpc { .. } => ConnectionReason::InitializeRefused,
             Self::Revision(_) => ConnectionReason::UnsupportedRevision,

@@ -69,7 +69,8 @@ impl Stdio {
                 }
             }
         };
-        let hold = Hold(Some((name, control)));
+        // One that has ended already need not be ended.
+        let hold = Hold::of(move || drop(control.send(Control::End(name, None))));
         let mut response = respond(waiting, Patience::Endless).await?;
         if let Ok(id) = HeaderValue::try_from(format!("{name:032x}")) {
             response.headers_mut().insert(HeaderName::from_static(SESSION_ID), id);

@@ -1,0 +1,147 @@
+//! A server of 2026-07-28 for clients with sessions. Towards them it is a server over Streamable HTTP, of whichever
+//! older revision each of them asks for: `initialize` begins a session, a POST is a message, a GET hears what belongs
+//! to no call, a DELETE ends the session. The server itself sees requests that stand alone.
+//!
+//! What a session is, is kept here, since the server keeps nothing: what the client can do, its log level, what it wants
+//! to hear of. All of that is in the sidecar's session id and in the copy of another replica too, so that any replica
+//! can begin the session again.
+//!
+//! * [`session`]: what is known of one session, and [`registry`]: all of them;
+//! * [`open`]: how one begins; [`local`]: what the server never hears of;
+//! * [`call`]: one call, with the questions that the server asks back; [`listen`]: what belongs to no call;
+//! * [`way`]: how requests get to the server, and [`source`] what comes back; [`tools`]: what is remembered of tools.
+
+mod call;
+mod listen;
+mod local;
+mod open;
+mod registry;
+mod session;
+mod source;
+mod tools;
+mod way;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use longshore_mcp::envelope::{self, Message, Outcome};
+use longshore_mcp::translate::notifications::{self, Told};
+use longshore_sidecar_config::Upstream;
+use thiserror::Error;
+
+use super::{Answer, Body, Failure as Any, Speaks, Transport};
+pub(super) use open::{Opened, may_be_modern, open};
+pub(crate) use registry::Lowered;
+use session::Session;
+use way::Way;
+
+/// Marks the answer that opens a session of which the server itself knows nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeptHere;
+
+/// Why a message in such a session got no answer.
+#[derive(Clone, Copy, Debug, Error)]
+pub(crate) enum Failure {
+    /// The client does not want the answer any more.
+    #[error("the call was cancelled by its client")]
+    Cancelled,
+    /// The session was ended meanwhile.
+    #[error("the session was ended while the call was under way")]
+    Ended,
+    /// There is no such session, or the server has become one that it was not begun with.
+    #[error("the session is not known any more")]
+    Forgotten,
+    /// The server stopped in the middle of its answer.
+    #[error("the server broke the connection off")]
+    BrokenOff,
+    /// What it said is larger than what is read as a whole.
+    #[error("the server's answer is too large")]
+    TooLarge,
+    /// What it said is no answer.
+    #[error("the server's answer is none")]
+    Nonsense,
+    /// It answered with an error of HTTP alone.
+    #[error("the server answered with HTTP status {0}")]
+    Status(u16),
+    /// The session has as many subscriptions as it may.
+    #[error("there are too many subscriptions")]
+    TooManySubscriptions,
+    /// A request with its id is under way.
+    #[error("the id is in use")]
+    IdInUse,
+    /// As many answers of clients are waited for as may be.
+    #[error("too many calls wait for answers of their clients")]
+    TooManyQuestions,
+    /// The system gives no random numbers.
+    #[error("there are no random numbers")]
+    NoNumbers,
+}
+
+/// Sends a message in a session.
+pub(super) async fn send(
+    lowered: &Arc<Lowered>,
+    transport: &Rc<Transport>,
+    speaks: &Arc<Speaks>,
+    upstream: &Upstream,
+    session: Arc<Session>,
+    request: Request<Bytes>,
+) -> Result<Answer, Any> {
+    let (head, body) = request.into_parts();
+    let method = head.method.clone();
+    let way = Way::new(lowered, transport, speaks, upstream, session, head);
+    match method {
+        Method::POST => post(way, body).await,
+        Method::GET => listen::listen(way).await,
+        Method::DELETE => {
+            lowered.end(way.session.name);
+            Ok(empty(StatusCode::NO_CONTENT))
+        }
+        _ => Ok(empty(StatusCode::METHOD_NOT_ALLOWED)),
+    }
+}
+
+async fn post(way: Way, body: Bytes) -> Result<Answer, Any> {
+    let Ok(message) = envelope::read(&body) else { return Ok(empty(StatusCode::BAD_REQUEST)) };
+    match message {
+        Message::Request(request) => {
+            let text = std::str::from_utf8(&body).map_err(|_| Failure::Nonsense)?;
+            return call::call(way, &request, text).await;
+        }
+        Message::Notification(notification) => {
+            let text = std::str::from_utf8(&body).map_err(|_| Failure::Nonsense)?;
+            if let Told::Cancels = notifications::to_server(way.session.pair, &notification.method, text) {
+                way.session.cancel(text);
+            }
+        }
+        Message::Response(response) => {
+            let outcome = match response.outcome {
+                Outcome::Result(result) => Ok(result.get().to_owned()),
+                Outcome::Error(error) => Err(error.get().to_owned()),
+            };
+            if let Some(id) = response.id {
+                way.session.answered(id, outcome);
+            }
+        }
+    }
+    // The server has no use for anything else: whatever it would have told a session is in the next request.
+    Ok(empty(StatusCode::ACCEPTED))
+}
+
+/// An answer without a body.
+pub(super) fn empty(status: StatusCode) -> Answer {
+    let mut response = Response::new(Body::Whole(None));
+    *response.status_mut() = status;
+    Answer::of(response)
+}
+
+/// An answer of one message.
+fn message(text: impl Into<Bytes>) -> Answer {
+    let mut response = Response::new(Body::Whole(Some(text.into())));
+    response.headers_mut().insert(
+        http::header::CONTENT_TYPE,
+        http::HeaderValue::from_static(longshore_mcp::headers::JSON),
+    );
+    Answer::of(response)
+}

@@ -1,0 +1,389 @@
+//! One call: the request as the server reads it, what the server says meanwhile, and its result as the client reads it.
+//! Where the server asks back, the client is asked on the stream of its call, and the call goes to the server again.
+
+use std::pin::pin;
+
+use bytes::Bytes;
+use http::StatusCode;
+use longshore_mcp::envelope::{self, Id, Message, Outcome, Request};
+use longshore_mcp::error::{self, Code, code_of};
+use longshore_mcp::headers::argument::Marked;
+use longshore_mcp::listing;
+use longshore_mcp::meta::Outline;
+use longshore_mcp::method::{List, Method, Subject};
+use longshore_mcp::rounds::{Mint, Next, Rounds};
+use longshore_mcp::translate::destination::{self, Destination};
+use longshore_mcp::translate::notifications::{self, Told};
+use longshore_mcp::translate::requests;
+use longshore_mcp::translate::responses::{self, Answer as Translated, Asked};
+use longshore_mcp::translate::results::Hints;
+use tokio::time::{Duration, sleep, timeout};
+
+use super::registry::{Lowered, Parked, random};
+use super::session::{UnderWay, Word};
+use super::source::Source;
+use super::way::{Repeated, Way, repeat};
+use super::{Failure, local};
+use crate::upstream::made::{Made, Out, Unread};
+use crate::upstream::{Answer, Failure as Any};
+
+/// How long a client may take to answer what the server asks, if the call itself may last so long: people may have to.
+const ANSWERED: Duration = Duration::from_secs(600);
+/// How long a server is left alone that only wants to be called again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// A call on its way.
+struct Call {
+    way: Way,
+    under_way: UnderWay,
+    /// What the client knows it by, as JSON.
+    id: String,
+    method: Method,
+    /// The tool that is called.
+    tool: Option<String>,
+    /// The resource that is read.
+    uri: Option<String>,
+    wrapped: Option<bool>,
+    repeated: Repeated,
+}
+
+/// Makes names for what a client is asked.
+struct Names<'a> {
+    lowered: &'a Lowered,
+    /// There were no random numbers.
+    failed: bool,
+}
+
+/// Answers a request, or has the server answer it.
+pub(super) async fn call(way: Way, request: &Request<'_>, text: &str) -> Result<Answer, Any> {
+    let pair = way.session.pair;
+    match destination::of(pair, &request.method) {
+        Destination::Server => {}
+        Destination::Empty => return local::ping(&way, request).await,
+        Destination::Level => return Ok(local::set_level(&way, request)),
+        Destination::Subscription => return local::subscription(&way, request).await,
+        Destination::Handshake => {
+            let why = "this session has been initialized already";
+            return Ok(local::refused(request, Code::InvalidRequest, why));
+        }
+        Destination::Listen | Destination::Unknown => return Ok(local::unknown(request)),
+    }
+    // What nobody knows has no headers that anybody could write.
+    let Some(method) = Method::of(pair.server, &request.method) else { return Ok(local::unknown(request)) };
+    let under_way = way.session.begin(request.id)?;
+    let outline = match Outline::read(request.params) {
+        Ok(outline) => outline,
+        Err(error) => return Ok(local::refused(request, Code::InvalidParams, &error.to_string())),
+    };
+    let sent = match requests::request(pair, Some(method), text, &way.session.client()) {
+        Ok(sent) => Bytes::from(sent.into_owned()),
+        Err(error) => return Ok(local::refused(request, Code::InvalidParams, &error.to_string())),
+    };
+    let name = |subject| outline.name(subject).filter(|_| method.subject() == subject).map(|name| name.to_string());
+    let (tool, uri) = (name(Subject::Tool), name(Subject::Resource));
+    let known = match &tool {
+        Some(tool) => way.lowered.tools.get(&way, tool).await,
+        None => None,
+    };
+    let marked = known.as_ref().and_then(|tool| tool.marked.as_deref());
+    let repeated = repeat(method, &outline, marked);
+    let wrapped = known.as_ref().map(|tool| tool.wrapped);
+    let id = request.id.as_json().to_owned();
+    let call = Call { way, under_way, id, method, tool, uri, wrapped, repeated };
+    Made::new(|out| call.run(sent, out)).respond().await
+}
+
+impl Call {
+    async fn run(mut self, first: Bytes, out: Out) -> Result<(), Any> {
+        let mut asking: Option<(Rounds, Parked)> = None;
+        let (mut body, mut id, mut renewed) = (first.clone(), self.id.clone(), false);
+        loop {
+            let (status, answer) = self.send(body.clone(), &id, &out).await?;
+            let Some(answer) = answer else { return Err(self.unanswered(status).await) };
+            let Ok(Message::Response(response)) = envelope::read(answer.as_bytes()) else {
+                return Err(Failure::Nonsense.into());
+            };
+            let mut unusable = Vec::new();
+            match response.outcome {
+                Outcome::Error(error) => {
+                    let code = code_of(error.get()).and_then(Code::of);
+                    if code == Some(Code::HeaderMismatch) && !renewed && self.renew(&first).await {
+                        renewed = true;
+                        continue;
+                    }
+                    if is_suspicious(status, code) && !self.way.is_modern().await? {
+                        return Err(Failure::Forgotten.into());
+                    }
+                }
+                Outcome::Result(result) if self.method == Method::ToolsList => {
+                    unusable = self.way.lowered.tools.note(result.get());
+                }
+                Outcome::Result(_) => {}
+            }
+            let asked = Asked { id: &self.id, method: Some(self.method), uri: self.uri.as_deref() };
+            let hints = Hints { wrapped: self.wrapped, ..Hints::default() };
+            match responses::response(self.way.session.pair, &asked, &response, &answer, &hints) {
+                Ok(Translated::Message(text)) => {
+                    let text = self.without(&unusable, text.into_owned());
+                    return Ok(out.answer(text).await?);
+                }
+                Ok(Translated::InputRequired(result)) => {
+                    let (rounds, parked) = match &mut asking {
+                        Some(asking) => asking,
+                        None => asking.insert(self.park(&first)?),
+                    };
+                    let mut names = Names { lowered: &self.way.lowered, failed: false };
+                    let next = rounds.input_required(result, &mut names);
+                    if names.failed {
+                        return Err(Failure::NoNumbers.into());
+                    }
+                    let Some(again) =
+                        ask(&self.way, &mut self.under_way, &self.id, rounds, parked, next, &out).await?
+                    else {
+                        return Ok(());
+                    };
+                    id = self.way.lowered.question();
+                    body = again.again(&id).map_err(|_| Failure::Nonsense)?.into();
+                }
+                // Only clients of the newer era are told so.
+                Ok(Translated::Visit(_)) => return Err(Failure::Nonsense.into()),
+                Err(error) => {
+                    let id = Some(Id::from_json(&self.id));
+                    let text = error::response(id, Code::InternalError, &error.to_string(), None);
+                    return Ok(out.answer(text).await?);
+                }
+            }
+        }
+    }
+
+    /// Sends the request, passes on what comes before the answer, and gives that.
+    async fn send(&mut self, body: Bytes, id: &str, out: &Out) -> Result<(StatusCode, Option<String>), Any> {
+        let Self { way, under_way, repeated, .. } = self;
+        let exchange = async {
+            let mut source = way.call(body, repeated).await?;
+            let answer = pass(way, &mut source, id, out).await?;
+            let status = source.status;
+            source.finish();
+            Ok((status, answer))
+        };
+        under_way.during(exchange).await
+    }
+
+    /// What it means that no answer came.
+    async fn unanswered(&self, status: StatusCode) -> Any {
+        if status.is_success() {
+            return Failure::BrokenOff.into();
+        }
+        match self.way.is_modern().await {
+            Ok(true) => Failure::Status(status.as_u16()).into(),
+            Ok(false) => Failure::Forgotten.into(),
+            Err(failure) => failure,
+        }
+    }
+
+    /// Reads the server's tools anew, since it misses what its schema marks. Says whether there is anything to be done
+    /// better.
+    async fn renew(&mut self, sent: &Bytes) -> bool {
+        let Some(tool) = &self.tool else { return false };
+        let Some(known) = self.way.lowered.tools.get_anew(&self.way, tool).await else { return false };
+        self.wrapped = Some(known.wrapped);
+        let Some(repeated) = repeated_of(self.method, sent, known.marked.as_deref()) else { return false };
+        let is_news = repeated != self.repeated;
+        self.repeated = repeated;
+        is_news
+    }
+
+    /// A list without the tools that nobody could call.
+    fn without(&self, unusable: &[String], text: String) -> String {
+        if unusable.is_empty() || !self.way.has_headers() {
+            return text;
+        }
+        tracing::warn!(
+            tools = unusable.len(),
+            "the server marks arguments of tools in a way that cannot be used: the tools are left out"
+        );
+        let filtered = listing::filter(&text, List::Tools, |name| !unusable.iter().any(|bad| bad == name));
+        filtered.ok().and_then(|filtered| filtered.rewritten).unwrap_or(text)
+    }
+
+    /// Keeps the request for as long as the client is asked.
+    fn park(&self, sent: &Bytes) -> Result<(Rounds, Parked), Any> {
+        let session = &self.way.session;
+        let text = std::str::from_utf8(sent).map_err(|_| Failure::Nonsense)?;
+        let parked = self.way.lowered.park(text.len()).ok_or(Failure::TooManyQuestions)?;
+        Ok((Rounds::new(session.pair, self.method, text, session.can.clone()), parked))
+    }
+}
+
+/// Has the client answer until the call can be sent again, or ends it.
+async fn ask<'a>(
+    way: &Way,
+    under_way: &mut UnderWay,
+    id: &str,
+    rounds: &'a mut Rounds,
+    parked: &mut Parked,
+    mut next: Next,
+    out: &Out,
+) -> Result<Option<&'a Rounds>, Any> {
+    loop {
+        next = match next {
+            Next::Ask(messages) => {
+                if under_way.ask(rounds.unanswered()) {
+                    for message in messages {
+                        out.aside(message).await?;
+                    }
+                    Next::Wait
+                } else {
+                    return Err(Failure::TooManyQuestions.into());
+                }
+            }
+            Next::Wait => match timeout(ANSWERED, under_way.words.recv()).await {
+                Ok(Some(Word::Answered(question, outcome))) => {
+                    let size = outcome.as_ref().map_or_else(String::len, String::len);
+                    if !parked.add(size) {
+                        return Err(Failure::TooManyQuestions.into());
+                    }
+                    let outcome = outcome.as_deref().map_err(String::as_str);
+                    rounds.answered(Id::from_json(&question), outcome).unwrap_or(Next::Wait)
+                }
+                Ok(Some(Word::Cancelled)) => return Err(Failure::Cancelled.into()),
+                Ok(Some(Word::Ended) | None) => return Err(Failure::Ended.into()),
+                Err(_) => rounds.refuse("the client did not answer in time what the server asked"),
+            },
+            Next::Again => return Ok(Some(rounds)),
+            Next::AgainLater => {
+                let pause = async {
+                    sleep(PAUSE).await;
+                    Ok(())
+                };
+                under_way.during(pause).await?;
+                return Ok(Some(rounds));
+            }
+            Next::Result(_) | Next::Error(_) => {
+                // Nobody waits for these any more.
+                let open: Vec<_> = rounds.unanswered().map(withdrawn).collect();
+                for notification in open {
+                    out.aside(notification).await?;
+                }
+                let (member, value) = match &next {
+                    Next::Error(error) => ("error", error),
+                    Next::Result(value) => ("result", value),
+                    _ => return Ok(None),
+                };
+                tracing::debug!(client = %way.session.pair.client, "a call ended because its client could not be asked");
+                out.answer(format!(r#"{{"jsonrpc":"2.0","id":{id},"{member}":{value}}}"#)).await?;
+                return Ok(None);
+            }
+        };
+    }
+}
+
+/// Passes on what comes before the answer, and gives that.
+async fn pass(way: &Way, source: &mut Source, id: &str, out: &Out) -> Result<Option<String>, Any> {
+    let pair = way.session.pair;
+    while let Some(message) = source.next().await? {
+        match envelope::read(message.as_bytes()) {
+            Ok(Message::Response(response)) if response.id.is_none_or(|got| got.is(&Id::from_json(id))) => {
+                return Ok(Some(message));
+            }
+            Ok(Message::Notification(notification)) if source.streams => {
+                match notifications::to_client(pair, &notification.method, &message) {
+                    Ok(Told::On(text) | Told::Log(text)) => out.aside(text.into_owned()).await?,
+                    Ok(Told::Subscriptions | Told::Cancels | Told::Nowhere) => {}
+                    Err(error) => tracing::debug!(%error, "a notification was not passed on"),
+                }
+            }
+            // A server of that revision asks nothing this way, and answers nothing that nobody asked for.
+            _ => tracing::debug!("the server said something during a call that has no place there"),
+        }
+    }
+    Ok(None)
+}
+
+/// What a server of this era would hardly say: it may have become another one.
+fn is_suspicious(status: StatusCode, code: Option<Code>) -> bool {
+    match (status, code) {
+        (_, Some(Code::UnsupportedProtocolVersion)) => true,
+        (
+            StatusCode::BAD_REQUEST,
+            Some(Code::InvalidParams | Code::HeaderMismatch | Code::MissingClientCapability),
+        ) => false,
+        (StatusCode::NOT_FOUND, Some(Code::MethodNotFound)) => false,
+        (StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, _) => true,
+        _ => false,
+    }
+}
+
+/// The headers of a request that was made already.
+fn repeated_of(method: Method, sent: &[u8], marked: Option<&[Marked]>) -> Option<Repeated> {
+    let Ok(Message::Request(request)) = envelope::read(sent) else { return None };
+    Some(repeat(method, &Outline::read(request.params).ok()?, marked))
+}
+
+/// Tells a client that it need not answer a question any more.
+fn withdrawn(id: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#)
+}
+
+impl UnderWay {
+    /// Does something for as long as the client wants the answer.
+    async fn during<T>(&mut self, what: impl Future<Output = Result<T, Any>>) -> Result<T, Any> {
+        let mut what = pin!(what);
+        loop {
+            tokio::select! {
+                biased;
+                word = self.words.recv() => match word {
+                    Some(Word::Cancelled) => return Err(Failure::Cancelled.into()),
+                    Some(Word::Ended) | None => return Err(Failure::Ended.into()),
+                    // It was asked in a round that is over.
+                    Some(Word::Answered(..)) => {}
+                },
+                done = what.as_mut() => return done,
+            }
+        }
+    }
+}
+
+impl Mint for Names<'_> {
+    fn id(&mut self) -> String {
+        self.lowered.question()
+    }
+
+    fn visit(&mut self) -> String {
+        let number = random();
+        self.failed |= number.is_none();
+        format!("{:032x}", number.unwrap_or(0))
+    }
+}
+
+impl From<Unread> for Any {
+    fn from(_: Unread) -> Self {
+        Failure::Cancelled.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_that_no_server_of_that_era_gives_are_looked_into() {
+        for (status, code, suspicious) in [
+            (200, Some(Code::InternalError), false),
+            (200, Some(Code::UnsupportedProtocolVersion), true),
+            (400, Some(Code::InvalidParams), false),
+            (400, Some(Code::HeaderMismatch), false),
+            (400, Some(Code::MissingClientCapability), false),
+            (400, Some(Code::InvalidRequest), true),
+            (400, None, true),
+            (404, Some(Code::MethodNotFound), false),
+            (404, Some(Code::InvalidRequest), true),
+            (405, None, true),
+            (429, None, false),
+            (500, Some(Code::InternalError), false),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap();
+            assert_eq!(is_suspicious(status, code), suspicious, "{status} {code:?}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What belongs to no call: a GET of the client's becomes one `subscriptions/listen` for all that the session wants to
+//! hear. When that changes the server is asked anew, and the old stream goes when the new one is there.
+
+use http::StatusCode;
+use longshore_mcp::envelope::{self, Message};
+use longshore_mcp::listen::Offers;
+use longshore_mcp::meta::Outline;
+use longshore_mcp::method::{Method, ServerNotification};
+use tokio::time::{Duration, Instant, sleep_until, timeout, timeout_at};
+
+use super::session::Listening;
+use super::source::{Source, is_answer};
+use super::way::{Way, repeat};
+use super::{Failure, empty};
+use crate::upstream::made::{Made, Out};
+use crate::upstream::{Answer, Failure as Any};
+
+/// How long a server may take to say that it has understood. Nobody computes anything for it.
+const UNDERSTOOD: Duration = Duration::from_secs(5);
+/// How long to wait before a server is asked again whose stream has ended, at first and at most.
+const AGAIN: Duration = Duration::from_millis(500);
+const AGAIN_AT_MOST: Duration = Duration::from_secs(30);
+/// How long the old stream is read on when the new one is there: what was told just before may still come on it. Heard
+/// twice does no harm, not at all does.
+const OVERLAP: Duration = Duration::from_millis(100);
+
+/// Answers a GET.
+pub(super) async fn listen(way: Way) -> Result<Answer, Any> {
+    if way.session.offers == Offers::default() {
+        // There never will be anything to hear.
+        return Ok(empty(StatusCode::METHOD_NOT_ALLOWED));
+    }
+    let listening = way.session.begin_listening();
+    let mut hearing = Hearing { current: None, lost: false, due: None, pause: AGAIN };
+    // A server that does not answer is no stream that is silent.
+    hearing.open(&way).await?;
+    Ok(Made::new(|out| hearing.go_on(way, listening, out)).events())
+}
+
+/// What a session hears.
+struct Hearing {
+    current: Option<Source>,
+    /// The last stream has broken, and something may have been missed since.
+    lost: bool,
+    /// When to ask the server.
+    due: Option<Instant>,
+    /// How long to wait if that fails.
+    pause: Duration,
+}
+
+impl Hearing {
+    async fn go_on(mut self, way: Way, _listening: Listening, out: Out) -> Result<(), Any> {
+        let mut over = way.session.over.subscribe();
+        let mut wishes = way.session.wishes.subscribe();
+        if *way.session.heard.borrow() < *wishes.borrow_and_update() {
+            self.due.get_or_insert_with(Instant::now);
+        }
+        loop {
+            tokio::select! {
+                _ = over.wait_for(|over| *over) => return Ok(()),
+                changed = wishes.changed() => match changed {
+                    Ok(()) => self.due = Some(Instant::now()),
+                    Err(_) => return Ok(()),
+                },
+                () = at(self.due) => {
+                    let old = self.current.take();
+                    match self.open(&way).await {
+                        Ok(()) => {
+                            if let Some(old) = old {
+                                deliver_last(&way, old, &out).await?;
+                            }
+                            if std::mem::take(&mut self.lost) {
+                                for message in way.session.missed() {
+                                    out.aside(message).await?;
+                                }
+                            }
+                        }
+                        Err(failure) => {
+                            tracing::debug!(%failure, "the server's notifications cannot be heard");
+                            self.current = old;
+                        }
+                    }
+                }
+                message = next(&mut self.current) => match message {
+                    Ok(Some(message)) => deliver(&way, &message, &out).await?,
+                    Ok(None) | Err(_) => {
+                        self.current = None;
+                        self.lost = true;
+                        self.due = Some(Instant::now() + self.pause);
+                    }
+                },
+            }
+        }
+    }
+
+    /// Asks the server to tell what the session wants to hear.
+    async fn open(&mut self, way: &Way) -> Result<(), Any> {
+        let wanted = *way.session.wishes.borrow();
+        let opened = timeout(UNDERSTOOD, open(way)).await;
+        match opened.unwrap_or(Err(Failure::BrokenOff.into())) {
+            Ok(source) => {
+                self.current = source;
+                self.due = None;
+                self.pause = AGAIN;
+                way.session.heard.send_modify(|heard| *heard = wanted.max(*heard));
+                Ok(())
+            }
+            Err(failure) => {
+                self.due = Some(Instant::now() + self.pause);
+                self.pause = (self.pause * 2).min(AGAIN_AT_MOST);
+                Err(failure)
+            }
+        }
+    }
+}
+
+/// The server's stream, understood; none if there is nothing to ask for.
+async fn open(way: &Way) -> Result<Option<Source>, Any> {
+    let id = way.lowered.question();
+    let Some(request) = way.session.listen(&id) else { return Ok(None) };
+    let repeated = repeat(Method::SubscriptionsListen, &Outline::default(), None);
+    let mut source = way.call(request.into(), &repeated).await?;
+    if !source.streams || !source.status.is_success() {
+        return Err(Failure::Status(source.status.as_u16()).into());
+    }
+    while let Some(message) = source.next().await? {
+        if is_answer(&message, &id) {
+            return Err(Failure::Nonsense.into());
+        }
+        if is(&message, ServerNotification::SubscriptionsAcknowledged) {
+            return Ok(Some(source));
+        }
+    }
+    Err(Failure::BrokenOff.into())
+}
+
+/// The next message, if there is a stream that has one.
+async fn next(source: &mut Option<Source>) -> Result<Option<String>, Any> {
+    match source {
+        Some(source) => source.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn at(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn deliver(way: &Way, message: &str, out: &Out) -> Result<(), Any> {
+    if is(message, ServerNotification::ToolsListChanged) {
+        way.lowered.tools.forget();
+    }
+    if let Some(message) = way.session.deliver(message) {
+        out.aside(message).await?;
+    }
+    Ok(())
+}
+
+/// What the old stream holds still.
+async fn deliver_last(way: &Way, mut old: Source, out: &Out) -> Result<(), Any> {
+    let until = Instant::now() + OVERLAP;
+    while let Ok(Ok(Some(message))) = timeout_at(until, old.next()).await {
+        deliver(way, &message, out).await?;
+    }
+    Ok(())
+}
+
+fn is(message: &str, method: ServerNotification) -> bool {
+    matches!(
+        envelope::read(message.as_bytes()),
+        Ok(Message::Notification(notification)) if notification.method.as_str() == method.as_str()
+    )
+}

@@ -1,0 +1,86 @@
+//! What a client of an older revision asks of its session, and the server knows nothing of.
+
+use longshore_mcp::envelope::Request;
+use longshore_mcp::error::{self, Code};
+use longshore_mcp::logging;
+use longshore_mcp::method::Method;
+use longshore_mcp::object::string;
+use longshore_mcp::translate::names;
+use tokio::time::{Duration, timeout};
+
+use super::way::Way;
+use super::{Failure, message};
+use crate::upstream::{Answer, Failure as Any, Opener};
+
+/// How long a subscription waits for the server to be told of it. What is subscribed to is told as soon as it is.
+const TOLD: Duration = Duration::from_secs(5);
+
+/// `ping`. A client asks whether anybody is there, and somebody is; the sidecar itself asks for the server.
+pub(super) async fn ping(way: &Way, request: &Request<'_>) -> Result<Answer, Any> {
+    if matches!(way.session.opener, Opener::Own) && !way.is_modern().await? {
+        return Err(Failure::Forgotten.into());
+    }
+    Ok(done(request))
+}
+
+/// `logging/setLevel`.
+pub(super) fn set_level(way: &Way, request: &Request<'_>) -> Answer {
+    if !way.session.logs {
+        return unknown(request);
+    }
+    match logging::level_of(params(request)) {
+        Some(level) => {
+            way.session.set_level(level);
+            done(request)
+        }
+        None => refused(request, Code::InvalidParams, "\"level\" has to be a level of log messages"),
+    }
+}
+
+/// `resources/subscribe` and `resources/unsubscribe`.
+pub(super) async fn subscription(way: &Way, request: &Request<'_>) -> Result<Answer, Any> {
+    let session = &way.session;
+    if !session.offers.updates {
+        return Ok(unknown(request));
+    }
+    let Some(uri) = names::get(params(request), &["uri"]).and_then(string) else {
+        return Ok(refused(request, Code::InvalidParams, "\"uri\" has to be a text"));
+    };
+    if request.is(Method::ResourcesUnsubscribe) {
+        session.unsubscribe(&uri);
+        return Ok(done(request));
+    }
+    session.subscribe(&uri)?;
+    if session.is_heard() {
+        let wanted = *session.wishes.borrow();
+        let mut heard = session.heard.subscribe();
+        let mut over = session.over.subscribe();
+        let told = async {
+            tokio::select! {
+                told = heard.wait_for(|heard| *heard >= wanted) => drop(told),
+                over = over.wait_for(|over| *over) => drop(over),
+            }
+        };
+        // Later is better than never: the server is still being asked.
+        let _ = timeout(TOLD, told).await;
+    }
+    Ok(done(request))
+}
+
+/// There is no such method.
+pub(super) fn unknown(request: &Request<'_>) -> Answer {
+    refused(request, Code::MethodNotFound, "Method not found")
+}
+
+/// An error response.
+pub(super) fn refused(request: &Request<'_>, code: Code, why: &str) -> Answer {
+    message(error::response(Some(request.id), code, why, None))
+}
+
+fn done(request: &Request<'_>) -> Answer {
+    message(format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, request.id.as_json()))
+}
+
+fn params<'a>(request: &Request<'a>) -> &'a str {
+    request.params.map_or("{}", |params| params.get())
+}

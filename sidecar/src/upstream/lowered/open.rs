@@ -1,0 +1,123 @@
+//! How a session begins: `initialize` is answered with what the server says of itself.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use longshore_mcp::capabilities::ClientCapabilities;
+use longshore_mcp::envelope::{self, Message};
+use longshore_mcp::error::Code;
+use longshore_mcp::headers;
+use longshore_mcp::listen::Offers;
+use longshore_mcp::method::Method;
+use longshore_mcp::object::{Object, string};
+use longshore_mcp::probe::Verdict;
+use longshore_mcp::revision::Revision;
+use longshore_mcp::session;
+use longshore_mcp::translate::requests::Client;
+use longshore_mcp::translate::{Pair, capabilities, handshake, names};
+use longshore_sidecar_config::Upstream;
+
+use super::registry::{Lowered, random};
+use super::session::{Parts, Session};
+use super::way::{self, Server};
+use super::{Failure, empty, local, message};
+use crate::upstream::hold::Hold;
+use crate::upstream::{Answer, Failure as Any, Opener, Speaks, Transport};
+
+/// The longest that a client may say of what it can do and who it is, in bytes: each request to the server repeats it.
+const MAX_CAPABILITIES: usize = 16 * 1024;
+const MAX_INFO: usize = 16 * 1024;
+
+/// What became of a handshake.
+pub(in crate::upstream) enum Opened {
+    /// It is answered, and something may have to be ended again.
+    Answered(Answer, Hold),
+    /// The server is one that has to be greeted itself.
+    Legacy,
+}
+
+/// Answers the message that opens a session with a server of this revision.
+pub(in crate::upstream) async fn open(
+    lowered: &Arc<Lowered>,
+    transport: &Rc<Transport>,
+    speaks: &Arc<Speaks>,
+    upstream: &Upstream,
+    opener: &Opener,
+    request: Request<Bytes>,
+    revision: Revision,
+) -> Result<Opened, Any> {
+    let (head, body) = request.into_parts();
+    let answered = |answer| Ok(Opened::Answered(answer, Hold::nothing()));
+    let Ok(Message::Request(request)) = envelope::read(&body) else {
+        return answered(empty(StatusCode::BAD_REQUEST));
+    };
+    if !request.is(Method::Initialize) {
+        return answered(empty(StatusCode::BAD_REQUEST));
+    }
+    let params = request.params.map_or("{}", |params| params.get());
+    let refused = |why: &str| answered(local::refused(&request, Code::InvalidParams, why));
+    let member = |name| names::get(params, &[name]);
+    let asked = member("protocolVersion").and_then(string);
+    // All that have a handshake: the choice is the client's.
+    let Some(client) = session::negotiate(asked.as_deref().unwrap_or_default(), &Revision::ALL) else {
+        return refused("no revision with a handshake is served");
+    };
+    let pair = Pair { client, server: revision };
+    let theirs = member("capabilities").unwrap_or("{}");
+    let info = member("clientInfo").filter(|info| Object::read(info).is_ok());
+    if theirs.len() > MAX_CAPABILITIES || info.is_some_and(|info| info.len() > MAX_INFO) {
+        return refused("\"capabilities\" and \"clientInfo\" may be 16 KiB long each");
+    }
+    let (Ok(can), Ok(ours)) = (ClientCapabilities::read(theirs), capabilities::client(pair.up(), theirs)) else {
+        return refused("\"capabilities\" cannot be read");
+    };
+    let server = Server::new(transport, speaks, upstream, head);
+    let says = Client { capabilities: &ours, info, level: None };
+    let found = server.discover(opener, revision, &says).await?;
+    match (found.verdict, &found.message) {
+        (Verdict::Legacy, _) => return Ok(Opened::Legacy),
+        (_, None) => return Err(Failure::Status(found.status).into()),
+        (Verdict::Modern(_) | Verdict::Strange | Verdict::Nothing, Some(_)) => {}
+    }
+    let text = found.message.unwrap_or_default();
+    let Some(result) = names::get(&text, &["result"]).filter(|_| found.verdict == Verdict::Modern(revision))
+    else {
+        let why = format!(
+            "the server was asked for revision {revision} of MCP on behalf of a client of revision {client}, and \
+             does not say that it speaks it"
+        );
+        return answered(local::refused(&request, Code::InternalError, &why));
+    };
+    let Ok(initialized) = handshake::initialized(pair.down(), result) else {
+        return Err(Failure::Nonsense.into());
+    };
+    let offered = names::get(result, &["capabilities"]).unwrap_or("{}");
+    let session = Session::new(Parts {
+        name: random().ok_or(Failure::NoNumbers)?,
+        pair,
+        opener: opener.clone(),
+        capabilities: ours.into_owned(),
+        can,
+        info: info.map(str::to_owned),
+        offers: Offers::read(offered),
+        logs: names::get(offered, &["logging"]).is_some(),
+    });
+    let (id, hold) = lowered.add(session).ok_or(Failure::NoNumbers)?;
+    let id_of_request = request.id.as_json();
+    let mut answer = message(format!(r#"{{"jsonrpc":"2.0","id":{id_of_request},"result":{initialized}}}"#));
+    way::mark(&mut answer, id);
+    Ok(Opened::Answered(answer, hold))
+}
+
+/// Whether what a server answers to `initialize` may come from one that has no handshake.
+pub(in crate::upstream) fn may_be_modern(answer: &Answer) -> bool {
+    let response = &answer.response;
+    let has_session = response.headers().contains_key(headers::SESSION_ID);
+    !has_session
+        && matches!(
+            response.status(),
+            StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED
+        )
+}

@@ -1,0 +1,278 @@
+//! What is known of one session.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use longshore_mcp::capabilities::ClientCapabilities;
+use longshore_mcp::envelope::Id;
+use longshore_mcp::level::Level;
+use longshore_mcp::listen::{Offers, Wishes};
+use longshore_mcp::logging;
+use longshore_mcp::translate::requests::Client;
+use longshore_mcp::translate::{Pair, names};
+use longshore_sessions::bounds::{MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS};
+use tokio::sync::{mpsc, watch};
+
+use super::Failure;
+use super::registry::Name;
+use crate::upstream::Opener;
+
+/// How many questions of a session wait for answers. A call has sixteen at most.
+const MAX_QUESTIONS: usize = 64;
+
+/// One session.
+pub(in crate::upstream) struct Session {
+    pub(super) name: Name,
+    /// What the client speaks, and the server.
+    pub(super) pair: Pair,
+    /// For whom it is.
+    pub(super) opener: Opener,
+    /// What the client can do, in the words of the server's revision.
+    pub(super) capabilities: String,
+    /// The same, read.
+    pub(super) can: ClientCapabilities,
+    /// Who the client says that it is.
+    pub(super) info: Option<String>,
+    /// What the server tells.
+    pub(super) offers: Offers,
+    /// Whether it has log messages.
+    pub(super) logs: bool,
+    state: Mutex<State>,
+    /// Counts the changes of what the client wants to hear.
+    pub(super) wishes: watch::Sender<u64>,
+    /// Up to which of them the server has been told.
+    pub(super) heard: watch::Sender<u64>,
+    /// Whether it is ended.
+    pub(super) over: watch::Sender<bool>,
+}
+
+struct State {
+    level: Option<Level>,
+    wishes: Wishes,
+    /// Who listens to what belongs to no call.
+    listeners: usize,
+    /// The calls under way, by the client's id.
+    calls: HashMap<String, mpsc::UnboundedSender<Word>>,
+    /// What the client was asked, and for which call.
+    questions: HashMap<String, mpsc::UnboundedSender<Word>>,
+}
+
+/// What a call hears of its client. Nobody can say more than one for the call, and one for each of its questions.
+pub(super) enum Word {
+    /// The client has answered this question.
+    Answered(String, Result<String, String>),
+    /// The client does not want the answer any more.
+    Cancelled,
+    /// The session is over.
+    Ended,
+}
+
+/// A call under way. It is forgotten when this is dropped.
+pub(super) struct UnderWay {
+    session: Arc<Session>,
+    key: String,
+    questions: Vec<String>,
+    say: mpsc::UnboundedSender<Word>,
+    pub(super) words: mpsc::UnboundedReceiver<Word>,
+}
+
+/// Listens to what belongs to no call, until it is dropped.
+pub(super) struct Listening(Arc<Session>);
+
+/// What a session is made of.
+pub(super) struct Parts {
+    pub(super) name: Name,
+    pub(super) pair: Pair,
+    pub(super) opener: Opener,
+    pub(super) capabilities: String,
+    pub(super) can: ClientCapabilities,
+    pub(super) info: Option<String>,
+    pub(super) offers: Offers,
+    pub(super) logs: bool,
+}
+
+impl Session {
+    pub(super) fn new(parts: Parts) -> Self {
+        let Parts { name, pair, opener, capabilities, can, info, offers, logs } = parts;
+        let wishes = Wishes::new(offers);
+        let state = State {
+            level: None,
+            wishes,
+            listeners: 0,
+            calls: HashMap::new(),
+            questions: HashMap::new(),
+        };
+        Self {
+            name,
+            pair,
+            opener,
+            capabilities,
+            can,
+            info,
+            offers,
+            logs,
+            state: Mutex::new(state),
+            wishes: watch::Sender::new(0),
+            heard: watch::Sender::new(0),
+            over: watch::Sender::new(false),
+        }
+    }
+
+    /// What it is called.
+    pub(in crate::upstream) fn name(&self) -> Name {
+        self.name
+    }
+
+    /// What each request says of the client.
+    pub(super) fn client(&self) -> Client<'_> {
+        let level = self.logs.then(|| self.lock().level.unwrap_or(logging::UNASKED));
+        Client { capabilities: &self.capabilities, info: self.info.as_deref(), level }
+    }
+
+    /// `logging/setLevel`.
+    pub(super) fn set_level(&self, level: Level) {
+        self.lock().level = Some(level);
+    }
+
+    /// What the server is asked to tell: the whole request under this id, unless it would be for nothing.
+    pub(super) fn listen(&self, id: &str) -> Option<String> {
+        self.lock().wishes.request(id, self.pair.server, &self.client_without_level())
+    }
+
+    /// A notification of the server's, if the client wants it, for the client.
+    pub(super) fn deliver(&self, message: &str) -> Option<String> {
+        self.lock().wishes.deliver(message).map(|message| message.into_owned())
+    }
+
+    /// What the client has to be told if it may have missed something.
+    pub(super) fn missed(&self) -> Vec<String> {
+        self.lock().wishes.missed()
+    }
+
+    /// `resources/subscribe`. What would not be taken over by another replica is refused: it would be lost unseen.
+    pub(super) fn subscribe(&self, uri: &str) -> Result<(), Failure> {
+        if uri.len() > MAX_SUBSCRIPTION {
+            return Err(Failure::TooManySubscriptions);
+        }
+        let mut state = self.lock();
+        if !state.wishes.has(uri) && state.wishes.uris() >= MAX_SUBSCRIPTIONS {
+            return Err(Failure::TooManySubscriptions);
+        }
+        if state.wishes.subscribe(uri).map_err(|_| Failure::TooManySubscriptions)? {
+            self.wishes.send_modify(|count| *count += 1);
+        }
+        Ok(())
+    }
+
+    /// `resources/unsubscribe`.
+    pub(super) fn unsubscribe(&self, uri: &str) {
+        if self.lock().wishes.unsubscribe(uri) {
+            self.wishes.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Somebody listens from now on.
+    pub(super) fn begin_listening(self: &Arc<Self>) -> Listening {
+        self.lock().listeners += 1;
+        Listening(self.clone())
+    }
+
+    /// Whether anybody does.
+    pub(super) fn is_heard(&self) -> bool {
+        self.lock().listeners > 0
+    }
+
+    /// A call begins.
+    pub(super) fn begin(self: &Arc<Self>, id: Id<'_>) -> Result<UnderWay, Failure> {
+        let (say, words) = mpsc::unbounded_channel();
+        let key = key(id);
+        let mut state = self.lock();
+        if *self.over.borrow() {
+            return Err(Failure::Forgotten);
+        }
+        if state.calls.contains_key(&key) {
+            return Err(Failure::IdInUse);
+        }
+        state.calls.insert(key.clone(), say.clone());
+        Ok(UnderWay { session: self.clone(), key, questions: Vec::new(), say, words })
+    }
+
+    /// `notifications/cancelled`.
+    pub(super) fn cancel(&self, notification: &str) {
+        let Some(id) = names::cancelled_id(notification) else { return };
+        if let Some(call) = self.lock().calls.get(&key(Id::from_json(id))) {
+            // One that has just ended need not be cancelled.
+            let _ = call.send(Word::Cancelled);
+        }
+    }
+
+    /// The client has answered a question. Answers to what was never asked, or twice, are nobody's.
+    pub(super) fn answered(&self, id: Id<'_>, outcome: Result<String, String>) {
+        let key = key(id);
+        let asker = self.lock().questions.remove(&key);
+        if let Some(asker) = asker {
+            // Nor are those to calls that have ended.
+            let _ = asker.send(Word::Answered(key, outcome));
+        }
+    }
+
+    /// Ends what is under way.
+    pub(super) fn end(&self) {
+        let mut state = self.lock();
+        self.over.send_replace(true);
+        for (_, call) in state.calls.drain() {
+            let _ = call.send(Word::Ended);
+        }
+        state.questions.clear();
+    }
+
+    fn client_without_level(&self) -> Client<'_> {
+        Client { capabilities: &self.capabilities, info: self.info.as_deref(), level: None }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that holds the lock can leave the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl UnderWay {
+    /// The client is about to be asked these. Says whether it may be.
+    pub(super) fn ask<'a>(&mut self, ids: impl Iterator<Item = &'a str>) -> bool {
+        let mut state = self.session.lock();
+        for id in ids {
+            if state.questions.len() >= MAX_QUESTIONS {
+                return false;
+            }
+            let key = key(Id::from_json(id));
+            state.questions.insert(key.clone(), self.say.clone());
+            self.questions.push(key);
+        }
+        true
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let mut state = self.session.lock();
+        state.calls.remove(&self.key);
+        for key in &self.questions {
+            state.questions.remove(key);
+        }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.0.lock().listeners -= 1;
+    }
+}
+
+/// An id in one spelling.
+fn key(id: Id<'_>) -> String {
+    let json = id.as_json();
+    match serde_json::from_str::<String>(json) {
+        Ok(text) => serde_json::Value::String(text).to_string(),
+        Err(_) => json.to_owned(),
+    }
+}

@@ -1,0 +1,150 @@
+//! What comes back from the server, message by message, whichever form it has.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use http_body_util::BodyExt;
+use longshore_mcp::envelope::{self, Id, Message};
+use longshore_mcp::headers::{self, JSON};
+use longshore_mcp::sse::Decoder;
+use tokio::time::{Duration, timeout};
+
+use super::{Failure, way};
+use crate::upstream::{Answer, Body, EDITABLE, Failure as Any, Lease};
+
+/// How long the end of a body is waited for when everything in it has been read.
+const REST: Duration = Duration::from_secs(1);
+
+/// An answer that is being read.
+pub(super) struct Source {
+    pub(super) status: StatusCode,
+    /// Whether it is a stream of events.
+    pub(super) streams: bool,
+    body: Body,
+    lease: Lease,
+    decoder: Decoder,
+    ready: VecDeque<String>,
+    over: bool,
+}
+
+impl Source {
+    pub(super) fn new(answer: Answer) -> Result<Self, Any> {
+        let Answer { response, lease } = answer;
+        let (head, body) = response.into_parts();
+        let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let streams = way::is_stream(content_type);
+        if head.status.is_success() && !streams && !headers::is_type(content_type, JSON) {
+            return Err(Failure::Nonsense.into());
+        }
+        let (decoder, ready) = (Decoder::new(EDITABLE), VecDeque::new());
+        Ok(Self { status: head.status, streams, body, lease, decoder, ready, over: false })
+    }
+
+    /// The next message. None: there are no more.
+    pub(super) async fn next(&mut self) -> Result<Option<String>, Any> {
+        loop {
+            if let Some(message) = self.ready.pop_front() {
+                return Ok(Some(message));
+            }
+            if self.over {
+                return Ok(None);
+            }
+            if self.streams {
+                self.read_events().await?;
+            } else {
+                self.read_whole().await?;
+            }
+        }
+    }
+
+    /// The answer to the request of this id, without what comes before it. None: there is none.
+    pub(super) async fn answer(&mut self, id: &str) -> Result<Option<String>, Any> {
+        while let Some(message) = self.next().await? {
+            if is_answer(&message, id) {
+                return Ok(Some(message));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Lets go of it. A body at its end gives its connection back.
+    pub(super) fn finish(mut self) {
+        use http_body::Body as _;
+        if self.body.is_end_stream() || self.over {
+            self.lease.give_back();
+            return;
+        }
+        tokio::task::spawn_local(async move {
+            let rest = async {
+                while let Some(frame) = self.body.frame().await {
+                    if frame.is_err() {
+                        return false;
+                    }
+                }
+                true
+            };
+            if let Ok(true) = timeout(REST, rest).await {
+                self.lease.give_back();
+            }
+        });
+    }
+
+    async fn read_events(&mut self) -> Result<(), Any> {
+        let Some(frame) = self.body.frame().await else {
+            self.over = true;
+            return Ok(());
+        };
+        let Ok(data) = frame.map_err(broken)?.into_data() else { return Ok(()) };
+        let Self { decoder, ready, .. } = self;
+        let read = decoder.push(&data, |event| {
+            // Types that are not known are ignored, and so is what is no text.
+            let data = event.data.filter(|data| event.event.is_none() && !data.is_empty());
+            ready.extend(data.and_then(|data| String::from_utf8(data.into_owned()).ok()));
+        });
+        Ok(read.map_err(|_| Failure::TooLarge)?)
+    }
+
+    async fn read_whole(&mut self) -> Result<(), Any> {
+        // Most answers come in one piece, which is not copied.
+        let (mut first, mut bytes) = (Bytes::new(), BytesMut::new());
+        while let Some(frame) = self.body.frame().await {
+            let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
+            if first.is_empty() {
+                first = data;
+            } else {
+                if bytes.is_empty() {
+                    bytes.extend_from_slice(&first);
+                }
+                bytes.extend_from_slice(&data);
+            }
+            if first.len().max(bytes.len()) > EDITABLE {
+                return Err(Failure::TooLarge.into());
+            }
+        }
+        self.over = true;
+        let whole = if bytes.is_empty() { Vec::from(first) } else { Vec::from(bytes) };
+        if !whole.is_empty() {
+            self.ready.extend(String::from_utf8(whole).ok());
+        }
+        Ok(())
+    }
+}
+
+/// Whether a message is the answer to the request of this id. An error without one is: a request that could not be read
+/// has none, and nothing else was asked on this connection.
+pub(super) fn is_answer(message: &str, id: &str) -> bool {
+    match envelope::read(message.as_bytes()) {
+        Ok(Message::Response(response)) => response.id.is_none_or(|got| got.is(&Id::from_json(id))),
+        _ => false,
+    }
+}
+
+fn broken(broken: crate::upstream::Broken) -> Any {
+    match broken {
+        crate::upstream::Broken::Http(_) => Failure::BrokenOff.into(),
+        crate::upstream::Broken::Stdio(failure) => failure.into(),
+        crate::upstream::Broken::Made(failure) => failure,
+    }
+}

@@ -1,0 +1,129 @@
+//! What is remembered of the server's tools: which of their arguments a call repeats as headers, and how their results
+//! look to clients that know only objects. Every list that passes is looked at; the sidecar's own lists keep it fresh.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use longshore_mcp::listing;
+use longshore_mcp::meta::Outline;
+use longshore_mcp::method::{List, Method};
+use longshore_mcp::object::quote;
+use longshore_mcp::translate::names;
+use longshore_mcp::translate::requests::{self, Client};
+use longshore_mcp::translate::tools::{self, Called};
+use tokio::time::{Duration, Instant};
+
+use super::way::{OWN_ID, Way, repeat};
+use crate::upstream::Failure as Any;
+
+/// How many tools are remembered, with names of which length: as many as the sidecar lists.
+const MAX_TOOLS: usize = 10_000;
+const MAX_NAME: usize = 1_024;
+/// How many pages of a list are read.
+const MAX_PAGES: usize = 200;
+/// How often at most the list is read because of a tool that is not in it.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// The tools of a server.
+#[derive(Default)]
+pub(super) struct Tools {
+    known: Mutex<Known>,
+    /// One reads the list for all who need it.
+    reading: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Known {
+    tools: HashMap<String, Called>,
+    read: Option<Instant>,
+}
+
+impl Tools {
+    /// Notes the tools in a result of `tools/list`. Says which of them no call can be right for.
+    pub(super) fn note(&self, result: &str) -> Vec<String> {
+        let mut unusable = Vec::new();
+        let mut known = self.lock();
+        for (name, called) in tools::called(result) {
+            if called.marked.is_none() {
+                unusable.push(name.clone());
+            }
+            if name.len() <= MAX_NAME
+                && (known.tools.len() < MAX_TOOLS || known.tools.contains_key(&name))
+            {
+                known.tools.insert(name, called);
+            }
+        }
+        unusable
+    }
+
+    /// The list has changed.
+    pub(super) fn forget(&self) {
+        *self.lock() = Known::default();
+    }
+
+    /// What is known of a tool; the server's list is read if nothing is. Without an answer, nothing is known.
+    pub(super) async fn get(&self, way: &Way, name: &str) -> Option<Called> {
+        if let Some(called) = self.find(name) {
+            return Some(called);
+        }
+        let _one = self.reading.lock().await;
+        let fresh = self.lock().read.is_some_and(|read| read.elapsed() < AGAIN);
+        if !fresh && self.find(name).is_none() {
+            self.read(way).await;
+        }
+        self.find(name)
+    }
+
+    /// Reads the list anew, since what is known of a tool was wrong.
+    pub(super) async fn get_anew(&self, way: &Way, name: &str) -> Option<Called> {
+        let _one = self.reading.lock().await;
+        self.read(way).await;
+        self.find(name)
+    }
+
+    async fn read(&self, way: &Way) {
+        let mut cursor: Option<String> = None;
+        for _ in 0..MAX_PAGES {
+            let page = match page(way, cursor.as_deref()).await {
+                Ok(Some(page)) => page,
+                // The call itself will say what is wrong with the server.
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::debug!(%error, "the server's tools could not be read");
+                    break;
+                }
+            };
+            self.note(&page);
+            match listing::page(&page, List::Tools).ok().and_then(|page| page.next_cursor) {
+                Some(next) if cursor.as_ref() != Some(&next) => cursor = Some(next),
+                Some(_) | None => break,
+            }
+        }
+        self.lock().read = Some(Instant::now());
+    }
+
+    fn find(&self, name: &str) -> Option<Called> {
+        self.lock().tools.get(name).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        // Nothing that holds the lock can leave it half changed.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One page of the list: the result alone.
+async fn page(way: &Way, cursor: Option<&str>) -> Result<Option<String>, Any> {
+    let method = Method::ToolsList;
+    let params = cursor.map(|cursor| format!(r#","params":{{"cursor":{}}}"#, quote(cursor))).unwrap_or_default();
+    let request = format!(r#"{{"jsonrpc":"2.0","id":{OWN_ID},"method":"{}"{params}}}"#, method.as_str());
+    let client = Client { level: None, ..way.session.client() };
+    let Ok(request) = requests::request(way.session.pair, Some(method), &request, &client) else {
+        return Ok(None);
+    };
+    let repeated = repeat(method, &Outline::default(), None);
+    let mut source = way.call(request.into_owned().into(), &repeated).await?;
+    let answer = source.answer(OWN_ID).await?;
+    source.finish();
+    Ok(answer.and_then(|answer| names::get(&answer, &["result"]).map(str::to_owned)))
+}

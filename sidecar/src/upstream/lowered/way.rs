@@ -1,0 +1,183 @@
+//! How the requests of a session get to the server: each with the headers that say what its body says.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Method as HttpMethod, Request};
+use longshore_mcp::headers::argument::{self, Marked};
+use longshore_mcp::headers::{self, EVENT_STREAM, JSON, standard};
+use longshore_mcp::meta::Outline;
+use longshore_mcp::method::Method;
+use longshore_mcp::probe::{self, Verdict};
+use longshore_mcp::revision::Revision;
+use longshore_mcp::translate::handshake;
+use longshore_mcp::translate::requests::Client;
+use longshore_sidecar_config::Upstream;
+
+use super::registry::Lowered;
+use super::session::Session;
+use super::source::Source;
+use super::{Failure, KeptHere};
+use crate::upstream::{Answer, Failure as Any, Opener, Speaks, Transport};
+
+/// What the server may answer with.
+const ACCEPT_BOTH: &str = "application/json, text/event-stream";
+/// The id of requests that the sidecar makes on its own account, as JSON. Each stands alone, so they may share it.
+pub(super) const OWN_ID: &str = "\"longshore\"";
+
+/// The way of one session's requests.
+pub(super) struct Way {
+    pub(super) lowered: Arc<Lowered>,
+    pub(super) session: Arc<Session>,
+    server: Server,
+}
+
+/// The server, for whoever has no session with it yet.
+#[derive(Clone)]
+pub(super) struct Server {
+    transport: Rc<Transport>,
+    pub(super) speaks: Arc<Speaks>,
+    upstream: Upstream,
+    /// What every request has: where it goes, and what travels along.
+    head: Rc<Parts>,
+}
+
+/// What the headers of a request repeat.
+pub(super) type Repeated = Vec<(HeaderName, HeaderValue)>;
+
+impl Way {
+    pub(super) fn new(
+        lowered: &Arc<Lowered>,
+        transport: &Rc<Transport>,
+        speaks: &Arc<Speaks>,
+        upstream: &Upstream,
+        session: Arc<Session>,
+        head: Parts,
+    ) -> Self {
+        Self { lowered: lowered.clone(), session, server: Server::new(transport, speaks, upstream, head) }
+    }
+
+    /// Sends a request, and waits for the head of what comes back.
+    pub(super) async fn call(&self, body: Bytes, repeated: &Repeated) -> Result<Source, Any> {
+        self.server.call(&self.session.opener, self.session.pair.server, body, repeated).await
+    }
+
+    /// Whether arguments of tools are repeated in headers that this server sees.
+    pub(super) fn has_headers(&self) -> bool {
+        !matches!(self.server.upstream, Upstream::Stdio {})
+    }
+
+    /// Asks who the server is. Says whether it is one of this era still; if it is not, that is not known any more.
+    pub(super) async fn is_modern(&self) -> Result<bool, Any> {
+        let client = self.session.client();
+        let found = self.server.discover(&self.session.opener, self.session.pair.server, &client).await?;
+        let is_other = found.verdict == Verdict::Legacy;
+        if is_other {
+            self.server.speaks.set(None);
+        }
+        Ok(!is_other)
+    }
+}
+
+/// What a server says of itself.
+pub(super) struct Found {
+    pub(super) status: u16,
+    /// The whole message, if there was one.
+    pub(super) message: Option<String>,
+    pub(super) verdict: Verdict,
+}
+
+impl Server {
+    pub(super) fn new(
+        transport: &Rc<Transport>,
+        speaks: &Arc<Speaks>,
+        upstream: &Upstream,
+        head: Parts,
+    ) -> Self {
+        let (transport, speaks) = (transport.clone(), speaks.clone());
+        Self { transport, speaks, upstream: upstream.clone(), head: Rc::new(head) }
+    }
+
+    /// Sends a request for somebody.
+    pub(super) async fn call(
+        &self,
+        opener: &Opener,
+        revision: Revision,
+        body: Bytes,
+        repeated: &Repeated,
+    ) -> Result<Source, Any> {
+        let mut request = Request::new(body);
+        *request.method_mut() = HttpMethod::POST;
+        *request.uri_mut() = self.head.uri.clone();
+        let fields = request.headers_mut();
+        for (name, value) in &self.head.headers {
+            // What belongs to the session between the client and here.
+            if ![headers::SESSION_ID, headers::LAST_EVENT_ID].contains(&name.as_str()) {
+                fields.insert(name, value.clone());
+            }
+        }
+        fields.insert(ACCEPT, HeaderValue::from_static(ACCEPT_BOTH));
+        fields.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+        fields.insert(
+            HeaderName::from_static(headers::PROTOCOL_VERSION),
+            HeaderValue::from_static(revision.as_str()),
+        );
+        for (name, value) in repeated {
+            fields.insert(name, value.clone());
+        }
+        Source::new(self.transport.call(&self.upstream, opener, request).await?)
+    }
+
+    /// Asks who the server is.
+    pub(super) async fn discover(
+        &self,
+        opener: &Opener,
+        revision: Revision,
+        client: &Client<'_>,
+    ) -> Result<Found, Any> {
+        let client = Client { level: None, ..*client };
+        let body = handshake::discover(OWN_ID, revision, &client);
+        let repeated = repeat(Method::ServerDiscover, &Outline::default(), None);
+        let mut source = self.call(opener, revision, body.into(), &repeated).await?;
+        let status = source.status.as_u16();
+        let message = source.answer(OWN_ID).await?;
+        source.finish();
+        let verdict = match &self.upstream {
+            Upstream::Stdio {} => probe::over_stdio(message.as_deref()),
+            _ => probe::over_http(status, message.as_deref()),
+        };
+        Ok(Found { status, message, verdict })
+    }
+}
+
+/// The headers that repeat what a request says, those of a tool's arguments included.
+pub(super) fn repeat(method: Method, outline: &Outline<'_>, marked: Option<&[Marked]>) -> Repeated {
+    let standard = standard::headers(method, outline);
+    let standard = standard.into_iter().map(|(name, value)| (name.to_owned(), value));
+    let arguments = argument::headers(marked.unwrap_or_default(), outline.arguments());
+    let header = |(name, value): (String, String)| {
+        Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?))
+    };
+    // What is no header in spite of all is left to the server to miss.
+    standard.chain(arguments).filter_map(header).collect()
+}
+
+/// Whether an answer is a stream of events.
+pub(super) fn is_stream(content_type: Option<&str>) -> bool {
+    headers::is_type(content_type, EVENT_STREAM)
+}
+
+/// Marks an answer as that of a session that is kept here.
+pub(super) fn mark(answer: &mut Answer, id: HeaderValue) {
+    answer.response.headers_mut().insert(HeaderName::from_static(headers::SESSION_ID), id);
+    answer.response.extensions_mut().insert(KeptHere);
+}
+
+impl From<Failure> for Any {
+    fn from(failure: Failure) -> Self {
+        Self::Lowered(failure)
+    }
+}

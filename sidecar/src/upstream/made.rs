@@ -1,0 +1,125 @@
+//! An answer that is made here, message by message, by work that goes on for as long as somebody reads.
+//!
+//! The work is part of the body: it runs when the body is read, and whoever drops the body ends it. So it needs no task
+//! and no owner of its own.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Response};
+use longshore_mcp::headers::{EVENT_STREAM, JSON};
+use longshore_mcp::sse;
+use tokio::sync::mpsc;
+
+use super::{Answer, Body, Failure};
+
+/// How many messages wait for a slow reader before the work has to wait too.
+const WAITING: usize = 16;
+
+/// Messages that are being made.
+pub(crate) struct Made {
+    /// None once it is done.
+    work: Option<Pin<Box<dyn Future<Output = Result<(), Failure>>>>>,
+    said: mpsc::Receiver<Said>,
+    /// It has failed, which is told after what was said before.
+    failure: Option<Failure>,
+    /// What was looked at already.
+    first: Option<Bytes>,
+}
+
+/// A message.
+pub(super) enum Said {
+    /// Something before the answer, or where there is none.
+    Aside(Bytes),
+    /// The answer.
+    Answer(Bytes),
+}
+
+/// The end of whoever makes messages.
+#[derive(Clone)]
+pub(super) struct Out(mpsc::Sender<Said>);
+
+/// Nobody reads any more.
+#[derive(Debug)]
+pub(super) struct Unread;
+
+impl Out {
+    /// Gives a message that is not the answer.
+    pub(super) async fn aside(&self, message: impl Into<Bytes>) -> Result<(), Unread> {
+        self.0.send(Said::Aside(message.into())).await.map_err(|_| Unread)
+    }
+
+    /// Gives the answer.
+    pub(super) async fn answer(&self, message: impl Into<Bytes>) -> Result<(), Unread> {
+        self.0.send(Said::Answer(message.into())).await.map_err(|_| Unread)
+    }
+}
+
+impl Made {
+    /// Messages that this work makes.
+    pub(super) fn new<W>(work: impl FnOnce(Out) -> W) -> Self
+    where
+        W: Future<Output = Result<(), Failure>> + 'static,
+    {
+        let (out, said) = mpsc::channel(WAITING);
+        Self { work: Some(Box::pin(work(Out(out)))), said, failure: None, first: None }
+    }
+
+    /// Waits for the first message. If it is the answer that is all there is, as JSON; otherwise what comes are events.
+    pub(super) async fn respond(mut self) -> Result<Answer, Failure> {
+        match std::future::poll_fn(|cx| self.poll_said(cx)).await {
+            Some(Ok(Said::Answer(message))) => {
+                let mut response = Response::new(Body::Whole(Some(message)));
+                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+                Ok(Answer::of(response))
+            }
+            Some(Ok(Said::Aside(message))) => {
+                self.first = Some(sse::message(&message).into());
+                Ok(self.events())
+            }
+            Some(Err(failure)) => Err(failure),
+            None => Ok(self.events()),
+        }
+    }
+
+    /// An answer of events, whenever the first of them comes.
+    pub(super) fn events(self) -> Answer {
+        let mut response = Response::new(Body::Made(Box::new(self)));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(EVENT_STREAM));
+        Answer::of(response)
+    }
+
+    /// Whether everything has been read.
+    pub(super) fn is_over(&self) -> bool {
+        self.work.is_none() && self.first.is_none() && self.failure.is_none() && self.said.is_empty()
+    }
+
+    /// The next event.
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(first)));
+        }
+        let said = ready!(self.poll_said(cx));
+        Poll::Ready(said.map(|said| {
+            said.map(|said| match said {
+                Said::Aside(message) | Said::Answer(message) => sse::message(&message).into(),
+            })
+        }))
+    }
+
+    fn poll_said(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Said, Failure>>> {
+        if let Some(work) = &mut self.work
+            && let Poll::Ready(result) = work.as_mut().poll(cx)
+        {
+            // With it goes its end of the channel, so that the rest comes to an end below.
+            self.work = None;
+            self.failure = result.err();
+        }
+        match ready!(self.said.poll_recv(cx)) {
+            Some(said) => Poll::Ready(Some(Ok(said))),
+            None => Poll::Ready(self.failure.take().map(Err)),
+        }
+    }
+}
