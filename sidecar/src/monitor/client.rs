@@ -27,7 +27,6 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Duration, sleep};
 
-use crate::stack::SERVED;
 use crate::upstream::stdio::Hold;
 use crate::upstream::{Answer, Opener, Pool};
 use describe::describe;
@@ -91,7 +90,7 @@ impl Server {
         let handshake: Handshake =
             serde_json::from_str(&result).map_err(|_| self.not_mcp("initialize has no usable result"))?;
         let served =
-            Revision::parse(&handshake.protocol_version).filter(|revision| SERVED.contains(revision));
+            Revision::parse(&handshake.protocol_version).filter(|revision| revision.features().handshake);
         self.revision = Some(served.ok_or_else(|| CallError::Revision(quote(&handshake.protocol_version)))?);
         self.tell(json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string()).await?;
         Ok(describe(handshake))
