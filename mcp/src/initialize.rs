@@ -8,6 +8,7 @@ use crate::Text;
 use crate::envelope::is_object;
 use crate::object::Object;
 use crate::revision::Revision;
+use crate::session;
 
 /// The capability of the experimental tasks of 2025-11-25. Their methods are not served, so neither side may hear of
 /// it.
@@ -34,19 +35,18 @@ pub struct Offer {
 }
 
 /// Prepares a client's `initialize` for the server: `body` is the whole message. The revision that the client asks
-/// for is kept if it is one of `served`; otherwise the newest of `served` is asked for, and the client hears what it
-/// can have.
+/// for is kept if it is one of `served` and has a handshake; otherwise the newest of those is asked for, and the client
+/// hears what it can have.
 pub fn offer(body: &str, served: &[Revision]) -> Result<Offer, Unusable> {
     let mut message = Object::read(body)?;
     let mut params = Object::read(message.original("params").ok_or(Unusable::Member("params"))?)?;
     let asked = params.get("protocolVersion").ok_or(Unusable::Member("params.protocolVersion"))?;
     let asked: Text<'_> =
         serde_json::from_str(asked).map_err(|_| Unusable::Member("params.protocolVersion"))?;
-    let kept = Revision::parse(&asked).filter(|revision| served.contains(revision));
-    let revision = kept.or_else(|| served.iter().copied().max()).unwrap_or(Revision::NEWEST_WITH_INITIALIZE);
+    let revision = session::negotiate(&asked, served).unwrap_or(Revision::NEWEST_WITH_INITIALIZE);
 
     let mut edited = false;
-    if kept.is_none() {
+    if asked.as_str() != revision.as_str() {
         params.set("protocolVersion", format!("\"{revision}\""));
         edited = true;
     }
@@ -113,7 +113,7 @@ pub struct Handshake {
 mod tests {
     use super::*;
 
-    const SERVED: [Revision; 2] = [Revision::V2025_06_18, Revision::V2025_11_25];
+    const SERVED: [Revision; 3] = [Revision::V2025_06_18, Revision::V2025_11_25, Revision::V2026_07_28];
 
     #[test]
     fn the_offer_keeps_what_it_can() {

@@ -98,6 +98,11 @@ impl Access {
         }
     }
 
+    /// Whether what is shown depends on who asks.
+    pub(crate) fn tells_callers_apart(&self) -> bool {
+        self.rules.iter().any(|rule| rule.principals.is_some())
+    }
+
     /// Whether an entry of a list is for this caller: the same decision, asked for the entry's name.
     pub(crate) fn shows(&self, caller: &Caller, list: List, name: &str) -> bool {
         let target = match list {

@@ -175,6 +175,7 @@ impl App {
             audit,
             metrics,
             calls: Arc::new(Calls::default()),
+            listeners: Arc::default(),
             forwards: Arc::new(Calls::default()),
             config_changed: watch::Sender::new(0),
             config_error: watch::Sender::new(None),

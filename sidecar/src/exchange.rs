@@ -4,6 +4,7 @@
 //! to its end all the same, since in these revisions a disconnect is no cancellation. What bounds an exchange is its
 //! deadline.
 
+mod alone;
 mod answer;
 mod client;
 mod edit;
@@ -29,8 +30,10 @@ use crate::configuration::Snapshot;
 use crate::metrics::SessionEnd;
 use crate::rescue::{self, Kind, Refusal};
 use crate::sessions::{self, Change, Session, Use};
+use crate::shared::Shared;
 use crate::stack::respond::Body;
 use crate::worker::Worker;
+pub(crate) use alone::{Lone, call_alone};
 use client::Client;
 pub(crate) use listen::listen;
 pub(crate) use request::{build, end_upstream, trace};
@@ -166,19 +169,21 @@ impl Call {
             }
             _ => {}
         }
-        match refusal {
-            Refusal::ServerDown
-            | Refusal::ServerLost
-            | Refusal::SessionLost
-            | Refusal::ServerTimedOut { .. } => self.doubt(refusal),
-            Refusal::Process(gone) if gone.why.concerns_all() => self.doubt(refusal),
-            _ => {}
-        }
+        doubt(&self.worker.shared, refusal);
     }
+}
 
-    /// Has the monitor ask the server how it is, instead of waiting for its next turn.
-    fn doubt(&self, refusal: &Refusal) {
-        self.worker.shared.doubt.notify_one();
+/// Has the monitor ask the server how it is, instead of waiting for its next turn, if a failure says something of that.
+fn doubt(shared: &Shared, refusal: &Refusal) {
+    let doubtful = match refusal {
+        Refusal::ServerDown | Refusal::ServerLost | Refusal::SessionLost | Refusal::ServerTimedOut { .. } => {
+            true
+        }
+        Refusal::Process(gone) => gone.why.concerns_all(),
+        _ => false,
+    };
+    if doubtful {
+        shared.doubt.notify_one();
         tracing::debug!(reason = refusal.reason(), "a call failed");
     }
 }

@@ -7,11 +7,14 @@ use std::sync::Arc;
 
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
+use longshore_mcp::batch::BadBatch;
+use longshore_mcp::detect::Wrong;
 use longshore_mcp::envelope::{Id, Malformed};
 use longshore_mcp::initialize::Unusable;
 use longshore_mcp::matrix::{self, Problem};
 use longshore_mcp::params::Invalid;
 use longshore_mcp::revision::Revision;
+use longshore_mcp::session::OutOfOrder;
 use longshore_mcp::{error, headers};
 use longshore_sessions::routing::Failure as Undecided;
 use serde_json::{Value, json};
@@ -19,7 +22,6 @@ use thiserror::Error;
 
 use crate::access::Denial;
 use crate::authenticate::Unknown;
-use crate::stack::SERVED;
 use crate::stack::respond::Body;
 use crate::streams;
 use crate::upstream::stdio::{self, Gone};
@@ -30,6 +32,9 @@ pub(crate) const ALLOWED_METHODS: &str = "GET, POST, DELETE, OPTIONS";
 
 /// Those that it serves where the server has no stream of its own.
 const METHODS_WITHOUT_STREAM: &str = "POST, DELETE, OPTIONS";
+
+/// Those that have a meaning without a session.
+const METHODS_WITHOUT_SESSION: &str = "POST, OPTIONS";
 
 /// Why a request is not answered by the server. The text is what the client is told.
 #[derive(Debug, Error)]
@@ -71,16 +76,14 @@ pub(crate) enum Refusal {
     BadHeader(&'static str),
 
     // In which conversation.
-    #[error("this server does not serve revision {requested:?} of MCP: use one of data.supported")]
-    UnsupportedEra { requested: String },
-    #[error("\"MCP-Protocol-Version\" has to be the revision of the session")]
-    WrongRevision,
+    #[error(transparent)]
+    Mistake(Wrong),
+    #[error(transparent)]
+    OutOfOrder(#[from] OutOfOrder),
     #[error("\"Mcp-Session-Id\" is missing: begin with initialize")]
     NoSession,
     #[error("the session does not exist: begin with initialize")]
     UnknownSession,
-    #[error("this session has been initialized already")]
-    SecondInitialize,
     #[error("there are too many sessions: try again later")]
     TooManySessions,
     #[error(
@@ -120,6 +123,12 @@ pub(crate) enum Refusal {
     NoServerStream,
     #[error("no process of this server came free in time: try again later")]
     NothingFree,
+    #[error("there are too many subscriptions: try again later")]
+    TooManyListeners,
+    #[error(
+        "you listen to this server with as many subscriptions as one caller may ({limit}): close one, or try again later"
+    )]
+    TooManyOwnListeners { limit: u32 },
     #[error("this session is subscribed to as many resources as it may be: unsubscribe from some")]
     TooManySubscriptions,
     #[error("too many calls wait for what their clients were asked: answer those, or try again later")]
@@ -201,8 +210,11 @@ pub(crate) enum Kind {
 }
 
 impl Refusal {
-    fn problem(&self) -> Problem {
+    /// What kind of problem it is, in a conversation of this revision.
+    fn problem(&self, revision: Revision) -> Problem {
         match self {
+            Self::Mistake(wrong) => wrong.problem(revision),
+            Self::OutOfOrder(order) => order.problem(),
             Self::NotConfigured
             | Self::Draining
             | Self::TooManySessions
@@ -212,10 +224,11 @@ impl Refusal {
             | Self::TooManyStreams { .. }
             | Self::TooManyProcesses { .. }
             | Self::TooManyOwnProcesses { .. }
+            | Self::TooManyListeners
             | Self::TooManySubscriptions
             | Self::TooManyQuestions
             | Self::NothingFree => Problem::Unavailable,
-            Self::TooManyOwnSessions { .. } => Problem::TooMany,
+            Self::TooManyOwnSessions { .. } | Self::TooManyOwnListeners { .. } => Problem::TooMany,
             Self::ForeignHost | Self::ForeignOrigin => Problem::Foreign,
             Self::NoSuchPath => Problem::NoSuchPath,
             Self::MethodNotAllowed | Self::NoServerStream => Problem::MethodNotAllowed,
@@ -228,10 +241,7 @@ impl Refusal {
             Self::Malformed(Malformed::Batch | Malformed::TooDeep | Malformed::NotMessage(_))
             | Self::BodyBroken
             | Self::BadHeader(_)
-            | Self::SecondInitialize
             | Self::IdInUse => Problem::InvalidMessage,
-            Self::UnsupportedEra { .. } => Problem::UnsupportedEra,
-            Self::WrongRevision => Problem::WrongRevision,
             Self::NoSession => Problem::NoSession,
             Self::SecondStream => Problem::SecondStream,
             Self::EventsGone => Problem::EventsGone,
@@ -274,16 +284,13 @@ impl Refusal {
             Self::BodyTooLarge { .. } => "body too large",
             Self::BodyTooSlow => "body too slow",
             Self::BodyBroken => "body broke off",
-            Self::Malformed(Malformed::NotJson) => "not JSON",
-            Self::Malformed(Malformed::Batch) => "batch",
-            Self::Malformed(Malformed::TooDeep) => "nested too deeply",
-            Self::Malformed(Malformed::NotMessage(_)) => "not a JSON-RPC message",
+            Self::Malformed(malformed) => of_malformed(malformed),
+            Self::Mistake(wrong) => of_mistake(wrong),
+            Self::OutOfOrder(OutOfOrder::Version(_)) => "not the session's revision",
+            Self::OutOfOrder(OutOfOrder::SecondInitialize) => "second initialize",
             Self::BadHeader(_) => "malformed header",
-            Self::UnsupportedEra { .. } => "revision not served",
-            Self::WrongRevision => "not the session's revision",
             Self::NoSession => "no session",
             Self::UnknownSession => "unknown session",
-            Self::SecondInitialize => "second initialize",
             Self::TooManySessions => "too many sessions",
             Self::TooManyOwnSessions { .. } => "too many sessions of one principal",
             Self::SessionOutOfReach(Undecided::Unreachable) => "replica out of reach",
@@ -298,6 +305,8 @@ impl Refusal {
             Self::TooManyProcesses { .. } => "too many processes",
             Self::TooManyOwnProcesses { .. } => "too many processes of one principal",
             Self::NothingFree => "no process came free in time",
+            Self::TooManyListeners => "too many listeners",
+            Self::TooManyOwnListeners { .. } => "too many listeners of one principal",
             Self::TooManySubscriptions => "too many subscriptions",
             Self::TooManyQuestions => "too many questions to clients",
             Self::IdInUse => "id in use",
@@ -327,14 +336,38 @@ impl Refusal {
 
     fn data(&self) -> Option<Value> {
         match self {
-            Self::UnsupportedEra { requested } => {
-                let supported: Vec<_> = SERVED.iter().rev().map(|revision| revision.as_str()).collect();
-                Some(json!({"supported": supported, "requested": requested}))
-            }
+            Self::Mistake(wrong) => wrong.data(),
             Self::UnknownResource { uri, .. } => Some(json!({"uri": uri})),
             Self::Process(gone) if !gone.stderr.is_empty() => Some(json!({"stderr": gone.stderr})),
             _ => None,
         }
+    }
+}
+
+/// What is wrong with bytes that are no message, for the log.
+fn of_malformed(malformed: &Malformed) -> &'static str {
+    match malformed {
+        Malformed::NotJson => "not JSON",
+        Malformed::Batch => "batch",
+        Malformed::TooDeep => "nested too deeply",
+        Malformed::NotMessage(_) => "not a JSON-RPC message",
+    }
+}
+
+/// What is wrong with a request that belongs to no conversation, for the log.
+fn of_mistake(wrong: &Wrong) -> &'static str {
+    match wrong {
+        Wrong::Body(BadBatch::Malformed(malformed)) => of_malformed(malformed),
+        Wrong::Body(_) => "malformed batch",
+        Wrong::Response(_) => "response out of place",
+        Wrong::ModernInBatch => "modern message in a batch",
+        Wrong::Params(_) => "invalid parameters",
+        Wrong::Envelope(_) => "incomplete envelope",
+        Wrong::Header(_) => "header against body",
+        Wrong::Revision { .. } => "revision not served",
+        Wrong::Method => "unknown method",
+        Wrong::HttpMethod => "HTTP method not allowed",
+        Wrong::VersionHeader => "malformed header",
     }
 }
 
@@ -423,7 +456,7 @@ pub(crate) struct Rescued {
 
 /// What a refusal is answered with.
 pub(crate) fn rescue(refusal: &Refusal, id: Option<Id<'_>>, kind: Kind, revision: Revision) -> Rescued {
-    let problem = match (refusal.problem(), kind) {
+    let problem = match (refusal.problem(revision), kind) {
         (Problem::ServerFailed, Kind::Other) => Problem::ServerUnreachable,
         (Problem::InvalidParams | Problem::UnknownMethod, Kind::Other) => Problem::InvalidMessage,
         (problem, _) => problem,
@@ -449,6 +482,9 @@ pub(crate) fn response(refusal: &Refusal, rescued: Rescued) -> Response<Body> {
         Refusal::MethodNotAllowed => {
             headers.insert(ALLOW, HeaderValue::from_static(ALLOWED_METHODS));
         }
+        Refusal::Mistake(Wrong::HttpMethod) => {
+            headers.insert(ALLOW, HeaderValue::from_static(METHODS_WITHOUT_SESSION));
+        }
         Refusal::NoServerStream => {
             headers.insert(ALLOW, HeaderValue::from_static(METHODS_WITHOUT_STREAM));
         }
@@ -459,6 +495,8 @@ pub(crate) fn response(refusal: &Refusal, rescued: Rescued) -> Response<Body> {
         | Refusal::SessionOutOfReach(_)
         | Refusal::TooManyCalls
         | Refusal::TooManyStreams { .. }
+        | Refusal::TooManyListeners
+        | Refusal::TooManyOwnListeners { .. }
         | Refusal::TooManyProcesses { .. }
         | Refusal::TooManyOwnProcesses { .. }
         | Refusal::NothingFree => {

@@ -41,8 +41,7 @@ use errands::Errand;
 pub(crate) use errands::{Queue, follow};
 pub(crate) use find::{Purpose, Way, find};
 use journal::Journal;
-use places::Places;
-pub(crate) use places::{Full, Place};
+pub(crate) use places::{Full, Place, Places};
 pub(crate) use session::{Change, Session, Use};
 
 /// All sessions of the process.

@@ -13,7 +13,7 @@ use crate::metrics::Metrics;
 use crate::monitor::View;
 use crate::options::Options;
 use crate::peers::Peers;
-use crate::sessions::Sessions;
+use crate::sessions::{Places, Sessions};
 use crate::streams::Store;
 use crate::upstream::stdio::Stdio;
 use crate::upstream::{Absence, Lowered, Speaks};
@@ -33,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) audit: Audit,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) calls: Arc<Calls>,
+    /// Who listens without a session.
+    pub(crate) listeners: Arc<Places>,
     /// The calls that were taken to other replicas.
     pub(crate) forwards: Arc<Calls>,
     /// Counts the configurations, so that those who follow from one are told.

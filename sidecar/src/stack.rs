@@ -5,12 +5,15 @@
 pub(crate) mod access;
 pub(crate) mod authenticate;
 pub(crate) mod body;
+pub(crate) mod conversation;
 pub(crate) mod forward;
+pub(crate) mod marks;
+pub(crate) mod modern;
 pub(crate) mod origin;
 pub(crate) mod respond;
-pub(crate) mod revision;
 pub(crate) mod route;
 pub(crate) mod session;
+pub(crate) mod standing;
 pub(crate) mod stream;
 pub(crate) mod translate;
 pub(crate) mod upstream;
@@ -19,7 +22,8 @@ use std::rc::Rc;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
-use longshore_mcp::envelope::{self, Id, Message};
+use longshore_mcp::detect::Conversation;
+use longshore_mcp::envelope::{self, Id, Malformed, Message};
 use longshore_mcp::revision::Revision;
 
 use crate::audit::Entry;
@@ -31,8 +35,8 @@ use respond::Body;
 pub(crate) use route::Received;
 use route::Routed;
 
-/// The revisions that clients and servers can speak here, oldest first.
-pub(crate) const SERVED: [Revision; 2] = [Revision::V2025_06_18, Revision::V2025_11_25];
+/// The revisions that clients can speak here, oldest first, whatever the server speaks.
+pub(crate) const SERVED: [Revision; 5] = Revision::ALL;
 
 /// What an error response needs to know of a request, as far as it was read.
 pub(crate) struct Trail {
@@ -130,36 +134,50 @@ async fn serve_known(
     trail: &mut Trail,
 ) -> Result<Passed, Refusal> {
     trail.entry.principal(caller.principal());
-    let (caller, body) = match body::read(worker, caller).await? {
-        body::Read::Message(caller, body) => (caller.once_more(worker)?, body),
-        body::Read::Stream(caller) => {
+    match conversation::without_body(&caller, trail)? {
+        Some(Conversation::Stream) => {
+            body::accepts_events(&caller)?;
             trail.entry.method("GET");
             return stream::open(worker, caller, trail).await.map(Passed::Answered);
         }
-        body::Read::End(caller) => {
+        Some(_) => {
             trail.entry.method("DELETE");
             return session::end(worker, &caller, trail).await.map(Passed::Answered);
         }
-    };
+        None => {}
+    }
+    let (caller, body) = body::read(worker, caller).await?;
+    let caller = caller.once_more(worker)?;
     trail.entry.principal(caller.principal());
-    // New sessions begin where they can stay.
+    // New sessions begin where they can stay, and what stands alone is served where it can be.
     if let Some(response) = forward::begin_elsewhere(worker, &caller, &body, trail).await? {
         return Ok(Passed::Handed(response));
     }
     // Sessions exist per principal, so this needs to know who calls. A message that another replica serves is read
     // there and not here; from here on this replica serves it. What went wrong with the session is said after what is
     // wrong with the message.
-    let session = match session::find(worker, &caller, &body, trail).await {
-        Ok(session::Found::Elsewhere(response)) => return Ok(Passed::Handed(response)),
-        Ok(session::Found::Here(session)) => Ok(session),
-        Err(refusal) => Err(refusal),
+    let session = if conversation::names_session(&caller) {
+        match session::find(worker, &caller, &body, trail).await {
+            Ok(session::Found::Elsewhere(response)) => return Ok(Passed::Handed(response)),
+            Ok(session::Found::Here(session)) => Ok(session),
+            Err(refusal) => Err(refusal),
+        }
+    } else {
+        Ok(None)
     };
-    let message = envelope::read(&body)?;
-    trail.note(&message);
     // The era decides how everything after it is read.
-    let params = revision::era(&caller, &message)?;
-    let session = session::fits(session?, &message)?;
-    revision::agree(&caller, session.as_ref(), trail)?;
+    let message = match conversation::with_body(&caller, &body, trail)? {
+        Conversation::Modern(modern) => return modern::serve(worker, caller, &modern, &body, trail).await,
+        Conversation::ModernNotification => return Ok(modern::drop_notification(&body, trail)),
+        Conversation::Handshake(request) => Message::Request(request),
+        Conversation::Session(message) => message,
+        Conversation::SessionBatch(_) => return Err(Malformed::Batch.into()),
+        // They have no body.
+        Conversation::Stream | Conversation::End => return Err(Refusal::Internal),
+    };
+    trail.note(&message);
+    let params = access::params(&message)?;
+    let session = conversation::fits(&caller, &message, session?, trail)?;
     // The decision. From here on the request may reach the server.
     let authorised = access::decide(caller, &message, &params, session, trail)?;
     // Rates would be counted here: what is denied costs the caller nothing.
@@ -179,13 +197,16 @@ impl Trail {
         }
     }
 
+    /// Notes what a request is, for the log and for error responses.
+    fn note_request(&mut self, request: &envelope::Request<'_>) {
+        self.id = Some(request.id.as_json().to_owned());
+        self.entry.method(&request.method);
+    }
+
     /// Notes what a message is, for the log and for error responses.
     fn note(&mut self, message: &Message<'_>) {
         match message {
-            Message::Request(request) => {
-                self.id = Some(request.id.as_json().to_owned());
-                self.entry.method(&request.method);
-            }
+            Message::Request(request) => self.note_request(request),
             Message::Notification(notification) => {
                 self.kind = Kind::Other;
                 self.entry.method(&notification.method);

@@ -21,6 +21,7 @@ use crate::peers::{self, Ways};
 use crate::sessions::{self, Queue};
 use crate::shared::Shared;
 use crate::stack;
+use crate::stack::marks::Marks;
 use crate::stack::respond::Body;
 use crate::upstream::Pool;
 
@@ -39,6 +40,8 @@ pub(crate) struct Worker {
     pub(crate) pool: Rc<Pool>,
     /// The ways to the other replicas.
     pub(crate) peers: Ways,
+    /// Which arguments are repeated as headers.
+    pub(crate) marks: Marks,
 }
 
 /// Serves connections until `stop` says so.
@@ -52,7 +55,7 @@ pub(crate) async fn serve(
     let listener = TcpListener::from_std(listener)?;
     let pool = Rc::new(Pool::new(shared.stdio.clone(), shared.speaks.clone(), shared.lowered.clone()));
     let peers = Ways::new(shared.peers.clone());
-    let worker = Rc::new(Worker { shared, pool, peers });
+    let worker = Rc::new(Worker { shared, pool, peers, marks: Marks::default() });
     let limit = worker.shared.options.bounds.connections.div_ceil(worker.shared.options.workers.max(1));
     let mut connections = JoinSet::new();
     let stopped = stop.clone();

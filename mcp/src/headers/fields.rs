@@ -37,14 +37,16 @@ impl<'a> Fields<'a> {
     pub fn read(headers: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Self {
         let mut fields = Self::default();
         for (name, value) in headers {
-            let field = match name.to_ascii_lowercase().as_str() {
-                super::PROTOCOL_VERSION => &mut fields.version,
-                super::METHOD => &mut fields.method,
-                super::NAME => &mut fields.name,
-                super::SESSION_ID => &mut fields.session,
-                super::LAST_EVENT_ID => &mut fields.last_event,
-                lower if lower.starts_with(super::ARGUMENT_PREFIX) => {
-                    let argument = &name[super::ARGUMENT_PREFIX.len()..];
+            let is = |known: &str| name.eq_ignore_ascii_case(known);
+            let field = match argument_of(name) {
+                // Most headers are none of these.
+                _ if !name.starts_with(['m', 'M', 'l', 'L']) => continue,
+                _ if is(super::PROTOCOL_VERSION) => &mut fields.version,
+                _ if is(super::METHOD) => &mut fields.method,
+                _ if is(super::NAME) => &mut fields.name,
+                _ if is(super::SESSION_ID) => &mut fields.session,
+                _ if is(super::LAST_EVENT_ID) => &mut fields.last_event,
+                Some(argument) => {
                     let known =
                         fields.arguments.iter().position(|(name, _)| name.eq_ignore_ascii_case(argument));
                     let at = known.unwrap_or(fields.arguments.len());
@@ -53,7 +55,7 @@ impl<'a> Fields<'a> {
                     }
                     &mut fields.arguments[at].1
                 }
-                _ => continue,
+                None => continue,
             };
             *field = match *field {
                 Field::Absent => Field::of(value),
@@ -68,6 +70,12 @@ impl<'a> Fields<'a> {
         let found = self.arguments.iter().find(|(header, _)| header.eq_ignore_ascii_case(name));
         found.map_or(Field::Absent, |(_, field)| *field)
     }
+}
+
+/// X of `Mcp-Param-X`.
+fn argument_of(name: &str) -> Option<&str> {
+    let (prefix, argument) = name.split_at_checked(super::ARGUMENT_PREFIX.len())?;
+    prefix.eq_ignore_ascii_case(super::ARGUMENT_PREFIX).then_some(argument)
 }
 
 impl<'a> Field<'a> {

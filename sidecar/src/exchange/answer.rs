@@ -18,7 +18,7 @@ use crate::upstream::{self, Answer, EDITABLE, Lease};
 
 /// Up to this size a message is whole before its response begins, so that a server that dies in the middle of it can
 /// still be answered for. No client can use half a message anyway.
-const HOLD: usize = 64 * 1024;
+pub(super) const HOLD: usize = 64 * 1024;
 
 /// Sends the call and gives the client what comes back.
 pub(super) async fn answer(call: &mut Call, client: &mut Client, deadline: Instant) -> Result<Done, Refusal> {

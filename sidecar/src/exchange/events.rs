@@ -60,7 +60,7 @@ pub(super) async fn events(
         }
         client.room(deadline).await;
     };
-    rest(source.body, source.lease);
+    source.finish();
     Ok(Done { status: StatusCode::OK.as_u16(), code })
 }
 
@@ -96,6 +96,11 @@ impl Source {
             }
         }
         Ok(None)
+    }
+
+    /// Nothing of it is wanted any more.
+    pub(super) fn finish(self) {
+        rest(self.body, self.lease);
     }
 
     /// Takes data apart, and remembers where the stream is.

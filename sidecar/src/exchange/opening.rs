@@ -19,7 +19,6 @@ use super::{Call, Done, request};
 use crate::metrics::SessionEnd;
 use crate::rescue::Refusal;
 use crate::sessions::{Opened, Place};
-use crate::stack::SERVED;
 use crate::stack::respond::{self, Body};
 use crate::upstream::{Hold, KeptHere};
 
@@ -64,7 +63,7 @@ impl Opening {
         }
         let text = std::str::from_utf8(message).map_err(|_| Refusal::ServerNonsense)?;
         let accepted = initialize::accepted(text).map_err(|_| Refusal::ServerNonsense)?;
-        let known = Revision::parse(&accepted.version).filter(|revision| SERVED.contains(revision));
+        let known = Revision::parse(&accepted.version).filter(|revision| revision.features().handshake);
         // A session that the client never hears of would stay open at the server.
         let opened = Opened {
             upstream: self.upstream,

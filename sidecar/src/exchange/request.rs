@@ -11,6 +11,7 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 use super::{Call, Edit};
 use crate::configuration::Snapshot;
 use crate::sessions::Session;
+use crate::shared::Shared;
 use crate::upstream::stdio::Hold;
 use crate::upstream::{AGAIN, Answer, Failure, Opener, Pool};
 
@@ -60,12 +61,18 @@ pub(crate) fn trace(headers: &HeaderMap) -> HeaderMap {
     trace
 }
 
-/// Sends the call's message. What a handshake opens at the server is held. A server that was there until now is waited
-/// for a little.
+/// Sends the call's message. What a handshake opens at the server is held.
 pub(crate) async fn send(call: &Call) -> Result<(Answer, Option<Hold>), Failure> {
-    let shared = &call.worker.shared;
+    patiently(&call.worker.shared, async || try_send(call).await).await
+}
+
+/// Tries to send something. A server that was there until now is waited for a little.
+pub(super) async fn patiently<T>(
+    shared: &Shared,
+    attempt: impl AsyncFn() -> Result<T, Failure>,
+) -> Result<T, Failure> {
     loop {
-        match try_send(call).await {
+        match attempt().await {
             Err(failure)
                 if failure.is_absence()
                     && shared.view.borrow().ever_connected

@@ -1,4 +1,5 @@
-//! How many sessions there may be: in all, and of one principal. The numbers are those of one pod.
+//! How many sessions there may be: in all, and of one principal. The numbers are those of one pod. Who listens without
+//! a session holds as much, and is counted by the same numbers, beside them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,7 +8,7 @@ use longshore_sidecar_config::Sessions as Limits;
 
 /// The places that are taken.
 #[derive(Default)]
-pub(super) struct Places(Mutex<Taken>);
+pub(crate) struct Places(Mutex<Taken>);
 
 #[derive(Default)]
 struct Taken {
@@ -31,7 +32,8 @@ pub(crate) enum Full {
 }
 
 impl Places {
-    pub(super) fn take(self: &Arc<Self>, principal: &Arc<str>, limits: &Limits) -> Result<Place, Full> {
+    /// Takes a place, if there is one.
+    pub(crate) fn take(self: &Arc<Self>, principal: &Arc<str>, limits: &Limits) -> Result<Place, Full> {
         let mut taken = self.lock();
         if taken.total >= limits.total {
             return Err(Full::Total);

@@ -1,15 +1,19 @@
 //! The decision.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use longshore_mcp::detect::Modern;
 use longshore_mcp::envelope::Message;
 use longshore_mcp::level::Level;
+use longshore_mcp::listen::Filter;
 use longshore_mcp::method::{List, Method, NotificationMethod};
-use longshore_mcp::params::{Params, Target};
+use longshore_mcp::params::{Invalid, Params, Target};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::session::InSession;
+use super::standing::Standing;
 use super::{Authenticated, Trail};
 use crate::access::{Caller, Decision};
 use crate::configuration::Snapshot;
@@ -22,6 +26,16 @@ pub(crate) struct Authorised {
     pub(crate) caller: Caller,
     pub(crate) headers: http::HeaderMap,
     pub(crate) asks: Asks,
+    _decided: Decided,
+}
+
+/// A request that stands alone and may reach the server. Nothing else can make one.
+pub(crate) struct Alone {
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) caller: Caller,
+    pub(crate) headers: http::HeaderMap,
+    /// If it has no end of its own: what it was permitted for.
+    pub(crate) standing: Option<Standing>,
     _decided: Decided,
 }
 
@@ -44,6 +58,21 @@ pub(crate) enum Asks {
     Nothing { session: InSession },
     /// Nothing, and the server need not hear of it.
     Ignored,
+}
+
+/// Reads what the parameters of a message are about.
+pub(crate) fn params<'a>(message: &Message<'a>) -> Result<Params<'a>, Refusal> {
+    let (params, is_known) = match message {
+        Message::Request(request) => (request.params, Method::parse(&request.method).is_some()),
+        Message::Notification(notification) => (notification.params, true),
+        Message::Response(_) => return Ok(Params::default()),
+    };
+    match Params::read(params) {
+        Ok(params) => Ok(params),
+        // A method that is not known may have parameters that are not known either; its name is refused later.
+        Err(_) if !is_known => Ok(Params::default()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Decides whether a message may go on.
@@ -95,6 +124,41 @@ pub(crate) fn decide(
     };
     let headers = request.into_parts().0.headers;
     Ok(Authorised { snapshot, caller, headers, asks, _decided: Decided })
+}
+
+/// Decides whether a request that stands alone may go on.
+pub(crate) fn decide_alone(
+    caller: Authenticated,
+    modern: &Modern<'_>,
+    trail: &mut Trail,
+) -> Result<Alone, Refusal> {
+    let params = Params::read(modern.request.params)?;
+    let rule = match params.target(modern.method.subject())? {
+        Some(target) => {
+            trail.entry.target(target.as_str());
+            Some(permitted(&caller.snapshot, &caller.caller, &target)?)
+        }
+        None => None,
+    };
+    let mut standing = None;
+    if modern.method == Method::SubscriptionsListen {
+        let uris = subscribed(modern.request.params)?;
+        // To hear of a resource takes the right to read it.
+        for uri in &uris {
+            permitted(&caller.snapshot, &caller.caller, &Target::Resource(uri.as_str().into()))?;
+        }
+        standing = Some(Standing::of(&caller, uris));
+    }
+    trail.entry.permit(rule);
+    let Authenticated { request, snapshot, caller, .. } = caller;
+    let headers = request.into_parts().0.headers;
+    Ok(Alone { snapshot, caller, headers, standing, _decided: Decided })
+}
+
+/// The resources that a client wants to hear of.
+fn subscribed(params: Option<&RawValue>) -> Result<BTreeSet<String>, Refusal> {
+    let filter = params.and_then(|params| Filter::read(params.get()));
+    filter.map(|filter| filter.uris).ok_or(Refusal::InvalidParams(Invalid::Missing("notifications")))
 }
 
 /// What a request sets in its session.

@@ -1,7 +1,6 @@
 //! Reads the body, within its bounds.
 
 use bytes::{Bytes, BytesMut};
-use http::Method;
 use http::header::ACCEPT;
 use http_body::Body as _;
 use http_body_util::BodyExt;
@@ -12,28 +11,21 @@ use super::Authenticated;
 use crate::rescue::Refusal;
 use crate::worker::Worker;
 
-/// What a request carries.
-pub(crate) enum Read {
-    /// A message.
-    Message(Authenticated, Bytes),
-    /// Nothing: it asks for a stream.
-    Stream(Authenticated),
-    /// Nothing: it ends a session.
-    End(Authenticated),
+/// Whether the caller takes a stream of events.
+pub(crate) fn accepts_events(caller: &Authenticated) -> Result<(), Refusal> {
+    if headers::accepts(joined(caller).as_deref(), headers::EVENT_STREAM) {
+        Ok(())
+    } else {
+        Err(Refusal::NoEvents)
+    }
 }
 
 /// Reads what a request carries.
-pub(crate) async fn read(worker: &Worker, mut caller: Authenticated) -> Result<Read, Refusal> {
-    if caller.request.method() == Method::DELETE {
-        return Ok(Read::End(caller));
-    }
+pub(crate) async fn read(
+    worker: &Worker,
+    mut caller: Authenticated,
+) -> Result<(Authenticated, Bytes), Refusal> {
     let accept = joined(&caller);
-    if caller.request.method() == Method::GET {
-        if !headers::accepts(accept.as_deref(), headers::EVENT_STREAM) {
-            return Err(Refusal::NoEvents);
-        }
-        return Ok(Read::Stream(caller));
-    }
     if !headers::accepts_both(accept.as_deref()) {
         return Err(Refusal::NotAcceptable);
     }
@@ -69,7 +61,7 @@ pub(crate) async fn read(worker: &Worker, mut caller: Authenticated) -> Result<R
     };
     let body =
         timeout(worker.shared.options.bounds.body, collect).await.map_err(|_| Refusal::BodyTooSlow)??;
-    Ok(Read::Message(caller, body))
+    Ok((caller, body))
 }
 
 /// All `Accept` headers as one.

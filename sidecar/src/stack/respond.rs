@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use futures::Stream;
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, VARY,
@@ -27,6 +28,8 @@ pub(crate) enum Body {
     Pieces(mpsc::Receiver<Piece>),
     /// Events, for as long as there are any.
     Events(Box<Reader>),
+    /// What the server says to a request that stands alone. Dropped, it ends the request.
+    Live(Pin<Box<dyn Stream<Item = Piece>>>),
     /// What comes from another replica.
     Relayed(Box<Relay>),
 }
@@ -63,6 +66,9 @@ impl http_body::Body for Body {
                 pieces.poll_recv(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
             }
             Self::Relayed(relay) => relay.poll_frame(cx),
+            Self::Live(pieces) => {
+                pieces.as_mut().poll_next(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
+            }
             Self::Events(reader) => {
                 reader.poll_next(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
             }
@@ -72,7 +78,7 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(bytes) => bytes.is_none(),
-            Self::Pieces(_) | Self::Events(_) => false,
+            Self::Pieces(_) | Self::Events(_) | Self::Live(_) => false,
             Self::Relayed(relay) => relay.is_end_stream(),
         }
     }
@@ -80,7 +86,7 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            Self::Pieces(_) | Self::Events(_) => SizeHint::default(),
+            Self::Pieces(_) | Self::Events(_) | Self::Live(_) => SizeHint::default(),
             Self::Relayed(relay) => relay.size_hint(),
         }
     }

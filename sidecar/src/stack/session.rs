@@ -4,9 +4,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use longshore_mcp::envelope::Message;
 use longshore_mcp::headers::SESSION_ID;
-use longshore_mcp::method::Method;
 use longshore_sessions::routing::{Entry, Outcome};
 use longshore_sessions::{Question, SessionKey};
 
@@ -44,16 +42,6 @@ pub(crate) async fn find(
         Way::Here(session) => Found::Here(Some(session)),
         way => Found::Elsewhere(elsewhere(way, trail)?),
     })
-}
-
-/// Holds a message to the session that it came in: only a handshake has none.
-pub(crate) fn fits(session: Option<InSession>, message: &Message<'_>) -> Result<Option<InSession>, Refusal> {
-    let handshake = matches!(message, Message::Request(request) if request.method.as_str() == Method::Initialize.as_str());
-    match (&session, handshake) {
-        (None, true) | (Some(_), false) => Ok(session),
-        (Some(_), true) => Err(Refusal::SecondInitialize),
-        (None, false) => Err(Refusal::NoSession),
-    }
 }
 
 /// Ends a session, because its client says so.

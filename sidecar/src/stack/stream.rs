@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::Response;
 
 use super::respond::Body;
-use super::{Authenticated, Trail, revision, session};
+use super::{Authenticated, Trail, conversation, session};
 use crate::exchange;
 use crate::rescue::{Kind, Refusal};
 use crate::worker::Worker;
@@ -23,7 +23,7 @@ pub(crate) async fn open(
         session::Found::Here(session) => session.ok_or(Refusal::NoSession)?,
         session::Found::Elsewhere(response) => return Ok(response),
     };
-    revision::agree(&caller, Some(&session), trail)?;
+    conversation::agrees(&caller, &session, trail)?;
     trail.entry.permit(None);
     exchange::listen(worker, caller, session).await
 }

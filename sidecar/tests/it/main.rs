@@ -16,6 +16,7 @@ mod drain;
 mod faults;
 mod harness;
 mod inventory;
+mod modern;
 mod passthrough;
 mod peers;
 mod replicas;

@@ -31,14 +31,22 @@ impl Scripted {
 
     /// A server that answers every GET by `answer` too.
     pub(crate) fn listening(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
+        Self::offering(json!({"tasks": {"list": {}}}), answer)
+    }
+
+    /// The same with these capabilities.
+    pub(crate) fn offering(
+        capabilities: Value,
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (answer, into) = (Arc::new(answer), seen.clone());
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let (answer, into) = (answer.clone(), into.clone());
-                std::thread::spawn(move || serve(stream, &*answer, &into));
+                let (answer, into, capabilities) = (answer.clone(), into.clone(), capabilities.clone());
+                std::thread::spawn(move || serve(stream, &capabilities, &*answer, &into));
             }
         });
         Self { port, seen }
@@ -52,7 +60,12 @@ impl Scripted {
     }
 }
 
-fn serve(mut stream: TcpStream, answer: &dyn Fn(&Request, &mut TcpStream), seen: &Mutex<Vec<Request>>) {
+fn serve(
+    mut stream: TcpStream,
+    capabilities: &Value,
+    answer: &dyn Fn(&Request, &mut TcpStream),
+    seen: &Mutex<Vec<Request>>,
+) {
     let mut reader = BufReader::new(stream.try_clone().expect("a clone"));
     while let Some(request) = read(&mut reader) {
         let method = method_of(&request);
@@ -66,7 +79,7 @@ fn serve(mut stream: TcpStream, answer: &dyn Fn(&Request, &mut TcpStream), seen:
             "initialize" => {
                 let version = message(&request)["params"]["protocolVersion"].clone();
                 let result = json!({
-                    "protocolVersion": version, "capabilities": {"tasks": {"list": {}}},
+                    "protocolVersion": version, "capabilities": capabilities,
                     "serverInfo": {"name": "scripted", "version": "1"},
                 });
                 let session = if own { OWN_SESSION } else { UPSTREAM_SESSION };

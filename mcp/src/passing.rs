@@ -1,0 +1,68 @@
+//! The little that changes in a response between two sides of 2026-07-28: what a proxy knows better than the server
+//! behind it.
+
+use crate::object::{Object, array, quote};
+use crate::revision::Revision;
+
+/// The response to `server/discover` with the revisions that clients can speak at the proxy's address, newest first;
+/// `None` if it says so already.
+pub fn discovered(message: &str, served: &[Revision]) -> Result<Option<String>, serde_json::Error> {
+    let mut versions = served.to_vec();
+    versions.sort_unstable_by(|one, other| other.cmp(one));
+    let versions = array(versions.iter().map(|revision| quote(revision.as_str())));
+    in_result(message, |result| {
+        let differs = result.get("supportedVersions") != Some(versions.as_str());
+        if differs {
+            result.set("supportedVersions", versions);
+        }
+        differs
+    })
+}
+
+/// A response that nobody but its client may keep, since it depends on who asks; `None` if it says so already, or is
+/// not to be kept at all.
+pub fn private(message: &str) -> Result<Option<String>, serde_json::Error> {
+    in_result(message, |result| {
+        let is_shared = result.get("cacheScope").is_some_and(|scope| scope != "\"private\"");
+        if is_shared {
+            result.set("cacheScope", quote("private"));
+        }
+        is_shared
+    })
+}
+
+/// Changes the result of a response. What has none stays as it is.
+fn in_result(
+    message: &str,
+    change: impl FnOnce(&mut Object<'_>) -> bool,
+) -> Result<Option<String>, serde_json::Error> {
+    let mut response = Object::read(message)?;
+    let Some(result) = response.original("result") else { return Ok(None) };
+    let mut result = Object::read(result)?;
+    Ok(change(&mut result).then(|| {
+        response.set("result", result.write());
+        response.write()
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_known_better_changes() {
+        let message = r#"{"jsonrpc":"2.0","id":1,"result":{"x":1.0,"supportedVersions":["2026-07-28"],"cacheScope":"public","ttlMs":7}}"#;
+        assert_eq!(
+            discovered(message, &Revision::ALL[3..]).unwrap().unwrap(),
+            message.replace(r#"["2026-07-28"]"#, r#"["2026-07-28","2025-11-25"]"#)
+        );
+        assert_eq!(discovered(message, &Revision::ALL[4..]).unwrap(), None);
+        let kept = private(message).unwrap().unwrap();
+        assert_eq!(kept, message.replace("public", "private"));
+        assert_eq!(private(&kept).unwrap(), None);
+        for none in [r#"{"id":1,"error":{}}"#, r#"{"id":1,"result":{"resultType":"input_required"}}"#] {
+            assert_eq!(private(none).unwrap(), None, "{none}");
+        }
+        assert!(private(r#"{"id":1,"result":{"cacheScope":"public","cacheScope":"private"}}"#).is_err());
+    }
+}

@@ -1,0 +1,253 @@
+//! A request that stands alone: it goes to the server, and what comes back goes to the client.
+//!
+//! It is no task of its own: it goes on for as long as its client reads, and who goes away has cancelled it. All that
+//! has to be done for that is to drop it.
+
+mod judge;
+mod live;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, Method as HttpMethod, Response, StatusCode};
+use http_body_util::BodyExt;
+use longshore_mcp::headers::{self, EVENT_STREAM, JSON};
+use longshore_mcp::level::Level;
+use longshore_mcp::matrix;
+use longshore_mcp::method::Method;
+use longshore_mcp::revision::Revision;
+use tokio::time::{Duration, Instant, timeout, timeout_at};
+
+use super::answer::HOLD;
+use super::doubt;
+use super::events::Source;
+use super::request::{build, patiently};
+use crate::access::Caller;
+use crate::configuration::Snapshot;
+use crate::rescue::Refusal;
+use crate::sessions::{Full, Place};
+use crate::shared::CallGuard;
+use crate::stack::Trail;
+use crate::stack::respond::{self, Body};
+use crate::stack::standing::Standing;
+use crate::upstream::{self, Answer, EDITABLE, Failure, Lease, Opener};
+use crate::worker::Worker;
+use judge::{Judge, Verdict};
+use live::{Live, Rest};
+
+/// How long the first event of an answer is waited for, so that it goes out in one piece with the head.
+const MOMENT: Duration = Duration::from_secs(1);
+
+/// A request that stands alone, on its way to the server.
+pub(crate) struct Lone {
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) caller: Caller,
+    /// If it has no end of its own: what it was permitted for.
+    pub(crate) standing: Option<Standing>,
+    /// Its id, as JSON.
+    pub(crate) id: String,
+    pub(crate) method: Method,
+    pub(crate) revision: Revision,
+    /// The log messages that it asks for.
+    pub(crate) level: Option<Level>,
+    /// What its head says, beside what every request's does.
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+/// What a request takes of the limits, for as long as it goes on.
+struct Held {
+    /// A drain waits for it.
+    _under_way: Option<CallGuard>,
+    /// It listens.
+    _place: Option<Place>,
+}
+
+/// How far an answer has come when its response can begin.
+enum Begun {
+    /// All of it.
+    Whole { message: Bytes, code: Option<i64>, events: bool },
+    /// A message that is too large to be held, of which nothing is edited.
+    Long { start: Bytes, body: upstream::Body, lease: Lease },
+    /// Events, of which these have come.
+    Events { source: Source, start: Bytes },
+}
+
+/// Sends a request and gives the client what comes back. Whoever drops this, or the response, cancels the request.
+pub(crate) async fn call_alone(
+    worker: &Rc<Worker>,
+    mut lone: Lone,
+    trail: &mut Trail,
+) -> Result<Response<Body>, Refusal> {
+    let held = admit(worker, &lone)?;
+    let limit = Duration::from_millis(lone.snapshot.config.limits.request_timeout_ms);
+    let deadline = Instant::now() + limit;
+    let judge = Judge::new(&lone);
+    let begun = async {
+        let answer = patiently(&worker.shared, async || send(worker, &lone).await).await?;
+        begin(answer, &judge).await
+    };
+    let begun = timeout_at(deadline, begun)
+        .await
+        .unwrap_or_else(|_| Err(Refusal::ServerTimedOut { seconds: limit.as_secs_f64() }));
+    let begun = begun.inspect_err(|refusal| doubt(&worker.shared, refusal))?;
+    let standing = lone.standing.take();
+    let rest = Rest {
+        worker: worker.clone(),
+        deadline: standing.is_none().then_some((deadline, limit)),
+        standing,
+        _held: held,
+    };
+    Ok(match begun {
+        Begun::Whole { message, code, events } => {
+            let mut response = if events {
+                respond::events(Body::whole(message), None)
+            } else {
+                respond::json(Body::whole(message), None)
+            };
+            let status = code.map_or(200, |code| matrix::status_of_error(code, lone.revision));
+            *response.status_mut() = StatusCode::from_u16(status).unwrap_or_default();
+            trail.entry.answered(response.status().as_u16(), code);
+            drop(trail.entry.hand_over());
+            response
+        }
+        Begun::Long { start, body, lease } => {
+            let live = live::message(rest, start, body, lease, trail.entry.hand_over());
+            respond::json(Body::Live(live), None)
+        }
+        Begun::Events { source, start } => {
+            let live = Live::new(rest, judge, source, start, trail.entry.hand_over());
+            respond::events(Body::Live(live.stream()), None)
+        }
+    })
+}
+
+/// Takes what a request needs of the limits, before the server hears of it.
+fn admit(worker: &Worker, lone: &Lone) -> Result<Held, Refusal> {
+    let shared = &worker.shared;
+    if lone.standing.is_some() {
+        // It has no end of its own, so a drain does not wait for it, and begins no other.
+        if shared.is_draining() {
+            return Err(Refusal::Draining);
+        }
+        let place = shared.listeners.take(&lone.caller.principal, &lone.snapshot.config.sessions);
+        let place = place.map_err(|full| match full {
+            Full::Total => Refusal::TooManyListeners,
+            Full::Principal(limit) => Refusal::TooManyOwnListeners { limit },
+        })?;
+        return Ok(Held { _under_way: None, _place: Some(place) });
+    }
+    if shared.calls.count() >= shared.options.bounds.calls {
+        return Err(Refusal::TooManyCalls);
+    }
+    Ok(Held { _under_way: Some(shared.calls.begin()), _place: None })
+}
+
+async fn send(worker: &Worker, lone: &Lone) -> Result<Answer, Failure> {
+    let config = &lone.snapshot.config;
+    let mut request = build(&config.upstream, HttpMethod::POST, None, lone.body.clone());
+    for (name, value) in &lone.headers {
+        request.headers_mut().insert(name, value.clone());
+    }
+    let opener = Opener::Client { principal: lone.caller.principal.clone(), limits: config.limits.processes };
+    worker.pool.call(&config.upstream, &opener, request).await
+}
+
+/// Reads an answer until the client's response can begin.
+async fn begin(answer: Answer, judge: &Judge) -> Result<Begun, Refusal> {
+    let Answer { response, lease } = answer;
+    let (head, body) = response.into_parts();
+    let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let is = |wanted| headers::is_type(content_type, wanted);
+    if !head.status.is_success() {
+        return failed(head.status, body, lease, judge).await;
+    }
+    if is(EVENT_STREAM) {
+        return events(Source::new(body, lease), judge).await;
+    }
+    if !is(JSON) {
+        return Err(Refusal::ServerNonsense);
+    }
+    let hold = if judge.edits() { EDITABLE } else { HOLD };
+    match collect(body, hold).await? {
+        Collected::Whole(message) => {
+            lease.give_back();
+            match judge.look(&message)? {
+                Verdict::Answer { edited, code } => {
+                    Ok(Begun::Whole { message: edited.map_or(message, Bytes::from), code, events: false })
+                }
+                Verdict::Passes | Verdict::Dropped => Err(Refusal::ServerNonsense),
+            }
+        }
+        Collected::Start(..) if judge.edits() => Err(Refusal::AnswerTooLarge { limit: EDITABLE }),
+        Collected::Start(start, body) => Ok(Begun::Long { start, body, lease }),
+    }
+}
+
+/// Reads events until the answer, or until some have come and the next ones are to be waited for.
+async fn events(mut source: Source, judge: &Judge) -> Result<Begun, Refusal> {
+    let mut first = Vec::new();
+    let read = async {
+        while first.is_empty() {
+            let data = source.next().await?.ok_or(Refusal::ServerLost)?;
+            if let Some(code) = judge.read(&mut source, &data, &mut first)? {
+                return Ok(Some(code));
+            }
+        }
+        Ok(None)
+    };
+    match timeout(MOMENT, read).await {
+        Ok(Err(refusal)) => Err(refusal),
+        Ok(Ok(Some(code))) => {
+            source.finish();
+            Ok(Begun::Whole { message: first.into(), code, events: true })
+        }
+        Ok(Ok(None)) | Err(_) => Ok(Begun::Events { source, start: first.into() }),
+    }
+}
+
+/// Makes an error of an answer that is no success.
+async fn failed(
+    status: StatusCode,
+    body: upstream::Body,
+    lease: Lease,
+    judge: &Judge,
+) -> Result<Begun, Refusal> {
+    if let Collected::Whole(message) = collect(body, HOLD).await? {
+        lease.give_back();
+        if let Ok(Verdict::Answer { edited, code: Some(code) }) = judge.look(&message) {
+            let message = edited.map_or(message, Bytes::from);
+            return Ok(Begun::Whole { message, code: Some(code), events: false });
+        }
+    }
+    Err(Refusal::ServerStatus { status: status.as_u16() })
+}
+
+/// What was read of a body.
+enum Collected {
+    Whole(Bytes),
+    /// More than was to be held, and the rest.
+    Start(Bytes, upstream::Body),
+}
+
+async fn collect(mut body: upstream::Body, hold: usize) -> Result<Collected, Refusal> {
+    // Most answers come in one piece, which is not copied.
+    let mut first = Bytes::new();
+    let mut bytes = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        if first.is_empty() && bytes.is_empty() {
+            first = data;
+        } else {
+            bytes.extend_from_slice(&std::mem::take(&mut first));
+            bytes.extend_from_slice(&data);
+        }
+        if first.len() + bytes.len() > hold {
+            let start = if bytes.is_empty() { first } else { bytes.freeze() };
+            return Ok(Collected::Start(start, body));
+        }
+    }
+    Ok(Collected::Whole(if bytes.is_empty() { first } else { bytes.freeze() }))
+}

@@ -1,0 +1,147 @@
+//! What a message of the server is to a request that stands alone, and the little that is changed in it.
+
+use std::sync::Arc;
+
+use longshore_mcp::envelope::{self, Id, Message, Outcome, Response};
+use longshore_mcp::level::Level;
+use longshore_mcp::method::{Method, ServerNotification};
+use longshore_mcp::object::Object;
+use longshore_mcp::{error, listing, logging, passing, sse};
+
+use super::Lone;
+use crate::access::Caller;
+use crate::configuration::Snapshot;
+use crate::exchange::events::{Source, data_of};
+use crate::rescue::Refusal;
+use crate::stack::SERVED;
+
+/// Looks at what comes for one request.
+pub(super) struct Judge {
+    snapshot: Arc<Snapshot>,
+    caller: Caller,
+    id: String,
+    method: Method,
+    level: Option<Level>,
+}
+
+/// What a message is.
+pub(super) enum Verdict {
+    /// The answer: other text if it is edited, and the code if it is an error.
+    Answer { edited: Option<String>, code: Option<i64> },
+    /// Something for the client beside the answer.
+    Passes,
+    /// Nothing that may reach the client.
+    Dropped,
+}
+
+impl Judge {
+    pub(super) fn new(lone: &Lone) -> Self {
+        Self {
+            snapshot: lone.snapshot.clone(),
+            caller: lone.caller.clone(),
+            id: lone.id.clone(),
+            method: lone.method,
+            level: lone.level,
+        }
+    }
+
+    /// The id of the request, as JSON.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Whether an answer may be edited, and has to be whole for it.
+    pub(super) fn edits(&self) -> bool {
+        self.method.list().is_some() || self.method == Method::ServerDiscover || self.is_private()
+    }
+
+    /// Whether what is answered is for nobody else, whatever the server thinks.
+    fn is_private(&self) -> bool {
+        let depends = self.method.list().is_some() || self.method == Method::ResourcesRead;
+        depends && self.snapshot.access.tells_callers_apart()
+    }
+
+    /// Takes events apart and adds those that may pass to `out`. At the answer: its code, if it is an error.
+    pub(super) fn read(
+        &self,
+        source: &mut Source,
+        data: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Option<i64>>, Refusal> {
+        let mut ended = Ok(None);
+        source.read(data, |event| {
+            // Nothing follows the answer. Clients ignore types that they do not know, and so does this.
+            let (Ok(None), None, Some(message)) = (&ended, &event.event, data_of(&event)) else { return };
+            match self.look(message) {
+                Ok(Verdict::Answer { edited, code }) => {
+                    out.extend_from_slice(&sse::message(edited.as_deref().map_or(message, str::as_bytes)));
+                    ended = Ok(Some(code));
+                }
+                Ok(Verdict::Passes) => out.extend_from_slice(&sse::message(message)),
+                Ok(Verdict::Dropped) => {}
+                Err(refusal) => ended = Err(refusal),
+            }
+        })?;
+        ended
+    }
+
+    /// Looks at one message.
+    pub(super) fn look(&self, message: &[u8]) -> Result<Verdict, Refusal> {
+        Ok(match envelope::read(message) {
+            Ok(Message::Response(response)) => match self.answer(&response, message)? {
+                Some((edited, code)) => Verdict::Answer { edited, code },
+                None => Verdict::Dropped,
+            },
+            Ok(Message::Notification(notification)) => {
+                let is_log = notification.method.as_str() == ServerNotification::Message.as_str();
+                if is_log && !self.wants(message) { Verdict::Dropped } else { Verdict::Passes }
+            }
+            // No server of this revision asks anything.
+            Ok(Message::Request(_)) | Err(_) => Verdict::Dropped,
+        })
+    }
+
+    fn wants(&self, log: &[u8]) -> bool {
+        std::str::from_utf8(log).is_ok_and(|log| logging::is_wanted(log, self.level))
+    }
+
+    /// A response as the answer: other text if it is edited, and the code if it is an error. None: it is another's.
+    fn answer(
+        &self,
+        response: &Response<'_>,
+        message: &[u8],
+    ) -> Result<Option<(Option<String>, Option<i64>)>, Refusal> {
+        let text = std::str::from_utf8(message).map_err(|_| Refusal::ServerNonsense)?;
+        match (response.id, &response.outcome) {
+            (Some(id), _) if !id.is(&Id::from_json(&self.id)) => Ok(None),
+            (Some(_), Outcome::Result(_)) => Ok(Some((self.edit(text)?, None))),
+            (Some(_), Outcome::Error(error)) => Ok(Some((None, error::code_of(error.get())))),
+            // It is about this request, since there is no other, and has to say so.
+            (None, Outcome::Error(error)) => {
+                let mut named = Object::read(text).map_err(|_| Refusal::ServerNonsense)?;
+                named.set("id", self.id.clone());
+                Ok(Some((Some(named.write()), error::code_of(error.get()))))
+            }
+            (None, Outcome::Result(_)) => Ok(None),
+        }
+    }
+
+    /// The response with what policy and this address change in it; none if nothing does.
+    fn edit(&self, message: &str) -> Result<Option<String>, Refusal> {
+        let mut edited = None;
+        // What cannot be read cannot be permitted.
+        if let Some(list) = self.method.list() {
+            let shows = |name: &str| self.snapshot.access.shows(&self.caller, list, name);
+            let filtered = listing::filter(message, list, shows).map_err(|_| Refusal::ServerNonsense)?;
+            edited = filtered.rewritten;
+        }
+        if self.method == Method::ServerDiscover {
+            edited = passing::discovered(message, &SERVED).map_err(|_| Refusal::ServerNonsense)?;
+        }
+        if self.is_private() {
+            let text = edited.as_deref().unwrap_or(message);
+            edited = passing::private(text).map_err(|_| Refusal::ServerNonsense)?.or(edited);
+        }
+        Ok(edited)
+    }
+}

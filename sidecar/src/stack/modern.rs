@@ -1,0 +1,93 @@
+//! The path of a request that stands alone, from where it is known to be one.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use longshore_mcp::detect::{Modern, Wrong};
+use longshore_mcp::headers::{ARGUMENT_PREFIX, Field, Fields, PROTOCOL_VERSION, argument, standard};
+use longshore_mcp::method::Method;
+
+use super::access::{self, Alone};
+use super::{Authenticated, Passed, Trail, conversation, respond};
+use crate::exchange::{self, Lone};
+use crate::rescue::Refusal;
+use crate::worker::Worker;
+
+/// Decides on the request, sends it and gives back what the client gets.
+pub(crate) async fn serve(
+    worker: &Rc<Worker>,
+    caller: Authenticated,
+    modern: &Modern<'_>,
+    body: &Bytes,
+    trail: &mut Trail,
+) -> Result<Passed, Refusal> {
+    trail.revision = modern.revision;
+    trail.note_request(&modern.request);
+    // The decision. From here on the request may reach the server.
+    let alone = access::decide_alone(caller, modern, trail)?;
+    let headers = headers(worker, &alone, modern)?;
+    let lone = Lone {
+        snapshot: alone.snapshot,
+        caller: alone.caller,
+        standing: alone.standing,
+        id: modern.request.id.as_json().to_owned(),
+        method: modern.method,
+        revision: modern.revision,
+        level: modern.envelope.log_level,
+        headers,
+        body: body.clone(),
+    };
+    exchange::call_alone(worker, lone, trail).await.map(Passed::Handed)
+}
+
+/// Takes a notification of such a client, which concerns nothing that goes on.
+pub(crate) fn drop_notification(body: &Bytes, trail: &mut Trail) -> Passed {
+    if let Ok(message) = longshore_mcp::envelope::read(body) {
+        trail.note(&message);
+    }
+    trail.entry.permit(None);
+    Passed::Answered(respond::accepted())
+}
+
+/// The headers for the server: what they repeat is written anew from the body, which was decided on.
+fn headers(worker: &Worker, alone: &Alone, modern: &Modern<'_>) -> Result<HeaderMap, Refusal> {
+    let mut headers = exchange::trace(&alone.headers);
+    headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(modern.revision.as_str()));
+    for (name, value) in standard::headers(modern.method, &modern.outline) {
+        headers.insert(name, value.try_into().map_err(|_| Refusal::Internal)?);
+    }
+    if modern.method == Method::ToolsCall {
+        let fields = conversation::fields(&alone.headers);
+        for (name, value) in arguments(worker, modern, &fields)? {
+            // What is no header is left out, and the server's to miss.
+            if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+                headers.insert(name, value);
+            }
+        }
+    }
+    Ok(headers)
+}
+
+/// The headers that repeat arguments. Those that the tool's schema marks have to say what the body says; what the
+/// others are about only the server knows.
+fn arguments(
+    worker: &Worker,
+    modern: &Modern<'_>,
+    fields: &Fields<'_>,
+) -> Result<Vec<(String, String)>, Refusal> {
+    let tools = worker.marks.of(&worker.shared.view.borrow());
+    let name = modern.outline.name(modern.method.subject());
+    let marked = name.and_then(|name| tools.get(name.as_str())).map_or(&[][..], Vec::as_slice);
+    let arguments = modern.outline.arguments();
+    argument::check(marked, arguments, fields)
+        .map_err(|mismatch| Refusal::Mistake(Wrong::Header(mismatch)))?;
+    let mut headers = argument::headers(marked, arguments);
+    for (name, field) in &fields.arguments {
+        let is_marked = marked.iter().any(|mark| mark.header.eq_ignore_ascii_case(name));
+        if let (false, Field::One(value)) = (is_marked, field) {
+            headers.push((format!("{ARGUMENT_PREFIX}{name}"), (*value).to_owned()));
+        }
+    }
+    Ok(headers)
+}

@@ -1,0 +1,373 @@
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::DONE;
+use crate::harness::config::{keys, rule};
+use crate::harness::http::connect;
+use crate::harness::{
+    Client, Events, Files, Request, Scripted, Sidecar, config, eventually, modern, scripted,
+};
+
+const ODD: &str = "{\"id\": \"\\u0061\" ,\"jsonrpc\":\"2.0\",\r\n \"method\":\"tools/call\",\"params\":{\"arguments\":{\"n\":1.0e+2,\"big\":12345678901234567890123},\"name\":\"t\",\"_meta\":{\"io.modelcontextprotocol/clientCapabilities\":{ },\"io.modelcontextprotocol/protocolVersion\":\"2026-07-28\",\"x.example/y\":[ ]}}}";
+const ODD_RESULT: &str =
+    "{\"result\":{\"content\":[ ],\"n\":1.00,\"s\":\"\\u0041\"} , \"id\":\"a\",\"jsonrpc\":\"2.0\"}";
+
+fn answered(request: &Request, result: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, scripted::message(request)["id"])
+}
+
+#[test]
+fn params_and_results_keep_their_bytes() {
+    for events in [false, true] {
+        let server = Scripted::start(move |_, stream| {
+            if events {
+                scripted::events(stream, &[&format!("id: 1\nretry: 5\ndata: {ODD_RESULT}\n\n")]);
+            } else {
+                scripted::json(stream, ODD_RESULT);
+            }
+        });
+        let sidecar = Sidecar::start(&config(server.port));
+        let reply = modern::of(ODD).send(sidecar.mcp);
+        let expected =
+            if events { format!("event: message\ndata: {ODD_RESULT}\n\n") } else { ODD_RESULT.to_owned() };
+        assert_eq!((reply.status, reply.text()), (200, expected.as_str()));
+        assert_eq!(server.seen("tools/call")[0].body, ODD.as_bytes());
+        let line = sidecar.audit(|line| line["method"] == "tools/call");
+        assert_eq!(
+            (&line["target"], &line["decision"], &line["status"]),
+            (&json!("t"), &json!("permit"), &json!(200))
+        );
+    }
+}
+
+/// 30: nothing of a session is read, and none is named.
+#[test]
+fn r030_nothing_of_the_caller_reaches_the_server_but_what_belongs_to_the_message() {
+    let server = Scripted::start(|_, stream| {
+        scripted::json_with(stream, 200, "mcp-session-id: s\r\nset-cookie: a=b\r\n", ODD_RESULT);
+    });
+    let files = Files::new();
+    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a")]));
+    let sidecar = Sidecar::with(files, &[]).loaded();
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let reply = modern::of(ODD)
+        .key("key-a")
+        .header("cookie", "c=1")
+        .header("traceparent", trace)
+        .header("mcp-session-id", "of-nobody")
+        .header("last-event-id", "7")
+        .header("mcp-param-region", "eu")
+        .send(sidecar.mcp);
+    assert_eq!((reply.status, reply.text()), (200, ODD_RESULT));
+    for header in ["mcp-session-id", "set-cookie", "last-event-id"] {
+        assert_eq!(reply.header(header), None, "{header}");
+    }
+    let mut headers = server.seen("tools/call")[0].headers.clone();
+    headers.sort();
+    let length = ODD.len().to_string();
+    let expected = [
+        ("accept", "application/json, text/event-stream"),
+        ("content-length", &*length),
+        ("content-type", "application/json"),
+        ("host", &*format!("127.0.0.1:{}", server.port)),
+        ("mcp-method", "tools/call"),
+        ("mcp-name", "t"),
+        ("mcp-param-region", "eu"),
+        ("mcp-protocol-version", "2026-07-28"),
+        ("traceparent", trace),
+    ];
+    assert_eq!(headers, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+}
+
+#[test]
+fn r021_both_eras_are_served_at_one_address() {
+    let server = Scripted::start(|request, stream| scripted::json(stream, &answered(request, DONE)));
+    let sidecar = Sidecar::start(&config(server.port));
+    let client = Client::open(&sidecar, None);
+    for _ in 0..3 {
+        assert_eq!(client.call("t", json!({}))["result"]["x"], 1.0);
+        let reply = modern::request(1, "tools/call", json!({"name": "t"})).send(sidecar.mcp);
+        assert_eq!(reply.message()["result"]["x"], 1.0);
+        // Whose head says so is in no session, even if it names one.
+        let reply = modern::request(2, "tools/call", json!({"name": "t"})).session(&client.session);
+        assert_eq!(reply.send(sidecar.mcp).status, 200);
+    }
+    let seen = server.seen("tools/call");
+    let in_session =
+        seen.iter().filter(|request| request.headers.iter().any(|(name, _)| name == "mcp-session-id"));
+    assert_eq!((seen.len(), in_session.count()), (9, 3));
+}
+
+/// 34: what depends on who asks is for nobody else.
+#[test]
+fn r034_lists_are_filtered_by_the_decision_that_guards_calls() {
+    let tools = r#"{"resultType":"complete","ttlMs":9,"cacheScope":"public","tools":[{"name":"a", "x":1.0},{"name":"b"}]}"#;
+    let read = r#"{"resultType":"complete","ttlMs":9,"cacheScope":"public","contents":[ ]}"#;
+    for events in [false, true] {
+        let server = Scripted::start(move |request, stream| {
+            let is_list = scripted::message(request)["method"] == "tools/list";
+            let text = answered(request, if is_list { tools } else { read });
+            if events {
+                scripted::events(stream, &[&format!("data: {text}\n\n")]);
+            } else {
+                scripted::json(stream, &text);
+            }
+        });
+        let list = |principals: Option<&str>| {
+            let mut config = config(server.port);
+            config.access = vec![rule("some", &["a"], &[], &["*"])];
+            config.access[0].principals = principals.map(|name| vec![name.to_owned()]);
+            let sidecar = Sidecar::start(&config);
+            let list = modern::request(1, "tools/list", json!({})).send(sidecar.mcp).message();
+            let read =
+                modern::request(1, "resources/read", json!({"uri": "a://b"})).send(sidecar.mcp).message();
+            (list["result"].clone(), read["result"]["cacheScope"].clone())
+        };
+        let (all, read) = list(None);
+        assert_eq!(
+            all,
+            json!({"resultType": "complete", "ttlMs": 9, "cacheScope": "public", "tools": [{"name": "a", "x": 1.0}]})
+        );
+        assert_eq!(read, "public");
+        let (mine, read) = list(Some("anonymous"));
+        assert_eq!(mine["tools"], all["tools"]);
+        assert_eq!((&mine["cacheScope"], &read), (&json!("private"), &json!("private")));
+        let (none, _) = list(Some("somebody"));
+        assert_eq!(none["tools"], json!([]));
+    }
+}
+
+#[test]
+fn r036_discovery_says_what_can_be_spoken_here() {
+    let server = Scripted::start(|request, stream| {
+        let result = r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{ }},"ttlMs":0,"cacheScope":"private"}"#;
+        scripted::json(stream, &answered(request, result));
+    });
+    let sidecar = Sidecar::start(&config(server.port));
+    let reply = modern::request("d", "server/discover", json!({})).send(sidecar.mcp);
+    assert_eq!(
+        reply.message()["result"]["supportedVersions"],
+        json!(["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"])
+    );
+    assert!(reply.text().contains(r#""capabilities":{"tools":{ }}"#));
+}
+
+/// 31, 38: the server's own errors have the status of their revision, and the id.
+#[test]
+fn errors_of_the_server_have_the_status_of_the_revision() {
+    let server = Scripted::start(|request, stream| {
+        let name = scripted::message(request)["params"]["name"].as_str().unwrap().to_owned();
+        let (status, code) = name.split_once(' ').unwrap();
+        let error = format!(r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":{code},"message":"m"}}}}"#);
+        let error = if code == "-32603" { error.replace(r#""id":1,"#, "") } else { error };
+        scripted::json_with(stream, status.parse().unwrap(), "", &error);
+    });
+    let sidecar = Sidecar::start(&config(server.port));
+    for (said, code, status) in [
+        (200, -32602, 200),
+        (400, -32602, 200),
+        (400, -32021, 400),
+        (404, -32601, 404),
+        (200, -32601, 404),
+        (500, -32603, 200),
+    ] {
+        let name = format!("{said} {code}");
+        let reply = modern::request(1, "tools/call", json!({"name": name})).send(sidecar.mcp);
+        assert_eq!((reply.status, &reply.message()["error"]["code"]), (status, &json!(code)), "{name}");
+        assert_eq!(reply.message()["id"], 1, "{name}");
+        let line = sidecar.audit(|line| line["target"] == name);
+        assert_eq!((&line["code"], &line["status"]), (&json!(code), &json!(status)), "{name}");
+    }
+}
+
+/// 12, 13, 39, 40: of all that a server may say beside its answer, only what the client can use reaches it.
+#[test]
+fn r040_only_what_belongs_to_the_request_passes() {
+    let server = Scripted::start(|request, stream| {
+        let log = |level: &str| {
+            format!(
+                r#"data: {{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"{level}","data":1}}}}"#
+            )
+        };
+        scripted::events(
+            stream,
+            &[
+                "id: 1\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{ }}\n\n",
+                "data: {\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"roots/list\"}\n\n",
+                "data: {\"jsonrpc\":\"2.0\",\"id\":99,\"result\":{}}\n\nretry: 3\ndata: \n\nevent: other\ndata: {}\n\n",
+                &format!("{}\n\n{}\n\n", log("debug"), log("error")),
+                &format!("data: {}\n\ndata: {}\n\n", answered(request, DONE), answered(request, "{}")),
+            ],
+        );
+    });
+    let sidecar = Sidecar::start(&config(server.port));
+    for (level, logs) in [(Value::Null, 0), (json!("warning"), 1), (json!("debug"), 2)] {
+        let mut meta = json!({});
+        if !level.is_null() {
+            meta["io.modelcontextprotocol/logLevel"] = level;
+        }
+        let request = modern::request("a", "tools/call", json!({"name": "t", "_meta": meta}));
+        let mut events = Events::open(&request, sidecar.mcp);
+        let headers = events.headers.clone();
+        for (header, value) in [
+            ("content-type", "text/event-stream"),
+            ("cache-control", "no-cache, no-transform"),
+            ("x-accel-buffering", "no"),
+        ] {
+            assert!(headers.contains(&(header.to_owned(), value.to_owned())), "{header}");
+        }
+        let mut seen = Vec::new();
+        while let Some(event) = events.any() {
+            assert!(event.id.is_empty() && event.retry.is_none(), "{event:?}");
+            seen.push(event.message());
+        }
+        let methods: Vec<_> = seen.iter().filter_map(|message| message["method"].as_str()).collect();
+        assert_eq!(methods.iter().filter(|method| **method == "notifications/progress").count(), 1);
+        assert_eq!(methods.len(), 1 + logs, "{seen:?}");
+        assert_eq!(seen.last().unwrap()["result"]["x"], 1.0);
+        assert_eq!(seen.len(), 2 + logs, "{seen:?}");
+    }
+}
+
+#[test]
+fn r041_a_client_that_goes_away_has_cancelled() {
+    for begun in [false, true] {
+        let (gone, wait) = mpsc::channel();
+        let server = Scripted::start(move |_, stream| {
+            if begun {
+                scripted::begin_events(stream);
+                scripted::chunk(
+                    stream,
+                    "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}\n\n",
+                );
+            }
+            // Reads until the other side closes.
+            let closed = std::io::Read::read(stream, &mut [0]).is_ok_and(|read| read == 0);
+            gone.send(closed).unwrap();
+        });
+        let sidecar = Sidecar::start(&config(server.port));
+        let call = modern::request(1, "tools/call", json!({"name": "t"}));
+        let mut stream = connect(sidecar.mcp);
+        call.write(&mut stream);
+        eventually("the server has it", || (server.seen("tools/call").len() == 1).then_some(()));
+        if begun {
+            std::io::Read::read(&mut stream, &mut [0; 64]).unwrap();
+        }
+        drop(stream);
+        assert!(wait.recv_timeout(Duration::from_secs(5)).unwrap(), "the connection to the server is closed");
+        let line = sidecar.audit(|line| line["method"] == "tools/call");
+        assert_eq!(line["decision"], "permit");
+        let (status, reason) =
+            if begun { (json!(200), json!("cancelled by its client")) } else { (json!(null), json!(null)) };
+        assert_eq!((&line["status"], &line["reason"]), (&status, &reason));
+        eventually("no call is under way", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    }
+}
+
+#[test]
+fn a_server_that_fails_is_answered_for() {
+    let server =
+        Scripted::start(|request, stream| match scripted::message(request)["params"]["name"].as_str() {
+            Some("cut") => {
+                scripted::begin_events(stream);
+                scripted::chunk(
+                    stream,
+                    "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}\n\ndata: {\"jsonr",
+                );
+                let _ = stream.shutdown(std::net::Shutdown::Both);
+            }
+            Some("ends") => {
+                scripted::events(
+                    stream,
+                    &["data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}\n\n"],
+                );
+            }
+            Some("other") => scripted::json(stream, r#"{"jsonrpc":"2.0","id":77,"result":{}}"#),
+            Some("status") => scripted::json_with(stream, 500, "", "oops"),
+            Some("slow") => std::thread::sleep(Duration::from_secs(3)),
+            Some("slow events") => {
+                scripted::begin_events(stream);
+                scripted::chunk(
+                    stream,
+                    "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}\n\n",
+                );
+                std::thread::sleep(Duration::from_secs(3));
+            }
+            _ => scripted::json(stream, "[]"),
+        });
+    let mut config = config(server.port);
+    config.limits.request_timeout_ms = 1_500;
+    let sidecar = Sidecar::start(&config);
+    for (name, reason) in [
+        ("cut", "server broke off"),
+        ("ends", "server broke off"),
+        ("other", "server answered nonsense"),
+        ("status", "server answered with an HTTP error"),
+        ("slow", "server timed out"),
+        ("slow events", "server timed out"),
+        ("nonsense", "server answered nonsense"),
+    ] {
+        let reply = modern::request("i", "tools/call", json!({"name": name})).send(sidecar.mcp);
+        let message = reply.message();
+        assert_eq!((reply.status, &message["error"]["code"]), (200, &json!(-32603)), "{name}: {message}");
+        assert_eq!(message["id"], "i", "{name}");
+        let line = sidecar.audit(|line| line["target"] == name);
+        assert_eq!(line["reason"], reason, "{name}: {line}");
+    }
+}
+
+#[test]
+fn large_messages_pass_both_ways() {
+    let server = Scripted::start(|request, stream| {
+        let size = scripted::message(request)["params"]["arguments"]["text"].as_str().unwrap().len();
+        scripted::json(stream, &scripted::reply_to(request, &json!({"text": "y".repeat(size)})));
+    });
+    let sidecar = Sidecar::start(&config(server.port));
+    for size in [10, 60_000, 70_000, 3_000_000] {
+        let params = json!({"name": "t", "arguments": {"text": "x".repeat(size)}});
+        let message = modern::request(1, "tools/call", params).send(sidecar.mcp).message();
+        assert_eq!(message["result"]["text"].as_str().unwrap().len(), size);
+    }
+}
+
+/// 27: the schema is the server's own, as the sidecar has listed it.
+#[test]
+fn r027_marked_arguments_are_repeated_as_headers() {
+    let server = Scripted::offering(json!({"tools": {}}), |request, stream| {
+        let text = match scripted::message(request)["method"].as_str() {
+            Some("tools/list") => {
+                let schema = json!({"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}});
+                scripted::reply_to(request, &json!({"tools": [{"name": "t", "inputSchema": schema}]}))
+            }
+            _ => answered(request, DONE),
+        };
+        scripted::json(stream, &text);
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let call = |region: &str| {
+        modern::request(1, "tools/call", json!({"name": "t", "arguments": {"region": region}}))
+    };
+    let mismatch = |request: Request| {
+        let reply = request.send(sidecar.mcp);
+        (reply.status, reply.message()["error"]["code"].clone(), reply.message()["error"]["data"].clone())
+    };
+    let expected = (400, json!(-32020), json!({"header": "Mcp-Param-Region"}));
+    assert_eq!(mismatch(call("eu")), expected);
+    assert_eq!(mismatch(call("eu").header("mcp-param-region", "us")), expected);
+    assert_eq!(
+        mismatch(call("eu").header("mcp-param-region", "eu").header("Mcp-Param-Region", "eu")),
+        expected
+    );
+    assert!(server.seen("tools/call").is_empty());
+    let reply = call("\u{e9}")
+        .header("Mcp-Param-REGION", "=?base64?w6k=?=")
+        .header("mcp-param-other", "1")
+        .send(sidecar.mcp);
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let seen = server.seen("tools/call").pop().unwrap();
+    for (name, value) in [("mcp-param-region", "=?base64?w6k=?="), ("mcp-param-other", "1")] {
+        assert!(seen.headers.contains(&(name.to_owned(), value.to_owned())), "{name}: {:?}", seen.headers);
+    }
+}

@@ -1,0 +1,118 @@
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::harness::config::rule;
+use crate::harness::{Events, Files, Request, Scripted, Sidecar, config, eventually, modern, scripted};
+
+const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+
+/// A server that acknowledges, tells of one change, and goes on listening.
+fn server() -> Scripted {
+    Scripted::start(|request, stream| {
+        let id = &scripted::message(request)["id"];
+        let notification = |method: &str| json!({"jsonrpc": "2.0", "method": method, "params": {"notifications": {}, "_meta": {SUBSCRIPTION: id}}});
+        scripted::begin_events(stream);
+        scripted::chunk(
+            stream,
+            &format!("data: {}\n\n", notification("notifications/subscriptions/acknowledged")),
+        );
+        scripted::chunk(stream, &format!("data: {}\n\n", notification("notifications/tools/list_changed")));
+        // Until the other side closes.
+        let _ = std::io::Read::read(stream, &mut [0]);
+    })
+}
+
+fn listen(id: &str) -> Request {
+    modern::request(id, "subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}))
+}
+
+/// 42: acknowledged first, and ended in order when the sidecar ends.
+#[test]
+fn r042_a_subscription_goes_on_until_the_end() {
+    let server = server();
+    let mut config = config(server.port);
+    // What has no end of its own is not held to the time of calls.
+    config.limits.request_timeout_ms = 300;
+    let sidecar = Sidecar::start(&config);
+    let mut events = Events::open(&listen("l"), sidecar.mcp);
+    assert_eq!(events.next().unwrap().message()["method"], "notifications/subscriptions/acknowledged");
+    assert_eq!(events.next().unwrap().message()["method"], "notifications/tools/list_changed");
+    events.patience(Duration::from_millis(900));
+    assert!(events.try_any().is_err(), "it goes on");
+    assert_eq!(sidecar.metric("longshore_calls"), 0.0, "it is no call");
+    sidecar.signal(rustix::process::Signal::TERM);
+    events.patience(Duration::from_secs(10));
+    let end = events.next().unwrap().message();
+    assert_eq!(
+        end,
+        json!({"jsonrpc": "2.0", "id": "l", "result": {"resultType": "complete", "_meta": {SUBSCRIPTION: "l"}}})
+    );
+    assert!(events.next().is_none());
+    let line = sidecar.audit(|line| line["method"] == "subscriptions/listen");
+    assert_eq!((&line["status"], &line["reason"]), (&json!(200), &json!(null)));
+}
+
+#[test]
+fn subscriptions_are_counted() {
+    let server = server();
+    let mut config = config(server.port);
+    (config.sessions.total, config.sessions.per_principal) = (3, 2);
+    let sidecar = Sidecar::start(&config);
+    let open = || Events::open(&listen("l"), sidecar.mcp);
+    let held = [open(), open()];
+    assert!(held.iter().all(|events| events.status == 200));
+    let refused = listen("m").send(sidecar.mcp);
+    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")));
+    assert_eq!(
+        (&refused.message()["id"], &refused.message()["error"]["code"]),
+        (&json!("m"), &json!(-32603))
+    );
+    drop(held);
+    eventually("a place is free", || (open().status == 200).then_some(()));
+}
+
+/// To hear of a resource takes the right to read it.
+#[test]
+fn only_what_may_be_read_is_listened_to() {
+    let server = server();
+    let mut config = config(server.port);
+    config.access = vec![rule("some", &[], &[], &["memo://a"])];
+    let sidecar = Sidecar::start(&config);
+    let request = |uri: &str| {
+        modern::request(
+            "l",
+            "subscriptions/listen",
+            json!({"notifications": {"resourceSubscriptions": ["memo://a", uri]}}),
+        )
+    };
+    assert_eq!(Events::open(&request("memo://a"), sidecar.mcp).status, 200);
+    let refused = request("memo://b").send(sidecar.mcp).message();
+    assert_eq!(refused["error"]["code"], -32602);
+    assert_eq!(refused["error"]["data"], json!({"uri": "memo://b"}));
+    let none = modern::request("l", "subscriptions/listen", json!({})).send(sidecar.mcp).message();
+    assert_eq!(none["error"]["code"], -32602);
+}
+
+/// A key that was revoked keeps nothing open.
+#[test]
+fn a_subscription_ends_with_the_right_to_it() {
+    use crate::harness::config::keys;
+    let server = server();
+    let files = std::sync::Arc::new(Files::new());
+    let config = config(server.port);
+    files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    let sidecar = Sidecar::with(files.clone(), &[]).loaded();
+    let mut both = ["key-a", "key-b"].map(|key| Events::open(&listen("l").key(key), sidecar.mcp));
+    for events in &mut both {
+        events.next().unwrap();
+        events.next().unwrap();
+    }
+    let digest = files.write_with_keys(&config, &keys(&[("bob", "key-b")]));
+    sidecar.runs(&digest);
+    let [mut alice, mut bob] = both;
+    assert_eq!(alice.next().unwrap().message()["result"]["resultType"], "complete");
+    assert!(alice.next().is_none());
+    bob.patience(Duration::from_millis(300));
+    assert!(bob.try_any().is_err(), "bob's goes on");
+}
