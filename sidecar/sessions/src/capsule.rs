@@ -134,6 +134,18 @@ impl Keyring {
 // === impl Capsule ===
 
 impl Capsule {
+    /// What is sealed. It is never sent as it is.
+    pub fn plain(&self) -> Vec<u8> {
+        let mut plain = Vec::new();
+        codec::write(self, MAX_PLAIN, &mut plain);
+        plain
+    }
+
+    /// What [`Capsule::plain`] wrote.
+    pub fn of_plain(plain: &[u8]) -> Option<Self> {
+        codec::read(plain)
+    }
+
     /// Whether it is that principal's.
     pub fn is_of(&self, principal: &str) -> bool {
         self.principal == PrincipalDigest::of(principal)
