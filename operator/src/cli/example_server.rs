@@ -1,36 +1,35 @@
 //! `longshore example-server`.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
-use clap::ValueEnum;
+use anyhow::bail;
+use longshore_example_server::command::{self, Arguments, Special, Transport, revision_parser};
+use longshore_mcp::revision::Revision;
 
 use crate::example;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// How it speaks: over its stdin and stdout, or Streamable HTTP at /mcp.
-    #[arg(long, value_enum)]
-    transport: Transport,
-    /// The port for HTTP.
-    #[arg(long, default_value_t = 3000)]
-    port: u16,
-    /// The address for HTTP.
-    #[arg(long, default_value_t = Ipv4Addr::LOCALHOST.into())]
-    host: IpAddr,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Transport {
-    Stdio,
-    Http,
+    /// Speak this revision of MCP alone, all of it, and refuse what it forbids. Without it, a few friendly tools on
+    /// the official SDK, which speaks several revisions.
+    #[arg(long, value_parser = revision_parser())]
+    revision: Option<Revision>,
+    #[command(flatten)]
+    arguments: Arguments,
+    #[command(flatten)]
+    special: Special,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    let Args { revision, arguments, special } = args;
+    if let Some(revision) = revision {
+        return Ok(command::run(*revision, arguments, special)?);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    match args.transport {
+    match arguments.transport {
         Transport::Stdio => runtime.block_on(example::over_stdio())?,
         Transport::Http => {
-            let address = SocketAddr::new(args.host, args.port);
+            let address = SocketAddr::new(arguments.host, arguments.port);
             let said =
                 |bound: SocketAddr| super::say(&format!("the example server is at http://{bound}/mcp"));
             runtime.block_on(async {
@@ -39,6 +38,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
                 anyhow::Ok(example::over_http(address, said, stop).await?)
             })?;
         }
+        Transport::Sse => bail!("--transport sse is for --revision 2024-11-05"),
     }
     // A read of stdin that nobody waits for any longer must not hold the end up.
     runtime.shutdown_background();

@@ -1,0 +1,28 @@
+//! What a client says without asking.
+
+use longshore_mcp::method::NotificationMethod;
+use serde_json::value::RawValue;
+
+use super::{Phase, Session, members};
+
+impl Session {
+    /// Takes a notification. One that means nothing here is no mistake: nobody would hear of it.
+    pub(super) fn notified(&self, method: &str, params: Option<&RawValue>) {
+        match NotificationMethod::parse(method) {
+            Some(NotificationMethod::Initialized) => {
+                let mut state = self.lock();
+                if state.phase == Phase::Initialized {
+                    state.phase = Phase::Ready;
+                }
+            }
+            Some(NotificationMethod::Cancelled) => {
+                let Some(id) = members(params).remove("requestId") else { return };
+                let handle = self.lock().running.get(&id.to_string()).cloned();
+                if let Some(handle) = handle {
+                    handle.abort();
+                }
+            }
+            Some(NotificationMethod::Progress | NotificationMethod::RootsListChanged) | None => {}
+        }
+    }
+}
