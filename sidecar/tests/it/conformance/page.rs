@@ -122,7 +122,7 @@ impl Notes {
             return None;
         }
         let own = row.alone.as_ref().is_some_and(|alone| !alone[scenario].is_empty());
-        let note = match rules::forbids(row.suite, row.server.revision, scenario) {
+        let note = match rules::forbids(row.server.revision, scenario) {
             Some(rule) => rule.to_owned(),
             None if own => format!("The server on the {} does not pass it alone either.", row.server.maker),
             None => "Not yet.".to_owned(),

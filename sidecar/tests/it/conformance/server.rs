@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::{Command, Stdio};
 
-use longshore_sidecar_config::Config;
+use longshore_sidecar_config::{Config, Isolation};
 
 use super::suite;
 use crate::harness::peer::{Peer, free_port};
@@ -93,7 +93,14 @@ impl Server {
                 let server = self.listen();
                 (config(server.port), Running::Peer(server))
             }
-            Transport::Stdio => (stdio(), Running::Shim(Shim::start(files, &self.command(0)))),
+            Transport::Stdio => {
+                let mut config = stdio();
+                // Python takes seconds to start where others start at once: its sessions share a process.
+                if let (Maker::Python, Some(processes)) = (self.maker, &mut config.limits.processes) {
+                    processes.isolation = Isolation::Principal;
+                }
+                (config, Running::Shim(Shim::start(files, &self.command(0))))
+            }
         }
     }
 }
