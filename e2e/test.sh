@@ -56,8 +56,8 @@ for package in json.load(sys.stdin)["packages"]:
   tests --lib --bins $others
 }
 
-# The sidecar against servers and clients that others wrote.
-request-path() { e2e/peers/install.sh >/dev/null && tests --test it; }
+# The sidecar against servers and clients that others wrote, and with the protocol's conformance suite.
+request-path() { e2e/peers/install.sh >/dev/null && e2e/conformance/install.sh >/dev/null && tests --test it; }
 
 # The operator and the schema against a real API server.
 control-plane() { e2e/cluster/install.sh control-plane >/dev/null && tests --test control_plane; }

@@ -12,6 +12,7 @@
 mod access;
 mod bad_input;
 mod configuration;
+mod conformance;
 mod drain;
 mod faults;
 mod harness;

@@ -26,6 +26,13 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
+    /// A program that has been started, when it listens at this port.
+    pub(crate) fn listening(child: Child, port: u16) -> Self {
+        let peer = Self { child, port };
+        eventually("it listens", || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
+        peer
+    }
+
     /// Kills it, as a node without memory would.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
@@ -88,9 +95,7 @@ pub(crate) fn everything() -> Peer {
     command.arg("streamableHttp").env("PORT", port.to_string());
     let child =
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the server");
-    let peer = Peer { child, port };
-    eventually("it listens", || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
-    peer
+    Peer::listening(child, port)
 }
 
 /// A port that nobody listens at.

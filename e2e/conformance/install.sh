@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# Installs the protocol's conformance suite, and the servers that it is run against, and prints the folder that holds
+# them:
+#
+#   bin/conformance     the suite
+#   bin/typescript      a server on the TypeScript SDK, as the last release before each revision was and as the newest
+#   bin/python          the same on the Python SDK
+#   bin/go              the Go SDK's own server for the suite
+#   suite/              the npm project of the suite, which says what each revision requires
+#
+# The servers are started as `bin/LANGUAGE REVISION TRANSPORT PORT`: TRANSPORT is http, sse or stdio, which takes no
+# port. The protocol is the SDKs'; what the first two offer is in fixtures.json.
+#
+# The Node that runs them is that of ../peers. Versions are pinned by the lockfiles beside this script, with digests.
+# Packages are named by a digest of these, the folder by one of everything, and neither is ever written to again.
+set -euo pipefail
+
+sources=$(dirname "$(realpath "$0")")
+cache=${LONGSHORE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/longshore}
+
+say() { echo "conformance: $*" >&2; }
+
+peers=$("$sources/../peers/install.sh")
+
+mkdir -p "$cache/conformance"
+exec 9>"$cache/conformance/.lock"
+flock 9
+
+export GOTOOLCHAIN=local GOFLAGS="-mod=readonly -buildvcs=false" CGO_ENABLED=0
+digest() { sha256sum | cut -c1-16; }
+files() { # those of this folder that match
+  cd "$sources" && find . -type f "$@" -not -path '*/node_modules/*' | LC_ALL=C sort | xargs sha256sum
+}
+locks=$( (python3 --version; files -name 'package*.json' -o -name '*.txt') | digest)
+packages=$cache/conformance/packages-$locks
+everything=$( (echo "$packages"; go env GOVERSION; files -not -name '*.txt') | digest)
+folder=$cache/conformance/$everything
+
+install() { # packages into folder $1
+  local project requirements
+  for project in suite typescript; do
+    mkdir "$1/$project"
+    cp "$sources/$project"/{package.json,package-lock.json,.npmrc} "$1/$project"
+    # No scripts of strangers: none of these packages needs one. The warnings are about the machine's own Node.
+    (cd "$1/$project" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >&2)
+  done
+  # Plain folders of packages, since a virtual environment does not survive the rename at the end.
+  python3 -m venv "$1/installer"
+  for requirements in "$sources"/python/requirements-*.txt; do
+    "$1/installer/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
+      --target "$1/$(basename "$requirements" .txt | sed 's/requirements/python/')" -r "$requirements" >&2
+  done
+  rm -rf "$1/installer"
+}
+
+launcher() { # makes bin/$1 of folder $2, which knows revisions, from the text of a script on standard input
+  { printf '#!/bin/sh\nhere=$(dirname "$(dirname "$(realpath "$0")")")\n'; cat; } >"$2/bin/$1"
+  chmod 755 "$2/bin/$1"
+}
+
+build() { # into folder $1
+  mkdir "$1/bin"
+  cp "$sources/fixtures.json" "$1"
+  cp -r "$sources/typescript" "$sources/python" "$1"
+  rm -rf "$1/typescript/node_modules"
+  ln -s "$packages/typescript/node_modules" "$1/typescript/node_modules"
+  ln -s "$packages/suite" "$1/suite"
+  (cd "$sources/go" && go build -trimpath -ldflags '-s -w' -o "$1/bin/go-server" \
+    github.com/modelcontextprotocol/go-sdk/conformance/everything-server >&2)
+  launcher conformance "$1" <<END
+exec "$peers/bin/node" "$packages/suite/node_modules/@modelcontextprotocol/conformance/dist/index.js" "\$@"
+END
+  launcher typescript "$1" <<END
+revision=\$1 transport=\$2 port=\$3
+case \$revision in
+  2026-07-28) exec "$peers/bin/node" "\$here/typescript/modern.mjs" --transport "\$transport" --listen "\$port" ;;
+  *) exec "$peers/bin/node" "\$here/typescript/legacy.mjs" --sdk "\$revision" --transport "\$transport" --listen "\$port" ;;
+esac
+END
+  launcher python "$1" <<END
+revision=\$1 transport=\$2 port=\$3
+case \$revision in
+  2026-07-28) line=2 ;;
+  *) line=1 ;;
+esac
+export PYTHONPATH="$packages/python-\$line" PYTHONDONTWRITEBYTECODE=1
+exec python3 "\$here/python/server_\$line.py" --transport "\$transport" --listen "\$port"
+END
+  launcher go "$1" <<END
+revision=\$1 transport=\$2 port=\$3
+# Over HTTP it speaks the revision without sessions, or those with; over stdio all of them.
+case \$transport,\$revision in
+  stdio,*) exec "\$here/bin/go-server" ;;
+  http,2026-07-28) exec "\$here/bin/go-server" -http "127.0.0.1:\$port" -stateless=true ;;
+  http,*) exec "\$here/bin/go-server" -http "127.0.0.1:\$port" -stateless=false ;;
+esac
+END
+}
+
+finish() { # makes folder $1 with function $2, whole or not at all
+  local unfinished started=$SECONDS
+  unfinished=$(mktemp -d "$cache/conformance/.unfinished.XXXXXX")
+  # shellcheck disable=SC2064 # the name as it is now
+  trap "rm -rf '$unfinished'" EXIT
+  "$2" "$unfinished"
+  chmod 755 "$unfinished"
+  mv -T "$unfinished" "$1"
+  say "made $(basename "$1") in $((SECONDS - started)) s"
+}
+
+if [ ! -d "$packages" ]; then
+  say "installing the suite and the SDKs; this takes half a minute the first time"
+  finish "$packages" install
+fi
+if [ ! -d "$folder" ]; then
+  finish "$folder" build
+  # Those of other checkouts stay while somebody uses them.
+  find "$cache/conformance" -mindepth 1 -maxdepth 1 -type d -mtime +14 -exec rm -rf {} +
+fi
+touch "$packages" "$folder"
+echo "$folder"

@@ -1,0 +1,13 @@
+//! The protocol's conformance suite, through the sidecar: docs/conformance.md is what comes of it.
+
+mod page;
+mod rows;
+mod rules;
+mod server;
+mod suite;
+
+#[test]
+fn the_page_says_what_the_suite_says() {
+    let rows = rows::run();
+    page::agrees(&rows);
+}

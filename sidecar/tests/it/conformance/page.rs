@@ -1,0 +1,138 @@
+//! docs/conformance.md: its tables are written from what the suite said, and compared with it ever after.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use super::rows::Row;
+use super::rules;
+use super::suite;
+
+const BEGIN: &str = "<!-- begin: written by LONGSHORE_UPDATE_CONFORMANCE=1 -->\n";
+const END: &str = "<!-- end -->\n";
+
+fn path() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/conformance.md")
+}
+
+/// Compares the page with what came of the rows, or writes it.
+pub(super) fn agrees(rows: &[Row]) {
+    let page = std::fs::read_to_string(path()).expect("the page");
+    let (before, rest) = page.split_once(BEGIN).expect("where the tables begin");
+    let (there, after) = rest.split_once(END).expect("where the tables end");
+    let text = tables(rows);
+    if std::env::var_os("LONGSHORE_UPDATE_CONFORMANCE").is_some() {
+        eprintln!("{}", failures(rows));
+        std::fs::write(path(), format!("{before}{BEGIN}{text}{END}{after}")).expect("the page");
+        return;
+    }
+    let changed = differences(there, &text);
+    assert!(
+        changed.is_empty(),
+        "docs/conformance.md says something else (write it with LONGSHORE_UPDATE_CONFORMANCE=1):\n{changed}{}",
+        failures(rows)
+    );
+}
+
+fn differences(there: &str, text: &str) -> String {
+    let (old, new): (BTreeSet<_>, BTreeSet<_>) = (there.lines().collect(), text.lines().collect());
+    let gone = old.difference(&new).map(|line| format!("- {line}\n"));
+    gone.chain(new.difference(&old).map(|line| format!("+ {line}\n"))).collect()
+}
+
+/// What the suite did not like, in its words.
+fn failures(rows: &[Row]) -> String {
+    let mut text = String::new();
+    for row in rows {
+        let failed = row.through.iter().filter(|(_, failures)| !failures.is_empty());
+        for (scenario, failures) in failed {
+            let _ = writeln!(text, "{} {:?} {scenario}: {failures:?}", row.suite, row.server);
+        }
+    }
+    text
+}
+
+fn tables(rows: &[Row]) -> String {
+    let mut text = scores(rows);
+    let mut notes = Notes::default();
+    let suites: BTreeSet<_> = rows.iter().map(|row| row.suite).collect();
+    for suite in suites {
+        let rows: Vec<_> = rows.iter().filter(|row| row.suite == suite).collect();
+        let _ = write!(text, "\n## What {suite} requires\n\n{}", scenarios(suite, &rows, &mut notes));
+    }
+    if !notes.0.is_empty() {
+        text.push_str("\n## Notes\n\n");
+        for (number, note) in notes.0.iter().enumerate() {
+            let _ = writeln!(text, "{}. {note}", number + 1);
+        }
+    }
+    text
+}
+
+/// One line a row: how many scenarios pass.
+fn scores(rows: &[Row]) -> String {
+    let mut text =
+        "| suite | server | made with | over | alone | through the sidecar |\n|---|---|---|---|---|---|\n"
+            .to_owned();
+    let score = |results: &suite::Results| {
+        let passed = results.values().filter(|failures| failures.is_empty()).count();
+        format!("{passed}/{}", results.len())
+    };
+    for Row { suite, server, alone, through } in rows {
+        let alone = alone.as_ref().map_or_else(|| "-".to_owned(), score);
+        let (maker, transport, through) = (server.maker, server.transport, score(through));
+        let _ =
+            writeln!(text, "| {suite} | {} | {maker} | {transport} | {alone} | {through} |", server.revision);
+    }
+    text
+}
+
+/// One line a scenario, one column a revision of the servers: it passes with all of them, or a note says why not.
+fn scenarios(suite: &str, rows: &[&Row], notes: &mut Notes) -> String {
+    let mut columns: BTreeMap<_, Vec<&Row>> = BTreeMap::new();
+    for row in rows {
+        columns.entry(std::cmp::Reverse(row.server.revision)).or_default().push(row);
+    }
+    let mut text = "| scenario |".to_owned();
+    for revision in columns.keys() {
+        let _ = write!(text, " {} |", revision.0);
+    }
+    let _ = writeln!(text, "\n|---|{}", "---|".repeat(columns.len()));
+    for scenario in suite::required(suite, "server") {
+        let _ = write!(text, "| `{scenario}` |");
+        for rows in columns.values() {
+            let cells: BTreeSet<_> = rows.iter().filter_map(|row| notes.of(row, &scenario)).collect();
+            let cells: Vec<_> = cells.iter().map(ToString::to_string).collect();
+            let cell = if cells.is_empty() { "passes".to_owned() } else { format!("[{}]", cells.join(", ")) };
+            let _ = write!(text, " {cell} |");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Why scenarios do not pass, each reason once.
+#[derive(Default)]
+struct Notes(Vec<String>);
+
+impl Notes {
+    /// The number of the reason why a scenario does not pass in this row, if it does not.
+    fn of(&mut self, row: &Row, scenario: &str) -> Option<usize> {
+        if row.through[scenario].is_empty() {
+            return None;
+        }
+        let own = row.alone.as_ref().is_some_and(|alone| !alone[scenario].is_empty());
+        let note = match rules::forbids(row.server.revision, scenario) {
+            Some(rule) => rule.to_owned(),
+            None if own => format!("The server on the {} does not pass it alone either.", row.server.maker),
+            None => "Not yet.".to_owned(),
+        };
+        let found = self.0.iter().position(|known| *known == note);
+        Some(
+            1 + found.unwrap_or_else(|| {
+                self.0.push(note);
+                self.0.len() - 1
+            }),
+        )
+    }
+}

@@ -1,0 +1,66 @@
+//! What the suite is run against, and what it says.
+
+use std::sync::Mutex;
+
+use super::server::{Maker, Server, Transport};
+use super::suite::Results;
+
+/// How many run at once. Most of a run is waiting.
+const AT_ONCE: usize = 4;
+
+/// The servers of each revision, and how they are spoken to.
+const SERVERS: [(&str, &[Maker], &[Transport]); 2] = [
+    ("2025-11-25", &[Maker::TypeScript, Maker::Python, Maker::Go], &[Transport::Http, Transport::Stdio]),
+    ("2025-06-18", &[Maker::TypeScript], &[Transport::Http, Transport::Stdio]),
+];
+
+/// What is run: a suite, and the revisions of the servers behind the sidecar.
+const PAIRS: [(&str, &[&str]); 1] = [("2025-11-25", &["2025-11-25", "2025-06-18"])];
+
+/// One suite, one server, and what came of it.
+pub(super) struct Row {
+    pub(super) suite: &'static str,
+    pub(super) server: Server,
+    /// Nothing, if the suite cannot speak to the server itself.
+    pub(super) alone: Option<Results>,
+    pub(super) through: Results,
+}
+
+/// Runs all of them.
+pub(super) fn run() -> Vec<Row> {
+    let todo = Mutex::new(rows());
+    let done = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                loop {
+                    let Some((suite, server)) = todo.lock().expect("no panic").pop() else { break };
+                    let row = Row {
+                        suite,
+                        server,
+                        alone: server.alone(suite),
+                        through: server.behind_a_sidecar(suite),
+                    };
+                    done.lock().expect("no panic").push(row);
+                }
+            });
+        }
+    });
+    let mut rows = done.into_inner().expect("no panic");
+    rows.sort_by_key(|row| (row.suite, std::cmp::Reverse(row.server.revision), row.server));
+    rows
+}
+
+fn rows() -> Vec<(&'static str, Server)> {
+    let mut rows = Vec::new();
+    for (suite, revisions) in PAIRS {
+        for (revision, makers, transports) in SERVERS {
+            if revisions.contains(&revision) {
+                let servers =
+                    makers.iter().flat_map(|maker| transports.iter().map(move |over| (*maker, *over)));
+                rows.extend(servers.map(|(maker, transport)| (suite, Server { revision, maker, transport })));
+            }
+        }
+    }
+    rows
+}

@@ -1,0 +1,29 @@
+//! What cannot cross from one revision to another, and the rule that forbids it.
+
+/// A scenario, the first revision whose servers can pass it, and why older ones cannot.
+const SINCE: [(&str, &str, &str); 6] = [
+    ("tools-call-audio", "2025-03-26", "Sound is a kind of content since 2025-03-26."),
+    ("tools-call-elicitation", "2025-06-18", "Servers ask users (elicitation) since 2025-06-18."),
+    ("elicitation-sep1034-defaults", "2025-11-25", "What servers ask for has defaults since 2025-11-25."),
+    (
+        "elicitation-sep1330-enums",
+        "2025-11-25",
+        "Users may pick several choices, with titles, since 2025-11-25.",
+    ),
+    (
+        "input-required-result-basic-elicitation",
+        "2025-06-18",
+        "Servers ask users (elicitation) since 2025-06-18.",
+    ),
+    (
+        "input-required-result-non-tool-request",
+        "2025-06-18",
+        "Servers ask users (elicitation) since 2025-06-18.",
+    ),
+];
+
+/// Why a scenario cannot pass in front of a server of this revision, if that is so.
+pub(super) fn forbids(server: &str, scenario: &str) -> Option<&'static str> {
+    let found = SINCE.iter().find(|(name, since, _)| *name == scenario && server < *since);
+    found.map(|(.., rule)| *rule)
+}
