@@ -24,3 +24,4 @@ mod sessions;
 mod start;
 mod stdio;
 mod streams;
+mod translation;
