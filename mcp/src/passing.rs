@@ -1,16 +1,26 @@
 //! The little that changes in a response between two sides of 2026-07-28: what a proxy knows better than the server
 //! behind it.
 
-use crate::object::{Object, array, quote};
+use crate::object::{Object, array, elements, quote};
 use crate::revision::Revision;
 
 /// The response to `server/discover` with the revisions that clients can speak at the proxy's address, newest first;
-/// `None` if it says so already.
-pub fn discovered(message: &str, served: &[Revision]) -> Result<Option<String>, serde_json::Error> {
+/// `None` if it says so already, or if the server does not speak the revision that it was asked in: then its answer is
+/// all that its client can know.
+pub fn discovered(
+    message: &str,
+    asked: Revision,
+    served: &[Revision],
+) -> Result<Option<String>, serde_json::Error> {
     let mut versions = served.to_vec();
     versions.sort_unstable_by(|one, other| other.cmp(one));
     let versions = array(versions.iter().map(|revision| quote(revision.as_str())));
     in_result(message, |result| {
+        let spoken = result.get("supportedVersions").and_then(|versions| elements(versions).ok());
+        let asked = quote(asked.as_str());
+        if !spoken.is_some_and(|spoken| spoken.contains(&asked.as_str())) {
+            return false;
+        }
         let differs = result.get("supportedVersions") != Some(versions.as_str());
         if differs {
             result.set("supportedVersions", versions);
@@ -49,14 +59,18 @@ fn in_result(
 mod tests {
     use super::*;
 
+    const NEW: Revision = Revision::V2026_07_28;
+
     #[test]
     fn only_what_is_known_better_changes() {
         let message = r#"{"jsonrpc":"2.0","id":1,"result":{"x":1.0,"supportedVersions":["2026-07-28"],"cacheScope":"public","ttlMs":7}}"#;
         assert_eq!(
-            discovered(message, &Revision::ALL[3..]).unwrap().unwrap(),
+            discovered(message, NEW, &Revision::ALL[3..]).unwrap().unwrap(),
             message.replace(r#"["2026-07-28"]"#, r#"["2026-07-28","2025-11-25"]"#)
         );
-        assert_eq!(discovered(message, &Revision::ALL[4..]).unwrap(), None);
+        assert_eq!(discovered(message, NEW, &Revision::ALL[4..]).unwrap(), None);
+        let older = message.replace("2026-07-28", "2025-11-25");
+        assert_eq!(discovered(&older, NEW, &Revision::ALL).unwrap(), None);
         let kept = private(message).unwrap().unwrap();
         assert_eq!(kept, message.replace("public", "private"));
         assert_eq!(private(&kept).unwrap(), None);

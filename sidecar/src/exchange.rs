@@ -6,6 +6,7 @@
 
 mod alone;
 mod answer;
+mod carry;
 mod client;
 mod edit;
 mod events;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response};
 use longshore_mcp::envelope::Id;
-use longshore_mcp::method::List;
+use longshore_mcp::method::{List, Method};
 use longshore_mcp::revision::Revision;
 use tokio::sync::oneshot;
 use tokio::time::{Duration, Instant, timeout_at};
@@ -48,6 +49,8 @@ pub(crate) struct Call {
     pub(crate) caller: Caller,
     /// In which session; none for a handshake.
     pub(crate) session: Option<Use>,
+    /// What a request in a session asks for.
+    pub(crate) method: Option<Method>,
     /// What happens to the answer.
     pub(crate) edit: Edit,
     /// What it sets in the session, if the server does as it says.
@@ -139,6 +142,11 @@ async fn run(mut call: Call, reply: oneshot::Sender<Response<Body>>) {
 }
 
 impl Call {
+    /// Whether its answer may be edited, and has to be whole for it.
+    fn edits(&self) -> bool {
+        matches!(self.edit, Edit::Filter(_)) || self.session.as_deref().and_then(carry::pair).is_some()
+    }
+
     /// Begins the session again that its server has forgotten, if that may be. Says whether it is there again.
     async fn begin_again(&self, lost: Option<HeaderValue>) -> Result<bool, Refusal> {
         let Some(session) = &self.session else { return Ok(false) };

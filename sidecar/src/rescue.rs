@@ -15,6 +15,7 @@ use longshore_mcp::matrix::{self, Problem};
 use longshore_mcp::params::Invalid;
 use longshore_mcp::revision::Revision;
 use longshore_mcp::session::OutOfOrder;
+use longshore_mcp::translate::Untranslatable;
 use longshore_mcp::{error, headers};
 use longshore_sessions::routing::Failure as Undecided;
 use serde_json::{Value, json};
@@ -149,8 +150,8 @@ pub(crate) enum Refusal {
     UnknownPrompt { name: String, why: Denial },
     #[error("Resource not found: {uri}")]
     UnknownResource { uri: String, why: Denial },
-    #[error("a server of revision {server} cannot be called with revision {client} yet")]
-    Untranslatable { client: Revision, server: Revision },
+    #[error(transparent)]
+    Untranslatable(#[from] Untranslatable),
 
     // What the server did.
     #[error("the MCP server does not answer: nothing listens at its port")]
@@ -252,7 +253,7 @@ impl Refusal {
             | Self::UnknownTool { .. }
             | Self::UnknownPrompt { .. } => Problem::InvalidParams,
             Self::UnknownResource { .. } => Problem::UnknownResource,
-            Self::Untranslatable { .. }
+            Self::Untranslatable(_)
             | Self::ServerDown
             | Self::ServerLost
             | Self::ServerTimedOut { .. }
@@ -316,7 +317,7 @@ impl Refusal {
             Self::UnknownTool { why, .. }
             | Self::UnknownPrompt { why, .. }
             | Self::UnknownResource { why, .. } => why.reason(),
-            Self::Untranslatable { .. } => "revisions differ",
+            Self::Untranslatable(_) => "revisions differ",
             Self::ServerDown => "server down",
             Self::ServerLost => "server broke off",
             Self::ServerTimedOut { .. } => "server timed out",

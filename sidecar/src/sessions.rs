@@ -64,8 +64,10 @@ pub(crate) struct Opened {
     pub(crate) upstream: Option<HeaderValue>,
     /// Whether the server itself knows nothing of it.
     pub(crate) kept_here: bool,
-    /// The revision that both sides speak.
+    /// The revision that its client speaks.
     pub(crate) revision: Revision,
+    /// The revision that the server speaks in it.
+    pub(crate) server_revision: Revision,
     /// What the client can do, as canonical JSON.
     pub(crate) capabilities: Option<Arc<str>>,
 }
@@ -117,7 +119,7 @@ impl Sessions {
         opened: Opened,
         snapshot: &Snapshot,
     ) -> Result<(Arc<Session>, HeaderValue), NoId> {
-        let Opened { upstream, kept_here, revision, capabilities } = opened;
+        let Opened { upstream, kept_here, revision, server_revision, capabilities } = opened;
         let (mut key, mut nonce) = ([0; 16], [0; 12]);
         getrandom::fill(&mut key).and_then(|()| getrandom::fill(&mut nonce)).map_err(|_| NoId)?;
         let owner = self.lock().me().clone();
@@ -127,7 +129,7 @@ impl Sessions {
             key: SessionKey::new(key),
             principal: PrincipalDigest::of(place.principal()),
             revision,
-            server_revision: revision,
+            server_revision,
             server: match upstream.as_ref().map(HeaderValue::to_str) {
                 _ if kept_here => ServerSession::KeptHere,
                 None => ServerSession::None,

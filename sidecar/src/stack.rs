@@ -181,8 +181,8 @@ async fn serve_known(
     // The decision. From here on the request may reach the server.
     let authorised = access::decide(caller, &message, &params, session, trail)?;
     // Rates would be counted here: what is denied costs the caller nothing.
-    // The point of translation: today a message passes only between equals.
-    let outgoing = translate::translate(&authorised, &body)?;
+    // The point of translation: between equals a message keeps its bytes.
+    let outgoing = translate::translate(&authorised, &message, &body, worker.pool.speaks(), trail)?;
     drop(message);
     upstream::send(worker, authorised, outgoing, body, trail).await.map(Passed::Handed)
 }

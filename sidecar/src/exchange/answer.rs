@@ -122,7 +122,8 @@ async fn message(
     lease: Lease,
     deadline: Instant,
 ) -> Result<Done, Refusal> {
-    let hold = if matches!(call.edit, Edit::Filter(_)) { EDITABLE } else { HOLD };
+    let edits = call.edits();
+    let hold = if edits { EDITABLE } else { HOLD };
     let status = StatusCode::OK.as_u16();
     match collect(call, client, body, lease, hold, deadline).await? {
         Collected::Whole(bytes, lease) => {
@@ -134,7 +135,7 @@ async fn message(
             deliver(call, client, edited.text.map_or(bytes, Bytes::from))?;
             Ok(done)
         }
-        Collected::Start(..) if client.reads_events() || matches!(call.edit, Edit::Filter(_)) => {
+        Collected::Start(..) if client.reads_events() || edits => {
             Err(Refusal::AnswerTooLarge { limit: EDITABLE })
         }
         // Too large to be held, and nothing in it is edited.
@@ -193,8 +194,8 @@ async fn failed(
     }
     // JSON-RPC errors ride on 200 in these revisions.
     match edit(call, &message)? {
-        Some(Edited { code: Some(code), .. }) => {
-            deliver(call, client, message)?;
+        Some(Edited { code: Some(code), text }) => {
+            deliver(call, client, text.map_or(message, Bytes::from))?;
             Ok(Done { status: StatusCode::OK.as_u16(), code: Some(code) })
         }
         _ => Err(refusal),

@@ -1,9 +1,10 @@
-//! What is changed in an answer: entries of lists that the caller may not call are taken out.
+//! What is changed in an answer: it is said in the client's revision, and entries of lists that the caller may not call
+//! are taken out.
 
-use longshore_mcp::envelope::{self, Id, Message, Outcome};
+use longshore_mcp::envelope::{self, Id, Message, Outcome, Response};
 use longshore_mcp::{error, listing};
 
-use super::{Call, Edit};
+use super::{Call, Edit, carry};
 use crate::rescue::Refusal;
 
 /// An answer, edited.
@@ -17,21 +18,36 @@ pub(super) struct Edited {
 /// Edits a message if it is the answer to this call. `None`: it is something else.
 pub(super) fn edit(call: &Call, message: &[u8]) -> Result<Option<Edited>, Refusal> {
     let Ok(Message::Response(response)) = envelope::read(message) else { return Ok(None) };
-    let asked = call.id.as_deref().map(Id::from_json);
-    match (response.id, asked) {
-        (Some(id), Some(asked)) if id.is(&asked) => {}
+    let asked = match (response.id, call.id.as_deref()) {
+        (Some(id), Some(asked)) if id.is(&Id::from_json(asked)) => asked,
         _ => return Ok(None),
-    }
-    let list = match (response.outcome, call.edit) {
-        (Outcome::Error(error), _) => {
-            return Ok(Some(Edited { text: None, code: error::code_of(error.get()) }));
-        }
-        (Outcome::Result(_), Edit::Filter(list)) => list,
-        (Outcome::Result(_), _) => return Ok(Some(Edited { text: None, code: None })),
     };
-    let text = std::str::from_utf8(message).map_err(|_| Refusal::ServerNonsense)?;
+    if let Some(pair) = call.session.as_deref().and_then(carry::pair) {
+        let text = text(message)?;
+        if let Some(said) = carry::answer(pair, call.method, &response, asked, text)? {
+            let Ok(Message::Response(response)) = envelope::read(said.as_bytes()) else {
+                return Err(Refusal::ServerNonsense);
+            };
+            let Edited { text, code } = filter(call, &response, said.as_bytes())?;
+            return Ok(Some(Edited { text: text.or(Some(said)), code }));
+        }
+    }
+    filter(call, &response, message).map(Some)
+}
+
+/// Takes out of a list what its caller may not call.
+fn filter(call: &Call, response: &Response<'_>, message: &[u8]) -> Result<Edited, Refusal> {
+    let list = match (&response.outcome, call.edit) {
+        (Outcome::Error(error), _) => return Ok(Edited { text: None, code: error::code_of(error.get()) }),
+        (Outcome::Result(_), Edit::Filter(list)) => list,
+        (Outcome::Result(_), _) => return Ok(Edited { text: None, code: None }),
+    };
     let shows = |name: &str| call.snapshot.access.shows(&call.caller, list, name);
     // What cannot be read cannot be permitted.
-    let filtered = listing::filter(text, list, shows).map_err(|_| Refusal::ServerNonsense)?;
-    Ok(Some(Edited { text: filtered.rewritten, code: None }))
+    let filtered = listing::filter(text(message)?, list, shows).map_err(|_| Refusal::ServerNonsense)?;
+    Ok(Edited { text: filtered.rewritten, code: None })
+}
+
+fn text(message: &[u8]) -> Result<&str, Refusal> {
+    std::str::from_utf8(message).map_err(|_| Refusal::ServerNonsense)
 }

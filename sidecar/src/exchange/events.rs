@@ -9,6 +9,7 @@ use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::sse::{self, Decoder, Event};
 use tokio::time::{Duration, Instant, sleep, timeout_at};
 
+use super::carry::{self, Aside};
 use super::client::Client;
 use super::edit::edit;
 use super::{Call, Done, Edit, request};
@@ -79,7 +80,16 @@ fn pass(call: &Call, client: &mut Client, event: &Event<'_>) -> Result<Option<Op
     if matches!(call.edit, Edit::Filter(_)) && !is_aside(data) {
         return Err(Refusal::ServerNonsense);
     }
-    client.event(call, event.event.as_deref(), data)?;
+    let session = call.session.as_ref().filter(|_| event.event.is_none());
+    let Some((session, pair)) = session.and_then(|session| Some((session, carry::pair(session)?))) else {
+        client.event(call, event.event.as_deref(), data)?;
+        return Ok(None);
+    };
+    match carry::aside(session, pair, data) {
+        Aside::On(text) => client.event(call, None, text.as_bytes())?,
+        Aside::Nowhere => {}
+        Aside::Unasked(answer) => request::tell(&call.worker, &call.snapshot, session, answer),
+    }
     Ok(None)
 }
 

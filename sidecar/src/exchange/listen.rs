@@ -2,6 +2,7 @@
 //! the same, in the session of the client, and passes on what comes.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use http::{Response, StatusCode};
 use longshore_mcp::headers::LAST_EVENT_ID;
@@ -9,6 +10,7 @@ use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::Upstream;
 use tokio::time::{Duration, timeout};
 
+use super::carry::{self, Aside};
 use super::events::{Source, data_of, is_aside};
 use super::request;
 use crate::configuration::Snapshot;
@@ -144,7 +146,7 @@ fn is_known(caller: &Authenticated) -> bool {
 /// Passes on what comes until the server ends its stream, and opens that again. Says whether it could.
 async fn pass(
     worker: &Worker,
-    snapshot: &Snapshot,
+    snapshot: &Arc<Snapshot>,
     session: &Session,
     source: &mut Source,
     writer: &Writer,
@@ -153,8 +155,14 @@ async fn pass(
         let read = source.read(&data, |event| {
             // An answer belongs to a call, whose answer is looked into; here it would pass unseen.
             let message = data_of(&event).filter(|data| event.event.is_none() && is_aside(data));
-            if let Some(message) = message {
-                writer.write(None, message);
+            match (message, carry::pair(session)) {
+                (None, _) => {}
+                (Some(message), None) => writer.write(None, message),
+                (Some(message), Some(pair)) => match carry::aside(session, pair, message) {
+                    Aside::On(text) => writer.write(None, text.as_bytes()),
+                    Aside::Nowhere => {}
+                    Aside::Unasked(answer) => request::tell(worker, snapshot, session, answer),
+                },
             }
         });
         if read.is_err() {

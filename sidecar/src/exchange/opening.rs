@@ -7,8 +7,9 @@ use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use longshore_mcp::headers::{self, SESSION_ID};
 use longshore_mcp::initialize;
-use longshore_mcp::revision::Revision;
+use longshore_mcp::object::Object;
 use longshore_mcp::sse;
+use longshore_mcp::translate::{Way, handshake};
 use longshore_sessions::capsule;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -20,6 +21,7 @@ use crate::metrics::SessionEnd;
 use crate::rescue::Refusal;
 use crate::sessions::{Opened, Place};
 use crate::stack::respond::{self, Body};
+use crate::stack::translate;
 use crate::upstream::{Hold, KeptHere};
 
 /// A session that is being opened.
@@ -63,12 +65,16 @@ impl Opening {
         }
         let text = std::str::from_utf8(message).map_err(|_| Refusal::ServerNonsense)?;
         let accepted = initialize::accepted(text).map_err(|_| Refusal::ServerNonsense)?;
-        let known = Revision::parse(&accepted.version).filter(|revision| revision.features().handshake);
+        let known = translate::chosen(&accepted.version);
+        let accepted_text = accepted.rewritten.as_deref().unwrap_or(text);
+        let way = Way { from: known.unwrap_or(call.revision), to: call.revision };
+        let said = carried(way, accepted_text)?;
         // A session that the client never hears of would stay open at the server.
         let opened = Opened {
             upstream: self.upstream,
             kept_here: self.kept_here,
-            revision: known.unwrap_or(Revision::NEWEST_WITH_INITIALIZE),
+            revision: way.to,
+            server_revision: way.from,
             capabilities: capabilities(&call.body),
         };
         let sessions = &call.worker.shared.sessions;
@@ -79,7 +85,7 @@ impl Opening {
             hold.keep();
         }
         let delivered = known.is_some() && {
-            let body = accepted.rewritten.map_or_else(|| message.clone(), Bytes::from);
+            let body = said.or(accepted.rewritten).map_or_else(|| message.clone(), Bytes::from);
             client.respond(respond(body, Some(id)))
         };
         if !delivered {
@@ -91,6 +97,16 @@ impl Opening {
             None => Err(Refusal::ServerRevision { version: accepted.version }),
         }
     }
+}
+
+/// The answer in the revision of the client; none if it is the server's too.
+fn carried(way: Way, message: &str) -> Result<Option<String>, Refusal> {
+    if way.is_same() {
+        return Ok(None);
+    }
+    let mut response = Object::read(message).map_err(|_| Refusal::ServerNonsense)?;
+    response.edit("result", |result| handshake::accept(way, result))?;
+    Ok(Some(response.write()))
 }
 
 /// What the client can do, in the words that the server heard. What is no object there is as good as nothing.

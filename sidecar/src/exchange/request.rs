@@ -1,5 +1,7 @@
 //! What is sent to the server.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
@@ -14,6 +16,7 @@ use crate::sessions::Session;
 use crate::shared::Shared;
 use crate::upstream::stdio::Hold;
 use crate::upstream::{AGAIN, Answer, Failure, Opener, Pool};
+use crate::worker::Worker;
 
 /// How long the small messages may take that the sidecar sends on its own account.
 const ERRAND: Duration = Duration::from_secs(5);
@@ -145,8 +148,18 @@ pub(crate) fn cancel(call: &Call) {
         "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\
          \"params\":{{\"requestId\":{id},\"reason\":\"nobody waits for it any more\"}}}}"
     );
-    let request = build(&call.snapshot.config.upstream, Method::POST, within(session), body.into());
-    errand(call, request);
+    tell(&call.worker, &call.snapshot, session, body);
+}
+
+/// Tells the server something in a session, whether it hears it or not.
+pub(super) fn tell(worker: &Worker, snapshot: &Arc<Snapshot>, session: &Session, body: String) {
+    let request = build(&snapshot.config.upstream, Method::POST, within(session), body.into());
+    let (pool, snapshot) = (worker.pool.clone(), snapshot.clone());
+    tokio::task::spawn_local(async move {
+        if !matches!(timeout(ERRAND, pool.send(&snapshot.config.upstream, request)).await, Ok(Ok(_))) {
+            tracing::debug!("the server could not be told something");
+        }
+    });
 }
 
 /// Whether servers say this of a session that they do not know. A server that is busy, or wants other credentials, says
@@ -181,14 +194,4 @@ pub(crate) async fn end_upstream(pool: &Pool, snapshot: &Snapshot, session: &Ses
     if !matches!(timeout(ERRAND, pool.send(&snapshot.config.upstream, request)).await, Ok(Ok(_))) {
         tracing::debug!("the server could not be told that a session has ended");
     }
-}
-
-/// Sends something whose answer nobody waits for.
-fn errand(call: &Call, request: Request<Bytes>) {
-    let (pool, snapshot) = (call.worker.pool.clone(), call.snapshot.clone());
-    tokio::task::spawn_local(async move {
-        if !matches!(timeout(ERRAND, pool.send(&snapshot.config.upstream, request)).await, Ok(Ok(_))) {
-            tracing::debug!("the server could not be told that a call was cancelled");
-        }
-    });
 }

@@ -49,6 +49,7 @@ pub(crate) enum Asks {
     /// An answer, within a session.
     Answer {
         session: InSession,
+        method: Method,
         /// The list that is asked for: its entries are subject to the same decision.
         list: Option<List>,
         /// What it sets in the session, if the server does as it says.
@@ -100,7 +101,7 @@ pub(crate) fn decide(
             match session {
                 Some(session) => {
                     let change = change(method, request.params, target.as_ref());
-                    Asks::Answer { session, list: method.list(), change }
+                    Asks::Answer { session, method, list: method.list(), change }
                 }
                 None => Asks::Handshake,
             }

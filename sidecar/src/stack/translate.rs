@@ -1,12 +1,19 @@
-//! The point where a message of one revision becomes one of another. Today both sides of a session speak the same,
-//! and only the handshake is edited.
+//! The point where a client's message becomes one of the server's revision. Within a session both sides have one with
+//! sessions; what an era asks of the other is done behind the server's two faces (`upstream`).
 
-use longshore_mcp::envelope::Malformed;
-use longshore_mcp::initialize::{self, Offer};
+use std::borrow::Cow;
 
-use super::SERVED;
+use longshore_mcp::envelope::{Malformed, Message};
+use longshore_mcp::initialize;
+use longshore_mcp::method::{Method, ServerRequest};
+use longshore_mcp::revision::Revision;
+use longshore_mcp::translate::requests::{self, Client};
+use longshore_mcp::translate::{Pair, Way, handshake, questions};
+
 use super::access::{Asks, Authorised};
+use super::{SERVED, Trail};
 use crate::rescue::Refusal;
+use crate::upstream::Speaks;
 
 /// What goes to the server.
 pub(crate) enum Outgoing {
@@ -17,20 +24,65 @@ pub(crate) enum Outgoing {
 }
 
 /// Makes the server's message of a client's.
-pub(crate) fn translate(authorised: &Authorised, body: &[u8]) -> Result<Outgoing, Refusal> {
-    match &authorised.asks {
-        Asks::Handshake => {
-            let body = std::str::from_utf8(body).map_err(|_| Malformed::NotJson)?;
-            let Offer { rewritten, .. } = initialize::offer(body, &SERVED).map_err(Refusal::Handshake)?;
-            Ok(rewritten.map_or(Outgoing::AsItIs, Outgoing::Rewritten))
-        }
-        Asks::Answer { session, .. } | Asks::Nothing { session } => {
-            if session.revision == session.server_revision {
-                Ok(Outgoing::AsItIs)
-            } else {
-                Err(Refusal::Untranslatable { client: session.revision, server: session.server_revision })
-            }
-        }
-        Asks::Ignored => Ok(Outgoing::AsItIs),
+pub(crate) fn translate(
+    authorised: &Authorised,
+    message: &Message<'_>,
+    body: &[u8],
+    speaks: &Speaks,
+    trail: &mut Trail,
+) -> Result<Outgoing, Refusal> {
+    let text = || std::str::from_utf8(body).map_err(|_| Refusal::Malformed(Malformed::NotJson));
+    let session = match &authorised.asks {
+        Asks::Handshake => return offer(text()?, speaks, trail),
+        Asks::Answer { session, .. } | Asks::Nothing { session } => session,
+        Asks::Ignored => return Ok(Outgoing::AsItIs),
+    };
+    let pair = Pair { client: session.revision, server: session.server_revision };
+    if pair.is_same() {
+        return Ok(Outgoing::AsItIs);
     }
+    let said = match message {
+        Message::Request(request) => {
+            let method = Method::parse(&request.method);
+            requests::request(pair, method, text()?, &Client { capabilities: "{}", info: None, level: None })?
+        }
+        Message::Response(_) => response(pair.up(), text()?)?,
+        // Within the era of sessions they are the same in all revisions.
+        Message::Notification(_) => return Ok(Outgoing::AsItIs),
+    };
+    Ok(match said {
+        Cow::Borrowed(_) => Outgoing::AsItIs,
+        Cow::Owned(text) => Outgoing::Rewritten(text),
+    })
+}
+
+/// A handshake for the server. The client gets the revision that it asks for; the server is asked for the same, or for
+/// its newest if that is older.
+fn offer(text: &str, speaks: &Speaks, trail: &mut Trail) -> Result<Outgoing, Refusal> {
+    let offer = initialize::offer(text, &SERVED).map_err(Refusal::Handshake)?;
+    trail.revision = offer.revision;
+    let newest = speaks.get().and_then(|spoken| spoken.legacy);
+    let to = newest.map_or(offer.revision, |newest| newest.min(offer.revision));
+    let said =
+        handshake::offer(Way { from: offer.revision, to }, offer.rewritten.as_deref().unwrap_or(text))?;
+    Ok(match (said, &offer.rewritten) {
+        (Cow::Borrowed(_), None) => Outgoing::AsItIs,
+        (said, _) => Outgoing::Rewritten(said.into_owned()),
+    })
+}
+
+/// A client's answer to what the server asked. Only one of sampling is not the same in all revisions, and such a one
+/// is known by its members.
+fn response(way: Way, text: &str) -> Result<Cow<'_, str>, Refusal> {
+    const SAMPLING: ServerRequest = ServerRequest::SamplingCreateMessage;
+    let result = longshore_mcp::translate::names::get(text, &["result"]);
+    if result.is_some_and(|result| questions::is_answer(SAMPLING, result)) {
+        return Ok(questions::response(way, SAMPLING, text)?);
+    }
+    Ok(Cow::Borrowed(text))
+}
+
+/// The revision that a server has chosen in a handshake, if it is one of those that have it.
+pub(crate) fn chosen(version: &str) -> Option<Revision> {
+    Revision::parse(version).filter(|revision| revision.features().handshake)
 }

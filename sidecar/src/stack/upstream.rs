@@ -35,6 +35,7 @@ pub(crate) async fn send(
             return Err(Refusal::TooManyStreams { limit });
         }
     }
+    let mut asked = None;
     let (session, edit) = match asks {
         Asks::Ignored => {
             let response = respond::accepted();
@@ -43,8 +44,8 @@ pub(crate) async fn send(
         }
         Asks::Handshake if worker.shared.is_draining() => return Err(Refusal::Draining),
         Asks::Handshake => (None, Edit::OpenSession),
-        Asks::Answer { session, list, change: sets } => {
-            change = sets;
+        Asks::Answer { session, method, list, change: sets } => {
+            (asked, change) = (Some(method), sets);
             (Some(session), list.map_or(Edit::Pass, Edit::Filter))
         }
         Asks::Nothing { session } => (Some(session), Edit::Tell),
@@ -58,6 +59,7 @@ pub(crate) async fn send(
         snapshot,
         caller,
         session,
+        method: asked,
         edit,
         change,
         trace: exchange::trace(&headers),

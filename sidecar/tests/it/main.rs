@@ -25,3 +25,4 @@ mod sessions;
 mod start;
 mod stdio;
 mod streams;
+mod translation;

@@ -6,6 +6,7 @@ use longshore_mcp::envelope::{self, Id, Message, Outcome, Response};
 use longshore_mcp::level::Level;
 use longshore_mcp::method::{Method, ServerNotification};
 use longshore_mcp::object::Object;
+use longshore_mcp::revision::Revision;
 use longshore_mcp::{error, listing, logging, passing, sse};
 
 use super::Lone;
@@ -21,6 +22,7 @@ pub(super) struct Judge {
     caller: Caller,
     id: String,
     method: Method,
+    revision: Revision,
     level: Option<Level>,
 }
 
@@ -41,6 +43,7 @@ impl Judge {
             caller: lone.caller.clone(),
             id: lone.id.clone(),
             method: lone.method,
+            revision: lone.revision,
             level: lone.level,
         }
     }
@@ -136,7 +139,8 @@ impl Judge {
             edited = filtered.rewritten;
         }
         if self.method == Method::ServerDiscover {
-            edited = passing::discovered(message, &SERVED).map_err(|_| Refusal::ServerNonsense)?;
+            edited =
+                passing::discovered(message, self.revision, &SERVED).map_err(|_| Refusal::ServerNonsense)?;
         }
         if self.is_private() {
             let text = edited.as_deref().unwrap_or(message);

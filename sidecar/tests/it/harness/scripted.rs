@@ -14,6 +14,14 @@ pub(crate) struct Scripted {
     seen: Arc<Mutex<Vec<Request>>>,
 }
 
+/// How a server greets.
+#[derive(Clone)]
+struct Manners {
+    capabilities: Value,
+    /// The revision that it speaks; without one, whatever it is asked for.
+    revision: Option<&'static str>,
+}
+
 /// The session id that the server gives out.
 pub(crate) const UPSTREAM_SESSION: &str = "upstream-session-7";
 /// And the one of the sidecar's own session.
@@ -34,19 +42,32 @@ impl Scripted {
         Self::offering(json!({"tasks": {"list": {}}}), answer)
     }
 
+    /// A server of one revision, which answers every GET by `answer` too.
+    pub(crate) fn of(
+        revision: &'static str,
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        let capabilities = json!({"tools": {}, "logging": {}});
+        Self::with(Manners { capabilities, revision: Some(revision) }, answer)
+    }
+
     /// The same with these capabilities.
     pub(crate) fn offering(
         capabilities: Value,
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
+        Self::with(Manners { capabilities, revision: None }, answer)
+    }
+
+    fn with(manners: Manners, answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (answer, into) = (Arc::new(answer), seen.clone());
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let (answer, into, capabilities) = (answer.clone(), into.clone(), capabilities.clone());
-                std::thread::spawn(move || serve(stream, &capabilities, &*answer, &into));
+                let (answer, into, manners) = (answer.clone(), into.clone(), manners.clone());
+                std::thread::spawn(move || serve(stream, &manners, &*answer, &into));
             }
         });
         Self { port, seen }
@@ -62,7 +83,7 @@ impl Scripted {
 
 fn serve(
     mut stream: TcpStream,
-    capabilities: &Value,
+    manners: &Manners,
     answer: &dyn Fn(&Request, &mut TcpStream),
     seen: &Mutex<Vec<Request>>,
 ) {
@@ -77,9 +98,12 @@ fn serve(
         }
         match method.as_str() {
             "initialize" => {
-                let version = message(&request)["params"]["protocolVersion"].clone();
+                let version = match manners.revision {
+                    Some(revision) => json!(revision),
+                    None => message(&request)["params"]["protocolVersion"].clone(),
+                };
                 let result = json!({
-                    "protocolVersion": version, "capabilities": capabilities,
+                    "protocolVersion": version, "capabilities": manners.capabilities,
                     "serverInfo": {"name": "scripted", "version": "1"},
                 });
                 let session = if own { OWN_SESSION } else { UPSTREAM_SESSION };
