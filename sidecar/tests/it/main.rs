@@ -16,6 +16,7 @@ mod drain;
 mod faults;
 mod harness;
 mod inventory;
+mod lowered;
 mod modern;
 mod passthrough;
 mod peers;
