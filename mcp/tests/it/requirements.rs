@@ -103,7 +103,7 @@ const REQUIREMENTS: [(u32, &str, State); 86] = [
     (69, "time-outs cancel at the server", Open(REQUEST_PATH)),
     (70, "every field is translated", Shown),
     (71, "questions of legacy servers as results that ask for input", Partly("expiry")),
-    (72, "results that ask for input as questions to legacy clients", Partly("time-outs")),
+    (72, "results that ask for input as questions to legacy clients", Shown),
     (73, "subscriptions both ways", Shown),
     (74, "log levels both ways", Shown),
     // Access

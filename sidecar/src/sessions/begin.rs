@@ -111,8 +111,7 @@ pub(crate) async fn begin_again(
     Ok(true)
 }
 
-/// Whether the server still has no sessions, if it had none: one that has keeps what nobody has promised to keep. A
-/// server of which that is not known is asked.
+/// Whether the server may still have no sessions, if it had none. One of which that is not known is asked.
 async fn is_as_it_was(pool: &Pool, capsule: &Capsule) -> bool {
     if capsule.server != ServerSession::KeptHere {
         return true;
@@ -132,8 +131,9 @@ async fn anew(
     let capabilities = capsule.capabilities.as_deref().unwrap_or("{}");
     let mut server = Server::of(snapshot.config.upstream.clone(), pool.clone(), opener);
     match timeout(HANDSHAKE, server.begin_again(capsule.server_revision, capabilities)).await {
-        Ok(Ok(())) => {}
-        Ok(Err(CallError::Revision(_))) => {
+        Ok(Ok(())) if capsule.server != ServerSession::KeptHere || pool.keeps_sessions() => {}
+        // A server that has sessions keeps what nobody has promised to keep.
+        Ok(Ok(()) | Err(CallError::Revision(_))) => {
             // Whether it hears of it or not.
             let _ = timeout(SETTING, server.end()).await;
             return Ok(None);

@@ -11,6 +11,7 @@ pub(crate) mod peer;
 pub(crate) mod process;
 pub(crate) mod replicas;
 pub(crate) mod scripted;
+pub(crate) mod sessionless;
 pub(crate) mod shim;
 
 pub(crate) use client::Client;
@@ -22,4 +23,5 @@ pub(crate) use patience::{eventually, within};
 pub(crate) use peer::GoServer;
 pub(crate) use process::Sidecar;
 pub(crate) use scripted::Scripted;
+pub(crate) use sessionless::Sessionless;
 pub(crate) use shim::Shim;

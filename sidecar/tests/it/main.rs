@@ -17,6 +17,7 @@ mod drain;
 mod faults;
 mod harness;
 mod inventory;
+mod lowered;
 mod modern;
 mod passthrough;
 mod peers;

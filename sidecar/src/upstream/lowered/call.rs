@@ -226,20 +226,23 @@ async fn ask<'a>(
     mut next: Next,
     out: &Out,
 ) -> Result<Option<&'a Rounds>, Any> {
+    // What the client has said nothing to.
+    let mut open: Vec<String> = Vec::new();
     loop {
         next = match next {
             Next::Ask(messages) => {
-                if under_way.ask(rounds.unanswered()) {
-                    for message in messages {
-                        out.aside(message).await?;
-                    }
-                    Next::Wait
-                } else {
+                if !under_way.ask(rounds.unanswered()) {
                     return Err(Failure::TooManyQuestions.into());
                 }
+                open.extend(rounds.unanswered().map(str::to_owned));
+                for message in messages {
+                    out.aside(message).await?;
+                }
+                Next::Wait
             }
             Next::Wait => match timeout(ANSWERED, under_way.words.recv()).await {
                 Ok(Some(Word::Answered(question, outcome))) => {
+                    open.retain(|id| *id != question);
                     let size = outcome.as_ref().map_or_else(String::len, String::len);
                     if !parked.add(size) {
                         return Err(Failure::TooManyQuestions.into());
@@ -261,10 +264,8 @@ async fn ask<'a>(
                 return Ok(Some(rounds));
             }
             Next::Result(_) | Next::Error(_) => {
-                // Nobody waits for these any more.
-                let open: Vec<_> = rounds.unanswered().map(withdrawn).collect();
-                for notification in open {
-                    out.aside(notification).await?;
+                for id in &open {
+                    out.aside(withdrawn(id)).await?;
                 }
                 let (member, value) = match &next {
                     Next::Error(error) => ("error", error),

@@ -32,7 +32,19 @@ impl<'a> Client<'a> {
 
     /// Opens a session of this revision.
     pub(crate) fn of(sidecar: &'a Sidecar, key: Option<&str>, revision: &'static str) -> Self {
-        let request = Request::post(initialize(revision));
+        Self::with_capabilities(sidecar, key, revision, &json!({}))
+    }
+
+    /// Opens a session of a client that can do this.
+    pub(crate) fn with_capabilities(
+        sidecar: &'a Sidecar,
+        key: Option<&str>,
+        revision: &'static str,
+        capabilities: &Value,
+    ) -> Self {
+        let mut first: Value = serde_json::from_str(&initialize(revision)).expect("JSON");
+        first["params"]["capabilities"] = capabilities.clone();
+        let request = Request::post(first.to_string());
         let reply = key.iter().fold(request, |request, key| request.key(key)).send(sidecar.mcp);
         assert_eq!(reply.status, 200, "{}", reply.text());
         let session = reply.header("mcp-session-id").expect("a session id").to_owned();

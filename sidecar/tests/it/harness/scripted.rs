@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use super::Request;
+use super::{Request, eventually};
 
 /// The server.
 pub(crate) struct Scripted {
@@ -48,7 +48,7 @@ impl Scripted {
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
         let capabilities = json!({"tools": {}, "logging": {}});
-        Self::with(Manners { capabilities, revision: Some(revision) }, answer)
+        Self::with(0, Manners { capabilities, revision: Some(revision) }, answer)
     }
 
     /// The same with these capabilities.
@@ -56,11 +56,24 @@ impl Scripted {
         capabilities: Value,
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
-        Self::with(Manners { capabilities, revision: None }, answer)
+        Self::with(0, Manners { capabilities, revision: None }, answer)
     }
 
-    fn with(manners: Manners, answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    /// The same at this port, as soon as it is free.
+    pub(crate) fn at(
+        port: u16,
+        capabilities: Value,
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        Self::with(port, Manners { capabilities, revision: None }, answer)
+    }
+
+    fn with(
+        port: u16,
+        manners: Manners,
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        let listener = eventually("the port is free", || TcpListener::bind(("127.0.0.1", port)).ok());
         let port = listener.local_addr().expect("an address").port();
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (answer, into) = (Arc::new(answer), seen.clone());
@@ -129,7 +142,7 @@ pub(crate) fn no_stream(stream: &mut TcpStream) {
     write(stream, "HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 0\r\n\r\n");
 }
 
-fn read(reader: &mut BufReader<TcpStream>) -> Option<Request> {
+pub(crate) fn read(reader: &mut BufReader<TcpStream>) -> Option<Request> {
     let mut line = String::new();
     if reader.read_line(&mut line).ok()? == 0 {
         return None;
@@ -158,7 +171,7 @@ fn request_text(request: &Request) -> String {
     String::from_utf8_lossy(&request.body).into_owned()
 }
 
-fn method_of(request: &Request) -> String {
+pub(crate) fn method_of(request: &Request) -> String {
     message(request)["method"].as_str().unwrap_or_default().to_owned()
 }
 

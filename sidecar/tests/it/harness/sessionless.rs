@@ -1,0 +1,201 @@
+//! A server of 2026-07-28 that does what a test says, and holds every request to that revision: its envelope, its
+//! headers, and the marks of its tools.
+
+use std::io::BufReader;
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use longshore_mcp::detect::{self, Conversation};
+use longshore_mcp::headers::{Fields, argument};
+use longshore_mcp::meta::Outline;
+use longshore_mcp::revision::Revision;
+use serde_json::{Value, json};
+
+use super::scripted::{json_with, message, method_of, read, reply_to, write};
+use super::{Request, eventually};
+
+/// The server.
+pub(crate) struct Sessionless {
+    pub(crate) port: u16,
+    seen: Arc<Mutex<Vec<Request>>>,
+    says: Arc<Mutex<Says>>,
+    /// How many connections are open.
+    open: Arc<AtomicU64>,
+    stopped: Arc<AtomicBool>,
+    streams: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+/// What it says of itself.
+#[derive(Clone)]
+pub(crate) struct Says {
+    pub(crate) capabilities: Value,
+    pub(crate) tools: Value,
+}
+
+impl Sessionless {
+    /// A server that answers `server/discover` and `tools/list` by itself, and everything else by `answer`.
+    pub(crate) fn start(
+        capabilities: Value,
+        tools: Value,
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        Self::at(0, capabilities, tools, answer)
+    }
+
+    /// The same at this port.
+    pub(crate) fn at(
+        port: u16,
+        capabilities: Value,
+        tools: Value,
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        let listener = eventually("the port is free", || TcpListener::bind(("127.0.0.1", port)).ok());
+        let port = listener.local_addr().expect("an address").port();
+        let (seen, open) = (Arc::<Mutex<Vec<Request>>>::default(), Arc::<AtomicU64>::default());
+        let says = Arc::new(Mutex::new(Says { capabilities, tools }));
+        let (stopped, streams) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<TcpStream>>>::default());
+        let server = Self {
+            port,
+            seen: seen.clone(),
+            says: says.clone(),
+            open: open.clone(),
+            stopped: stopped.clone(),
+            streams: streams.clone(),
+        };
+        let answer = Arc::new(answer);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                if stopped.load(Ordering::SeqCst) {
+                    return;
+                }
+                streams.lock().expect("no panic").push(stream.try_clone().expect("a clone"));
+                let (answer, seen, says, open) = (answer.clone(), seen.clone(), says.clone(), open.clone());
+                std::thread::spawn(move || {
+                    open.fetch_add(1, Ordering::SeqCst);
+                    let end = stream.try_clone().expect("a clone");
+                    serve(stream, &*answer, &seen, &says);
+                    // Whoever else has a hold of it does not keep it open.
+                    let _ = end.shutdown(std::net::Shutdown::Both);
+                    open.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+        });
+        server
+    }
+
+    /// Ends it, and all that is under way.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        // Wakes the listener, which closes then.
+        let _ = TcpStream::connect(("127.0.0.1", self.port));
+        for stream in self.streams.lock().expect("no panic").drain(..) {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+
+    /// All that it got of this method.
+    pub(crate) fn all(&self, method: &str) -> Vec<Request> {
+        let seen = self.seen.lock().expect("no panic");
+        seen.iter().filter(|request| method_of(request) == method).cloned().collect()
+    }
+
+    /// What it got of this method, without what the sidecar asked on its own account.
+    pub(crate) fn seen(&self, method: &str) -> Vec<Request> {
+        let seen = self.seen.lock().expect("no panic");
+        let is_own = |request: &Request| {
+            String::from_utf8_lossy(&request.body).contains(r#""name":"longshore-sidecar""#)
+        };
+        seen.iter().filter(|request| method_of(request) == method && !is_own(request)).cloned().collect()
+    }
+
+    /// What it says of itself from now on.
+    pub(crate) fn says(&self, change: impl FnOnce(&mut Says)) {
+        change(&mut self.says.lock().expect("no panic"));
+    }
+
+    /// How many connections are open.
+    pub(crate) fn connections(&self) -> u64 {
+        self.open.load(Ordering::SeqCst)
+    }
+}
+
+fn serve(
+    mut stream: TcpStream,
+    answer: &dyn Fn(&Request, &mut TcpStream),
+    seen: &Mutex<Vec<Request>>,
+    says: &Mutex<Says>,
+) {
+    let mut reader = BufReader::new(stream.try_clone().expect("a clone"));
+    while let Some(request) = read(&mut reader) {
+        seen.lock().expect("no panic").push(request.clone());
+        if request.method != "POST" {
+            write(&mut stream, "HTTP/1.1 405 X\r\nallow: POST\r\ncontent-length: 0\r\n\r\n");
+            continue;
+        }
+        let says = says.lock().expect("no panic").clone();
+        if let Err((status, text)) = judge(&request, &says) {
+            json_with(&mut stream, status, "", &text);
+            continue;
+        }
+        let result = match method_of(&request).as_str() {
+            "server/discover" => json!({
+                "resultType": "complete", "supportedVersions": ["2026-07-28"], "ttlMs": 0, "cacheScope": "private",
+                "capabilities": says.capabilities, "instructions": "be kind",
+                "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "modern", "version": "1"}},
+            }),
+            "tools/list" => {
+                json!({"resultType": "complete", "ttlMs": 0, "cacheScope": "private", "tools": says.tools})
+            }
+            "prompts/list" => empty("prompts"),
+            "resources/list" => empty("resources"),
+            "resources/templates/list" => empty("resourceTemplates"),
+            _ => {
+                answer(&request, &mut stream);
+                continue;
+            }
+        };
+        json_with(&mut stream, 200, "", &reply_to(&request, &result));
+    }
+}
+
+/// A list without entries.
+fn empty(member: &str) -> Value {
+    json!({"resultType": "complete", "ttlMs": 5, "cacheScope": "public", member: []})
+}
+
+/// What is wrong with a request, if anything is.
+fn judge(request: &Request, says: &Says) -> Result<(), (u16, String)> {
+    let headers = request.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+    let fields = Fields::read(headers);
+    let conversation = detect::with_body(&request.body, &fields, &[Revision::V2026_07_28]);
+    let modern = match conversation {
+        Ok(Conversation::Modern(modern)) => modern,
+        Ok(_) => {
+            let method = method_of(request);
+            let text = json!({"jsonrpc": "2.0", "id": message(request)["id"],
+                "error": {"code": -32601, "message": format!("no {method} here")}});
+            return Err((404, text.to_string()));
+        }
+        Err(mistake) => {
+            return Err((mistake.answer().status, mistake.response()));
+        }
+    };
+    assert!(
+        !request.headers.iter().any(|(name, _)| name == "mcp-session-id" || name == "last-event-id"),
+        "what belongs to sessions goes nowhere"
+    );
+    let tool = says.tools.as_array().into_iter().flatten().find(|tool| {
+        Some(tool["name"].as_str().unwrap_or_default()) == message(request)["params"]["name"].as_str()
+    });
+    if let Some(tool) = tool.filter(|_| modern.method.as_str() == "tools/call") {
+        let marked = argument::marked(&tool["inputSchema"].to_string()).unwrap_or_default();
+        let outline = Outline::read(modern.request.params).expect("read before");
+        if let Err(mismatch) = argument::check(&marked, outline.arguments(), &fields) {
+            let text = json!({"jsonrpc": "2.0", "id": message(request)["id"],
+                "error": {"code": -32020, "message": mismatch.to_string()}});
+            return Err((400, text.to_string()));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! Clients with sessions, and a server of 2026-07-28, which has none.
+
+mod asking;
+mod calls;
+mod ends;
+mod hearing;
+
+use std::net::TcpStream;
+
+use serde_json::{Value, json};
+
+use crate::harness::scripted::{self, message, method_of, reply_to};
+use crate::harness::{Client, Sessionless, Request, Sidecar, config};
+
+/// What a server can do that can do everything.
+pub(crate) fn everything() -> Value {
+    json!({
+        "tools": {"listChanged": true}, "prompts": {}, "logging": {}, "completions": {},
+        "resources": {"subscribe": true, "listChanged": true},
+        "extensions": {"io.modelcontextprotocol/tasks": {}},
+    })
+}
+
+/// Its tools.
+pub(crate) fn tools() -> Value {
+    json!([
+        {"name": "echo", "inputSchema": {"type": "object"}},
+        {"name": "marked", "inputSchema": {"type": "object", "properties": {
+            "region": {"type": "string", "x-mcp-header": "Region"}}}},
+        {"name": "list", "inputSchema": {"type": "object"}, "outputSchema": {"type": "array"}},
+    ])
+}
+
+/// A server that answers calls of tools by `answer`.
+pub(crate) fn serving(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Sessionless {
+    Sessionless::start(everything(), tools(), answer)
+}
+
+/// One that says what it was called with.
+pub(crate) fn echoing() -> Sessionless {
+    serving(|request, stream| {
+        let text = message(request)["params"]["arguments"].to_string();
+        answer(request, stream, &json!({"content": [{"type": "text", "text": text}]}));
+    })
+}
+
+/// The same at this port.
+pub(crate) fn echoing_at(port: u16) -> Sessionless {
+    Sessionless::at(port, everything(), tools(), |request, stream| {
+        answer(request, stream, &json!({"content": [{"type": "text", "text": "modern"}]}));
+    })
+}
+
+/// Answers with a result.
+pub(crate) fn answer(request: &Request, stream: &mut TcpStream, result: &Value) {
+    let mut result = result.clone();
+    result.as_object_mut().unwrap().entry("resultType").or_insert(json!("complete"));
+    scripted::json(stream, &reply_to(request, &result));
+}
+
+/// A sidecar in front of it that knows what it speaks.
+pub(crate) fn sidecar(server: &Sessionless) -> Sidecar {
+    Sidecar::start(&config(server.port)).ready()
+}
+
+/// A client that can be asked for everything.
+pub(crate) fn able<'a>(sidecar: &'a Sidecar, revision: &'static str) -> Client<'a> {
+    let capabilities = match revision {
+        "2025-11-25" => {
+            json!({"roots": {"listChanged": true}, "sampling": {}, "elicitation": {"form": {}, "url": {}}})
+        }
+        "2025-06-18" => json!({"roots": {}, "sampling": {}, "elicitation": {}}),
+        _ => json!({"roots": {}, "sampling": {}}),
+    };
+    Client::with_capabilities(sidecar, None, revision, &capabilities)
+}
+
+/// The revisions whose clients have sessions over Streamable HTTP.
+pub(crate) const WITH_SESSIONS: [&str; 2] = ["2025-06-18", "2025-11-25"];
+
+#[test]
+fn r019_a_session_begins_with_the_revision_that_its_client_asks_for() {
+    let server = echoing();
+    let sidecar = sidecar(&server);
+    for revision in WITH_SESSIONS {
+        let reply = Request::post(crate::harness::client::initialize(revision)).send(sidecar.mcp);
+        let result = &reply.message()["result"];
+        let expected = json!({
+            "protocolVersion": revision, "serverInfo": {"name": "modern", "version": "1"},
+            "instructions": "be kind",
+            "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "modern", "version": "1"}},
+            "capabilities": {
+                "tools": {"listChanged": true}, "prompts": {}, "logging": {}, "completions": {},
+                "resources": {"subscribe": true, "listChanged": true},
+            },
+        });
+        assert_eq!(result, &expected, "{revision}");
+    }
+    let asked = server.seen("server/discover").pop().unwrap();
+    let meta = &message(&asked)["params"]["_meta"];
+    assert_eq!(meta["io.modelcontextprotocol/clientInfo"], json!({"name": "test", "version": "1"}));
+    assert_eq!(meta["io.modelcontextprotocol/clientCapabilities"], json!({}));
+    assert!(server.seen("initialize").is_empty() || method_of(&server.seen("initialize")[0]) == "initialize");
+}
+
+#[test]
+fn what_a_session_keeps_never_reaches_the_server() {
+    let server = echoing();
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    for (method, params, expected) in [
+        ("ping", json!({}), json!({"result": {}})),
+        ("logging/setLevel", json!({"level": "warning"}), json!({"result": {}})),
+        ("logging/setLevel", json!({"level": "loud"}), json!({"error": {"code": -32602}})),
+        ("resources/subscribe", json!({"uri": "test://a"}), json!({"result": {}})),
+        ("resources/unsubscribe", json!({"uri": "test://a"}), json!({"result": {}})),
+    ] {
+        let message = client.ask(method, params.clone());
+        let said = match message.get("error") {
+            Some(error) => json!({"error": {"code": error["code"]}}),
+            None => json!({"result": message["result"]}),
+        };
+        assert_eq!(said, expected, "{method} {params}");
+        assert!(server.seen(method).is_empty(), "{method}");
+    }
+    for notification in ["notifications/initialized", "notifications/roots/list_changed"] {
+        let body = format!(r#"{{"jsonrpc":"2.0","method":"{notification}"}}"#);
+        assert_eq!(client.request(body).send(sidecar.mcp).status, 202);
+        assert!(server.seen(notification).is_empty());
+    }
+    assert_eq!(client.end().status, 204);
+    assert_eq!(client.send("ping", json!({})).status, 404);
+
+    // What the server does not have, a session does not have either.
+    let server = Sessionless::start(json!({"tools": {}}), tools(), |_, _| {});
+    let sidecar = self::sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    for (method, params) in
+        [("logging/setLevel", json!({"level": "info"})), ("resources/subscribe", json!({"uri": "a:b"}))]
+    {
+        assert_eq!(client.ask(method, params)["error"]["code"], -32601, "{method}");
+    }
+    assert_eq!(client.get().send(sidecar.mcp).status, 405, "there will never be anything to hear");
+}

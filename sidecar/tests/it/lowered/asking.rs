@@ -1,0 +1,179 @@
+//! Servers that ask back: by a result there, with requests here.
+
+use serde_json::{Value, json};
+
+use super::{able, answer, serving, sidecar};
+use crate::harness::scripted::message;
+use crate::harness::{Client, Event, Events, Sessionless, Sidecar, config};
+
+fn form(text: &str) -> Value {
+    json!({"method": "elicitation/create", "params": {"message": text, "requestedSchema":
+        {"type": "object", "properties": {"name": {"type": "string"}}}}})
+}
+
+fn sampling() -> Value {
+    let content = json!({"type": "text", "text": "?"});
+    json!({"method": "sampling/createMessage", "params": {
+        "maxTokens": 10, "messages": [{"role": "user", "content": content}]}})
+}
+
+/// A server that asks for `rounds[n]` in round n, and says in the end what it was answered.
+fn asking(rounds: Vec<Value>) -> Sessionless {
+    serving(move |request, stream| {
+        let params = &message(request)["params"];
+        let round = params["requestState"].as_str().map_or(0, |state| state.len());
+        match rounds.get(round) {
+            Some(questions) => {
+                let mut result =
+                    json!({"resultType": "input_required", "requestState": "x".repeat(round + 1)});
+                if !questions.is_null() {
+                    result["inputRequests"] = questions.clone();
+                }
+                answer(request, stream, &result);
+            }
+            None => {
+                let text = params["inputResponses"].to_string();
+                answer(request, stream, &json!({"content": [{"type": "text", "text": text}]}));
+            }
+        }
+    })
+}
+
+fn reply(client: &Client<'_>, id: &Value, result: &Value) {
+    let body = json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string();
+    assert_eq!(client.request(body).send(client.sidecar.mcp).status, 202);
+}
+
+fn next(events: &mut Events) -> Value {
+    events.next().as_ref().map(Event::message).expect("an event")
+}
+
+fn answer_to(question: &Value) -> Value {
+    match question["method"].as_str().unwrap() {
+        "elicitation/create" => json!({"action": "accept", "content": {"name": "ann"}}),
+        "sampling/createMessage" => {
+            json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "yes"}})
+        }
+        _ => json!({"roots": [{"uri": "file:///a"}]}),
+    }
+}
+
+#[test]
+fn r072_questions_are_asked_on_the_stream_of_their_call() {
+    let server = asking(vec![
+        json!({"who": form("who?"), "model": sampling(), "where": {"method": "roots/list"}}),
+        json!({"again": form("sure?")}),
+        Value::Null,
+    ]);
+    let sidecar = sidecar(&server);
+    for revision in super::WITH_SESSIONS {
+        let client = able(&sidecar, revision);
+        let mut events = client.stream("echo", json!({"big": 9_007_199_254_740_993_u64}));
+        let mut questions: Vec<Value> = (0..3).map(|_| next(&mut events)).collect();
+        let methods: Vec<_> = questions.iter().map(|question| question["method"].as_str().unwrap()).collect();
+        assert_eq!(methods, ["sampling/createMessage", "roots/list", "elicitation/create"]);
+        // In any order, and what nobody asked is nobody's.
+        reply(&client, &json!("nobody-asked"), &json!({"roots": []}));
+        let other = able(&sidecar, revision);
+        reply(&other, &questions[0]["id"], &json!({"action": "decline"}));
+        questions.reverse();
+        for question in &questions {
+            reply(&client, &question["id"], &answer_to(question));
+            // Twice is once too often.
+            reply(&client, &question["id"], &json!({"action": "decline"}));
+        }
+        let question = next(&mut events);
+        assert_eq!(question["params"]["message"], "sure?");
+        reply(&client, &question["id"], &answer_to(&question));
+        let end = next(&mut events);
+        let text = end["result"]["content"][0]["text"].as_str().unwrap();
+        // In the round without questions there are no answers.
+        assert_eq!(text, "null", "{end}");
+        assert!(end["result"].get("resultType").is_none());
+
+        let calls = server.seen("tools/call");
+        let calls = &calls[calls.len() - 4..];
+        let params: Vec<_> = calls.iter().map(|call| message(call)["params"].clone()).collect();
+        assert_eq!(params[1]["inputResponses"]["who"], answer_to(&json!({"method": "elicitation/create"})));
+        assert_eq!(params[1]["inputResponses"]["model"]["model"], "m");
+        assert_eq!(params[1]["inputResponses"]["where"]["roots"][0]["uri"], "file:///a");
+        assert_eq!(
+            params[2]["inputResponses"],
+            json!({"again": {"action": "accept", "content": {"name": "ann"}}})
+        );
+        for (round, params) in params.iter().enumerate() {
+            assert_eq!(params["arguments"]["big"].to_string(), "9007199254740993");
+            let state = (round > 0).then(|| json!("x".repeat(round)));
+            assert_eq!(params.get("requestState").cloned(), state);
+        }
+        let ids: std::collections::BTreeSet<_> =
+            calls.iter().map(|call| message(call)["id"].to_string()).collect();
+        assert_eq!(ids.len(), 4, "each round is a request of its own");
+    }
+}
+
+#[test]
+fn what_a_client_cannot_answer_ends_its_call_in_words() {
+    let visit = json!({"method": "elicitation/create", "params": {"mode": "url", "message": "m", "url": "https://a.example"}});
+    for (revision, able_to, question, words) in [
+        ("2025-11-25", json!({}), form("who?"), ["2026-07-28", "2025-11-25"]),
+        ("2025-06-18", json!({"elicitation": {}}), visit.clone(), ["2026-07-28", "2025-06-18"]),
+        ("2025-06-18", json!({"elicitation": {"url": {}}}), visit, ["2026-07-28", "2025-06-18"]),
+        ("2025-11-25", json!({"sampling": {}}), json!({"method": "ping"}), ["not usable", "asked"]),
+    ] {
+        let server = asking(vec![json!({"q": question})]);
+        let sidecar = sidecar(&server);
+        let client = Client::with_capabilities(&sidecar, None, revision, &able_to);
+        let end = client.call("echo", json!({}));
+        assert_eq!(end["result"]["isError"], true, "{end}");
+        let text = end["result"]["content"][0]["text"].as_str().unwrap();
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+        let end = client.ask("prompts/get", json!({"name": "p"}));
+        assert!(end["error"]["message"].is_string(), "{end}");
+    }
+}
+
+#[test]
+fn rounds_have_an_end() {
+    let server = asking((0..20).map(|round| json!({"q": form(&round.to_string())})).collect());
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    let mut events = client.stream("echo", json!({}));
+    for round in 0.. {
+        let said = next(&mut events);
+        if said.get("method").is_none() {
+            assert_eq!(round, 8, "{said}");
+            assert!(said["result"]["content"][0]["text"].as_str().unwrap().contains("more than 8 times"));
+            break;
+        }
+        reply(&client, &said["id"], &answer_to(&said));
+    }
+    // An answer that is none ends the call too, and the other questions are taken back.
+    let server = asking(vec![json!({"a": sampling(), "b": form("b")})]);
+    let sidecar = self::sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    let mut events = client.stream("echo", json!({}));
+    let (first, second) = (next(&mut events), next(&mut events));
+    reply(&client, &first["id"], &json!({"role": "nobody"}));
+    let taken_back = next(&mut events);
+    assert_eq!(taken_back["method"], "notifications/cancelled");
+    assert_eq!(taken_back["params"]["requestId"], second["id"]);
+    assert_eq!(next(&mut events)["result"]["isError"], true);
+}
+
+#[test]
+fn r072_a_client_that_does_not_answer_is_not_waited_for_without_end() {
+    let server = asking(vec![json!({"q": form("who?")})]);
+    let mut config = config(server.port);
+    config.limits.request_timeout_ms = 1_000;
+    let sidecar = Sidecar::start(&config).ready();
+    let client = able(&sidecar, "2025-11-25");
+    let mut events = client.stream("echo", json!({}));
+    let question = next(&mut events);
+    let end = next(&mut events);
+    assert!(end["error"]["message"].as_str().unwrap().contains("1 seconds"), "{end}");
+    // Too late: nothing comes of it, and the session goes on.
+    reply(&client, &question["id"], &answer_to(&question));
+    assert_eq!(client.send("ping", json!({})).status, 200);
+    assert_eq!(server.seen("tools/call").len(), 1);
+}

@@ -1,0 +1,204 @@
+//! Calls: what the server reads, and what the client does.
+
+use serde_json::json;
+
+use super::{able, answer, echoing, everything, serving, sidecar, tools};
+use crate::harness::scripted::{self, message};
+use crate::harness::{Sessionless, eventually};
+
+fn header<'a>(request: &'a crate::harness::Request, name: &str) -> Option<&'a str> {
+    request.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
+}
+
+#[test]
+fn r074_requests_say_what_the_session_knows() {
+    let server = echoing();
+    let sidecar = sidecar(&server);
+    for revision in super::WITH_SESSIONS {
+        let client = able(&sidecar, revision);
+        for (level, expected) in [(None, "info"), (Some("error"), "error")] {
+            if let Some(level) = level {
+                client.ask("logging/setLevel", json!({"level": level}));
+            }
+            let said = client.call("echo", json!({"a": [1, 2.50]}));
+            // Nothing of the other revision is left, and the rest is as it was.
+            assert_eq!(said["result"], json!({"content": [{"type": "text", "text": r#"{"a":[1,2.5]}"#}]}));
+            let asked = server.seen("tools/call").pop().unwrap();
+            let text = String::from_utf8(asked.body.clone()).unwrap();
+            assert!(text.contains(r#""arguments":{"a":[1,2.5]}"#), "{text}");
+            let meta = &message(&asked)["params"]["_meta"];
+            assert_eq!(meta["io.modelcontextprotocol/protocolVersion"], "2026-07-28");
+            assert_eq!(meta["io.modelcontextprotocol/logLevel"], expected);
+            assert_eq!(meta["io.modelcontextprotocol/clientInfo"]["name"], "test");
+            let can = &meta["io.modelcontextprotocol/clientCapabilities"];
+            assert_eq!(can["roots"], json!({}), "nobody could tell that they change");
+            assert!(can["sampling"].is_object() && can["elicitation"].is_object());
+            assert_eq!(header(&asked, "mcp-name"), Some("echo"));
+            assert_eq!(header(&asked, "mcp-method"), Some("tools/call"));
+        }
+    }
+}
+
+#[test]
+fn r027_arguments_are_repeated_as_the_servers_list_says() {
+    let server = echoing();
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    let call = |arguments: serde_json::Value| client.call("marked", arguments);
+    assert!(call(json!({"region": "h\u{e9}"}))["result"].is_object());
+    let asked = server.seen("tools/call").pop().unwrap();
+    assert_eq!(header(&asked, "mcp-param-region"), Some("=?base64?aMOp?="));
+    assert!(call(json!({}))["result"].is_object());
+    // The tool changes, and nobody says so: the server misses a header, and the list is read again.
+    server.says(|says| {
+        says.tools = json!([{"name": "marked", "inputSchema": {"type": "object", "properties": {
+            "region": {"type": "string", "x-mcp-header": "Zone"}}}}]);
+    });
+    assert!(call(json!({"region": "eu"}))["result"].is_object());
+    let asked = server.seen("tools/call").pop().unwrap();
+    assert_eq!((header(&asked, "mcp-param-zone"), header(&asked, "mcp-param-region")), (Some("eu"), None));
+    // One that cannot be called over HTTP is not offered.
+    server.says(|says| {
+        says.tools = json!([{"name": "fine", "inputSchema": {"type": "object"}}, {"name": "bad",
+            "inputSchema": {"type": "object", "properties": {"a": {"type": "number", "x-mcp-header": "A"}}}}]);
+    });
+    assert_eq!(client.names("tools/list", "tools", "name"), ["fine"]);
+}
+
+#[test]
+fn results_are_those_of_the_clients_revision() {
+    let server = serving(|request, stream| {
+        let result = match message(request)["method"].as_str().unwrap() {
+            "resources/read" => {
+                let text = json!({"jsonrpc": "2.0", "id": message(request)["id"],
+                    "error": {"code": -32602, "message": "none", "data": {"uri": "a:b"}}});
+                return scripted::json(stream, &text.to_string());
+            }
+            "tools/call" if message(request)["params"]["name"] == "echo" => {
+                json!({"resultType": "task", "taskId": "t"})
+            }
+            _ => json!({"content": [], "structuredContent": [1, 2]}),
+        };
+        answer(request, stream, &result);
+    });
+    let sidecar = sidecar(&server);
+    for revision in super::WITH_SESSIONS {
+        let client = able(&sidecar, revision);
+        assert_eq!(client.ask("prompts/list", json!({}))["result"], json!({"prompts": []}));
+        let error = &client.ask("resources/read", json!({"uri": "a:b"}))["error"];
+        assert_eq!((&error["code"], &error["data"]["uri"]), (&json!(-32002), &json!("a:b")));
+        let result = &client.call("list", json!({}))["result"];
+        assert_eq!(result["structuredContent"], json!({"result": [1, 2]}));
+        assert_eq!(result["content"][0]["text"], "[1,2]");
+        // What has no like there is an error that names both.
+        let error = client.call("echo", json!({}))["error"]["message"].to_string();
+        assert!(error.contains(revision) && error.contains("2026-07-28"), "{error}");
+    }
+}
+
+#[test]
+fn what_is_said_during_a_call_comes_on_its_stream() {
+    let server = serving(|request, stream| {
+        let token = &message(request)["params"]["_meta"]["progressToken"];
+        let note = |method: &str, params: serde_json::Value| {
+            let text = json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string();
+            format!("data: {text}\n\n")
+        };
+        let result = json!({"resultType": "complete", "content": []});
+        scripted::events(
+            stream,
+            &[
+                ": hello\n\n",
+                &note("notifications/progress", json!({"progressToken": token, "progress": 1})),
+                &note("notifications/message", json!({"level": "info", "data": "d"})),
+                "data: {\"jsonrpc\":\"2.0\",\"id\":9,\"method\":\"roots/list\"}\n\n",
+                &format!("data: {}\n\n", scripted::reply_to(request, &result)),
+            ],
+        );
+    });
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    let params = json!({"name": "echo", "_meta": {"progressToken": "t"}});
+    let events = client.send("tools/call", params).events();
+    let events: Vec<serde_json::Value> = events
+        .iter()
+        .filter(|text| !text.is_empty())
+        .map(|text| serde_json::from_str(text).unwrap())
+        .collect();
+    assert_eq!(events.len(), 3, "{events:?}");
+    assert_eq!(events[0]["params"]["progressToken"], "t");
+    assert_eq!(events[1]["params"]["data"], "d");
+    assert_eq!(events[2]["result"], json!({"content": []}));
+}
+
+#[test]
+fn r059_a_cancelled_call_is_dropped_at_the_server() {
+    let server = serving(|_, stream| {
+        scripted::begin_events(stream);
+        // Nothing more: who does not want to wait closes the connection.
+        let mut rest = [0; 1];
+        let _ = std::io::Read::read(stream, &mut rest);
+    });
+    let sidecar = &sidecar(&server);
+    let client = able(sidecar, "2025-11-25");
+    let before = server.connections();
+    let message = r#"{"jsonrpc":"2.0","id":"c","method":"tools/call","params":{"name":"echo"}}"#;
+    std::thread::scope(|scope| {
+        let request = client.request(message);
+        let call = scope.spawn(move || request.send(sidecar.mcp));
+        eventually("the call is under way", || (server.seen("tools/call").len() == 1).then_some(()));
+        let again = client.request(message).send(sidecar.mcp);
+        assert_eq!(again.status, 400, "an id is used once at a time: {}", again.text());
+        let cancel =
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"\u0063"}}"#;
+        assert_eq!(client.request(cancel).send(sidecar.mcp).status, 202);
+        let reply = call.join().unwrap();
+        assert!(reply.text().contains("cancelled by its client"), "{}", reply.text());
+    });
+    eventually("the server is told", || (server.connections() <= before).then_some(()));
+    sidecar.audit(|line| line["reason"] == "cancelled by its client");
+}
+
+#[test]
+fn servers_that_fail_are_told_of_as_they_are() {
+    let server = serving(|request, stream| match message(request)["params"]["name"].as_str() {
+        Some("gone") => {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+        Some("cut") => scripted::events(stream, &["data: {\"jsonrpc\":\"2.0\",\"id\":1,\"res"]),
+        Some("status") => scripted::write(stream, "HTTP/1.1 503 X\r\ncontent-length: 0\r\n\r\n"),
+        Some("html") => {
+            scripted::write(stream, "HTTP/1.1 200 X\r\ncontent-type: text/html\r\ncontent-length: 1\r\n\r\nx")
+        }
+        Some("other") => scripted::json(stream, r#"{"jsonrpc":"2.0","id":"other","result":{}}"#),
+        _ => answer(request, stream, &json!({"content": []})),
+    });
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    for (name, words) in [
+        ("gone", "broke off"),
+        ("cut", "broke off"),
+        ("status", "503"),
+        ("html", "not an answer"),
+        ("other", "broke off"),
+    ] {
+        let message = client.call(name, json!({}));
+        let text = message["error"]["message"].as_str().unwrap_or_default();
+        assert!(text.contains(words), "{name}: {message}");
+        assert!(client.call("echo", json!({}))["result"].is_object(), "the session goes on after {name}");
+    }
+}
+
+#[test]
+fn lists_with_many_tools_are_read_once() {
+    let server = Sessionless::start(everything(), tools(), |request, stream| {
+        answer(request, stream, &json!({"content": []}));
+    });
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-06-18");
+    for _ in 0..20 {
+        client.call("echo", json!({}));
+        client.call("unknown", json!({}));
+    }
+    assert!(server.seen("tools/list").len() <= 2, "{}", server.seen("tools/list").len());
+}

@@ -1,0 +1,117 @@
+//! How sessions end, or go on elsewhere.
+
+use longshore_sidecar_config::OnOwnerLoss;
+use rustix::process::Signal;
+use serde_json::json;
+
+use super::{able, echoing, sidecar};
+use crate::harness::config::idle;
+use crate::harness::replicas::Network;
+use crate::harness::scripted::{self, message};
+use crate::harness::{Client, Request, Scripted, Sidecar, config, eventually};
+
+const ALICE: Option<&str> = Some("key-a");
+
+#[test]
+fn sessions_go_on_at_another_replica_whatever_is_wanted_of_lost_ones() {
+    let servers = [(); 3].map(|()| echoing());
+    let mut config = config(0);
+    config.sessions.on_owner_loss = OnOwnerLoss::NotFound;
+    let network = Network::new();
+    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let can = json!({"roots": {}, "sampling": {}});
+    let client = Client::with_capabilities(&replicas[0], ALICE, "2025-06-18", &can);
+    client.ask("logging/setLevel", json!({"level": "error"}));
+    client.ask("resources/subscribe", json!({"uri": "test://a"}));
+    replicas[0].signal(Signal::KILL);
+    network.list(&[2, 3]);
+    for replica in &replicas[1..] {
+        let said = client.through(replica).call("echo", json!({"a": 1}));
+        assert_eq!(said["result"]["content"][0]["text"], r#"{"a":1}"#, "{said}");
+    }
+    let holders = [1, 2].map(|number| replicas[number].metric("longshore_sessions"));
+    assert_eq!(holders.iter().sum::<f64>(), 1.0, "one replica holds it: {holders:?}");
+    // What the client can do and has set is known there.
+    let all: Vec<_> = servers[1..].iter().flat_map(|server| server.all("tools/call")).collect();
+    assert!(!all.is_empty());
+    for call in all {
+        let meta = &message(&call)["params"]["_meta"];
+        assert_eq!(meta["io.modelcontextprotocol/logLevel"], "error");
+        assert_eq!(meta["io.modelcontextprotocol/clientCapabilities"], can);
+    }
+}
+
+#[test]
+fn sessions_survive_the_sidecar_itself() {
+    let server = echoing();
+    let network = Network::new();
+    network.list(&[1]);
+    let mut config = config(server.port);
+    config.sessions.on_owner_loss = OnOwnerLoss::NotFound;
+    let sidecar = network.start(1, &config).ready();
+    let client = Client::with_capabilities(&sidecar, ALICE, "2025-11-25", &json!({"roots": {}}));
+    client.call("echo", json!({}));
+    sidecar.signal(Signal::KILL);
+    let _ = sidecar.wait(std::time::Duration::from_secs(5));
+    let again = network.start(1, &config).ready();
+    let said = client.through(&again).call("echo", json!({"b": 1}));
+    assert_eq!(said["result"]["content"][0]["text"], r#"{"b":1}"#, "{said}");
+}
+
+#[test]
+fn idle_sessions_end() {
+    let server = echoing();
+    let sidecar = Sidecar::start(&idle(config(server.port), 300)).ready();
+    let client = able(&sidecar, "2025-11-25");
+    eventually("it is over", || {
+        (client.send("ping", json!({})).status == 404).then_some(()).or_else(|| {
+            // Each look is a use: so not too often.
+            std::thread::sleep(std::time::Duration::from_millis(600));
+            None
+        })
+    });
+}
+
+/// A server with sessions, which knows nothing of requests that stand alone. It answers calls with its name.
+fn with_sessions(port: u16) -> Scripted {
+    Scripted::at(port, json!({}), |request, stream| {
+        let is_known = request.headers.iter().any(|(name, _)| name == "mcp-session-id");
+        if is_known && request.method == "POST" {
+            let result = json!({"content": [{"type": "text", "text": "legacy"}]});
+            scripted::json(stream, &scripted::reply_to(request, &result));
+        } else {
+            scripted::write(stream, "HTTP/1.1 400 X\r\ncontent-length: 0\r\n\r\n");
+        }
+    })
+}
+
+/// A call that fails until it is clear that its session is over.
+fn is_over(client: &Client<'_>) -> Option<()> {
+    let reply = client.send("tools/call", json!({"name": "echo"}));
+    assert!(reply.status != 200 || reply.message().get("error").is_some(), "no success: {}", reply.text());
+    (reply.status == 404).then_some(())
+}
+
+fn text(client: &Client<'_>) -> serde_json::Value {
+    client.call("echo", json!({}))["result"]["content"][0]["text"].clone()
+}
+
+#[test]
+fn a_server_that_changes_its_era_ends_sessions_in_order() {
+    let server = super::echoing_at(0);
+    let port = server.port;
+    let sidecar = sidecar(&server);
+    let begins = || {
+        let first = crate::harness::client::initialize("2025-11-25");
+        (Request::post(first).send(sidecar.mcp).status == 200).then_some(())
+    };
+    let before = able(&sidecar, "2025-11-25");
+    assert_eq!(text(&before), "modern");
+    server.stop();
+    let _legacy = with_sessions(port);
+    eventually("the session is over", || is_over(&before));
+    eventually("another one can begin", begins);
+    let client = able(&sidecar, "2025-11-25");
+    assert_eq!(text(&client), "legacy");
+    assert_eq!(before.send("ping", json!({})).status, 404);
+}

@@ -1,0 +1,129 @@
+//! What belongs to no call.
+
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use super::{able, everything, sidecar, tools};
+use crate::harness::scripted::{self, message, method_of};
+use crate::harness::{Events, Sessionless, Request, eventually};
+
+/// The open streams of a server, and what each was asked for.
+type Streams = Arc<Mutex<Vec<(Value, Value, TcpStream)>>>;
+
+/// A server that acknowledges what it is asked to tell.
+fn telling() -> (Sessionless, Streams) {
+    let streams = Streams::default();
+    let open = streams.clone();
+    let server = Sessionless::start(everything(), tools(), move |request: &Request, stream: &mut TcpStream| {
+        assert_eq!(method_of(request), "subscriptions/listen");
+        let asked = message(request);
+        let (id, wanted) = (asked["id"].clone(), asked["params"]["notifications"].clone());
+        let is_own =
+            asked["params"]["_meta"]["io.modelcontextprotocol/clientInfo"]["name"] == "longshore-sidecar";
+        scripted::begin_events(stream);
+        let acknowledged = json!({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
+            "params": {"notifications": wanted, "_meta": {"io.modelcontextprotocol/subscriptionId": id}}});
+        scripted::chunk(stream, &format!("data: {acknowledged}\n\n"));
+        if !is_own {
+            open.lock().unwrap().push((id, wanted, stream.try_clone().unwrap()));
+        }
+        let mut rest = [0; 1];
+        let _ = std::io::Read::read(stream, &mut rest);
+    });
+    (server, streams)
+}
+
+/// Tells something on the newest stream.
+fn tell(streams: &Streams, method: &str, mut params: Value) {
+    let mut streams = streams.lock().unwrap();
+    let (id, _, stream) = streams.last_mut().unwrap();
+    params["_meta"] = json!({"io.modelcontextprotocol/subscriptionId": id});
+    let text = json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string();
+    scripted::chunk(stream, &format!("data: {text}\n\n"));
+}
+
+fn wanted(streams: &Streams) -> Vec<Value> {
+    streams.lock().unwrap().iter().map(|(_, wanted, _)| wanted.clone()).collect()
+}
+
+#[test]
+fn r073_a_session_hears_what_it_wants_to_hear() {
+    let (server, streams) = telling();
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    client.ask("resources/subscribe", json!({"uri": "test://a"}));
+    assert!(wanted(&streams).is_empty(), "nobody listens yet");
+    let mut events = Events::open(&client.get(), sidecar.mcp);
+    assert_eq!(events.status, 200);
+    let lists = json!({"toolsListChanged": true, "resourcesListChanged": true});
+    let with = |uris: &[&str]| {
+        let mut filter = lists.clone();
+        if !uris.is_empty() {
+            filter["resourceSubscriptions"] = json!(uris);
+        }
+        filter
+    };
+    assert_eq!(wanted(&streams), [with(&["test://a"])]);
+    tell(&streams, "notifications/tools/list_changed", json!({}));
+    let heard = events.next().unwrap().message();
+    assert_eq!(heard["method"], "notifications/tools/list_changed");
+    assert!(heard["params"].get("_meta").is_none(), "{heard}");
+    // When the answer is there the server knows.
+    client.ask("resources/subscribe", json!({"uri": "test://b"}));
+    assert_eq!(wanted(&streams).last(), Some(&with(&["test://a", "test://b"])));
+    for uri in ["test://c", "test://b"] {
+        tell(&streams, "notifications/resources/updated", json!({"uri": uri}));
+    }
+    assert_eq!(events.next().unwrap().message()["params"], json!({"uri": "test://b"}), "and not of others");
+    for uri in ["test://a", "test://b"] {
+        client.ask("resources/unsubscribe", json!({"uri": uri}));
+    }
+    eventually("the server is asked for less", || {
+        (wanted(&streams).last() == Some(&with(&[]))).then_some(())
+    });
+    // The old ones are closed.
+    eventually("one is open", || (server.connections() <= 4).then_some(()));
+    assert_eq!(client.end().status, 204);
+}
+
+#[test]
+fn r073_what_may_have_been_missed_is_said_when_the_stream_is_back() {
+    let (server, streams) = telling();
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    client.ask("resources/subscribe", json!({"uri": "test://a"}));
+    let mut events = Events::open(&client.get(), sidecar.mcp);
+    eventually("it listens", || (wanted(&streams).len() == 1).then_some(()));
+    let (_, _, stream) = streams.lock().unwrap().pop().unwrap();
+    stream.shutdown(std::net::Shutdown::Both).unwrap();
+    let heard: Vec<_> = (0..3).map(|_| events.next().unwrap().message()["method"].clone()).collect();
+    assert_eq!(
+        heard,
+        [
+            "notifications/tools/list_changed",
+            "notifications/resources/list_changed",
+            "notifications/resources/updated"
+        ]
+    );
+    assert_eq!(wanted(&streams).len(), 1, "it is open again");
+    tell(&streams, "notifications/resources/updated", json!({"uri": "test://a"}));
+    assert_eq!(events.next().unwrap().message()["params"]["uri"], "test://a");
+}
+
+#[test]
+fn subscriptions_are_bounded() {
+    let (server, _) = telling();
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    for number in 0..64 {
+        client.ask("resources/subscribe", json!({"uri": format!("test://{number}")}));
+    }
+    assert_eq!(client.send("resources/subscribe", json!({"uri": "test://more"})).status, 503);
+    client.ask("resources/subscribe", json!({"uri": "test://7"}));
+    client.ask("resources/unsubscribe", json!({"uri": "test://7"}));
+    client.ask("resources/subscribe", json!({"uri": "test://more"}));
+    let long = format!("test://{}", "x".repeat(2_000));
+    assert_eq!(client.send("resources/subscribe", json!({"uri": long})).status, 503);
+}
