@@ -12,6 +12,7 @@ pub(crate) mod process;
 pub(crate) mod replicas;
 pub(crate) mod scripted;
 pub(crate) mod shim;
+pub(crate) mod sse_server;
 
 pub(crate) use client::Client;
 pub(crate) use cluster::Cluster;
@@ -23,3 +24,4 @@ pub(crate) use peer::GoServer;
 pub(crate) use process::Sidecar;
 pub(crate) use scripted::Scripted;
 pub(crate) use shim::Shim;
+pub(crate) use sse_server::SseServer;

@@ -105,7 +105,7 @@ pub(crate) fn no_stream(stream: &mut TcpStream) {
     write(stream, "HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 0\r\n\r\n");
 }
 
-fn read(reader: &mut BufReader<TcpStream>) -> Option<Request> {
+pub(super) fn read(reader: &mut BufReader<TcpStream>) -> Option<Request> {
     let mut line = String::new();
     if reader.read_line(&mut line).ok()? == 0 {
         return None;
