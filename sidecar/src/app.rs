@@ -30,6 +30,7 @@ use crate::peers::{Errands, Peers};
 use crate::sessions::Sessions;
 use crate::shared::{Calls, Shared};
 use crate::streams::{self, Store};
+use crate::upstream::sse::Sse;
 use crate::upstream::stdio::{self, Stdio};
 use crate::upstream::{Absence, Lowered, Pool, Speaks};
 use crate::{admin, configuration, drain, exchange, inventory, monitor, peers, worker};
@@ -170,6 +171,7 @@ impl App {
             sessions,
             streams: Store::new(options.bounds.stream_bytes, metrics.clone()),
             stdio: Arc::new(Stdio::new(options.sockets_dir.join(paths::STDIO_SOCKET), metrics.clone())),
+            sse: Arc::new(Sse::new(metrics.clone())),
             options,
             snapshot: ArcSwapOption::empty(),
             audit,
@@ -327,7 +329,12 @@ async fn control(
         let shared = shared.clone();
         async move { ("the processes that wait", stdio::keep_warm(shared).await.map_err(Into::into)) }
     });
-    let pool = Rc::new(Pool::new(shared.stdio.clone(), shared.speaks.clone(), shared.lowered.clone()));
+    let pool = Rc::new(Pool::new(
+        shared.stdio.clone(),
+        shared.sse.clone(),
+        shared.speaks.clone(),
+        shared.lowered.clone(),
+    ));
     tasks.spawn_local({
         let (shared, pool) = (shared.clone(), pool.clone());
         async move { ("the watch over the server", monitor::watch_server(shared, pool).await.map_err(Into::into)) }

@@ -165,7 +165,7 @@ async fn connect(
     link: &mut Link,
 ) -> Result<(ServerDescription, Lists), Problem> {
     let patience = match server.upstream() {
-        Upstream::StreamableHttp { .. } => HANDSHAKE_SLOW,
+        Upstream::StreamableHttp { .. } | Upstream::Sse { .. } => HANDSHAKE_SLOW,
         Upstream::Stdio {} => START_SLOW,
     };
     let work = async {

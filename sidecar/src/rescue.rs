@@ -25,6 +25,7 @@ use crate::access::Denial;
 use crate::authenticate::Unknown;
 use crate::stack::respond::Body;
 use crate::streams;
+use crate::upstream::sse;
 use crate::upstream::stdio::{self, Gone};
 use crate::upstream::{Broken, EDITABLE, Failure, Unanswered, lowered};
 
@@ -379,6 +380,9 @@ impl From<Failure> for Refusal {
             Failure::Http(Unanswered::Lost(_)) => Self::ServerLost,
             Failure::Stdio(failure) => failure.into(),
             Failure::Lowered(failure) => failure.into(),
+            Failure::Sse(sse::Failure::NoEndpoint { seconds }) => Self::ServerTimedOut { seconds },
+            Failure::Sse(sse::Failure::Ended) => Self::ServerLost,
+            Failure::Sse(sse::Failure::NotEvents | sse::Failure::Endpoint(_)) => Self::ServerNonsense,
         }
     }
 }
@@ -438,6 +442,9 @@ impl From<stdio::Failure> for Refusal {
             Failure::Cancelled => Self::Cancelled,
             Failure::Ended => Self::SessionEnded,
             Failure::Forgotten => Self::SessionLost,
+            Failure::Status(status) => Self::ServerStatus { status: status.as_u16() },
+            Failure::Absent { .. } => Self::ServerDown,
+            Failure::Cut => Self::ServerLost,
             Failure::Restarts { seconds } => Self::ProcessKeepsDying { seconds },
             Failure::Process(gone) => Self::Process(gone),
             Failure::Unlimited | Failure::NoNumbers | Failure::NotMessage => Self::Internal,

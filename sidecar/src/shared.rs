@@ -15,6 +15,7 @@ use crate::options::Options;
 use crate::peers::Peers;
 use crate::sessions::{Places, Sessions};
 use crate::streams::Store;
+use crate::upstream::sse::Sse;
 use crate::upstream::stdio::Stdio;
 use crate::upstream::{Absence, Lowered, Speaks};
 
@@ -28,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) streams: Arc<Store>,
     /// Where the server speaks over stdio: its processes.
     pub(crate) stdio: Arc<Stdio>,
+    /// Where it speaks HTTP+SSE: the sessions with it.
+    pub(crate) sse: Arc<Sse>,
     /// The other replicas.
     pub(crate) peers: Peers,
     pub(crate) audit: Audit,

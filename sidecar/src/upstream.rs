@@ -7,11 +7,15 @@
 
 mod absence;
 mod body;
+mod call;
 mod hold;
 mod http;
 pub(crate) mod lowered;
 mod made;
+mod message;
+mod routes;
 mod speaks;
+pub(crate) mod sse;
 pub(crate) mod stdio;
 mod transport;
 
@@ -27,11 +31,13 @@ use thiserror::Error;
 
 pub(crate) use absence::{AGAIN, Absence};
 pub(crate) use body::{Body, Broken};
+use call::Events;
 pub(crate) use hold::Hold;
 pub(crate) use http::{Lease, Unanswered};
 use lowered::Opened;
 pub(crate) use lowered::{KeptHere, Lowered};
 pub(crate) use speaks::{Speaks, Spoken};
+use sse::Sse;
 use stdio::Stdio;
 pub(crate) use transport::Transport;
 
@@ -97,6 +103,9 @@ pub(crate) enum Failure {
     /// In a session that is kept here.
     #[error(transparent)]
     Lowered(lowered::Failure),
+    /// From a server over HTTP+SSE, where a session was to begin.
+    #[error(transparent)]
+    Sse(#[from] sse::Failure),
 }
 
 impl Failure {
@@ -106,14 +115,15 @@ impl Failure {
             Self::Http(Unanswered::Refused { .. }) => true,
             Self::Http(Unanswered::Lost(_)) => false,
             Self::Stdio(stdio::Failure::Process(gone)) => matches!(gone.why, stdio::Why::Unavailable(_)),
-            Self::Stdio(_) | Self::Lowered(_) => false,
+            Self::Stdio(stdio::Failure::Absent { .. }) => true,
+            Self::Stdio(_) | Self::Sse(_) | Self::Lowered(_) => false,
         }
     }
 }
 
 impl Pool {
-    pub(crate) fn new(stdio: Arc<Stdio>, speaks: Arc<Speaks>, lowered: Arc<Lowered>) -> Self {
-        Self { transport: Rc::new(Transport::new(stdio)), speaks, lowered }
+    pub(crate) fn new(stdio: Arc<Stdio>, sse: Arc<Sse>, speaks: Arc<Speaks>, lowered: Arc<Lowered>) -> Self {
+        Self { transport: Rc::new(Transport::new(stdio, sse)), speaks, lowered }
     }
 
     /// Sends a message in a session, and waits for the head of the answer.

@@ -9,11 +9,12 @@ use crate::schema::SECOND_TO_MONTH;
 /// How the sidecar reaches the server inside the pod: exactly one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.streamableHttp) || has(self.stdio)")
-    .message("say how the server is reached: write `streamableHttp: {port: 3000}` with the port that it listens on, or `stdio: {}` for a program that speaks over its stdin and stdout")
+#[x_kube(validation = Rule::new("has(self.streamableHttp) || has(self.sse) || has(self.stdio)")
+    .message("say how the server is reached: write `streamableHttp: {port: 3000}` with the port that it listens on, `sse: {port: 3000}` if what it speaks there is HTTP+SSE, or `stdio: {}` for a program that speaks over its stdin and stdout")
     .reason(Reason::FieldValueRequired))]
-#[x_kube(validation = Rule::new("!(has(self.streamableHttp) && has(self.stdio))")
-    .message("write `streamableHttp` or `stdio`, not both: the server is reached in one way"))]
+#[x_kube(validation = Rule::new(
+    "[has(self.streamableHttp), has(self.sse), has(self.stdio)].filter(x, x).size() < 2")
+    .message("write one of `streamableHttp`, `sse` and `stdio`: the server is reached in one way"))]
 pub struct Transport {
     /// The server's stdin and stdout: for programs that listen at no port. Needs `source.command`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -22,7 +23,23 @@ pub struct Transport {
     /// the sidecar where network policies are not enforced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streamable_http: Option<StreamableHttp>,
+    /// HTTP+SSE, the transport of the revision 2024-11-05, for servers that are not written anew. Where such a server
+    /// should listen is said at `streamableHttp`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sse: Option<Sse>,
 }
+
+/// What a port has to be, as a rule and the sentence of those who break it.
+const PORT: (&str, &str) = (
+    "!(self in [15380, 15381, 15382])",
+    "the ports 15380, 15381 and 15382 are the sidecar's: let the server listen on another, such as 3000",
+);
+
+/// The same of a path.
+const PATH: (&str, &str) = (
+    "self.matches(r'^/[!-~]*$') && !self.contains('?') && !self.contains('#')",
+    "write the path alone, beginning with / and without a query, such as `/mcp`",
+);
 
 /// Where a server listens for Streamable HTTP.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
@@ -30,14 +47,27 @@ pub struct Transport {
 pub struct StreamableHttp {
     /// The TCP port that the server listens on. Not 15380, 15381 or 15382, which are the sidecar's.
     #[schemars(range(min = 1, max = 65535))]
-    #[x_kube(validation = Rule::new("!(self in [15380, 15381, 15382])")
-        .message("the ports 15380, 15381 and 15382 are the sidecar's: let the server listen on another, such as 3000"))]
+    #[x_kube(validation = Rule::new(PORT.0).message(PORT.1))]
     pub port: u16,
     /// The path of its MCP endpoint.
     #[serde(default = "default_path")]
     #[schemars(length(max = 1024))]
-    #[x_kube(validation = Rule::new("self.matches(r'^/[!-~]*$') && !self.contains('?') && !self.contains('#')")
-        .message("write the path alone, beginning with / and without a query, such as `/mcp`"))]
+    #[x_kube(validation = Rule::new(PATH.0).message(PATH.1))]
+    pub path: String,
+}
+
+/// Where a server listens for HTTP+SSE.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Sse {
+    /// The TCP port that the server listens on.
+    #[schemars(range(min = 1, max = 65535))]
+    #[x_kube(validation = Rule::new(PORT.0).message(PORT.1))]
+    pub port: u16,
+    /// The path of its stream. Where messages are posted to the server says in it.
+    #[serde(default = "default_stream")]
+    #[schemars(length(max = 1024))]
+    #[x_kube(validation = Rule::new(PATH.0).message(PATH.1))]
     pub path: String,
 }
 
@@ -130,4 +160,8 @@ fn default_idle_timeout() -> String {
 
 fn default_path() -> String {
     "/mcp".to_owned()
+}
+
+fn default_stream() -> String {
+    "/sse".to_owned()
 }

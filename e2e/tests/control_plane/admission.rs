@@ -31,6 +31,8 @@ const ACCEPTED: &[&str] = &[
     "{spec: {source: {env: [{name: A, value: a}, {name: B, valueFrom: {secretKeyRef: {name: s, key: k}}}], envFrom: [{configMapRef: {name: c}}]}}}",
     "{spec: {transport: {streamableHttp: {port: 1, path: /}}}}",
     "{spec: {transport: {streamableHttp: {port: 15383, path: '/a/b-c_d.e~f/%20'}}}}",
+    "{spec: {transport: {streamableHttp: null, sse: {port: 3000}}}}",
+    "{spec: {transport: {streamableHttp: null, sse: {port: 3000, path: /a/sse}}}}",
     "{spec: {source: {command: [/server]}, transport: {streamableHttp: null, stdio: {}}}}",
     "{spec: {source: {command: [/server]}, transport: {streamableHttp: null, stdio: {isolation: Session, maxProcesses: 1024, maxProcessesPerPrincipal: 1024}}}}",
     "{spec: {catalog: {publish: false}}}",
@@ -76,7 +78,7 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         "{spec: {transport: {streamableHttp: null}}}",
-        "spec.transport: Required value: say how the server is reached: write `streamableHttp: {port: 3000}` with the port that it listens on, or `stdio: {}` for a program that speaks over its stdin and stdout",
+        "spec.transport: Required value: say how the server is reached: write `streamableHttp: {port: 3000}` with the port that it listens on, `sse: {port: 3000}` if what it speaks there is HTTP+SSE, or `stdio: {}` for a program that speaks over its stdin and stdout",
     ),
     (
         "{spec: {transport: {streamableHttp: {port: null}}}}",
@@ -134,7 +136,19 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         "{spec: {transport: {stdio: {}}}}",
-        "spec.transport: Invalid value: \"object\": write `streamableHttp` or `stdio`, not both: the server is reached in one way",
+        "spec.transport: Invalid value: \"object\": write one of `streamableHttp`, `sse` and `stdio`: the server is reached in one way",
+    ),
+    (
+        "{spec: {transport: {sse: {port: 3000}}}}",
+        "spec.transport: Invalid value: \"object\": write one of `streamableHttp`, `sse` and `stdio`",
+    ),
+    (
+        "{spec: {transport: {streamableHttp: null, sse: {port: 15381}}}}",
+        "spec.transport.sse.port: Invalid value: \"integer\": the ports 15380, 15381 and 15382 are the sidecar's: let the server listen on another, such as 3000",
+    ),
+    (
+        "{spec: {transport: {streamableHttp: null, sse: {port: 3000, path: '/sse?a=b'}}}}",
+        "spec.transport.sse.path: Invalid value: \"string\": write the path alone, beginning with / and without a query, such as `/mcp`",
     ),
     (
         "{spec: {transport: {streamableHttp: null, stdio: {}}}}",

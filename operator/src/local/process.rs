@@ -103,7 +103,7 @@ impl Launch {
     pub(super) fn new(program: Program, upstream: &Upstream, socket: PathBuf, processes: usize) -> Self {
         let kind = match upstream {
             Upstream::Stdio {} => Kind::Stdio { socket, processes },
-            Upstream::StreamableHttp { port, .. } => Kind::Http { port: *port },
+            Upstream::StreamableHttp { port, .. } | Upstream::Sse { port, .. } => Kind::Http { port: *port },
         };
         Self { program, kind }
     }
@@ -114,7 +114,7 @@ impl Launch {
         match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(format!(
                 "port {port}, at which the server is to listen, is taken: end the program that has it, or choose \
-                 another in spec.transport.streamableHttp.port (two servers on one machine cannot share one)"
+                 another in spec.transport (two servers on one machine cannot share one)"
             )),
             Ok(_) | Err(_) => Ok(()),
         }

@@ -81,7 +81,7 @@ enum Shown {
 /// The port at which another of these servers listens too, and that server.
 fn same_port<'a>(plans: &'a [Plan], plan: &Plan) -> Option<(u16, &'a ServerId)> {
     let at = |plan: &Plan| match plan.upstream {
-        Upstream::StreamableHttp { port, .. } => Some(port),
+        Upstream::StreamableHttp { port, .. } | Upstream::Sse { port, .. } => Some(port),
         Upstream::Stdio {} => None,
     };
     let port = at(plan)?;
@@ -264,7 +264,7 @@ impl Local {
                     None => plans.push(plan),
                     Some((port, other)) => refused.push(format!(
                         "{}: port {port} is {other}'s too, and two servers on one machine cannot share one: choose \
-                         another in spec.transport.streamableHttp.port",
+                         another in spec.transport",
                         plan.id
                     )),
                 },

@@ -285,29 +285,36 @@ fn check_name(name: &str, problems: &mut Vec<Problem>) {
 }
 
 fn upstream(transport: &manifest::Transport, problems: &mut Vec<Problem>) -> Option<config::Upstream> {
-    let http = match (&transport.stdio, &transport.streamable_http) {
-        (Some(_), None) => return Some(config::Upstream::Stdio {}),
-        (None, Some(http)) => http,
-        (Some(_), Some(_)) | (None, None) => {
+    let manifest::Transport { stdio, streamable_http, sse } = transport;
+    let (kind, port, path) = match (stdio, streamable_http, sse) {
+        (Some(_), None, None) => return Some(config::Upstream::Stdio {}),
+        (None, Some(http), None) => ("streamableHttp", http.port, &http.path),
+        (None, None, Some(sse)) => ("sse", sse.port, &sse.path),
+        _ => {
             problems.push(Problem::invalid(
                 "spec.transport",
-                "say in exactly one way how the server is reached: `streamableHttp: {port: ...}` or `stdio: {}`",
+                "say in exactly one way how the server is reached: `streamableHttp: {port: ...}`, `sse: {port: ...}` \
+                 or `stdio: {}`",
             ));
             return None;
         }
     };
-    if http.port == 0 || config::ports::RESERVED.contains(&http.port) {
+    if port == 0 || config::ports::RESERVED.contains(&port) {
         problems.push(Problem::invalid(
-            "spec.transport.streamableHttp.port",
+            format!("spec.transport.{kind}.port"),
             "give the port that the server listens on; 15380, 15381 and 15382 are the sidecar's",
         ));
         return None;
     }
-    if !http.path.starts_with('/') {
-        problems.push(Problem::invalid("spec.transport.streamableHttp.path", "a path begins with `/`"));
+    if !path.starts_with('/') {
+        problems.push(Problem::invalid(format!("spec.transport.{kind}.path"), "a path begins with `/`"));
         return None;
     }
-    Some(config::Upstream::StreamableHttp { port: http.port, path: http.path.clone() })
+    let path = path.clone();
+    Some(match sse {
+        Some(_) => config::Upstream::Sse { port, path },
+        None => config::Upstream::StreamableHttp { port, path },
+    })
 }
 
 fn access_rule(index: usize, rule: &manifest::AccessRule, problems: &mut Vec<Problem>) -> config::AccessRule {

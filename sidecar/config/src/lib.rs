@@ -91,6 +91,13 @@ pub enum Upstream {
         /// The path of the MCP endpoint, beginning with `/`.
         path: String,
     },
+    /// HTTP+SSE, the transport of 2024-11-05, on the pod's loopback interface.
+    Sse {
+        /// The TCP port.
+        port: u16,
+        /// The path of the stream, beginning with `/`. Where messages are posted to the server says there.
+        path: String,
+    },
     /// The stdin and stdout of processes that the shim starts, at [`paths::STDIO_SOCKET`]. How many may run is in
     /// [`Limits::processes`], so that a change of it is no other way to reach the server.
     Stdio {},

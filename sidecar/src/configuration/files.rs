@@ -128,7 +128,7 @@ fn read_keys(path: &Path, expected: &str) -> Result<Keys, LoadError> {
 /// The part without I/O.
 fn compile(config: Config, digest: String, keys: Keys, keys_dir: &Path) -> Result<Snapshot, LoadError> {
     match &config.upstream {
-        Upstream::StreamableHttp { path, .. } => {
+        Upstream::StreamableHttp { path, .. } | Upstream::Sse { path, .. } => {
             if !path.starts_with('/') || path.parse::<http::uri::PathAndQuery>().is_err() {
                 return Err(LoadError::Path(path.clone()));
             }

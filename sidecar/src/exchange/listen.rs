@@ -69,8 +69,9 @@ pub(crate) async fn listen(
     let snapshot = caller.snapshot.clone();
     let answer = ask(worker, &snapshot, turn.session(), None).await?;
     let mut terms = terms(worker, &snapshot, &session);
-    // A process has one way to say everything: whoever does not listen must not keep it from answering calls.
-    terms.waits = !matches!(snapshot.config.upstream, Upstream::Stdio {});
+    // Elsewhere there is one way to say everything: whoever does not listen must not keep the server from answering
+    // calls.
+    terms.waits = matches!(snapshot.config.upstream, Upstream::StreamableHttp { .. });
     let (writer, reader) = turn.open(terms, limit)?;
     let reader = reader.ok_or(Refusal::EventsGone)?;
     let worker = worker.clone();

@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use thiserror::Error;
 
 use super::made::Made;
-use super::{Failure, stdio};
+use super::{Events, Failure, stdio};
 
 /// An answer's body.
 pub(crate) enum Body {
@@ -18,7 +18,7 @@ pub(crate) enum Body {
     /// A message of a process, or nothing.
     Whole(Option<Bytes>),
     /// What a process says until its answer, as events.
-    Events(Box<stdio::Events>),
+    Events(Box<Events>),
     /// What is made here of something else, as events.
     Made(Box<Made>),
 }

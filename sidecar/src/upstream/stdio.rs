@@ -6,20 +6,17 @@
 //! the session's alone, or serves several that share the process. It lives on the thread on which it was begun; others
 //! reach it by message.
 
-mod call;
 mod conversation;
 mod failure;
 mod handshake;
 mod limits;
 mod lines;
 mod members;
-mod message;
 mod open;
 mod outgoing;
 mod process;
 mod registry;
 mod restarts;
-mod routes;
 mod talk;
 mod warm;
 
@@ -36,10 +33,9 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Duration, timeout};
 
 pub(crate) use super::hold::Hold;
-use super::{Body, Former, Opener, Recalled};
+use super::{Body, Former, Opener, Recalled, call, message, routes};
 use crate::metrics::Metrics;
-pub(crate) use call::Events;
-use call::{First, Waiting};
+use call::{Events, First, Waiting};
 use conversation::Joining;
 pub(crate) use failure::{Failure, Gone, Why};
 use limits::Places;
@@ -49,7 +45,7 @@ use warm::Warm;
 pub(crate) use warm::keep as keep_warm;
 
 /// How many messages of a conversation wait while others are being written.
-const QUEUE: usize = 16;
+pub(super) const QUEUE: usize = 16;
 /// How long a DELETE waits for the process to end. It ends all the same.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// How long the end of all processes is waited for: longer than they are given.
@@ -75,7 +71,7 @@ pub(crate) struct Stdio {
 }
 
 /// What a session is called between here and the rest of the sidecar, and what the shim knows its process by.
-type Name = u128;
+pub(super) type Name = u128;
 
 /// For whom a process is.
 #[derive(Clone)]
@@ -87,7 +83,7 @@ struct Client {
 
 /// What a conversation hears besides messages, and while it cannot take any. There are no more of them than there are
 /// calls and sessions.
-enum Control {
+pub(super) enum Control {
     /// Nobody waits for a call any more.
     Gone(u64),
     /// Somebody listens to what belongs to no call of a session.
@@ -237,7 +233,7 @@ impl Stdio {
 
 /// Whether a response has to begin after a while, though there is nothing in it yet.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Patience {
+pub(super) enum Patience {
     /// It has: proxies give up on those that are silent, and a stream can be kept alive.
     Short,
     /// It has not.
@@ -245,35 +241,36 @@ enum Patience {
 }
 
 /// A number that nobody guesses; none, if the system gives none.
-fn random() -> Option<u128> {
+pub(super) fn random() -> Option<u128> {
     let mut number = [0; 16];
     getrandom::fill(&mut number).ok()?;
     Some(u128::from_ne_bytes(number))
 }
 
 /// The session of that id.
-fn name_of(id: &HeaderValue) -> Option<Name> {
+pub(super) fn name_of(id: &HeaderValue) -> Option<Name> {
     Name::from_str_radix(id.to_str().ok()?, 16).ok()
 }
 
-async fn respond(mut waiting: Waiting, patience: Patience) -> Result<Response<Body>, Failure> {
+pub(super) async fn respond(mut waiting: Waiting, patience: Patience) -> Result<Response<Body>, Failure> {
     Ok(match waiting.first(patience).await {
         Ok(First::Answer(message)) => with_type(Body::Whole(Some(message)), JSON),
         Ok(First::Written) => empty(StatusCode::ACCEPTED),
         Ok(First::Aside(message)) => events(Events::new(waiting, Some(message))),
         Ok(First::Silence) => events(Events::new(waiting, None)),
         Err(Failure::Forgotten) => empty(StatusCode::NOT_FOUND),
+        Err(Failure::Status(status)) => empty(status),
         Err(failure) => return Err(failure),
     })
 }
 
-fn empty(status: StatusCode) -> Response<Body> {
+pub(super) fn empty(status: StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::Whole(None));
     *response.status_mut() = status;
     response
 }
 
-fn events(events: Events) -> Response<Body> {
+pub(super) fn events(events: Events) -> Response<Body> {
     with_type(Body::Events(Box::new(events)), EVENT_STREAM)
 }
 

@@ -4,22 +4,24 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ::http::{HeaderValue, Request};
+use ::http::{HeaderValue, Request, StatusCode};
 use bytes::Bytes;
 use longshore_sidecar_config::Upstream;
 
-use super::stdio::{Hold, Stdio};
+use super::sse::{Place, Sse};
+use super::stdio::{self, Hold, Stdio};
 use super::{Answer, Failure, Former, Opener, Recalled, http};
 
 /// The ways of one thread.
 pub(crate) struct Transport {
     http: Rc<http::Connections>,
     stdio: Arc<Stdio>,
+    sse: Arc<Sse>,
 }
 
 impl Transport {
-    pub(crate) fn new(stdio: Arc<Stdio>) -> Self {
-        Self { http: Rc::default(), stdio }
+    pub(crate) fn new(stdio: Arc<Stdio>, sse: Arc<Sse>) -> Self {
+        Self { http: Rc::default(), stdio, sse }
     }
 
     /// Sends a message in a session, and waits for the head of the answer.
@@ -27,6 +29,10 @@ impl Transport {
         match upstream {
             Upstream::StreamableHttp { port, .. } => Ok(self.http.send(*port, request).await?),
             Upstream::Stdio {} => Ok(Answer::of(self.stdio.send(request).await?)),
+            Upstream::Sse { port, path } => {
+                let place = Place { port: *port, path: path.clone() };
+                Ok(Answer::of(self.sse.send(&place, request).await?))
+            }
         }
     }
 
@@ -46,6 +52,11 @@ impl Transport {
                 let (response, hold) = self.stdio.open(opener, request).await?;
                 Ok((Answer::of(response), hold))
             }
+            Upstream::Sse { port, path } => {
+                let place = Place { port: *port, path: path.clone() };
+                let (response, hold) = self.sse.open(&self.http, place, request).await?;
+                Ok((Answer::of(response), hold))
+            }
         }
     }
 
@@ -60,6 +71,8 @@ impl Transport {
     ) -> Result<Recalled, Failure> {
         match upstream {
             Upstream::StreamableHttp { .. } => Ok(Recalled::GoesOn),
+            // Its stream has ended with the sidecar that read it.
+            Upstream::Sse { .. } => Ok(Recalled::Forgotten),
             Upstream::Stdio {} => Ok(self.stdio.recall(session, former).await?),
         }
     }
@@ -75,6 +88,8 @@ impl Transport {
         match upstream {
             Upstream::StreamableHttp { port, .. } => Ok(self.http.send(*port, request).await?),
             Upstream::Stdio {} => Ok(Answer::of(self.stdio.send(request).await?)),
+            // This transport is older than such requests.
+            Upstream::Sse { .. } => Ok(Answer::of(stdio::empty(StatusCode::METHOD_NOT_ALLOWED))),
         }
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod replicas;
 pub(crate) mod scripted;
 pub(crate) mod sessionless;
 pub(crate) mod shim;
+pub(crate) mod sse_server;
 
 pub(crate) use client::Client;
 pub(crate) use cluster::Cluster;
@@ -25,3 +26,4 @@ pub(crate) use process::Sidecar;
 pub(crate) use scripted::Scripted;
 pub(crate) use sessionless::Sessionless;
 pub(crate) use shim::Shim;
+pub(crate) use sse_server::SseServer;

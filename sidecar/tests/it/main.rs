@@ -23,6 +23,7 @@ mod passthrough;
 mod peers;
 mod replicas;
 mod sessions;
+mod sse;
 mod start;
 mod stdio;
 mod streams;

@@ -163,7 +163,9 @@ fn server(server: &ValidatedServer) -> Container {
     mounts.extend(container.volume_mounts.iter().cloned());
     let shim = format!("{}/{}", paths::PROGRAM_DIR, paths::SHIM);
     let (command, args) = match server.upstream {
-        Upstream::StreamableHttp { .. } => (container.command.clone(), container.args.clone()),
+        Upstream::StreamableHttp { .. } | Upstream::Sse { .. } => {
+            (container.command.clone(), container.args.clone())
+        }
         Upstream::Stdio {} => (stdio_command(&shim, server), container.args.clone()),
     };
     Container {

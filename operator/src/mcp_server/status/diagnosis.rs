@@ -194,10 +194,9 @@ fn of_report(report: &Report) -> Option<Diagnosis> {
 pub(super) fn of_connection(connection: &Connection) -> Option<Diagnosis> {
     let (reason, advice) = match connection.reason {
         None | Some(ConnectionReason::ConnectionLost) => (Reason::ConnectionLost, SEE_LOG),
-        Some(ConnectionReason::ConnectionRefused) => (
-            Reason::ConnectionRefused,
-            "let the server listen there, or correct spec.transport.streamableHttp.port",
-        ),
+        Some(ConnectionReason::ConnectionRefused) => {
+            (Reason::ConnectionRefused, "let the server listen there, or correct the port in spec.transport")
+        }
         Some(ConnectionReason::InitializeTimeout) => (Reason::InitializeTimeout, SEE_LOG),
         Some(ConnectionReason::InitializeRefused) => (Reason::InitializeRefused, SEE_LOG),
         Some(ConnectionReason::NotMcp) => {

@@ -57,6 +57,10 @@ impl Server {
     /// one that has shaken hands may know nothing else any more, and one that does not understand the question may
     /// end, or say nothing to anybody from then on.
     pub(in crate::monitor) async fn discover(&self, patience: Duration) -> Discovery {
+        if matches!(self.upstream(), Upstream::Sse { .. }) {
+            // What came after sessions has another transport.
+            return Discovery::of(Verdict::Legacy, None);
+        }
         let over_stdio = matches!(self.upstream(), Upstream::Stdio {});
         match timeout(patience, self.ask_what_it_speaks()).await {
             Ok(Ok(discovery)) => discovery,
@@ -95,7 +99,9 @@ impl Server {
         let text = std::str::from_utf8(&message).ok();
         let verdict = match self.upstream() {
             Upstream::Stdio {} => probe::over_stdio(text),
-            Upstream::StreamableHttp { .. } => probe::over_http(head.status.as_u16(), text),
+            Upstream::StreamableHttp { .. } | Upstream::Sse { .. } => {
+                probe::over_http(head.status.as_u16(), text)
+            }
         };
         Ok(Discovery::of(verdict, text))
     }

@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use super::MAX_ANSWER;
 use crate::monitor::state::Problem;
+use crate::upstream::sse;
 use crate::upstream::stdio::{self, Gone, Why};
 use crate::upstream::{Broken, Failure, Unanswered, lowered};
 
@@ -47,6 +48,8 @@ pub(crate) enum CallError {
     Stdio(stdio::Failure),
     #[error(transparent)]
     Lowered(lowered::Failure),
+    #[error(transparent)]
+    Sse(sse::Failure),
 }
 
 /// The revisions that are served, in words.
@@ -78,6 +81,7 @@ impl From<Failure> for CallError {
             Failure::Lowered(lowered::Failure::BrokenOff) => Self::Lost,
             Failure::Lowered(lowered::Failure::TooLarge) => Self::TooLarge,
             Failure::Lowered(failure) => Self::Lowered(failure),
+            Failure::Sse(failure) => Self::Sse(failure),
         }
     }
 }
@@ -97,6 +101,8 @@ impl From<stdio::Failure> for CallError {
         match failure {
             stdio::Failure::Process(gone) => Self::Process(gone),
             stdio::Failure::Ended | stdio::Failure::Forgotten => Self::SessionGone,
+            stdio::Failure::Absent { port } => Self::Refused { port },
+            stdio::Failure::Cut => Self::Lost,
             failure => Self::Stdio(failure),
         }
     }
@@ -122,9 +128,12 @@ impl CallError {
                 | Why::StderrFlood
                 | Why::Asked => ConnectionReason::ProcessExited,
             },
-            Self::NotHttp | Self::NotMcp { .. } | Self::TooLarge | Self::SessionGone | Self::Lowered(_) => {
-                ConnectionReason::NotMcp
-            }
+            Self::NotHttp
+            | Self::NotMcp { .. }
+            | Self::TooLarge
+            | Self::SessionGone
+            | Self::Lowered(_)
+            | Self::Sse(_) => ConnectionReason::NotMcp,
             Self::Status { status: 404 | 405 | 300..=399, .. } => ConnectionReason::NotMcp,
             Self::Status { .. } | Self::Rpc { .. } => ConnectionReason::InitializeRefused,
             Self::Revision(_) => ConnectionReason::UnsupportedRevision,

@@ -116,7 +116,7 @@ impl Server {
     /// Where the server answers, in words.
     pub(super) fn path(&self) -> String {
         match &self.upstream {
-            Upstream::StreamableHttp { path, .. } => path.clone(),
+            Upstream::StreamableHttp { path, .. } | Upstream::Sse { path, .. } => path.clone(),
             Upstream::Stdio {} => "stdout".to_owned(),
         }
     }

@@ -79,7 +79,7 @@ pub(super) struct Start {
 }
 
 /// A session that begins.
-pub(super) struct Joining {
+pub(in crate::upstream) struct Joining {
     pub(super) name: Name,
     /// The id of its first message, as it was written.
     pub(super) id: String,

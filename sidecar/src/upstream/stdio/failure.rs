@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http::StatusCode;
 use longshore_shim::protocol::MAX_STDERR;
 use thiserror::Error;
 
@@ -49,6 +50,15 @@ pub(crate) enum Failure {
     /// There is no such session.
     #[error("the session is unknown")]
     Forgotten,
+    /// A server over HTTP does not take the message.
+    #[error("the server answered with HTTP status {0}")]
+    Status(StatusCode),
+    /// Nothing listens where it is to be sent.
+    #[error("nothing listens on port {port}")]
+    Absent { port: u16 },
+    /// The stream ended in which the answer would have come.
+    #[error("the server's stream ended")]
+    Cut,
     /// The process died too often.
     #[error("the process is not started again for {seconds} seconds")]
     Restarts { seconds: u64 },

@@ -93,6 +93,55 @@ pub(crate) fn everything() -> Peer {
     let port = free_port();
     let mut command = Command::new(folder().join("bin/mcp-server-everything"));
     command.arg("streamableHttp").env("PORT", port.to_string());
+    listening(command, port)
+}
+
+/// The same over HTTP+SSE, at `/sse`.
+pub(crate) fn everything_over_sse() -> Peer {
+    let port = free_port();
+    let mut command = Command::new(folder().join("bin/mcp-server-everything"));
+    command.arg("sse").env("PORT", port.to_string());
+    listening(command, port)
+}
+
+/// A server on the Python SDK over HTTP+SSE, at `/sse`.
+pub(crate) struct PythonServer {
+    peer: Peer,
+    pub(crate) port: u16,
+}
+
+/// Starts one. Its tool `say` says what it is told.
+pub(crate) fn python_sse_server() -> PythonServer {
+    let port = free_port();
+    PythonServer { peer: python_over_sse(port), port }
+}
+
+impl PythonServer {
+    /// Starts it again at the same port.
+    pub(crate) fn start_again(&mut self) {
+        self.peer.kill();
+        self.peer = python_over_sse(self.port);
+    }
+}
+
+fn python_over_sse(port: u16) -> Peer {
+    const SERVER: &str = r#"
+import sys, uvicorn
+from mcp.server.mcpserver import MCPServer
+server = MCPServer("python")
+
+@server.tool()
+def say(text: str) -> str:
+    return text
+
+uvicorn.run(server.sse_app(), host="127.0.0.1", port=int(sys.argv[1]), log_level="error")
+"#;
+    let mut command = Command::new(folder().join("bin/python"));
+    command.args(["-c", SERVER, &port.to_string()]);
+    listening(command, port)
+}
+
+fn listening(mut command: Command, port: u16) -> Peer {
     let child =
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the server");
     Peer::listening(child, port)

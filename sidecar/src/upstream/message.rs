@@ -1,4 +1,5 @@
-//! What the way to a process has to know of a message, and how a message is written on one line.
+//! What the way to a server has to know of a message where many calls share it, and how a message is written on one
+//! line.
 //!
 //! Ids and tokens that cross are replaced, since those of several sessions, or of a sidecar before this one, could be
 //! the same. All other bytes stay what they are.
@@ -12,7 +13,7 @@ use longshore_mcp::params::Params;
 use memchr::memchr2;
 
 use super::call::Caller;
-use super::{Failure, Name, Patience};
+use super::stdio::{Failure, Name, Patience};
 use longshore_mcp::level::Level;
 
 /// The longest token of a call's progress that is kept.
@@ -21,7 +22,7 @@ const MAX_TOKEN: usize = 512;
 /// Where a part of a message is.
 pub(super) type Span = Range<usize>;
 
-/// A message for the process, and who waits for what comes of it.
+/// A message for the server, and who waits for what comes of it.
 pub(super) struct Command {
     /// In which session.
     pub(super) from: Name,

@@ -1,6 +1,6 @@
-//! The calls that are under way with a process, and for which of them a message of the process is.
+//! The calls that are under way in one conversation with the server, and for which of them a message of the server is.
 //!
-//! The process knows them by numbers of ours, which are never used twice: an answer that comes late, when nobody waits
+//! The server knows them by numbers of ours, which are never used twice: an answer that comes late, when nobody waits
 //! for it any more, is never taken for that of another call.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -10,7 +10,7 @@ use tokio::time::{Duration, Instant};
 
 use super::call::Caller;
 use super::message::{About, Asked, Command, Key, Kind, text};
-use super::{Failure, Name};
+use super::stdio::{Failure, Name};
 
 /// How long an answer may still come to a call that its client has cancelled. Servers do not answer them, and the
 /// client does not wait; what waits is only its HTTP request.

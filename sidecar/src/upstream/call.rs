@@ -1,4 +1,5 @@
-//! The two ends of a call: who waits for it, and the conversation that answers it.
+//! The two ends of a call: who waits for it, and the conversation that answers it, where many calls share one way to
+//! the server: the pipes of a process, or a stream of events.
 //!
 //! Between them is one box. Most calls are answered and nothing else, so a call costs one allocation and no channel.
 
@@ -14,7 +15,7 @@ use longshore_mcp::sse;
 use tokio::sync::mpsc;
 use tokio::time::{Duration, timeout};
 
-use super::{Control, Failure, Patience};
+use super::stdio::{Control, Failure, Patience};
 
 /// How many messages wait for whoever reads a call's events, before the process has to wait too.
 const MAX_ASIDES: usize = 64;

@@ -1,0 +1,158 @@
+//! The beginning of a session: the server's stream, up to the event that says where messages are posted to.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HOST};
+use http::{HeaderValue, Request, StatusCode};
+use http_body_util::BodyExt;
+use longshore_mcp::endpoint::{self, BadEndpoint};
+use longshore_mcp::headers::{self, EVENT_STREAM};
+use longshore_mcp::sse::{Decoder, Event};
+use tokio::time::{Duration, Instant, timeout_at};
+
+use super::{Failure, Place};
+use crate::upstream::http::{Connections, Unanswered};
+use crate::upstream::{self, Answer, Body, EDITABLE, Lease};
+
+/// How long the server may take to say where messages are posted to. Nobody computes anything for it.
+const OPEN: Duration = Duration::from_secs(10);
+/// What the server may call itself: it is reached over loopback and nowhere else.
+const HOSTS: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
+
+/// How a session begins.
+pub(super) enum Begun {
+    /// With this stream.
+    Stream(Stream),
+    /// Not: the server answers with this status.
+    Refused(StatusCode),
+}
+
+/// A server's stream.
+pub(super) struct Stream {
+    body: Body,
+    /// Held for as long as the stream is read.
+    _lease: Lease,
+    decoder: Decoder,
+    /// Messages that have come and are not taken yet: of one piece of the body, at most.
+    pub(super) waiting: VecDeque<Bytes>,
+    /// The path and query that messages are posted to.
+    pub(super) endpoint: String,
+}
+
+/// Why nothing more comes in a stream.
+pub(super) struct Over;
+
+/// Asks the server for a stream, and reads it until it says where messages are posted to.
+pub(super) async fn begin(http: &Rc<Connections>, place: &Place) -> Result<Begun, upstream::Failure> {
+    let deadline = Instant::now() + OPEN;
+    let late = || Failure::NoEndpoint { seconds: OPEN.as_secs_f64() };
+    let mut request = request(place.port, &place.path, Bytes::new());
+    request.headers_mut().insert(ACCEPT, HeaderValue::from_static(EVENT_STREAM));
+    request.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    let sent = timeout_at(deadline, http.send(place.port, request)).await.map_err(|_| late())?;
+    let Answer { response, lease } = sent?;
+    let (head, mut body) = response.into_parts();
+    if !head.status.is_success() {
+        return Ok(Begun::Refused(head.status));
+    }
+    let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    if !headers::is_type(content_type, EVENT_STREAM) {
+        return Err(Failure::NotEvents.into());
+    }
+    let mut decoder = Decoder::new(EDITABLE);
+    let (mut named, mut waiting) = (None, VecDeque::new());
+    loop {
+        let frame = timeout_at(deadline, body.frame()).await.map_err(|_| late())?;
+        let data = match frame {
+            Some(Ok(frame)) => frame.into_data(),
+            Some(Err(upstream::Broken::Http(error))) => return Err(Unanswered::Lost(error).into()),
+            Some(Err(_)) | None => return Err(Failure::Ended.into()),
+        };
+        let Ok(data) = data else { continue };
+        let read = decoder.push(&data, |event| match (&named, &event.data) {
+            (None, Some(data)) if event.event.as_deref() == Some(endpoint::EVENT) => {
+                named = Some(resolve(place, &String::from_utf8_lossy(data)));
+            }
+            // Nothing can be said before that; what follows in the same piece is kept.
+            (None, _) => {}
+            (Some(_), _) => waiting.extend(message(event)),
+        });
+        read.map_err(|_| Failure::Ended)?;
+        if let Some(endpoint) = named.take() {
+            let endpoint = endpoint.map_err(Failure::from)?;
+            return Ok(Begun::Stream(Stream { body, _lease: lease, decoder, waiting, endpoint }));
+        }
+    }
+}
+
+/// Where messages are posted to: on the server that the stream comes from, whatever name it has for itself.
+fn resolve(place: &Place, reference: &str) -> Result<String, BadEndpoint> {
+    let mut resolved = Err(BadEndpoint::Unusable);
+    for host in HOSTS {
+        resolved = endpoint::resolve(&format!("http://{host}:{}{}", place.port, place.path), reference);
+        if resolved.is_ok() {
+            break;
+        }
+    }
+    resolved
+}
+
+/// A request to the server.
+pub(super) fn request(port: u16, path: &str, body: Bytes) -> Request<Bytes> {
+    let mut request = Request::new(body);
+    // Checked when the configuration was loaded, or when the endpoint was resolved.
+    *request.uri_mut() = path.parse().unwrap_or_default();
+    if let Ok(host) = HeaderValue::try_from(format!("127.0.0.1:{port}")) {
+        request.headers_mut().insert(HOST, host);
+    }
+    request
+}
+
+/// The message of an event, if it has one.
+fn message(event: Event<'_>) -> Option<Bytes> {
+    let data = event.data.filter(|data| event.event.is_none() && !data.is_empty())?;
+    Some(data.into_owned().into())
+}
+
+// === impl Stream ===
+
+impl Stream {
+    /// Reads some more, and gives its length. Nothing is lost when this is not awaited to its end.
+    pub(super) async fn read(&mut self) -> Result<usize, Over> {
+        let Some(Ok(frame)) = self.body.frame().await else { return Err(Over) };
+        let Ok(data) = frame.into_data() else { return Ok(0) };
+        let waiting = &mut self.waiting;
+        self.decoder.push(&data, |event| waiting.extend(message(event))).map_err(|_| Over)?;
+        Ok(data.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_go_nowhere_but_to_the_server() {
+        use BadEndpoint::{Foreign, Unusable};
+        let place = Place { port: 3000, path: "/app/sse".to_owned() };
+        for (reference, expected) in [
+            ("/messages?session=1", Ok("/messages?session=1")),
+            ("messages", Ok("/app/messages")),
+            ("http://localhost:3000/m", Ok("/m")),
+            ("http://127.0.0.1:3000/m", Ok("/m")),
+            ("http://[::1]:3000/m", Ok("/m")),
+            ("http://localhost:3001/m", Err(Foreign)),
+            ("http://localhost/m", Err(Foreign)),
+            ("https://localhost:3000/m", Err(Foreign)),
+            ("http://0.0.0.0:3000/m", Err(Foreign)),
+            ("http://example.com:3000/m", Err(Foreign)),
+            ("//169.254.169.254/latest", Err(Foreign)),
+            ("", Err(Unusable)),
+        ] {
+            let resolved = resolve(&place, reference);
+            assert_eq!(resolved.as_deref(), expected.as_ref().map(|path| *path), "{reference}");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Messages on their way to the server: several at once, since a server may answer the call before it answers the POST
+//! that brought it, and what it asks meanwhile has to be answered too.
+
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http_body_util::BodyExt;
+use longshore_mcp::headers::{JSON, PROTOCOL_VERSION};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Duration, Instant, timeout};
+
+use super::begin::request;
+use crate::upstream::call::Caller;
+use crate::upstream::http::{Connections, Unanswered};
+use crate::upstream::{Answer, stdio};
+
+/// How many are on their way at once in a session. A server that takes none is not sent more.
+const MAX_POSTS: usize = 64;
+/// How many of them the sidecar's own: a server that asks and never listens is not answered for ever.
+const MAX_OWN: usize = 16;
+/// How long the server may take for a message that has no answer. Nobody computes anything for it.
+const TELL: Duration = Duration::from_secs(10);
+/// How long the answer to a POST is still waited for when that to the call has come.
+const GRACE: Duration = Duration::from_secs(5);
+/// How much of an answer to a POST is read, and how long, so that its connection can be used again. There should be
+/// nothing in it.
+const MAX_REST: usize = 16 * 1024;
+const REST: Duration = Duration::from_secs(1);
+
+/// Messages on their way.
+pub(super) struct Posts {
+    http: Rc<Connections>,
+    port: u16,
+    endpoint: String,
+    /// The revision of the conversation, once it is known.
+    version: Option<HeaderValue>,
+    tasks: JoinSet<Posted>,
+    calls: HashMap<u64, AbortHandle>,
+    /// Those of calls that are over.
+    late: VecDeque<(Instant, AbortHandle)>,
+    own: usize,
+}
+
+/// Where a message comes from.
+pub(super) enum From {
+    /// A call, known by its number.
+    Call(u64),
+    /// Somebody who waits until it is delivered.
+    Caller(Caller),
+    /// The sidecar itself.
+    Own,
+}
+
+/// A message that was delivered or was not.
+pub(super) struct Posted {
+    pub(super) from: From,
+    pub(super) outcome: Result<(), stdio::Failure>,
+}
+
+impl Posts {
+    pub(super) fn new(http: Rc<Connections>, port: u16, endpoint: String) -> Self {
+        let (tasks, calls, late) = (JoinSet::new(), HashMap::new(), VecDeque::new());
+        Self { http, port, endpoint, version: None, tasks, calls, late, own: 0 }
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.tasks.len() < MAX_POSTS
+    }
+
+    /// Keeps the revision that a client's request names for the sidecar's own messages.
+    pub(super) fn note_version(&mut self, headers: &HeaderMap) {
+        if self.version.is_none() {
+            self.version = headers.get(PROTOCOL_VERSION).cloned();
+        }
+    }
+
+    /// Sends a message of the sidecar's own. Says whether there was room for it.
+    pub(super) fn own(&mut self, message: String) -> bool {
+        let room = self.own < MAX_OWN;
+        if room {
+            self.own += 1;
+            self.send(From::Own, message.into(), &HeaderMap::new());
+        }
+        room
+    }
+
+    /// Sends a message.
+    pub(super) fn send(&mut self, from: From, message: bytes::Bytes, trace: &HeaderMap) {
+        let mut request = request(self.port, &self.endpoint, message);
+        *request.method_mut() = Method::POST;
+        let headers = request.headers_mut();
+        for name in ["traceparent", "tracestate", "baggage"] {
+            if let Some(value) = trace.get(name) {
+                headers.insert(name, value.clone());
+            }
+        }
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+        headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
+        if let Some(version) = &self.version {
+            headers.insert(PROTOCOL_VERSION, version.clone());
+        }
+        let (http, port) = (self.http.clone(), self.port);
+        let number = match &from {
+            From::Call(number) => Some(*number),
+            From::Caller(_) | From::Own => None,
+        };
+        let task = self.tasks.spawn_local(async move {
+            let sent = http.send(port, request);
+            let outcome = if number.is_some() {
+                // For as long as its call.
+                outcome(sent.await)
+            } else {
+                let late = stdio::Failure::Status(StatusCode::GATEWAY_TIMEOUT);
+                timeout(TELL, sent).await.map_or(Err(late), outcome)
+            };
+            let outcome = match outcome {
+                Ok(answer) => {
+                    let _ = timeout(REST, rest(answer)).await;
+                    Ok(())
+                }
+                Err(failure) => Err(failure),
+            };
+            Posted { from, outcome }
+        });
+        if let Some(number) = number {
+            self.calls.insert(number, task);
+        }
+    }
+
+    /// Waits until one has been delivered or was not. Never returns while none is on its way.
+    pub(super) async fn next(&mut self) -> Posted {
+        loop {
+            match self.tasks.join_next().await {
+                Some(Ok(posted)) => {
+                    match &posted.from {
+                        From::Call(number) => drop(self.calls.remove(number)),
+                        From::Own => self.own -= 1,
+                        From::Caller(_) => {}
+                    }
+                    return posted;
+                }
+                // It was given up.
+                Some(Err(_)) => {}
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// A call is over: the answer to its POST is not waited for much longer.
+    pub(super) fn over(&mut self, number: u64, now: Instant) {
+        if let Some(task) = self.calls.remove(&number) {
+            self.late.push_back((now + GRACE, task));
+        }
+    }
+
+    /// When the next of those ends.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.late.front().map(|(until, _)| *until)
+    }
+
+    /// Ends those whose time is over.
+    pub(super) fn end_late(&mut self, now: Instant) {
+        while let Some((_, task)) = self.late.pop_front_if(|(until, _)| *until <= now) {
+            task.abort();
+        }
+    }
+}
+
+fn outcome(sent: Result<Answer, Unanswered>) -> Result<Answer, stdio::Failure> {
+    match sent {
+        Ok(answer) if answer.response.status().is_success() => Ok(answer),
+        Ok(answer) => Err(stdio::Failure::Status(answer.response.status())),
+        Err(Unanswered::Refused { port, .. }) => Err(stdio::Failure::Absent { port }),
+        Err(Unanswered::Lost(_)) => Err(stdio::Failure::Cut),
+    }
+}
+
+/// Reads what is in an answer, so that its connection can be used again.
+async fn rest(answer: Answer) {
+    let Answer { response, lease } = answer;
+    let (mut body, mut length) = (response.into_body(), 0);
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else { return };
+        length += frame.data_ref().map_or(0, bytes::Bytes::len);
+        if length > MAX_REST {
+            return;
+        }
+    }
+    lease.give_back();
+}

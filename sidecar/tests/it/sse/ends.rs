@@ -1,0 +1,80 @@
+//! The ends of sessions with a server over HTTP+SSE: its stream is the session.
+
+use longshore_sidecar_config::OnOwnerLoss;
+use serde_json::{Value, json};
+
+use super::{hear, said};
+use crate::harness::sse_server::Say;
+use crate::harness::{Client, Events, Sidecar, SseServer, eventually};
+
+#[test]
+fn a_session_ends_with_its_stream() {
+    let server = SseServer::start(hear);
+    let sidecar = Sidecar::start(&server.config()).ready();
+    let (client, other) = (Client::open(&sidecar, None), Client::open(&sidecar, None));
+    let listening = Events::open(&client.get(), sidecar.mcp);
+    // The call that is under way may have been begun.
+    let reply = client.send("tools/call", json!({"name": "end", "arguments": {}}));
+    assert!(reply.text().contains("broke off"), "{} {}", reply.status, reply.text());
+    assert!(listening.all().is_empty());
+    assert_eq!(client.send("tools/call", json!({"name": "echo", "arguments": {"text": "x"}})).status, 404);
+    assert_eq!(other.call("echo", json!({"text": "y"}))["result"], said("y"), "no other session notices");
+}
+
+#[test]
+fn a_session_is_begun_again_where_that_is_allowed() {
+    let server = SseServer::start(hear);
+    let mut config = server.config();
+    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let sidecar = Sidecar::start(&config).ready();
+    let client = Client::open(&sidecar, None);
+    client.send("tools/call", json!({"name": "end", "arguments": {}}));
+    assert_eq!(client.call("echo", json!({"text": "x"}))["result"], said("x"));
+    assert_eq!(server.seen("initialize").len(), 1, "the client's own");
+}
+
+#[test]
+fn what_is_no_message_harms_nobody() {
+    let server = SseServer::start(|heard: &Value, say: &Say<'_>| {
+        if heard["method"] == "tools/call" {
+            for noise in [
+                ": keep-alive\n\n",
+                "data: hello\n\n",
+                "event: other\ndata: {\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{}}\n\n",
+                "event: endpoint\ndata: http://192.0.2.1/\n\n",
+                "data:\n\n",
+                "id: 1\nretry: 5\n\n",
+                "data: [1]\n\n",
+            ] {
+                say.raw(noise);
+            }
+            let answer = json!({"jsonrpc": "2.0", "id": heard["id"], "result": said("a")}).to_string();
+            let (start, end) = answer.split_at(20);
+            // In pieces, and with the line ends of another system.
+            say.raw(&format!("data: {start}"));
+            say.raw(&format!("{end}\r\n"));
+            say.raw("\r\n");
+        }
+    });
+    let sidecar = Sidecar::start(&server.config()).ready();
+    let client = Client::open(&sidecar, None);
+    for _ in 0..3 {
+        assert_eq!(client.call("any", json!({}))["result"], said("a"));
+    }
+}
+
+#[test]
+fn a_cancelled_call_is_cancelled_there() {
+    let server = SseServer::start(hear);
+    let mut config = server.config();
+    config.limits.request_timeout_ms = 500;
+    let sidecar = Sidecar::start(&config).ready();
+    let client = Client::open(&sidecar, None);
+    let reply = client.send("tools/call", json!({"name": "silent", "arguments": {}}));
+    assert!(reply.text().contains("within 0.5 seconds"), "{}", reply.text());
+    let cancelled = eventually("the server is told", || server.seen("notifications/cancelled").pop());
+    let call = server.seen("tools/call").pop().unwrap();
+    let (cancelled, call) =
+        (crate::harness::scripted::message(&cancelled), crate::harness::scripted::message(&call));
+    assert_eq!(cancelled["params"]["requestId"], call["id"]);
+}

@@ -1,0 +1,138 @@
+//! A server over HTTP+SSE: to its clients it is one over Streamable HTTP.
+
+use std::io::BufReader;
+use std::sync::Mutex;
+
+use serde_json::{Value, json};
+
+use super::{hear, said};
+use crate::harness::http::{Reply, connect};
+use crate::harness::scripted::message;
+use crate::harness::sse_server::Say;
+use crate::harness::{Client, Events, Sidecar, SseServer, eventually};
+
+#[test]
+fn r067_messages_go_only_to_the_server_itself() {
+    for (endpoint, reason) in [
+        ("http://192.0.2.1/messages", "another origin"),
+        ("//localhost:1/messages", "another origin"),
+        ("https://localhost/messages", "another origin"),
+        ("", "not usable"),
+        ("/mess ages", "not usable"),
+    ] {
+        let server = SseServer::naming(move |_| endpoint.to_owned(), hear);
+        let sidecar = Sidecar::start(&server.config());
+        let line = sidecar.log(|line| line["message"] == "the MCP server is not connected");
+        assert!(line["detail"].as_str().unwrap().contains(reason), "{endpoint}: {line}");
+        assert_eq!(line["reason"], "Some(NotMcp)", "{line}");
+        assert!(server.seen("initialize").is_empty(), "{endpoint}");
+    }
+    for host in ["127.0.0.1", "localhost", "[::1]"] {
+        let server = SseServer::naming(move |session| format!("?session={session}"), hear);
+        let sidecar = Sidecar::start(&server.config()).ready();
+        let client = Client::open(&sidecar, None);
+        assert_eq!(client.call("echo", json!({"text": host}))["result"], said(host));
+        let posted = &server.seen("tools/call")[0];
+        assert!(posted.path.starts_with("/sse?session="), "{}", posted.path);
+    }
+}
+
+#[test]
+fn a_server_over_sse_is_one_with_sessions() {
+    let server = SseServer::start(hear);
+    let sidecar = Sidecar::start(&server.config()).ready();
+    let (one, two) = (Client::open(&sidecar, None), Client::open(&sidecar, None));
+    for text in ["a", "b\nc", "\u{fc}"] {
+        for client in [&one, &two] {
+            assert_eq!(client.call("echo", json!({"text": text}))["result"], said(text));
+        }
+    }
+    assert_eq!(server.streams().len(), 3, "each has a stream, and so has the sidecar");
+    let posted = &server.seen("tools/call")[0];
+    let headers: Vec<_> = posted.headers.iter().map(|(name, _)| name.as_str()).collect();
+    assert!(headers.contains(&"content-type") && !headers.contains(&"mcp-session-id"), "{headers:?}");
+    let version = posted.headers.iter().find(|(name, _)| name == "mcp-protocol-version");
+    assert_eq!(version.map(|(_, version)| version.as_str()), Some("2025-11-25"));
+    assert_eq!(one.end().status, 204);
+    eventually("its stream is closed", || (server.streams().len() == 2).then_some(()));
+    assert_eq!(one.send("ping", json!({})).status, 404);
+    assert_eq!(two.call("echo", json!({"text": "still"}))["result"], said("still"));
+}
+
+/// Two calls under way, whose answers come the other way round, with progress under tokens that are the same number as
+/// somebody's id.
+#[test]
+fn r068_ids_and_tokens_are_never_confused() {
+    let waiting: Mutex<Vec<Value>> = Mutex::default();
+    let server = SseServer::start(move |heard: &Value, say: &Say<'_>| {
+        if heard["method"] != "tools/call" {
+            return;
+        }
+        let mut waiting = waiting.lock().unwrap();
+        waiting.push(heard.clone());
+        if waiting.len() < 2 {
+            return;
+        }
+        for call in waiting.drain(..).rev() {
+            let token = &call["params"]["_meta"]["progressToken"];
+            say.say(&json!({
+                "jsonrpc": "2.0", "method": "notifications/progress",
+                "params": {"progressToken": token, "progress": 1, "of": call["params"]["name"]},
+            }));
+            say.answer(&call, &said(call["params"]["name"].as_str().unwrap()));
+            // Once more, and to nobody.
+            say.answer(&call, &said("again"));
+            say.say(&json!({"jsonrpc": "2.0", "id": 4711, "result": {}}));
+        }
+    });
+    let sidecar = Sidecar::start(&server.config()).ready();
+    let client = Client::open(&sidecar, None);
+    let calls: Vec<_> = [("first", 2), ("second", 1)]
+        .map(|(name, token)| {
+            let mut stream = connect(sidecar.mcp);
+            let params = json!({"name": name, "arguments": {}, "_meta": {"progressToken": token}});
+            client.request(client.message("tools/call", &params)).write(&mut stream);
+            (name, token, stream)
+        })
+        .into();
+    for (at, (name, token, stream)) in calls.into_iter().enumerate() {
+        let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+        let events = reply.events();
+        assert_eq!(events.len(), 2, "{name}: {}", reply.text());
+        let [progress, answer] = [0, 1].map(|at| -> Value { serde_json::from_str(&events[at]).unwrap() });
+        assert_eq!(progress["params"], json!({"progressToken": token, "progress": 1, "of": name}));
+        assert_eq!((&answer["id"], &answer["result"]), (&json!(at + 1), &said(name)));
+    }
+    let dropped = "longshore_dropped_lines_total{kind=\"unasked\"}";
+    eventually("what nobody asked for is dropped", || (sidecar.metric(dropped) >= 4.0).then_some(()));
+}
+
+/// What a server asks in a call goes to that call's client in its stream, and the answer back.
+#[test]
+fn r055_what_a_server_says_goes_to_one_stream() {
+    let server = SseServer::start(|heard: &Value, say: &Say<'_>| {
+        if heard["method"] == "tools/call" {
+            say.say(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
+            say.say(&json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"}));
+            say.say(&json!({"jsonrpc": "2.0", "id": "p", "method": "ping"}));
+        } else if heard["id"] == "q" {
+            // Whoever asked is answered now.
+            say.say(&json!({"jsonrpc": "2.0", "id": 2, "result": heard["result"]}));
+        }
+    });
+    let sidecar = Sidecar::start(&server.config()).ready();
+    let client = Client::open(&sidecar, None);
+    let mut listening = Events::open(&client.get(), sidecar.mcp);
+    assert_eq!(listening.status, 200);
+    let mut call = client.stream("ask", json!({}));
+    let asked = call.next().unwrap().message();
+    assert_eq!((&asked["method"], &asked["id"]), (&json!("roots/list"), &json!("q")));
+    let answer = json!({"jsonrpc": "2.0", "id": "q", "result": {"roots": []}}).to_string();
+    assert_eq!(client.request(answer).send(sidecar.mcp).status, 202);
+    assert_eq!(call.next().unwrap().message()["result"], json!({"roots": []}));
+    assert_eq!(listening.next().unwrap().message()["method"], "notifications/tools/list_changed");
+    eventually("its ping is answered", || {
+        let posted = server.seen_all();
+        posted.iter().map(message).any(|message| message["id"] == "p").then_some(())
+    });
+}
