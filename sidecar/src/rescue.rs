@@ -377,6 +377,8 @@ impl From<Failure> for Refusal {
             Failure::Http(Unanswered::Refused { .. }) => Self::ServerDown,
             Failure::Http(Unanswered::Lost(_)) => Self::ServerLost,
             Failure::Stdio(failure) => failure.into(),
+            Failure::Lifted(failure) => failure.into(),
+            Failure::Unknown => Self::ServerDown,
             Failure::Lowered(failure) => failure.into(),
         }
     }

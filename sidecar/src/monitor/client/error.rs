@@ -78,6 +78,8 @@ impl From<Failure> for CallError {
             Failure::Lowered(lowered::Failure::BrokenOff) => Self::Lost,
             Failure::Lowered(lowered::Failure::TooLarge) => Self::TooLarge,
             Failure::Lowered(failure) => Self::Lowered(failure),
+            // Nothing of the monitor's own goes that way.
+            Failure::Lifted(_) | Failure::Unknown => Self::Lost,
         }
     }
 }
