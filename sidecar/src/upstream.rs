@@ -36,7 +36,6 @@ pub(crate) use lifted::Lifted;
 pub(crate) use lowered::{KeptHere, Lowered};
 use lowered::Opened;
 pub(crate) use speaks::{Speaks, Spoken};
-use stdio::Stdio;
 pub(crate) use transport::Transport;
 
 /// The largest message of a server that is read as a whole, to be looked into or edited.

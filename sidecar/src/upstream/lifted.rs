@@ -157,7 +157,8 @@ pub(super) async fn call(
         }
     }
     // Whoever serves it always answers, or ends with the process.
-    reply.await.map_err(|_| Unusable::Internal)?.map(Answer::of)
+    let begun = reply.await.map_err(|_| Unusable::Internal)??;
+    Ok(Answer::of(begun.respond()))
 }
 
 /// Gives a client to the call that waits for it.

@@ -18,8 +18,16 @@ use crate::upstream::{Body, Broken, Failure};
 /// How many messages wait for a slow client before the server has to wait too.
 const EVENTS: usize = 64;
 
-/// What a client waits for: the head of its response.
-pub(super) type Reply = oneshot::Receiver<Result<Response<Body>, Failure>>;
+/// What a client waits for: the beginning of its response.
+pub(super) type Reply = oneshot::Receiver<Result<Begun, Failure>>;
+
+/// How a response begins. It may come from another thread, so it is not the response itself.
+pub(super) enum Begun {
+    /// With all of it: the status, and the message.
+    Whole(StatusCode, String),
+    /// With events.
+    Events(mpsc::Receiver<Result<Bytes, Broken>>),
+}
 
 /// The client of one request.
 pub(super) struct Client {
@@ -29,7 +37,7 @@ pub(super) struct Client {
 
 enum State {
     /// It waits for the head of the response.
-    Waiting(oneshot::Sender<Result<Response<Body>, Failure>>),
+    Waiting(oneshot::Sender<Result<Begun, Failure>>),
     /// It reads events.
     Events(mpsc::Sender<Result<Bytes, Broken>>),
     /// It has everything.
@@ -61,8 +69,10 @@ impl Client {
     pub(super) fn begin(&mut self) {
         if let State::Waiting(_) = self.state {
             let (events, body) = mpsc::channel(EVENTS);
-            self.respond(respond(StatusCode::OK, EVENT_STREAM, Body::Lifted(body)));
-            self.state = State::Events(events);
+            if let State::Waiting(reply) = std::mem::replace(&mut self.state, State::Events(events)) {
+                // Nobody there is as good as somebody.
+                let _ = reply.send(Ok(Begun::Events(body)));
+            }
         }
     }
 
@@ -80,8 +90,7 @@ impl Client {
         match std::mem::replace(&mut self.state, State::Done) {
             State::Waiting(reply) => {
                 let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
-                // Nobody there is as good as somebody.
-                let _ = reply.send(Ok(respond(status, JSON, Body::Whole(Some(message.into())))));
+                let _ = reply.send(Ok(Begun::Whole(status, message)));
             }
             State::Events(events) => {
                 let _ = events.send(Ok(sse::message(message.as_bytes()).into())).await;
@@ -123,17 +132,18 @@ impl Client {
             State::Done => {}
         }
     }
-
-    fn respond(&mut self, response: Response<Body>) {
-        if let State::Waiting(reply) = std::mem::replace(&mut self.state, State::Done) {
-            let _ = reply.send(Ok(response));
-        }
-    }
 }
 
-fn respond(status: StatusCode, content_type: &'static str, body: Body) -> Response<Body> {
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    response
+impl Begun {
+    /// The response.
+    pub(super) fn respond(self) -> Response<Body> {
+        let (status, content_type, body) = match self {
+            Self::Whole(status, message) => (status, JSON, Body::Whole(Some(message.into()))),
+            Self::Events(events) => (StatusCode::OK, EVENT_STREAM, Body::Lifted(events)),
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() = status;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        response
+    }
 }
