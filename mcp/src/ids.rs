@@ -49,6 +49,15 @@ impl<T> Numbers<T> {
         self.open.get(&parse(number)?).map(|entry| (&entry.owner, entry.theirs.as_str()))
     }
 
+    /// Whom the only open number was given to. `None` if there are none, or several.
+    pub fn only(&self) -> Option<&T> {
+        let mut owners = self.open.values();
+        match (owners.next(), owners.next()) {
+            (Some(entry), None) => Some(&entry.owner),
+            _ => None,
+        }
+    }
+
     /// Takes a number back: whose it was and what it stood for. A number that nobody has is an answer that nobody
     /// waits for.
     pub fn take(&mut self, number: Id<'_>) -> Option<(T, String)> {

@@ -158,6 +158,16 @@ impl Parked {
         Ok(())
     }
 
+    /// Whether the server has ended the call, and it will be sent again when the user has been where it wanted.
+    pub fn has_ended(&self) -> bool {
+        self.open.iter().any(|open| open.id.is_none())
+    }
+
+    /// The call was sent again, under this id (as JSON).
+    pub fn sent_again(&mut self, call: &str) {
+        call.clone_into(&mut self.call);
+    }
+
     fn keep(&mut self, id: Option<&str>, request: ServerRequest, params: Option<&str>) -> Result<(), String> {
         let asked =
             params.map(|params| questions::ask(self.way, request, params, &self.can).map(Cow::into_owned));
@@ -216,7 +226,7 @@ impl Parked {
         }
         self.can = can;
         let mut messages = Vec::new();
-        let was_ended = self.open.iter().any(|open| open.id.is_none());
+        let was_ended = self.has_ended();
         for (key, id, answer) in usable {
             self.open.retain(|open| open.key != key);
             match id {

@@ -32,7 +32,7 @@ use crate::shared::{Calls, Shared};
 use crate::streams::{self, Store};
 use crate::upstream::sse::Sse;
 use crate::upstream::stdio::{self, Stdio};
-use crate::upstream::{Absence, Lowered, Pool, Speaks};
+use crate::upstream::{Absence, Lifted, Lowered, Pool, Speaks};
 use crate::{admin, configuration, drain, exchange, inventory, monitor, peers, worker};
 
 /// Connections that wait to be accepted.
@@ -164,6 +164,8 @@ impl App {
         let me = me(&options, peers.ip())?;
         // Without a pod of its own it has no other replicas.
         let is_alone = options.pod.is_none();
+        let draining = watch::Sender::new(false);
+        let lifted = Arc::new(Lifted::new(me.clone(), draining.subscribe()));
         let sessions = Arc::new(Sessions::new(me, is_alone, options.program_dir.as_deref(), metrics.clone()));
         let (peers, errands) = Peers::new(sessions.clone(), peers.port());
         let shared = Arc::new(Shared {
@@ -185,10 +187,11 @@ impl App {
             exposed: watch::Sender::new(Vec::new()),
             speaks: Arc::new(Speaks::new()),
             lowered: Arc::new(Lowered::new()),
+            lifted,
             absence: Absence::new(),
             doubt: Notify::new(),
             hooks: watch::Sender::new(0),
-            draining: watch::Sender::new(false),
+            draining,
         });
         let published = watch::Sender::new(None);
         Ok(Self { shared, writer, mcp, replicas, errands, admin, hook, bound, published })
@@ -329,12 +332,7 @@ async fn control(
         let shared = shared.clone();
         async move { ("the processes that wait", stdio::keep_warm(shared).await.map_err(Into::into)) }
     });
-    let pool = Rc::new(Pool::new(
-        shared.stdio.clone(),
-        shared.sse.clone(),
-        shared.speaks.clone(),
-        shared.lowered.clone(),
-    ));
+    let pool = Rc::new(Pool::of(&shared));
     tasks.spawn_local({
         let (shared, pool) = (shared.clone(), pool.clone());
         async move { ("the watch over the server", monitor::watch_server(shared, pool).await.map_err(Into::into)) }
@@ -345,7 +343,15 @@ async fn control(
     });
     tasks.spawn_local({
         let shared = shared.clone();
+        let pool = pool.clone();
         async move { ("the end of idle sessions", expire(shared, pool).await) }
+    });
+    tasks.spawn_local({
+        let pool = pool.clone();
+        async move {
+            pool.expire().await;
+            ("the end of the idle sessions of requests that stand alone", Ok(()))
+        }
     });
     tasks.spawn_local({
         let shared = shared.clone();

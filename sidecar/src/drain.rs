@@ -36,6 +36,7 @@ pub(crate) async fn drain(shared: &Shared, released: &watch::Sender<bool>) {
         let ended = async {
             shared.calls.all_ended().await;
             shared.forwards.all_ended().await;
+            shared.lifted.waiting().all_ended().await;
             shared.streams.fetched().await;
         };
         if timeout(Duration::from_millis(longest) + LONGER, ended).await.is_err() {

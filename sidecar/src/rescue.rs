@@ -379,6 +379,8 @@ impl From<Failure> for Refusal {
             Failure::Http(Unanswered::Refused { .. }) => Self::ServerDown,
             Failure::Http(Unanswered::Lost(_)) => Self::ServerLost,
             Failure::Stdio(failure) => failure.into(),
+            Failure::Lifted(failure) => failure.into(),
+            Failure::Unknown => Self::ServerDown,
             Failure::Lowered(failure) => failure.into(),
             Failure::Sse(sse::Failure::NoEndpoint { seconds }) => Self::ServerTimedOut { seconds },
             Failure::Sse(sse::Failure::Ended) => Self::ServerLost,

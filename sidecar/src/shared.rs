@@ -17,7 +17,7 @@ use crate::sessions::{Places, Sessions};
 use crate::streams::Store;
 use crate::upstream::sse::Sse;
 use crate::upstream::stdio::Stdio;
-use crate::upstream::{Absence, Lowered, Speaks};
+use crate::upstream::{Absence, Lifted, Lowered, Speaks};
 
 /// One of these per process.
 pub(crate) struct Shared {
@@ -52,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) speaks: Arc<Speaks>,
     /// The sessions of clients with a server that has none.
     pub(crate) lowered: Arc<Lowered>,
+    /// What a server with sessions is asked by requests that stand alone.
+    pub(crate) lifted: Arc<Lifted>,
     /// Since when calls have not found the server.
     pub(crate) absence: Absence,
     /// A request found the server failing: the monitor should look at once.
@@ -66,6 +68,7 @@ impl Shared {
     /// Puts a configuration into force.
     pub(crate) fn swap(&self, snapshot: Arc<Snapshot>) {
         self.sessions.configure(snapshot.clone());
+        self.lifted.configure(snapshot.clone());
         self.snapshot.store(Some(snapshot));
         self.set_config_error(None);
         self.config_changed.send_modify(|count| *count += 1);

@@ -10,6 +10,7 @@ pub(crate) mod forward;
 pub(crate) mod marks;
 pub(crate) mod modern;
 pub(crate) mod origin;
+pub(crate) mod parked;
 pub(crate) mod respond;
 pub(crate) mod route;
 pub(crate) mod session;

@@ -10,6 +10,7 @@ mod body;
 mod call;
 mod hold;
 mod http;
+mod lifted;
 pub(crate) mod lowered;
 mod made;
 mod message;
@@ -28,17 +29,18 @@ use longshore_mcp::headers::SESSION_ID;
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::{Processes, Upstream};
 use thiserror::Error;
+use tokio::time::{Duration, Instant};
 
+use crate::shared::Shared;
 pub(crate) use absence::{AGAIN, Absence};
 pub(crate) use body::{Body, Broken};
 use call::Events;
 pub(crate) use hold::Hold;
 pub(crate) use http::{Lease, Unanswered};
+pub(crate) use lifted::Lifted;
 use lowered::Opened;
 pub(crate) use lowered::{KeptHere, Lowered};
 pub(crate) use speaks::{Speaks, Spoken};
-use sse::Sse;
-use stdio::Stdio;
 pub(crate) use transport::Transport;
 
 /// The largest message of a server that is read as a whole, to be looked into or edited.
@@ -49,7 +51,11 @@ pub(crate) struct Pool {
     transport: Rc<Transport>,
     speaks: Arc<Speaks>,
     lowered: Arc<Lowered>,
+    lifted: Arc<Lifted>,
 }
+
+/// How long a request waits until it is known what the server speaks: most containers that restart are back by then.
+const KNOWN: Duration = Duration::from_secs(4);
 
 /// For whom a session is opened.
 #[derive(Clone, Debug)]
@@ -106,6 +112,12 @@ pub(crate) enum Failure {
     /// From a server over HTTP+SSE, where a session was to begin.
     #[error(transparent)]
     Sse(#[from] sse::Failure),
+    /// From a server with sessions, for a request that stands alone.
+    #[error(transparent)]
+    Lifted(#[from] lifted::Unusable),
+    /// Nobody knows what the server speaks: it is not there, or says nothing that can be understood.
+    #[error("it is not known what the server speaks")]
+    Unknown,
 }
 
 impl Failure {
@@ -116,14 +128,20 @@ impl Failure {
             Self::Http(Unanswered::Lost(_)) => false,
             Self::Stdio(stdio::Failure::Process(gone)) => matches!(gone.why, stdio::Why::Unavailable(_)),
             Self::Stdio(stdio::Failure::Absent { .. }) => true,
-            Self::Stdio(_) | Self::Sse(_) | Self::Lowered(_) => false,
+            Self::Stdio(_) | Self::Sse(_) | Self::Lowered(_) | Self::Lifted(_) | Self::Unknown => false,
         }
     }
 }
 
 impl Pool {
-    pub(crate) fn new(stdio: Arc<Stdio>, sse: Arc<Sse>, speaks: Arc<Speaks>, lowered: Arc<Lowered>) -> Self {
-        Self { transport: Rc::new(Transport::new(stdio, sse)), speaks, lowered }
+    /// The ways of one thread, with what the threads share.
+    pub(crate) fn of(shared: &Shared) -> Self {
+        Self {
+            transport: Rc::new(Transport::new(shared.stdio.clone(), shared.sse.clone())),
+            speaks: shared.speaks.clone(),
+            lowered: shared.lowered.clone(),
+            lifted: shared.lifted.clone(),
+        }
     }
 
     /// Sends a message in a session, and waits for the head of the answer.
@@ -235,7 +253,18 @@ impl Pool {
         opener: &Opener,
         request: Request<Bytes>,
     ) -> Result<Answer, Failure> {
-        self.transport.call(upstream, opener, request).await
+        match self.speaks.known(Instant::now() + KNOWN).await {
+            Some(Spoken { modern: Some(_), .. }) => self.transport.call(upstream, opener, request).await,
+            Some(Spoken { legacy: Some(revision), modern: None }) => {
+                lifted::call(&self.lifted, &self.transport, (upstream, revision), opener, request).await
+            }
+            Some(Spoken { legacy: None, modern: None }) | None => Err(Failure::Unknown),
+        }
+    }
+
+    /// Ends, for as long as the process lives, the sessions of [`Pool::call`] that nobody has used for a while.
+    pub(crate) async fn expire(&self) {
+        lifted::expire(self.lifted.clone(), self.transport.clone()).await;
     }
 
     /// What the server speaks.

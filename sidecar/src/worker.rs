@@ -53,12 +53,7 @@ pub(crate) async fn serve(
     mut stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
-    let pool = Rc::new(Pool::new(
-        shared.stdio.clone(),
-        shared.sse.clone(),
-        shared.speaks.clone(),
-        shared.lowered.clone(),
-    ));
+    let pool = Rc::new(Pool::of(&shared));
     let peers = Ways::new(shared.peers.clone());
     let worker = Rc::new(Worker { shared, pool, peers, marks: Marks::default() });
     let limit = worker.shared.options.bounds.connections.div_ceil(worker.shared.options.workers.max(1));

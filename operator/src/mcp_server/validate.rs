@@ -301,13 +301,13 @@ fn upstream(transport: &manifest::Transport, problems: &mut Vec<Problem>) -> Opt
     };
     if port == 0 || config::ports::RESERVED.contains(&port) {
         problems.push(Problem::invalid(
-            format!("spec.transport.{kind}.port"),
+            &format!("spec.transport.{kind}.port"),
             "give the port that the server listens on; 15380, 15381 and 15382 are the sidecar's",
         ));
         return None;
     }
     if !path.starts_with('/') {
-        problems.push(Problem::invalid(format!("spec.transport.{kind}.path"), "a path begins with `/`"));
+        problems.push(Problem::invalid(&format!("spec.transport.{kind}.path"), "a path begins with `/`"));
         return None;
     }
     let path = path.clone();

@@ -4,11 +4,11 @@
 //! The text is base64url of: the version of the format, the number of the key, the nonce (12 bytes), the sealed capsule
 //! and its tag. Version, number and the server's UID are authenticated too.
 
-mod codec;
+pub(crate) mod codec;
 
 use std::sync::Arc;
 
-use aws_lc_rs::aead::{Aad, NONCE_LEN, Nonce};
+use aws_lc_rs::aead::{Aad, LessSafeKey, NONCE_LEN, Nonce};
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -18,7 +18,7 @@ use thiserror::Error;
 
 use crate::bounds::MAX_ID;
 use crate::identity::{Peer, PodId, SessionKey};
-use crate::keys::Keyring;
+use crate::keys::{Key, Keyring};
 
 /// The version of the format.
 const VERSION: u8 = 1;
@@ -92,13 +92,32 @@ impl Keyring {
     /// What does not fit is left out: the client's capabilities first, then the server's own id. What is left is also
     /// what [`Keyring::open`] gives.
     pub fn seal(&self, capsule: &Capsule, nonce: NonceBytes) -> Result<String, NotSealed> {
+        let mut plain = Vec::with_capacity(MAX_PLAIN + OVERHEAD);
+        codec::write(capsule, MAX_PLAIN, &mut plain);
+        self.seal_bytes(|key| &key.session_ids, plain, nonce)
+    }
+
+    /// What is in an id.
+    pub fn open(&self, id: &str) -> Result<Capsule, NotAnId> {
+        if id.len() > MAX_ID {
+            return Err(NotAnId);
+        }
+        let plain = self.open_bytes(|key| &key.session_ids, id).ok_or(NotAnId)?;
+        codec::read(&plain).ok_or(NotAnId)
+    }
+
+    /// Seals bytes with a key for one use, as text.
+    pub(crate) fn seal_bytes(
+        &self,
+        of_use: impl Fn(&Key) -> &LessSafeKey,
+        mut sealed: Vec<u8>,
+        nonce: NonceBytes,
+    ) -> Result<String, NotSealed> {
         let key = self.sealing();
         let prefix = [VERSION, key.id];
-        let mut sealed = Vec::with_capacity(MAX_PLAIN + OVERHEAD);
-        codec::write(capsule, MAX_PLAIN, &mut sealed);
         let aad = self.aad(prefix);
         let nonce_value = Nonce::assume_unique_for_key(nonce);
-        key.session_ids
+        of_use(key)
             .seal_in_place_append_tag(nonce_value, Aad::from(&aad), &mut sealed)
             .map_err(|_| NotSealed)?;
         let mut whole = Vec::with_capacity(sealed.len() + PREFIX + NONCE_LEN);
@@ -108,22 +127,18 @@ impl Keyring {
         Ok(URL_SAFE_NO_PAD.encode(whole))
     }
 
-    /// What is in an id.
-    pub fn open(&self, id: &str) -> Result<Capsule, NotAnId> {
-        if id.len() > MAX_ID {
-            return Err(NotAnId);
-        }
-        let mut whole = URL_SAFE_NO_PAD.decode(id).map_err(|_| NotAnId)?;
-        let (prefix, rest) = whole.split_first_chunk_mut::<PREFIX>().ok_or(NotAnId)?;
-        let (nonce, sealed) = rest.split_first_chunk_mut::<NONCE_LEN>().ok_or(NotAnId)?;
+    /// The bytes in such a text, if this server's key for this use sealed them.
+    pub(crate) fn open_bytes(&self, of_use: impl Fn(&Key) -> &LessSafeKey, text: &str) -> Option<Vec<u8>> {
+        let mut whole = URL_SAFE_NO_PAD.decode(text).ok()?;
+        let (prefix, rest) = whole.split_first_chunk_mut::<PREFIX>()?;
+        let (nonce, sealed) = rest.split_first_chunk_mut::<NONCE_LEN>()?;
         if prefix[0] != VERSION {
-            return Err(NotAnId);
+            return None;
         }
-        let key = self.key(prefix[1]).ok_or(NotAnId)?;
         let aad = self.aad(*prefix);
         let nonce = Nonce::assume_unique_for_key(*nonce);
-        let plain = key.session_ids.open_in_place(nonce, Aad::from(&aad), sealed).map_err(|_| NotAnId)?;
-        codec::read(plain).ok_or(NotAnId)
+        let plain = of_use(self.key(prefix[1])?).open_in_place(nonce, Aad::from(&aad), sealed).ok()?;
+        Some(plain.to_vec())
     }
 
     fn aad(&self, prefix: [u8; PREFIX]) -> Vec<u8> {
@@ -194,7 +209,7 @@ pub fn canonical(json: &str) -> Option<Arc<str>> {
 }
 
 /// A pod's UID that came in a capsule.
-fn pod(text: &str) -> Option<PodId> {
+pub(crate) fn pod(text: &str) -> Option<PodId> {
     PodId::new(text).ok()
 }
 

@@ -7,6 +7,8 @@ use thiserror::Error;
 
 /// What keys for session ids are derived with.
 const SESSION_IDS: &[u8] = b"longshore/1/session-ids";
+/// What keys for the states of parked calls are derived with.
+const REQUEST_STATES: &[u8] = b"longshore/1/request-states";
 /// What the identities of replicas towards each other are derived with.
 const PEERS: &[u8] = b"longshore/1/peers";
 /// The length of secrets and of all that is derived.
@@ -33,6 +35,7 @@ pub struct Keyring {
 pub(crate) struct Key {
     pub(crate) id: u8,
     pub(crate) session_ids: LessSafeKey,
+    pub(crate) request_states: LessSafeKey,
     peers: [u8; LENGTH],
 }
 
@@ -104,8 +107,14 @@ impl std::fmt::Debug for Keyring {
 impl Key {
     fn derive(server: &str, secret: &Secret) -> Option<Self> {
         let root = Salt::new(HKDF_SHA256, server.as_bytes()).extract(&secret.bytes);
-        let session_ids = UnboundKey::new(&AES_256_GCM_SIV, &expand(&root, SESSION_IDS)?).ok()?;
-        Some(Self { id: secret.id, session_ids: LessSafeKey::new(session_ids), peers: expand(&root, PEERS)? })
+        let cipher =
+            |label| UnboundKey::new(&AES_256_GCM_SIV, &expand(&root, label)?).ok().map(LessSafeKey::new);
+        Some(Self {
+            id: secret.id,
+            session_ids: cipher(SESSION_IDS)?,
+            request_states: cipher(REQUEST_STATES)?,
+            peers: expand(&root, PEERS)?,
+        })
     }
 }
 

@@ -6,7 +6,8 @@
 //! 3. [`replica`]: what one replica holds, has ended, and remembers of others, and what it answers to their questions;
 //! 4. [`routing`]: who serves a request of a session. The rules stand there and nowhere else;
 //! 5. [`message`]: what replicas say to each other;
-//! 6. [`tombstones`] and [`rendezvous`]: the two small tools that the rules need.
+//! 6. [`ticket`]: what the client of a call without a session brings back when the call waits for it;
+//! 7. [`tombstones`] and [`rendezvous`]: the two small tools that the rules need.
 
 pub mod bounds;
 pub mod capsule;
@@ -17,6 +18,7 @@ pub mod message;
 pub mod rendezvous;
 pub mod replica;
 pub mod routing;
+pub mod ticket;
 pub mod tombstones;
 
 pub use capsule::{Capsule, ServerSession};
@@ -26,3 +28,4 @@ pub use membership::{Member, State, View};
 pub use message::{Answer, Introduction, Message, Question};
 pub use replica::Replica;
 pub use routing::{Event, Route, Step};
+pub use ticket::Ticket;

@@ -23,7 +23,7 @@ use longshore_sessions::routing::NotForwarded;
 use tokio::time::{Duration, timeout};
 
 use super::respond::{Body, BrokenOff};
-use super::{Authenticated, Through, Trail};
+use super::{Authenticated, Through, Trail, parked};
 use crate::audit::Entry;
 use crate::metrics::Forward;
 use crate::peers::{Failure, Lease, Notice, Sent};
@@ -125,7 +125,8 @@ pub(crate) async fn begin_elsewhere(
 ) -> Result<Option<Response<Body>>, Refusal> {
     let stays = !worker.shared.is_draining()
         || caller.through == Through::Replica
-        || caller.request.headers().contains_key(SESSION_ID);
+        || caller.request.headers().contains_key(SESSION_ID)
+        || parked::is_held_here(worker, body);
     if stays {
         return Ok(None);
     }

@@ -9,7 +9,7 @@ use longshore_mcp::headers::{ARGUMENT_PREFIX, Field, Fields, PROTOCOL_VERSION, a
 use longshore_mcp::method::Method;
 
 use super::access::{self, Alone};
-use super::{Authenticated, Passed, Trail, conversation, respond};
+use super::{Authenticated, Passed, Trail, conversation, parked, respond};
 use crate::exchange::{self, Lone};
 use crate::rescue::Refusal;
 use crate::worker::Worker;
@@ -24,6 +24,9 @@ pub(crate) async fn serve(
 ) -> Result<Passed, Refusal> {
     trail.revision = modern.revision;
     trail.note_request(&modern.request);
+    if let Some(response) = parked::elsewhere(worker, &caller, &modern.outline, body, trail).await? {
+        return Ok(Passed::Handed(response));
+    }
     // The decision. From here on the request may reach the server.
     let alone = access::decide_alone(caller, modern, trail)?;
     let headers = headers(worker, &alone, modern)?;

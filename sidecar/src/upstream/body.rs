@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http_body::Frame;
 use hyper::body::Incoming;
 use thiserror::Error;
+use tokio::sync::mpsc;
 
 use super::made::Made;
 use super::{Events, Failure, stdio};
@@ -21,6 +22,8 @@ pub(crate) enum Body {
     Events(Box<Events>),
     /// What is made here of something else, as events.
     Made(Box<Made>),
+    /// What is put together here, in pieces.
+    Lifted(mpsc::Receiver<Result<Bytes, Broken>>),
 }
 
 /// The rest of a body will not come.
@@ -59,6 +62,10 @@ impl http_body::Body for Body {
                 let event = ready!(made.poll_next(cx));
                 Poll::Ready(event.map(|event| event.map(Frame::data).map_err(Broken::Made)))
             }
+            Self::Lifted(pieces) => {
+                let piece = ready!(pieces.poll_recv(cx));
+                Poll::Ready(piece.map(|piece| piece.map(Frame::data)))
+            }
         }
     }
 
@@ -68,6 +75,7 @@ impl http_body::Body for Body {
             Self::Whole(bytes) => bytes.is_none(),
             Self::Events(events) => events.is_over(),
             Self::Made(made) => made.is_over(),
+            Self::Lifted(_) => false,
         }
     }
 }

@@ -116,20 +116,20 @@ fn from_byte(byte: u8) -> Option<Revision> {
     Revision::ALL.into_iter().find(|revision| as_byte(*revision) == byte)
 }
 
-fn text(text: &str, out: &mut Vec<u8>) {
+pub(crate) fn text(text: &str, out: &mut Vec<u8>) {
     // Whoever writes text has checked its length.
     let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
     out.extend_from_slice(&length.to_be_bytes());
     out.extend_from_slice(&text.as_bytes()[..usize::from(length)]);
 }
 
-fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+pub(crate) fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     let (head, tail) = rest.split_first_chunk()?;
     *rest = tail;
     Some(*head)
 }
 
-fn take_text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
+pub(crate) fn take_text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
     let length = usize::from(u16::from_be_bytes(take(rest)?));
     let (head, tail) = rest.split_at_checked(length)?;
     *rest = tail;

@@ -82,6 +82,8 @@ impl From<Failure> for CallError {
             Failure::Lowered(lowered::Failure::TooLarge) => Self::TooLarge,
             Failure::Lowered(failure) => Self::Lowered(failure),
             Failure::Sse(failure) => Self::Sse(failure),
+            // Nothing of the monitor's own goes that way.
+            Failure::Lifted(_) | Failure::Unknown => Self::Lost,
         }
     }
 }

@@ -1,0 +1,157 @@
+//! What a client of 2026-07-28 brings back to a call that waits for its answers: `requestState`, sealed. It says which
+//! call it is, where that waits, whose it is, and which request alone may go on with it. There is no more in it: what
+//! the call has come to so far is with the replica that holds it.
+//!
+//! The text is made like a session id, with a key of its own, so that neither of the two is ever taken for the other.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use thiserror::Error;
+
+use crate::capsule::codec::{take, take_text, text};
+use crate::capsule::{NonceBytes, NotSealed, PrincipalDigest, pod};
+use crate::identity::Peer;
+use crate::keys::Keyring;
+
+/// The longest text that is opened: more than any ticket has.
+const MAX_TEXT: usize = 512;
+/// The pod's address has 4 bytes, or 16.
+const V4: u8 = 4;
+const V6: u8 = 6;
+
+/// What is known of a call that waits, wherever its client comes back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    /// The replica that holds it.
+    pub owner: Peer,
+    /// Its number there: 128 random bits, another one each time that the client is asked.
+    pub call: CallNumber,
+    /// Whose it is.
+    pub principal: PrincipalDigest,
+    /// The request that it goes on with: a digest of everything in it that has to stay the same.
+    pub request: [u8; 32],
+    /// Until when, in seconds since 1970.
+    pub expires: u64,
+}
+
+/// The number of a call that waits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CallNumber(pub [u8; 16]);
+
+/// A text that is no ticket of this server. It says nothing on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("not a state of this server's calls")]
+pub struct NotATicket;
+
+// === impl Keyring ===
+
+impl Keyring {
+    /// A ticket as text.
+    pub fn seal_ticket(&self, ticket: &Ticket, nonce: NonceBytes) -> Result<String, NotSealed> {
+        let Ticket { owner, call, principal, request, expires } = ticket;
+        let mut plain = Vec::with_capacity(192);
+        plain.extend_from_slice(&expires.to_be_bytes());
+        plain.extend_from_slice(&call.0);
+        plain.extend_from_slice(&principal.0);
+        plain.extend_from_slice(request);
+        match owner.address {
+            IpAddr::V4(address) => {
+                plain.push(V4);
+                plain.extend_from_slice(&address.octets());
+            }
+            IpAddr::V6(address) => {
+                plain.push(V6);
+                plain.extend_from_slice(&address.octets());
+            }
+        }
+        text(owner.pod.as_str(), &mut plain);
+        self.seal_bytes(|key| &key.request_states, plain, nonce)
+    }
+
+    /// The ticket in a text.
+    pub fn open_ticket(&self, text: &str) -> Result<Ticket, NotATicket> {
+        if text.len() > MAX_TEXT {
+            return Err(NotATicket);
+        }
+        let plain = self.open_bytes(|key| &key.request_states, text).ok_or(NotATicket)?;
+        read(&plain).ok_or(NotATicket)
+    }
+}
+
+fn read(mut rest: &[u8]) -> Option<Ticket> {
+    let rest = &mut rest;
+    let expires = u64::from_be_bytes(take(rest)?);
+    let call = CallNumber(take(rest)?);
+    let principal = PrincipalDigest(take(rest)?);
+    let request = take(rest)?;
+    let address = match take(rest)? {
+        [V4] => Ipv4Addr::from(take::<4>(rest)?).into(),
+        [V6] => Ipv6Addr::from(take::<16>(rest)?).into(),
+        _ => return None,
+    };
+    let owner = Peer { pod: pod(take_text(rest)?)?, address };
+    rest.is_empty().then_some(Ticket { owner, call, principal, request, expires })
+}
+
+impl std::fmt::Debug for CallNumber {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Not in a log, not even by accident.
+        f.write_str("CallNumber(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::identity::PodId;
+    use crate::keys::Secret;
+
+    fn ring(server: &str, keys: &[u8], seal_with: u8) -> Keyring {
+        let secrets = keys.iter().map(|id| Secret { id: *id, bytes: [*id; 32] });
+        Keyring::new(server, secrets, seal_with).unwrap()
+    }
+
+    fn tickets() -> impl Strategy<Value = Ticket> {
+        let owner = ("[a-zA-Z0-9-]{1,64}", any::<IpAddr>())
+            .prop_map(|(pod, address)| Peer { pod: PodId::new(&pod).unwrap(), address });
+        (owner, any::<[u8; 16]>(), any::<[u8; 32]>(), any::<[u8; 32]>(), any::<u64>()).prop_map(
+            |(owner, call, principal, request, expires)| Ticket {
+                owner,
+                call: CallNumber(call),
+                principal: PrincipalDigest(principal),
+                request,
+                expires,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_sealed_opens_the_same(ticket in tickets(), nonce: NonceBytes) {
+            let sealed = ring("uid", &[1, 2], 2).seal_ticket(&ticket, nonce).unwrap();
+            prop_assert!(sealed.len() <= MAX_TEXT);
+            // A replica that seals with another key by now opens it too.
+            prop_assert_eq!(ring("uid", &[2, 3], 3).open_ticket(&sealed), Ok(ticket));
+        }
+
+        #[test]
+        fn nothing_else_opens(ticket in tickets(), nonce: NonceBytes, at: prop::sample::Index, noise: String) {
+            let here = ring("uid", &[1], 1);
+            let sealed = here.seal_ticket(&ticket, nonce).unwrap();
+            let mut changed = sealed.clone().into_bytes();
+            let at = at.index(changed.len());
+            changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
+            let changed = String::from_utf8(changed).unwrap();
+            for text in [&changed, &sealed[1..].to_owned(), &format!("{sealed}A"), &noise] {
+                prop_assert_eq!(here.open_ticket(text), Err(NotATicket));
+            }
+            // Another server, another key under the same number, and another use of the same key.
+            prop_assert!(ring("other", &[1], 1).open_ticket(&sealed).is_err());
+            let other = Keyring::new("uid", [Secret { id: 1, bytes: [9; 32] }], 1).unwrap();
+            prop_assert!(other.open_ticket(&sealed).is_err());
+            prop_assert!(here.open(&sealed).is_err());
+        }
+    }
+}

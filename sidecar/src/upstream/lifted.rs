@@ -1,0 +1,225 @@
+//! A server with sessions, for clients whose requests stand alone.
+//!
+//! Such a client has no session, so the sidecar has one with the server for it ([`sessions`]), opens it when the first
+//! request needs it, and ends it when none has for a while. What is a conversation on the server's side is put together
+//! here:
+//!
+//! * [`call`]: one request, under a number of its own in its session. What the server asks in it is put to the client
+//!   in a result, and the call waits ([`parking`]) until the client asks again with the answers. What it brings back
+//!   with them is sealed, and says which replica holds the call;
+//! * [`hearing`]: what the server says that belongs to no call; [`listening`]: a client that wants to hear of it;
+//! * `server/discover` is answered from the handshake.
+//!
+//! What is translated in a message is the business of `longshore-mcp`.
+
+mod asked;
+mod call;
+mod client;
+mod failure;
+mod hearing;
+mod listening;
+mod parking;
+mod session;
+mod sessions;
+mod source;
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
+use http::Request;
+use longshore_mcp::error::Code;
+use longshore_mcp::revision::Revision;
+use longshore_mcp::translate::destination::{self, Destination};
+use longshore_mcp::translate::results::Hints;
+use longshore_mcp::translate::{Pair, handshake};
+use longshore_sessions::{Peer, Ticket};
+use longshore_sidecar_config::Upstream;
+use tokio::sync::watch;
+use tokio::time::{Duration, sleep};
+
+use super::{Answer, Failure, Opener, Transport};
+use crate::configuration::Snapshot;
+use crate::shared::Calls;
+use crate::stack::SERVED;
+use asked::Asked;
+use call::Way;
+use client::Client;
+pub(crate) use failure::Failure as Unusable;
+use parking::Parking;
+use sessions::{Bounds, Purpose, Sessions};
+
+/// What the threads of a process share of it: a client's next request may come to another thread.
+pub(crate) struct Lifted {
+    sessions: Arc<Sessions>,
+    parking: Arc<Parking>,
+    snapshot: ArcSwapOption<Snapshot>,
+    /// Which replica holds the calls that wait here.
+    me: Peer,
+    draining: watch::Receiver<bool>,
+}
+
+/// What is wrong with the state that a client brought back. Nobody learns which of somebody else's calls there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum BadState {
+    #[error("\"requestState\" is none that this server gave you: make the call again without it")]
+    Foreign,
+    #[error("\"requestState\" belongs to another request: repeat the one that it came for")]
+    OtherRequest,
+    #[error("\"requestState\" has expired: make the call again without it")]
+    Expired,
+    #[error(
+        "the call that \"requestState\" belongs to was lost with the replica that held it: make it again without it"
+    )]
+    Lost,
+    #[error(
+        "the call that \"requestState\" belongs to does not wait any more, since it was answered or is over: make it \
+         again without it"
+    )]
+    Over,
+}
+
+impl Lifted {
+    /// None yet.
+    pub(crate) fn new(me: Peer, draining: watch::Receiver<bool>) -> Self {
+        Self {
+            sessions: Arc::default(),
+            parking: Arc::default(),
+            snapshot: ArcSwapOption::empty(),
+            me,
+            draining,
+        }
+    }
+
+    /// Takes a configuration, from now on.
+    pub(crate) fn configure(&self, snapshot: Arc<Snapshot>) {
+        self.snapshot.store(Some(snapshot));
+    }
+
+    /// The calls that wait for their clients.
+    pub(crate) fn waiting(&self) -> &Calls {
+        self.parking.calls()
+    }
+
+    /// The other replica that holds the call that this state belongs to, if there is one.
+    pub(crate) fn elsewhere(&self, state: &str) -> Option<Peer> {
+        let ticket = self.snapshot()?.keyring.open_ticket(state).ok()?;
+        (ticket.owner != self.me).then_some(ticket.owner)
+    }
+
+    /// Whether a call waits here for this state.
+    pub(crate) fn holds(&self, state: &str) -> bool {
+        let ticket = self.snapshot().and_then(|snapshot| snapshot.keyring.open_ticket(state).ok());
+        ticket.is_some_and(|ticket| ticket.owner == self.me)
+    }
+
+    fn snapshot(&self) -> Option<Arc<Snapshot>> {
+        self.snapshot.load_full()
+    }
+
+    fn bounds(&self) -> Option<Bounds> {
+        self.snapshot().map(|snapshot| Bounds::of(&snapshot.config.sessions))
+    }
+}
+
+/// Sends a request that stands alone to a server that speaks revisions up to this one, and waits for the head of the
+/// answer. Who drops this, or the answer, cancels it.
+pub(super) async fn call(
+    lifted: &Arc<Lifted>,
+    transport: &Rc<Transport>,
+    (upstream, speaks): (&Upstream, Revision),
+    opener: &Opener,
+    request: Request<Bytes>,
+) -> Result<Answer, Failure> {
+    let mut asked = Asked::read(request).map_err(|_| Unusable::Internal)?;
+    let way = Way {
+        lifted: lifted.clone(),
+        transport: transport.clone(),
+        upstream: upstream.clone(),
+        opener: opener.clone(),
+        speaks,
+    };
+    let pair = Pair { client: asked.revision, server: speaks };
+    let destination = destination::of(pair, asked.method.as_str());
+    let state = asked.state.take();
+    let (mut client, reply) = Client::new(asked);
+    match destination {
+        Destination::Server => match state {
+            Some(state) => go_on(&way, client, &state).await,
+            None => drop(tokio::task::spawn_local(call::run(way, client))),
+        },
+        Destination::Listen => drop(tokio::task::spawn_local(listening::run(way, client))),
+        Destination::Handshake => discover(&way, client).await,
+        Destination::Empty | Destination::Level | Destination::Subscription | Destination::Unknown => {
+            client.refuse(Code::MethodNotFound, "Method not found").await;
+        }
+    }
+    // Whoever serves it always answers, or ends with the process.
+    let begun = reply.await.map_err(|_| Unusable::Internal)??;
+    Ok(Answer::of(begun.respond()))
+}
+
+/// Gives a client to the call that waits for it.
+async fn go_on(way: &Way, mut client: Client, state: &str) {
+    let number = match judge(way, &client.asked, state) {
+        Ok(ticket) => ticket.call,
+        Err(bad) => return client.refuse(Code::InvalidParams, &bad.to_string()).await,
+    };
+    let principal = way.principal();
+    let client = match way.lifted.parking.take(number, principal) {
+        // It may have ended at this moment.
+        Some(call) => match call.send(client).await {
+            Ok(()) => return,
+            Err(unsent) => unsent.0,
+        },
+        None => client,
+    };
+    let mut client = client;
+    client.refuse(Code::InvalidParams, &BadState::Over.to_string()).await;
+}
+
+/// Whether a request may go on with the call that its state names.
+fn judge(way: &Way, asked: &Asked, state: &str) -> Result<Ticket, BadState> {
+    let snapshot = way.lifted.snapshot().ok_or(BadState::Foreign)?;
+    let ticket = snapshot.keyring.open_ticket(state).map_err(|_| BadState::Foreign)?;
+    if ticket.principal != way.principal() {
+        return Err(BadState::Foreign);
+    }
+    if ticket.request != asked.digest() {
+        return Err(BadState::OtherRequest);
+    }
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    if ticket.expires <= now {
+        return Err(BadState::Expired);
+    }
+    if ticket.owner != way.lifted.me {
+        // It would have been forwarded if that one were there.
+        return Err(BadState::Lost);
+    }
+    Ok(ticket)
+}
+
+/// Says what the server is, from its handshake.
+async fn discover(way: &Way, mut client: Client) {
+    let lease = match way.lease(&client.asked, Purpose::Listen).await {
+        Ok(lease) => lease,
+        Err(failure) => return client.fail(failure).await,
+    };
+    let session = &lease.session;
+    let down = Pair { client: client.asked.revision, server: session.revision }.down();
+    match handshake::discovered(down, &session.greeting, &SERVED, &Hints::default()) {
+        Ok(result) => client.result(&result).await,
+        Err(error) => client.refuse(Code::InternalError, &error.to_string()).await,
+    }
+}
+
+/// Ends sessions that nobody has used for a while, for as long as the process lives.
+pub(super) async fn expire(lifted: Arc<Lifted>, transport: Rc<Transport>) {
+    loop {
+        let idle = lifted.bounds().map_or(Duration::from_secs(1), |bounds| bounds.idle);
+        sleep((idle / 4).clamp(Duration::from_millis(50), Duration::from_secs(10))).await;
+        lifted.sessions.expire(&transport, idle);
+    }
+}

@@ -1,0 +1,145 @@
+//! A request that stands alone, read.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request};
+use longshore_mcp::capabilities::ClientCapabilities;
+use longshore_mcp::envelope::{self, Message};
+use longshore_mcp::level::Level;
+use longshore_mcp::meta::Outline;
+use longshore_mcp::method::{Method, Subject};
+use longshore_mcp::object::Object;
+use longshore_mcp::revision::{Era, Revision};
+use longshore_mcp::translate::requests::{Client, OF_ROUNDS};
+use longshore_sessions::capsule::{PrincipalDigest, canonical};
+
+use crate::exchange;
+
+/// The request, and what it says of itself.
+pub(super) struct Asked {
+    pub(super) body: Bytes,
+    /// Its id, as JSON.
+    pub(super) id: String,
+    pub(super) method: Method,
+    /// The revision that its client speaks.
+    pub(super) revision: Revision,
+    /// The resource that it names, if it reads one.
+    pub(super) uri: Option<String>,
+    /// What its client can do: as JSON, and read.
+    pub(super) capabilities: String,
+    pub(super) can: ClientCapabilities,
+    /// Who its client says that it is, as JSON.
+    pub(super) info: Option<String>,
+    /// The log messages that it wants.
+    pub(super) level: Option<Level>,
+    /// What it hears of its progress under, as JSON.
+    pub(super) token: Option<String>,
+    /// The answers to what the server asked in the round before, as JSON.
+    pub(super) responses: Option<String>,
+    /// What came with those questions.
+    pub(super) state: Option<String>,
+    /// Where it stands in a trace.
+    pub(super) trace: HeaderMap,
+}
+
+/// It is none: whoever passes it on has checked it, so this is a mistake of ours.
+#[derive(Debug)]
+pub(super) struct Unreadable;
+
+impl Asked {
+    pub(super) fn read(request: Request<Bytes>) -> Result<Self, Unreadable> {
+        let (head, body) = request.into_parts();
+        let Ok(Message::Request(message)) = envelope::read(&body) else { return Err(Unreadable) };
+        let outline = Outline::read(message.params).map_err(|_| Unreadable)?;
+        let envelope = outline.envelope().map_err(|_| Unreadable)?;
+        let revision = Revision::parse(&envelope.version).filter(|revision| revision.era() == Era::Modern);
+        let revision = revision.ok_or(Unreadable)?;
+        let method = Method::of(revision, &message.method).ok_or(Unreadable)?;
+        let uri = (method.subject() == Subject::Resource).then(|| outline.name(Subject::Resource)).flatten();
+        Ok(Self {
+            id: message.id.as_json().to_owned(),
+            method,
+            revision,
+            uri: uri.map(|uri| uri.into_owned()),
+            capabilities: envelope.capabilities.to_owned(),
+            can: ClientCapabilities::read(envelope.capabilities).unwrap_or_default(),
+            info: envelope.client_info.map(str::to_owned),
+            level: envelope.log_level,
+            token: envelope.progress_token.map(str::to_owned),
+            responses: outline.input_responses().map(str::to_owned),
+            state: outline.request_state().map_err(|_| Unreadable)?.map(|state| state.into_owned()),
+            trace: exchange::trace(&head.headers),
+            body,
+        })
+    }
+
+    /// The whole message.
+    pub(super) fn text(&self) -> &str {
+        // It was read as JSON.
+        std::str::from_utf8(&self.body).unwrap_or_default()
+    }
+
+    /// Its parameters.
+    pub(super) fn params(&self) -> Cow<'_, str> {
+        let params = Object::read(self.text()).ok().and_then(|message| message.original("params"));
+        params.map_or(Cow::Borrowed("{}"), Cow::Borrowed)
+    }
+
+    /// What the client says of itself, as translation wants it.
+    pub(super) fn client(&self) -> Client<'_> {
+        Client { capabilities: &self.capabilities, info: self.info.as_deref(), level: self.level }
+    }
+
+    /// A digest of everything that a client may not change when it asks again: all but what belongs to one round, and
+    /// what it says of itself. However it writes the same values.
+    pub(super) fn digest(&self) -> [u8; 32] {
+        let params = self.params();
+        let stays = Object::read(&params).map(|mut params| {
+            for name in OF_ROUNDS {
+                params.remove(name);
+            }
+            params.remove("_meta");
+            params.write()
+        });
+        let stays = stays.ok().and_then(|params| canonical(&params)).unwrap_or_default();
+        PrincipalDigest::of(&format!("{}\n{stays}", self.method.as_str())).0
+    }
+
+    /// Whether its client can be asked anything.
+    pub(super) fn can_be_asked(&self) -> bool {
+        let ClientCapabilities { roots, sampling, elicitation_form, elicitation_url, .. } = &self.can;
+        *roots || *sampling || *elicitation_form || *elicitation_url
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(params: &str) -> Asked {
+        let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"roots":{}}}"#;
+        let body =
+            format!(r#"{{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{{{params},{meta}}}}}"#);
+        Asked::read(Request::new(body.into())).unwrap()
+    }
+
+    #[test]
+    fn a_request_is_known_again_by_what_it_asks_for() {
+        let first = asked(r#""name":"t","arguments":{"a":1,"b":[2]}"#);
+        assert!(first.can_be_asked());
+        let again = asked(
+            r#""requestState":"s","inputResponses":{"k":{}},"arguments":{ "b" : [2], "a":1},"name":"\u0074""#,
+        );
+        assert_eq!(first.digest(), again.digest());
+        assert_eq!(again.state.as_deref(), Some("s"));
+        for other in [
+            r#""name":"u","arguments":{"a":1,"b":[2]}"#,
+            r#""name":"t","arguments":{"a":1,"b":[3]}"#,
+            r#""name":"t","arguments":{"a":1,"b":[2]},"more":1"#,
+            r#""name":"t""#,
+        ] {
+            assert_ne!(first.digest(), asked(other).digest(), "{other}");
+        }
+    }
+}

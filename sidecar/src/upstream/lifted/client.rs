@@ -1,0 +1,149 @@
+//! The client's end of a call. It can go away at any time, and that cancels the call.
+
+use std::future::pending;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Response, StatusCode};
+use longshore_mcp::envelope::Id;
+use longshore_mcp::error::{self, Code};
+use longshore_mcp::headers::{EVENT_STREAM, JSON};
+use longshore_mcp::{matrix, sse};
+use tokio::sync::{mpsc, oneshot};
+
+use super::asked::Asked;
+use crate::upstream::{Body, Broken, Failure};
+
+/// How many messages wait for a slow client before the server has to wait too.
+const EVENTS: usize = 64;
+
+/// What a client waits for: the beginning of its response.
+pub(super) type Reply = oneshot::Receiver<Result<Begun, Failure>>;
+
+/// How a response begins. It may come from another thread, so it is not the response itself.
+pub(super) enum Begun {
+    /// With all of it: the status, and the message.
+    Whole(StatusCode, String),
+    /// With events.
+    Events(mpsc::Receiver<Result<Bytes, Broken>>),
+}
+
+/// The client of one request.
+pub(super) struct Client {
+    pub(super) asked: Arc<Asked>,
+    state: State,
+}
+
+enum State {
+    /// It waits for the head of the response.
+    Waiting(oneshot::Sender<Result<Begun, Failure>>),
+    /// It reads events.
+    Events(mpsc::Sender<Result<Bytes, Broken>>),
+    /// It has everything.
+    Done,
+}
+
+impl Client {
+    /// The client of this request, and what it waits for.
+    pub(super) fn new(asked: Asked) -> (Self, Reply) {
+        let (reply, response) = oneshot::channel();
+        (Self { asked: Arc::new(asked), state: State::Waiting(reply) }, response)
+    }
+
+    /// Returns when the client has gone. One that has everything is not waited for.
+    pub(super) async fn gone(&mut self) {
+        match &mut self.state {
+            State::Waiting(reply) => reply.closed().await,
+            State::Events(events) => events.closed().await,
+            State::Done => pending().await,
+        }
+    }
+
+    /// Whether nothing of a response was given yet.
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(self.state, State::Waiting(_))
+    }
+
+    /// Begins the response as events, if it has not begun.
+    pub(super) fn begin(&mut self) {
+        if let State::Waiting(_) = self.state {
+            let (events, body) = mpsc::channel(EVENTS);
+            if let State::Waiting(reply) = std::mem::replace(&mut self.state, State::Events(events)) {
+                // Nobody there is as good as somebody.
+                let _ = reply.send(Ok(Begun::Events(body)));
+            }
+        }
+    }
+
+    /// Gives a message before the answer. Waits for a client that reads slowly.
+    pub(super) async fn event(&mut self, message: &str) {
+        self.begin();
+        if let State::Events(events) = &self.state {
+            // One that has gone is noticed by whoever waits for that.
+            let _ = events.send(Ok(sse::message(message.as_bytes()).into())).await;
+        }
+    }
+
+    /// Gives the answer: the whole message, with the status that it has if nothing came before it.
+    pub(super) async fn answer(&mut self, status: u16, message: String) {
+        match std::mem::replace(&mut self.state, State::Done) {
+            State::Waiting(reply) => {
+                let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+                let _ = reply.send(Ok(Begun::Whole(status, message)));
+            }
+            State::Events(events) => {
+                let _ = events.send(Ok(sse::message(message.as_bytes()).into())).await;
+            }
+            State::Done => {}
+        }
+    }
+
+    /// Gives a result, which is JSON.
+    pub(super) async fn result(&mut self, result: &str) {
+        let message = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, self.asked.id);
+        self.answer(StatusCode::OK.as_u16(), message).await;
+    }
+
+    /// Gives an error object, which is JSON.
+    pub(super) async fn error(&mut self, error: &str) {
+        let status =
+            error::code_of(error).map_or(200, |code| matrix::status_of_error(code, self.asked.revision));
+        let message = format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, self.asked.id);
+        self.answer(status, message).await;
+    }
+
+    /// Gives an error.
+    pub(super) async fn refuse(&mut self, code: Code, why: &str) {
+        let status = matrix::status_of_error(code.number().into(), self.asked.revision);
+        let message = error::response(Some(Id::from_json(&self.asked.id)), code, why, None);
+        self.answer(status, message).await;
+    }
+
+    /// Has whoever is in front of this tell the client what went wrong.
+    pub(super) async fn fail(&mut self, failure: Failure) {
+        match std::mem::replace(&mut self.state, State::Done) {
+            State::Waiting(reply) => {
+                let _ = reply.send(Err(failure));
+            }
+            State::Events(events) => {
+                let _ = events.send(Err(Broken::Made(failure))).await;
+            }
+            State::Done => {}
+        }
+    }
+}
+
+impl Begun {
+    /// The response.
+    pub(super) fn respond(self) -> Response<Body> {
+        let (status, content_type, body) = match self {
+            Self::Whole(status, message) => (status, JSON, Body::Whole(Some(message.into()))),
+            Self::Events(events) => (StatusCode::OK, EVENT_STREAM, Body::Lifted(events)),
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() = status;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        response
+    }
+}

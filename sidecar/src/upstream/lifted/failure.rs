@@ -1,0 +1,62 @@
+//! Why a server with sessions could not be asked, beyond what its transport says.
+
+use longshore_mcp::parked::TooManyRounds;
+use thiserror::Error;
+
+use crate::rescue::Refusal;
+use crate::upstream::{Broken, EDITABLE};
+
+/// Why not.
+#[derive(Debug, Error)]
+pub(crate) enum Failure {
+    /// There are as many sessions as may be.
+    #[error("as many sessions are open as may be")]
+    Full,
+    /// There are as many of one principal as may be.
+    #[error("as many sessions of one principal are open as may be ({limit})")]
+    FullForPrincipal { limit: u32 },
+    /// As many calls are under way in one session, or wait for their clients' answers, as may.
+    #[error("as many calls are under way as may be")]
+    Busy,
+    /// The server answered with this HTTP status.
+    #[error("the server answered with HTTP status {0}")]
+    Status(u16),
+    /// What the server answered is no answer.
+    #[error("the server's answer is not usable")]
+    Nonsense,
+    /// The server has forgotten the session while a call was under way.
+    #[error("the server has forgotten the session")]
+    Forgotten,
+    /// The server chose a revision that nobody knows.
+    #[error("the server speaks revision {0:?}")]
+    Revision(String),
+    /// The server's answer was too large.
+    #[error("the server's answer is too large")]
+    TooLarge,
+    /// The connection broke.
+    #[error(transparent)]
+    Broken(Box<Broken>),
+    /// The server asks and asks.
+    #[error(transparent)]
+    TooManyRounds(TooManyRounds),
+    /// There are no random numbers, or nothing can be sealed; or the request is none.
+    #[error("an internal error")]
+    Internal,
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Full => Self::TooManySessions,
+            Failure::FullForPrincipal { limit } => Self::TooManyOwnSessions { limit },
+            Failure::Busy => Self::TooManyCalls,
+            Failure::Status(status) => Self::ServerStatus { status },
+            Failure::Nonsense | Failure::TooManyRounds(_) => Self::ServerNonsense,
+            Failure::Forgotten => Self::ServerLost,
+            Failure::Revision(version) => Self::ServerRevision { version },
+            Failure::TooLarge => Self::AnswerTooLarge { limit: EDITABLE },
+            Failure::Broken(broken) => (*broken).into(),
+            Failure::Internal => Self::Internal,
+        }
+    }
+}

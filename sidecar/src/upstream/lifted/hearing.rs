@@ -1,0 +1,155 @@
+//! What the server says in a session that belongs to no call, or does not say to which.
+
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use bytes::Bytes;
+use http::StatusCode;
+use longshore_mcp::envelope::{self, Message};
+use longshore_mcp::method::ServerNotification;
+use longshore_mcp::params::Params;
+use longshore_mcp::translate::questions;
+use tokio::task::AbortHandle;
+use tokio::time::{Duration, sleep, timeout};
+
+use super::session::Session;
+use super::source::{Events, get, stream};
+use crate::upstream::{Answer, Transport};
+
+/// How long a call waits for the stream to be there before it is sent: a server that begins its stream with the first
+/// event must not hold it up.
+const OPEN: Duration = Duration::from_secs(1);
+/// How often in a row the server is asked for the stream in vain.
+const AGAIN: u32 = 8;
+
+/// The task that hears, if there is one.
+#[derive(Default)]
+pub(super) struct Hearing {
+    task: Mutex<Option<AbortHandle>>,
+    /// Held while it begins.
+    beginning: tokio::sync::Mutex<()>,
+}
+
+/// What asking for the stream has come to.
+enum Opened {
+    Stream(Events),
+    /// The server has none.
+    None,
+    /// The server does not know the session.
+    Forgotten,
+    /// It was not reached.
+    Failed,
+}
+
+impl Hearing {
+    /// Ends it.
+    pub(super) fn end(&self) {
+        if let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            task.abort();
+        }
+    }
+
+    fn is_begun(&self) -> bool {
+        self.task.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+}
+
+/// Begins to hear what the server says in a session, if nobody does yet. It goes on until the session is over.
+pub(super) async fn begin(session: &Arc<Session>, transport: &Rc<Transport>) {
+    let _beginning = session.hearing.beginning.lock().await;
+    if session.hearing.is_begun() || session.is_over() {
+        return;
+    }
+    let (told, there) = tokio::sync::oneshot::channel();
+    let task = tokio::task::spawn_local(hear(Arc::downgrade(session), transport.clone(), told));
+    *session.hearing.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task.abort_handle());
+    // Whether it is there, or there is none, or it takes longer.
+    let _ = timeout(OPEN, there).await;
+}
+
+async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::sync::oneshot::Sender<()>) {
+    let mut told = Some(told);
+    let mut last: Option<String> = None;
+    let mut vain = 0;
+    while vain <= AGAIN {
+        let opened = match session.upgrade() {
+            Some(session) => open(&session, &transport, last.as_deref()).await,
+            None => return,
+        };
+        // Nobody waits any more if it took long.
+        drop(told.take());
+        let pause = match opened {
+            Opened::Stream(mut events) => {
+                while let Ok(Some(messages)) = events.next().await {
+                    vain = 0;
+                    let Some(session) = session.upgrade() else { return };
+                    for message in messages {
+                        route(&session, &transport, message).await;
+                    }
+                }
+                let (at, pause) = events.place();
+                last = at;
+                pause
+            }
+            Opened::None => return,
+            Opened::Forgotten => break,
+            Opened::Failed => Duration::from_secs(1),
+        };
+        vain += 1;
+        sleep(pause).await;
+    }
+    // Whoever listens is told by the end of their streams.
+    if let Some(session) = session.upgrade() {
+        session.end();
+    }
+}
+
+async fn open(session: &Session, transport: &Transport, last: Option<&str>) -> Opened {
+    match get(session, transport, last).await {
+        Ok(Answer { response, .. }) => match response.status() {
+            StatusCode::NOT_FOUND | StatusCode::GONE => Opened::Forgotten,
+            _ => stream(response).map_or(Opened::None, |body| Opened::Stream(Events::new(body))),
+        },
+        Err(_) => Opened::Failed,
+    }
+}
+
+/// Gives a message to whom it is for.
+async fn route(session: &Arc<Session>, transport: &Transport, message: Bytes) {
+    match envelope::read(&message) {
+        Ok(Message::Notification(notification)) => {
+            let params = Params::read(notification.params).unwrap_or_default();
+            match ServerNotification::parse(&notification.method) {
+                Some(ServerNotification::Progress) => {
+                    if let Some(token) = params.reported_token() {
+                        session.report(token, message.clone());
+                    }
+                }
+                Some(
+                    ServerNotification::ToolsListChanged
+                    | ServerNotification::PromptsListChanged
+                    | ServerNotification::ResourcesListChanged
+                    | ServerNotification::ResourcesUpdated,
+                ) => {
+                    if let Ok(text) = std::str::from_utf8(&message) {
+                        session.deliver(text);
+                    }
+                }
+                // What could be about several calls is about none.
+                Some(ServerNotification::Message | ServerNotification::Cancelled) => {
+                    session.aside(message.clone());
+                }
+                _ => {}
+            }
+        }
+        Ok(Message::Request(request)) => {
+            let is_ping = request.method.as_str() == "ping";
+            if is_ping || !session.aside(message.clone()) {
+                let answer = questions::outside_of_calls(request.id, &request.method);
+                session.tell(transport, &answer).await;
+            }
+        }
+        // An answer belongs to a call's own stream; what is no message belongs nowhere.
+        Ok(Message::Response(_)) | Err(_) => {}
+    }
+}

@@ -1,0 +1,140 @@
+//! A client that listens to what the server says on its own account.
+
+use longshore_mcp::error::Code;
+use longshore_mcp::listen::{self, Filter, Full, Opened};
+use tokio::sync::mpsc;
+
+use super::asked::Asked;
+use super::call::Way;
+use super::client::Client;
+use super::hearing;
+use super::sessions::{Lease, Purpose};
+
+/// How many notifications wait for a client that reads slowly, before its stream ends.
+const WAITING: usize = 256;
+
+/// A stream of a session. It is closed when this is dropped; what the server is subscribed to for it alone is left to
+/// [`unsubscribe`].
+struct Stream<'a> {
+    lease: &'a Lease,
+    number: u64,
+    closed: bool,
+}
+
+/// Serves `subscriptions/listen` until the client goes, the session ends, or the sidecar does.
+pub(super) async fn run(way: Way, mut client: Client) {
+    let Some(filter) = Filter::read(&client.asked.params()) else {
+        let why = "\"notifications\" has to say what is to be heard of";
+        return client.refuse(Code::InvalidParams, why).await;
+    };
+    let asked = client.asked.clone();
+    let lease = tokio::select! {
+        lease = way.lease(&asked, Purpose::Listen) => lease,
+        () = client.gone() => return,
+    };
+    let lease = match lease {
+        Ok(lease) => lease,
+        Err(failure) => return client.fail(failure).await,
+    };
+    let session = lease.session.clone();
+    hearing::begin(&session, &way.transport).await;
+    let (to, mut news) = mpsc::channel(WAITING);
+    let opened = tokio::select! {
+        opened = open(&way, &lease, &asked, filter, to) => opened,
+        () = client.gone() => return,
+    };
+    let (mut stream, acknowledgement) = match opened {
+        Ok(opened) => opened,
+        Err(full) => return client.refuse(Code::InvalidParams, &full.to_string()).await,
+    };
+    client.event(&acknowledgement).await;
+    let mut draining = way.lifted.draining.clone();
+    let ended = loop {
+        tokio::select! {
+            () = client.gone() => break false,
+            message = news.recv() => match message {
+                Some(message) => client.event(&message).await,
+                // It does not read.
+                None => break true,
+            },
+            () = session.ended() => break true,
+            // Whether it says so or is gone itself.
+            _ = draining.wait_for(|draining| *draining) => break true,
+        }
+    };
+    if ended {
+        let info = session.info.as_deref();
+        if let Some(end) = session.with_streams(|streams, _| streams.end(stream.number, info)) {
+            client.answer(200, end).await;
+        }
+    }
+    let unwanted = stream.close();
+    if !session.is_over() {
+        unsubscribe(&way, &lease, &unwanted).await;
+    }
+}
+
+/// Opens a stream, and has the server told what it has to tell for it. What the server does not, is not promised.
+async fn open<'a>(
+    way: &Way,
+    lease: &'a Lease,
+    asked: &Asked,
+    mut filter: Filter,
+    to: mpsc::Sender<String>,
+) -> Result<(Stream<'a>, String), Full> {
+    loop {
+        let offers = lease.session.offers;
+        let opened = lease.session.with_streams(|streams, listeners| {
+            let opened = streams.open(&asked.id, filter.clone(), offers)?;
+            listeners.insert(opened.stream, to.clone());
+            Ok(opened)
+        });
+        let Opened { stream, acknowledgement, subscribe } = opened?;
+        let mut stream = Stream { lease, number: stream, closed: false };
+        let mut refused = Vec::new();
+        for uri in subscribe {
+            if !lease.session.ask(&way.transport, |id| listen::subscribe(id, &uri)).await {
+                refused.push(uri);
+            }
+        }
+        if refused.is_empty() {
+            return Ok((stream, acknowledgement));
+        }
+        let unwanted = stream.close();
+        let unwanted: Vec<_> = unwanted.into_iter().filter(|uri| !refused.contains(uri)).collect();
+        unsubscribe(way, lease, &unwanted).await;
+        for uri in &refused {
+            filter.uris.remove(uri);
+        }
+    }
+}
+
+/// Tells the server what nobody wants to hear of any more.
+async fn unsubscribe(way: &Way, lease: &Lease, unwanted: &[String]) {
+    for uri in unwanted {
+        // Somebody may want it again by now.
+        let is_wanted =
+            lease.session.with_streams(|streams, _| streams.subscribed().any(|wanted| wanted == uri));
+        if !is_wanted && !lease.session.ask(&way.transport, |id| listen::unsubscribe(id, uri)).await {
+            tracing::debug!("the server could not be told that nobody wants to hear of a resource");
+        }
+    }
+}
+
+impl Stream<'_> {
+    fn close(&mut self) -> Vec<String> {
+        if std::mem::replace(&mut self.closed, true) {
+            return Vec::new();
+        }
+        self.lease.session.with_streams(|streams, listeners| {
+            listeners.remove(&self.number);
+            streams.close(self.number)
+        })
+    }
+}
+
+impl Drop for Stream<'_> {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

@@ -1,0 +1,356 @@
+//! One session with the server, which serves requests of one principal whose clients can do the same.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method, Request, StatusCode};
+use longshore_mcp::envelope::{self, Id, Message, Outcome};
+use longshore_mcp::headers::{self, EVENT_STREAM, JSON, SESSION_ID};
+use longshore_mcp::ids::Numbers;
+use longshore_mcp::level::Level;
+use longshore_mcp::listen::{Offers, Streams};
+use longshore_mcp::logging::{self, Levels};
+use longshore_mcp::object::Object;
+use longshore_mcp::revision::{Era, Revision};
+use longshore_mcp::translate::{Way, handshake, questions};
+use longshore_sidecar_config::Upstream;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Duration, timeout};
+
+use super::asked::Asked;
+use super::failure::Failure as Unusable;
+use super::hearing::Hearing;
+use super::source::{Ending, Events, Heard, collect, read};
+use crate::exchange;
+use crate::upstream::{Answer, EDITABLE, Failure, Hold, Opener, Transport};
+
+/// How many calls may be under way in one session: each has an open connection of somebody.
+const MAX_CALLS: usize = 1024;
+/// How many messages wait for a call before the server has to wait too.
+const WAITING: usize = 32;
+/// How long the small messages may take that the sidecar sends on its own account.
+const ERRAND: Duration = Duration::from_secs(5);
+/// The id of the handshake. Calls are numbered from one.
+const FIRST: &str = "0";
+
+/// The session.
+pub(super) struct Session {
+    pub(super) upstream: Upstream,
+    /// What the server calls it, if it has sessions at all.
+    id: Option<HeaderValue>,
+    /// The revision that the server speaks in it.
+    pub(super) revision: Revision,
+    /// What the server answered to the handshake: the result.
+    pub(super) greeting: String,
+    /// Who the server says that it is, as JSON.
+    pub(super) info: Option<String>,
+    /// What it tells of on its own account.
+    pub(super) offers: Offers,
+    /// Whether it knows levels of log messages.
+    logs: bool,
+    /// What it costs at the server.
+    hold: Mutex<Option<Hold>>,
+    /// The server has forgotten it, or it is closed.
+    over: watch::Sender<bool>,
+    pub(super) hearing: Hearing,
+    /// Numbers the requests of the sidecar's own.
+    errands: AtomicU64,
+    state: Mutex<State>,
+}
+
+/// What changes in it.
+struct State {
+    /// The calls under way, by their ids at the server, which are their progress tokens there too.
+    calls: Numbers<mpsc::Sender<Heard>>,
+    levels: Levels,
+    streams: Streams,
+    /// Who reads each of the streams.
+    listeners: HashMap<u64, mpsc::Sender<String>>,
+}
+
+/// Both ends of what comes for a call.
+pub(super) type Inbox = (mpsc::Sender<Heard>, mpsc::Receiver<Heard>);
+
+/// A call's number in its session. It is taken back when this is dropped.
+pub(super) struct Number {
+    session: Arc<Session>,
+    pub(super) number: u64,
+    level: Option<Level>,
+}
+
+impl Session {
+    /// Opens one for that client, with a server that speaks this revision, or an older one.
+    pub(super) async fn open(
+        transport: &Transport,
+        upstream: &Upstream,
+        opener: Opener,
+        asked: &Asked,
+        speaks: Revision,
+    ) -> Result<Self, Failure> {
+        let way = Way { from: asked.revision, to: speaks };
+        let greeting = handshake::greet(FIRST, way, &asked.client()).map_err(|_| Unusable::Internal)?;
+        let request = exchange::build(upstream, Method::POST, None, greeting.into());
+        let (answer, hold) = transport.open(upstream, opener, request).await?;
+        let id = answer.response.headers().get(SESSION_ID).cloned();
+        let id = id.filter(|id| id.to_str().is_ok_and(headers::is_session_id));
+        let greeting = greeted(answer).await?;
+        let result = Object::read(&greeting).map_err(|_| Unusable::Nonsense)?;
+        let version = result.string("protocolVersion").ok_or(Unusable::Nonsense)?;
+        let revision = Revision::parse(&version).filter(|revision| revision.era() == Era::Legacy);
+        let revision = revision.ok_or_else(|| Unusable::Revision(version.as_str().to_owned()))?;
+        let capabilities = result.original("capabilities").unwrap_or("{}");
+        let offers = Offers::read(capabilities);
+        let logs = Object::read(capabilities).is_ok_and(|capabilities| capabilities.get("logging").is_some());
+        let info = result.original("serverInfo").map(str::to_owned);
+        let session = Self {
+            upstream: upstream.clone(),
+            id,
+            revision,
+            info,
+            offers,
+            logs,
+            hold: Mutex::new(Some(hold)),
+            over: watch::Sender::new(false),
+            hearing: Hearing::default(),
+            errands: AtomicU64::new(0),
+            state: Mutex::new(State {
+                calls: Numbers::new(MAX_CALLS),
+                levels: Levels::new(),
+                streams: Streams::new(),
+                listeners: HashMap::new(),
+            }),
+            greeting,
+        };
+        session.tell(transport, handshake::INITIALIZED).await;
+        Ok(session)
+    }
+
+    /// A request in it.
+    pub(super) fn request(&self, method: Method, body: Bytes) -> Request<Bytes> {
+        exchange::build(&self.upstream, method, Some((self.id.clone(), self.revision)), body)
+    }
+
+    /// Sends a message that has no answer: the answer to a question, or news of a call.
+    pub(super) async fn tell(&self, transport: &Transport, text: &str) {
+        let request = self.request(Method::POST, text.to_owned().into());
+        match timeout(ERRAND, transport.send(&self.upstream, request)).await {
+            Ok(Ok(answer)) if answer.response.status().is_success() => {
+                // There is nothing in it, so the connection is good for the next message.
+                answer.lease.give_back();
+            }
+            // What it was about ends, or goes on, by itself.
+            _ => tracing::debug!("the server could not be told something within its session"),
+        }
+    }
+
+    /// Sends a request of the sidecar's own, and says whether the server did as it says.
+    pub(super) async fn ask(&self, transport: &Transport, text: impl FnOnce(&str) -> String) -> bool {
+        let (to, mut heard) = mpsc::channel(WAITING);
+        let request = self.request(Method::POST, text(&self.errand()).into());
+        let answer = async {
+            while let Some(Heard::Own(message)) = heard.recv().await {
+                match envelope::read(&message) {
+                    Ok(Message::Response(response)) => return matches!(response.outcome, Outcome::Result(_)),
+                    Ok(Message::Request(question)) => {
+                        let refusal = questions::outside_of_calls(question.id, &question.method);
+                        self.tell(transport, &refusal).await;
+                    }
+                    _ => {}
+                }
+            }
+            false
+        };
+        let both = async { tokio::join!(read(self, transport, request, to), answer).1 };
+        timeout(ERRAND, both).await.unwrap_or(false)
+    }
+
+    /// An id for a request of the sidecar's own, as JSON. No call has one like it.
+    fn errand(&self) -> String {
+        format!("\"longshore-{}\"", self.errands.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A number for a call, and both ends of what comes for it.
+    pub(super) fn number(self: &Arc<Self>, id: &str) -> Result<(Number, Inbox), Failure> {
+        let (to, heard) = mpsc::channel(WAITING);
+        let number = self.lock().calls.give(to.clone(), id).map_err(|_| Unusable::Busy)?;
+        Ok((Number { session: self.clone(), number, level: None }, (to, heard)))
+    }
+
+    /// Where a call hears what comes for it.
+    fn inbox_of(&self, number: &str) -> Option<mpsc::Sender<Heard>> {
+        self.lock().calls.owner(Id::from_json(number)).map(|(inbox, _)| inbox.clone())
+    }
+
+    /// Gives a message to the call that has this progress token. What does not fit is dropped: it is only news.
+    pub(super) fn report(&self, token: &str, message: Bytes) {
+        if let Some(inbox) = self.inbox_of(token) {
+            let _ = inbox.try_send(Heard::Own(message));
+        }
+    }
+
+    /// Gives a message to the only call under way. Says whether there is one that has room for it.
+    pub(super) fn aside(&self, message: Bytes) -> bool {
+        let inbox = self.lock().calls.only().cloned();
+        inbox.is_some_and(|inbox| inbox.try_send(Heard::Aside(message)).is_ok())
+    }
+
+    /// Whether no other call is under way.
+    pub(super) fn has_one_call(&self) -> bool {
+        self.lock().calls.len() == 1
+    }
+
+    /// Whether an answer with this status means that the server has forgotten the session.
+    pub(super) async fn is_forgotten(&self, transport: &Transport, status: StatusCode) -> bool {
+        if self.id.is_none() {
+            return false;
+        }
+        if matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE) {
+            return true;
+        }
+        // Many servers say it of a session that they do not know, and it could mean anything; a ping tells.
+        if status != StatusCode::BAD_REQUEST {
+            return false;
+        }
+        let ping = format!(r#"{{"jsonrpc":"2.0","id":{},"method":"ping"}}"#, self.errand());
+        let request = self.request(Method::POST, ping.into());
+        let answer = timeout(ERRAND, transport.send(&self.upstream, request)).await;
+        matches!(answer, Ok(Ok(answer)) if !answer.response.status().is_success())
+    }
+
+    // === Subscriptions ===
+
+    /// The streams of those who listen.
+    pub(super) fn with_streams<T>(
+        &self,
+        change: impl FnOnce(&mut Streams, &mut HashMap<u64, mpsc::Sender<String>>) -> T,
+    ) -> T {
+        let mut state = self.lock();
+        let State { streams, listeners, .. } = &mut *state;
+        change(streams, listeners)
+    }
+
+    /// Gives a notification to all streams that asked for it. Who does not read for so long that there is no room is
+    /// let go: its stream ends, and it can ask again.
+    pub(super) fn deliver(&self, message: &str) {
+        let mut state = self.lock();
+        for (stream, text) in state.streams.deliver(message) {
+            let to = state.listeners.get(&stream);
+            if to.is_some_and(|to| to.try_send(text).is_err()) {
+                state.listeners.remove(&stream);
+            }
+        }
+    }
+
+    // === The end ===
+
+    /// The server knows it no more, or is about to be told so.
+    pub(super) fn end(&self) {
+        self.over.send_replace(true);
+        self.hearing.end();
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        *self.over.borrow()
+    }
+
+    /// Returns when it is over.
+    pub(super) async fn ended(&self) {
+        // It lives as long as this does.
+        let _ = self.over.subscribe().wait_for(|over| *over).await;
+    }
+
+    /// Ends it, and tells the server so.
+    pub(super) async fn close(&self, transport: &Transport) {
+        let was_over = self.is_over();
+        self.end();
+        // What it costs is given back in any case.
+        let hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if self.id.is_some() && !was_over {
+            let request = self.request(Method::DELETE, Bytes::new());
+            // Whether it ends sessions on request is the server's business; many do not.
+            let _ = timeout(ERRAND, transport.send(&self.upstream, request)).await;
+        }
+        drop(hold);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that holds the lock can leave it half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.hearing.end();
+    }
+}
+
+// === impl Number ===
+
+impl Number {
+    /// Has the server send log messages of this level, at least while the call is under way.
+    pub(super) async fn set_level(&mut self, transport: &Transport, level: Option<Level>) {
+        if !self.session.logs {
+            return;
+        }
+        let tell = {
+            let mut state = self.session.lock();
+            state.levels.end(self.level.take());
+            self.level = level;
+            state.levels.begin(level)
+        };
+        if let Some(level) = tell
+            && !self.session.ask(transport, |id| logging::set_level(id, level)).await
+        {
+            tracing::debug!(%level, "the server could not be told a level of log messages");
+        }
+    }
+}
+
+impl Drop for Number {
+    fn drop(&mut self) {
+        let mut state = self.session.lock();
+        state.calls.take(Id::from_json(&self.number.to_string()));
+        state.levels.end(self.level);
+    }
+}
+
+/// The result of the handshake.
+async fn greeted(answer: Answer) -> Result<String, Failure> {
+    let Answer { response, lease } = answer;
+    let (head, body) = response.into_parts();
+    if !head.status.is_success() {
+        return Err(Unusable::Status(head.status.as_u16()).into());
+    }
+    let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let message = if headers::is_type(content_type, JSON) {
+        let text = collect(body, EDITABLE).await.map_err(Ending::into_failure)?;
+        lease.give_back();
+        Some(text)
+    } else if headers::is_type(content_type, EVENT_STREAM) {
+        let mut events = Events::new(body);
+        let mut found = None;
+        while let (None, Some(messages)) = (&found, events.next().await.map_err(Ending::into_failure)?) {
+            // Nothing else can be said before the handshake is done.
+            found = messages
+                .into_iter()
+                .find(|message| matches!(envelope::read(message), Ok(Message::Response(_))));
+        }
+        found
+    } else {
+        None
+    };
+    let message = message.ok_or(Unusable::Nonsense)?;
+    match envelope::read(&message) {
+        Ok(Message::Response(response)) if response.id.is_some_and(|id| id.as_json() == FIRST) => {
+            match response.outcome {
+                Outcome::Result(result) => Ok(result.get().to_owned()),
+                Outcome::Error(_) => Err(Unusable::Nonsense.into()),
+            }
+        }
+        _ => Err(Unusable::Nonsense.into()),
+    }
+}

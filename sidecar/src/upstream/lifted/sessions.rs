@@ -1,0 +1,325 @@
+//! The sessions with the server that requests share, which stand alone.
+//!
+//! A server may tell sessions apart by who opened them and what that client can do, so requests share one only if
+//! these are the same. There is no end that anybody says, so a session ends when nobody has used it for a while.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use longshore_mcp::revision::Revision;
+use longshore_sessions::capsule::{PrincipalDigest, canonical};
+use longshore_sidecar_config::{Isolation, Upstream};
+use tokio::sync::Notify;
+use tokio::time::{Duration, Instant};
+
+use super::asked::Asked;
+use super::failure::Failure as Unusable;
+use super::session::Session;
+use crate::upstream::{Failure, Opener, Transport};
+
+/// After how long without a call a session ends. A process may be behind it; to open another one costs the next call
+/// a moment.
+const IDLE: Duration = Duration::from_secs(120);
+
+/// All of them.
+#[derive(Default)]
+pub(super) struct Sessions {
+    table: Mutex<Table>,
+    /// One was given back.
+    freed: Notify,
+}
+
+#[derive(Default)]
+struct Table {
+    open: HashMap<Key, Vec<Entry>>,
+    /// Held while one is being opened that several may share.
+    opening: HashMap<Key, Arc<tokio::sync::Mutex<()>>>,
+    /// How many there are, those included that are being opened.
+    total: u32,
+    of_principals: HashMap<Arc<str>, u32>,
+}
+
+/// What a server may tell sessions apart by: a digest of it, since clients write some of it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Key([u8; 32]);
+
+struct Entry {
+    session: Arc<Session>,
+    place: Place,
+    /// How many use it.
+    users: usize,
+    /// How many of them for a call.
+    calls: usize,
+    /// One call has it alone.
+    taken: bool,
+    used: Instant,
+}
+
+/// How many sessions there may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub(super) total: u32,
+    pub(super) per_principal: u32,
+    /// After how long without a call one ends.
+    pub(super) idle: Duration,
+}
+
+/// What a session is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A call that may run beside others.
+    Call,
+    /// A call that has to be the only one, since the server does not say which call it asks something in.
+    Alone,
+    /// To hear what the server says: whatever calls there are.
+    Listen,
+}
+
+/// What a session takes of the bounds.
+struct Place {
+    principal: Arc<str>,
+    sessions: Arc<Sessions>,
+}
+
+/// A session in use.
+pub(super) struct Lease {
+    pub(super) session: Arc<Session>,
+    key: Key,
+    purpose: Purpose,
+    sessions: Arc<Sessions>,
+}
+
+impl Bounds {
+    /// Those of sessions of clients count here too: the server bears as much for either.
+    pub(super) fn of(config: &longshore_sidecar_config::Sessions) -> Self {
+        let idle = Duration::from_millis(config.idle_timeout_ms).min(IDLE);
+        Self { total: config.total, per_principal: config.per_principal, idle }
+    }
+}
+
+impl Purpose {
+    /// That of a call.
+    pub(super) fn of(asked: &Asked, upstream: &Upstream, opener: &Opener) -> Self {
+        // Over HTTP a question comes on the stream of its call.
+        let one_stream = !matches!(upstream, Upstream::StreamableHttp { .. });
+        // A process that several sessions share was told that nobody can be asked.
+        let shares = match opener {
+            Opener::Client { limits: Some(limits), .. } => limits.isolation != Isolation::Session,
+            Opener::Client { limits: None, .. } | Opener::Own => false,
+        };
+        let needs = asked.can_be_asked() || asked.level.is_some();
+        if one_stream && !shares && needs { Self::Alone } else { Self::Call }
+    }
+}
+
+impl Sessions {
+    /// A session for a request: one that there is, or another one.
+    pub(super) async fn lease(
+        self: &Arc<Self>,
+        transport: &Rc<Transport>,
+        upstream: &Upstream,
+        opener: &Opener,
+        (asked, speaks): (&Asked, Revision),
+        (purpose, bounds): (Purpose, Bounds),
+    ) -> Result<Lease, Failure> {
+        let principal = match opener {
+            Opener::Own => Arc::from(""),
+            Opener::Client { principal, .. } => principal.clone(),
+        };
+        let key = Key::of(&principal, asked, speaks, upstream);
+        if let Some(lease) = self.find(key, purpose) {
+            return Ok(lease);
+        }
+        // Those who can share one wait for it; those who cannot open one each.
+        let opening = self.lock().opening.entry(key).or_default().clone();
+        let turn = if purpose == Purpose::Alone { None } else { Some(opening.lock().await) };
+        if turn.is_some()
+            && let Some(lease) = self.find(key, purpose)
+        {
+            return Ok(lease);
+        }
+        let mut open = pin!(async {
+            let place = self.place(transport, &principal, bounds)?;
+            let session = Session::open(transport, upstream, opener.clone(), asked, speaks).await?;
+            Ok(self.add(key, place, session, purpose))
+        });
+        loop {
+            tokio::select! {
+                lease = open.as_mut() => return lease,
+                // Another call may be done sooner than a place comes free.
+                () = self.freed.notified(), if purpose == Purpose::Alone => {
+                    if let Some(lease) = self.find(key, purpose) {
+                        return Ok(lease);
+                    }
+                }
+            }
+        }
+    }
+
+    fn find(self: &Arc<Self>, key: Key, purpose: Purpose) -> Option<Lease> {
+        let mut table = self.lock();
+        let entries = table.open.get_mut(&key)?;
+        let entry = entries.iter_mut().find(|entry| entry.suits(purpose))?;
+        entry.users += 1;
+        entry.calls += usize::from(purpose != Purpose::Listen);
+        entry.taken |= purpose == Purpose::Alone;
+        Some(Lease { session: entry.session.clone(), key, purpose, sessions: self.clone() })
+    }
+
+    /// Keeps a place for one more. If there is none, one that nobody uses has to go.
+    fn place(
+        self: &Arc<Self>,
+        transport: &Rc<Transport>,
+        principal: &Arc<str>,
+        bounds: Bounds,
+    ) -> Result<Place, Failure> {
+        let mut table = self.lock();
+        let own = table.of_principals.get(principal).copied().unwrap_or(0);
+        let evicted = if own >= bounds.per_principal {
+            let limit = bounds.per_principal;
+            let idle = table.idlest(|entry| entry.place.principal == *principal);
+            Some(idle.ok_or(Unusable::FullForPrincipal { limit })?)
+        } else if table.total >= bounds.total {
+            Some(table.idlest(|_| true).ok_or(Unusable::Full)?)
+        } else {
+            None
+        };
+        table.total += 1;
+        *table.of_principals.entry(principal.clone()).or_default() += 1;
+        drop(table);
+        if let Some(entry) = evicted {
+            close(vec![entry], transport);
+        }
+        Ok(Place { principal: principal.clone(), sessions: self.clone() })
+    }
+
+    fn add(self: &Arc<Self>, key: Key, place: Place, session: Session, purpose: Purpose) -> Lease {
+        let session = Arc::new(session);
+        let entry = Entry {
+            session: session.clone(),
+            place,
+            users: 1,
+            calls: usize::from(purpose != Purpose::Listen),
+            taken: purpose == Purpose::Alone,
+            used: Instant::now(),
+        };
+        self.lock().open.entry(key).or_default().push(entry);
+        Lease { session, key, purpose, sessions: self.clone() }
+    }
+
+    /// Ends those that nobody uses: those that have been idle for so long, and those that the server has forgotten.
+    pub(super) fn expire(&self, transport: &Rc<Transport>, idle: Duration) {
+        let now = Instant::now();
+        let over = {
+            let mut table = self.lock();
+            let mut over = Vec::new();
+            for entries in table.open.values_mut() {
+                over.extend(entries.extract_if(.., |entry| {
+                    let is_idle = now.saturating_duration_since(entry.used) >= idle;
+                    entry.users == 0 && (entry.session.is_over() || is_idle)
+                }));
+            }
+            table.open.retain(|_, entries| !entries.is_empty());
+            table.opening.retain(|_, opening| Arc::strong_count(opening) > 1);
+            over
+        };
+        close(over, transport);
+    }
+
+    /// How many there are.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> u32 {
+        self.lock().total
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // Nothing that holds the lock can leave it half changed.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells the server that some have ended. What they take of the bounds is given back when it knows.
+fn close(over: Vec<Entry>, transport: &Rc<Transport>) {
+    for entry in over {
+        let transport = transport.clone();
+        tokio::task::spawn_local(async move { entry.session.close(&transport).await });
+    }
+}
+
+impl Table {
+    /// Takes out the one that nobody has used for the longest time.
+    fn idlest(&mut self, which: impl Fn(&Entry) -> bool) -> Option<Entry> {
+        let idle = |entry: &&Entry| entry.users == 0 && which(entry);
+        let all = self.open.iter().flat_map(|(key, entries)| entries.iter().map(move |entry| (key, entry)));
+        let (key, used) = all
+            .filter(|(_, entry)| idle(entry))
+            .map(|(key, entry)| (*key, entry.used))
+            .min_by_key(|it| it.1)?;
+        let entries = self.open.get_mut(&key)?;
+        let at = entries.iter().position(|entry| idle(&entry) && entry.used == used)?;
+        Some(entries.swap_remove(at))
+    }
+}
+
+impl Key {
+    fn of(principal: &str, asked: &Asked, speaks: Revision, upstream: &Upstream) -> Self {
+        let part = |json: &str| canonical(json).unwrap_or_default();
+        let info = asked.info.as_deref().map(part).unwrap_or_default();
+        // Each part behind its length, so that none can be taken for a piece of another.
+        let mut text = String::new();
+        for part in [
+            principal,
+            &part(&asked.capabilities),
+            &info,
+            asked.revision.as_str(),
+            speaks.as_str(),
+            &format!("{upstream:?}"),
+        ] {
+            text.push_str(&format!("{}:{part}", part.len()));
+        }
+        Self(PrincipalDigest::of(&text).0)
+    }
+}
+
+impl Entry {
+    fn suits(&self, purpose: Purpose) -> bool {
+        !self.session.is_over()
+            && match purpose {
+                Purpose::Call => !self.taken,
+                Purpose::Alone => self.calls == 0,
+                Purpose::Listen => true,
+            }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut table = self.sessions.lock();
+        table.total = table.total.saturating_sub(1);
+        if let Some(count) = table.of_principals.get_mut(&self.principal) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                table.of_principals.remove(&self.principal);
+            }
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut table = self.sessions.lock();
+        let entries = table.open.get_mut(&self.key);
+        let entry = entries
+            .and_then(|entries| entries.iter_mut().find(|entry| Arc::ptr_eq(&entry.session, &self.session)));
+        if let Some(entry) = entry {
+            entry.users -= 1;
+            entry.calls -= usize::from(self.purpose != Purpose::Listen);
+            entry.taken &= self.purpose != Purpose::Alone;
+            entry.used = Instant::now();
+        }
+        drop(table);
+        self.sessions.freed.notify_waiters();
+    }
+}

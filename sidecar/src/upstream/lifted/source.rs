@@ -1,0 +1,268 @@
+//! What a server answers to one message, as messages.
+
+use bytes::{Bytes, BytesMut};
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use longshore_mcp::envelope::{self, Message, Outcome};
+use longshore_mcp::headers::{self, EVENT_STREAM, JSON, LAST_EVENT_ID};
+use longshore_mcp::sse::{Decoder, Event};
+use tokio::sync::mpsc;
+use tokio::time::{Duration, sleep, timeout};
+
+use super::failure::Failure as Unusable;
+use super::session::Session;
+use crate::upstream::{self, Answer, Broken, EDITABLE, Failure, Lease, Transport};
+
+/// How long to wait before a stream is asked for again that a server ended early, if it does not say, and at least.
+const RETRY: Duration = Duration::from_secs(1);
+const RETRY_MINIMUM: Duration = Duration::from_millis(50);
+/// How often in a row a stream is asked for again in which nothing comes. A server that closes each at once would be
+/// asked for ever.
+const AGAIN: u32 = 8;
+/// How long the end of a stream is waited for after the answer.
+const REST: Duration = Duration::from_secs(1);
+/// The most that is read of an answer that is no success.
+const MAX_REFUSAL: usize = 64 * 1024;
+
+/// What a call hears of its server.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// A message that is certainly about this call.
+    Own(Bytes),
+    /// A message of the session that can only be about this call, since no other is under way.
+    Aside(Bytes),
+    /// Nothing more comes for the call.
+    Over(Ending),
+}
+
+/// How an answer ended.
+#[derive(Debug)]
+pub(super) enum Ending {
+    /// In an orderly way.
+    Ended,
+    /// The server does not know the session any more. It has not seen the message.
+    Forgotten,
+    /// With this HTTP status, and without an error of JSON-RPC.
+    Status(u16),
+    /// Nothing of it can be used.
+    Nonsense,
+    /// An event was too large.
+    TooLarge,
+    /// The server was not reached.
+    Failed(Failure),
+    /// The connection broke.
+    Broken(Broken),
+}
+
+impl From<Failure> for Ending {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<Broken> for Ending {
+    fn from(broken: Broken) -> Self {
+        Self::Broken(broken)
+    }
+}
+
+impl Ending {
+    /// Why a call came to nothing, for those who tell clients.
+    pub(super) fn into_failure(self) -> Failure {
+        match self {
+            Self::Ended | Self::Nonsense => Unusable::Nonsense.into(),
+            Self::Forgotten => Unusable::Forgotten.into(),
+            Self::Status(status) => Unusable::Status(status).into(),
+            Self::TooLarge => Unusable::TooLarge.into(),
+            Self::Failed(failure) => failure,
+            Self::Broken(broken) => Unusable::Broken(Box::new(broken)).into(),
+        }
+    }
+}
+
+/// A stream of events as messages, and where it stands.
+pub(super) struct Events {
+    body: upstream::Body,
+    decoder: Decoder,
+    last: Option<String>,
+    retry: Duration,
+}
+
+/// Sends a message in a session and gives what comes back to `to`, until the answer.
+pub(super) async fn read(
+    session: &Session,
+    transport: &Transport,
+    request: Request<Bytes>,
+    to: mpsc::Sender<Heard>,
+) {
+    let ending = follow(session, transport, request, &to).await.unwrap_or_else(|ending| ending);
+    // Nobody there: it was given up.
+    let _ = to.send(Heard::Over(ending)).await;
+}
+
+async fn follow(
+    session: &Session,
+    transport: &Transport,
+    request: Request<Bytes>,
+    to: &mpsc::Sender<Heard>,
+) -> Result<Ending, Ending> {
+    let Answer { response, lease } = transport.send(&session.upstream, request).await?;
+    let (head, body) = response.into_parts();
+    if !head.status.is_success() {
+        let text = collect(body, MAX_REFUSAL).await.unwrap_or_default();
+        if session.is_forgotten(transport, head.status).await {
+            return Ok(Ending::Forgotten);
+        }
+        if !is_error(&text) {
+            return Ok(Ending::Status(head.status.as_u16()));
+        }
+        lease.give_back();
+        let _ = to.send(Heard::Own(text)).await;
+        return Ok(Ending::Ended);
+    }
+    let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    if headers::is_type(content_type, JSON) {
+        let text = collect(body, EDITABLE).await?;
+        lease.give_back();
+        let _ = to.send(Heard::Own(text)).await;
+        return Ok(Ending::Ended);
+    }
+    if !headers::is_type(content_type, EVENT_STREAM) {
+        return Ok(Ending::Nonsense);
+    }
+    let mut lease = lease;
+    let mut events = Events::new(body);
+    let mut vain = 0;
+    loop {
+        while let Some(messages) = events.next().await? {
+            vain = 0;
+            for message in messages {
+                let over = matches!(envelope::read(&message), Ok(Message::Response(_)));
+                if to.send(Heard::Own(message)).await.is_err() {
+                    return Ok(Ending::Ended);
+                }
+                if over {
+                    events.rest(lease);
+                    return Ok(Ending::Ended);
+                }
+            }
+        }
+        vain += 1;
+        if vain > AGAIN {
+            return Ok(Ending::Ended);
+        }
+        match events.again(session, transport).await {
+            Some((next, from)) => (events, lease) = (next, from),
+            None => return Ok(Ending::Ended),
+        }
+    }
+}
+
+impl Events {
+    pub(super) fn new(body: upstream::Body) -> Self {
+        Self { body, decoder: Decoder::new(EDITABLE), last: None, retry: RETRY }
+    }
+
+    /// The messages that come next. None: the stream has ended in an orderly way.
+    pub(super) async fn next(&mut self) -> Result<Option<Vec<Bytes>>, Ending> {
+        while let Some(frame) = self.body.frame().await {
+            let Ok(data) = frame?.into_data() else { continue };
+            let Self { decoder, last, retry, .. } = self;
+            let mut messages = Vec::new();
+            let read = decoder.push(&data, |event| {
+                if let Some(id) = &event.id {
+                    *last = Some(id.clone().into_owned()).filter(|id| !id.is_empty());
+                }
+                if let Some(milliseconds) = event.retry {
+                    *retry = Duration::from_millis(milliseconds);
+                }
+                messages.extend(message_of(event));
+            });
+            read.map_err(|_| Ending::TooLarge)?;
+            if !messages.is_empty() {
+                return Ok(Some(messages));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Asks, after a while, for the rest of a stream that the server ended early, as it may from 2025-11-25 on. None:
+    /// there is none to be had.
+    async fn again(&self, session: &Session, transport: &Transport) -> Option<(Self, Lease)> {
+        let last = self.last.clone()?;
+        sleep(self.retry.max(RETRY_MINIMUM)).await;
+        let Answer { response, lease } = get(session, transport, Some(&last)).await.ok()?;
+        let next = Self { last: Some(last), retry: self.retry, ..Self::new(stream(response)?) };
+        Some((next, lease))
+    }
+
+    /// The last event's id, and how long to wait before the rest is asked for.
+    pub(super) fn place(&self) -> (Option<String>, Duration) {
+        (self.last.clone(), self.retry.max(RETRY_MINIMUM))
+    }
+
+    /// Reads what follows an answer, which should be nothing, so that the connection can be used again.
+    fn rest(mut self, lease: Lease) {
+        tokio::task::spawn_local(async move {
+            let ended = async { while let Some(Ok(_)) = self.body.frame().await {} };
+            if timeout(REST, ended).await.is_ok() {
+                lease.give_back();
+            }
+        });
+    }
+}
+
+/// Asks for a stream of events: for the rest of one, or for what belongs to no call.
+pub(super) async fn get(
+    session: &Session,
+    transport: &Transport,
+    last: Option<&str>,
+) -> Result<Answer, Failure> {
+    let mut request = session.request(Method::GET, Bytes::new());
+    let headers = request.headers_mut();
+    headers.remove(CONTENT_TYPE);
+    headers.insert(ACCEPT, HeaderValue::from_static(EVENT_STREAM));
+    if let Some(last) = last.and_then(|last| HeaderValue::try_from(last).ok()) {
+        headers.insert(HeaderName::from_static(LAST_EVENT_ID), last);
+    }
+    transport.send(&session.upstream, request).await
+}
+
+/// The body of a response that is a stream of events.
+pub(super) fn stream(response: Response<upstream::Body>) -> Option<upstream::Body> {
+    let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let is_stream = response.status() == StatusCode::OK && headers::is_type(content_type, EVENT_STREAM);
+    is_stream.then(|| response.into_body())
+}
+
+/// A whole body, or why not.
+pub(super) async fn collect(mut body: upstream::Body, limit: usize) -> Result<Bytes, Ending> {
+    // Most answers come in one piece, which is not copied.
+    let mut first = Bytes::new();
+    let mut bytes = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        match frame?.into_data() {
+            Ok(data) if first.is_empty() && bytes.is_empty() => first = data,
+            Ok(data) => {
+                bytes.extend_from_slice(&std::mem::take(&mut first));
+                bytes.extend_from_slice(&data);
+            }
+            Err(_) => {}
+        }
+        if first.len() + bytes.len() > limit {
+            return Err(Ending::TooLarge);
+        }
+    }
+    Ok(if bytes.is_empty() { first } else { bytes.freeze() })
+}
+
+fn message_of(event: Event<'_>) -> Option<Bytes> {
+    // Clients ignore types that they do not know, and so does this.
+    let data = event.data.filter(|data| event.event.is_none() && !data.is_empty())?;
+    Some(data.into_owned().into())
+}
+
+fn is_error(text: &[u8]) -> bool {
+    matches!(envelope::read(text), Ok(Message::Response(response)) if matches!(response.outcome, Outcome::Error(_)))
+}
