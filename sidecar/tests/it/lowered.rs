@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use serde_json::{Value, json};
 
 use crate::harness::scripted::{self, message, method_of, reply_to};
-use crate::harness::{Client, Sessionless, Request, Sidecar, config};
+use crate::harness::{Client, Request, Sessionless, Sidecar, config};
 
 /// What a server can do that can do everything.
 pub(crate) fn everything() -> Value {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{able, everything, sidecar, tools};
 use crate::harness::scripted::{self, message, method_of};
-use crate::harness::{Events, Sessionless, Request, eventually};
+use crate::harness::{Events, Request, Sessionless, eventually};
 
 /// The open streams of a server, and what each was asked for.
 type Streams = Arc<Mutex<Vec<(Value, Value, TcpStream)>>>;
@@ -16,22 +16,23 @@ type Streams = Arc<Mutex<Vec<(Value, Value, TcpStream)>>>;
 fn telling() -> (Sessionless, Streams) {
     let streams = Streams::default();
     let open = streams.clone();
-    let server = Sessionless::start(everything(), tools(), move |request: &Request, stream: &mut TcpStream| {
-        assert_eq!(method_of(request), "subscriptions/listen");
-        let asked = message(request);
-        let (id, wanted) = (asked["id"].clone(), asked["params"]["notifications"].clone());
-        let is_own =
-            asked["params"]["_meta"]["io.modelcontextprotocol/clientInfo"]["name"] == "longshore-sidecar";
-        scripted::begin_events(stream);
-        let acknowledged = json!({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
+    let server =
+        Sessionless::start(everything(), tools(), move |request: &Request, stream: &mut TcpStream| {
+            assert_eq!(method_of(request), "subscriptions/listen");
+            let asked = message(request);
+            let (id, wanted) = (asked["id"].clone(), asked["params"]["notifications"].clone());
+            let is_own =
+                asked["params"]["_meta"]["io.modelcontextprotocol/clientInfo"]["name"] == "longshore-sidecar";
+            scripted::begin_events(stream);
+            let acknowledged = json!({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
             "params": {"notifications": wanted, "_meta": {"io.modelcontextprotocol/subscriptionId": id}}});
-        scripted::chunk(stream, &format!("data: {acknowledged}\n\n"));
-        if !is_own {
-            open.lock().unwrap().push((id, wanted, stream.try_clone().unwrap()));
-        }
-        let mut rest = [0; 1];
-        let _ = std::io::Read::read(stream, &mut rest);
-    });
+            scripted::chunk(stream, &format!("data: {acknowledged}\n\n"));
+            if !is_own {
+                open.lock().unwrap().push((id, wanted, stream.try_clone().unwrap()));
+            }
+            let mut rest = [0; 1];
+            let _ = std::io::Read::read(stream, &mut rest);
+        });
     (server, streams)
 }
 
