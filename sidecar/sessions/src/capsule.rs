@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_usual_id_is_short_and_nothing_in_it_can_be_read() {
+    fn r048_a_usual_id_is_short_and_nothing_in_it_can_be_read() {
         let ring = ring("uid", &[1], 1);
         let id = ring.seal(&sample(), [0; 12]).unwrap();
         assert!(id.len() < 380, "{} bytes", id.len());

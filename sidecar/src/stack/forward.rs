@@ -16,6 +16,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use longshore_mcp::envelope::{self, Id, Message};
 use longshore_mcp::headers::{self, EVENT_STREAM, SESSION_ID};
+use longshore_mcp::method::Method as McpMethod;
 use longshore_mcp::sse;
 use longshore_sessions::Peer;
 use longshore_sessions::membership::State;
@@ -58,7 +59,8 @@ pub(crate) async fn forward(
         return Err(Refusal::TooManyCalls);
     }
     // A stream that a client listens to has no end of its own, so none is to be waited for.
-    let is_call = caller.request.method() != Method::GET;
+    let listens = caller.fields().method.one() == Some(McpMethod::SubscriptionsListen.as_str());
+    let is_call = caller.request.method() != Method::GET && !listens;
     let under_way = is_call.then(|| worker.shared.forwards.begin());
     let (counts, config) = (&worker.shared.metrics, &caller.snapshot.config);
     let limit = Duration::from_millis(config.limits.request_timeout_ms) + LATER;

@@ -7,11 +7,12 @@ use bytes::Bytes;
 use futures::Stream;
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, VARY,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS, CACHE_CONTROL,
+    CONNECTION, CONTENT_TYPE, VARY,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Frame, SizeHint};
-use longshore_mcp::headers::{EVENT_STREAM, JSON, SESSION_ID};
+use longshore_mcp::headers::{ARGUMENT_PREFIX, EVENT_STREAM, JSON, SESSION_ID};
 use thiserror::Error;
 use tokio::sync::mpsc;
 
@@ -131,16 +132,27 @@ fn with_type(body: Body, content_type: &'static str, session: Option<HeaderValue
     response
 }
 
+/// The headers that a browser may send to any server. Each server names others, for its tools' arguments.
+const ALLOWED_HEADERS: &str = "Accept, Authorization, Content-Type, Last-Event-ID, MCP-Protocol-Version, Mcp-Method, \
+                               Mcp-Name, Mcp-Session-Id, X-API-Key";
+/// The most headers of arguments that one answer allows: more than any tool repeats.
+const MAX_ARGUMENTS: usize = 64;
+
 /// What a browser may send, where it may send anything.
-pub(crate) fn preflight(headers: &mut HeaderMap) {
+pub(crate) fn preflight(asked: &HeaderMap, headers: &mut HeaderMap) {
     headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(ALLOWED_METHODS));
-    headers.insert(
-        ACCESS_CONTROL_ALLOW_HEADERS,
-        HeaderValue::from_static(
-            "Accept, Authorization, Content-Type, Last-Event-ID, MCP-Protocol-Version, Mcp-Method, Mcp-Name, \
-             Mcp-Session-Id, X-API-Key",
-        ),
-    );
+    let asked = asked.get(ACCESS_CONTROL_REQUEST_HEADERS).and_then(|names| names.to_str().ok());
+    let mut allowed = ALLOWED_HEADERS.to_owned();
+    let is_argument = |name: &&str| {
+        name.get(..ARGUMENT_PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(ARGUMENT_PREFIX))
+    };
+    for name in asked.unwrap_or_default().split(',').map(str::trim).filter(is_argument).take(MAX_ARGUMENTS) {
+        allowed.push_str(", ");
+        allowed.push_str(name);
+    }
+    if let Ok(allowed) = HeaderValue::try_from(allowed) {
+        headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, allowed);
+    }
     headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
 }
 

@@ -40,7 +40,7 @@ pub(crate) fn route(request: Request<Incoming>, snapshot: Arc<Snapshot>) -> Resu
             *response.status_mut() = StatusCode::NO_CONTENT;
             response.headers_mut().insert(ALLOW, HeaderValue::from_static(ALLOWED_METHODS));
             if request.headers().contains_key(ACCESS_CONTROL_REQUEST_METHOD) {
-                respond::preflight(response.headers_mut());
+                respond::preflight(request.headers(), response.headers_mut());
             }
             Ok(Routed::Preflight(response))
         }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::harness::config::{keys, rule};
 use crate::harness::http::{Reply, Request, connect};
-use crate::harness::{Client, Files, GoServer, Sidecar, client, config, eventually};
+use crate::harness::{Client, Files, GoServer, Sidecar, client, config, eventually, modern};
 
 const KEY: &str = "the-key-of-alice";
 const OTHER_KEY: &str = "the-key-of-bob";
@@ -34,7 +34,7 @@ fn sidecar(port: u16) -> Sidecar {
 }
 
 #[test]
-fn gets_a_status_a_code_and_an_audit_line() {
+fn r049_gets_a_status_a_code_and_an_audit_line() {
     let server = GoServer::start(&[]);
     let sidecar = sidecar(server.port);
     let alice = Client::open(&sidecar, Some(KEY));
@@ -90,6 +90,10 @@ fn gets_a_status_a_code_and_an_audit_line() {
         case("an empty body", alice.request(""), 400, -32700, "not JSON"),
         case("no UTF-8", alice.request(b"{\"jsonrpc\":\"\xff\"}".to_vec()), 400, -32700, "not JSON"),
         case("a batch", alice.request(format!("[{ping}]")), 400, -32600, "batch"),
+        case("a batch of nothing", alice.request("[]"), 400, -32600, "malformed batch"),
+        case("a batch with an id twice", alice.request(format!("[{ping},{ping}]")), 400, -32600, "malformed batch"),
+        case("a batch with a handshake", alice.request(format!("[{}]", client::initialize("2025-03-26"))), 400, -32600, "malformed batch"),
+        case("a batch in no session", Request::post(format!("[{ping}]")).key(KEY), 400, -32600, "batch"),
         case("a deep body", alice.request(format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{{"a":{}{}}}}}"#, "[".repeat(200), "]".repeat(200))), 400, -32600, "nested too deeply"),
         case("no message", alice.request(r#"{"id":1}"#), 400, -32600, "not a JSON-RPC message"),
         case("a null id", alice.request(r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#), 400, -32600, "not a JSON-RPC message"),
@@ -160,6 +164,53 @@ fn gets_a_status_a_code_and_an_audit_line() {
     assert_eq!(alice.call("echo", json!({"text": "still"}))["result"]["content"][0]["text"], "still");
 }
 
+/// 1: whatever else is wrong with it.
+#[test]
+fn r001_a_foreign_origin_is_refused_before_anything_else() {
+    let server = GoServer::start(&[]);
+    let sidecar = sidecar(server.port);
+    for request in [
+        Request::new("PATCH", "/nowhere"),
+        Request::new("OPTIONS", "/mcp").header("access-control-request-method", "POST"),
+        Request::post("{"),
+        modern::request(1, "tools/list", json!({})).key("nope"),
+    ] {
+        let reply = request.header("origin", "https://evil.example").send(sidecar.mcp);
+        assert_eq!((reply.status, &reply.message()["error"]["code"]), (403, &json!(-32600)));
+        assert_eq!(reply.header("access-control-allow-origin"), None);
+    }
+}
+
+#[test]
+fn r002_other_http_methods_are_told_which_there_are() {
+    let server = GoServer::start(&[]);
+    let sidecar = sidecar(server.port);
+    for method in ["PUT", "PATCH", "HEAD", "TRACE", "LINK"] {
+        let mut stream = connect(sidecar.mcp);
+        Request::new(method, "/mcp").key(KEY).write(&mut stream);
+        let (status, headers) = Reply::read_head(&mut BufReader::new(stream)).unwrap();
+        assert_eq!(status, 405, "{method}");
+        assert!(headers.contains(&("allow".to_owned(), "GET, POST, DELETE, OPTIONS".to_owned())), "{method}");
+    }
+}
+
+#[test]
+fn r009_what_needs_no_answer_gets_none() {
+    let server = GoServer::start(&[]);
+    let sidecar = sidecar(server.port);
+    let alice = Client::open(&sidecar, Some(KEY));
+    for message in [
+        r#"{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":77}}"#,
+        r#"{"jsonrpc":"2.0","id":"nobody-asked","result":{}}"#,
+        r#"{"jsonrpc":"2.0","id":"nobody-asked","error":{"code":1,"message":"m"}}"#,
+    ] {
+        let reply = alice.request(message).send(sidecar.mcp);
+        assert_eq!((reply.status, reply.body.len()), (202, 0), "{message}");
+        assert_eq!(reply.header("content-type"), None, "{message}");
+    }
+}
+
 #[test]
 fn slow_and_endless_requests_are_ended() {
     let server = GoServer::start(&[]);
@@ -212,15 +263,26 @@ fn browsers_of_allowed_origins_can_read_everything() {
     let preflight = Request::new("OPTIONS", "/mcp")
         .header("origin", origin)
         .header("access-control-request-method", "POST")
-        .header("access-control-request-headers", "authorization, content-type, mcp-session-id")
+        .header(
+            "access-control-request-headers",
+            "authorization, content-type, mcp-session-id, Mcp-Param-Region",
+        )
         .send(sidecar.mcp);
     assert_eq!(preflight.status, 204);
     assert_eq!(preflight.header("access-control-allow-origin"), Some(origin));
     assert_eq!(preflight.header("access-control-allow-methods"), Some("GET, POST, DELETE, OPTIONS"));
     let allowed = preflight.header("access-control-allow-headers").unwrap().to_ascii_lowercase();
-    for header in
-        ["authorization", "x-api-key", "content-type", "accept", "mcp-session-id", "mcp-protocol-version"]
-    {
+    for header in [
+        "authorization",
+        "x-api-key",
+        "content-type",
+        "accept",
+        "mcp-session-id",
+        "mcp-protocol-version",
+        "mcp-method",
+        "mcp-name",
+        "mcp-param-region",
+    ] {
         assert!(allowed.contains(header), "{header}");
     }
     let handshake = Request::post(client::initialize("2025-06-18")).header("origin", origin);

@@ -108,7 +108,7 @@ fn an_event_that_broke_off_is_not_passed_and_an_error_is() {
 }
 
 #[test]
-fn an_answer_that_does_not_come_is_ended_and_cancelled() {
+fn r069_an_answer_that_does_not_come_is_ended_and_cancelled() {
     for events in [false, true] {
         let server = Scripted::start(move |_, stream| {
             if events {
@@ -226,7 +226,7 @@ fn nonsense_of_a_server_becomes_an_error() {
 }
 
 #[test]
-fn a_session_that_the_server_forgot_ends() {
+fn r066_a_session_that_the_server_forgot_ends() {
     for status in [404, 400] {
         // The scripted server answers pings by itself, so the session lives for it: only 404 ends it.
         let server = Scripted::start(move |_, stream| scripted::json_with(stream, status, "", "{}"));

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::harness::config::keys;
 use crate::harness::http::{Reply, connect, read_chunk};
-use crate::harness::{Client, Events, Files, GoServer, Request, Scripted, Sidecar, config, scripted};
+use crate::harness::{Client, Events, Files, GoServer, Request, Scripted, Sidecar, config, modern, scripted};
 
 const ODD: &str = "{\"id\": 5 ,\"jsonrpc\":\"2.0\",\r\n \"method\":\"tools/call\",\"params\":{\"arguments\":{\"n\":1.0e+2,\"t\":\"\\u00e9\u{e9}\",\"big\":12345678901234567890123},\"name\":\"t\",\"_meta\":{\"progressToken\":\"p\",\"x.example/y\":[ ]}}}";
 const ODD_RESULT: &str =
@@ -170,7 +170,7 @@ fn a_stream_that_the_server_ends_early_goes_on() {
 }
 
 #[test]
-fn a_silent_stream_is_kept_alive() {
+fn r011_a_silent_stream_is_kept_alive() {
     let (go_on, wait) = std::sync::mpsc::channel::<()>();
     let wait = std::sync::Mutex::new(wait);
     let server = Scripted::start(move |request, stream| {
@@ -182,12 +182,19 @@ fn a_silent_stream_is_kept_alive() {
     let client = Client::open(&sidecar, None);
     let mut stream = connect(sidecar.mcp);
     client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut stream);
-    let mut reader = BufReader::new(stream);
+    let mut alone = connect(sidecar.mcp);
+    modern::request(1, "tools/call", json!({"name": "t"})).write(&mut alone);
+    let (mut reader, mut alone) = (BufReader::new(stream), BufReader::new(alone));
     Reply::read_head(&mut reader).unwrap();
+    Reply::read_head(&mut alone).unwrap();
     assert!(read_chunk(&mut reader).unwrap().unwrap().starts_with(b"id: "));
     assert_eq!(read_chunk(&mut reader).unwrap().unwrap(), b": keep-alive\n\n");
+    // What nobody comes back for has no ids.
+    assert_eq!(read_chunk(&mut alone).unwrap().unwrap(), b": keep-alive\n\n");
+    go_on.send(()).unwrap();
     go_on.send(()).unwrap();
     assert!(read_chunk(&mut reader).unwrap().unwrap().starts_with(b"id: "));
+    assert!(read_chunk(&mut alone).unwrap().unwrap().starts_with(b"event: message\ndata: "));
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn the_server_hears_that_a_session_has_ended() {
 }
 
 #[test]
-fn there_are_only_so_many() {
+fn r051_there_are_only_so_many() {
     let server = GoServer::start(&[]);
     let mut config = config(server.port);
     config.sessions.total = 3;
@@ -104,7 +104,7 @@ fn there_are_only_so_many() {
 }
 
 #[test]
-fn an_id_is_worth_nothing_to_others_and_a_refusal_says_nothing() {
+fn r050_an_id_is_worth_nothing_to_others_and_a_refusal_says_nothing() {
     let server = GoServer::start(&[]);
     let keys = keys(&[("alice", "key-a"), ("bob", "key-b")]);
     let start = |config: &Config| {

@@ -47,7 +47,7 @@ impl Scripted {
         revision: &'static str,
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
-        let capabilities = json!({"tools": {}, "logging": {}});
+        let capabilities = json!({"logging": {}});
         Self::with(0, Manners { capabilities, revision: Some(revision) }, answer)
     }
 

@@ -70,7 +70,7 @@ fn a_process_that_died_unused_is_replaced_without_a_word() {
 }
 
 #[test]
-fn one_that_keeps_dying_is_not_started_for_ever() {
+fn r064_one_that_keeps_dying_is_not_started_for_ever() {
     let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
     let client = Client::open(&sidecar, None);
     let mut deaths = 0;

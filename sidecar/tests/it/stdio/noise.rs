@@ -65,7 +65,7 @@ fn line_ends_of_every_kind_are_understood() {
 }
 
 #[test]
-fn a_process_without_measure_is_ended_alone() {
+fn r062_a_process_without_measure_is_ended_alone() {
     for (tool, words, cause) in [
         ("flood", "without a message of MCP", "stdout"),
         ("flood-blank", "without a message of MCP", "stdout"),

@@ -35,7 +35,7 @@ fn sidecar(server: &Scripted) -> Sidecar {
 }
 
 #[test]
-fn streams_close_as_their_revision_wants() {
+fn r086_streams_close_as_their_revision_wants() {
     for (revision, polls) in [("2025-11-25", true), ("2025-06-18", false)] {
         let (server, tell) = told();
         let sidecar = sidecar(&server);

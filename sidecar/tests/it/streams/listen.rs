@@ -38,7 +38,7 @@ fn open(client: &Client<'_>) -> Events {
 }
 
 #[test]
-fn it_goes_to_the_clients_own_stream() {
+fn r054_it_goes_to_the_clients_own_stream() {
     for revision in ["2025-06-18", "2025-11-25"] {
         let (server, tell) = told();
         let sidecar = Sidecar::start(&config(server.port));

@@ -33,7 +33,7 @@ fn shape(text: &str, message: &str, epoch: &mut String) -> String {
 }
 
 #[test]
-fn responses_are_numbered_as_their_revision_wants() {
+fn r057_responses_are_numbered_as_their_revision_wants() {
     const NEW: &str = "2025-11-25";
     const OLD: &str = "2025-06-18";
     let prime = "id: E-1-1\ndata: \n\n";

@@ -27,7 +27,7 @@ fn told() -> (Scripted, Sender<Option<usize>>) {
 }
 
 #[test]
-fn the_rest_of_a_stream_is_its_rest() {
+fn r056_the_rest_of_a_stream_is_its_rest() {
     let server = Scripted::start(|request, stream| {
         scripted::events(stream, &[&event(&note(1)), &event(&note(2)), &event(&answer(request))]);
     });
@@ -134,7 +134,7 @@ fn a_stream_goes_on_with_another_connection() {
 }
 
 #[test]
-fn the_answer_of_a_client_that_went_away_is_kept() {
+fn r058_the_answer_of_a_client_that_went_away_is_kept() {
     let late = Scripted::start(|request, stream| {
         std::thread::sleep(Duration::from_millis(2500));
         if argument(request, "dies") == json!(true) {
