@@ -76,7 +76,10 @@ pub(crate) fn able<'a>(sidecar: &'a Sidecar, revision: &'static str) -> Client<'
 }
 
 /// The revisions whose clients have sessions over Streamable HTTP.
-pub(crate) const WITH_SESSIONS: [&str; 2] = ["2025-06-18", "2025-11-25"];
+pub(crate) const WITH_SESSIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
+
+/// Those of them whose users can be asked.
+pub(crate) const WITH_FORMS: [&str; 2] = ["2025-06-18", "2025-11-25"];
 
 #[test]
 fn r019_a_session_begins_with_the_revision_that_its_client_asks_for() {

@@ -66,7 +66,7 @@ fn r072_questions_are_asked_on_the_stream_of_their_call() {
         Value::Null,
     ]);
     let sidecar = sidecar(&server);
-    for revision in super::WITH_SESSIONS {
+    for revision in super::WITH_FORMS {
         let client = able(&sidecar, revision);
         let mut events = client.stream("echo", json!({"big": 9_007_199_254_740_993_u64}));
         let mut questions: Vec<Value> = (0..3).map(|_| next(&mut events)).collect();
@@ -113,10 +113,27 @@ fn r072_questions_are_asked_on_the_stream_of_their_call() {
 }
 
 #[test]
+fn older_clients_are_asked_for_what_they_know() {
+    let server = asking(vec![json!({"model": sampling(), "where": {"method": "roots/list"}})]);
+    let sidecar = sidecar(&server);
+    for revision in ["2024-11-05", "2025-03-26"] {
+        let client = able(&sidecar, revision);
+        let mut events = client.stream("echo", json!({}));
+        for _ in 0..2 {
+            let question = next(&mut events);
+            reply(&client, &question["id"], &answer_to(&question));
+        }
+        let text = next(&mut events)["result"]["content"][0]["text"].to_string();
+        assert!(text.contains("file:///a") && text.contains("yes"), "{text}");
+    }
+}
+
+#[test]
 fn what_a_client_cannot_answer_ends_its_call_in_words() {
     let visit = json!({"method": "elicitation/create", "params": {"mode": "url", "message": "m", "url": "https://a.example"}});
     for (revision, able_to, question, words) in [
         ("2025-11-25", json!({}), form("who?"), ["2026-07-28", "2025-11-25"]),
+        ("2025-03-26", json!({"elicitation": {}}), form("who?"), ["2026-07-28", "2025-03-26"]),
         ("2025-06-18", json!({"elicitation": {}}), visit.clone(), ["2026-07-28", "2025-06-18"]),
         ("2025-06-18", json!({"elicitation": {"url": {}}}), visit, ["2026-07-28", "2025-06-18"]),
         ("2025-11-25", json!({"sampling": {}}), json!({"method": "ping"}), ["not usable", "asked"]),
