@@ -29,8 +29,8 @@ pub(crate) use absence::{AGAIN, Absence};
 pub(crate) use body::{Body, Broken};
 pub(crate) use hold::Hold;
 pub(crate) use http::{Lease, Unanswered};
-pub(crate) use lowered::{KeptHere, Lowered};
 use lowered::Opened;
+pub(crate) use lowered::{KeptHere, Lowered};
 pub(crate) use speaks::{Speaks, Spoken};
 use stdio::Stdio;
 pub(crate) use transport::Transport;
@@ -161,8 +161,7 @@ impl Pool {
             }
             Some(_) => self.transport.open(upstream, opener, request).await,
             None => {
-                let (answer, hold) =
-                    self.transport.open(upstream, opener.clone(), request.clone()).await?;
+                let (answer, hold) = self.transport.open(upstream, opener.clone(), request.clone()).await?;
                 if !lowered::may_be_modern(&answer) {
                     return Ok((answer, hold));
                 }

@@ -59,9 +59,10 @@ impl Wishes {
             (prompts, ServerNotification::PromptsListChanged),
             (resources, ServerNotification::ResourcesListChanged),
         ];
-        let changed = changed.into_iter().filter(|(wanted, _)| *wanted).map(|(_, method)| {
-            format!(r#"{{"jsonrpc":"2.0","method":"{}"}}"#, method.as_str())
-        });
+        let changed = changed
+            .into_iter()
+            .filter(|(wanted, _)| *wanted)
+            .map(|(_, method)| format!(r#"{{"jsonrpc":"2.0","method":"{}"}}"#, method.as_str()));
         let updated = uris.iter().map(|uri| {
             let (method, uri) = (ServerNotification::ResourcesUpdated.as_str(), quote(uri));
             format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{"uri":{uri}}}}}"#)

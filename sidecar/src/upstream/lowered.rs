@@ -139,9 +139,8 @@ pub(super) fn empty(status: StatusCode) -> Answer {
 /// An answer of one message.
 fn message(text: impl Into<Bytes>) -> Answer {
     let mut response = Response::new(Body::Whole(Some(text.into())));
-    response.headers_mut().insert(
-        http::header::CONTENT_TYPE,
-        http::HeaderValue::from_static(longshore_mcp::headers::JSON),
-    );
+    response
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(longshore_mcp::headers::JSON));
     Answer::of(response)
 }

@@ -69,12 +69,12 @@ impl Transport {
     pub(crate) async fn call(
         &self,
         upstream: &Upstream,
-        _opener: &Opener,
+        opener: &Opener,
         request: Request<Bytes>,
     ) -> Result<Answer, Failure> {
         match upstream {
             Upstream::StreamableHttp { port, .. } => Ok(self.http.send(*port, request).await?),
-            Upstream::Stdio {} => Ok(Answer::of(self.stdio.send(request).await?)),
+            Upstream::Stdio {} => Ok(Answer::of(self.stdio.call(opener, request).await?)),
         }
     }
 }

@@ -122,11 +122,9 @@ impl CallError {
                 | Why::StderrFlood
                 | Why::Asked => ConnectionReason::ProcessExited,
             },
-            Self::NotHttp
-            | Self::NotMcp { .. }
-            | Self::TooLarge
-            | Self::SessionGone
-            | Self::Lowered(_) => ConnectionReason::NotMcp,
+            Self::NotHttp | Self::NotMcp { .. } | Self::TooLarge | Self::SessionGone | Self::Lowered(_) => {
+                ConnectionReason::NotMcp
+            }
             Self::Status { status: 404 | 405 | 300..=399, .. } => ConnectionReason::NotMcp,
             Self::Status { .. } | Self::Rpc { .. } => ConnectionReason::InitializeRefused,
             Self::Revision(_) => ConnectionReason::UnsupportedRevision,

@@ -79,7 +79,8 @@ pub(super) async fn call(way: Way, request: &Request<'_>, text: &str) -> Result<
         Ok(sent) => Bytes::from(sent.into_owned()),
         Err(error) => return Ok(local::refused(request, Code::InvalidParams, &error.to_string())),
     };
-    let name = |subject| outline.name(subject).filter(|_| method.subject() == subject).map(|name| name.to_string());
+    let name =
+        |subject| outline.name(subject).filter(|_| method.subject() == subject).map(|name| name.to_string());
     let (tool, uri) = (name(Subject::Tool), name(Subject::Resource));
     let known = match &tool {
         Some(tool) => way.lowered.tools.get(&way, tool).await,

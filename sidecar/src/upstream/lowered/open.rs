@@ -70,7 +70,8 @@ pub(in crate::upstream) async fn open(
     if theirs.len() > MAX_CAPABILITIES || info.is_some_and(|info| info.len() > MAX_INFO) {
         return refused("\"capabilities\" and \"clientInfo\" may be 16 KiB long each");
     }
-    let (Ok(can), Ok(ours)) = (ClientCapabilities::read(theirs), capabilities::client(pair.up(), theirs)) else {
+    let (Ok(can), Ok(ours)) = (ClientCapabilities::read(theirs), capabilities::client(pair.up(), theirs))
+    else {
         return refused("\"capabilities\" cannot be read");
     };
     let server = Server::new(transport, speaks, upstream, head);

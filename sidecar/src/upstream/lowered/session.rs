@@ -95,13 +95,8 @@ impl Session {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { name, pair, opener, capabilities, can, info, offers, logs } = parts;
         let wishes = Wishes::new(offers);
-        let state = State {
-            level: None,
-            wishes,
-            listeners: 0,
-            calls: HashMap::new(),
-            questions: HashMap::new(),
-        };
+        let state =
+            State { level: None, wishes, listeners: 0, calls: HashMap::new(), questions: HashMap::new() };
         Self {
             name,
             pair,

@@ -47,9 +47,7 @@ impl Tools {
             if called.marked.is_none() {
                 unusable.push(name.clone());
             }
-            if name.len() <= MAX_NAME
-                && (known.tools.len() < MAX_TOOLS || known.tools.contains_key(&name))
-            {
+            if name.len() <= MAX_NAME && (known.tools.len() < MAX_TOOLS || known.tools.contains_key(&name)) {
                 known.tools.insert(name, called);
             }
         }
@@ -115,7 +113,8 @@ impl Tools {
 /// One page of the list: the result alone.
 async fn page(way: &Way, cursor: Option<&str>) -> Result<Option<String>, Any> {
     let method = Method::ToolsList;
-    let params = cursor.map(|cursor| format!(r#","params":{{"cursor":{}}}"#, quote(cursor))).unwrap_or_default();
+    let params =
+        cursor.map(|cursor| format!(r#","params":{{"cursor":{}}}"#, quote(cursor))).unwrap_or_default();
     let request = format!(r#"{{"jsonrpc":"2.0","id":{OWN_ID},"method":"{}"{params}}}"#, method.as_str());
     let client = Client { level: None, ..way.session.client() };
     let Ok(request) = requests::request(way.session.pair, Some(method), &request, &client) else {
