@@ -174,6 +174,7 @@ impl App {
             streams: Store::new(options.bounds.stream_bytes, metrics.clone()),
             stdio: Arc::new(Stdio::new(options.sockets_dir.join(paths::STDIO_SOCKET), metrics.clone())),
             sse: Arc::new(Sse::new(metrics.clone())),
+            callers_streams: Arc::default(),
             options,
             snapshot: ArcSwapOption::empty(),
             audit,

@@ -31,6 +31,7 @@ use crate::configuration::Snapshot;
 use crate::metrics::SessionEnd;
 use crate::rescue::{self, Kind, Refusal};
 use crate::sessions::{self, Change, Session, Use};
+use crate::shared::CallGuard;
 use crate::shared::Shared;
 use crate::stack::respond::Body;
 use crate::worker::Worker;
@@ -88,7 +89,9 @@ struct Done {
 /// Begins an exchange and waits for the head of its response.
 pub(crate) async fn begin(call: Call) -> Response<Body> {
     let (reply, response) = oneshot::channel();
-    tokio::task::spawn_local(run(call, reply));
+    // From now on, so that those that come at the same moment are counted too.
+    let under_way = (call.edit != Edit::Tell).then(|| call.worker.shared.calls.begin());
+    tokio::task::spawn_local(run(call, under_way, reply));
     match response.await {
         Ok(response) => response,
         // The task always answers, so this is never seen.
@@ -100,12 +103,11 @@ pub(crate) async fn begin(call: Call) -> Response<Body> {
     }
 }
 
-async fn run(mut call: Call, reply: oneshot::Sender<Response<Body>>) {
+async fn run(mut call: Call, _under_way: Option<CallGuard>, reply: oneshot::Sender<Response<Body>>) {
     let limits = &call.snapshot.config.limits;
     let timeout = Duration::from_millis(limits.request_timeout_ms);
     let timeout = if call.edit == Edit::Tell { timeout.min(TELL_TIMEOUT) } else { timeout };
     let deadline = Instant::now() + timeout;
-    let _under_way = (call.edit != Edit::Tell).then(|| call.worker.shared.calls.begin());
     let mut client = Client::new(&call, reply);
 
     let upstream = call.session.as_deref().and_then(Session::upstream);

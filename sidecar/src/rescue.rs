@@ -52,8 +52,8 @@ pub(crate) enum Refusal {
     ForeignOrigin,
     #[error("nothing is served at this path: the MCP endpoint is /mcp")]
     NoSuchPath,
-    #[error("this endpoint serves GET, POST and DELETE")]
-    MethodNotAllowed,
+    #[error("this path serves {allowed}")]
+    MethodNotAllowed { allowed: &'static str },
 
     // Who calls.
     #[error("a valid key is needed, as \"Authorization: Bearer KEY\" or \"X-API-Key: KEY\"")]
@@ -84,6 +84,8 @@ pub(crate) enum Refusal {
     OutOfOrder(#[from] OutOfOrder),
     #[error("\"Mcp-Session-Id\" is missing: begin with initialize")]
     NoSession,
+    #[error("the query names no stream: post to the place that the stream names in its first event")]
+    NoStreamName,
     #[error("the session does not exist: begin with initialize")]
     UnknownSession,
     #[error("there are too many sessions: try again later")]
@@ -233,7 +235,7 @@ impl Refusal {
             Self::TooManyOwnSessions { .. } | Self::TooManyOwnListeners { .. } => Problem::TooMany,
             Self::ForeignHost | Self::ForeignOrigin => Problem::Foreign,
             Self::NoSuchPath => Problem::NoSuchPath,
-            Self::MethodNotAllowed | Self::NoServerStream => Problem::MethodNotAllowed,
+            Self::MethodNotAllowed { .. } | Self::NoServerStream => Problem::MethodNotAllowed,
             Self::Unauthenticated(_) => Problem::Unauthenticated,
             Self::NotAcceptable | Self::NoEvents => Problem::NotAcceptable,
             Self::UnsupportedMediaType => Problem::UnsupportedMediaType,
@@ -244,7 +246,7 @@ impl Refusal {
             | Self::BodyBroken
             | Self::BadHeader(_)
             | Self::IdInUse => Problem::InvalidMessage,
-            Self::NoSession => Problem::NoSession,
+            Self::NoSession | Self::NoStreamName => Problem::NoSession,
             Self::SecondStream => Problem::SecondStream,
             Self::EventsGone => Problem::EventsGone,
             Self::UnknownSession | Self::SessionLost => Problem::UnknownSession,
@@ -279,7 +281,7 @@ impl Refusal {
             Self::ForeignHost => "foreign host",
             Self::ForeignOrigin => "foreign origin",
             Self::NoSuchPath => "unknown path",
-            Self::MethodNotAllowed => "HTTP method not allowed",
+            Self::MethodNotAllowed { .. } => "HTTP method not allowed",
             Self::Unauthenticated(unknown) => unknown.reason(),
             Self::NotAcceptable | Self::NoEvents => "Accept leaves out a type",
             Self::UnsupportedMediaType => "wrong content type",
@@ -292,6 +294,7 @@ impl Refusal {
             Self::OutOfOrder(OutOfOrder::SecondInitialize) => "second initialize",
             Self::BadHeader(_) => "malformed header",
             Self::NoSession => "no session",
+            Self::NoStreamName => "no stream named",
             Self::UnknownSession => "unknown session",
             Self::TooManySessions => "too many sessions",
             Self::TooManyOwnSessions { .. } => "too many sessions of one principal",
@@ -489,8 +492,8 @@ pub(crate) fn response(refusal: &Refusal, rescued: Rescued) -> Response<Body> {
         Refusal::Unauthenticated(_) => {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        Refusal::MethodNotAllowed => {
-            headers.insert(ALLOW, HeaderValue::from_static(ALLOWED_METHODS));
+        Refusal::MethodNotAllowed { allowed } => {
+            headers.insert(ALLOW, HeaderValue::from_static(allowed));
         }
         Refusal::Mistake(Wrong::HttpMethod) => {
             headers.insert(ALLOW, HeaderValue::from_static(METHODS_WITHOUT_SESSION));

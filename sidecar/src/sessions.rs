@@ -150,6 +150,41 @@ impl Sessions {
         Ok((session, id))
     }
 
+    /// The name of something that lives as long as this process and belongs to one principal: sealed as the ids of
+    /// sessions are, so that other replicas know where it is. It is no session's.
+    pub(crate) fn name(&self, principal: &str, snapshot: &Snapshot) -> Result<(SessionKey, String), NoId> {
+        let (mut key, mut nonce) = ([0; 16], [0; 12]);
+        getrandom::fill(&mut key).and_then(|()| getrandom::fill(&mut nonce)).map_err(|_| NoId)?;
+        let owner = self.lock().me().clone();
+        let (key, issued) = (SessionKey::new(key), unix());
+        let capsule = Capsule {
+            owner,
+            key,
+            principal: PrincipalDigest::of(principal),
+            revision: Revision::V2024_11_05,
+            server_revision: Revision::V2024_11_05,
+            // Nobody could go on with it.
+            server: ServerSession::Unfit,
+            capabilities: None,
+            issued,
+            expires: issued.saturating_add(max_age(snapshot)),
+        };
+        let name = snapshot.keyring.seal(&capsule, nonce).map_err(|_| NoId)?;
+        Ok((key, name))
+    }
+
+    /// What such a name says, if it is this principal's: its key, and which replica it is at, if it is another one.
+    pub(crate) fn named(
+        &self,
+        principal: &str,
+        snapshot: &Snapshot,
+        name: &str,
+    ) -> Option<(SessionKey, Option<Peer>)> {
+        let Capsule { owner, key, .. } = self.open_id(snapshot, principal, name)?;
+        let is_here = *self.lock().me() == owner;
+        Some((key, (!is_here).then_some(owner)))
+    }
+
     /// Ends a session for good. Says whether it was held here.
     pub(crate) fn end(&self, session: &Session, why: SessionEnd) -> bool {
         let ended = self.bury(Self::tombstone(&session.capsule));

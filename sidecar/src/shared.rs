@@ -14,6 +14,7 @@ use crate::monitor::View;
 use crate::options::Options;
 use crate::peers::Peers;
 use crate::sessions::{Places, Sessions};
+use crate::stack::sse;
 use crate::streams::Store;
 use crate::upstream::sse::Sse;
 use crate::upstream::stdio::Stdio;
@@ -31,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) stdio: Arc<Stdio>,
     /// Where it speaks HTTP+SSE: the sessions with it.
     pub(crate) sse: Arc<Sse>,
+    /// The streams of clients that speak HTTP+SSE.
+    pub(crate) callers_streams: Arc<sse::Open>,
     /// The other replicas.
     pub(crate) peers: Peers,
     pub(crate) audit: Audit,

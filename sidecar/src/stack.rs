@@ -4,6 +4,7 @@
 
 pub(crate) mod access;
 pub(crate) mod authenticate;
+pub(crate) mod batch;
 pub(crate) mod body;
 pub(crate) mod conversation;
 pub(crate) mod forward;
@@ -11,20 +12,24 @@ pub(crate) mod marks;
 pub(crate) mod modern;
 pub(crate) mod origin;
 pub(crate) mod parked;
+mod pump;
 pub(crate) mod respond;
 pub(crate) mod route;
 pub(crate) mod session;
+pub(crate) mod sse;
 pub(crate) mod standing;
 pub(crate) mod stream;
 pub(crate) mod translate;
 pub(crate) mod upstream;
 
+use std::pin::Pin;
 use std::rc::Rc;
 
+use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use longshore_mcp::detect::Conversation;
-use longshore_mcp::envelope::{self, Id, Malformed, Message};
+use longshore_mcp::envelope::{self, Id, Message};
 use longshore_mcp::revision::Revision;
 
 use crate::audit::Entry;
@@ -135,6 +140,9 @@ async fn serve_known(
     trail: &mut Trail,
 ) -> Result<Passed, Refusal> {
     trail.entry.principal(caller.principal());
+    if sse::concerns(&caller) {
+        return sse::serve(worker, caller, trail).await;
+    }
     match conversation::without_body(&caller, trail)? {
         Some(Conversation::Stream) => {
             body::accepts_events(&caller)?;
@@ -150,6 +158,44 @@ async fn serve_known(
     let (caller, body) = body::read(worker, caller).await?;
     let caller = caller.once_more(worker)?;
     trail.entry.principal(caller.principal());
+    serve_message(worker, caller, body, trail).await
+}
+
+/// One message of several that came together, or in a stream: it has its own response and its own audit line.
+fn serve_one(
+    worker: Rc<Worker>,
+    caller: Authenticated,
+    body: Bytes,
+) -> Pin<Box<dyn Future<Output = Response<Body>>>> {
+    Box::pin(async move {
+        let mut trail = Trail::new(&worker);
+        trail.entry.server(&caller.snapshot.server);
+        trail.entry.principal(caller.principal());
+        let passed = serve_message(&worker, caller, body, &mut trail).await;
+        respond(passed, trail)
+    })
+}
+
+/// The same of a request without a body.
+fn serve_without_body(
+    worker: Rc<Worker>,
+    caller: Authenticated,
+) -> Pin<Box<dyn Future<Output = Response<Body>>>> {
+    Box::pin(async move {
+        let mut trail = Trail::new(&worker);
+        trail.entry.server(&caller.snapshot.server);
+        let passed = serve_known(&worker, caller, &mut trail).await;
+        respond(passed, trail)
+    })
+}
+
+/// The path of a message that was read.
+async fn serve_message(
+    worker: &Rc<Worker>,
+    caller: Authenticated,
+    body: Bytes,
+    trail: &mut Trail,
+) -> Result<Passed, Refusal> {
     // New sessions begin where they can stay, and what stands alone is served where it can be.
     if let Some(response) = forward::begin_elsewhere(worker, &caller, &body, trail).await? {
         return Ok(Passed::Handed(response));
@@ -172,7 +218,9 @@ async fn serve_known(
         Conversation::ModernNotification => return Ok(modern::drop_notification(&body, trail)),
         Conversation::Handshake(request) => Message::Request(request),
         Conversation::Session(message) => message,
-        Conversation::SessionBatch(_) => return Err(Malformed::Batch.into()),
+        Conversation::SessionBatch(batch) => {
+            return batch::serve(worker, &caller, session?, &batch, trail).await;
+        }
         // They have no body.
         Conversation::Stream | Conversation::End => return Err(Refusal::Internal),
     };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::Request;
+use http::{Method, Request};
 use hyper::body::Incoming;
 
 use super::Received;
@@ -13,7 +13,8 @@ use crate::worker::Worker;
 
 /// A request whose caller is known.
 pub(crate) struct Authenticated {
-    pub(crate) request: Request<Incoming>,
+    /// With its body, until that is read.
+    pub(crate) request: Request<Option<Incoming>>,
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) caller: Caller,
     pub(crate) through: Through,
@@ -31,6 +32,13 @@ pub(crate) enum Through {
 /// Checks the credentials. A key in the query string is not looked at, and the query string never travels on.
 pub(crate) fn authenticate(received: Received) -> Result<Authenticated, Refusal> {
     let Received { request, snapshot } = received;
+    by_credentials(request.map(Some), snapshot)
+}
+
+fn by_credentials(
+    request: Request<Option<Incoming>>,
+    snapshot: Arc<Snapshot>,
+) -> Result<Authenticated, Refusal> {
     let caller =
         snapshot.authenticator.authenticate(request.headers()).map_err(Refusal::Unauthenticated)?.clone();
     Ok(Authenticated { request, snapshot, caller, through: Through::Client })
@@ -42,6 +50,10 @@ pub(crate) fn by_replica(
     snapshot: Arc<Snapshot>,
     principal: &str,
 ) -> Authenticated {
+    by_word(request.map(Some), snapshot, principal)
+}
+
+fn by_word(request: Request<Option<Incoming>>, snapshot: Arc<Snapshot>, principal: &str) -> Authenticated {
     let caller = snapshot.authenticator.caller(principal).cloned();
     // A key that only the other replica knows yet, say: its word counts.
     let caller = caller.unwrap_or_else(|| snapshot.access.caller(principal));
@@ -57,9 +69,19 @@ impl Authenticated {
             return Ok(self);
         }
         match self.through {
-            Through::Client => authenticate(Received { request: self.request, snapshot }),
-            Through::Replica => Ok(by_replica(self.request, snapshot, &self.caller.principal)),
+            Through::Client => by_credentials(self.request, snapshot),
+            Through::Replica => Ok(by_word(self.request, snapshot, &self.caller.principal)),
         }
+    }
+
+    /// Another request of the same caller, with the same headers and without a body that is to be read.
+    pub(crate) fn another(&self, method: Method) -> Self {
+        let mut request = Request::new(None);
+        *request.method_mut() = method;
+        *request.uri_mut() = self.request.uri().clone();
+        *request.headers_mut() = self.request.headers().clone();
+        let Self { snapshot, caller, through, .. } = self;
+        Self { request, snapshot: snapshot.clone(), caller: caller.clone(), through: *through }
     }
 
     /// Who calls.

@@ -34,7 +34,7 @@ pub(crate) async fn read(
     }
     let limit = caller.snapshot.config.limits.request_bytes;
     let refusal = Refusal::BodyTooLarge { limit };
-    let body = caller.request.body_mut();
+    let Some(body) = caller.request.body_mut() else { return Err(Refusal::Internal) };
     // What is declared too large is not read at all.
     if body.size_hint().lower() > limit {
         return Err(refusal);

@@ -10,6 +10,7 @@ use crate::configuration::Snapshot;
 use crate::rescue::{ALLOWED_METHODS, Refusal};
 
 use super::respond::{self, Body};
+use super::sse;
 
 /// The path of the MCP endpoint, whatever the server's own path is.
 const ENDPOINT: &str = "/mcp";
@@ -29,21 +30,29 @@ pub(crate) enum Routed {
 }
 
 /// Finds out what a request is for.
-pub(crate) fn route(request: Request<Incoming>, snapshot: Arc<Snapshot>) -> Result<Routed, Refusal> {
-    if request.uri().path() != ENDPOINT {
-        return Err(Refusal::NoSuchPath);
-    }
+pub(crate) fn route(mut request: Request<Incoming>, snapshot: Arc<Snapshot>) -> Result<Routed, Refusal> {
+    // What this says is said here alone.
+    request.headers_mut().remove(sse::MARK);
+    let (methods, allowed): (&[Method], _) = match request.uri().path() {
+        ENDPOINT => (&[Method::POST, Method::GET, Method::DELETE], ALLOWED_METHODS),
+        sse::STREAM => (&[Method::GET], sse::STREAM_METHODS),
+        sse::MESSAGES => (&[Method::POST], sse::MESSAGES_METHODS),
+        _ => return Err(Refusal::NoSuchPath),
+    };
     match *request.method() {
-        Method::POST | Method::GET | Method::DELETE => Ok(Routed::Received(Received { request, snapshot })),
+        ref method if methods.contains(method) => {
+            sse::mark(&mut request);
+            Ok(Routed::Received(Received { request, snapshot }))
+        }
         Method::OPTIONS => {
             let mut response = Response::new(Body::empty());
             *response.status_mut() = StatusCode::NO_CONTENT;
-            response.headers_mut().insert(ALLOW, HeaderValue::from_static(ALLOWED_METHODS));
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
             if request.headers().contains_key(ACCESS_CONTROL_REQUEST_METHOD) {
                 respond::preflight(request.headers(), response.headers_mut());
             }
             Ok(Routed::Preflight(response))
         }
-        _ => Err(Refusal::MethodNotAllowed),
+        _ => Err(Refusal::MethodNotAllowed { allowed }),
     }
 }

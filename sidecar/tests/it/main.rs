@@ -11,6 +11,7 @@
 
 mod access;
 mod bad_input;
+mod batches;
 mod configuration;
 mod conformance;
 mod drain;

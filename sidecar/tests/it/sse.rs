@@ -1,5 +1,6 @@
 //! HTTP+SSE, the transport of 2024-11-05.
 
+mod callers;
 mod ends;
 mod peers;
 mod upstream;

@@ -675,7 +675,7 @@ fn nothing_is_made_of_a_manifest_that_breaks_a_rule() {
         ("transport.streamableHttp.path", json!("mcp"), "spec.transport.streamableHttp.path: "),
         ("transport", json!({"sse": {"port": 15381}}), "spec.transport.sse.port: "),
         ("transport", json!({"sse": {"port": 1, "path": "sse"}}), "spec.transport.sse.path: "),
-        ("transport", json!({"sse": {"port": 1}, "stdio": {}}), "spec.transport: "),
+        ("transport", json!({"sse": {"port": 1}, "streamableHttp": {"port": 1}}), "spec.transport: "),
         ("auth", json!({}), "spec.auth: "),
         ("auth", json!({"none": {}, "apiKeys": {"secretRef": {"name": "x"}}}), "spec.auth: "),
         ("access", json!({"rules": [{"name": "a", "tools": ["[x"]}]}), "spec.access.rules[0].tools[0]: "),

@@ -3,8 +3,9 @@
 use longshore_sidecar_config::{Config, Upstream};
 use serde_json::{Value, json};
 
-use crate::harness::peer::{everything_over_sse, node, python_sse_server};
-use crate::harness::{Client, Sidecar, config, eventually};
+use crate::harness::config::keys;
+use crate::harness::peer::{everything, everything_over_sse, node, python, python_sse_server};
+use crate::harness::{Client, Files, GoServer, Sidecar, config, eventually};
 
 /// Lists, calls, reads, hears progress, answers and cancels.
 const TYPESCRIPT: &str = r#"
@@ -88,4 +89,57 @@ fn a_python_server() {
     assert_eq!(client.send("ping", json!({})).status, 404);
     let sidecar = sidecar.ready();
     assert_eq!(text(Client::open(&sidecar, None).call("say", json!({"text": "again"}))), "again");
+}
+
+const PYTHON: &str = r#"
+import asyncio, json, sys
+from mcp import Client
+from mcp.client.sse import sse_client
+
+url, key = sys.argv[1:]
+
+async def main():
+    headers = {"Authorization": f"Bearer {key}"}
+    async with Client(sse_client(url, headers=headers), mode="legacy") as client:
+        steps = []
+        async def progress(done, total, message):
+            steps.append(done)
+        tools = sorted(tool.name for tool in (await client.list_tools()).tools)
+        echo = await client.call_tool("echo", {"text": "hi"})
+        slow = await client.call_tool("slow", {"milliseconds": 300, "steps": 3}, progress_callback=progress)
+        print(json.dumps({"tools": tools, "echo": echo.content[0].text, "progress": steps}))
+
+asyncio.run(main())
+"#;
+
+/// The same client over its old transport and over the new one: it sees the same.
+#[test]
+fn clients_that_were_never_updated() {
+    let server = everything();
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let at = |path: &str| format!("http://127.0.0.1:{}{path}", sidecar.mcp.port());
+    let (mut old, new) = (use_it("sse", &at("/sse")), use_it("http", &at("/mcp")));
+    let heard = old["calls"][1]["progress"].take();
+    assert!(json!([1, 2, 3, 4]).as_array().unwrap().starts_with(heard.as_array().unwrap()), "{heard}");
+    old["calls"][1]["progress"] = new["calls"][1]["progress"].clone();
+    assert_eq!(old, new);
+    eventually("no session is left behind", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
+
+    let server = GoServer::start(&[]);
+    let files = Files::new();
+    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a")]));
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let url = format!("http://127.0.0.1:{}/sse", sidecar.mcp.port());
+    let seen: Value = serde_json::from_str(python(PYTHON, &[&url, "key-a"]).trim()).unwrap();
+    assert_eq!((&seen["echo"], &seen["progress"]), (&json!("hi"), &json!([1.0, 2.0, 3.0])), "{seen}");
+}
+
+/// Both ends are of the oldest revision, and nothing between them is.
+#[test]
+fn an_old_client_and_an_old_server() {
+    let server = everything_over_sse();
+    let sidecar = Sidecar::start(&before(server.port)).ready();
+    let seen = use_it("sse", &format!("http://127.0.0.1:{}/sse", sidecar.mcp.port()));
+    assert_eq!(seen["cancelled"], "aborted", "{seen}");
+    assert_eq!(seen["calls"].as_array().map(Vec::len), Some(4));
 }

@@ -1,0 +1,174 @@
+//! Batches of 2025-03-26: several messages in one body. Each walks the path by itself, as if it had come alone: what
+//! decides on calls, counts them and writes lines about them knows nothing of batches. How many there may be at once is
+//! bounded where they are read.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http::{Method, Response};
+use longshore_mcp::batch::{Answers, Batch};
+use longshore_mcp::envelope::{self, Id, Malformed, Message};
+use longshore_mcp::revision::Revision;
+use longshore_mcp::sse;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Duration, Instant, timeout, timeout_at};
+
+use super::pump::{self, PIECES, SILENCE, say};
+use super::respond::{self, Body};
+use super::session::InSession;
+use super::{Authenticated, Passed, Trail, conversation, serve_one};
+use crate::rescue::{self, Kind, Refusal};
+use crate::worker::Worker;
+
+/// How long the answers are waited for together. After that they come as events, one after the other.
+const MOMENT: Duration = Duration::from_secs(1);
+
+/// The answers to the requests of a batch, while they come.
+struct Gathering {
+    answers: Answers,
+    /// What was said beside them.
+    asides: Vec<Bytes>,
+    incoming: mpsc::Receiver<Bytes>,
+    tasks: JoinSet<()>,
+}
+
+/// Serves a batch.
+pub(super) async fn serve(
+    worker: &Rc<Worker>,
+    caller: &Authenticated,
+    session: Option<InSession>,
+    batch: &Batch<'_>,
+    trail: &mut Trail,
+) -> Result<Passed, Refusal> {
+    trail.kind = Kind::Other;
+    trail.entry.method("batch");
+    let session = session.ok_or(Refusal::NoSession)?;
+    conversation::agrees(caller, &session, trail)?;
+    if !session.revision.features().batches {
+        return Err(Malformed::Batch.into());
+    }
+    let revision = session.revision;
+    let Some(answers) = batch.answers() else {
+        let response = tell(worker, caller, batch).await;
+        // Each of them has a line of its own.
+        trail.entry.hand_over().leave();
+        return Ok(Passed::Handed(response));
+    };
+    let (out, incoming) = mpsc::channel(PIECES);
+    let mut tasks = JoinSet::new();
+    for (message, text) in batch.iter() {
+        let id = message.request_id().map(|id| id.as_json().to_owned());
+        let (worker, caller) = (worker.clone(), caller.another(Method::POST));
+        let body = Bytes::copy_from_slice(text.as_bytes());
+        tasks.spawn_local(ask(worker, caller, body, id, revision, out.clone()));
+    }
+    drop(out);
+    trail.entry.hand_over().leave();
+    let mut gathering = Gathering { answers, asides: Vec::new(), incoming, tasks };
+    let response = if gathering.gather().await {
+        let answers = gathering.answers.write();
+        // Notifications among them have no answer, and are delivered all the same.
+        let Gathering { incoming, mut tasks, .. } = gathering;
+        drop(incoming);
+        while tasks.join_next().await.is_some() {}
+        respond::json(Body::whole(answers), None)
+    } else {
+        let (out, body) = mpsc::channel(PIECES);
+        // It ends with its client, or with the last answer.
+        tokio::task::spawn_local(gathering.pass_on(out));
+        respond::events(Body::Pieces(body), None)
+    };
+    Ok(Passed::Handed(response))
+}
+
+/// Serves messages that have no answers, one after the other: the response to all is that to the first which is
+/// refused.
+async fn tell(worker: &Rc<Worker>, caller: &Authenticated, batch: &Batch<'_>) -> Response<Body> {
+    let mut refused = None;
+    for (_, text) in batch.iter() {
+        let body = Bytes::copy_from_slice(text.as_bytes());
+        let response = serve_one(worker.clone(), caller.another(Method::POST), body).await;
+        if !response.status().is_success() {
+            refused.get_or_insert(response);
+        }
+    }
+    refused.unwrap_or_else(respond::accepted)
+}
+
+/// Serves one message. If it is a request, it is answered, whatever becomes of it.
+async fn ask(
+    worker: Rc<Worker>,
+    caller: Authenticated,
+    body: Bytes,
+    id: Option<String>,
+    revision: Revision,
+    out: mpsc::Sender<Bytes>,
+) {
+    let response = serve_one(worker, caller, body).await;
+    let Some(id) = id else { return };
+    if !pump::messages(response, &out).await {
+        let rescued = rescue::rescue(&Refusal::ServerLost, Some(Id::from_json(&id)), Kind::Request, revision);
+        let _ = out.send(rescued.json.into()).await;
+    }
+}
+
+impl Gathering {
+    /// Waits for the answers. False: they will take longer, or something else is said before them.
+    async fn gather(&mut self) -> bool {
+        let deadline = Instant::now() + MOMENT;
+        loop {
+            match timeout_at(deadline, self.incoming.recv()).await {
+                Ok(Some(message)) => {
+                    if let Some(aside) = self.take(message) {
+                        self.asides.push(aside);
+                        return false;
+                    }
+                }
+                Ok(None) => return true,
+                Err(_) => return false,
+            }
+            if self.answers.is_complete() {
+                return true;
+            }
+        }
+    }
+
+    /// Takes a message if it is an answer, and gives it back if it is none.
+    fn take(&mut self, message: Bytes) -> Option<Bytes> {
+        let Ok(Message::Response(response)) = envelope::read(&message) else { return Some(message) };
+        if let Some(id) = response.id {
+            // One that nobody wants is dropped.
+            self.answers.take(id, String::from_utf8_lossy(&message).into_owned());
+        }
+        None
+    }
+
+    /// Passes on what is there and what comes, as events.
+    async fn pass_on(mut self, out: mpsc::Sender<respond::Piece>) {
+        let answers = self.answers.write();
+        let answers = longshore_mcp::object::elements(&answers).unwrap_or_default();
+        for message in
+            answers.iter().map(|text| text.as_bytes()).chain(self.asides.iter().map(|aside| &**aside))
+        {
+            if !say(&out, sse::message(message)).await {
+                return;
+            }
+        }
+        loop {
+            let said = tokio::select! {
+                () = out.closed() => return,
+                said = timeout(SILENCE, self.incoming.recv()) => said,
+            };
+            let heard = match said {
+                Ok(Some(message)) => say(&out, sse::message(&message)).await,
+                Ok(None) => break,
+                Err(_) => say(&out, sse::KEEP_ALIVE).await,
+            };
+            if !heard {
+                return;
+            }
+        }
+        while self.tasks.join_next().await.is_some() {}
+    }
+}

@@ -1,0 +1,160 @@
+//! Clients that speak HTTP+SSE, the transport of 2024-11-05: they ask for a stream, hear in it where to post messages,
+//! and get everything in it.
+//!
+//! Behind the stream is a session like every other, and each message that is posted walks the path as if it had come
+//! to the MCP endpoint: see [`conversation`](mod@talk). The stream is at the replica that the client asked for it, and
+//! the name in the place for messages says which that is, so that another one can take a message there.
+
+mod open;
+mod talk;
+
+use std::rc::Rc;
+
+use http::header::{ACCEPT, HeaderValue};
+use http::{HeaderName, Method, Request, Response, StatusCode};
+use longshore_mcp::endpoint;
+use longshore_mcp::envelope::{self, Message};
+use longshore_mcp::headers::{JSON, SESSION_ID};
+use tokio::sync::{mpsc, oneshot};
+
+use super::forward::{self, Forwarded};
+use super::pump::PIECES;
+use super::respond::{self, Body};
+use super::{Authenticated, Passed, Through, Trail, body};
+use crate::rescue::{Kind, Refusal};
+use crate::worker::Worker;
+pub(crate) use open::Open;
+use open::{Letter, Status};
+use talk::Talk;
+
+/// Where the stream is, beside the MCP endpoint.
+pub(crate) const STREAM: &str = "/sse";
+/// Where messages are posted to; the query says in which stream they are answered.
+pub(crate) const MESSAGES: &str = "/messages";
+/// What those two serve.
+pub(crate) const STREAM_METHODS: &str = "GET, OPTIONS";
+pub(crate) const MESSAGES_METHODS: &str = "POST, OPTIONS";
+
+/// A header that no client sends, since it is taken out of what clients send: the request is one of this transport.
+/// Other replicas see it too.
+pub(crate) const MARK: HeaderName = HeaderName::from_static("mcp-http-sse");
+
+/// The parameter of the query that names the stream.
+const STREAM_NAME: &str = "session=";
+
+/// Marks a request that is one of this transport. What the query names takes the place of what the MCP endpoint has a
+/// header for.
+pub(crate) fn mark<B>(request: &mut Request<B>) {
+    let path = request.uri().path();
+    let is_message = match path {
+        STREAM => false,
+        MESSAGES => true,
+        _ => return,
+    };
+    let mut parameters = request.uri().query().unwrap_or_default().split('&');
+    let name = parameters.find_map(|parameter| parameter.strip_prefix(STREAM_NAME));
+    let name = name.filter(|_| is_message).and_then(|name| HeaderValue::try_from(name).ok());
+    let headers = request.headers_mut();
+    headers.insert(MARK, HeaderValue::from_static("1"));
+    headers.remove(SESSION_ID);
+    if let Some(mut name) = name {
+        // Keeps it out of debug output.
+        name.set_sensitive(true);
+        headers.insert(HeaderName::from_static(SESSION_ID), name);
+    }
+    if is_message {
+        // Nothing is answered here, so clients say nothing of what they take.
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+    }
+}
+
+/// Whether a request is one of this transport.
+pub(crate) fn concerns(caller: &Authenticated) -> bool {
+    caller.request.headers().contains_key(MARK)
+}
+
+/// Serves a request of this transport.
+pub(crate) async fn serve(
+    worker: &Rc<Worker>,
+    caller: Authenticated,
+    trail: &mut Trail,
+) -> Result<Passed, Refusal> {
+    trail.kind = Kind::Other;
+    if caller.request.method() == Method::GET {
+        return begin(worker, caller, trail).map(Passed::Answered);
+    }
+    let (caller, body) = body::read(worker, caller).await?;
+    let caller = caller.once_more(worker)?;
+    let name = caller.header(SESSION_ID)?.ok_or(Refusal::NoStreamName)?;
+    let named = worker.shared.sessions.named(caller.principal(), &caller.snapshot, name);
+    let (key, elsewhere) = named.ok_or(Refusal::UnknownSession)?;
+    let Some(letters) = worker.shared.callers_streams.find(&key) else {
+        // Its stream can be nowhere else, and is forwarded once.
+        let owner = elsewhere.filter(|_| caller.through == Through::Client).ok_or(Refusal::UnknownSession)?;
+        return match forward::forward(worker, &caller, &body, &owner, trail).await? {
+            Forwarded::Answered(response) => Ok(Passed::Handed(response)),
+            Forwarded::Not(_) => Err(Refusal::UnknownSession),
+        };
+    };
+    // Nobody could be told in the stream what is wrong with something that is no message.
+    let is_request = match envelope::read(&body) {
+        Ok(message) => {
+            trail.note(&message);
+            matches!(message, Message::Request(_))
+        }
+        Err(malformed) => return Err(malformed.into()),
+    };
+    let (reply, status) = oneshot::channel();
+    let letter = Letter { caller, body, is_request, reply };
+    letters.try_send(letter).map_err(|error| match error {
+        mpsc::error::TrySendError::Full(_) => Refusal::TooManyCalls,
+        mpsc::error::TrySendError::Closed(_) => Refusal::UnknownSession,
+    })?;
+    // It has a line of its own.
+    trail.entry.hand_over().leave();
+    let Ok(Status { status, text }) = status.await else { return Err(Refusal::UnknownSession) };
+    let mut response =
+        if text.is_empty() { Response::new(Body::empty()) } else { respond::json(Body::whole(text), None) };
+    *response.status_mut() = status;
+    Ok(Passed::Handed(response))
+}
+
+/// Begins a stream. It counts as a session from now on, though one begins only with the handshake.
+fn begin(worker: &Rc<Worker>, caller: Authenticated, trail: &mut Trail) -> Result<Response<Body>, Refusal> {
+    trail.entry.method("GET");
+    body::accepts_events(&caller)?;
+    let shared = &worker.shared;
+    if shared.is_draining() {
+        // Another replica serves it for longer.
+        return Err(Refusal::Draining);
+    }
+    let place = shared.sessions.reserve(caller.principal(), &caller.snapshot)?;
+    let named = shared.sessions.name(caller.principal(), &caller.snapshot);
+    let (key, name) = named.map_err(|_| Refusal::Internal)?;
+    let (out, pieces) = mpsc::channel(PIECES);
+    let event = endpoint::event(&format!("{MESSAGES}?{STREAM_NAME}{name}"));
+    // There is room for the first.
+    let _ = out.try_send(Ok(event.into()));
+    let (registered, letters) = shared.callers_streams.add(key);
+    trail.entry.permit(None);
+    // It ends with its client.
+    tokio::task::spawn_local(Talk::new(worker.clone(), caller, place, registered, letters, out).run());
+    Ok(respond::events(Body::Pieces(pieces), None))
+}
+
+impl Status {
+    /// That of a response.
+    async fn of(response: Response<Body>) -> Self {
+        use http_body_util::BodyExt;
+        let (head, body) = response.into_parts();
+        let is_json = head.headers.get(http::header::CONTENT_TYPE).is_some_and(|value| value == JSON);
+        let text = match body.collect().await {
+            Ok(whole) if is_json => whole.to_bytes(),
+            _ => bytes::Bytes::new(),
+        };
+        Self { status: head.status, text }
+    }
+
+    /// The message is taken.
+    const ACCEPTED: Self = Self { status: StatusCode::ACCEPTED, text: bytes::Bytes::new() };
+}

@@ -1,0 +1,137 @@
+//! Several messages in one body, which only 2025-03-26 has.
+
+use serde_json::{Value, json};
+
+use crate::harness::config::rule;
+use crate::harness::{Client, Events, Files, GoServer, Reply, Sidecar, config, eventually};
+
+const REVISION: &str = "2025-03-26";
+
+fn call(id: impl Into<Value>, tool: &str, arguments: &Value) -> Value {
+    let params = json!({"name": tool, "arguments": arguments});
+    json!({"jsonrpc": "2.0", "id": id.into(), "method": "tools/call", "params": params})
+}
+
+fn told(method: &str) -> Value {
+    json!({"jsonrpc": "2.0", "method": method})
+}
+
+fn send(client: &Client<'_>, batch: &Value) -> Reply {
+    client.request(batch.to_string()).send(client.sidecar.mcp)
+}
+
+#[test]
+fn r007_each_message_of_a_batch_is_served_by_itself() {
+    let server = GoServer::start(&[]);
+    let mut config = config(server.port);
+    config.access = vec![rule("some", &["echo", "slow"], &[], &[])];
+    let sidecar = Sidecar::start(&config).ready();
+    let client = Client::of(&sidecar, None, REVISION);
+    let lines = sidecar.audit_lines();
+    let reply = send(
+        &client,
+        &json!([
+            call("a", "echo", &json!({"text": "one"})),
+            told("notifications/roots/list_changed"),
+            call(2, "add", &json!({"a": 1, "b": 2})),
+            call(3, "slow", &json!({"milliseconds": 100})),
+            {"jsonrpc": "2.0", "id": 4, "method": "ping"},
+        ]),
+    );
+    assert_eq!(
+        (reply.status, reply.header("content-type")),
+        (200, Some("application/json")),
+        "{}",
+        reply.text()
+    );
+    let answers: Value = serde_json::from_str(reply.text()).unwrap();
+    let ids: Vec<_> = answers.as_array().unwrap().iter().map(|answer| answer["id"].clone()).collect();
+    assert_eq!(ids, [json!("a"), json!(2), json!(3), json!(4)]);
+    assert_eq!(answers[0]["result"]["content"][0]["text"], "one");
+    assert_eq!(answers[1]["error"]["code"], -32602, "nobody may call it: {answers}");
+    assert_eq!(answers[3]["result"], json!({}));
+    // One line for each of them.
+    let written: Vec<_> = (0..5).map(|at| sidecar.audit_after(lines + at)).collect();
+    let denied: Vec<_> = written.iter().filter(|line| line["decision"] == "deny").collect();
+    assert_eq!((denied.len(), &denied[0]["target"]), (1, &json!("add")), "{written:?}");
+
+    // Without requests there is nothing to answer.
+    let none = send(&client, &json!([told("notifications/roots/list_changed"), told("notifications/x")]));
+    assert_eq!((none.status, none.text()), (202, ""));
+}
+
+/// What takes longer, or is not alone, comes as events.
+#[test]
+fn r007_answers_that_take_longer_come_as_events() {
+    let server = GoServer::start(&[]);
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let client = Client::of(&sidecar, None, REVISION);
+    let mut progress = call(2, "slow", &json!({"milliseconds": 300, "steps": 3}));
+    progress["params"]["_meta"] = json!({"progressToken": "p"});
+    let batch = json!([
+        call(1, "echo", &json!({"text": "first"})),
+        progress,
+        call(3, "slow", &json!({"milliseconds": 1500})),
+    ]);
+    let events = Events::open(&client.request(batch.to_string()), sidecar.mcp);
+    assert_eq!(events.status, 200);
+    let messages: Vec<_> = events.all().iter().map(|event| event.message()).collect();
+    let ids: Vec<_> = messages.iter().filter_map(|message| message["id"].as_u64()).collect();
+    assert_eq!(ids, [1, 2, 3], "{messages:?}");
+    let steps = messages.iter().filter(|message| message["method"] == "notifications/progress");
+    assert_eq!(steps.count(), 3);
+    eventually("no call is left behind", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+}
+
+#[test]
+fn r006_what_is_no_batch_is_refused_as_a_whole() {
+    let server = GoServer::start(&[]);
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
+    let initialize = json!({"jsonrpc": "2.0", "id": 2, "method": "initialize", "params": {}});
+    let modern = json!({
+        "jsonrpc": "2.0", "id": 2, "method": "ping",
+        "params": {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}},
+    });
+    let batches = [
+        ("nothing", json!([])),
+        ("an id twice", json!([ping, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}])),
+        ("a handshake", json!([ping, initialize])),
+        ("a modern request", json!([ping, modern])),
+        ("a batch in a batch", json!([[ping]])),
+        ("no message", json!([ping, 7])),
+        ("requests and responses", json!([ping, {"jsonrpc": "2.0", "id": 7, "result": {}}])),
+        ("too many", json!(vec![told("notifications/x"); 65])),
+    ];
+    for revision in ["2024-11-05", REVISION, "2025-06-18", "2025-11-25"] {
+        let client = Client::of(&sidecar, None, revision);
+        for (name, batch) in &batches {
+            let reply = send(&client, batch);
+            let error: Value = serde_json::from_str(reply.text()).unwrap();
+            let seen = (reply.status, &error["error"]["code"], error.get("id"));
+            assert_eq!(seen, (400, &json!(-32600), None), "{revision}: {name}: {error}");
+        }
+        let whole = send(&client, &json!([ping]));
+        let status = if revision == REVISION { 200 } else { 400 };
+        assert_eq!(whole.status, status, "{revision}: {}", whole.text());
+        assert_eq!(client.send("ping", json!({})).status, 200, "the session goes on");
+    }
+}
+
+/// The limits of calls count each of them.
+#[test]
+fn a_batch_is_no_way_around_limits() {
+    let server = GoServer::start(&[]);
+    let mut limited = config(server.port);
+    limited.limits.request_timeout_ms = 3_000;
+    let files = Files::new();
+    files.write(&limited);
+    let sidecar = Sidecar::with(files, &["--max-calls", "2"]).loaded().ready();
+    let client = Client::of(&sidecar, None, REVISION);
+    let calls: Vec<_> = (1..=5).map(|id| call(id, "slow", &json!({"milliseconds": 500}))).collect();
+    let reply = send(&client, &json!(calls));
+    let answers: Value = serde_json::from_str(reply.text()).unwrap();
+    let answers = answers.as_array().unwrap();
+    let refused = answers.iter().filter(|answer| answer["error"]["message"].as_str().is_some());
+    assert_eq!((answers.len(), refused.count()), (5, 3), "{answers:?}");
+}

@@ -1,0 +1,224 @@
+//! Clients that speak HTTP+SSE, in front of servers that speak Streamable HTTP.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::harness::client::initialize;
+use crate::harness::config::keys;
+use crate::harness::replicas::Network;
+use crate::harness::{Client, Events, Files, GoServer, Reply, Request, Sidecar, config, eventually, within};
+
+/// A client with a stream.
+struct Caller {
+    stream: Events,
+    /// Where it posts to.
+    endpoint: String,
+    key: Option<&'static str>,
+}
+
+impl Caller {
+    fn request(key: Option<&str>) -> Request {
+        let request = Request::new("GET", "/sse").header("accept", "text/event-stream");
+        key.iter().fold(request, |request, key| request.key(key))
+    }
+
+    /// Asks for a stream.
+    fn begin(sidecar: &Sidecar, key: Option<&'static str>) -> Self {
+        let mut stream = Events::open(&Self::request(key), sidecar.mcp);
+        assert_eq!(stream.status, 200);
+        let first = stream.next().unwrap();
+        assert_eq!(first.event, "endpoint");
+        Self { stream, endpoint: first.data, key }
+    }
+
+    /// Asks for a stream and shakes hands.
+    fn open(sidecar: &Sidecar, key: Option<&'static str>) -> Self {
+        let mut caller = Self::begin(sidecar, key);
+        assert_eq!(caller.post(sidecar, &initialize("2024-11-05")).status, 202);
+        let answer = caller.hear();
+        assert_eq!(answer["result"]["protocolVersion"], "2024-11-05", "{answer}");
+        let told = caller.post(sidecar, r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+        assert_eq!((told.status, told.text()), (202, ""));
+        caller
+    }
+
+    fn post(&self, sidecar: &Sidecar, body: &str) -> Reply {
+        self.message(body).send(sidecar.mcp)
+    }
+
+    fn message(&self, body: &str) -> Request {
+        let request =
+            Request::new("POST", &self.endpoint).header("content-type", "application/json").body(body);
+        self.key.iter().fold(request, |request, key| request.key(key))
+    }
+
+    fn hear(&mut self) -> Value {
+        let event = self.stream.next().expect("something is said");
+        assert_eq!((event.event.as_str(), event.id.as_str()), ("message", ""));
+        event.message()
+    }
+
+    fn call(&mut self, sidecar: &Sidecar, id: u32, tool: &str, arguments: &Value) -> Value {
+        let reply = self.post(sidecar, &call(id, tool, arguments));
+        assert_eq!((reply.status, reply.text()), (202, ""));
+        loop {
+            let message = self.hear();
+            if message["id"] == id {
+                return message;
+            }
+        }
+    }
+}
+
+fn call(id: u32, tool: &str, arguments: &Value) -> String {
+    let params = json!({"name": tool, "arguments": arguments});
+    json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string()
+}
+
+fn echo(text: &str) -> Value {
+    json!({"text": text})
+}
+
+fn guarded(server: &GoServer) -> Sidecar {
+    let files = Files::new();
+    let mut config = config(server.port);
+    config.limits.request_bytes = 20_000;
+    files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    Sidecar::with(files, &["--drain-minimum-ms", "300"]).loaded().ready()
+}
+
+#[test]
+fn r061_a_stream_names_its_place_for_messages() {
+    let server = GoServer::start(&[]);
+    let sidecar = guarded(&server);
+    let mut alice = Caller::open(&sidecar, Some("key-a"));
+    assert!(alice.endpoint.starts_with("/messages?session="), "{}", alice.endpoint);
+    let types = alice.stream.headers.iter().filter(|(name, _)| name == "content-type");
+    assert_eq!(types.map(|(_, value)| value.as_str()).collect::<Vec<_>>(), ["text/event-stream"]);
+    assert_eq!(alice.call(&sidecar, 5, "echo", &echo("hi"))["result"]["content"][0]["text"], "hi");
+    // Each message was decided on by itself.
+    let line = sidecar.audit(|line| line["target"] == "echo");
+    assert_eq!((&line["principal"], &line["rule"]), (&json!("alice"), &json!("all")));
+    let missing = alice.call(&sidecar, 6, "no-such-tool", &json!({}));
+    assert!(missing["error"]["code"].is_i64() || missing["result"]["isError"] == true, "{missing}");
+
+    // What is wrong with a POST is said where it was posted.
+    let long = "x".repeat(30_000);
+    let other = alice.endpoint.replace("session=", "session=A");
+    for (name, request, status) in [
+        ("no key", alice.message("{}").without("authorization"), 401),
+        (
+            "another principal",
+            alice.message(&call(7, "echo", &echo("a"))).with("authorization", "Bearer key-b"),
+            404,
+        ),
+        ("no name", Request { path: "/messages".to_owned(), ..alice.message("{}") }, 400),
+        ("another name", Request { path: other, ..alice.message("{}") }, 404),
+        ("no JSON", alice.message("{"), 400),
+        ("a batch", alice.message("[]"), 400),
+        ("another type", alice.message("{}").with("content-type", "text/plain"), 415),
+        ("too large", alice.message(&long), 413),
+        ("a GET", alice.message("").with_method("GET"), 405),
+        ("a foreign origin", alice.message("{}").header("origin", "https://evil.example"), 403),
+        ("a POST to the stream", Request { path: "/sse".to_owned(), ..alice.message("{}") }, 405),
+        ("a stream for others", Caller::request(None), 401),
+        ("a stream of another kind", Caller::request(Some("key-a")).with("accept", "application/json"), 406),
+        (
+            "a stream for a foreign page",
+            Caller::request(Some("key-a")).header("origin", "https://evil.example"),
+            403,
+        ),
+    ] {
+        let reply = request.send(sidecar.mcp);
+        assert_eq!(reply.status, status, "{name}: {}", reply.text());
+    }
+    // The name is no session's.
+    let name = alice.endpoint.split_once('=').unwrap().1.to_owned();
+    let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+    assert_eq!(Request::post(ping).key("key-a").session(&name).send(sidecar.mcp).status, 404);
+    assert_eq!(alice.call(&sidecar, 8, "echo", &echo("still"))["result"]["content"][0]["text"], "still");
+    assert!(!sidecar.written().contains(&name), "it is in no log");
+}
+
+#[test]
+fn the_end_of_a_stream_is_the_end_of_its_session() {
+    let server = GoServer::start(&[]);
+    let sidecar = guarded(&server);
+    let caller = Caller::open(&sidecar, Some("key-a"));
+    assert_eq!(sidecar.metric("longshore_sessions"), 1.0);
+    let (message, name) = (caller.message(&call(1, "echo", &echo("a"))), caller.endpoint.clone());
+    drop(caller);
+    eventually("its session ends", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
+    sidecar.audit(|line| line["method"] == "DELETE" && line["principal"] == "alice");
+    assert_eq!(message.send(sidecar.mcp).status, 404, "{name}");
+}
+
+#[test]
+fn a_revoked_key_keeps_nothing_open() {
+    let server = GoServer::start(&[]);
+    let sidecar = guarded(&server);
+    let alice = Caller::open(&sidecar, Some("key-a"));
+    let mut bob = Caller::open(&sidecar, Some("key-b"));
+    sidecar.files.write_with_keys(&config(server.port), &keys(&[("bob", "key-b")]));
+    assert!(alice.stream.all().is_empty());
+    assert_eq!(bob.call(&sidecar, 5, "echo", &echo("hi"))["result"]["content"][0]["text"], "hi");
+}
+
+/// A call under way is answered, and then the stream ends as streams do.
+#[test]
+fn a_drain_ends_streams_in_order() {
+    let server = GoServer::start(&[]);
+    let sidecar = guarded(&server);
+    let idle = Caller::open(&sidecar, Some("key-b"));
+    let mut busy = Caller::open(&sidecar, Some("key-a"));
+    let slow = call(9, "slow", &json!({"milliseconds": 800}));
+    assert_eq!(busy.post(&sidecar, &slow).status, 202);
+    eventually("it is under way", || (sidecar.metric("longshore_calls") >= 1.0).then_some(()));
+    sidecar.signal(Signal::TERM);
+    assert!(idle.stream.all().is_empty());
+    let answer = busy.hear();
+    assert_eq!((&answer["id"], answer["result"].is_object()), (&json!(9), true), "{answer}");
+    assert!(busy.stream.all().is_empty());
+    assert!(sidecar.wait(Duration::from_secs(10)).success());
+}
+
+#[test]
+fn any_replica_takes_messages_for_a_stream() {
+    let servers = [(); 2].map(|()| GoServer::start(&[]));
+    let network = Network::new();
+    let mut replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let mut caller = Caller::open(&replicas[0], Some("key-a"));
+    for (id, replica) in [(1, &replicas[1]), (2, &replicas[0]), (3, &replicas[1])] {
+        let answer = caller.call(replica, id, "echo", &echo("through"));
+        assert_eq!(answer["result"]["content"][0]["text"], "through", "{answer}");
+    }
+    let elsewhere = caller.message("{\"jsonrpc\":\"2.0\",\"id\":4,\"method\":\"ping\"}");
+    assert_eq!(elsewhere.clone().with("authorization", "Bearer key-b").send(replicas[1].mcp).status, 404);
+    // With its replica it is gone: nothing is taken for it any more.
+    let gone = replicas.remove(0);
+    gone.signal(Signal::KILL);
+    within(Duration::from_secs(10), "it is nowhere", || {
+        (elsewhere.clone().send(replicas[0].mcp).status == 404).then_some(())
+    });
+}
+
+/// What a client of this transport may have is what one of the other may.
+#[test]
+fn streams_are_bounded() {
+    let server = GoServer::start(&[]);
+    let mut config = config(server.port);
+    config.sessions.per_principal = 2;
+    let files = Files::new();
+    files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let one = Caller::open(&sidecar, Some("key-a"));
+    let _two = Caller::begin(&sidecar, Some("key-a"));
+    assert_eq!(Caller::request(Some("key-a")).send(sidecar.mcp).status, 429);
+    let _bob = Client::open(&sidecar, Some("key-b"));
+    drop(one);
+    eventually("there is room again", || {
+        (Events::open(&Caller::request(Some("key-a")), sidecar.mcp).status == 200).then_some(())
+    });
+}
