@@ -71,6 +71,11 @@ impl Server {
         })
     }
 
+    /// The revision that it speaks.
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
     pub(crate) fn is_modern(&self) -> bool {
         self.revision.era() == Era::Modern
     }
