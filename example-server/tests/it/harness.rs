@@ -150,7 +150,7 @@ async fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
 ) {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let tell = |served: longshore_example_server::Served| drop(started.send(served.address));
+    let tell = |served: longshore_example_server::Served| assert!(started.send(served.address).is_ok());
     if server.revision() == Revision::V2024_11_05 {
         over_sse(server, address, tell, stop).await.unwrap();
     } else {

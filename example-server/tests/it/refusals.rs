@@ -9,6 +9,9 @@ use crate::schema;
 /// A status, and the code of the error.
 type Expected = (u16, i64);
 
+/// The headers and the body of a `POST`.
+type Post = (Vec<(String, String)>, Value);
+
 /// What is changed of something that is in order.
 #[derive(Clone, Copy)]
 enum Change {
@@ -82,7 +85,7 @@ async fn requests_that_stand_alone() {
 
     let path = |name: &str| -> &'static str { Box::leak(format!("{META}{name}").into_boxed_str()) };
     #[rustfmt::skip]
-    let table: &[(&str, &(Vec<(String, String)>, Value), &[Change], Expected)] = &[
+    let table: &[(&str, &Post, &[Change], Expected)] = &[
         ("in order", &call, &[], (200, 0)),
         ("in order", &read, &[], (200, 0)),
         ("in order", &marked, &[], (200, 0)),
