@@ -94,14 +94,20 @@ pub fn chart() -> PathBuf {
     checkout::root().join("charts/longshore")
 }
 
-/// Applies every manifest in `examples/`.
+/// The manifests in `examples/` that are for one's own machine: in a cluster they would be a server for each revision
+/// that nobody asked for.
+const LOCAL: &str = "conformance.yaml";
+
+/// Applies every manifest in `examples/` that is for a cluster.
 pub fn apply_examples(cluster: &Cluster) -> Result<(), InstallError> {
-    let examples = checkout::root().join("examples");
-    if !examples.is_dir() {
-        return Ok(());
-    }
+    let Ok(examples) = std::fs::read_dir(checkout::root().join("examples")) else { return Ok(()) };
     let mut kubectl = cluster.command("kubectl")?;
-    kubectl.arg("apply").arg("-f").arg(examples);
+    kubectl.arg("apply");
+    for path in examples.flatten().map(|entry| entry.path()) {
+        if path.is_file() && !path.ends_with(LOCAL) {
+            kubectl.arg("-f").arg(path);
+        }
+    }
     run(kubectl)?;
     Ok(())
 }

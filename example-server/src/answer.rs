@@ -51,6 +51,9 @@ pub(crate) async fn answer(call: &Call, method: Method, params: Value) -> Result
             "capabilities": call.server.capabilities(),
             "instructions": call.server.instructions(),
         }),
+        Method::TasksGet => call.server.tasks.get(call, params)?,
+        Method::TasksUpdate => call.server.tasks.update(call, params)?,
+        Method::TasksCancel => call.server.tasks.cancel(call, params)?,
         other => match other.list() {
             Some(list) => page(call, list, read::<Paged>(params)?.cursor.as_deref())?,
             None => return Err(Failure::params("this server does not serve it")),
@@ -62,7 +65,9 @@ pub(crate) async fn answer(call: &Call, method: Method, params: Value) -> Result
 /// A result as its revision wants it.
 fn complete(call: &Call, method: Method, mut result: Value) -> Value {
     if call.revision().features().result_type {
-        result["resultType"] = "complete".into();
+        if result.get("resultType").is_none() {
+            result["resultType"] = "complete".into();
+        }
         result["_meta"][SERVER_INFO] = call.server.info();
         if method.is_cacheable() {
             result["ttlMs"] = TIME_TO_LIVE.into();

@@ -18,6 +18,7 @@ use crate::question::Question;
 use crate::server::Server;
 use crate::session::Session;
 use crate::stream::Stream;
+use crate::tasks::Task;
 
 /// The request.
 #[derive(Debug)]
@@ -38,6 +39,8 @@ pub(crate) enum Side {
     Session(Arc<Session>),
     /// Somebody of whom nothing else is known.
     Alone(Round),
+    /// Nobody: the client will ask what has become of it.
+    Task(Arc<Task>),
 }
 
 /// One of the requests that make up a call in 2026-07-28.
@@ -73,6 +76,7 @@ impl Call {
         let wanted = match &self.side {
             Side::Session(session) => Some(session.level()),
             Side::Alone(round) => round.level,
+            Side::Task(_) => None,
         };
         if wanted.is_some_and(|wanted| level >= wanted) {
             let params = json!({"level": level, "logger": "example", "data": text});
@@ -116,6 +120,7 @@ impl Call {
                 futures::future::try_join_all(asked).await
             }
             Side::Alone(round) => self.look_up(round, &questions, carry),
+            Side::Task(task) => Ok(task.ask(questions).await),
         }
     }
 
@@ -136,12 +141,8 @@ impl Call {
         if missing.is_empty() {
             return Ok(questions.iter().filter_map(|question| answers.get(question.key).cloned()).collect());
         }
-        let requests: Map<String, Value> = missing
-            .into_iter()
-            .map(|question| {
-                (question.key.to_owned(), json!({"method": question.method, "params": question.params}))
-            })
-            .collect();
+        let requests: Map<String, Value> =
+            missing.into_iter().map(|question| (question.key.to_owned(), question.write())).collect();
         let mut result = json!({"resultType": "input_required", "inputRequests": requests});
         result["_meta"] = json!({longshore_mcp::meta::SERVER_INFO: self.server.info()});
         if carry == Carry::Always || !answers.is_empty() {

@@ -95,10 +95,11 @@ pub fn run(revision: Revision, arguments: &Arguments, special: &Special) -> Resu
                         _ = interrupt.recv() => {}
                     }
                 };
-                Ok(match transport {
+                match transport {
                     Transport::Sse => over_sse(server, address, said, stop).await?,
                     _ => over_http(server, address, said, stop).await?,
-                })
+                }
+                Ok(())
             }
         }
     });

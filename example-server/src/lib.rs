@@ -27,6 +27,7 @@ mod server;
 mod session;
 mod stdio;
 mod stream;
+mod tasks;
 mod tools;
 
 pub use http::{HttpError, Served, over_http, over_sse};

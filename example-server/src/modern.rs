@@ -136,6 +136,10 @@ impl Lone {
     }
 
     fn responses(&mut self) -> Result<Map<String, Value>, Failure> {
+        if self.method == Method::TasksUpdate {
+            // These are for the task.
+            return Ok(Map::new());
+        }
         match self.params.get_mut("inputResponses").map(Value::take) {
             None => Ok(Map::new()),
             Some(Value::Object(responses)) if self.method.may_need_input() => Ok(responses),

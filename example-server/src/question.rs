@@ -50,6 +50,11 @@ impl Question {
         Self { key, method: "roots/list", params: json!({}), need: Need::Roots }
     }
 
+    /// The question as part of a result.
+    pub(crate) fn write(&self) -> Value {
+        json!({"method": self.method, "params": self.params})
+    }
+
     /// What is wrong with an answer, if something is.
     pub(crate) fn judge(&self, answer: &Value) -> Result<(), &'static str> {
         match self.method {

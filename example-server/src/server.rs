@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::broadcast;
 
 use crate::seal::Seal;
+use crate::tasks::Tasks;
 
 /// What the server calls itself.
 pub const NAME: &str = "longshore-example-server";
@@ -44,6 +45,7 @@ pub struct Server {
     pub(crate) revision: Revision,
     pub(crate) page: Option<usize>,
     pub(crate) seal: Seal,
+    pub(crate) tasks: Tasks,
     pub(crate) extra_tool: AtomicBool,
     pub(crate) extra_prompt: AtomicBool,
     pub(crate) extra_resource: AtomicBool,
@@ -63,12 +65,18 @@ impl Server {
         Arc::new(Self {
             revision: settings.revision,
             page: settings.page,
+            tasks: Tasks::default(),
             seal: Seal::new(settings.state_key.as_deref()),
             extra_tool: AtomicBool::new(false),
             extra_prompt: AtomicBool::new(false),
             extra_resource: AtomicBool::new(false),
             changes: broadcast::Sender::new(MAX_CHANGES),
         })
+    }
+
+    /// The revision that it speaks.
+    pub fn revision(&self) -> Revision {
+        self.revision
     }
 
     pub(crate) fn is_modern(&self) -> bool {
@@ -112,6 +120,9 @@ impl Server {
         });
         if self.revision.features().completions_capability {
             capabilities["completions"] = json!({});
+        }
+        if self.revision.features().tasks == longshore_mcp::revision::Tasks::Extension {
+            capabilities["extensions"] = json!({longshore_mcp::capabilities::TASKS_EXTENSION: {}});
         }
         capabilities
     }

@@ -58,10 +58,15 @@ pub async fn serve(
         Peer::Legacy(Session::new(server.clone(), stream.clone()))
     };
     let reading = async {
-        let ended = read(&mut peer, &server, input, &stream).await;
+        let mut batches = JoinSet::new();
+        let ended = read(&mut peer, &server, input, &stream, &mut batches).await;
         server.tell(Change::End);
         // Whatever is not done by then is what nobody waits for any more.
-        let _ = tokio::time::timeout(GRACE, peer.settle()).await;
+        let _ = tokio::time::timeout(GRACE, async {
+            peer.settle().await;
+            while batches.join_next().await.is_some() {}
+        })
+        .await;
         peer.end();
         stream.close();
         ended
@@ -82,11 +87,13 @@ async fn read(
     server: &Server,
     input: impl AsyncRead + Unpin,
     stream: &Arc<Stream>,
+    batches: &mut JoinSet<()>,
 ) -> Result<(), StdioError> {
     let mut input = BufReader::new(input);
     let mut line = Vec::new();
     loop {
         line.clear();
+        while batches.try_join_next().is_some() {}
         if (&mut input).take(MAX_LINE).read_until(b'\n', &mut line).await? == 0 {
             return Ok(());
         }
@@ -101,13 +108,32 @@ async fn read(
         match batch::read(&line, server.revision) {
             Ok(Body::One(message)) => peer.receive(&message, stream, server.revision),
             Ok(Body::Batch(batch)) => {
-                // Each is answered on its own: an array is asked for nowhere but over HTTP.
+                let requests = batch.iter().filter(|(message, _)| message.request_id().is_some()).count();
+                let own = Arc::new(Stream::answering(requests));
                 for (message, _) in batch.iter() {
-                    peer.receive(message, stream, server.revision);
+                    peer.receive(message, &own, server.revision);
+                }
+                if requests > 0 {
+                    batches.spawn(join(own, stream.clone()));
                 }
             }
             Err(bad) => refuse(stream, None, problem_of(&bad), &bad.to_string(), None, server.revision),
         }
+    }
+}
+
+/// Passes on what comes of a batch: its answers as one array, everything else at once.
+async fn join(batch: Arc<Stream>, stream: Arc<Stream>) {
+    let Some(mut reader) = batch.read(None) else { return };
+    let mut answers = Vec::new();
+    while let Next::Entry(entry) = batch.next(&mut reader).await {
+        match entry.answer {
+            Some(_) => answers.push(entry.message),
+            None => stream.send(entry.message),
+        }
+    }
+    if !answers.is_empty() {
+        stream.answer(longshore_mcp::object::array(answers), Answer::Result);
     }
 }
 

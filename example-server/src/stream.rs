@@ -70,7 +70,6 @@ struct State {
 pub(crate) struct Reader {
     number: u64,
     after: u64,
-    began_broken: Option<u64>,
     changed: watch::Receiver<()>,
 }
 
@@ -164,12 +163,7 @@ impl Stream {
             return None;
         }
         state.reader += 1;
-        let reader = Reader {
-            number: state.reader,
-            after,
-            began_broken: state.break_after.filter(|at| *at <= after),
-            changed: self.changed.subscribe(),
-        };
+        let reader = Reader { number: state.reader, after, changed: self.changed.subscribe() };
         drop(state);
         // The reader before this one is to notice.
         self.changed.send_replace(());
@@ -218,8 +212,7 @@ impl Stream {
         if state.reader != reader.number {
             return Some(Next::End);
         }
-        if state.break_after.is_some_and(|at| at <= reader.after) && state.break_after != reader.began_broken
-        {
+        if state.break_after.take_if(|at| *at <= reader.after).is_some() {
             return Some(Next::Broken);
         }
         let entry = state.entries.iter().find(|entry| entry.number > reader.after).cloned();

@@ -3,6 +3,7 @@
 mod asking;
 pub(crate) mod content;
 mod table;
+mod tasks;
 pub(crate) mod work;
 
 use std::sync::atomic::Ordering;
@@ -31,9 +32,14 @@ pub(crate) fn input_schema(server: &Server, name: &str) -> Option<Value> {
     present(server).find(|tool| tool.name == name).map(|tool| (tool.input)())
 }
 
-fn present(server: &Server) -> impl Iterator<Item = &'static Tool> {
+fn present(server: &Server) -> impl Iterator<Item = &'static Tool> + use<'_> {
     let extra = server.extra_tool.load(Ordering::Relaxed).then_some(&EXTRA);
-    TOOLS.iter().filter(|tool| tool.since <= server.revision).chain(extra)
+    // Nobody could come back to a stream where streams have no ids.
+    let is_there = |tool: &&Tool| {
+        tool.since <= server.revision
+            && (tool.name != "test_reconnection" || server.revision.features().priming)
+    };
+    TOOLS.iter().filter(is_there).chain(extra)
 }
 
 fn entry(server: &Server, tool: &Tool) -> Value {
@@ -70,6 +76,17 @@ pub(crate) async fn call(call: &Call, name: &str, arguments: Map<String, Value>)
         Err(Failure::Tool(why)) => Ok(failed(why)),
         other => other,
     }
+}
+
+/// Runs one as a task, whose failures are its own.
+pub(crate) async fn run_task(call: &Call, name: &str, arguments: Map<String, Value>) -> Outcome {
+    // What a call says when it has failed, its task says too.
+    let mut result = match tasks::work(call, name, arguments).await {
+        Err(Failure::Tool(why)) => failed(why),
+        other => other?,
+    };
+    result["resultType"] = "complete".into();
+    Ok(result)
 }
 
 async fn run(call: &Call, name: &str, arguments: Map<String, Value>) -> Outcome {
@@ -118,6 +135,13 @@ async fn run(call: &Call, name: &str, arguments: Map<String, Value>) -> Outcome 
         | "test_logging_tool"
         | "test_tool_with_progress"
         | "test_reconnection" => return work::run(call, name, arguments).await,
+        "greet"
+        | "slow_compute"
+        | "failing_job"
+        | "protocol_error_job"
+        | "confirm_delete"
+        | "multi_input"
+        | "test_tool_with_task" => return tasks::run(call, name, arguments).await,
         _ => return asking::run(call, name, arguments).await,
     })
 }

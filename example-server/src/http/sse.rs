@@ -31,7 +31,7 @@ const MESSAGES: &str = "/messages";
 struct Sse {
     server: Arc<Server>,
     guard: Guard,
-    sessions: Mutex<HashMap<String, (Arc<Session>, Arc<Stream>)>>,
+    sessions: Mutex<HashMap<String, Arc<Session>>>,
 }
 
 /// Ends a session when its stream does.
@@ -63,7 +63,7 @@ pub async fn over_sse(
         stop.await;
         // Streams would keep their connections open for ever.
         server.tell(Change::End);
-        for (_, (session, _)) in sse.lock().drain() {
+        for (_, session) in sse.lock().drain() {
             session.end();
         }
     };
@@ -92,7 +92,7 @@ async fn listen(State(sse): State<Arc<Sse>>, request: Request<Body>) -> Reply {
             return refuse(Problem::Unavailable, "as many streams are open as may be");
         }
         let session = Session::new(sse.server.clone(), stream.clone());
-        sessions.insert(id.clone(), (session, stream.clone()));
+        sessions.insert(id.clone(), session);
     }
     let first = endpoint::event(&format!("{MESSAGES}?sessionId={id}"));
     let ending = Ending { sse, id };
@@ -116,7 +116,7 @@ async fn post(State(sse): State<Arc<Sse>>, request: Request<Body>) -> Reply {
     let id = parts.uri.query().and_then(|query| query.strip_prefix("sessionId="));
     let Some(id) = id else { return refuse(Problem::NoSession, "post to the endpoint of your stream") };
     let held = sse.lock().get(id).cloned();
-    let Some((session, stream)) = held else {
+    let Some(session) = held else {
         return refuse(Problem::UnknownSession, "this stream has ended, or never was");
     };
     let Ok(body) = to_bytes(body, MAX_BODY).await else {
@@ -124,7 +124,7 @@ async fn post(State(sse): State<Arc<Sse>>, request: Request<Body>) -> Reply {
     };
     match envelope::read(&body) {
         // Whatever comes of it is heard in the stream.
-        Ok(message) => match session.receive(&message, &stream) {
+        Ok(message) => match session.receive(&message, session.unrelated()) {
             Ok(()) => accepted(),
             Err(Refusal { problem, why }) => refuse(problem, &why),
         },
@@ -141,7 +141,7 @@ fn not_allowed(revision: Revision, allowed: &'static str) -> Reply {
 }
 
 impl Sse {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, (Arc<Session>, Arc<Stream>)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -149,7 +149,7 @@ impl Sse {
 impl Drop for Ending {
     fn drop(&mut self) {
         let ended = self.sse.lock().remove(&self.id);
-        if let Some((session, _)) = ended {
+        if let Some(session) = ended {
             session.end();
         }
     }

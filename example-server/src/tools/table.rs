@@ -90,6 +90,20 @@ pub(crate) const TOOLS: &[Tool] = &[
             },
         })
     }),
+    tool("greet", "Greets somebody", V2026_07_28, || optional(json!({"name": text("Whom")}))),
+    tool(
+        "slow_compute",
+        "Takes as many seconds as it is told, as a task if its client has tasks",
+        V2026_07_28,
+        || optional(json!({"seconds": number("How many"), "label": text("What it is called")})),
+    ),
+    tool("failing_job", "Fails, as a task", V2026_07_28, nothing),
+    tool("protocol_error_job", "Ends with an error of the protocol, as a task", V2026_07_28, nothing),
+    tool("confirm_delete", "Asks before it does anything, as a task", V2026_07_28, || {
+        optional(json!({"filename": text("What would be deleted")}))
+    }),
+    tool("multi_input", "Asks two things at once, as a task", V2026_07_28, nothing),
+    tool("test_tool_with_task", "Asks for a name, then goes on as a task", V2026_07_28, nothing),
 ];
 
 /// The tool that comes and goes.
@@ -108,6 +122,11 @@ fn object(properties: Value) -> Value {
     let required: Vec<_> =
         properties.as_object().map(Map::keys).into_iter().flatten().map(String::as_str).collect();
     json!({"type": "object", "properties": properties, "required": required})
+}
+
+/// The schema of an object that may have any of these.
+fn optional(properties: Value) -> Value {
+    json!({"type": "object", "properties": properties})
 }
 
 fn nothing() -> Value {

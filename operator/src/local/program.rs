@@ -103,7 +103,11 @@ pub(super) fn find(
         Some(_) => NoProgram::AnnotatedNotHere { program: program.clone() },
         None => NoProgram::NotHere { image, program: program.clone() },
     };
-    let file = look_up(program, folder, environment.get("PATH").map_or("", String::as_str), not_here)?;
+    let file = match annotation {
+        // Whoever runs this has it, on the PATH or not.
+        Some(_) if program == "longshore" => PathBuf::from(super::OWN_PROGRAM),
+        _ => look_up(program, folder, environment.get("PATH").map_or("", String::as_str), not_here)?,
+    };
     Ok(Program {
         file,
         arguments: arguments.iter().map(OsString::from).collect(),
@@ -167,6 +171,8 @@ mod tests {
             Err(error) => error.to_string(),
         };
         for (command, annotation, expected) in [
+            (&["nothing"][..], Some("longshore example-server"), "/proc/self/exe example-server"),
+            (&["longshore"], None, "image x:1 cannot run here, and \"longshore\""),
             (&["sh"][..], None, "/bin/sh one"),
             (&["./sh", "x"], None, "/bin/sh x|one"),
             (&["no-such"], Some("sh -c 'a b'"), "/bin/sh -c|a b"),
