@@ -1,41 +1,55 @@
 //! The definitions in them.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use jsonschema::Validator;
 use longshore_mcp::method::{List, Method, ServerNotification, ServerRequest};
 use longshore_mcp::revision::Revision;
 use serde_json::{Value, json};
 
-thread_local! {
-    static VALIDATORS: RefCell<HashMap<(Revision, String), Validator>> = RefCell::default();
+/// What was compiled, which takes far longer than to use it. It stays for as long as the program.
+static VALIDATORS: LazyLock<Mutex<HashMap<(Revision, String), &'static Validator>>> =
+    LazyLock::new(Mutex::default);
+
+static DOCUMENTS: LazyLock<[Value; 5]> = LazyLock::new(|| {
+    [
+        include_str!("../../tests/schemas/2024-11-05.json"),
+        include_str!("../../tests/schemas/2025-03-26.json"),
+        include_str!("../../tests/schemas/2025-06-18.json"),
+        include_str!("../../tests/schemas/2025-11-25.json"),
+        include_str!("../../tests/schemas/2026-07-28.json"),
+    ]
+    .map(|text| serde_json::from_str(text).unwrap())
+});
+
+fn document(revision: Revision) -> &'static Value {
+    &DOCUMENTS[Revision::ALL.iter().position(|known| *known == revision).unwrap()]
 }
 
-fn document(revision: Revision) -> Value {
-    let text = match revision {
-        Revision::V2024_11_05 => include_str!("../../tests/schemas/2024-11-05.json"),
-        Revision::V2025_03_26 => include_str!("../../tests/schemas/2025-03-26.json"),
-        Revision::V2025_06_18 => include_str!("../../tests/schemas/2025-06-18.json"),
-        Revision::V2025_11_25 => include_str!("../../tests/schemas/2025-11-25.json"),
-        Revision::V2026_07_28 => include_str!("../../tests/schemas/2026-07-28.json"),
-    };
-    serde_json::from_str(text).unwrap()
+/// The definitions of a revision, and the name of their folder.
+fn definitions(revision: Revision) -> (&'static str, &'static Value) {
+    let document = document(revision);
+    let folder = if document.get("$defs").is_some() { "$defs" } else { "definitions" };
+    (folder, &document[folder])
+}
+
+fn validator(revision: Revision, definition: &str) -> &'static Validator {
+    let mut validators = VALIDATORS.lock().unwrap_or_else(PoisonError::into_inner);
+    validators.entry((revision, definition.to_owned())).or_insert_with(|| {
+        let (folder, definitions) = definitions(revision);
+        assert!(definitions.get(definition).is_some(), "{revision} has no {definition}");
+        let mut schema = document(revision).clone();
+        schema["allOf"] = json!([{"$ref": format!("#/{folder}/{definition}")}]);
+        Box::leak(Box::new(jsonschema::validator_for(&schema).unwrap()))
+    })
 }
 
 /// What is wrong with a value, by a definition of a revision's schema.
 #[must_use]
 pub fn faults(revision: Revision, definition: &str, value: &Value) -> Vec<String> {
-    VALIDATORS.with_borrow_mut(|validators| {
-        let validator = validators.entry((revision, definition.to_owned())).or_insert_with(|| {
-            let mut schema = document(revision);
-            let folder = if schema.get("$defs").is_some() { "$defs" } else { "definitions" };
-            assert!(schema[folder].get(definition).is_some(), "{revision} has no {definition}");
-            schema["allOf"] = json!([{"$ref": format!("#/{folder}/{definition}")}]);
-            jsonschema::validator_for(&schema).unwrap()
-        });
-        validator.iter_errors(value).map(|error| format!("{error} at {}", error.instance_path())).collect()
-    })
+    let errors = validator(revision, definition).iter_errors(value);
+    errors.map(|error| format!("{error} at {}", error.instance_path())).collect()
 }
 
 /// Fails if a text is no such thing.
@@ -137,8 +151,7 @@ pub fn told_of(told: ServerNotification) -> &'static str {
 /// Whether a revision has a definition of this name.
 #[must_use]
 pub fn is_defined(revision: Revision, definition: &str) -> bool {
-    let document = document(revision);
-    ["$defs", "definitions"].iter().any(|folder| document[folder].get(definition).is_some())
+    definitions(revision).1.get(definition).is_some()
 }
 
 #[cfg(test)]
