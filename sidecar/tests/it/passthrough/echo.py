@@ -15,6 +15,10 @@ def answer(id, member, text):
 
 
 for line in sys.stdin.buffer:
+    if "noisy" in sys.argv:
+        # What people write when nothing is wrong, and what they write when something is.
+        sys.stderr.write("info: a message has come\nFATAL ERROR: panic: Traceback (most recent call last)\n")
+        sys.stderr.flush()
     message = json.loads(line)
     if "id" not in message or "method" not in message:
         continue

@@ -218,13 +218,25 @@ fn no_byte_changes_over_http() {
     }
 }
 
+const ECHO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/passthrough/echo.py");
+
 #[test]
 fn no_byte_changes_over_stdio() {
-    for revision in &REVISIONS[..4] {
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/passthrough/echo.py");
-        let (_shim, sidecar) = serving(&stdio(), &["python3", script, revision], &[]);
+    for revision in REVISIONS {
+        let (_shim, sidecar) = serving(&stdio(), &["python3", ECHO, revision], &[]);
         all_come_back(&sidecar, revision, |_, _| {});
     }
+}
+
+#[test]
+fn r063_what_a_process_writes_to_stderr_is_no_error() {
+    let (_shim, sidecar) = serving(&stdio(), &["python3", ECHO, "2025-11-25", "noisy"], &[]);
+    let client = Client::open(&sidecar, None);
+    for round in 0..20 {
+        let result = client.call("t", serde_json::json!({"round": round}))["result"].clone();
+        assert_eq!(result["arguments"]["round"], round);
+    }
+    assert_eq!(sidecar.get("/readyz").status, 200);
 }
 
 /// Two members of one name are two messages, one for each reader who takes another of them.
