@@ -13,8 +13,8 @@ test: ## Install what is missing, build, and check everything that can be checke
 	@e2e/test.sh
 
 .PHONY: quick
-quick: ## The same without a cluster: format, lints, dependencies, unit tests, request path
-	@e2e/test.sh format dependencies lints unit request-path
+quick: ## The same without a cluster: format, lints, dependencies, unit tests, fuzzing, request path
+	@e2e/test.sh format dependencies lints unit fuzz request-path
 
 .PHONY: soak
 soak: ## Have sessions survive for hours what `make test` does for seconds, and write target/soak.md (needs root)

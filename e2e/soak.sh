@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Runs the full form of every row that tests/node/sessions shows, one after the other on a machine that does nothing
-# else, and writes what came of it to target/soak.md (or to $LONGSHORE_E2E_SOAK). It takes the better part of two hours,
-# and root.
+# else, and writes what came of it to target/soak.md (or to $LONGSHORE_E2E_SOAK); before that, fuzzes for a quarter of an
+# hour. It takes the better part of two hours, and root.
 #
-#   e2e/soak.sh              every row
+#   e2e/soak.sh              fuzzing, and every row
+#   e2e/soak.sh fuzz         fuzzing alone
 #   e2e/soak.sh WORD...      rows whose tests have one of these words in their names
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
@@ -18,10 +19,16 @@ Sessions that survive, in full: $(date -u '+%Y-%m-%d %H:%M') UTC, commit $(git r
 END
 export LONGSHORE_E2E_SOAK=$report
 
+status=0
+if [ $# -eq 0 ] || [ "$*" = fuzz ]; then
+  if fuzz/run.sh 900; then outcome=ok; else outcome=FAILED status=1; fi
+  echo "| what reads strangers' bytes is fuzzed | $outcome | 900 s | $(ls fuzz/corpora | wc -l) targets |" >>"$report"
+  if [ $# -gt 0 ]; then cat "$report"; exit $status; fi
+fi
+
 e2e/cluster/install.sh >/dev/null
 words=("$@")
 [ $# -gt 0 ] || words=(sessions::)
-status=0
 cargo test --locked --workspace --test node -- "${words[@]}" --test-threads=1 --nocapture || status=$?
 echo
 cat "$report"

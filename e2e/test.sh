@@ -2,7 +2,7 @@
 # Checks everything that can be checked on this machine, quick things first; installs what is missing.
 #
 #   e2e/test.sh              every layer
-#   e2e/test.sh LAYER...     only these: format dependencies lints unit request-path control-plane node
+#   e2e/test.sh LAYER...     only these: format dependencies lints unit fuzz request-path control-plane node
 #
 # One line tells how each layer went and how long it took; the last line counts the tests. A layer that fails does not
 # stop the others, except where they could not be built either.
@@ -12,7 +12,7 @@
 set -uo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 
-all=(format dependencies lints unit request-path control-plane node)
+all=(format dependencies lints unit fuzz request-path control-plane node)
 layers=("$@")
 [ $# -gt 0 ] || layers=("${all[@]}")
 for layer in "${layers[@]}"; do

@@ -60,7 +60,7 @@ for target in "${targets[@]}"; do
   else
     status=1
     printf '%-14s FAILED\n' "$target"
-    grep -vE '^#[0-9]+|^INFO|^"' "$log" | tail -60
+    grep -vE '^#[0-9]+|^INFO|^"|NEW_FUNC|WARNING|^ +[0-9]+:|^ +at |^0x|^Base64|^stack|^NOTE|^note' "$log" | tail -40
   fi
   rm -rf "$here"
 done

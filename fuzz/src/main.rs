@@ -8,16 +8,23 @@
 #![expect(unsafe_code, reason = "the fuzzer calls this program, by the names that it knows")]
 
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use libfuzzer_sys::fuzz_target;
 use longshore_fuzz::{Target, corpus, explain, target};
 
 static TARGET: OnceLock<Target> = OnceLock::new();
+static INPUT: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
 fn begin() {
     let name = std::env::var("LONGSHORE_FUZZ").expect("LONGSHORE_FUZZ names a target");
     let target = *TARGET.get_or_init(|| target(&name));
+    // The fuzzer ends the process at a panic, so whatever is to be said is said first.
+    let next = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        explain(target, &INPUT.lock().unwrap_or_else(PoisonError::into_inner));
+        next(panic);
+    }));
     if let Some(directory) = std::env::var_os("LONGSHORE_FUZZ_CORPUS") {
         for (at, input) in corpus::read(target).iter().enumerate() {
             let file = Path::new(&directory).join(format!("kept-{at}"));
@@ -28,20 +35,6 @@ fn begin() {
 
 fuzz_target!(init: begin(), |input: &[u8]| {
     let Some(target) = TARGET.get() else { return };
-    // The fuzzer ends the process at a panic, so nothing is said after it.
-    let told = Told { target: *target, input };
+    input.clone_into(&mut INPUT.lock().unwrap_or_else(PoisonError::into_inner));
     (target.run)(input);
-    std::mem::forget(told);
 });
-
-/// Explains while a panic unwinds.
-struct Told<'a> {
-    target: Target,
-    input: &'a [u8],
-}
-
-impl Drop for Told<'_> {
-    fn drop(&mut self) {
-        explain(self.target, self.input);
-    }
-}

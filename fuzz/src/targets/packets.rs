@@ -38,6 +38,13 @@ pub(super) fn shim(bytes: &[u8]) {
     if let Ok(report) = Report::decode(bytes) {
         let packet = report.encode();
         assert!(packet.len() <= protocol::MAX_PACKET);
-        assert_eq!(Report::decode(&packet).expect("it is read again"), report);
+        let again = Report::decode(&packet).expect("it is read again");
+        match (&again, &report) {
+            // Words are for people, and only so many of them are sent on.
+            (Report::Refused { words, .. }, Report::Refused { words: all, .. }) => {
+                assert!(all.starts_with(words))
+            }
+            _ => assert_eq!(again, report),
+        }
     }
 }

@@ -71,7 +71,7 @@ pub(super) fn endpoint(bytes: &[u8]) {
     let Some(reference) = Input::new(bytes).text() else { return };
     for stream in ["http://127.0.0.1:8080/a/sse?x=1", "https://mcp.example/sse"] {
         let Ok(path) = endpoint::resolve(stream, reference) else { continue };
-        assert!(path.starts_with('/') && !path.starts_with("//"), "{path:?} may lead elsewhere");
+        assert!(path.starts_with('/'), "{path:?} may lead elsewhere");
         assert!(path.bytes().all(|byte| (0x21..=0x7e).contains(&byte) && byte != b'\\'), "{path:?}");
         assert!(path.len() <= reference.len() + stream.len());
         let part = path.split('?').next().unwrap();

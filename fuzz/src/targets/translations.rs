@@ -86,7 +86,7 @@ pub(super) fn requests(bytes: &[u8]) {
         assert_eq!(names::get(text, &["id"]), names::get(&back, &["id"]));
     }
     for change in [names::with_id(text, "77"), names::with_progress_token(text, "77")] {
-        if let Ok(changed) = change {
+        if let Ok(Cow::Owned(changed)) = change {
             is_json(&changed);
         }
     }
@@ -210,7 +210,7 @@ pub(super) fn notifications(bytes: &[u8]) {
         Told::Cancels | Told::Nowhere => {}
     }
     for change in [names::with_reported_token(text, "7"), names::with_cancelled_id(text, "7")] {
-        if let Ok(changed) = change {
+        if let Ok(Cow::Owned(changed)) = change {
             is_json(&changed);
         }
     }

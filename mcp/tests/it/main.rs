@@ -12,5 +12,5 @@ mod messages;
 mod numbered;
 mod properties;
 mod requirements;
-mod schema;
+mod revisions;
 mod translations;

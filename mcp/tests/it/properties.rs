@@ -20,7 +20,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::messages::{self, EVERYWHERE, any_json, id, question, revision, revision_of, ruffled, text};
-use crate::schema;
+use longshore_mcp_schemas as schema;
 
 const CLIENT: Client<'_> = Client {
     capabilities: r#"{"roots":{}}"#,

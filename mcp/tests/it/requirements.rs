@@ -94,9 +94,9 @@ const REQUIREMENTS: [(u32, &str, State); 86] = [
     (61, "HTTP+SSE: the endpoint first", Shown),
     // Servers
     (62, "stdio: one line a message, noise is no message", Shown),
-    (63, "stderr is never an error", Open(REQUEST_PATH)),
+    (63, "stderr is never an error", Shown),
     (64, "processes end in order, and are started again", Shown),
-    (65, "the server's era by its first answer", Partly("when it is asked, and pinned")),
+    (65, "the server's era by its first answer", Shown),
     (66, "servers over HTTP: JSON and streams, sessions that are lost", Shown),
     (67, "servers over HTTP+SSE: an endpoint of their own origin", Shown),
     (68, "ids and progress tokens of several clients on one connection", Shown),

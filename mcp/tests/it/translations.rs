@@ -13,7 +13,7 @@ use longshore_mcp::translate::{Pair, Way, errors, handshake, names};
 use longshore_mcp::{detect, logging};
 use serde_json::json;
 
-use crate::schema::{check, error_of, result_of};
+use longshore_mcp_schemas::{check, error_of, result_of};
 
 const MODERN: Revision = Revision::V2026_07_28;
 

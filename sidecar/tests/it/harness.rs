@@ -10,6 +10,7 @@ pub(crate) mod patience;
 pub(crate) mod peer;
 pub(crate) mod process;
 pub(crate) mod replicas;
+pub(crate) mod schemas;
 pub(crate) mod scripted;
 pub(crate) mod sessionless;
 pub(crate) mod shim;

@@ -1,5 +1,7 @@
 //! What passes is passed as it is, and what must not pass does not.
 
+mod identity;
+
 use std::io::BufReader;
 
 use serde_json::json;

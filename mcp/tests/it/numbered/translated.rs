@@ -135,7 +135,7 @@ fn r071_a_legacy_servers_questions_reach_a_modern_client() {
         assert_eq!(call.asked(Id::from_json(id), method, params), parked::Asked::Kept);
     }
     let round = call.round("sealed", None).unwrap();
-    crate::schema::check(NEW, "InputRequiredResult", &round);
+    longshore_mcp_schemas::check(NEW, "InputRequiredResult", &round);
     assert!(!round.contains("elicitationId"));
     let answers = json!({
         "roots-1": {"roots": []},
@@ -152,7 +152,7 @@ fn r071_a_legacy_servers_questions_reach_a_modern_client() {
     let error = r#"{"code":-32042,"message":"m","data":{"elicitations":[{"mode":"url","elicitationId":"e","url":"https://a","message":"m"}]}}"#;
     let mut call = Parked::new(Pair { client: NEW, server: OLD }, "9", everything());
     call.has_to_visit(&errors::urls_to_visit(error).unwrap()).unwrap();
-    crate::schema::check(NEW, "InputRequiredResult", &call.round("sealed", None).unwrap());
+    longshore_mcp_schemas::check(NEW, "InputRequiredResult", &call.round("sealed", None).unwrap());
     let answered = call.answered(Some(r#"{"elicitation-1":{"action":"accept"}}"#), everything());
     assert_eq!(answered, Ok(parked::Next::CallAgain));
 }

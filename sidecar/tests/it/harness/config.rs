@@ -111,6 +111,15 @@ impl Files {
         Self { root, version: AtomicU32::new(0) }
     }
 
+    /// The port of the server in the configuration; 0 if there is none, or it has none.
+    pub(crate) fn server_port(&self) -> u16 {
+        let text = std::fs::read(self.path("config").join(paths::CONFIG_FILE)).unwrap_or_default();
+        match serde_json::from_slice::<Config>(&text).map(|config| config.upstream) {
+            Ok(Upstream::StreamableHttp { port, .. } | Upstream::Sse { port, .. }) => port,
+            _ => 0,
+        }
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root.path().join(name)
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::Request;
 use super::http::{Reply, connect, whole_line};
+use super::{Request, schemas};
 
 /// One event. Comments are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub(crate) struct Events {
     body: Body,
     /// The last id that was seen.
     pub(crate) last: String,
+    /// What it answers, and where it comes from.
+    asked: (Request, SocketAddr),
 }
 
 /// The body's lines.
@@ -58,7 +60,7 @@ impl Events {
         let length = header("content-length").map(|length| length.parse().expect("a length"));
         let chunked = header("transfer-encoding").is_some();
         let body = Body { stream, left: length.unwrap_or(0), chunked };
-        Ok(Self { status, headers, body, last: String::new() })
+        Ok(Self { status, headers, body, last: String::new(), asked: (request.clone(), to) })
     }
 
     /// How long to wait for an event.
@@ -95,6 +97,9 @@ impl Events {
             let line = line.trim_end_matches('\n');
             if line.is_empty() && fields {
                 event.data = data.join("\n");
+                if event.data.starts_with(['{', '[']) {
+                    schemas::client_reads(&self.asked.0, self.asked.1, &event.data);
+                }
                 if !event.id.is_empty() {
                     self.last.clone_from(&event.id);
                 }

@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use super::schemas;
+
 /// A request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
@@ -84,11 +86,16 @@ impl Request {
     pub(crate) fn send(&self, to: SocketAddr) -> Reply {
         let mut stream = connect(to);
         self.write(&mut stream);
-        Reply::read(&mut BufReader::new(stream)).expect("a response")
+        let reply = Reply::read(&mut BufReader::new(stream)).expect("a response");
+        reply.judge(self, to);
+        reply
     }
 
     /// Writes it.
     pub(crate) fn write(&self, stream: &mut TcpStream) {
+        if let Ok(to) = stream.peer_addr() {
+            schemas::client_says(self, to);
+        }
         let mut bytes = self.head().into_bytes();
         bytes.extend_from_slice(format!("content-length: {}\r\n\r\n", self.body.len()).as_bytes());
         bytes.extend_from_slice(&self.body);
@@ -121,6 +128,25 @@ impl Reply {
             body
         };
         Ok(reply)
+    }
+
+    /// Fails if a message in it is not what its reader's revision says.
+    #[track_caller]
+    fn judge(&self, request: &Request, from: SocketAddr) {
+        if let Some(id) = self.header("mcp-session-id") {
+            let version = self.text().contains("protocolVersion").then(|| self.message());
+            schemas::session(
+                id,
+                version.and_then(|it| it["result"]["protocolVersion"].as_str().map(str::to_owned)).as_deref(),
+            );
+        }
+        match self.header("content-type") {
+            Some("application/json") => schemas::client_reads(request, from, self.text()),
+            Some("text/event-stream") => {
+                self.events().iter().for_each(|event| schemas::client_reads(request, from, event));
+            }
+            _ => {}
+        }
     }
 
     /// Reads the head of a response.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use longshore_sidecar_config::Config;
 use serde_json::Value;
 
-use super::{Files, Reply, Request, eventually, within};
+use super::{Files, Reply, Request, eventually, schemas, within};
 
 /// A running sidecar. It is killed when the test is over.
 pub(crate) struct Sidecar {
@@ -47,6 +47,7 @@ impl Sidecar {
         let line = eventually("it listens", || find(&err, |line| line["message"] == "listening"));
         let address =
             |name: &str| line[name].as_str().and_then(|text| text.parse().ok()).expect("an address");
+        schemas::sidecar(address("mcp"), files.server_port());
         Self { files, mcp: address("mcp"), admin: address("admin"), child: Mutex::new(child), out, err }
     }
 

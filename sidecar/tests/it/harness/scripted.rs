@@ -6,12 +6,14 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
+use super::schemas::{self, Watch};
 use super::{Request, eventually};
 
 /// The server.
 pub(crate) struct Scripted {
     pub(crate) port: u16,
     seen: Arc<Mutex<Vec<Request>>>,
+    _watch: Watch,
 }
 
 /// How a server greets.
@@ -83,7 +85,7 @@ impl Scripted {
                 std::thread::spawn(move || serve(stream, &manners, &*answer, &into));
             }
         });
-        Self { port, seen }
+        Self { port, seen, _watch: Watch::over(port) }
     }
 
     /// What it got, without the requests of the sidecar's own session.
@@ -100,6 +102,8 @@ fn serve(
     answer: &dyn Fn(&Request, &mut TcpStream),
     seen: &Mutex<Vec<Request>>,
 ) {
+    // Its answers go out in pieces, none of which is to wait for the other side to have read the last one.
+    stream.set_nodelay(true).expect("an option");
     let mut reader = BufReader::new(stream.try_clone().expect("a clone"));
     while let Some(request) = read(&mut reader) {
         let method = method_of(&request);
@@ -159,6 +163,9 @@ pub(crate) fn read(reader: &mut BufReader<TcpStream>) -> Option<Request> {
     let length = request.headers.iter().find(|(name, _)| name == "content-length");
     request.body = vec![0; length.map_or(0, |(_, length)| length.parse().expect("a length"))];
     reader.read_exact(&mut request.body).ok()?;
+    if let Ok(own) = reader.get_ref().local_addr() {
+        schemas::server_reads(own.port(), &request);
+    }
     Some(request)
 }
 
@@ -182,6 +189,7 @@ pub(crate) fn reply_to(request: &Request, result: &Value) -> String {
 
 /// Writes text.
 pub(crate) fn write(stream: &mut TcpStream, text: &str) {
+    schemas::server_says(text);
     // The sidecar may have gone; the test looks at the sidecar.
     let _ = stream.write_all(text.as_bytes());
 }

@@ -12,6 +12,7 @@ use longshore_mcp::meta::Outline;
 use longshore_mcp::revision::Revision;
 use serde_json::{Value, json};
 
+use super::schemas::Watch;
 use super::scripted::{json_with, message, method_of, read, reply_to, write};
 use super::{Request, eventually};
 
@@ -24,6 +25,7 @@ pub(crate) struct Sessionless {
     open: Arc<AtomicU64>,
     stopped: Arc<AtomicBool>,
     streams: Arc<Mutex<Vec<TcpStream>>>,
+    _watch: Watch,
 }
 
 /// What it says of itself.
@@ -62,6 +64,7 @@ impl Sessionless {
             open: open.clone(),
             stopped: stopped.clone(),
             streams: streams.clone(),
+            _watch: Watch::over(port),
         };
         let answer = Arc::new(answer);
         std::thread::spawn(move || {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use longshore_sidecar_config::{Config, Upstream};
 use serde_json::{Value, json};
 
+use super::schemas::Watch;
 use super::scripted::{begin_events, chunk, message, read, write};
 use super::{Request, config};
 
@@ -15,6 +16,7 @@ use super::{Request, config};
 pub(crate) struct SseServer {
     pub(crate) port: u16,
     state: Arc<State>,
+    _watch: Watch,
 }
 
 #[derive(Default)]
@@ -77,7 +79,7 @@ impl SseServer {
                 std::thread::spawn(move || serve(stream, &state, &rules.0, &rules.1));
             }
         });
-        Self { port, state }
+        Self { port, state, _watch: Watch::over(port) }
     }
 
     /// A configuration in front of it.

@@ -28,7 +28,7 @@ fn read(sidecar: &Sidecar, token: &str) -> Inventory {
 }
 
 #[test]
-fn a_server_is_found_to_speak_what_it_speaks_however_it_takes_the_question() {
+fn r065_a_server_is_found_to_speak_what_it_speaks_however_it_takes_the_question() {
     for (command, expected) in [
         (server("2024-11-05", "", "error"), &["2024-11-05"][..]),
         (server("2025-03-26", "", "silence"), &["2025-03-26"]),

@@ -1,0 +1,504 @@
+//! The rows.
+
+use std::borrow::Cow;
+
+use longshore_mcp::capabilities::ClientCapabilities;
+use longshore_mcp::envelope::{self, Id, Message};
+use longshore_mcp::error::{Code, code_of};
+use longshore_mcp::matrix::{Problem, answer, status_of_error};
+use longshore_mcp::method::{Method, ServerNotification, ServerRequest};
+use longshore_mcp::parked::{self, Parked};
+use longshore_mcp::revision::{Elicitation, Era, Questions, Structured, Tasks};
+use longshore_mcp::rounds::{self, Rounds};
+use longshore_mcp::translate::destination::{self, Destination};
+use longshore_mcp::translate::notifications::{self, Told};
+use longshore_mcp::translate::requests::{self, Client};
+use longshore_mcp::translate::results::{self, Hints};
+use longshore_mcp::translate::{Pair, Untranslatable, capabilities, content, errors, questions, tools};
+use serde_json::{Value, json};
+
+use super::Feature;
+use super::Reads::{Client as ToClient, Server as ToServer};
+use super::Verdict::{self, Answered, Becomes, Passes, Refused, Unheard};
+
+const ABLE: &str = r#"{"roots":{},"sampling":{"tools":{},"context":{}},"elicitation":{"form":{},"url":{}}}"#;
+const CLIENT: Client<'_> = Client { capabilities: ABLE, info: None, level: None };
+
+macro_rules! features {
+    ($($name:literal, $reads:ident, $probe:expr;)+) => {
+        pub(super) const FEATURES: &[Feature] = &[$(Feature { name: $name, reads: $reads, probe: $probe }),+];
+    };
+}
+
+features! {
+    "`initialize`", ToServer, |pair| asks(pair, Method::Initialize, json!({}));
+    "`server/discover`", ToServer, |pair| asks(pair, Method::ServerDiscover, json!({}));
+    "`ping` of a client", ToServer, |pair| asks(pair, Method::Ping, json!({}));
+    "`tools/list`, `prompts/list`, `resources/list`, `resources/templates/list`, with cursors", ToServer,
+        |pair| alike(&[Method::ToolsList, Method::PromptsList, Method::ResourcesList, Method::ResourcesTemplatesList]
+            .map(|method| asks(pair, method, json!({"cursor": "c"}))));
+    "`tools/call`, `prompts/get`, `resources/read`", ToServer,
+        |pair| alike(&[Method::ToolsCall, Method::PromptsGet, Method::ResourcesRead]
+            .map(|method| asks(pair, method, json!({"name": "n", "uri": "a://b", "arguments": {"a": "b"}}))));
+    "`completion/complete`", ToServer, |pair| asks(pair, Method::CompletionComplete, json!({"ref": {}}));
+    "its `context` (since 2025-06-18)", ToServer, context;
+    "methods that nobody knows", ToServer, |pair| asks_by_name(pair, "com.example/do", None, json!({}));
+    "results", ToClient, |pair| result(pair, Method::PromptsList, json!({"prompts": []}), Becomes("with `resultType`, caching hints (not kept, private) and who the server is"), Becomes("without `resultType` and caching hints"));
+    "structured results that are objects (since 2025-06-18)", ToClient, |pair| structured(pair, json!({"a": 1}));
+    "structured results that are none (2026-07-28)", ToClient, |pair| structured(pair, json!([1]));
+    "output schemas that are not of objects (2026-07-28)", ToClient, output_schema;
+    "audio (since 2025-03-26)", ToClient, |pair| block(pair, pair.server.features().audio, json!({"type": "audio", "data": "", "mimeType": "audio/wav"}), "an embedded resource with the same data");
+    "links to resources (since 2025-06-18)", ToClient, |pair| block(pair, pair.server.features().resource_links, json!({"type": "resource_link", "uri": "a://b", "name": "n"}), "text that names the link");
+    "`x-mcp-header` that a client could not use", ToClient, marks;
+    "progress", ToClient, |pair| hears(pair, ServerNotification::Progress, json!({"progressToken": 1, "progress": 1}));
+    "cancellation by the client", ToServer, cancels;
+    "a client that goes away in a call", ToServer, goes_away;
+    "log messages", ToClient, |pair| hears(pair, ServerNotification::Message, json!({"level": "info", "data": 1}));
+    "`logging/setLevel`", ToServer, |pair| asks(pair, Method::LoggingSetLevel, json!({"level": "info"}));
+    "list changes", ToClient, |pair| alike(&[ServerNotification::ToolsListChanged, ServerNotification::PromptsListChanged, ServerNotification::ResourcesListChanged].map(|told| hears(pair, told, json!({}))));
+    "`resources/subscribe`, `resources/unsubscribe`", ToServer, |pair| alike(&[Method::ResourcesSubscribe, Method::ResourcesUnsubscribe].map(|method| asks(pair, method, json!({"uri": "a://b"}))));
+    "`subscriptions/listen`", ToServer, |pair| asks(pair, Method::SubscriptionsListen, json!({"notifications": {}}));
+    "`sampling/createMessage`", ToClient, |pair| question(pair, ServerRequest::SamplingCreateMessage, json!({"messages": [], "maxTokens": 1}));
+    "sampling with tools (since 2025-11-25)", ToClient, |pair| if pair.server.features().sampling_tools { question(pair, ServerRequest::SamplingCreateMessage, json!({"messages": [], "maxTokens": 1, "tools": [{"name": "t", "inputSchema": {"type": "object"}}]})) } else { Unheard };
+    "`elicitation/create` with a form (since 2025-06-18)", ToClient, |pair| form(pair, Elicitation::Form, json!({"a": {"type": "string"}}));
+    "a form with titled choices, or a default (since 2025-11-25)", ToClient, |pair| form(pair, Elicitation::FormAndUrl, json!({"a": {"type": "string", "oneOf": [{"const": "x", "title": "X"}], "default": "x"}}));
+    "a form with a choice of several values (since 2025-11-25)", ToClient, |pair| form(pair, Elicitation::FormAndUrl, json!({"a": {"type": "array", "items": {"type": "string", "enum": ["x"]}}}));
+    "`elicitation/create` with a URL (since 2025-11-25)", ToClient, |pair| if pair.server.features().elicitation < Elicitation::FormAndUrl { Unheard } else { question(pair, ServerRequest::ElicitationCreate, visit(pair)) };
+    "the error -32042, which names URLs (2025-11-25)", ToClient, urls;
+    "`roots/list`", ToClient, |pair| question(pair, ServerRequest::RootsList, json!({}));
+    "tasks of 2025-11-25", ToServer, |pair| alike(&[capability(pair, Tasks::Core, "tasks"), capability_of_client(pair, Tasks::Core, "tasks")]);
+    "the extension for tasks, and other extensions (2026-07-28)", ToServer, |pair| alike(&[capability(pair, Tasks::Extension, "extensions"), capability_of_client(pair, Tasks::Extension, "extensions")]);
+    "the error for an unknown resource", ToClient, |pair| not_found(pair);
+    "the error for an unknown method", ToClient, |pair| no_method(pair);
+    "errors -32020, -32021, -32022 of a server", ToClient, |pair| reserved(pair);
+    "other errors", ToClient, |pair| error(pair, Method::ToolsCall, r#"{"code":-32603,"message":"m","data":{"x":[1]}}"#, Passes, Passes);
+    "members that nobody knows", ToClient, |pair| strangers(pair);
+}
+
+/// One verdict for things that are all treated alike.
+#[track_caller]
+fn alike(verdicts: &[Verdict]) -> Verdict {
+    for verdict in verdicts {
+        assert_eq!(*verdict, verdicts[0]);
+    }
+    verdicts[0].clone()
+}
+
+fn asks(pair: Pair, method: Method, params: Value) -> Verdict {
+    asks_by_name(pair, method.as_str(), Some(method), params)
+}
+
+/// A client's request.
+fn asks_by_name(pair: Pair, name: &str, method: Option<Method>, params: Value) -> Verdict {
+    if method.is_some_and(|method| !method.is_in(pair.client)) {
+        assert_eq!(destination::of(pair, name), Destination::Unknown);
+        return Unheard;
+    }
+    match destination::of(pair, name) {
+        Destination::Server => {}
+        Destination::Handshake => {
+            return match (pair.is_same(), pair.eras()) {
+                (true, _) => Passes,
+                (_, (Era::Legacy, Era::Legacy)) => Becomes("asks for the server's revision"),
+                (_, (Era::Modern, _)) => Answered("answers from what the server said to `initialize`"),
+                (_, (_, Era::Modern)) => Answered("answers from what the server said to `server/discover`"),
+            };
+        }
+        Destination::Empty => return Answered("answers"),
+        Destination::Level => return Answered("keeps the level, and puts it into every request"),
+        Destination::Subscription => return Answered("keeps the subscription, and listens for it"),
+        Destination::Listen => {
+            return Answered(
+                "acknowledges, subscribes for it, and says which subscription each message is for",
+            );
+        }
+        Destination::Unknown => return no_such_method(pair),
+    }
+    let mut message = json!({"jsonrpc": "2.0", "id": 1, "method": name, "params": params});
+    if pair.client.era() == Era::Modern {
+        message["params"]["_meta"] = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {},
+        });
+    }
+    let text = message.to_string();
+    match requests::request(pair, method, &text, &CLIENT).unwrap() {
+        Cow::Borrowed(_) => Passes,
+        Cow::Owned(made) => {
+            let claims = made.contains("io.modelcontextprotocol/protocolVersion");
+            assert_eq!(claims, pair.server.era() == Era::Modern, "{made}");
+            if claims {
+                Becomes("with the envelope and the headers of 2026-07-28")
+            } else {
+                Becomes("without the envelope")
+            }
+        }
+    }
+}
+
+fn no_such_method(pair: Pair) -> Verdict {
+    let answer = answer(Problem::UnknownMethod, pair.client);
+    Refused(format!("{} (HTTP {})", answer.code.number(), answer.status))
+}
+
+fn context(pair: Pair) -> Verdict {
+    if pair.client < longshore_mcp::revision::Revision::V2025_06_18 {
+        return Unheard;
+    }
+    let text = json!({"jsonrpc": "2.0", "id": 1, "method": "completion/complete", "params": {"context": {"arguments": {}}}});
+    let made = requests::request(pair, Some(Method::CompletionComplete), &text.to_string(), &CLIENT)
+        .unwrap()
+        .into_owned();
+    if made.contains("\"context\":") { Passes } else { Becomes("left out") }
+}
+
+fn result(pair: Pair, method: Method, json: Value, modern: Verdict, legacy: Verdict) -> Verdict {
+    let mut json = json;
+    if pair.server.features().result_type {
+        json["resultType"] = json!("complete");
+        json["ttlMs"] = json!(9);
+        json["cacheScope"] = json!("public");
+    }
+    let hints = Hints { server_info: Some("{}"), ..Hints::default() };
+    let text = json.to_string();
+    match results::result(pair.down(), Some(method), &text, &hints).unwrap() {
+        Cow::Borrowed(_) => Passes,
+        Cow::Owned(made) => {
+            let made: Value = serde_json::from_str(&made).unwrap();
+            let is_modern = pair.client.era() == Era::Modern;
+            for (name, expected) in
+                [("resultType", json!("complete")), ("ttlMs", json!(0)), ("cacheScope", json!("private"))]
+            {
+                assert_eq!(made.get(name), is_modern.then_some(&expected), "{name}");
+            }
+            if is_modern { modern } else { legacy }
+        }
+    }
+}
+
+fn structured(pair: Pair, value: Value) -> Verdict {
+    let needs = if value.is_object() { Structured::Object } else { Structured::Any };
+    if pair.server.features().structured < needs {
+        return Unheard;
+    }
+    let text = json!({"content": [], "structuredContent": value}).to_string();
+    let made = results::result(pair.down(), Some(Method::ToolsCall), &text, &Hints::default()).unwrap();
+    let made: Value = serde_json::from_str(&made).unwrap();
+    let told = made["content"][0]["text"] == value.to_string();
+    match (made["structuredContent"] == value, pair.client.features().structured) {
+        (true, Structured::None) if told => Becomes("passes, and as text"),
+        (true, _) => Passes,
+        (false, _) if told && made["structuredContent"]["result"] == value => {
+            Becomes("`{\"result\": ...}`, and as text")
+        }
+        _ => panic!("{pair:?}: {made}"),
+    }
+}
+
+fn output_schema(pair: Pair) -> Verdict {
+    if pair.server.features().structured < Structured::Any {
+        return Unheard;
+    }
+    let tool = json!({"name": "t", "inputSchema": {"type": "object"}, "outputSchema": {"type": "array"}})
+        .to_string();
+    let made: Value = serde_json::from_str(&tools::definition(pair.down(), &tool).unwrap()).unwrap();
+    match &made["outputSchema"] {
+        schema if *schema == json!({"type": "array"}) && pair.is_same() => Passes,
+        schema if schema["type"] == "object" && schema["properties"]["result"]["type"] == "array" => {
+            Becomes("of an object with the member `result`")
+        }
+        schema if pair.client.features().structured == Structured::None && schema["type"] == "array" => {
+            Passes
+        }
+        schema => panic!("{pair:?}: {schema}"),
+    }
+}
+
+fn block(pair: Pair, has: bool, json: Value, form: &'static str) -> Verdict {
+    if !has {
+        return Unheard;
+    }
+    match content::block(pair.down(), &json.to_string()).unwrap() {
+        Cow::Borrowed(_) => Passes,
+        Cow::Owned(_) => Becomes(form),
+    }
+}
+
+fn marks(pair: Pair) -> Verdict {
+    let tool = r#"{"name":"t","inputSchema":{"type":"object","x-mcp-header":"A"}}"#;
+    match tools::definition(pair.down(), tool).unwrap() {
+        Cow::Borrowed(_) => Passes,
+        Cow::Owned(made) => {
+            assert!(!made.contains("x-mcp-header"));
+            Becomes("taken out, since clients drop such a tool")
+        }
+    }
+}
+
+fn hears(pair: Pair, told: ServerNotification, mut params: Value) -> Verdict {
+    if pair.server.era() == Era::Modern {
+        params["_meta"] = json!({"io.modelcontextprotocol/subscriptionId": 7});
+    }
+    let text = json!({"jsonrpc": "2.0", "method": told.as_str(), "params": params}).to_string();
+    match notifications::to_client(pair, told.as_str(), &text).unwrap() {
+        Told::On(made) if made == text => Passes,
+        Told::On(made) if !made.contains("subscriptionId") => match told {
+            ServerNotification::Progress | ServerNotification::Message => Passes,
+            _ => Becomes("to all clients that have a stream, without the subscription"),
+        },
+        Told::Subscriptions => Becomes("to the subscriptions that asked for it"),
+        Told::Log(_) => Becomes("to the requests that asked for its level"),
+        other => panic!("{pair:?}: {other:?}"),
+    }
+}
+
+fn cancels(pair: Pair) -> Verdict {
+    let text = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
+    assert_eq!(notifications::to_server(pair, "notifications/cancelled", text), Told::Cancels);
+    match (pair.client.era(), pair.server.era()) {
+        (Era::Modern, _) => Unheard,
+        (Era::Legacy, Era::Legacy) => Becomes("under the id that the server knows"),
+        (Era::Legacy, Era::Modern) => Answered("ends the request to the server, which means the same"),
+    }
+}
+
+fn goes_away(pair: Pair) -> Verdict {
+    let (client, server) = (pair.client.features(), pair.server.features());
+    match (client.disconnect_cancels, server.disconnect_cancels) {
+        (true, true) => Passes,
+        (true, false) => Becomes("`notifications/cancelled`"),
+        (false, _) if pair.is_same() => Passes,
+        (false, _) => Becomes(
+            "means nothing: the call goes on, and the stream can be [resumed](sessions.md#streams-that-break)",
+        ),
+    }
+}
+
+/// A request of the server's.
+fn question(pair: Pair, request: ServerRequest, params: Value) -> Verdict {
+    let can = ClientCapabilities::read(&client_of(pair)).unwrap();
+    let text = params.to_string();
+    match (pair.server.features().questions, pair.client.features().questions) {
+        (Questions::Requests, Questions::InputRequired) => {
+            let mut call = Parked::new(pair, "1", can);
+            match call.asked(Id::from_json("\"q\""), request.as_str(), Some(&text)) {
+                parked::Asked::Kept => {
+                    let round: Value = serde_json::from_str(&call.round("s", None).unwrap()).unwrap();
+                    assert_eq!(round["resultType"], "input_required");
+                    assert!(round["inputRequests"]["1"]["params"].get("elicitationId").is_none());
+                    Becomes("a result that asks for input")
+                }
+                parked::Asked::Answered(message) => to_the_server(&message),
+            }
+        }
+        (Questions::InputRequired, Questions::Requests) => {
+            let call = r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"t"}}"#;
+            let mut rounds = Rounds::new(pair, Method::ToolsCall, call, can);
+            let result = json!({"resultType": "input_required", "inputRequests": {"a": {"method": request.as_str(), "params": params}}});
+            match rounds.input_required(&result.to_string(), &mut One) {
+                rounds::Next::Ask(_) => Becomes("a request on the call's stream"),
+                rounds::Next::Result(result) => {
+                    let result: Value = serde_json::from_str(&result).unwrap();
+                    let words = result["content"][0]["text"].as_str().unwrap();
+                    assert!(
+                        words.contains(pair.client.as_str()) && words.contains(pair.server.as_str()),
+                        "{words}"
+                    );
+                    assert_eq!(result["isError"], true);
+                    assert!(matches!(
+                        Rounds::new(pair, Method::PromptsGet, call, ClientCapabilities::default())
+                            .input_required(&json!({"resultType": "input_required", "inputRequests": {"a": {"method": request.as_str(), "params": params}}}).to_string(), &mut One),
+                        rounds::Next::Error(error) if code_of(&error) == Some(i64::from(Code::InternalError.number()))
+                    ));
+                    Refused("an error as the tool's result (else -32603)".to_owned())
+                }
+                next => panic!("{next:?}"),
+            }
+        }
+        _ if pair.is_same() => Passes,
+        _ => match questions::ask(pair.down(), request, &text, &can) {
+            Ok(Cow::Borrowed(_)) => Passes,
+            Ok(Cow::Owned(made)) => {
+                assert!(made.contains("enumNames") && !made.contains("default"), "{made}");
+                Becomes("titles in `enumNames`, and no default")
+            }
+            Err(error) => untranslatable(pair, &error),
+        },
+    }
+}
+
+/// What a client of that revision can do at most.
+fn client_of(pair: Pair) -> String {
+    let knows = pair.client.features();
+    let mut can = json!({"roots": {}, "sampling": {}});
+    if knows.sampling_tools {
+        can["sampling"] = json!({"tools": {}});
+    }
+    match knows.elicitation {
+        Elicitation::None => {}
+        Elicitation::Form => can["elicitation"] = json!({}),
+        Elicitation::FormAndUrl => can["elicitation"] = json!({"form": {}, "url": {}}),
+    }
+    can.to_string()
+}
+
+struct One;
+
+impl rounds::Mint for One {
+    fn id(&mut self) -> String {
+        "1".to_owned()
+    }
+
+    fn visit(&mut self) -> String {
+        "visit".to_owned()
+    }
+}
+
+fn to_the_server(message: &str) -> Verdict {
+    let message: Value = serde_json::from_str(message).unwrap();
+    Refused(format!("the server gets {}", message["error"]["code"]))
+}
+
+fn untranslatable(pair: Pair, error: &Untranslatable) -> Verdict {
+    let words = error.to_string();
+    assert!(words.contains(pair.client.as_str()) && words.contains(pair.server.as_str()), "{words}");
+    Refused("an error to the server".to_owned())
+}
+
+fn form(pair: Pair, needs: Elicitation, properties: Value) -> Verdict {
+    if pair.server.features().elicitation < needs {
+        return Unheard;
+    }
+    let schema = json!({"type": "object", "properties": properties});
+    question(pair, ServerRequest::ElicitationCreate, json!({"message": "m", "requestedSchema": schema}))
+}
+
+fn visit(pair: Pair) -> Value {
+    let mut params = json!({"mode": "url", "message": "m", "url": "https://a.example"});
+    if pair.server.era() == Era::Legacy {
+        params["elicitationId"] = json!("e");
+    }
+    params
+}
+
+fn urls(pair: Pair) -> Verdict {
+    if !pair.server.features().url_elicitation_error {
+        return Unheard;
+    }
+    let error = json!({"code": -32042, "message": "m", "data": {"elicitations": [visit(pair)]}}).to_string();
+    let message = format!(r#"{{"jsonrpc":"2.0","id":1,"error":{error}}}"#);
+    let Ok(Message::Response(response)) = envelope::read(message.as_bytes()) else { panic!("{message}") };
+    use longshore_mcp::translate::responses::{self, Answer, Asked};
+    let asked = Asked { id: "1", method: Some(Method::ToolsCall), uri: None };
+    match responses::response(pair, &asked, &response, &message, &Hints::default()).unwrap() {
+        Answer::Message(Cow::Borrowed(_)) => Passes,
+        Answer::Message(Cow::Owned(made)) => {
+            let made: Value = serde_json::from_str(&made).unwrap();
+            Becomes(match made["error"]["code"].as_i64() {
+                Some(-32603) => "-32603 with words",
+                other => panic!("{other:?}"),
+            })
+        }
+        Answer::Visit(urls) => {
+            assert_eq!(urls.len(), 1);
+            let mut call = Parked::new(pair, "1", ClientCapabilities::read(ABLE).unwrap());
+            call.has_to_visit(&urls).unwrap();
+            let denied =
+                Parked::new(pair, "1", ClientCapabilities::default()).has_to_visit(&urls).unwrap_err();
+            assert_eq!(code_of(&denied), Some(i64::from(Code::MissingClientCapability.number())));
+            Becomes("a result that asks for the visit (-32021 if the client did not declare it)")
+        }
+        Answer::InputRequired(_) => panic!("it is an error"),
+    }
+}
+
+/// A capability of a server's that goes no further.
+fn capability(pair: Pair, tasks: Tasks, name: &str) -> Verdict {
+    if pair.client.features().tasks != tasks && pair.server.features().tasks != tasks {
+        return Unheard;
+    }
+    if pair.is_same() {
+        return Passes;
+    }
+    let all = json!({name: {}}).to_string();
+    let made = capabilities::server(pair.down(), &all).unwrap();
+    // A capability of another revision means nothing to its reader, so it may as well pass.
+    assert!(
+        !made.contains(name) || pair.server.features().tasks != tasks || pair.client.era() == Era::Modern,
+        "{made}"
+    );
+    Becomes("not offered to the other side")
+}
+
+/// And one of a client's.
+fn capability_of_client(pair: Pair, tasks: Tasks, name: &str) -> Verdict {
+    if pair.client.features().tasks != tasks && pair.server.features().tasks != tasks {
+        return Unheard;
+    }
+    if pair.is_same() {
+        return Passes;
+    }
+    let all = json!({name: {}}).to_string();
+    let made = capabilities::client(pair.up(), &all).unwrap();
+    assert!(
+        !made.contains(name) || pair.client.features().tasks != tasks || pair.server.era() == Era::Modern,
+        "{made}"
+    );
+    Becomes("not offered to the other side")
+}
+
+fn error(pair: Pair, method: Method, json: &str, modern: Verdict, legacy: Verdict) -> Verdict {
+    match errors::error(pair, Some(method), Some("a://b"), json) {
+        Cow::Borrowed(_) => Passes,
+        Cow::Owned(_) if pair.client.era() == Era::Modern => modern,
+        Cow::Owned(_) => legacy,
+    }
+}
+
+fn not_found(pair: Pair) -> Verdict {
+    let own = if pair.server.era() == Era::Modern { -32602 } else { -32002 };
+    let json = json!({"code": own, "message": "m", "data": {"uri": "a://b"}}).to_string();
+    let made = errors::error(pair, Some(Method::ResourcesRead), Some("a://b"), &json);
+    assert_eq!(serde_json::from_str::<Value>(&made).unwrap()["data"]["uri"], "a://b");
+    match (code_of(&json), code_of(&made)) {
+        (before, after) if before == after => Passes,
+        (_, Some(-32602)) => Becomes("-32602 with `data.uri`"),
+        (_, Some(-32002)) => Becomes("-32002"),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn no_method(pair: Pair) -> Verdict {
+    let json = r#"{"code":-32601,"message":"Method not found"}"#;
+    assert_eq!(errors::error(pair, None, None, json), json);
+    match (status_of_error(-32601, pair.server), status_of_error(-32601, pair.client)) {
+        (before, after) if before == after => Passes,
+        (_, 404) => Becomes("-32601 with HTTP 404"),
+        (_, 200) => Becomes("-32601 with HTTP 200"),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn reserved(pair: Pair) -> Verdict {
+    let made = [-32020, -32021, -32022].map(|code| {
+        let json = json!({"code": code, "message": "m"}).to_string();
+        let made = errors::error(pair, Some(Method::ToolsCall), None, &json).into_owned();
+        (i64::from(code), code_of(&made).unwrap())
+    });
+    if made.iter().all(|(before, after)| before == after) {
+        return Passes;
+    }
+    match made.map(|(_, after)| after) {
+        [-32603, -32603, -32603] => Becomes("-32603: in that revision they are nobody's"),
+        [-32603, -32021, -32603] => {
+            Becomes("-32021 passes; the others, which are between Longshore and the server, become -32603")
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn strangers(pair: Pair) -> Verdict {
+    let text = r#"{"contents":[],"xkept":[ 1.0e2, "\u0041" ]}"#;
+    let made = results::result(pair.down(), Some(Method::ResourcesRead), text, &Hints::default()).unwrap();
+    assert!(made.contains(r#""xkept":[ 1.0e2, "\u0041" ]"#), "{made}");
+    Passes
+}

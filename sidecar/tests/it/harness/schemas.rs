@@ -1,0 +1,230 @@
+//! Whatever the sidecar says, to clients and to servers, follows the schema of their revision. Every test looks, since
+//! what they send and read goes through here.
+//!
+//! The sidecar passes nonsense on where it is not asked to look. What a test's client says wrong is therefore not held
+//! against what the server gets, and the other way round: a method that one side used wrongly is from then on judged as
+//! JSON-RPC alone, between these two.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::{LazyLock, Mutex, MutexGuard};
+
+use longshore_mcp::revision::Revision;
+use longshore_mcp_schemas::{Side, Spoken};
+use serde_json::{Value, json};
+
+use super::Request;
+
+/// Two sides that a test has: known by the port of the server over HTTP, or of the sidecar where it is another kind.
+type Path = u16;
+
+#[derive(Default)]
+struct Known {
+    /// The path that a sidecar is on.
+    paths: HashMap<SocketAddr, Path>,
+    /// What was used wrongly.
+    nonsense: HashSet<(Path, Side_, String)>,
+    /// The methods of requests, by their ids.
+    asked: HashMap<(Path, Side_, String), String>,
+    /// What sessions speak.
+    sessions: HashMap<String, Revision>,
+    /// What the server on a path spoke last in a handshake.
+    servers: HashMap<Path, Revision>,
+    /// What is wrong with what servers got.
+    faults: HashMap<Path, Vec<String>>,
+}
+
+/// A side, as part of a name.
+type Side_ = bool;
+const CLIENT: Side_ = false;
+const SERVER: Side_ = true;
+
+static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+
+fn known() -> MutexGuard<'static, Known> {
+    KNOWN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+thread_local! {
+    /// What a scripted server is answering.
+    static ANSWERING: RefCell<Option<(Path, Request)>> = const { RefCell::new(None) };
+}
+
+/// A sidecar listens, in front of a server at this port (0: it speaks over something else).
+pub(crate) fn sidecar(at: SocketAddr, port: u16) {
+    known().paths.insert(at, if port == 0 { at.port() } else { port });
+}
+
+/// Looks at what a server gets: it fails, when the server is gone, if anything was not right.
+pub(crate) struct Watch {
+    port: u16,
+}
+
+impl Watch {
+    /// A server begins at a port, which another one may have had before.
+    pub(crate) fn over(port: u16) -> Self {
+        let mut known = known();
+        known.nonsense.retain(|(path, ..)| *path != port);
+        known.asked.retain(|(path, ..), _| *path != port);
+        known.faults.remove(&port);
+        known.servers.remove(&port);
+        Self { port }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let faults = known().faults.remove(&self.port).unwrap_or_default();
+        if !std::thread::panicking() {
+            assert!(faults.is_empty(), "a server got what is not right: {faults:#?}");
+        }
+    }
+}
+
+/// A client sends this.
+pub(crate) fn client_says(request: &Request, to: SocketAddr) {
+    let mut known = known();
+    let Some(path) = known.paths.get(&to).copied() else { return };
+    let Ok(message) = serde_json::from_slice::<Value>(&request.body) else { return };
+    let revision = known.revision(request, &message);
+    for message in each(&message) {
+        known.note(path, CLIENT, revision, message);
+    }
+}
+
+/// A client reads this message, in the answer to that request.
+#[track_caller]
+pub(crate) fn client_reads(request: &Request, to: SocketAddr, text: &str) {
+    let mut known = known();
+    let Some(path) = known.paths.get(&to).copied() else { return };
+    let whole: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("no JSON ({error}): {text}"));
+    let asked: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+    for message in each(&whole) {
+        if let (Some("initialize"), Some(version)) =
+            (asked["method"].as_str(), message["result"]["protocolVersion"].as_str())
+        {
+            known.servers.entry(path).or_insert(Revision::V2025_11_25);
+            let Some(revision) = Revision::parse(version) else { continue };
+            known.judge(path, CLIENT, revision, message).into_iter().for_each(|fault| panic!("{fault}"));
+            continue;
+        }
+        let Some(revision) = known.revision(request, &asked) else { continue };
+        let faults = known.judge(path, CLIENT, revision, message);
+        drop_and_fail(&faults);
+    }
+}
+
+#[track_caller]
+fn drop_and_fail(faults: &[String]) {
+    assert!(faults.is_empty(), "a client got what is not right: {faults:#?}");
+}
+
+/// A client has this session now.
+pub(crate) fn session(id: &str, version: Option<&str>) {
+    if let Some(revision) = version.and_then(Revision::parse) {
+        known().sessions.insert(id.to_owned(), revision);
+    }
+}
+
+/// A server reads this, and is about to answer it.
+pub(crate) fn server_reads(port: u16, request: &Request) {
+    ANSWERING.set(Some((port, request.clone())));
+    let Ok(message) = serde_json::from_slice::<Value>(&request.body) else { return };
+    let mut known = known();
+    if let Some(revision) = message["params"]["protocolVersion"].as_str().and_then(Revision::parse)
+        && message["method"] == "initialize"
+    {
+        known.servers.insert(port, revision);
+    }
+    let revision = header(request).or_else(|| known.servers.get(&port).copied());
+    let Some(revision) = revision else { return };
+    for message in each(&message) {
+        let faults = known.judge(port, SERVER, revision, message);
+        known.faults.entry(port).or_default().extend(faults);
+    }
+}
+
+/// A server writes this, or a part of it.
+pub(crate) fn server_says(text: &str) {
+    let Some((port, request)) = ANSWERING.with_borrow(Clone::clone) else { return };
+    let asked: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+    let mut known = known();
+    let revision = header(&request).or_else(|| known.servers.get(&port).copied());
+    let lines = text.lines().map(|line| line.strip_prefix("data:").unwrap_or(line).trim());
+    for line in lines.filter(|line| line.starts_with(['{', '[', '"'])) {
+        match serde_json::from_str::<Value>(line) {
+            Ok(message) => each(&message).for_each(|message| known.note(port, SERVER, revision, message)),
+            // A part of a message: whatever it is.
+            Err(_) => known.is_nonsense(port, SERVER, asked["method"].as_str().unwrap_or_default()),
+        }
+    }
+}
+
+/// The messages of a batch, or the one that it is.
+fn each(message: &Value) -> impl Iterator<Item = &Value> {
+    message.as_array().map_or(std::slice::from_ref(message), Vec::as_slice).iter()
+}
+
+fn header(request: &Request) -> Option<Revision> {
+    let version = request.headers.iter().find(|(name, _)| name == "mcp-protocol-version");
+    version.and_then(|(_, version)| Revision::parse(version))
+}
+
+impl Known {
+    /// What is spoken where a client sends this.
+    fn revision(&self, request: &Request, message: &Value) -> Option<Revision> {
+        let session = request.headers.iter().find(|(name, _)| name == "mcp-session-id");
+        let in_session = session.and_then(|(_, id)| self.sessions.get(id)).copied();
+        let asked = message["params"]["protocolVersion"].as_str().and_then(Revision::parse);
+        let claimed = message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"].as_str();
+        claimed.and_then(Revision::parse).or(in_session).or_else(|| header(request)).or(asked)
+    }
+
+    fn is_nonsense(&mut self, path: Path, by: Side_, method: &str) {
+        self.nonsense.insert((path, by, method.to_owned()));
+    }
+
+    /// Remembers what a side of the test said, and whether it was right.
+    fn note(&mut self, path: Path, by: Side_, revision: Option<Revision>, message: &Value) {
+        let id = message["id"].to_string();
+        let method = message["method"].as_str();
+        let asked = self.asked.get(&(path, !by, id.clone())).cloned();
+        let about = method.map(str::to_owned).or_else(|| asked.clone()).unwrap_or_default();
+        if let Some(method) = method {
+            self.asked.insert((path, by, id), method.to_owned());
+        }
+        let side = if by == CLIENT { Side::Client } else { Side::Server };
+        let is_right = revision.is_some_and(|revision| {
+            Spoken { revision, by: side, message, asked: asked.as_deref() }.faults().is_empty()
+        });
+        if !is_right {
+            self.is_nonsense(path, by, &about);
+        }
+    }
+
+    /// What is wrong with what the sidecar said to one of the sides.
+    fn judge(&mut self, path: Path, to: Side_, revision: Revision, message: &Value) -> Vec<String> {
+        let method = message["method"].as_str();
+        let id = message["id"].to_string();
+        let asked = self.asked.get(&(path, to, id.clone())).cloned();
+        let about = method.map(str::to_owned).or_else(|| asked.clone()).unwrap_or_default();
+        if let Some(method) = method {
+            // Ids of the sidecar's own requests are found again when they are answered.
+            self.asked.insert((path, !to, id), method.to_owned());
+        }
+        let is_nonsense =
+            [CLIENT, SERVER].into_iter().any(|by| self.nonsense.contains(&(path, by, about.clone())));
+        let by = if to == CLIENT { Side::Server } else { Side::Client };
+        let plain = json!({"jsonrpc": message["jsonrpc"], "id": message["id"], "result": {}});
+        let message = match (is_nonsense, method, message.get("result")) {
+            (false, ..) => message,
+            (true, None, Some(_)) => &plain,
+            (true, None, None) if message.get("error").is_some() && to == CLIENT => message,
+            (true, ..) => return Vec::new(),
+        };
+        let asked = asked.filter(|_| !is_nonsense);
+        let faults = Spoken { revision, by, message, asked: asked.as_deref() }.faults();
+        faults.into_iter().map(|fault| format!("{revision}, {about}: {fault}\n{message}")).collect()
+    }
+}
