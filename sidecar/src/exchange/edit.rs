@@ -15,12 +15,30 @@ pub(super) struct Edited {
     pub(super) code: Option<i64>,
 }
 
+/// What a message is to a call.
+pub(super) enum Looked {
+    /// Its answer.
+    Answer(Edited),
+    /// An answer, and not its own: nobody waits for it.
+    Unasked,
+    /// No answer.
+    Aside,
+}
+
 /// Edits a message if it is the answer to this call. `None`: it is something else.
 pub(super) fn edit(call: &Call, message: &[u8]) -> Result<Option<Edited>, Refusal> {
-    let Ok(Message::Response(response)) = envelope::read(message) else { return Ok(None) };
+    Ok(match look(call, message)? {
+        Looked::Answer(edited) => Some(edited),
+        Looked::Unasked | Looked::Aside => None,
+    })
+}
+
+/// Looks at a message, and edits it if it is the answer to this call.
+pub(super) fn look(call: &Call, message: &[u8]) -> Result<Looked, Refusal> {
+    let Ok(Message::Response(response)) = envelope::read(message) else { return Ok(Looked::Aside) };
     let asked = match (response.id, call.id.as_deref()) {
         (Some(id), Some(asked)) if id.is(&Id::from_json(asked)) => asked,
-        _ => return Ok(None),
+        _ => return Ok(Looked::Unasked),
     };
     if let Some(pair) = call.session.as_deref().and_then(carry::pair) {
         let text = text(message)?;
@@ -29,10 +47,10 @@ pub(super) fn edit(call: &Call, message: &[u8]) -> Result<Option<Edited>, Refusa
                 return Err(Refusal::ServerNonsense);
             };
             let Edited { text, code } = filter(call, &response, said.as_bytes())?;
-            return Ok(Some(Edited { text: text.or(Some(said)), code }));
+            return Ok(Looked::Answer(Edited { text: text.or(Some(said)), code }));
         }
     }
-    filter(call, &response, message).map(Some)
+    filter(call, &response, message).map(Looked::Answer)
 }
 
 /// Takes out of a list what its caller may not call.

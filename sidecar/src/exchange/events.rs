@@ -11,7 +11,7 @@ use tokio::time::{Duration, Instant, sleep, timeout_at};
 
 use super::carry::{self, Aside};
 use super::client::Client;
-use super::edit::edit;
+use super::edit::{Looked, edit, look};
 use super::{Call, Done, Edit, request};
 use crate::rescue::Refusal;
 use crate::upstream::{self, Answer, EDITABLE, Lease};
@@ -72,10 +72,17 @@ pub(super) async fn events(
 fn pass(call: &Call, client: &mut Client, event: &Event<'_>) -> Result<Option<Option<i64>>, Refusal> {
     let Some(data) = data_of(event) else { return Ok(None) };
     // Clients ignore types that they do not know, and so does this.
-    let edited = if event.event.is_none() { edit(call, data)? } else { None };
-    if let Some(edited) = edited {
-        client.answer(call, edited.text.as_deref().map_or(data, str::as_bytes))?;
-        return Ok(Some(edited.code));
+    let looked = if event.event.is_none() { look(call, data)? } else { Looked::Aside };
+    match looked {
+        Looked::Answer(edited) => {
+            client.answer(call, edited.text.as_deref().map_or(data, str::as_bytes))?;
+            return Ok(Some(edited.code));
+        }
+        Looked::Unasked if !matches!(call.edit, Edit::Filter(_)) => {
+            tracing::debug!("the server answered what nobody asked in this call");
+            return Ok(None);
+        }
+        Looked::Unasked | Looked::Aside => {}
     }
     if matches!(call.edit, Edit::Filter(_)) && !is_aside(data) {
         return Err(Refusal::ServerNonsense);

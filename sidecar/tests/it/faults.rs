@@ -249,6 +249,38 @@ fn r066_a_session_that_the_server_forgot_ends() {
     }
 }
 
+/// 60, 68: what is answered twice, or was never asked, reaches nobody, in this session or another.
+#[test]
+fn answers_that_nobody_waits_for_reach_nobody() {
+    let server = Scripted::start(|request, stream| {
+        let answer = |id: &serde_json::Value, n: u32| {
+            format!("data: {}\n\n", json!({"jsonrpc": "2.0", "id": id, "result": {"n": n}}))
+        };
+        let own = scripted::message(request)["id"].clone();
+        let odd = json!("nobody");
+        let error = json!({"jsonrpc": "2.0", "id": odd, "error": {"code": 1, "message": "m"}});
+        scripted::events(
+            stream,
+            &[
+                &answer(&odd, 1),
+                &answer(&json!(own.as_u64().unwrap() + 1), 2),
+                &format!("data: {error}\n\n"),
+                "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}\n\n",
+                &(answer(&own, 3) + &answer(&own, 4)),
+            ],
+        );
+    });
+    let sidecar = Sidecar::start(&config(server.port));
+    let (one, other) = (Client::open(&sidecar, None), Client::open(&sidecar, None));
+    for client in [&one, &other, &one] {
+        let events = client.stream("t", json!({})).all();
+        let seen: Vec<_> = events.iter().map(crate::harness::Event::message).collect();
+        assert_eq!(seen.len(), 2, "{seen:?}");
+        assert_eq!(seen[0]["method"], "notifications/progress");
+        assert_eq!(seen[1]["result"], json!({"n": 3}));
+    }
+}
+
 #[test]
 fn a_server_of_another_revision_is_named() {
     // The scripted server agrees to whatever it is asked for; this one does not.

@@ -91,10 +91,7 @@ impl Judge {
     /// Looks at one message.
     pub(super) fn look(&self, message: &[u8]) -> Result<Verdict, Refusal> {
         Ok(match envelope::read(message) {
-            Ok(Message::Response(response)) => match self.answer(&response, message)? {
-                Some((edited, code)) => Verdict::Answer { edited, code },
-                None => Verdict::Dropped,
-            },
+            Ok(Message::Response(response)) => self.answer(&response, message)?,
             Ok(Message::Notification(notification)) => {
                 let is_log = notification.method.as_str() == ServerNotification::Message.as_str();
                 if is_log && !self.wants(message) { Verdict::Dropped } else { Verdict::Passes }
@@ -108,25 +105,22 @@ impl Judge {
         std::str::from_utf8(log).is_ok_and(|log| logging::is_wanted(log, self.level))
     }
 
-    /// A response as the answer: other text if it is edited, and the code if it is an error. None: it is another's.
-    fn answer(
-        &self,
-        response: &Response<'_>,
-        message: &[u8],
-    ) -> Result<Option<(Option<String>, Option<i64>)>, Refusal> {
+    /// A response as the answer, if it is not another's.
+    fn answer(&self, response: &Response<'_>, message: &[u8]) -> Result<Verdict, Refusal> {
         let text = std::str::from_utf8(message).map_err(|_| Refusal::ServerNonsense)?;
-        match (response.id, &response.outcome) {
-            (Some(id), _) if !id.is(&Id::from_json(&self.id)) => Ok(None),
-            (Some(_), Outcome::Result(_)) => Ok(Some((self.edit(text)?, None))),
-            (Some(_), Outcome::Error(error)) => Ok(Some((None, error::code_of(error.get())))),
+        let (edited, code) = match (response.id, &response.outcome) {
+            (Some(id), _) if !id.is(&Id::from_json(&self.id)) => return Ok(Verdict::Dropped),
+            (Some(_), Outcome::Result(_)) => (self.edit(text)?, None),
+            (Some(_), Outcome::Error(error)) => (None, error::code_of(error.get())),
             // It is about this request, since there is no other, and has to say so.
             (None, Outcome::Error(error)) => {
                 let mut named = Object::read(text).map_err(|_| Refusal::ServerNonsense)?;
                 named.set("id", self.id.clone());
-                Ok(Some((Some(named.write()), error::code_of(error.get()))))
+                (Some(named.write()), error::code_of(error.get()))
             }
-            (None, Outcome::Result(_)) => Ok(None),
-        }
+            (None, Outcome::Result(_)) => return Ok(Verdict::Dropped),
+        };
+        Ok(Verdict::Answer { edited, code })
     }
 
     /// The response with what policy and this address change in it; none if nothing does.

@@ -10,7 +10,9 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::replicas::Network;
-use crate::harness::{Client, GoServer, Request, Sidecar, client, config, eventually};
+use crate::harness::{
+    Client, Events, GoServer, Request, Scripted, Sidecar, client, config, eventually, modern, scripted,
+};
 
 const ALICE: Option<&str> = Some("key-a");
 
@@ -72,6 +74,48 @@ fn a_pod_that_ends_hands_its_sessions_over_and_loses_no_call() {
 }
 
 /// The hook of a server that is crash-looping never runs.
+/// What stands alone is served by a replica that goes on, and a drain does not wait for who only listens.
+#[test]
+fn what_stands_alone_is_taken_elsewhere_in_a_drain() {
+    let servers = [(); 2].map(|()| {
+        Scripted::start(|request, stream| {
+            if scripted::message(request)["method"] == "subscriptions/listen" {
+                let told = json!({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged"});
+                scripted::begin_events(stream);
+                scripted::chunk(stream, &format!("data: {told}\n\n"));
+                let _ = std::io::Read::read(stream, &mut [0]);
+            } else {
+                scripted::json(stream, &scripted::reply_to(request, &json!({"resultType": "complete"})));
+            }
+        })
+        .modern()
+    });
+    let network = Network::new();
+    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let call = || modern::request(1, "tools/call", json!({"name": "t"})).key("key-a").send(replicas[0].mcp);
+    let listen = || {
+        let params = json!({"notifications": {"toolsListChanged": true}});
+        Events::open(&modern::request("l", "subscriptions/listen", params).key("key-a"), replicas[0].mcp)
+    };
+    assert_eq!(call().status, 200);
+    let mut before = listen();
+    before.next().unwrap();
+    let seen = || servers.each_ref().map(|server| server.seen("tools/call").len());
+    assert_eq!(seen(), [1, 0]);
+
+    let hook = hook(&replicas[0]);
+    replicas[0].signal(Signal::TERM);
+    assert_eq!(before.next().unwrap().message()["result"]["resultType"], "complete");
+    assert!(before.next().is_none(), "it ends in order");
+    assert_eq!(call().status, 200);
+    assert_eq!(seen(), [1, 1]);
+    let mut during = listen();
+    assert_eq!(during.next().unwrap().message()["method"], "notifications/subscriptions/acknowledged");
+    assert_eq!(servers[1].seen("subscriptions/listen").len(), 1);
+    assert!(replicas[0].wait(Duration::from_secs(20)).success());
+    drop(hook);
+}
+
 #[test]
 fn a_pod_whose_server_is_gone_hands_its_sessions_over_too() {
     let mut servers = [(); 2].map(|()| GoServer::start(&["-stateless"]));
