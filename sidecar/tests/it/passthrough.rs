@@ -175,7 +175,7 @@ fn a_stream_that_the_server_ends_early_goes_on() {
 fn r011_a_silent_stream_is_kept_alive() {
     let (go_on, wait) = std::sync::mpsc::channel::<()>();
     let wait = std::sync::Mutex::new(wait);
-    let server = Scripted::start(move |request, stream| {
+    let server = Scripted::of_both(json!({}), move |request, stream| {
         scripted::begin_events(stream);
         let _ = wait.lock().unwrap().recv();
         scripted::chunk(stream, &format!("data: {}\n\n", scripted::reply_to(request, &json!({}))));

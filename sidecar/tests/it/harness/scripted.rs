@@ -22,6 +22,8 @@ struct Manners {
     capabilities: Value,
     /// The revision that it speaks; without one, whatever it is asked for.
     revision: Option<&'static str>,
+    /// It serves requests that stand alone too.
+    modern: bool,
 }
 
 /// The session id that the server gives out.
@@ -44,13 +46,23 @@ impl Scripted {
         Self::offering(json!({"tasks": {"list": {}}}), answer)
     }
 
+    /// A server of both eras, otherwise like that of [`Scripted::start`].
+    pub(crate) fn of_both(
+        capabilities: Value,
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        Self::with(0, Manners { capabilities, revision: None, modern: true }, move |request, stream| {
+            if request.method == "GET" { no_stream(stream) } else { answer(request, stream) }
+        })
+    }
+
     /// A server of one revision, which answers every GET by `answer` too.
     pub(crate) fn of(
         revision: &'static str,
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
         let capabilities = json!({"logging": {}});
-        Self::with(0, Manners { capabilities, revision: Some(revision) }, answer)
+        Self::with(0, Manners { capabilities, revision: Some(revision), modern: false }, answer)
     }
 
     /// The same with these capabilities.
@@ -58,7 +70,7 @@ impl Scripted {
         capabilities: Value,
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
-        Self::with(0, Manners { capabilities, revision: None }, answer)
+        Self::with(0, Manners { capabilities, revision: None, modern: false }, answer)
     }
 
     /// The same at this port, as soon as it is free.
@@ -67,7 +79,7 @@ impl Scripted {
         capabilities: Value,
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
-        Self::with(port, Manners { capabilities, revision: None }, answer)
+        Self::with(port, Manners { capabilities, revision: None, modern: false }, answer)
     }
 
     fn with(
@@ -126,6 +138,13 @@ fn serve(
                 let session = if own { OWN_SESSION } else { UPSTREAM_SESSION };
                 let headers = format!("mcp-session-id: {session}\r\n");
                 json_with(&mut stream, 200, &headers, &reply_to(&request, &result));
+            }
+            "server/discover" if own && manners.modern => {
+                let result = json!({
+                    "resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": manners.capabilities,
+                    "ttlMs": 0, "cacheScope": "private",
+                });
+                json(&mut stream, &reply_to(&request, &result));
             }
             "server/discover" if own => json_with(&mut stream, 400, "", "{}"),
             "ping" => json(&mut stream, &reply_to(&request, &json!({}))),

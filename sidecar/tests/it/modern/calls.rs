@@ -21,7 +21,7 @@ fn answered(request: &Request, result: &str) -> String {
 #[test]
 fn params_and_results_keep_their_bytes() {
     for events in [false, true] {
-        let server = Scripted::start(move |_, stream| {
+        let server = Scripted::of_both(json!({}), move |_, stream| {
             if events {
                 scripted::events(stream, &[&format!("id: 1\nretry: 5\ndata: {ODD_RESULT}\n\n")]);
             } else {
@@ -45,7 +45,7 @@ fn params_and_results_keep_their_bytes() {
 /// 30: nothing of a session is read, and none is named.
 #[test]
 fn r030_nothing_of_the_caller_reaches_the_server_but_what_belongs_to_the_message() {
-    let server = Scripted::start(|_, stream| {
+    let server = Scripted::of_both(json!({}), |_, stream| {
         scripted::json_with(stream, 200, "mcp-session-id: s\r\nset-cookie: a=b\r\n", ODD_RESULT);
     });
     let files = Files::new();
@@ -83,7 +83,8 @@ fn r030_nothing_of_the_caller_reaches_the_server_but_what_belongs_to_the_message
 
 #[test]
 fn r021_both_eras_are_served_at_one_address() {
-    let server = Scripted::start(|request, stream| scripted::json(stream, &answered(request, DONE)));
+    let server =
+        Scripted::of_both(json!({}), |request, stream| scripted::json(stream, &answered(request, DONE)));
     let sidecar = Sidecar::start(&config(server.port));
     let client = Client::open(&sidecar, None);
     for _ in 0..3 {
@@ -106,7 +107,7 @@ fn r034_lists_are_filtered_by_the_decision_that_guards_calls() {
     let tools = r#"{"resultType":"complete","ttlMs":9,"cacheScope":"public","tools":[{"name":"a", "x":1.0},{"name":"b"}]}"#;
     let read = r#"{"resultType":"complete","ttlMs":9,"cacheScope":"public","contents":[ ]}"#;
     for events in [false, true] {
-        let server = Scripted::start(move |request, stream| {
+        let server = Scripted::of_both(json!({}), move |request, stream| {
             let is_list = scripted::message(request)["method"] == "tools/list";
             let text = answered(request, if is_list { tools } else { read });
             if events {
@@ -141,7 +142,7 @@ fn r034_lists_are_filtered_by_the_decision_that_guards_calls() {
 
 #[test]
 fn r036_discovery_says_what_can_be_spoken_here() {
-    let server = Scripted::start(|request, stream| {
+    let server = Scripted::of_both(json!({}), |request, stream| {
         let result = r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{ }},"ttlMs":0,"cacheScope":"private"}"#;
         scripted::json(stream, &answered(request, result));
     });
@@ -157,7 +158,7 @@ fn r036_discovery_says_what_can_be_spoken_here() {
 /// 31, 38: the server's own errors have the status of their revision, and the id.
 #[test]
 fn errors_of_the_server_have_the_status_of_the_revision() {
-    let server = Scripted::start(|request, stream| {
+    let server = Scripted::of_both(json!({}), |request, stream| {
         let name = scripted::message(request)["params"]["name"].as_str().unwrap().to_owned();
         let (status, code) = name.split_once(' ').unwrap();
         let error = format!(r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":{code},"message":"m"}}}}"#);
@@ -185,7 +186,7 @@ fn errors_of_the_server_have_the_status_of_the_revision() {
 /// 12, 13, 39, 40: of all that a server may say beside its answer, only what the client can use reaches it.
 #[test]
 fn r040_only_what_belongs_to_the_request_passes() {
-    let server = Scripted::start(|request, stream| {
+    let server = Scripted::of_both(json!({}), |request, stream| {
         let log = |level: &str| {
             format!(
                 r#"data: {{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"{level}","data":1}}}}"#
@@ -235,7 +236,7 @@ fn r040_only_what_belongs_to_the_request_passes() {
 fn r041_a_client_that_goes_away_has_cancelled() {
     for begun in [false, true] {
         let (gone, wait) = mpsc::channel();
-        let server = Scripted::start(move |_, stream| {
+        let server = Scripted::of_both(json!({}), move |_, stream| {
             if begun {
                 scripted::begin_events(stream);
                 scripted::chunk(
@@ -268,8 +269,8 @@ fn r041_a_client_that_goes_away_has_cancelled() {
 
 #[test]
 fn a_server_that_fails_is_answered_for() {
-    let server =
-        Scripted::start(|request, stream| match scripted::message(request)["params"]["name"].as_str() {
+    let server = Scripted::of_both(json!({}), |request, stream| {
+        match scripted::message(request)["params"]["name"].as_str() {
             Some("cut") => {
                 scripted::begin_events(stream);
                 scripted::chunk(
@@ -296,7 +297,8 @@ fn a_server_that_fails_is_answered_for() {
                 std::thread::sleep(Duration::from_secs(3));
             }
             _ => scripted::json(stream, "[]"),
-        });
+        }
+    });
     let mut config = config(server.port);
     config.limits.request_timeout_ms = 1_500;
     let sidecar = Sidecar::start(&config);
@@ -320,7 +322,7 @@ fn a_server_that_fails_is_answered_for() {
 
 #[test]
 fn large_messages_pass_both_ways() {
-    let server = Scripted::start(|request, stream| {
+    let server = Scripted::of_both(json!({}), |request, stream| {
         let size = scripted::message(request)["params"]["arguments"]["text"].as_str().unwrap().len();
         scripted::json(stream, &scripted::reply_to(request, &json!({"text": "y".repeat(size)})));
     });
@@ -335,7 +337,7 @@ fn large_messages_pass_both_ways() {
 /// 27: the schema is the server's own, as the sidecar has listed it.
 #[test]
 fn r027_marked_arguments_are_repeated_as_headers() {
-    let server = Scripted::offering(json!({"tools": {}}), |request, stream| {
+    let server = Scripted::of_both(json!({"tools": {}}), |request, stream| {
         let text = match scripted::message(request)["method"].as_str() {
             Some("tools/list") => {
                 let schema = json!({"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}});

@@ -9,7 +9,7 @@ const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// A server that acknowledges, tells of one change, and goes on listening.
 fn server() -> Scripted {
-    Scripted::start(|request, stream| {
+    Scripted::of_both(json!({}), |request, stream| {
         let id = &scripted::message(request)["id"];
         let notification = |method: &str| json!({"jsonrpc": "2.0", "method": method, "params": {"notifications": {}, "_meta": {SUBSCRIPTION: id}}});
         scripted::begin_events(stream);

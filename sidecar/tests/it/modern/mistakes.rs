@@ -48,7 +48,7 @@ fn unknown(header: &str) -> Request {
 }
 
 fn server() -> Scripted {
-    Scripted::start(|request, stream| {
+    Scripted::of_both(json!({}), |request, stream| {
         let text =
             format!(r#"{{"jsonrpc":"2.0","id":{},"result":{DONE}}}"#, scripted::message(request)["id"]);
         scripted::json(stream, &text);

@@ -78,7 +78,7 @@ fn a_pod_that_ends_hands_its_sessions_over_and_loses_no_call() {
 #[test]
 fn what_stands_alone_is_taken_elsewhere_in_a_drain() {
     let servers = [(); 2].map(|()| {
-        Scripted::start(|request, stream| {
+        Scripted::of_both(json!({}), |request, stream| {
             if scripted::message(request)["method"] == "subscriptions/listen" {
                 let told = json!({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged"});
                 scripted::begin_events(stream);
@@ -88,7 +88,6 @@ fn what_stands_alone_is_taken_elsewhere_in_a_drain() {
                 scripted::json(stream, &scripted::reply_to(request, &json!({"resultType": "complete"})));
             }
         })
-        .modern()
     });
     let network = Network::new();
     let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
