@@ -118,6 +118,7 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
                     Left::Reconfigured => {
                         // Whatever runs belongs to the server from before.
                         shared.stdio.end_all().await;
+                        shared.lowered.end_all();
                         shared.speaks.set(None);
                         link = Link::new(Instant::now(), now());
                         continue;

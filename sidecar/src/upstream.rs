@@ -158,6 +158,7 @@ impl Pool {
                 let (lowered, transport) = (&self.lowered, &self.transport);
                 lowered::send(lowered, transport, &self.speaks, upstream, session, request).await
             }
+            (None, _) if Lowered::was_one(request.headers()) => Ok(lowered::empty(StatusCode::NOT_FOUND)),
             (None, Some(Spoken { legacy: None, .. })) => {
                 if request.headers().contains_key(SESSION_ID) {
                     return Ok(lowered::empty(StatusCode::NOT_FOUND));
@@ -180,7 +181,7 @@ impl Pool {
         match self.speaks.get() {
             Some(Spoken { legacy: None, modern: Some(revision) }) => {
                 match self.lower(upstream, &opener, request.clone(), revision).await? {
-                    Opened::Answered(answer, hold) => Ok((answer, hold)),
+                    Opened::Answered(answer, hold) => Ok((*answer, hold)),
                     Opened::Legacy => {
                         self.speaks.set(None);
                         self.transport.open(upstream, opener, request).await
@@ -198,7 +199,7 @@ impl Pool {
                 match self.lower(upstream, &opener, request, revision).await {
                     Ok(Opened::Answered(lowered, hold)) if lowered.is_kept_here() => {
                         self.speaks.set(Some(Spoken::only(revision)));
-                        Ok((lowered, hold))
+                        Ok((*lowered, hold))
                     }
                     Ok(_) | Err(_) => Ok((answer, hold)),
                 }

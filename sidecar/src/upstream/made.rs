@@ -18,10 +18,13 @@ use super::{Answer, Body, Failure};
 /// How many messages wait for a slow reader before the work has to wait too.
 const WAITING: usize = 16;
 
+/// What makes messages, until it is done.
+type Work = Pin<Box<dyn Future<Output = Result<(), Failure>>>>;
+
 /// Messages that are being made.
 pub(crate) struct Made {
     /// None once it is done.
-    work: Option<Pin<Box<dyn Future<Output = Result<(), Failure>>>>>,
+    work: Option<Work>,
     said: mpsc::Receiver<Said>,
     /// It has failed, which is told after what was said before.
     failure: Option<Failure>,

@@ -33,7 +33,7 @@ const MAX_INFO: usize = 16 * 1024;
 /// What became of a handshake.
 pub(in crate::upstream) enum Opened {
     /// It is answered, and something may have to be ended again.
-    Answered(Answer, Hold),
+    Answered(Box<Answer>, Hold),
     /// The server is one that has to be greeted itself.
     Legacy,
 }
@@ -49,7 +49,7 @@ pub(in crate::upstream) async fn open(
     revision: Revision,
 ) -> Result<Opened, Any> {
     let (head, body) = request.into_parts();
-    let answered = |answer| Ok(Opened::Answered(answer, Hold::nothing()));
+    let answered = |answer| Ok(Opened::Answered(Box::new(answer), Hold::nothing()));
     let Ok(Message::Request(request)) = envelope::read(&body) else {
         return answered(empty(StatusCode::BAD_REQUEST));
     };
@@ -109,7 +109,7 @@ pub(in crate::upstream) async fn open(
     let id_of_request = request.id.as_json();
     let mut answer = message(format!(r#"{{"jsonrpc":"2.0","id":{id_of_request},"result":{initialized}}}"#));
     way::mark(&mut answer, id);
-    Ok(Opened::Answered(answer, hold))
+    Ok(Opened::Answered(Box::new(answer), hold))
 }
 
 /// Whether what a server answers to `initialize` may come from one that has no handshake.

@@ -56,6 +56,11 @@ impl Lowered {
         self.lock().get(&name).cloned()
     }
 
+    /// Whether a message names a session that was one of these: no server knows it.
+    pub(in crate::upstream) fn was_one(headers: &HeaderMap) -> bool {
+        headers.get(SESSION_ID).is_some_and(|id| id.as_bytes().starts_with(PREFIX.as_bytes()))
+    }
+
     /// Adds a session: what it is called, and what ends it until somebody else does.
     pub(super) fn add(self: &Arc<Self>, session: Session) -> Option<(HeaderValue, Hold)> {
         let name = session.name;
@@ -72,6 +77,15 @@ impl Lowered {
         if let Some(session) = session {
             session.end();
         }
+    }
+
+    /// Ends all sessions, and forgets the server: another one takes its place.
+    pub(crate) fn end_all(&self) {
+        let sessions = std::mem::take(&mut *self.lock());
+        for session in sessions.into_values() {
+            session.end();
+        }
+        self.tools.forget();
     }
 
     /// An id under which a client is asked something, as JSON.

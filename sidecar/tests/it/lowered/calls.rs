@@ -205,3 +205,22 @@ fn lists_with_many_tools_are_read_once() {
     }
     assert!(server.seen("tools/list").len() <= 2, "{}", server.seen("tools/list").len());
 }
+
+#[test]
+fn calls_side_by_side_are_never_confused() {
+    let server = echoing();
+    let sidecar = &sidecar(&server);
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            scope.spawn(move || {
+                // All of them use the same ids.
+                let client = able(sidecar, "2025-11-25");
+                for round in 0..50 {
+                    let said = client.call("echo", json!({"client": number, "round": round}));
+                    let text = said["result"]["content"][0]["text"].as_str().unwrap();
+                    assert_eq!(text, json!({"client": number, "round": round}).to_string());
+                }
+            });
+        }
+    });
+}

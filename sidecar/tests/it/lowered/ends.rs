@@ -115,3 +115,17 @@ fn a_server_that_changes_its_era_ends_sessions_in_order() {
     assert_eq!(text(&client), "legacy");
     assert_eq!(before.send("ping", json!({})).status, 404);
 }
+
+#[test]
+fn sessions_go_on_with_a_server_that_takes_the_place_of_another() {
+    let (first, second) = (super::echoing_at(0), echoing());
+    let sidecar = sidecar(&first);
+    let client = able(&sidecar, "2025-11-25");
+    client.ask("logging/setLevel", json!({"level": "alert"}));
+    assert_eq!(text(&client), "modern");
+    let digest = sidecar.files.write(&config(second.port));
+    sidecar.runs(&digest);
+    eventually("it is the other one", || (text(&client) == "{}").then_some(()));
+    let meta = &message(&second.all("tools/call")[0])["params"]["_meta"];
+    assert_eq!(meta["io.modelcontextprotocol/logLevel"], "alert");
+}
