@@ -44,6 +44,15 @@ const MAX_ENTRIES: usize = 10_000;
 /// How long to wait before a stream of notifications is opened again.
 const REOPEN: Duration = Duration::from_secs(1);
 
+/// Whom a handshake is with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Face {
+    /// The server, whatever it is known to speak.
+    Itself,
+    /// A server with sessions, whatever the server is.
+    Sessions,
+}
+
 /// A session with the server.
 pub(crate) struct Server {
     upstream: Upstream,
@@ -82,14 +91,18 @@ impl Server {
         &self.upstream
     }
 
-    /// The handshake, and the revision that came of it.
-    pub(super) async fn initialize(&mut self) -> Result<(Revision, ServerDescription), CallError> {
+    /// The handshake with the server itself, or with what stands before one that has none, and the revision that came
+    /// of it.
+    pub(super) async fn initialize(
+        &mut self,
+        face: Face,
+    ) -> Result<(Revision, ServerDescription), CallError> {
         let params = json!({
             "protocolVersion": Revision::NEWEST_WITH_INITIALIZE.as_str(),
             "capabilities": {},
             "clientInfo": {"name": "longshore-sidecar", "version": env!("CARGO_PKG_VERSION")},
         });
-        let result = self.open(params).await?;
+        let result = self.open(face, params).await?;
         let handshake: Handshake =
             serde_json::from_str(&result).map_err(|_| self.not_mcp("initialize has no usable result"))?;
         let known =

@@ -6,7 +6,7 @@ use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::inventory::ServerDescription;
 use tokio::time::Duration;
 
-use super::client::{CallError, Discovery, Server, may_have_no_handshake};
+use super::client::{CallError, Discovery, Face, Server, may_have_no_handshake};
 use crate::upstream::{Speaks, Spoken};
 
 /// What a server is given to say what it speaks, besides twice the time that it took for a handshake. Over stdio it has to
@@ -32,7 +32,7 @@ pub(super) async fn greet(server: &mut Server, speaks: &Speaks) -> Result<Server
         }
         speaks.set(None);
     }
-    match server.initialize().await {
+    match server.initialize(Face::Itself).await {
         Ok((revision, description)) => {
             // What it was known to speak besides is not forgotten while it is asked again.
             let modern = speaks.get().and_then(|spoken| spoken.modern);
@@ -59,7 +59,7 @@ async fn without_handshake(
     discovery: &Discovery,
 ) -> Result<ServerDescription, CallError> {
     speaks.set(Some(Spoken::only(revision)));
-    let (_, mut description) = server.initialize().await?;
+    let (_, mut description) = server.initialize(Face::Sessions).await?;
     description.protocol_version = revision.as_str().to_owned();
     description.protocol_versions = vec![description.protocol_version.clone()];
     for known in discovery.known() {

@@ -15,6 +15,7 @@ use longshore_mcp::sse;
 use tokio::sync::mpsc;
 use tokio::time::{Duration, timeout};
 
+use super::Hold;
 use super::stdio::{Control, Failure, Patience};
 
 /// How many messages wait for whoever reads a call's events, before the process has to wait too.
@@ -270,11 +271,18 @@ pub(crate) struct Events {
     /// What is left of the event that is being read.
     rest: Bytes,
     over: bool,
+    /// Ends the call with this, where whoever goes takes it back.
+    _hold: Option<Hold>,
 }
 
 impl Events {
     pub(super) fn new(waiting: Waiting, first: Option<Bytes>) -> Self {
-        Self { waiting, rest: first.map_or_else(Bytes::new, event), over: false }
+        Self { waiting, rest: first.map_or_else(Bytes::new, event), over: false, _hold: None }
+    }
+
+    /// The same, of a call that ends with these.
+    pub(super) fn holding(self, hold: Hold) -> Self {
+        Self { _hold: Some(hold), ..self }
     }
 
     /// Whether everything has been read.

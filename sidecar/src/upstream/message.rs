@@ -10,6 +10,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use longshore_mcp::envelope::{self, Id, Message, Request};
 use longshore_mcp::method::{Method, NotificationMethod};
 use longshore_mcp::params::Params;
+use longshore_mcp::revision::Revision;
 use memchr::memchr2;
 
 use super::call::Caller;
@@ -69,6 +70,8 @@ pub(super) enum About {
     Level(Option<Level>),
     Subscribe(String),
     Unsubscribe(String),
+    /// To be told of changes for as long as it is not answered.
+    Listen,
     Other,
 }
 
@@ -137,14 +140,22 @@ pub(super) fn kind(body: &[u8]) -> Result<Kind, Failure> {
     })
 }
 
+/// What a request of a session is.
 fn asked(body: &[u8], request: &Request<'_>) -> Result<Asked, Failure> {
+    let about = about(request)?;
+    asked_about(body, request, about)
+}
+
+/// What a request is that stands alone.
+pub(super) fn asked_alone(body: &[u8], request: &Request<'_>) -> Result<Asked, Failure> {
+    let listens = Method::of(Revision::V2026_07_28, &request.method) == Some(Method::SubscriptionsListen);
+    asked_about(body, request, if listens { About::Listen } else { About::Other })
+}
+
+fn about(request: &Request<'_>) -> Result<About, Failure> {
     let params = Params::read(request.params).map_err(|_| Failure::NotMessage)?;
-    let token = params.wanted_token().map_err(|_| Failure::NotMessage)?;
-    if token.is_some_and(|token| token.len() > MAX_TOKEN) {
-        return Err(Failure::LongToken);
-    }
     let uri = || params.uri().unwrap_or_default().to_owned();
-    let about = match Method::parse(&request.method) {
+    Ok(match Method::parse(&request.method) {
         Some(Method::Initialize) => About::Handshake,
         Some(Method::LoggingSetLevel) => {
             About::Level(params.level().and_then(|level| serde_json::from_str(level).ok()))
@@ -152,7 +163,15 @@ fn asked(body: &[u8], request: &Request<'_>) -> Result<Asked, Failure> {
         Some(Method::ResourcesSubscribe) => About::Subscribe(uri()),
         Some(Method::ResourcesUnsubscribe) => About::Unsubscribe(uri()),
         _ => About::Other,
-    };
+    })
+}
+
+fn asked_about(body: &[u8], request: &Request<'_>, about: About) -> Result<Asked, Failure> {
+    let params = Params::read(request.params).map_err(|_| Failure::NotMessage)?;
+    let token = params.wanted_token().map_err(|_| Failure::NotMessage)?;
+    if token.is_some_and(|token| token.len() > MAX_TOKEN) {
+        return Err(Failure::LongToken);
+    }
     let id = Key::of(&request.id).ok_or(Failure::NotMessage)?;
     let at = span(body, request.id.as_json());
     Ok(Asked { id, at, token: token.map(|token| span(body, token)), about })

@@ -129,6 +129,11 @@ impl Routes {
         calls.find(|call| call.caller().is_some() && (of.is_none() || call.from == of))
     }
 
+    /// The newest call that is waited for, of those that something holds for.
+    pub(super) fn newest_where(&self, holds: impl Fn(&Call) -> bool) -> Option<&Call> {
+        self.calls.values().rev().find(|call| call.caller().is_some() && holds(call))
+    }
+
     /// The number of the newest call that is waited for.
     pub(super) fn newest_number(&self) -> Option<u64> {
         self.calls.iter().rev().find(|(_, call)| call.caller().is_some()).map(|(number, _)| *number)

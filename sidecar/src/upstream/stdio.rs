@@ -6,6 +6,7 @@
 //! the session's alone, or serves several that share the process. It lives on the thread on which it was begun; others
 //! reach it by message.
 
+mod alone;
 mod conversation;
 mod failure;
 mod handshake;
@@ -28,6 +29,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use longshore_mcp::headers::{EVENT_STREAM, JSON, SESSION_ID};
+use longshore_mcp::level::Level;
 use longshore_sidecar_config::Processes;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Duration, timeout};
@@ -90,6 +92,8 @@ pub(super) enum Control {
     Listen(Name, call::Caller),
     /// A session begins.
     Join(Joining),
+    /// A call that stands alone does, and wants to hear so much of the log.
+    Enter(Name, Option<Level>),
     /// A session ends. Who waits for that is told by the end of this.
     End(Name, Option<oneshot::Sender<()>>),
     /// All do.

@@ -82,12 +82,12 @@ impl Transport {
     pub(crate) async fn call(
         &self,
         upstream: &Upstream,
-        _opener: &Opener,
+        opener: &Opener,
         request: Request<Bytes>,
     ) -> Result<Answer, Failure> {
         match upstream {
             Upstream::StreamableHttp { port, .. } => Ok(self.http.send(*port, request).await?),
-            Upstream::Stdio {} => Ok(Answer::of(self.stdio.send(request).await?)),
+            Upstream::Stdio {} => Ok(Answer::of(self.stdio.call(opener, request).await?)),
             // This transport is older than such requests.
             Upstream::Sse { .. } => Ok(Answer::of(stdio::empty(StatusCode::METHOD_NOT_ALLOWED))),
         }

@@ -6,7 +6,7 @@ use longshore_mcp::revision::Revision;
 use longshore_sessions::message::Copy;
 use serde_json::{Value, json};
 
-use super::{CallError, Server, quote};
+use super::{CallError, Face, Server, quote};
 use crate::upstream::stdio::Hold;
 
 impl Server {
@@ -23,7 +23,7 @@ impl Server {
             "capabilities": capabilities,
             "clientInfo": {"name": "longshore-sidecar", "version": env!("CARGO_PKG_VERSION")},
         });
-        let result: Value = serde_json::from_str(&self.open(params).await?)
+        let result: Value = serde_json::from_str(&self.open(Face::Sessions, params).await?)
             .map_err(|_| self.not_mcp("initialize has no usable result"))?;
         self.revision = Some(revision);
         let chosen = result["protocolVersion"].as_str().unwrap_or_default();

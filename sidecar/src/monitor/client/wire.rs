@@ -14,7 +14,7 @@ use longshore_sidecar_config::Upstream;
 use serde_json::Value;
 
 use super::error::rpc;
-use super::{CallError, MAX_ANSWER, Server};
+use super::{CallError, Face, MAX_ANSWER, Server};
 use crate::exchange;
 use crate::upstream::{self, Answer};
 
@@ -27,9 +27,13 @@ impl Server {
     }
 
     /// Opens the session with the first request, and gives the result.
-    pub(super) async fn open(&mut self, params: Value) -> Result<String, CallError> {
+    pub(super) async fn open(&mut self, face: Face, params: Value) -> Result<String, CallError> {
         let (id, request) = self.ask(McpMethod::Initialize, &params);
-        let (answer, hold) = self.pool.open(&self.upstream, self.opener.clone(), request).await?;
+        let opener = self.opener.clone();
+        let (answer, hold) = match face {
+            Face::Itself => self.pool.open_itself(&self.upstream, opener, request).await?,
+            Face::Sessions => self.pool.open(&self.upstream, opener, request).await?,
+        };
         self.hold = Some(hold);
         let (result, session) = self.result(answer, &id).await?;
         self.session = session;

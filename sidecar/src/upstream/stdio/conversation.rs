@@ -144,6 +144,16 @@ impl Conversation {
         matches!(self.kind, Sharing::Several { .. })
     }
 
+    /// Whether its process is asked for one thing at a time, and knows no sessions.
+    pub(super) fn stands_alone(&self) -> bool {
+        self.handshake.is_absent()
+    }
+
+    /// Whether what its process prints is of no client.
+    pub(super) fn is_nobodys(&self) -> bool {
+        self.is_own() || self.stands_alone() && self.client.is_none()
+    }
+
     /// Gives it a process that runs already.
     pub(super) fn with_ready(mut self, ready: Ready) -> Result<Self, Failure> {
         self.make_ready(ready)?;
@@ -163,6 +173,14 @@ impl Conversation {
         self.start.goes_on = true;
         self.members.join(name, Abilities::default());
         self
+    }
+
+    /// Lives for as long as there are calls that stand alone, and a while longer. The first of them is on its way.
+    pub(super) async fn run_alone(mut self, client: Option<Client>) {
+        self.client = client;
+        // Nothing has died: the first process is none too many.
+        self.rests = true;
+        self.run().await;
     }
 
     /// A session of several takes its place first: those that join meanwhile wait with the first.
@@ -208,7 +226,7 @@ impl Conversation {
     pub(super) async fn run(mut self) {
         let mut waits = Vec::new();
         // The first process is there for the handshake, or goes on with what it did.
-        let mut needed = true;
+        let mut needed = !self.stands_alone();
         while !self.ending {
             if needed || !waits.is_empty() {
                 let unseen = self.with_process(waits).await;
@@ -366,6 +384,13 @@ impl Conversation {
                 }
             }
             Control::Join(joining) => self.join(joining),
+            Control::Enter(name, level) => {
+                self.empty = None;
+                self.members.join(name, Abilities::default());
+                if let Some(member) = self.members.get_mut(name) {
+                    member.level = level;
+                }
+            }
             Control::End(name, told) => self.end(name, told),
             Control::EndAll => self.ending = true,
             Control::GiveWay => {

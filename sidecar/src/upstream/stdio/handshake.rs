@@ -2,6 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use longshore_mcp::initialize;
+use longshore_mcp::revision::Revision;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -20,6 +21,8 @@ pub(super) struct Handshake {
     version: Option<String>,
     /// The last word of it was said.
     pub(super) initialized: bool,
+    /// There is none: each request stands alone.
+    absent: bool,
 }
 
 /// What a client says of itself.
@@ -89,8 +92,19 @@ impl Handshake {
         Self { version: Some(version.to_owned()), initialized: true, ..Self::new(line) }
     }
 
+    /// For a process to which each request says all that it needs.
+    pub(super) fn none() -> Self {
+        let version = Some(Revision::V2026_07_28.as_str().to_owned());
+        Self { version, initialized: true, absent: true, ..Self::new(Bytes::new()) }
+    }
+
     fn new(line: Bytes) -> Self {
-        Self { line, answer: None, version: None, initialized: false }
+        Self { line, answer: None, version: None, initialized: false, absent: false }
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_absent(&self) -> bool {
+        self.absent
     }
 
     /// What a process is told first.
@@ -110,7 +124,7 @@ impl Handshake {
 
     /// Whether it can be said to another process.
     pub(super) fn can_be_repeated(&self) -> bool {
-        self.is_complete() && (1..=MAX_KEPT).contains(&self.line.len())
+        self.absent || self.is_complete() && (1..=MAX_KEPT).contains(&self.line.len())
     }
 
     /// Takes the server's answer, with its id at this place. Says whether it completes the handshake.

@@ -15,7 +15,7 @@ use super::handshake::{Handshake, Offer};
 use super::limits::Place;
 use super::message::{Asked, Kind, kind, text};
 use super::process::Idle;
-use super::registry::{Group, Handle};
+use super::registry::{Group, Handle, Open};
 use super::warm::{Given, Ready};
 use super::{
     Body, Client, Control, Failure, Former, Gone, Hold, Name, Opener, Patience, QUEUE, Recalled, Stdio, call,
@@ -117,35 +117,34 @@ impl Stdio {
         let name = random().ok_or(Failure::NoNumbers)?;
         let revision = Offer::read(body).protocol_version;
         let mut open = self.lock();
-        let fewest = open.fewest(client.principal.as_ref(), &revision);
-        let Processes { isolation, total, idle_ms, max_age_ms, .. } = client.limits;
-        let joined = fewest.filter(|(_, sessions)| {
-            // Everybody's sessions are spread over as many processes as there may be.
-            let spreads = isolation == Isolation::Shared && *sessions > 0;
-            let another =
-                open.shared_by_all() < total as usize && (self.places.have_room() || self.warm.has_any());
-            !(spreads && another)
-        });
-        if let Some((host, _)) = joined {
+        let group = group_of(Some(&client), revision.clone());
+        if let Some(host) = self.host(&open, &group, Some(&client)) {
             let handle = open.join(host, name).ok_or(Failure::Forgotten)?;
             let waiting = join(&handle, name, body, asked)?;
             return Ok((name, handle.control, waiting));
         }
-        let aged = max_age_ms.map(|age| Instant::now() + Duration::from_millis(age));
-        let principal = client.principal.clone();
-        let same = principal.is_some();
+        let kind = kind_of(&group, &client.limits);
         let handshake = Handshake::for_all(&revision);
         self.warm.heard(handshake.line());
         let (handle, commands, events) = channels();
-        let group = Group { principal, asked: revision, version: None, aged };
         let registered = open.begin(self, name, handle.clone(), Some(group))?;
         drop(open);
-        let kind = Sharing::Several { same, idle: Duration::from_millis(idle_ms), aged };
         let opening =
             Opening { registered, kind, number: name, place: None, commands, control: events, handshake };
         let waiting = join(&handle, name, body, asked)?;
         tokio::task::spawn_local(Conversation::new(opening).run_shared(client));
         Ok((name, handle.control, waiting))
+    }
+
+    /// The conversation that another session, or a call, of this kind goes to, if there is one.
+    pub(super) fn host(&self, open: &Open, wanted: &Group, client: Option<&Client>) -> Option<u64> {
+        let (host, sessions) = open.fewest(wanted)?;
+        let Some(Client { limits, .. }) = client else { return Some(host) };
+        // Everybody's sessions are spread over as many processes as there may be.
+        let spreads = limits.isolation == Isolation::Shared && sessions > 0;
+        let another =
+            open.shared_by_all() < limits.total as usize && (self.places.have_room() || self.warm.has_any());
+        (!(spreads && another)).then_some(host)
     }
 
     /// A place for a process, and one that waits if there is one that was told this, or nothing yet.
@@ -229,7 +228,26 @@ impl Stdio {
     }
 }
 
-fn channels() -> (Handle, mpsc::Receiver<super::Command>, mpsc::UnboundedReceiver<Control>) {
+/// Who may join a conversation of this client's, or of the sidecar's.
+pub(super) fn group_of(client: Option<&Client>, asked: String) -> Group {
+    let age = client.and_then(|client| client.limits.max_age_ms);
+    Group {
+        own: client.is_none(),
+        alone: false,
+        principal: client.and_then(|client| client.principal.clone()),
+        asked,
+        version: None,
+        aged: age.map(|age| Instant::now() + Duration::from_millis(age)),
+    }
+}
+
+/// Whom its process serves.
+pub(super) fn kind_of(group: &Group, limits: &Processes) -> Sharing {
+    let idle = Duration::from_millis(limits.idle_ms);
+    Sharing::Several { same: group.own || group.principal.is_some(), idle, aged: group.aged }
+}
+
+pub(super) fn channels() -> (Handle, mpsc::Receiver<super::Command>, mpsc::UnboundedReceiver<Control>) {
     let (commands, queue) = mpsc::channel(QUEUE);
     let (control, events) = mpsc::unbounded_channel();
     (Handle { commands, control }, queue, events)

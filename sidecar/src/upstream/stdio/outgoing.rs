@@ -117,10 +117,10 @@ impl Outgoing {
 }
 
 /// `notifications/cancelled` for a call of this number.
-pub(super) fn cancelled(number: u64) -> Bytes {
+pub(super) fn cancelled(number: u64, reason: &'static str) -> Bytes {
     format!(
         "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\
-         \"params\":{{\"requestId\":{number},\"reason\":\"the session was ended\"}}}}"
+         \"params\":{{\"requestId\":{number},\"reason\":\"{reason}\"}}}}"
     )
     .into()
 }

@@ -37,6 +37,10 @@ struct Host {
 /// Who may join a conversation.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
+    /// The sidecar alone.
+    pub(super) own: bool,
+    /// Requests that stand alone, and no sessions.
+    pub(super) alone: bool,
     /// Sessions of this principal, or of everybody.
     pub(super) principal: Option<Arc<str>>,
     /// The revision that its server was asked for.
@@ -48,6 +52,12 @@ pub(super) struct Group {
 }
 
 impl Group {
+    /// Whether one that wants such a conversation may have this one.
+    fn takes(&self, wanted: &Self, now: Instant) -> bool {
+        (self.own, self.alone, &self.principal) == (wanted.own, wanted.alone, &wanted.principal)
+            && self.suits(&wanted.asked, now)
+    }
+
     /// Whether a client that asks for this revision gets one that it can use.
     ///
     /// Asked for the same, the server says the same. Otherwise a client that asks for a newer revision usually speaks
@@ -83,13 +93,10 @@ impl Open {
         self.closed
     }
 
-    /// The conversation of this kind with the fewest sessions, and how many it has.
-    pub(super) fn fewest(&self, principal: Option<&Arc<str>>, revision: &str) -> Option<(u64, usize)> {
+    /// The conversation of a kind with the fewest sessions, and how many it has.
+    pub(super) fn fewest(&self, wanted: &Group) -> Option<(u64, usize)> {
         let now = Instant::now();
-        let of = |host: &&(u64, &Host)| {
-            let group = host.1.group.as_ref();
-            group.is_some_and(|group| group.principal.as_ref() == principal && group.suits(revision, now))
-        };
+        let of = |host: &&(u64, &Host)| host.1.group.as_ref().is_some_and(|group| group.takes(wanted, now));
         let hosts = self.hosts.iter().map(|(number, host)| (*number, host));
         hosts
             .filter(|host| of(&host))
@@ -99,13 +106,17 @@ impl Open {
 
     /// How many conversations are for everybody.
     pub(super) fn shared_by_all(&self) -> usize {
-        let of_all = |host: &&Host| host.group.as_ref().is_some_and(|group| group.principal.is_none());
+        let of_all =
+            |host: &&Host| host.group.as_ref().is_some_and(|group| group.principal.is_none() && !group.own);
         self.hosts.values().filter(of_all).count()
     }
 
     /// The way to a conversation without sessions, if there is one.
     pub(super) fn empty(&self) -> Option<&mpsc::UnboundedSender<Control>> {
-        self.hosts.values().find(|host| host.sessions.is_empty()).map(|host| &host.handle.control)
+        // The sidecar's own takes nobody's place.
+        let in_the_way =
+            |host: &&Host| host.sessions.is_empty() && host.group.as_ref().is_some_and(|group| !group.own);
+        self.hosts.values().find(in_the_way).map(|host| &host.handle.control)
     }
 
     /// Adds a session to a conversation.
@@ -205,8 +216,15 @@ mod tests {
             (new, Some(old), old, true),
         ] {
             let version = version.map(str::to_owned);
-            let group = Group { principal: None, asked: asked.to_owned(), version, aged: None };
-            assert_eq!(group.suits(revision, now), suits, "{group:?} {revision}");
+            let group = |asked: &str, version| {
+                let asked = asked.to_owned();
+                Group { own: false, alone: false, principal: None, asked, version, aged: None }
+            };
+            let (group, wanted) = (group(asked, version), group(revision, None));
+            assert_eq!(group.takes(&wanted, now), suits, "{group:?} {revision}");
+            assert!(!group.takes(&Group { alone: true, ..wanted.clone() }, now), "no session");
+            assert!(!group.takes(&Group { own: true, ..wanted.clone() }, now), "the sidecar's");
+            assert!(!group.takes(&Group { principal: Some("p".into()), ..wanted }, now), "somebody's");
             assert!(!Group { aged: Some(now), ..group }.suits(revision, now), "too old");
         }
     }

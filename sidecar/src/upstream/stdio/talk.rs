@@ -5,6 +5,7 @@
 //! process writes, messages to it are written. What bounds the waiting is that those who wait have deadlines, and
 //! where several sessions share a process, that nobody is waited for twice.
 
+mod alone;
 mod incoming;
 mod taking;
 
@@ -116,8 +117,9 @@ impl<'a> Talk<'a> {
         start: Start,
         first: Vec<Command>,
     ) -> Self {
-        let repeats = conversation.handshake.is_complete() && !start.goes_on;
-        let shakes_for_all = !start.goes_on && conversation.is_shared();
+        let shakes = !start.goes_on && !conversation.stands_alone();
+        let repeats = shakes && conversation.handshake.is_complete();
+        let shakes_for_all = shakes && conversation.is_shared();
         let shake_until = shakes_for_all.then(|| Instant::now() + HANDSHAKE);
         let mut talk = Self {
             conversation,
@@ -128,7 +130,7 @@ impl<'a> Talk<'a> {
             next: u64::from(start.life) * CALLS_OF_A_LIFE + FIRST + 1,
             asked: HashMap::new(),
             delivery: None,
-            shaking: !start.goes_on,
+            shaking: shakes,
             repeat_until: repeats.then(|| Instant::now() + HANDSHAKE),
             shake_until,
             held: first,
@@ -152,6 +154,8 @@ impl<'a> Talk<'a> {
             // Ends what the other sidecar had half written, if it had: lost then, and otherwise a message like others,
             // which a line feed alone would not be to every server.
             talk.ping();
+            talk.take_held();
+        } else if !shakes {
             talk.take_held();
         } else if !start.told {
             talk.outgoing.own(talk.conversation.handshake.line().trim_ascii_end());
@@ -212,7 +216,10 @@ impl<'a> Talk<'a> {
     }
 
     fn control(&mut self, control: Control) {
-        if let Control::Gone(number) = &control {
+        // Of a call that stands alone its end tells more: it has to be taken back.
+        if let Control::Gone(number) = &control
+            && !self.conversation.stands_alone()
+        {
             self.routes.gone(*number);
         }
         self.conversation.control(control);

@@ -3,16 +3,75 @@
 import json
 import os
 import sys
+import threading
 
 legacy = sys.argv[1].split(",") if sys.argv[1] else []
 modern = sys.argv[2].split(",") if sys.argv[2] else []
 manner = sys.argv[3] if len(sys.argv) > 3 else "error"
 # What the first message of the client made of this process.
 era = None
+heard = []
+lock = threading.Lock()
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+LEVEL = "io.modelcontextprotocol/logLevel"
 
 
 def send(message):
-    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+    with lock:
+        print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+
+def note(method, **params):
+    send({"method": method, "params": params})
+
+
+def text(message, words):
+    send({"id": message["id"], "result": {"resultType": "complete", "content": [{"type": "text", "text": str(words)}]}})
+
+
+def who(message):
+    # Answers who asked, and says so all the time before.
+    params = message["params"]
+    arguments = params["arguments"]
+    for step in range(arguments["steps"]):
+        note("notifications/progress", progressToken=params["_meta"]["progressToken"], progress=step, message=arguments["who"])
+    text(message, arguments["who"])
+
+
+def listen(message):
+    meta = {SUBSCRIPTION: message["id"]}
+    note("notifications/subscriptions/acknowledged", notifications=message["params"]["notifications"], _meta=meta)
+    note("notifications/tools/list_changed", _meta=meta)
+    if message["params"]["notifications"].get("promptsListChanged"):
+        # Enough of it, in the two ways that there are.
+        note("notifications/cancelled", requestId=message["id"])
+        send({"id": message["id"], "result": {"resultType": "complete", "_meta": meta}})
+
+
+def call(message):
+    name, arguments = message["params"]["name"], message["params"].get("arguments", {})
+    if name == "pid":
+        text(message, os.getpid())
+    elif name == "who":
+        threading.Timer(arguments["seconds"], who, (message,)).start()
+    elif name == "heard":
+        text(message, json.dumps(heard))
+    elif name == "exit":
+        os._exit(arguments["status"])
+    elif name == "hang":
+        pass
+    elif name == "twice":
+        text(message, "once")
+        text(message, "twice")
+        send({"id": 4711, "result": {}})
+    elif name == "log":
+        note("notifications/message", level="info", data=arguments["words"])
+        text(message, "logged")
+    elif name == "ask":
+        send({"id": "q", "method": "sampling/createMessage", "params": {}})
+        text(message, "asked")
+    else:
+        text(message, "modern")
 
 
 def fail(message, code, words, **data):
@@ -25,7 +84,8 @@ def stamped(result):
 
 for line in sys.stdin:
     message = json.loads(line)
-    if "id" not in message:
+    if "id" not in message or "method" not in message:
+        heard.append(message)
         continue
     method, params = message["method"], message.get("params", {})
     claim = params.get("_meta", {}).get("io.modelcontextprotocol/protocolVersion")
@@ -49,7 +109,9 @@ for line in sys.stdin:
     elif era == "modern" and modern and method == "tools/list":
         send({"id": message["id"], "result": stamped({"tools": tools})})
     elif era == "modern" and modern and method == "tools/call":
-        send({"id": message["id"], "result": {"resultType": "complete", "content": [{"type": "text", "text": "modern"}]}})
+        call(message)
+    elif era == "modern" and modern and method == "subscriptions/listen":
+        listen(message)
     elif manner == "die":
         os._exit(3)
     elif manner == "error":

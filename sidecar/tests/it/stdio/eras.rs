@@ -6,7 +6,7 @@ use crate::harness::shim::{settled, stdio};
 use crate::harness::{Cluster, Files, Request, Shim, Sidecar, eventually, peer};
 
 /// A server of these revisions, which answers in this manner what it does not know.
-fn server(legacy: &str, modern: &str, manner: &str) -> Vec<String> {
+pub(super) fn server(legacy: &str, modern: &str, manner: &str) -> Vec<String> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/stdio/era.py");
     ["python3", script, legacy, modern, manner].map(str::to_owned).to_vec()
 }
@@ -34,12 +34,18 @@ fn a_server_is_found_to_speak_what_it_speaks_however_it_takes_the_question() {
         (server("2025-03-26", "", "silence"), &["2025-03-26"]),
         (server("2025-06-18", "", "die"), &["2025-06-18"]),
         (server("2025-11-25,2025-06-18", "2026-07-28", "error"), &["2026-07-28", "2025-11-25", "2025-06-18"]),
+        (server("", "2026-07-28", "error"), &["2026-07-28"]),
         // What only it speaks is nothing to anybody here.
         (server("2025-11-25", "2099-01-01", "error"), &["2025-11-25"]),
     ] {
         let (shim, sidecar, token) = started(&command);
         let sidecar = sidecar.ready();
-        settled(&shim, &sidecar, &stdio());
+        if command[2].is_empty() {
+            // There is nothing that is found out later.
+            assert_eq!(read(&sidecar, &token).tools[0]["name"], "era");
+        } else {
+            settled(&shim, &sidecar, &stdio());
+        }
         let described = read(&sidecar, &token).server.unwrap();
         assert_eq!(described.protocol_versions, expected, "{command:?}");
         assert!(expected.contains(&&*described.protocol_version));

@@ -3,12 +3,15 @@
 use std::io;
 
 use bytes::Bytes;
+use longshore_mcp::batch::{self, Body};
 use longshore_mcp::envelope::{self, Message, Notification, Outcome, Request, Response};
 use longshore_mcp::error::{self, Code};
 use longshore_mcp::method::{Method, NotificationMethod};
 use longshore_mcp::params::Params;
+use longshore_mcp::revision::Revision;
 use tokio::time::{Duration, Instant};
 
+use super::alone::listened;
 use super::taking::INITIALIZED;
 use super::{Delivery, Question, Talk};
 use crate::metrics::Dropped;
@@ -67,29 +70,49 @@ impl Talk<'_> {
         let length = line.len() + 1;
         let half = std::mem::take(&mut self.half);
         // Most noise is known by its first byte; there may be very many lines of it.
-        let message = line.starts_with(b"{").then(|| envelope::read(&line));
+        let message = match line.first() {
+            Some(b'{') => envelope::read(&line).ok().map(Body::One),
+            // Where the server has batches it may write them too.
+            Some(b'[') => self.revision().and_then(|revision| batch::read(&line, revision).ok()),
+            _ => None,
+        };
         let wanted = match message {
-            Some(Ok(message)) => {
-                self.noise = 0;
-                let wanted = match message {
-                    Message::Response(response) => self.response(&response, &line),
-                    Message::Notification(notification) => self.notification(&notification, &line),
-                    Message::Request(request) => self.request(&request, &line),
-                };
-                if !wanted {
-                    self.conversation.stdio().metrics.dropped(Dropped::Unasked);
+            Some(Body::One(message)) => self.message(&message, &line),
+            Some(Body::Batch(batch)) => {
+                let mut wanted = false;
+                for (message, text) in batch.iter() {
+                    wanted |= self.message(message, &line.slice_ref(text.as_bytes()));
                 }
                 wanted
             }
             // The other half is another sidecar's.
-            Some(Err(_)) | None if half => false,
-            Some(Err(_)) | None => {
+            None if half => false,
+            None => {
                 self.not_message(&line);
                 self.noise += length;
                 false
             }
         };
         self.dropped = if wanted { 0 } else { self.dropped + length };
+    }
+
+    /// Takes a message. Says whether it was for anybody.
+    fn message(&mut self, message: &Message<'_>, line: &Bytes) -> bool {
+        self.noise = 0;
+        let wanted = match message {
+            Message::Response(response) => self.response(response, line),
+            Message::Notification(notification) => self.notification(notification, line),
+            Message::Request(request) => self.request(request, line),
+        };
+        if !wanted {
+            self.conversation.stdio().metrics.dropped(Dropped::Unasked);
+        }
+        wanted
+    }
+
+    /// The revision that the process speaks, as far as that is known.
+    fn revision(&self) -> Option<Revision> {
+        self.conversation.handshake.version().and_then(Revision::parse)
     }
 
     /// Sees to it that what is for nobody does not go on without end.
@@ -114,7 +137,7 @@ impl Talk<'_> {
         stdio.metrics.dropped(Dropped::Noise);
         if self.first_noise.is_none() {
             // What a client's process prints may be of that client, and the status is for everybody.
-            let shown = if self.conversation.is_own() {
+            let shown = if self.conversation.is_nobodys() {
                 excerpt(line)
             } else {
                 "(not shown: of a client's session)".to_owned()
@@ -156,7 +179,10 @@ impl Talk<'_> {
             }
             _ => {}
         }
-        let answer = with(line, &at, &call.id());
+        let answer = match call.about() {
+            About::Listen => listened(response, line, &at, &call.id()),
+            _ => with(line, &at, &call.id()),
+        };
         call.end(Ok(Some(answer)));
         true
     }
@@ -202,6 +228,9 @@ impl Talk<'_> {
         let method = notification.method.as_str();
         if method == NotificationMethod::Progress.as_str() {
             return self.progress(&params, line);
+        }
+        if self.conversation.stands_alone() {
+            return self.notification_alone(notification, &params, line);
         }
         if method == NotificationMethod::Cancelled.as_str() {
             return self.cancelled(&params, line);
@@ -284,6 +313,12 @@ impl Talk<'_> {
     // === Questions ===
 
     fn request(&mut self, request: &Request<'_>, line: &Bytes) -> bool {
+        if self.conversation.stands_alone() {
+            const WORDS: &str =
+                "a server of this revision asks nothing on its own: it answers that it needs input";
+            let refusal = error::response(Some(request.id), Code::MethodNotFound, WORDS, None);
+            return self.outgoing.own(refusal.as_bytes());
+        }
         let id = request.id.as_json();
         let method = request.method.as_str();
         if method == Method::Ping.as_str() {
@@ -350,7 +385,7 @@ impl Talk<'_> {
     }
 
     /// Gives a message to somebody who waits for something else.
-    fn aside(&mut self, to: Option<Reader>, line: &Bytes) -> bool {
+    pub(super) fn aside(&mut self, to: Option<Reader>, line: &Bytes) -> bool {
         let Some(to) = to else { return false };
         match to.offer(line) {
             Offer::Taken => true,

@@ -35,7 +35,8 @@ impl Talk<'_> {
     fn take(&mut self, command: Command) {
         let Command { from, kind, body, caller } = command;
         // A session may have ended while its message was on its way.
-        if caller.is_gone() || self.conversation.members.get(from).is_none() {
+        let alone = self.conversation.stands_alone();
+        if caller.is_gone() || !alone && self.conversation.members.get(from).is_none() {
             return;
         }
         let shared = self.conversation.is_shared();
@@ -90,7 +91,7 @@ impl Talk<'_> {
                 let Some(level) = *level else { return caller.end(Err(Failure::UnknownLevel)) };
                 return self.level_of(from, level, asked, body, caller);
             }
-            About::Level(_) | About::Other => {}
+            About::Level(_) | About::Listen | About::Other => {}
         }
         let number = self.number();
         let edit = number.to_string();
@@ -143,8 +144,13 @@ impl Talk<'_> {
 
     /// What a session alone had asked for is taken back.
     pub(super) fn forget(&mut self, left: Left) {
+        let alone = self.conversation.stands_alone();
+        let reason = if alone { "nobody waits for it any more" } else { "the session was ended" };
         for number in self.routes.leave(left.name, &Failure::Ended) {
-            self.outgoing.own(&cancelled(number));
+            self.outgoing.own(&cancelled(number, reason));
+        }
+        if alone {
+            return;
         }
         self.asked.retain(|_, question| question.from != left.name);
         for uri in left.subscriptions {

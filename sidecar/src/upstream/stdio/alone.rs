@@ -1,0 +1,136 @@
+//! Requests that stand alone. There is no session that could have a process, so those of one principal share one, or
+//! those of everybody.
+//!
+//! To the conversation each of them is a session of one call: that it ends before its answer is how it is cancelled.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use longshore_mcp::envelope::{self, Message, Outcome};
+use longshore_mcp::error::code_of;
+use longshore_mcp::headers::JSON;
+use longshore_mcp::level::Level;
+use longshore_mcp::matrix;
+use longshore_mcp::meta::Outline;
+use longshore_mcp::revision::Revision;
+use longshore_sidecar_config::{Isolation, Processes};
+
+use super::call::{self, First};
+use super::conversation::{Conversation, Opening};
+use super::handshake::Handshake;
+use super::message::{Command, Kind, asked_alone};
+use super::open::{channels, group_of, kind_of};
+use super::registry::{Group, Handle};
+use super::{
+    Body, Client, Control, Events, Failure, Hold, Name, Opener, Patience, Stdio, empty, events, random,
+    with_type,
+};
+
+/// What the sidecar's own process is held to.
+const OWN: Processes = Processes {
+    isolation: Isolation::Principal,
+    total: 1,
+    per_principal: 1,
+    warm: 0,
+    queue_ms: 0,
+    // Longer than it is between two questions whether the server is there.
+    idle_ms: 60_000,
+    max_age_ms: None,
+};
+/// How often a process is looked for that takes the call: one may have ended at this moment.
+const TRIES: usize = 3;
+const REVISION: Revision = Revision::V2026_07_28;
+
+impl Stdio {
+    /// Sends a request that stands alone. Who drops this, or the answer, cancels it.
+    pub(crate) async fn call(
+        self: &Arc<Self>,
+        opener: &Opener,
+        request: Request<Bytes>,
+    ) -> Result<Response<Body>, Failure> {
+        let body = request.into_body();
+        let (asked, level) = match envelope::read(&body).map_err(|_| Failure::NotMessage)? {
+            Message::Request(request) => (asked_alone(&body, &request)?, level(&request)),
+            // There is none that a server would have to hear: to cancel is to go away.
+            Message::Notification(_) => return Ok(empty(StatusCode::ACCEPTED)),
+            Message::Response(_) => return Err(Failure::NotMessage),
+        };
+        let client = self.client(opener)?;
+        for _ in 0..TRIES {
+            let name = random().ok_or(Failure::NoNumbers)?;
+            let handle = self.conversation_for(name, client.as_ref())?;
+            let control = handle.control.clone();
+            let hold = Hold::of(move || drop(control.send(Control::End(name, None))));
+            let (caller, waiting) = call::pair(handle.control.clone());
+            let command =
+                Command { from: name, kind: Kind::Request(asked.clone()), body: body.clone(), caller };
+            let entered = handle.control.send(Control::Enter(name, level)).is_ok();
+            if entered && handle.commands.send(command).await.is_ok() {
+                return answer(waiting, hold).await;
+            }
+        }
+        Err(Failure::Ended)
+    }
+
+    /// For whom a process is. `None`: for the sidecar itself.
+    fn client(&self, opener: &Opener) -> Result<Option<Client>, Failure> {
+        let Opener::Client { principal, limits } = opener else { return Ok(None) };
+        // Never without limits in a configuration that was loaded.
+        let limits = limits.ok_or(Failure::Unlimited)?;
+        self.places.limit(Some(limits));
+        let principal = Some(principal.clone()).filter(|_| limits.isolation != Isolation::Shared);
+        Ok(Some(Client { principal, limits }))
+    }
+
+    /// The conversation that a call goes to, which is known by this name in it.
+    fn conversation_for(self: &Arc<Self>, name: Name, client: Option<&Client>) -> Result<Handle, Failure> {
+        let group = Group { alone: true, ..group_of(client, REVISION.as_str().to_owned()) };
+        let mut open = self.lock();
+        if let Some(host) = self.host(&open, &group, client) {
+            return open.join(host, name).ok_or(Failure::Ended);
+        }
+        let kind = kind_of(&group, client.map_or(&OWN, |client| &client.limits));
+        let (handle, commands, events) = channels();
+        let registered = open.begin(self, name, handle.clone(), Some(group))?;
+        drop(open);
+        let handshake = Handshake::none();
+        let opening =
+            Opening { registered, kind, number: name, place: None, commands, control: events, handshake };
+        tokio::task::spawn_local(Conversation::new(opening).run_alone(client.cloned()));
+        Ok(handle)
+    }
+}
+
+/// What a request wants to hear of the server's log.
+fn level(request: &envelope::Request<'_>) -> Option<Level> {
+    Outline::read(request.params).ok()?.envelope().ok()?.log_level
+}
+
+async fn answer(mut waiting: call::Waiting, hold: Hold) -> Result<Response<Body>, Failure> {
+    match waiting.first(Patience::Short).await {
+        Ok(First::Answer(message)) => {
+            let status = status(&message);
+            let mut response = with_type(Body::Whole(Some(message)), JSON);
+            *response.status_mut() = status;
+            Ok(response)
+        }
+        Ok(First::Written) => Ok(empty(StatusCode::ACCEPTED)),
+        Ok(First::Aside(message)) => Ok(events(Events::new(waiting, Some(message)).holding(hold))),
+        Ok(First::Silence) => Ok(events(Events::new(waiting, None).holding(hold))),
+        // Nothing is known here that could be looked for elsewhere.
+        Err(Failure::Forgotten) => Err(Failure::Ended),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// The status of an answer that comes alone.
+fn status(message: &[u8]) -> StatusCode {
+    let Ok(Message::Response(response)) = envelope::read(message) else { return StatusCode::OK };
+    let code = match response.outcome {
+        Outcome::Error(error) => code_of(error.get()),
+        Outcome::Result(_) => None,
+    };
+    let status = code.map_or(200, |code| matrix::status_of_error(code, REVISION));
+    StatusCode::from_u16(status).unwrap_or(StatusCode::OK)
+}

@@ -1,0 +1,85 @@
+//! What a process says that knows no sessions: it belongs to a call, or to nobody.
+
+use bytes::{Bytes, BytesMut};
+use longshore_mcp::envelope::{Notification, Outcome, Response};
+use longshore_mcp::meta::SUBSCRIPTION_ID;
+use longshore_mcp::method::NotificationMethod;
+use longshore_mcp::params::Params;
+use longshore_mcp::translate::names;
+
+use super::Talk;
+use crate::upstream::stdio::conversation::Sharing;
+use crate::upstream::stdio::message::{About, Span, span, with, write};
+use crate::upstream::stdio::routes::Call;
+
+impl Talk<'_> {
+    /// Says whether somebody wanted it.
+    pub(super) fn notification_alone(
+        &mut self,
+        notification: &Notification<'_>,
+        params: &Params<'_>,
+        line: &Bytes,
+    ) -> bool {
+        let method = notification.method.as_str();
+        if method == NotificationMethod::Cancelled.as_str() {
+            return self.listening_is_over(params);
+        }
+        if method == "notifications/message" {
+            return self.logged(params, line);
+        }
+        // What else there is belongs to a call that listens, and names it.
+        let Some(id) = notification.params.and_then(|params| subscription(params.get())) else {
+            return false;
+        };
+        let Some(call) = id.parse().ok().and_then(|number| self.routes.get(number)) else { return false };
+        let (About::Listen, Some(caller)) = (call.about(), call.caller()) else { return false };
+        let (to, message) = (caller.reader(), with(line, &span(line, id), &call.id()));
+        self.aside(Some(to), &message)
+    }
+
+    /// A message of the server's log names no call. It goes to the newest that wants such messages, where all calls are
+    /// one principal's; where they are everybody's, only while there is a single one that it can be about.
+    fn logged(&mut self, params: &Params<'_>, line: &Bytes) -> bool {
+        let same = matches!(self.conversation.kind, Sharing::Several { same: true, .. });
+        if !same && (self.routes.count() > 1 || self.routes.abandoned) {
+            return false;
+        }
+        let level = params.level().and_then(|level| serde_json::from_str(level).ok());
+        let members = &self.conversation.members;
+        let hears = |call: &Call| {
+            let member = call.from.and_then(|name| members.get(name));
+            !matches!(call.about(), About::Listen) && member.is_some_and(|member| member.hears(level))
+        };
+        let to = self.routes.newest_where(hears).and_then(Call::caller).map(|caller| caller.reader());
+        self.aside(to, line)
+    }
+
+    /// The server says no more to a call that listens. Its client hears that in the form that an answer has.
+    fn listening_is_over(&mut self, params: &Params<'_>) -> bool {
+        let Some(number) = params.request_id().and_then(|id| id.parse().ok()) else { return false };
+        if !self.routes.get(number).is_some_and(|call| matches!(call.about(), About::Listen)) {
+            return false;
+        }
+        let Some(call) = self.routes.answered(number) else { return false };
+        let id = call.id();
+        let answer = format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"resultType":"complete","_meta":{{"{SUBSCRIPTION_ID}":{id}}}}}}}"#
+        );
+        call.end(Ok(Some(answer.into())));
+        true
+    }
+}
+
+/// The end of a subscription, with the client's own name for it.
+pub(super) fn listened(response: &Response<'_>, line: &Bytes, at: &Span, id: &str) -> Bytes {
+    let Outcome::Result(result) = response.outcome else { return with(line, at, id) };
+    let named = subscription(result.get()).map(|name| span(line, name));
+    let mut message = BytesMut::with_capacity(line.len() + 2 * id.len());
+    write(line, [Some((at, id)), named.as_ref().map(|at| (at, id))], &mut message);
+    message.freeze()
+}
+
+/// Which subscription something is of, as it was written.
+fn subscription(json: &str) -> Option<&str> {
+    names::get(json, &["_meta", SUBSCRIPTION_ID])
+}

@@ -1,0 +1,186 @@
+//! Requests that stand alone, served by processes.
+
+use longshore_sidecar_config::{Config, Isolation, Processes};
+use serde_json::{Value, json};
+
+use super::eras::server;
+use super::{error, text};
+use crate::harness::config::{keys, processes};
+use crate::harness::http::connect;
+use crate::harness::shim::{settled, stdio};
+use crate::harness::{Client, Events, Files, Request, Shim, Sidecar, eventually, modern};
+
+const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+const LEVEL: &str = "io.modelcontextprotocol/logLevel";
+
+fn config(isolation: Isolation, total: u32) -> Config {
+    let mut config = stdio();
+    config.limits.processes = Some(Processes { isolation, ..processes(total, total) });
+    config
+}
+
+/// A sidecar that two principals may use, in front of a server of both eras.
+fn both(config: &Config) -> (Shim, Sidecar) {
+    let files = Files::new();
+    files.write_with_keys(config, &keys(&[("a", "key-a"), ("b", "key-b")]));
+    let shim = Shim::start(&files, &server("2025-11-25", "2026-07-28", "error"));
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    settled(&shim, &sidecar, config);
+    (shim, sidecar)
+}
+
+fn request(key: &str, id: impl Into<Value>, tool: &str, arguments: Value) -> Request {
+    modern::request(id, "tools/call", json!({"name": tool, "arguments": arguments})).key(key)
+}
+
+fn said(sidecar: &Sidecar, key: &str, tool: &str, arguments: Value) -> String {
+    text(&request(key, 1, tool, arguments).send(sidecar.mcp).message())
+}
+
+#[test]
+fn each_principal_has_a_process_unless_all_share_one() {
+    for (isolation, same) in
+        [(Isolation::Session, false), (Isolation::Principal, false), (Isolation::Shared, true)]
+    {
+        let (_shim, sidecar) = both(&config(isolation, if same { 1 } else { 4 }));
+        let pid = |key| said(&sidecar, key, "pid", json!({}));
+        assert_eq!(pid("key-a"), pid("key-a"), "{isolation:?}");
+        assert_eq!(pid("key-a") == pid("key-b"), same, "{isolation:?}");
+    }
+}
+
+#[test]
+fn a_process_is_of_the_era_of_those_who_use_it() {
+    let (_shim, sidecar) = both(&config(Isolation::Shared, 2));
+    let client = Client::open(&sidecar, Some("key-a"));
+    assert_eq!(said(&sidecar, "key-a", "era", json!({})), "modern");
+    assert_eq!(super::said(&client, "era", json!({})), "legacy");
+    assert_eq!(said(&sidecar, "key-a", "era", json!({})), "modern");
+    let unknown = modern::request("u", "resources/list", json!({})).key("key-a").send(sidecar.mcp);
+    assert_eq!((unknown.status, &unknown.message()["id"]), (404, &json!("u")), "{}", unknown.text());
+}
+
+#[test]
+fn calls_with_the_same_ids_and_tokens_are_never_confused() {
+    let (_shim, sidecar) = both(&config(Isolation::Shared, 1));
+    std::thread::scope(|scope| {
+        for caller in 0..24 {
+            let sidecar = &sidecar;
+            scope.spawn(move || {
+                let key = if caller % 2 == 0 { "key-a" } else { "key-b" };
+                let who = format!("caller {caller}");
+                let arguments = json!({"who": who, "steps": 3, "seconds": 0.01 * f64::from(caller % 5)});
+                let params = json!({"name": "who", "arguments": arguments, "_meta": {"progressToken": "t"}});
+                let request = modern::request("same", "tools/call", params).key(key);
+                let messages: Vec<_> =
+                    Events::open(&request, sidecar.mcp).all().iter().map(|event| event.message()).collect();
+                let (answer, before) = messages.split_last().unwrap();
+                assert_eq!((text(answer), &answer["id"]), (who.clone(), &json!("same")));
+                assert_eq!(before.len(), 3);
+                for note in before {
+                    assert_eq!(
+                        (&note["params"]["message"], &note["params"]["progressToken"]),
+                        (&json!(who), &json!("t"))
+                    );
+                }
+            });
+        }
+    });
+}
+
+/// 41: who goes takes the call back, and nobody else notices.
+#[test]
+fn r041_whoever_goes_cancels_the_call_in_the_process() {
+    let (_shim, sidecar) = both(&config(Isolation::Session, 4));
+    let pid = said(&sidecar, "key-a", "pid", json!({}));
+    let mut stream = connect(sidecar.mcp);
+    request("key-a", "x", "hang", json!({})).write(&mut stream);
+    eventually("it is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+    // What comes later is answered later.
+    assert_eq!(said(&sidecar, "key-a", "pid", json!({})), pid);
+    drop(stream);
+    let heard = eventually("it is cancelled", || {
+        let heard = said(&sidecar, "key-a", "heard", json!({}));
+        heard.contains("notifications/cancelled").then_some(heard)
+    });
+    assert!(heard.contains("\"requestId\": 2"), "{heard}");
+    assert_eq!(said(&sidecar, "key-a", "pid", json!({})), pid);
+}
+
+/// 42, over stdio: subscriptions are told apart, and end in order.
+#[test]
+fn r042_subscriptions_of_a_process_are_told_apart() {
+    let (_shim, sidecar) = both(&config(Isolation::Shared, 1));
+    let listen = |key: &str, id: Value, wanted: Value| {
+        let request = modern::request(id, "subscriptions/listen", json!({"notifications": wanted})).key(key);
+        Events::open(&request, sidecar.mcp)
+    };
+    let mut open = [
+        (listen("key-a", json!("l"), json!({"toolsListChanged": true})), json!("l")),
+        (listen("key-b", json!("l"), json!({"toolsListChanged": true})), json!("l")),
+        (listen("key-b", json!(7), json!({"promptsListChanged": true})), json!(7)),
+    ];
+    for (events, id) in &mut open {
+        for method in ["notifications/subscriptions/acknowledged", "notifications/tools/list_changed"] {
+            let message = events.next().unwrap().message();
+            assert_eq!(
+                (&message["method"], &message["params"]["_meta"][SUBSCRIPTION]),
+                (&json!(method), &*id)
+            );
+        }
+    }
+    let [(first, _), _, (mut last, _)] = open;
+    let end = last.next().unwrap().message();
+    assert_eq!((&end["id"], &end["result"]["_meta"][SUBSCRIPTION]), (&json!(7), &json!(7)), "{end}");
+    assert!(last.next().is_none());
+    drop(first);
+    eventually("the process is told", || {
+        said(&sidecar, "key-a", "heard", json!({})).contains("cancelled").then_some(())
+    });
+}
+
+#[test]
+fn a_process_that_dies_fails_its_calls_and_no_others() {
+    let (_shim, sidecar) = both(&config(Isolation::Session, 4));
+    let (a, b) = (said(&sidecar, "key-a", "pid", json!({})), said(&sidecar, "key-b", "pid", json!({})));
+    let reply = request("key-a", "d", "exit", json!({"status": 3})).send(sidecar.mcp);
+    let message = reply.message();
+    assert_eq!(message["id"], "d");
+    assert!(error(&message).contains("exit status 3"), "{message}");
+    assert_ne!(said(&sidecar, "key-a", "pid", json!({})), a);
+    assert_eq!(said(&sidecar, "key-b", "pid", json!({})), b);
+}
+
+/// 40: what a server may not ask is not asked.
+#[test]
+fn r040_a_server_that_asks_on_its_own_gets_an_error() {
+    let (_shim, sidecar) = both(&config(Isolation::Session, 4));
+    let reply = request("key-a", 1, "ask", json!({})).send(sidecar.mcp);
+    assert_eq!(text(&reply.message()), "asked");
+    let heard: Value = serde_json::from_str(&said(&sidecar, "key-a", "heard", json!({}))).unwrap();
+    assert_eq!((&heard[0]["id"], &heard[0]["error"]["code"]), (&json!("q"), &json!(-32601)), "{heard}");
+}
+
+#[test]
+fn what_nobody_asked_for_is_nobodys() {
+    let (_shim, sidecar) = both(&config(Isolation::Session, 4));
+    for _ in 0..3 {
+        assert_eq!(said(&sidecar, "key-a", "twice", json!({})), "once");
+    }
+    eventually("they are counted", || {
+        (sidecar.metric("longshore_dropped_lines_total{kind=\"unasked\"}") == 6.0).then_some(())
+    });
+}
+
+/// 39, over stdio: a message of the log goes to a call that wants it.
+#[test]
+fn r039_the_log_goes_to_who_wants_it() {
+    let (_shim, sidecar) = both(&config(Isolation::Session, 4));
+    let log = |level: Option<&str>| {
+        let meta = level.map_or_else(|| json!({}), |level| json!({LEVEL: level}));
+        let params = json!({"name": "log", "arguments": {"words": "w"}, "_meta": meta});
+        let reply = modern::request(1, "tools/call", params).key("key-a").send(sidecar.mcp);
+        reply.text().contains("notifications/message")
+    };
+    assert_eq!([log(None), log(Some("error")), log(Some("info"))], [false, false, true]);
+}
