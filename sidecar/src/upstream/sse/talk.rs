@@ -153,7 +153,7 @@ impl Talk {
             Control::Listen(_, caller) => self.listener = Some(caller),
             Control::End(..) | Control::EndAll => self.end = Some(Failure::Ended),
             // There is nothing to share.
-            Control::Join(_) | Control::GiveWay => {}
+            Control::Join(_) | Control::Enter(..) | Control::GiveWay => {}
         }
     }
 
