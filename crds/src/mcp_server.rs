@@ -25,7 +25,7 @@ pub use sessions::{OnOwnerLoss, Resume, Sessions};
 pub use sidecar::{LogLevel, Sidecar};
 pub use source::Source;
 pub use status::McpServerStatus;
-pub use transport::{Isolation, Stdio, StreamableHttp, Transport};
+pub use transport::{Isolation, Protocol, Stdio, StreamableHttp, Transport};
 
 /// An MCP server that Longshore runs and serves.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]

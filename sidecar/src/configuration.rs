@@ -9,6 +9,7 @@ mod watch;
 
 use std::sync::Arc;
 
+use longshore_mcp::revision::Revision;
 use longshore_sessions::Keyring;
 use longshore_sidecar_config::Config;
 
@@ -25,6 +26,8 @@ pub(crate) use watch::watch;
 pub(crate) struct Snapshot {
     /// The file as it was read.
     pub(crate) config: Config,
+    /// The one revision that the server is spoken to in, if that is not to be found out.
+    pub(crate) protocol: Option<Revision>,
     /// Its identity: the digest of its bytes.
     pub(crate) digest: String,
     /// `namespace/name` of the server, for the audit log.

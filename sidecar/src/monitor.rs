@@ -83,11 +83,11 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
     let mut link = Link::new(Instant::now(), now());
     loop {
         config.mark_unchanged();
-        let Some(upstream) = upstream(&shared) else {
+        let Some((upstream, pin)) = wanted(&shared) else {
             config.changed().await?;
             continue;
         };
-        let mut server = Server::new(upstream, pool.clone());
+        let mut server = Server::new(upstream, pool.clone()).pinned(pin);
         let began = Instant::now();
         match connect(&mut server, &shared, &mut link).await {
             Ok((description, lists)) => {
@@ -140,8 +140,9 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
     }
 }
 
-fn upstream(shared: &Shared) -> Option<Upstream> {
-    shared.config().as_ref().map(|snapshot| snapshot.config.upstream.clone())
+/// Which server is to be watched, and the one revision that it is to be spoken to in, if there is one.
+fn wanted(shared: &Shared) -> Option<(Upstream, Option<Revision>)> {
+    shared.config().as_ref().map(|snapshot| (snapshot.config.upstream.clone(), snapshot.protocol))
 }
 
 /// Publishes how the link is, and logs it when it changed.
@@ -223,12 +224,13 @@ async fn attend(
         server.discover(patience).await
     };
     let mut asking = Box::pin(ask(Duration::ZERO));
-    let mut settled = shared.speaks.get().is_none_or(|spoken| spoken.legacy.is_none());
+    let mut settled =
+        server.pin().is_some() || shared.speaks.get().is_none_or(|spoken| spoken.legacy.is_none());
     let lost = |message: String| Left::Lost(Problem { reason: ConnectionReason::ConnectionLost, message });
     loop {
         tokio::select! {
-            result = config.changed() => match (result, upstream(shared)) {
-                (Ok(()), Some(upstream)) if upstream == *server.upstream() => continue,
+            result = config.changed() => match (result, wanted(shared)) {
+                (Ok(()), Some((upstream, pin))) if upstream == *server.upstream() && pin == server.pin() => continue,
                 (Ok(()), _) => return Left::Reconfigured,
                 (Err(_), _) => return Left::Ended,
             },

@@ -16,6 +16,9 @@ use crate::schema::SECOND_TO_MONTH;
     "[has(self.streamableHttp), has(self.sse), has(self.stdio)].filter(x, x).size() < 2")
     .message("write one of `streamableHttp`, `sse` and `stdio`: the server is reached in one way"))]
 pub struct Transport {
+    /// The one revision of MCP that the server is spoken to in. Default: those that it is found to speak.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<Protocol>,
     /// The server's stdin and stdout: for programs that listen at no port. Needs `source.command`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdio: Option<Stdio>,
@@ -71,8 +74,7 @@ pub struct Sse {
     pub path: String,
 }
 
-/// A server that speaks over its stdin and stdout. Every number is of one pod; a server of three replicas can have
-/// three times as many processes.
+/// A server that speaks over its stdin and stdout. Every number is of one pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new(
@@ -83,12 +85,11 @@ pub struct Sse {
 #[x_kube(validation = Rule::new("!has(self.maxProcessesPerPrincipal) || self.isolation != 'Shared'")
     .message("leave `maxProcessesPerPrincipal` out: with `isolation: Shared` a process is nobody's own"))]
 pub struct Stdio {
-    /// Who shares a process: nobody, the sessions of one principal, or everybody. A change counts for sessions that are
-    /// opened after it.
+    /// Who shares a process: nobody, the sessions of one principal, or everybody. A change counts for new sessions.
     #[serde(default)]
     pub isolation: Isolation,
-    /// How many processes may run for clients at once in a pod. One more runs for the sidecar, which lists what the
-    /// server offers. A client that would need another waits for `queueTimeout`.
+    /// How many processes may run for clients at once. One more runs for the sidecar. A client that needs another waits
+    /// for `queueTimeout`.
     #[serde(default = "default_max_processes")]
     #[schemars(range(min = 1, max = 1024))]
     pub max_processes: u32,
@@ -101,14 +102,14 @@ pub struct Stdio {
     #[serde(default)]
     #[schemars(range(max = 1024))]
     pub warm: u32,
-    /// How long a new session waits for a place when all are taken: from `0s`, which refuses it at once, to `5m`.
+    /// How long a new session waits for a place when all are taken: `0s` (not at all) to `5m`.
     #[serde(default = "default_queue_timeout")]
     #[schemars(length(max = 24))]
     #[x_kube(validation = Rule::new(
         "self.matches(r'^([0-9]{1,6}[smh])+$') && duration(self) <= duration('5m')")
         .message("write a time from 0s to 5m, such as `10s`"))]
     pub queue_timeout: String,
-    /// After how long without a call a process ends that holds no session of its own: from `1s` to `720h`.
+    /// After how long without a call a shared process ends: from `1s` to `720h`.
     #[serde(default = "default_idle_timeout")]
     #[schemars(length(max = 24))]
     #[x_kube(validation = Rule::new(SECOND_TO_MONTH.0).message(SECOND_TO_MONTH.1))]
@@ -118,6 +119,39 @@ pub struct Stdio {
     #[schemars(length(max = 24))]
     #[x_kube(validation = Rule::new(SECOND_TO_MONTH.0).message(SECOND_TO_MONTH.1))]
     pub max_age: Option<String>,
+}
+
+/// The one revision of MCP that the server is spoken to in. Default: those that it is found to speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Protocol {
+    /// The first.
+    #[serde(rename = "2024-11-05")]
+    V2024_11_05,
+    /// The first with Streamable HTTP.
+    #[serde(rename = "2025-03-26")]
+    V2025_03_26,
+    /// The first with elicitation.
+    #[serde(rename = "2025-06-18")]
+    V2025_06_18,
+    /// The last with a handshake.
+    #[serde(rename = "2025-11-25")]
+    V2025_11_25,
+    /// The first without one.
+    #[serde(rename = "2026-07-28")]
+    V2026_07_28,
+}
+
+impl Protocol {
+    /// Its name: the date of its release.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::V2024_11_05 => "2024-11-05",
+            Self::V2025_03_26 => "2025-03-26",
+            Self::V2025_06_18 => "2025-06-18",
+            Self::V2025_11_25 => "2025-11-25",
+            Self::V2026_07_28 => "2026-07-28",
+        }
+    }
 }
 
 /// Who shares a process of a stdio server.

@@ -85,6 +85,10 @@ const REFUSED: &[(&str, &str)] = &[
         "spec.transport.streamableHttp.port: Required value",
     ),
     (
+        "{spec: {transport: {protocol: '2025-01-01'}}}",
+        "spec.transport.protocol: Unsupported value: \"2025-01-01\": supported values: \"2024-11-05\", \"2025-03-26\", \"2025-06-18\", \"2025-11-25\", \"2026-07-28\"",
+    ),
+    (
         "{spec: {auth: null}}",
         "spec.auth: Required value: say who may call: write `auth: {apiKeys: {secretRef: {name: SECRET}}}` for callers with a key, or `auth: {none: {}}` to let everybody in",
     ),

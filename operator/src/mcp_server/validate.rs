@@ -41,6 +41,8 @@ pub struct ValidatedServer {
     pub replicas: u32,
     /// How the sidecar reaches the server.
     pub upstream: config::Upstream,
+    /// The one revision that the server is spoken to in, if one is named.
+    pub protocol: Option<manifest::Protocol>,
     /// The same of older versions whose pods are still there: their sidecars need a configuration too, or a key that
     /// was revoked would go on working with them.
     pub older_upstreams: Vec<config::Upstream>,
@@ -234,6 +236,7 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
             .cloned()
             .collect(),
         upstream,
+        protocol: spec.transport.protocol,
         auth,
         access,
         tools,
@@ -285,7 +288,13 @@ fn check_name(name: &str, problems: &mut Vec<Problem>) {
 }
 
 fn upstream(transport: &manifest::Transport, problems: &mut Vec<Problem>) -> Option<config::Upstream> {
-    let manifest::Transport { stdio, streamable_http, sse } = transport;
+    let manifest::Transport { stdio, streamable_http, sse, protocol } = transport;
+    if sse.is_some() && *protocol == Some(manifest::Protocol::V2026_07_28) {
+        problems.push(Problem::invalid(
+            "spec.transport.protocol",
+            "no server speaks 2026-07-28 over HTTP+SSE: name an older revision, or leave it out",
+        ));
+    }
     let (kind, port, path) = match (stdio, streamable_http, sse) {
         (Some(_), None, None) => return Some(config::Upstream::Stdio {}),
         (None, Some(http), None) => ("streamableHttp", http.port, &http.path),

@@ -41,6 +41,10 @@ pub struct Config {
     pub generation: i64,
     /// How the sidecar reaches the MCP server.
     pub upstream: Upstream,
+    /// The one revision of MCP that the server is spoken to in: a date such as `2025-06-18`. `None`: the sidecar finds
+    /// out what it speaks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
     /// `sha256:<64 hex digits>` of the bytes of [`paths::KEYS_FILE`] that belongs to this configuration. Until the
     /// mounted file has this digest the configuration is not complete and is not used.
     pub keys_digest: String,

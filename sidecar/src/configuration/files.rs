@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use longshore_mcp::revision::Revision;
 use longshore_sessions::Keyring;
 use longshore_sessions::keys::{KeyringError, Secret};
 use longshore_sidecar_config::{Auth, CONTRACT_VERSION, Config, Keys, Processes, Upstream, paths};
@@ -42,6 +43,8 @@ pub(crate) enum LoadError {
     Replicas(#[from] TlsError),
     #[error("the path of the server has to begin with \"/\" and be a path: {0:?}")]
     Path(String),
+    #[error("there is no revision {name:?} of MCP: write one of {known}", known = Revision::ALL.map(Revision::as_str).join(", "))]
+    Protocol { name: String },
     #[error(
         "a server over stdio needs limits.processes: at least 1 for a principal, and no more than in all"
     )]
@@ -138,6 +141,9 @@ fn compile(config: Config, digest: String, keys: Keys, keys_dir: &Path) -> Resul
             _ => return Err(LoadError::Processes),
         },
     }
+    let named =
+        |name: &String| Revision::parse(name).ok_or_else(|| LoadError::Protocol { name: name.clone() });
+    let protocol = config.protocol.as_ref().map(named).transpose()?;
     let access = Access::compile(&config.access, &config.tools)?;
     let authenticator = match config.auth {
         Auth::None => Authenticator::anonymous(&access),
@@ -148,6 +154,7 @@ fn compile(config: Config, digest: String, keys: Keys, keys_dir: &Path) -> Resul
     let peers = config.peers.as_ref();
     let replicas = peers.map(|peers| Replicas::new(&peers.service, &keyring)).transpose()?;
     Ok(Snapshot {
+        protocol,
         digest,
         server: format!("{}/{}", config.server.namespace, config.server.name).into(),
         authenticator,

@@ -57,6 +57,8 @@ pub(super) enum Face {
 pub(crate) struct Server {
     upstream: Upstream,
     pool: Rc<Pool>,
+    /// The one revision that is spoken with it, if that is said and not found out.
+    pin: Option<Revision>,
     /// For whom it is.
     opener: Opener,
     session: Option<HeaderValue>,
@@ -83,7 +85,26 @@ impl Server {
 
     /// Somebody's.
     pub(crate) fn of(upstream: Upstream, pool: Rc<Pool>, opener: Opener) -> Self {
-        Self { upstream, pool, opener, session: None, hold: None, revision: None, next_id: Cell::new(1) }
+        Self {
+            upstream,
+            pool,
+            pin: None,
+            opener,
+            session: None,
+            hold: None,
+            revision: None,
+            next_id: Cell::new(1),
+        }
+    }
+
+    /// The same where this revision is spoken and no other.
+    pub(super) fn pinned(self, pin: Option<Revision>) -> Self {
+        Self { pin, ..self }
+    }
+
+    /// The one revision that is spoken with it, if there is one.
+    pub(super) fn pin(&self) -> Option<Revision> {
+        self.pin
     }
 
     /// Which server it is.
@@ -97,14 +118,18 @@ impl Server {
         &mut self,
         face: Face,
     ) -> Result<(Revision, ServerDescription), CallError> {
+        let pin = self.pin.filter(|pin| pin.features().handshake);
         let params = json!({
-            "protocolVersion": Revision::NEWEST_WITH_INITIALIZE.as_str(),
+            "protocolVersion": pin.unwrap_or(Revision::NEWEST_WITH_INITIALIZE).as_str(),
             "capabilities": {},
             "clientInfo": {"name": "longshore-sidecar", "version": env!("CARGO_PKG_VERSION")},
         });
         let result = self.open(face, params).await?;
         let handshake: Handshake =
             serde_json::from_str(&result).map_err(|_| self.not_mcp("initialize has no usable result"))?;
+        if let Some(pin) = pin.filter(|pin| pin.as_str() != handshake.protocol_version) {
+            return Err(CallError::Pinned { pin, speaks: quote(&handshake.protocol_version) });
+        }
         let known =
             Revision::parse(&handshake.protocol_version).filter(|revision| revision.features().handshake);
         let revision = known.ok_or_else(|| CallError::Revision(quote(&handshake.protocol_version)))?;
@@ -165,6 +190,7 @@ impl Server {
         let server = Self {
             upstream: self.upstream.clone(),
             pool: self.pool.clone(),
+            pin: self.pin,
             opener: self.opener.clone(),
             session: self.session.clone(),
             hold: None,

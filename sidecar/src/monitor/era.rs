@@ -23,6 +23,9 @@ pub(super) fn patience(handshake: Duration) -> Duration {
 
 /// The handshake, or what a server has instead of one; and what the server speaks, as far as that shows.
 pub(super) async fn greet(server: &mut Server, speaks: &Speaks) -> Result<ServerDescription, CallError> {
+    if let Some(pin) = server.pin() {
+        return greet_pinned(server, speaks, pin).await;
+    }
     let had_none = speaks.get().is_some_and(|spoken| spoken.legacy.is_none());
     if had_none {
         // It may be another server by now, but is most likely the same.
@@ -48,6 +51,30 @@ pub(super) async fn greet(server: &mut Server, speaks: &Speaks) -> Result<Server
             }
         }
         Err(error) => Err(error),
+    }
+}
+
+/// A server that is to be spoken to in this revision. Nothing else is tried: there are servers that take that ill.
+async fn greet_pinned(
+    server: &mut Server,
+    speaks: &Speaks,
+    pin: Revision,
+) -> Result<ServerDescription, CallError> {
+    if pin.features().handshake {
+        // Nobody else is let to it before it has said that it speaks this.
+        let (revision, description) = server.initialize(Face::Itself).await?;
+        speaks.set(Some(Spoken::only(revision)));
+        return Ok(description);
+    }
+    let discovery = server.discover(INSTEAD).await;
+    match discovery.verdict {
+        Verdict::Modern(revision) if revision == pin => {
+            let mut description = without_handshake(server, speaks, revision, &discovery).await?;
+            description.protocol_versions = vec![pin.as_str().to_owned()];
+            Ok(description)
+        }
+        Verdict::Modern(_) | Verdict::Legacy | Verdict::Strange => Err(discovery.other_than(pin)),
+        Verdict::Nothing => Err(CallError::Silent),
     }
 }
 

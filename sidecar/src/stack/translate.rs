@@ -33,7 +33,7 @@ pub(crate) fn translate(
 ) -> Result<Outgoing, Refusal> {
     let text = || std::str::from_utf8(body).map_err(|_| Refusal::Malformed(Malformed::NotJson));
     let session = match &authorised.asks {
-        Asks::Handshake => return offer(text()?, speaks, trail),
+        Asks::Handshake => return offer(text()?, authorised.snapshot.protocol, speaks, trail),
         Asks::Answer { session, .. } | Asks::Nothing { session } => session,
         Asks::Ignored => return Ok(Outgoing::AsItIs),
     };
@@ -57,12 +57,13 @@ pub(crate) fn translate(
 }
 
 /// A handshake for the server. The client gets the revision that it asks for; the server is asked for the same, or for
-/// its newest if that is older.
-fn offer(text: &str, speaks: &Speaks, trail: &mut Trail) -> Result<Outgoing, Refusal> {
+/// its newest if that is older. One that is to be spoken to in a single revision is asked for no other.
+fn offer(text: &str, pin: Option<Revision>, speaks: &Speaks, trail: &mut Trail) -> Result<Outgoing, Refusal> {
     let offer = initialize::offer(text, &SERVED).map_err(Refusal::Handshake)?;
     trail.revision = offer.revision;
     let newest = speaks.get().and_then(|spoken| spoken.legacy);
-    let to = newest.map_or(offer.revision, |newest| newest.min(offer.revision));
+    let pin = pin.filter(|pin| pin.features().handshake);
+    let to = pin.unwrap_or_else(|| newest.map_or(offer.revision, |newest| newest.min(offer.revision)));
     let said =
         handshake::offer(Way { from: offer.revision, to }, offer.rewritten.as_deref().unwrap_or(text))?;
     Ok(match (said, &offer.rewritten) {

@@ -59,9 +59,12 @@ impl Speaks {
         self.note(Known { spoken, settled: spoken.is_some() });
     }
 
-    /// Notes what the server speaks for sure, while it is asked for more.
+    /// Notes what the server speaks for sure, while it is asked for more. Where that is what was known before, nobody
+    /// waits for the answer again.
     pub(crate) fn begin(&self, spoken: Spoken) {
-        self.note(Known { spoken: Some(spoken), settled: false });
+        let settled = Known { spoken: Some(spoken), settled: true };
+        let before = *self.0.borrow();
+        self.note(if before == settled { settled } else { Known { settled: false, ..settled } });
     }
 
     fn note(&self, known: Known) {
@@ -90,6 +93,11 @@ mod tests {
         let later = Instant::now() + Duration::from_secs(60);
         let (known, ()) = tokio::join!(speaks.known(later), async { speaks.set(Some(both)) });
         assert_eq!(known, Some(both));
+        // The same again, after a restart.
+        speaks.begin(both);
+        assert!(speaks.0.borrow().settled);
+        speaks.begin(Spoken::only(legacy));
+        assert!(!speaks.0.borrow().settled);
         speaks.set(None);
         assert_eq!(speaks.get(), None);
     }

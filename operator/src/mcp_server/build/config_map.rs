@@ -24,6 +24,11 @@ pub(super) fn build(
         server: server.identity.clone(),
         generation: server.generation,
         upstream: upstream.clone(),
+        // Nothing is said of what was reached in another way before.
+        protocol: server
+            .protocol
+            .filter(|_| *upstream == server.upstream)
+            .map(|revision| revision.as_str().to_owned()),
         keys_digest: keys_digest.to_owned(),
         auth: match &server.auth {
             ValidatedAuth::None => Auth::None,

@@ -590,6 +590,7 @@ fn only_what_the_pod_needs_makes_a_new_pod() {
         ("replicas", json!(5)),
         ("sessions", json!({"maxAge": "1h", "total": 5})),
         ("limits", json!({"requestBytes": "1Mi"})),
+        ("transport.protocol", json!("2025-06-18")),
     ] {
         assert_eq!(template(with(minimal(), field, value)), before, "{field}");
     }
@@ -600,6 +601,19 @@ fn only_what_the_pod_needs_makes_a_new_pod() {
         ("limits", json!({"requestTimeout": "10m"})),
     ] {
         assert_ne!(template(with(minimal(), field, value)), before, "{field}");
+    }
+}
+
+#[test]
+fn the_sidecar_is_told_which_revision_is_to_be_spoken() {
+    let protocol = |spec| {
+        let maps = built(spec).config_maps;
+        let config: Value = serde_json::from_str(&maps[0].data.as_ref().unwrap()["config.json"]).unwrap();
+        config.get("protocol").cloned()
+    };
+    assert_eq!(protocol(minimal()), None);
+    for name in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"] {
+        assert_eq!(protocol(with(minimal(), "transport.protocol", json!(name))), Some(json!(name)));
     }
 }
 

@@ -46,6 +46,16 @@ impl Discovery {
         known
     }
 
+    /// That it is not what is to be spoken.
+    pub(in crate::monitor) fn other_than(&self, pin: Revision) -> CallError {
+        let speaks = if self.names.is_empty() {
+            "with a handshake (2025-11-25 or older)".to_owned()
+        } else {
+            quote(&self.names.join(", "))
+        };
+        CallError::Pinned { pin, speaks }
+    }
+
     /// That nothing of it is known here.
     pub(in crate::monitor) fn stranger(&self) -> CallError {
         CallError::Revision(quote(&self.names.join(", ")))

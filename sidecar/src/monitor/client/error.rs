@@ -40,6 +40,10 @@ pub(crate) enum CallError {
     Rpc { code: i64, message: String, status: u16 },
     #[error("the server speaks revision {0} of MCP, which is not served here: {served} are", served = served())]
     Revision(String),
+    #[error("the server does not answer when it is asked what it speaks")]
+    Silent,
+    #[error("the server speaks revision {speaks} of MCP, and transport.protocol says {pin}")]
+    Pinned { pin: Revision, speaks: String },
     #[error("the server's answer is larger than {MAX_ANSWER} bytes")]
     TooLarge,
     #[error("{why}{stderr}", why = .0.why, stderr = said(.0))]
@@ -114,7 +118,9 @@ impl CallError {
     /// What it means when it happens in a handshake.
     pub(in crate::monitor) fn in_handshake(self) -> Problem {
         let reason = match &self {
-            Self::Refused { .. } | Self::Lost | Self::Stdio(_) => ConnectionReason::ConnectionRefused,
+            Self::Silent | Self::Refused { .. } | Self::Lost | Self::Stdio(_) => {
+                ConnectionReason::ConnectionRefused
+            }
             Self::Process(gone) => match gone.why {
                 Why::Unavailable(_) | Why::Slow(_) | Why::Stopping | Why::Lost => {
                     ConnectionReason::ShimUnavailable
@@ -138,7 +144,7 @@ impl CallError {
             | Self::Sse(_) => ConnectionReason::NotMcp,
             Self::Status { status: 404 | 405 | 300..=399, .. } => ConnectionReason::NotMcp,
             Self::Status { .. } | Self::Rpc { .. } => ConnectionReason::InitializeRefused,
-            Self::Revision(_) => ConnectionReason::UnsupportedRevision,
+            Self::Revision(_) | Self::Pinned { .. } => ConnectionReason::UnsupportedRevision,
         };
         Problem { reason, message: self.to_string() }
     }

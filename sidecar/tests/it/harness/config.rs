@@ -20,6 +20,7 @@ pub(crate) fn config(port: u16) -> Config {
         },
         generation: 1,
         upstream: Upstream::StreamableHttp { port, path: "/mcp".to_owned() },
+        protocol: None,
         keys_digest: String::new(),
         auth: Auth::None,
         access: vec![rule("all", &["*"], &["*"], &["*"])],

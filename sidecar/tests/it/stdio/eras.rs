@@ -3,7 +3,10 @@
 use longshore_sidecar_config::inventory::{ConnectionReason, ConnectionState, Inventory};
 
 use crate::harness::shim::{settled, stdio};
-use crate::harness::{Cluster, Files, Request, Shim, Sidecar, eventually, peer};
+use serde_json::json;
+
+use super::said;
+use crate::harness::{Client, Cluster, Files, Request, Shim, Sidecar, eventually, peer};
 
 /// A server of these revisions, which answers in this manner what it does not know.
 pub(super) fn server(legacy: &str, modern: &str, manner: &str) -> Vec<String> {
@@ -12,8 +15,13 @@ pub(super) fn server(legacy: &str, modern: &str, manner: &str) -> Vec<String> {
 }
 
 fn started(command: &[String]) -> (Shim, Sidecar, String) {
+    pinned(command, None)
+}
+
+fn pinned(command: &[String], protocol: Option<&str>) -> (Shim, Sidecar, String) {
     let cluster = Cluster::new();
     let mut config = stdio();
+    config.protocol = protocol.map(str::to_owned);
     cluster.trust(&mut config);
     let files = Files::new();
     files.write(&config);
@@ -92,4 +100,39 @@ server.run("stdio")
     let described = read(&sidecar, &token).server.unwrap();
     assert_eq!(described.protocol_version, "2025-11-25");
     assert_eq!(described.protocol_versions.first().map(String::as_str), Some("2026-07-28"), "{described:?}");
+}
+
+#[test]
+fn a_server_is_spoken_to_in_the_revision_that_is_said() {
+    let both = || server("2025-11-25,2025-06-18", "2026-07-28", "die");
+    for (pin, era) in [("2025-06-18", "legacy"), ("2026-07-28", "modern")] {
+        let (shim, sidecar, token) = pinned(&both(), Some(pin));
+        let sidecar = sidecar.ready();
+        let described = read(&sidecar, &token).server.unwrap();
+        assert_eq!(
+            (&*described.protocol_version, &described.protocol_versions),
+            (pin, &vec![pin.to_owned()])
+        );
+        eventually("nobody asks for more", || (shim.processes().len() == 1).then_some(()));
+        // Each kind of client gets to it.
+        let client = Client::open(&sidecar, None);
+        assert_eq!(said(&client, "era", json!({})), era, "{pin}");
+    }
+}
+
+#[test]
+fn a_server_that_does_not_speak_what_is_said_is_reported_with_both() {
+    for (command, pin, speaks) in [
+        (server("2025-11-25", "", "error"), "2025-03-26", "2025-11-25"),
+        (server("2025-11-25", "", "error"), "2026-07-28", "with a handshake"),
+        (server("2025-06-18", "2099-01-01", "error"), "2026-07-28", "2099-01-01, 2025-06-18"),
+    ] {
+        let (_shim, sidecar, token) = pinned(&command, Some(pin));
+        let failed = eventually("it is known", || {
+            let connection = read(&sidecar, &token).connection;
+            (connection.state == ConnectionState::Failed).then_some(connection)
+        });
+        assert_eq!(failed.reason, Some(ConnectionReason::UnsupportedRevision), "{}", failed.message);
+        assert!(failed.message.contains(pin) && failed.message.contains(speaks), "{}", failed.message);
+    }
 }
