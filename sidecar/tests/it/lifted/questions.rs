@@ -29,25 +29,28 @@ fn answers(questions: &[(String, Value)]) -> Value {
 fn r071_what_a_server_asks_is_asked_in_a_result() {
     let server = everything();
     let sidecar = Sidecar::start(&config(server.port)).ready();
+    // Only the last of them can be asked for roots, which this server does on its own account too.
+    let some = json!({"sampling": {}, "elicitation": {"form": {}, "url": {}}});
     for (tool, arguments, method, said) in [
         ("trigger-sampling-request", json!({"prompt": "p"}), "sampling/createMessage", "Paris"),
         ("trigger-elicitation-request", json!({}), "elicitation/create", "Ada"),
-        ("get-roots-list", json!({}), "roots/list", "file:///home"),
         (
             "trigger-url-elicitation",
             json!({"url": "https://example.com/a", "message": "m"}),
             "elicitation/create",
             "accept",
         ),
+        ("get-roots-list", json!({}), "roots/list", "file:///home"),
     ] {
-        let reply = call(tool, arguments.clone(), &can()).send(sidecar.mcp);
+        let can = if method == "roots/list" { can() } else { some.clone() };
+        let reply = call(tool, arguments.clone(), &can).send(sidecar.mcp);
         let (questions, state) = asked(&reply);
         let [(_, question)] = questions.as_slice() else { panic!("{tool}: {questions:?}") };
         assert_eq!(question["method"], method);
         // It is a part of a result, no message, and has no name of its own.
         assert!(question.get("id").is_none() && question.get("jsonrpc").is_none(), "{question}");
         assert!(question["params"].get("elicitationId").is_none(), "{question}");
-        let reply = again(tool, arguments, &can(), &state, answers(&questions)).send(sidecar.mcp);
+        let reply = again(tool, arguments, &can, &state, answers(&questions)).send(sidecar.mcp);
         assert_eq!(reply.message()["id"], 2);
         let whole = reply.message()["result"]["content"].to_string();
         assert!(text(&reply).contains(said) || whole.contains(said), "{tool}: {whole}");
