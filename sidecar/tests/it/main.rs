@@ -18,6 +18,7 @@ mod drain;
 mod faults;
 mod harness;
 mod inventory;
+mod lifted;
 mod lowered;
 mod modern;
 mod passthrough;

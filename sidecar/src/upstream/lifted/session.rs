@@ -149,7 +149,8 @@ impl Session {
     /// Sends a request of the sidecar's own, and says whether the server did as it says.
     pub(super) async fn ask(&self, transport: &Transport, text: impl FnOnce(&str) -> String) -> bool {
         let (to, mut heard) = mpsc::channel(WAITING);
-        let request = self.request(Method::POST, text(&self.errand()).into());
+        let id = self.errand();
+        let request = self.request(Method::POST, text(&id).into());
         let answer = async {
             while let Some(Heard::Own(message)) = heard.recv().await {
                 match envelope::read(&message) {
@@ -163,7 +164,7 @@ impl Session {
             }
             false
         };
-        let both = async { tokio::join!(read(self, transport, request, to), answer).1 };
+        let both = async { tokio::join!(read(self, transport, (request, &id), to), answer).1 };
         timeout(ERRAND, both).await.unwrap_or(false)
     }
 

@@ -89,14 +89,14 @@ pub(super) struct Events {
     retry: Duration,
 }
 
-/// Sends a message in a session and gives what comes back to `to`, until the answer.
+/// Sends a message in a session and gives what comes back to `to`, until the answer to the request of this id.
 pub(super) async fn read(
     session: &Session,
     transport: &Transport,
-    request: Request<Bytes>,
+    (request, id): (Request<Bytes>, &str),
     to: mpsc::Sender<Heard>,
 ) {
-    let ending = follow(session, transport, request, &to).await.unwrap_or_else(|ending| ending);
+    let ending = follow(session, transport, (request, id), &to).await.unwrap_or_else(|ending| ending);
     // Nobody there: it was given up.
     let _ = to.send(Heard::Over(ending)).await;
 }
@@ -104,7 +104,7 @@ pub(super) async fn read(
 async fn follow(
     session: &Session,
     transport: &Transport,
-    request: Request<Bytes>,
+    (request, id): (Request<Bytes>, &str),
     to: &mpsc::Sender<Heard>,
 ) -> Result<Ending, Ending> {
     let Answer { response, lease } = transport.send(&session.upstream, request).await?;
@@ -138,7 +138,7 @@ async fn follow(
         while let Some(messages) = events.next().await? {
             vain = 0;
             for message in messages {
-                let over = matches!(envelope::read(&message), Ok(Message::Response(_)));
+                let over = is_answer(&message, id);
                 if to.send(Heard::Own(message)).await.is_err() {
                     return Ok(Ending::Ended);
                 }
@@ -261,6 +261,17 @@ fn message_of(event: Event<'_>) -> Option<Bytes> {
     // Clients ignore types that they do not know, and so does this.
     let data = event.data.filter(|data| event.event.is_none() && !data.is_empty())?;
     Some(data.into_owned().into())
+}
+
+/// Whether this is the answer to the request of this id. An error without an id can be to no other one here.
+fn is_answer(message: &[u8], id: &str) -> bool {
+    match envelope::read(message) {
+        Ok(Message::Response(response)) => match (response.id, response.outcome) {
+            (Some(answered), _) => answered.as_json() == id,
+            (None, outcome) => matches!(outcome, Outcome::Error(_)),
+        },
+        _ => false,
+    }
 }
 
 fn is_error(text: &[u8]) -> bool {

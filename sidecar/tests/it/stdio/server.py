@@ -125,6 +125,26 @@ def call(message):
         while (answer := read()).get("id") != "q":
             pass
         text(message, json.dumps(answer.get("result", answer.get("error"))))
+    elif name == "need":
+        # As a server does that cannot do without: an answer that is an error is one of the call.
+        send({"id": "n", "method": arguments["method"], "params": arguments.get("params", {})})
+        while (answer := read()).get("id") != "n":
+            pass
+        failed = "error" in answer
+        content = [{"type": "text", "text": json.dumps(answer.get("result", answer.get("error")))}]
+        send({"id": message["id"], "result": {"content": content, "isError": failed}})
+    elif name == "ask-all":
+        # Several questions at once, and then as many again as are wanted.
+        for turn in range(arguments.get("rounds", 1)):
+            asked = arguments["questions"]
+            for number, (method, params) in enumerate(asked):
+                send({"id": number, "method": method, "params": params})
+            answers = {}
+            while len(answers) < len(asked):
+                heard_now = read()
+                if "method" not in heard_now:
+                    answers[heard_now["id"]] = heard_now.get("result", heard_now.get("error"))
+        text(message, json.dumps([answers[number] for number in range(len(asked))]))
     elif name == "ask-later":
         text(message, "asked")
         time.sleep(0.2)

@@ -1,0 +1,114 @@
+use serde_json::{Value, json};
+
+use super::{call, is_error, request, text};
+use crate::harness::{GoServer, Scripted, Sidecar, config, eventually, scripted};
+
+/// 66: a server that has forgotten the session is greeted again, and the client does not notice.
+#[test]
+fn r066_a_session_that_the_server_has_forgotten_is_begun_again() {
+    let mut server = GoServer::start(&[]);
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    assert_eq!(text(&call("echo", json!({"text": "one"}), &json!({})).send(sidecar.mcp)), "one");
+    server.start_again();
+    eventually("it is known what the server speaks", || {
+        let reply = call("echo", json!({"text": "two"}), &json!({})).send(sidecar.mcp);
+        (reply.message()["result"]["content"][0]["text"] == "two").then_some(())
+    });
+}
+
+/// What a server does that nobody expects, and what its client hears.
+#[test]
+fn mistakes_of_a_server_are_errors_of_one_call() {
+    let server = Scripted::start(|request, stream| {
+        let id = scripted::message(request)["id"].clone();
+        let good =
+            json!({"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": "good"}]}});
+        match scripted::message(request)["params"]["name"].as_str().unwrap_or_default() {
+            "good" => scripted::json(stream, &good.to_string()),
+            // Answers to others, and to nobody, before its own; and its own twice.
+            "twice" => {
+                let other = json!({"jsonrpc": "2.0", "id": 77, "result": {"content": []}});
+                let event = |message: &Value| format!("data: {message}\n\n");
+                scripted::events(stream, &[&event(&other), &event(&good), &event(&good)]);
+            }
+            "cut" => {
+                scripted::begin_events(stream);
+                scripted::chunk(stream, "data: {\"jsonrpc\":");
+                let _ = stream.shutdown(std::net::Shutdown::Both);
+            }
+            "silent" => scripted::events(stream, &[": nothing\n\n"]),
+            "status" => scripted::write(stream, "HTTP/1.1 500 X\r\ncontent-length: 0\r\n\r\n"),
+            "nonsense" => scripted::json(stream, "{}"),
+            "reserved" => scripted::json(
+                stream,
+                &json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32020, "message": "mine"}})
+                    .to_string(),
+            ),
+            "missing" => scripted::json(
+                stream,
+                &json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "no"}}).to_string(),
+            ),
+            other => panic!("{other}"),
+        }
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    for (name, status, code) in [
+        ("cut", 200, -32603),
+        ("silent", 200, -32603),
+        ("status", 200, -32603),
+        ("nonsense", 200, -32603),
+        ("reserved", 200, -32603),
+        ("missing", 404, -32601),
+    ] {
+        let reply = call(name, json!({}), &json!({})).send(sidecar.mcp);
+        let words = is_error(&reply, status, code);
+        assert_eq!(reply.message()["id"], 1, "{name}: {words}");
+        assert_eq!(text(&call("good", json!({}), &json!({})).send(sidecar.mcp)), "good", "after {name}");
+    }
+    assert_eq!(text(&call("twice", json!({}), &json!({})).send(sidecar.mcp)), "good");
+    // What the server got: nothing of the other era.
+    let seen = server.seen("tools/call");
+    for request in &seen {
+        let message = scripted::message(request);
+        assert!(message["id"].is_u64() && message["params"].get("_meta").is_none(), "{message}");
+        assert!(request.headers.iter().all(|(name, _)| !["mcp-method", "mcp-name"].contains(&name.as_str())));
+        assert!(
+            request
+                .headers
+                .iter()
+                .any(|(name, value)| name == "mcp-protocol-version" && value == "2025-11-25")
+        );
+        assert!(request.headers.iter().any(|(name, _)| name == "mcp-session-id"));
+    }
+    let mut ids: Vec<_> = seen.iter().map(|request| scripted::message(request)["id"].as_u64()).collect();
+    ids.dedup();
+    assert_eq!(ids.len(), seen.len(), "no id is used twice");
+}
+
+/// Each principal has sessions of its own with the server, and each set of capabilities.
+#[test]
+fn sessions_with_the_server_are_shared_by_those_who_are_alike() {
+    let server = Scripted::start(|request, stream| {
+        scripted::json(stream, &scripted::reply_to(request, &json!({"content": [], "tools": []})));
+    });
+    let mut config = config(server.port);
+    config.sessions.idle_timeout_ms = 400;
+    let sidecar = Sidecar::start(&config).ready();
+    let ask = |can: Value| {
+        let reply = request(1, "tools/call", json!({"name": "t"}), &can).send(sidecar.mcp);
+        assert_eq!(reply.status, 200, "{}", reply.text());
+    };
+    for can in
+        [json!({}), json!({"roots": {}, "sampling": {}}), json!({"sampling": {}, "roots": {}}), json!({})]
+    {
+        ask(can);
+    }
+    let greeted = server.seen("initialize");
+    let said: Vec<_> =
+        greeted.iter().map(|request| scripted::message(request)["params"]["capabilities"].clone()).collect();
+    assert_eq!(said, [json!({}), json!({"roots": {}, "sampling": {}})]);
+    // Nobody uses them any more.
+    eventually("both are ended", || (server.seen("DELETE").len() == 2).then_some(()));
+    ask(json!({}));
+    assert_eq!(server.seen("initialize").len(), 3);
+}

@@ -1,0 +1,146 @@
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{LOG_LEVEL, SERVER_INFO, call, is_error, request, text};
+use crate::harness::http::connect;
+use crate::harness::peer::everything;
+use crate::harness::shim::{server, serving, stdio};
+use crate::harness::{Events, Sidecar, config, eventually, modern};
+
+/// 36, 34, 35: discovery and lists of a server that has neither.
+#[test]
+fn r036_a_server_with_a_handshake_is_discovered_and_listed() {
+    let server = everything();
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let nothing = json!({});
+    let reply = request("d", "server/discover", json!({}), &nothing).send(sidecar.mcp);
+    let message = reply.message();
+    assert_eq!((reply.status, &message["id"]), (200, &json!("d")), "{message}");
+    let result = &message["result"];
+    assert_eq!(result["supportedVersions"][0], "2026-07-28");
+    assert_eq!(result["resultType"], "complete");
+    assert!(result["ttlMs"].is_u64() && result["cacheScope"].is_string(), "{message}");
+    assert_eq!(result["_meta"][SERVER_INFO]["name"], "mcp-servers/everything");
+    assert!(result["capabilities"]["tools"].is_object() && result["capabilities"].get("tasks").is_none());
+    for (method, list) in [
+        ("tools/list", "tools"),
+        ("prompts/list", "prompts"),
+        ("resources/list", "resources"),
+        ("resources/templates/list", "resourceTemplates"),
+    ] {
+        let message = request(7, method, json!({}), &nothing).send(sidecar.mcp).message();
+        let result = &message["result"];
+        assert!(!result[list].as_array().unwrap().is_empty(), "{message}");
+        assert_eq!((&result["resultType"], &message["id"]), (&json!("complete"), &json!(7)));
+        assert!(result["ttlMs"].is_u64() && result["cacheScope"].is_string(), "{message}");
+        assert_eq!(result["_meta"][SERVER_INFO]["name"], "mcp-servers/everything");
+    }
+    assert_eq!(text(&call("echo", json!({"message": "m"}), &nothing).send(sidecar.mcp)), "Echo: m");
+    let missing = request(3, "resources/read", json!({"uri": "demo://nowhere"}), &nothing).send(sidecar.mcp);
+    is_error(&missing, 200, -32602);
+    for method in ["ping", "initialize", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"] {
+        let reply = request("x", method, json!({}), &nothing).send(sidecar.mcp);
+        assert_eq!(reply.message()["id"], "x");
+        is_error(&reply, 404, -32601);
+    }
+}
+
+/// 68: the same ids and tokens at the same time, over one process and over several connections.
+#[test]
+fn r068_calls_of_several_clients_are_never_confused() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    let mcp = sidecar.mcp;
+    let calls: Vec<_> = (0..12)
+        .map(|number| {
+            std::thread::spawn(move || {
+                let who = format!("client {number}");
+                let params = json!({
+                    "name": "who", "arguments": {"who": who, "steps": 5, "seconds": 0.2},
+                    "_meta": {"progressToken": "t"},
+                });
+                let reply = request("same", "tools/call", params, &json!({})).send(mcp);
+                let events: Vec<Value> =
+                    reply.events().iter().map(|event| serde_json::from_str(event).unwrap()).collect();
+                let (answer, reports) = events.split_last().unwrap();
+                assert_eq!(answer["id"], "same");
+                assert_eq!(answer["result"]["content"][0]["text"], json!(who));
+                assert_eq!(reports.len(), 5);
+                for report in reports {
+                    assert_eq!(report["params"]["progressToken"], "t");
+                    assert_eq!(report["params"]["message"], json!(who));
+                }
+            })
+        })
+        .collect();
+    for call in calls {
+        call.join().unwrap();
+    }
+    assert_eq!(_shim.processes().len(), 2, "one for the sidecar itself, and one for all of them");
+}
+
+/// 39, 74: the server is told the level, and each call hears its own messages from that level on.
+#[test]
+fn r074_log_messages_reach_the_call_that_asked_for_them() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    let say = |level: Option<&str>, said: &str| {
+        let mut params = json!({
+            "name": "say", "arguments": {
+                "method": "notifications/message", "params": {"level": said, "data": "d"}},
+        });
+        if let Some(level) = level {
+            params["_meta"] = json!({LOG_LEVEL: level});
+        }
+        request(1, "tools/call", params, &json!({})).send(sidecar.mcp)
+    };
+    let heard = say(Some("info"), "warning");
+    let events: Vec<Value> =
+        heard.events().iter().map(|event| serde_json::from_str(event).unwrap()).collect();
+    assert_eq!((&events[0]["method"], events.len()), (&json!("notifications/message"), 2), "{events:?}");
+    for (level, said) in [(None, "emergency"), (Some("error"), "warning")] {
+        let reply = say(level, said);
+        assert_eq!(reply.header("content-type"), Some("application/json"), "{level:?} {}", reply.text());
+        assert_eq!(text(&reply), "said");
+    }
+    let mut state = json!({"name": "state", "arguments": {}});
+    state["_meta"] = json!({LOG_LEVEL: "debug"});
+    let state = text(&request(1, "tools/call", state, &json!({})).send(sidecar.mcp));
+    assert_eq!(serde_json::from_str::<Value>(&state).unwrap()["level"], "debug");
+}
+
+/// 41: the server is told that nobody waits any more.
+#[test]
+fn r041_a_client_that_goes_away_has_cancelled_at_a_server_with_sessions() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&["frank"]), &[]);
+    let mut stream = connect(sidecar.mcp);
+    call("hang", json!({}), &json!({})).write(&mut stream);
+    eventually("the call is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+    // The server has begun with it when it answers something that came later.
+    assert_eq!(text(&call("echo", json!({"text": "t"}), &json!({})).send(sidecar.mcp)), "t");
+    drop(stream);
+    eventually("the call is over", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    let log = sidecar.files.path("sockets").join("log");
+    eventually("the server has heard it", || {
+        std::fs::read_to_string(&log).unwrap().contains("cancelled").then_some(())
+    });
+}
+
+#[test]
+fn a_slow_call_reports_its_progress_under_its_own_token() {
+    let server = everything();
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let params = json!({
+        "name": "trigger-long-running-operation", "arguments": {"duration": 0.5, "steps": 5},
+        "_meta": {"progressToken": 77},
+    });
+    let mut events = Events::open(&request("p", "tools/call", params, &json!({})), sidecar.mcp);
+    events.patience(Duration::from_secs(20));
+    for step in 1..=5 {
+        let report = events.next().unwrap().message();
+        assert_eq!(report["params"], json!({"progress": step, "total": 5, "progressToken": 77}));
+    }
+    let answer = events.next().unwrap().message();
+    assert_eq!((&answer["id"], &answer["result"]["resultType"]), (&json!("p"), &json!("complete")));
+    assert!(events.next().is_none());
+    assert_eq!(modern::REVISION, "2026-07-28");
+}

@@ -1,0 +1,159 @@
+use serde_json::{Value, json};
+
+use super::{again, asked, call, is_error, request, text};
+use crate::harness::peer::everything;
+use crate::harness::shim::{server, serving, stdio};
+use crate::harness::{Sidecar, config};
+
+fn can() -> Value {
+    json!({"roots": {}, "sampling": {}, "elicitation": {"form": {}, "url": {}}})
+}
+
+fn answer_to(question: &Value) -> Value {
+    match question["method"].as_str().unwrap() {
+        "elicitation/create" => json!({"action": "accept", "content": {"name": "Ada"}}),
+        "sampling/createMessage" => {
+            json!({"role": "assistant", "content": {"type": "text", "text": "Paris"}, "model": "m"})
+        }
+        "roots/list" => json!({"roots": [{"uri": "file:///home", "name": "home"}]}),
+        other => panic!("{other}"),
+    }
+}
+
+fn answers(questions: &[(String, Value)]) -> Value {
+    questions.iter().map(|(key, question)| (key.clone(), answer_to(question))).collect::<Value>()
+}
+
+/// 71: what a server of the old way asks in a call is a result, and its call goes on when the client asks again.
+#[test]
+fn r071_what_a_server_asks_is_asked_in_a_result() {
+    let server = everything();
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    // Only the last of them can be asked for roots, which this server does on its own account too.
+    let some = json!({"sampling": {}, "elicitation": {"form": {}, "url": {}}});
+    for (tool, arguments, method, said) in [
+        ("trigger-sampling-request", json!({"prompt": "p"}), "sampling/createMessage", "Paris"),
+        ("trigger-elicitation-request", json!({}), "elicitation/create", "Ada"),
+        (
+            "trigger-url-elicitation",
+            json!({"url": "https://example.com/a", "message": "m"}),
+            "elicitation/create",
+            "accept",
+        ),
+        ("get-roots-list", json!({}), "roots/list", "file:///home"),
+    ] {
+        let can = if method == "roots/list" { can() } else { some.clone() };
+        let reply = call(tool, arguments.clone(), &can).send(sidecar.mcp);
+        let (questions, state) = asked(&reply);
+        let [(_, question)] = questions.as_slice() else { panic!("{tool}: {questions:?}") };
+        assert_eq!(question["method"], method);
+        // It is a part of a result, no message, and has no name of its own.
+        assert!(question.get("id").is_none() && question.get("jsonrpc").is_none(), "{question}");
+        assert!(question["params"].get("elicitationId").is_none(), "{question}");
+        let mut reply = again(tool, arguments.clone(), &can, &state, answers(&questions)).send(sidecar.mcp);
+        while reply.message()["result"]["resultType"] == "input_required" {
+            // It asks for roots once more, when it has been greeted a while ago.
+            let (more, state) = asked(&reply);
+            assert!(more.iter().all(|(_, question)| question["method"] == "roots/list"), "{more:?}");
+            reply = again(tool, arguments.clone(), &can, &state, answers(&more)).send(sidecar.mcp);
+        }
+        assert_eq!(reply.message()["id"], 2);
+        let whole = reply.message()["result"]["content"].to_string();
+        assert!(text(&reply).contains(said) || whole.contains(said), "{tool}: {whole}");
+    }
+}
+
+/// 38, 71: an error that names URLs is a question too; the call is made again when the user has been there.
+#[test]
+fn r038_a_url_that_has_to_be_visited_first_is_asked_for() {
+    let server = everything();
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let tool = "trigger-url-elicitation";
+    let arguments = json!({"url": "https://example.com/b", "message": "m", "errorPath": true});
+    for action in ["accept", "decline"] {
+        let (questions, state) = asked(&call(tool, arguments.clone(), &can()).send(sidecar.mcp));
+        assert_eq!(questions[0].1["params"]["mode"], "url");
+        let responses = json!({questions[0].0.clone(): {"action": action}});
+        let reply = again(tool, arguments.clone(), &can(), &state, responses).send(sidecar.mcp);
+        if action == "decline" {
+            is_error(&reply, 200, -32602);
+            continue;
+        }
+        // The server goes on where it stopped, and asks for the visit that the call is about.
+        let (questions, state) = asked(&reply);
+        assert_eq!(questions[0].1["params"]["url"], "https://example.com/b");
+        let reply = again(tool, arguments.clone(), &can(), &state, answers(&questions)).send(sidecar.mcp);
+        text(&reply);
+    }
+}
+
+/// 43: questions that come together are asked together, as often as the server wants; what is left out is asked again.
+#[test]
+fn r043_questions_that_come_together_are_asked_together() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    let form = json!({"message": "m", "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}});
+    let sampling = json!({"messages": [], "maxTokens": 5});
+    let arguments = json!({
+        "rounds": 2,
+        "questions": [["elicitation/create", form], ["sampling/createMessage", sampling], ["roots/list", {}]],
+    });
+    let (questions, state) = asked(&call("ask-all", arguments.clone(), &can()).send(sidecar.mcp));
+    assert_eq!(questions.len(), 3, "{questions:?}");
+    // The first round, in two steps: what is left out is asked again, and what nobody asked does not matter.
+    let mut some = answers(&questions[..1]);
+    some["nobody-asked"] = json!({"action": "accept"});
+    let (left, next) = asked(&again("ask-all", arguments.clone(), &can(), &state, some).send(sidecar.mcp));
+    assert_eq!(
+        left.iter().map(|(key, _)| key).collect::<Vec<_>>(),
+        questions[1..].iter().map(|(key, _)| key).collect::<Vec<_>>()
+    );
+    assert_ne!(state, next);
+    // An answer that is none is refused, and another one may follow.
+    let wrong = json!({left[0].0.clone(): {"no": "answer"}});
+    is_error(&again("ask-all", arguments.clone(), &can(), &next, wrong).send(sidecar.mcp), 200, -32602);
+    let (second, last) =
+        asked(&again("ask-all", arguments.clone(), &can(), &next, answers(&left)).send(sidecar.mcp));
+    assert_eq!(second.len(), 3);
+    assert!(second.iter().all(|(key, _)| questions.iter().all(|(other, _)| other != key)), "{second:?}");
+    let reply = again("ask-all", arguments, &can(), &last, answers(&second)).send(sidecar.mcp);
+    let got: Value = serde_json::from_str(&text(&reply)).unwrap();
+    assert_eq!(got[0]["content"]["name"], "Ada");
+    assert_eq!(got[2]["roots"][0]["uri"], "file:///home");
+}
+
+/// 32: a client hears what it would have had to declare; a server that does without gets its answer through.
+#[test]
+fn r032_a_question_to_a_client_that_cannot_answer_it() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    let roots = json!({"roots": {}});
+    let need = json!({"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}});
+    let reply = call("need", need, &roots).send(sidecar.mcp);
+    is_error(&reply, 400, -32021);
+    assert_eq!(reply.message()["error"]["data"]["requiredCapabilities"], json!({"sampling": {}}));
+    // This one is content with the error.
+    let reply = call("ask", json!({"method": "sampling/createMessage"}), &roots).send(sidecar.mcp);
+    assert!(text(&reply).contains("-32601"), "{}", reply.text());
+    // Nobody is asked where the protocol does not allow it.
+    let (questions, _) = asked(&call("ask", json!({"method": "roots/list"}), &roots).send(sidecar.mcp));
+    assert_eq!(questions[0].1["method"], "roots/list");
+    let reply = request(5, "tools/list", json!({}), &roots).send(sidecar.mcp);
+    assert_eq!(reply.status, 200, "{}", reply.text());
+}
+
+/// A question is never put to the client of another call: with those who can be asked, a process has one call.
+#[test]
+fn a_process_that_asks_has_one_call_at_a_time() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    let first = asked(&call("ask", json!({"method": "roots/list"}), &can()).send(sidecar.mcp));
+    let second = asked(&call("ask", json!({"method": "roots/list"}), &can()).send(sidecar.mcp));
+    assert_eq!(_shim.processes().len(), 3, "one for the sidecar itself, and one for each");
+    for (at, (questions, state)) in [&second, &first].into_iter().enumerate() {
+        let uri = format!("file:///{at}");
+        let responses = json!({questions[0].0.clone(): {"roots": [{"uri": uri}]}});
+        let reply = again("ask", json!({"method": "roots/list"}), &can(), state, responses).send(sidecar.mcp);
+        assert!(text(&reply).contains(&uri), "{}", reply.text());
+    }
+    // They are free for the next ones.
+    asked(&call("ask", json!({"method": "roots/list"}), &can()).send(sidecar.mcp));
+    assert_eq!(_shim.processes().len(), 3);
+}

@@ -1,0 +1,35 @@
+use serde_json::json;
+
+use super::{again, asked, call, is_error, text};
+use crate::harness::peer::everything;
+use crate::harness::replicas::Network;
+use crate::harness::{config, eventually};
+
+/// 71, 44: the client's next request goes to the replica that holds the call, wherever it comes.
+#[test]
+fn r071_a_call_that_waits_is_found_from_every_replica() {
+    let servers = [everything(), everything()];
+    let network = Network::new();
+    let mut replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let can = json!({"elicitation": {}});
+    let tool = "trigger-elicitation-request";
+    let begin = || {
+        let reply = call(tool, json!({}), &can).key("key-a").send(replicas[0].mcp);
+        let (questions, state) = asked(&reply);
+        let responses = json!({questions[0].0.clone(): {"action": "accept", "content": {"name": "Ada"}}});
+        again(tool, json!({}), &can, &state, responses)
+    };
+    let reply = begin().key("key-a").send(replicas[1].mcp);
+    text(&reply);
+    assert_eq!(replicas[1].metric("longshore_forwarded_requests_total{result=\"answered\"}"), 1.0);
+    // Still nobody else's.
+    let retry = begin();
+    is_error(&retry.clone().key("key-b").send(replicas[1].mcp), 200, -32602);
+    // The replica is lost, and the call with it.
+    drop(replicas.remove(0));
+    let lost = eventually("the loss is noticed", || {
+        let reply = retry.clone().key("key-a").send(replicas[0].mcp);
+        (reply.message()["error"]["code"] == -32602).then_some(reply)
+    });
+    assert!(is_error(&lost, 200, -32602).contains("was lost"));
+}
