@@ -93,7 +93,7 @@ fn r049_gets_a_status_a_code_and_an_audit_line() {
         case("a batch of nothing", alice.request("[]"), 400, -32600, "malformed batch"),
         case("a batch with an id twice", alice.request(format!("[{ping},{ping}]")), 400, -32600, "malformed batch"),
         case("a batch with a handshake", alice.request(format!("[{}]", client::initialize("2025-03-26"))), 400, -32600, "malformed batch"),
-        case("a batch in no session", Request::post(format!("[{ping}]")).key(KEY), 400, -32600, "batch"),
+        case("a batch in no session", Request::post(format!("[{ping}]")).key(KEY), 400, -32600, "no session"),
         case("a deep body", alice.request(format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{{"a":{}{}}}}}"#, "[".repeat(200), "]".repeat(200))), 400, -32600, "nested too deeply"),
         case("no message", alice.request(r#"{"id":1}"#), 400, -32600, "not a JSON-RPC message"),
         case("a null id", alice.request(r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#), 400, -32600, "not a JSON-RPC message"),
