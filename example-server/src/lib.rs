@@ -2,10 +2,10 @@
 //! it refuses.
 //!
 //! It is for tests (of Longshore, and with the official conformance suite), for `longshore example-server`, and to try
-//! clients with. [`tools`], [`prompts`] and [`resources`] are what it offers, the same in every revision as far as
-//! that has words for it: [`call`] says how. [`session`] holds the conversations of revisions with a handshake,
-//! [`modern`] serves requests that stand alone. Neither knows what carries the messages: that is [`stdio`] and
-//! [`http`].
+//! clients with. `tools`, `prompts` and `resources` are what it offers, the same in every revision as far as
+//! that has words for it: `call` says how. `session` holds the conversations of revisions with a handshake,
+//! `modern` serves requests that stand alone. Neither knows what carries the messages: that is `stdio` and
+//! `http`.
 //!
 //! It depends on nothing of Longshore but `longshore-mcp`, so that tests of the sidecar can start it in their own
 //! process.

@@ -82,3 +82,51 @@ fn the_example_server_speaks_http_too() {
     assert!(output.status.success());
     assert!(output.stdout.is_empty(), "standard output is the protocol's");
 }
+
+#[test]
+fn the_example_server_speaks_one_revision_if_it_is_to() {
+    let run = |arguments: &[&str], input: &str| {
+        let mut command = Command::new(LONGSHORE);
+        command.arg("example-server").args(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut server = command.spawn().unwrap();
+        std::io::Write::write_all(&mut server.stdin.take().unwrap(), input.as_bytes()).unwrap();
+        let output = server.wait_with_output().unwrap();
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"},
+    }});
+    for revision in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
+        let (said, _) = run(&["--revision", revision, "--transport", "stdio"], &format!("{hello}\n"));
+        let answer: Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(answer["result"]["protocolVersion"], revision);
+    }
+    let (said, _) = run(&["--revision", "2026-07-28", "--transport", "stdio"], &format!("{hello}\n"));
+    let answer: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(answer["error"]["data"]["supported"], json!(["2026-07-28"]));
+    for (arguments, expected) in [
+        (&["--revision", "2024-11-05", "--transport", "http"][..], "choose --transport sse or stdio"),
+        (&["--revision", "2025-11-25", "--transport", "sse"], "choose --transport http or stdio"),
+        (&["--transport", "sse"], "--transport sse is for --revision 2024-11-05"),
+        (&["--revision", "2027-01-01", "--transport", "http"], "2026-07-28"),
+        (&["--page", "5", "--transport", "stdio"], "--revision"),
+    ] {
+        let (_, errors) = run(arguments, "");
+        assert!(errors.contains(expected), "{arguments:?}: {errors}");
+    }
+}
+
+#[test]
+fn the_example_for_conformance_serves_every_revision() {
+    let mut local = Local::json(&[concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/conformance.yaml")]);
+    let echo = json!([{"act": "callTool", "params": {"name": "echo", "arguments": {"message": "hi"}}}]);
+    let servers = local.announced()["servers"].as_array().unwrap().clone();
+    assert_eq!(servers.len(), 10);
+    for server in servers {
+        let served = local.server(server["name"].as_str().unwrap());
+        assert_eq!(served.key, None);
+        let seen = typescript(&served, &echo);
+        assert_eq!(seen[2]["content"][0]["text"], "hi", "{server}: {seen:#}");
+    }
+}
