@@ -13,6 +13,7 @@ use crate::harness::{Files, Shim, Sidecar, config};
 /// Whose protocol code a server is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Maker {
+    Longshore,
     TypeScript,
     Python,
     Go,
@@ -34,18 +35,36 @@ pub(super) struct Server {
 }
 
 impl Server {
+    /// Whether a client of another era needs a sidecar to speak to it.
+    pub(super) fn speaks_nothing_else(self) -> bool {
+        match (self.maker, self.revision, self.transport) {
+            (Maker::Python | Maker::Go, "2026-07-28", _) | (Maker::Go, _, Transport::Stdio) => false,
+            _ => true,
+        }
+    }
+
     fn command(self, port: u16) -> Vec<String> {
+        let transport = match self.transport {
+            Transport::Http => "http",
+            Transport::Stdio => "stdio",
+        };
+        let arguments = [self.revision.to_owned(), transport.to_owned(), port.to_string()];
         let program = match self.maker {
+            Maker::Longshore => {
+                // This program again. What it is told chooses no further test.
+                let own = std::env::current_exe().expect("its own path");
+                let mut command = vec![own.to_str().expect("text").to_owned()];
+                let serve = ["--exact", "--ignored", "--nocapture", "conformance::server::example"];
+                command.extend(serve.map(str::to_owned));
+                command.extend(arguments);
+                return command;
+            }
             Maker::TypeScript => "bin/typescript",
             Maker::Python => "bin/python",
             Maker::Go => "bin/go",
         };
         let program = suite::folder().join(program).to_str().expect("text").to_owned();
-        let transport = match self.transport {
-            Transport::Http => "http",
-            Transport::Stdio => "stdio",
-        };
-        vec![program, self.revision.to_owned(), transport.to_owned(), port.to_string()]
+        std::iter::once(program).chain(arguments).collect()
     }
 
     /// Starts it at a port of its own.
@@ -82,7 +101,11 @@ impl Server {
         let origin = format!("http://localhost:{port}");
         files.write(&Config { allowed_origins: vec![origin.clone()], ..config });
         let address = format!("127.0.0.1:{port}");
-        let _sidecar = Sidecar::with(files, &["--mcp-addr", &address]).loaded().ready();
+        let sidecar = Sidecar::with(files, &["--mcp-addr", &address]).loaded();
+        let began = std::time::Instant::now();
+        while sidecar.get("/readyz").status != 200 && began.elapsed().as_secs() < 20 {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
         suite::run(&format!("{origin}/mcp"), suite)
     }
 
@@ -105,6 +128,21 @@ impl Server {
     }
 }
 
+#[test]
+#[ignore = "a server, which another test runs"]
+fn example() {
+    use longshore_example_server::command::{Arguments, Special, Transport, run};
+    let words: Vec<_> = std::env::args().skip(5).collect();
+    let [revision, transport, port] = &words[..] else { panic!("{words:?}") };
+    let arguments = Arguments {
+        transport: if transport == "stdio" { Transport::Stdio } else { Transport::Http },
+        port: port.parse().unwrap(),
+        host: std::net::Ipv4Addr::LOCALHOST.into(),
+    };
+    run(longshore_mcp::revision::Revision::parse(revision).unwrap(), &arguments, &Special::default())
+        .unwrap();
+}
+
 /// Ends with what it holds.
 #[expect(dead_code, reason = "held for as long as the suite runs")]
 enum Running {
@@ -115,6 +153,7 @@ enum Running {
 impl fmt::Display for Maker {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
+            Self::Longshore => "Longshore",
             Self::TypeScript => "TypeScript SDK",
             Self::Python => "Python SDK",
             Self::Go => "Go SDK",
