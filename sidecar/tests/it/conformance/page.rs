@@ -3,37 +3,47 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use super::rows::Row;
 use super::rules;
 use super::suite;
 
-const BEGIN: &str = "<!-- begin: written by LONGSHORE_UPDATE_CONFORMANCE=1 -->\n";
 const END: &str = "<!-- end -->\n";
+
+/// Held by whoever writes the page.
+static WRITING: Mutex<()> = Mutex::new(());
 
 fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/conformance.md")
 }
 
-/// Compares the page with what came of the rows, or writes it.
-pub(super) fn agrees(rows: &[Row], client: &[(&str, suite::Results)]) {
+/// Compares a part of the page with what came of a test, or writes it. `said` is what went wrong, for whoever reads a
+/// failure.
+pub(super) fn agrees(part: &str, text: &str, said: &str) {
+    let _writing = WRITING.lock();
+    let begin = format!("<!-- begin: {part}, written by LONGSHORE_UPDATE_CONFORMANCE=1 -->\n");
     let page = std::fs::read_to_string(path()).expect("the page");
-    let (before, rest) = page.split_once(BEGIN).expect("where the tables begin");
-    let (there, after) = rest.split_once(END).expect("where the tables end");
-    let text = tables(rows) + &asked(client);
+    let (before, rest) = page.split_once(&begin).expect("where the part begins");
+    let (there, after) = rest.split_once(END).expect("where the part ends");
     if std::env::var_os("LONGSHORE_UPDATE_CONFORMANCE").is_some() {
-        eprintln!("{}{}", scores(rows), failures(rows, client));
+        eprintln!("{text}{said}");
+        // Some rows make no page.
         if std::env::var_os("LONGSHORE_CONFORMANCE").is_none() {
-            std::fs::write(path(), format!("{before}{BEGIN}{text}{END}{after}")).expect("the page");
+            std::fs::write(path(), format!("{before}{begin}{text}{END}{after}")).expect("the page");
         }
         return;
     }
-    let changed = differences(there, &text);
+    let changed = differences(there, text);
     assert!(
         changed.is_empty(),
-        "docs/conformance.md says something else (write it with LONGSHORE_UPDATE_CONFORMANCE=1):\n{changed}{}",
-        failures(rows, client)
+        "docs/conformance.md says something else (write it with LONGSHORE_UPDATE_CONFORMANCE=1):\n{changed}{said}"
     );
+}
+
+/// Compares what the suite said.
+pub(super) fn suite_agrees(rows: &[Row], client: &[(&str, suite::Results)]) {
+    agrees("suite", &(tables(rows) + &asked(client)), &failures(rows, client));
 }
 
 fn differences(there: &str, text: &str) -> String {

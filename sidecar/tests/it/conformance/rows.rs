@@ -9,6 +9,7 @@ use super::suite::Results;
 const AT_ONCE: usize = 4;
 
 const HTTP: Transport = Transport::Http;
+const SSE: Transport = Transport::Sse;
 const STDIO: Transport = Transport::Stdio;
 
 /// The servers of each revision, and how they are spoken to.
@@ -17,7 +18,7 @@ const SERVERS: [(&str, &[Maker], &[Transport]); 5] = [
     ("2025-11-25", &[Maker::Longshore, Maker::TypeScript, Maker::Python, Maker::Go], &[HTTP, STDIO]),
     ("2025-06-18", &[Maker::Longshore, Maker::TypeScript], &[HTTP, STDIO]),
     ("2025-03-26", &[Maker::Longshore, Maker::TypeScript], &[HTTP, STDIO]),
-    ("2024-11-05", &[Maker::Longshore, Maker::TypeScript], &[STDIO]),
+    ("2024-11-05", &[Maker::Longshore, Maker::TypeScript], &[SSE, STDIO]),
 ];
 
 /// What is run: a suite, and the revisions of the servers behind the sidecar.

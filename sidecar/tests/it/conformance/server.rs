@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::{Command, Stdio};
 
-use longshore_sidecar_config::{Config, Isolation};
+use longshore_sidecar_config::{Config, Isolation, Upstream};
 
 use super::suite;
 use crate::harness::peer::{Peer, free_port};
@@ -23,6 +23,7 @@ pub(super) enum Maker {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Transport {
     Http,
+    Sse,
     Stdio,
 }
 
@@ -46,6 +47,7 @@ impl Server {
     fn command(self, port: u16) -> Vec<String> {
         let transport = match self.transport {
             Transport::Http => "http",
+            Transport::Sse => "sse",
             Transport::Stdio => "stdio",
         };
         let arguments = [self.revision.to_owned(), transport.to_owned(), port.to_string()];
@@ -88,12 +90,17 @@ impl Server {
                 let server = self.listen();
                 Some(suite::run(&format!("http://localhost:{}/mcp", server.port), suite))
             }
-            Transport::Stdio => None,
+            Transport::Sse | Transport::Stdio => None,
         }
     }
 
     /// What the suite says of a sidecar in front of it.
     pub(super) fn behind_a_sidecar(self, suite: &str) -> suite::Results {
+        self.behind_a_sidecar_with(|url| suite::run(url, suite))
+    }
+
+    /// What comes of using the URL of a sidecar in front of it.
+    pub(super) fn behind_a_sidecar_with<T>(self, act: impl FnOnce(&str) -> T) -> T {
         let files = Files::new();
         let port = free_port();
         let (config, _server) = self.serving(&files);
@@ -106,7 +113,7 @@ impl Server {
         while sidecar.get("/readyz").status != 200 && began.elapsed().as_secs() < 20 {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
-        suite::run(&format!("{origin}/mcp"), suite)
+        act(&format!("{origin}/mcp"))
     }
 
     /// Starts it for a sidecar, and says what the sidecar is told of it.
@@ -115,6 +122,11 @@ impl Server {
             Transport::Http => {
                 let server = self.listen();
                 (config(server.port), Running::Peer(server))
+            }
+            Transport::Sse => {
+                let server = self.listen();
+                let upstream = Upstream::Sse { port: server.port, path: "/sse".to_owned() };
+                (Config { upstream, ..config(0) }, Running::Peer(server))
             }
             Transport::Stdio => {
                 let mut config = stdio();
@@ -135,7 +147,11 @@ fn example() {
     let words: Vec<_> = std::env::args().skip(5).collect();
     let [revision, transport, port] = &words[..] else { panic!("{words:?}") };
     let arguments = Arguments {
-        transport: if transport == "stdio" { Transport::Stdio } else { Transport::Http },
+        transport: match transport.as_str() {
+            "stdio" => Transport::Stdio,
+            "sse" => Transport::Sse,
+            _ => Transport::Http,
+        },
         port: port.parse().unwrap(),
         host: std::net::Ipv4Addr::LOCALHOST.into(),
     };
@@ -165,6 +181,7 @@ impl fmt::Display for Transport {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Http => "HTTP",
+            Self::Sse => "HTTP+SSE",
             Self::Stdio => "stdio",
         })
     }
