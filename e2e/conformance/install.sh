@@ -6,6 +6,8 @@
 #   bin/typescript      a server on the TypeScript SDK, as the last release before each revision was and as the newest
 #   bin/python          the same on the Python SDK
 #   bin/go              the Go SDK's own server for the suite
+#   bin/client          clients on these SDKs: `bin/client SDK URL` tries everything at a server with these fixtures, and
+#                       prints what came of it
 #   suite/              the npm project of the suite, which says what each revision requires
 #
 # The servers are started as `bin/LANGUAGE REVISION TRANSPORT PORT`: TRANSPORT is http, sse or stdio, which takes no
@@ -85,6 +87,18 @@ case \$revision in
 esac
 export PYTHONPATH="$packages/python-\$line" PYTHONDONTWRITEBYTECODE=1
 exec python3 "\$here/python/server_\$line.py" --transport "\$transport" --listen "\$port"
+END
+  launcher client "$1" <<END
+sdk=\$1 url=\$2
+export PYTHONDONTWRITEBYTECODE=1
+case \$sdk in
+  typescript-2-modern) exec "$peers/bin/node" "\$here/typescript/client-modern.mjs" --mode modern --url "\$url" ;;
+  typescript-2-legacy) exec "$peers/bin/node" "\$here/typescript/client-modern.mjs" --mode legacy --url "\$url" ;;
+  typescript-*) exec "$peers/bin/node" "\$here/typescript/client-legacy.mjs" --sdk "\${sdk#typescript-}" --url "\$url" ;;
+  python-2-modern) PYTHONPATH="$packages/python-2" exec python3 "\$here/python/client.py" --mode modern --url "\$url" ;;
+  python-2-legacy) PYTHONPATH="$packages/python-2" exec python3 "\$here/python/client.py" --mode legacy --url "\$url" ;;
+  python-1) PYTHONPATH="$packages/python-1" exec python3 "\$here/python/client.py" --url "\$url" ;;
+esac
 END
   launcher go "$1" <<END
 revision=\$1 transport=\$2 port=\$3

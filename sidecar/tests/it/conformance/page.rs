@@ -3,35 +3,47 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use super::rows::Row;
 use super::rules;
 use super::suite;
 
-const BEGIN: &str = "<!-- begin: written by LONGSHORE_UPDATE_CONFORMANCE=1 -->\n";
 const END: &str = "<!-- end -->\n";
+
+/// Held by whoever writes the page.
+static WRITING: Mutex<()> = Mutex::new(());
 
 fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/conformance.md")
 }
 
-/// Compares the page with what came of the rows, or writes it.
-pub(super) fn agrees(rows: &[Row]) {
+/// Compares a part of the page with what came of a test, or writes it. `said` is what went wrong, for whoever reads a
+/// failure.
+pub(super) fn agrees(part: &str, text: &str, said: &str) {
+    let _writing = WRITING.lock();
+    let begin = format!("<!-- begin: {part}, written by LONGSHORE_UPDATE_CONFORMANCE=1 -->\n");
     let page = std::fs::read_to_string(path()).expect("the page");
-    let (before, rest) = page.split_once(BEGIN).expect("where the tables begin");
-    let (there, after) = rest.split_once(END).expect("where the tables end");
-    let text = tables(rows);
+    let (before, rest) = page.split_once(&begin).expect("where the part begins");
+    let (there, after) = rest.split_once(END).expect("where the part ends");
     if std::env::var_os("LONGSHORE_UPDATE_CONFORMANCE").is_some() {
-        eprintln!("{}", failures(rows));
-        std::fs::write(path(), format!("{before}{BEGIN}{text}{END}{after}")).expect("the page");
+        eprintln!("{text}{said}");
+        // Some rows make no page.
+        if std::env::var_os("LONGSHORE_CONFORMANCE").is_none() {
+            std::fs::write(path(), format!("{before}{begin}{text}{END}{after}")).expect("the page");
+        }
         return;
     }
-    let changed = differences(there, &text);
+    let changed = differences(there, text);
     assert!(
         changed.is_empty(),
-        "docs/conformance.md says something else (write it with LONGSHORE_UPDATE_CONFORMANCE=1):\n{changed}{}",
-        failures(rows)
+        "docs/conformance.md says something else (write it with LONGSHORE_UPDATE_CONFORMANCE=1):\n{changed}{said}"
     );
+}
+
+/// Compares what the suite said.
+pub(super) fn suite_agrees(rows: &[Row], client: &[(&str, suite::Results)]) {
+    agrees("suite", &(tables(rows) + &asked(client)), &failures(rows, client));
 }
 
 fn differences(there: &str, text: &str) -> String {
@@ -41,12 +53,29 @@ fn differences(there: &str, text: &str) -> String {
 }
 
 /// What the suite did not like, in its words.
-fn failures(rows: &[Row]) -> String {
+fn failures(rows: &[Row], client: &[(&str, suite::Results)]) -> String {
     let mut text = String::new();
     for row in rows {
         let failed = row.through.iter().filter(|(_, failures)| !failures.is_empty());
         for (scenario, failures) in failed {
             let _ = writeln!(text, "{} {:?} {scenario}: {failures:?}", row.suite, row.server);
+        }
+    }
+    for (revision, results) in client {
+        for (scenario, failures) in results.iter().filter(|(_, failures)| !failures.is_empty()) {
+            let _ = writeln!(text, "{revision} as a client, {scenario}: {failures:?}");
+        }
+    }
+    text
+}
+
+/// What the suite says of the sidecar as a client of servers.
+fn asked(client: &[(&str, suite::Results)]) -> String {
+    let mut text = "\n## The sidecar as a client\n\n| revision | scenario | |\n|---|---|---|\n".to_owned();
+    for (revision, results) in client {
+        for (scenario, failures) in results {
+            let outcome = if failures.is_empty() { "passes" } else { "not yet" };
+            let _ = writeln!(text, "| {revision} | `{scenario}` | {outcome} |");
         }
     }
     text

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::{Command, Stdio};
 
-use longshore_sidecar_config::{Config, Isolation};
+use longshore_sidecar_config::{Config, Isolation, Upstream};
 
 use super::suite;
 use crate::harness::peer::{Peer, free_port};
@@ -13,6 +13,7 @@ use crate::harness::{Files, Shim, Sidecar, config};
 /// Whose protocol code a server is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Maker {
+    Longshore,
     TypeScript,
     Python,
     Go,
@@ -22,6 +23,7 @@ pub(super) enum Maker {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Transport {
     Http,
+    Sse,
     Stdio,
 }
 
@@ -34,18 +36,37 @@ pub(super) struct Server {
 }
 
 impl Server {
+    /// Whether a client of another era needs a sidecar to speak to it.
+    pub(super) fn speaks_nothing_else(self) -> bool {
+        match (self.maker, self.revision, self.transport) {
+            (Maker::Python | Maker::Go, "2026-07-28", _) | (Maker::Go, _, Transport::Stdio) => false,
+            _ => true,
+        }
+    }
+
     fn command(self, port: u16) -> Vec<String> {
+        let transport = match self.transport {
+            Transport::Http => "http",
+            Transport::Sse => "sse",
+            Transport::Stdio => "stdio",
+        };
+        let arguments = [self.revision.to_owned(), transport.to_owned(), port.to_string()];
         let program = match self.maker {
+            Maker::Longshore => {
+                // This program again. What it is told chooses no further test.
+                let own = std::env::current_exe().expect("its own path");
+                let mut command = vec![own.to_str().expect("text").to_owned()];
+                let serve = ["--exact", "--ignored", "--nocapture", "conformance::server::example"];
+                command.extend(serve.map(str::to_owned));
+                command.extend(arguments);
+                return command;
+            }
             Maker::TypeScript => "bin/typescript",
             Maker::Python => "bin/python",
             Maker::Go => "bin/go",
         };
         let program = suite::folder().join(program).to_str().expect("text").to_owned();
-        let transport = match self.transport {
-            Transport::Http => "http",
-            Transport::Stdio => "stdio",
-        };
-        vec![program, self.revision.to_owned(), transport.to_owned(), port.to_string()]
+        std::iter::once(program).chain(arguments).collect()
     }
 
     /// Starts it at a port of its own.
@@ -69,12 +90,17 @@ impl Server {
                 let server = self.listen();
                 Some(suite::run(&format!("http://localhost:{}/mcp", server.port), suite))
             }
-            Transport::Stdio => None,
+            Transport::Sse | Transport::Stdio => None,
         }
     }
 
     /// What the suite says of a sidecar in front of it.
     pub(super) fn behind_a_sidecar(self, suite: &str) -> suite::Results {
+        self.behind_a_sidecar_with(|url| suite::run(url, suite))
+    }
+
+    /// What comes of using the URL of a sidecar in front of it.
+    pub(super) fn behind_a_sidecar_with<T>(self, act: impl FnOnce(&str) -> T) -> T {
         let files = Files::new();
         let port = free_port();
         let (config, _server) = self.serving(&files);
@@ -82,8 +108,12 @@ impl Server {
         let origin = format!("http://localhost:{port}");
         files.write(&Config { allowed_origins: vec![origin.clone()], ..config });
         let address = format!("127.0.0.1:{port}");
-        let _sidecar = Sidecar::with(files, &["--mcp-addr", &address]).loaded().ready();
-        suite::run(&format!("{origin}/mcp"), suite)
+        let sidecar = Sidecar::with(files, &["--mcp-addr", &address]).loaded();
+        let began = std::time::Instant::now();
+        while sidecar.get("/readyz").status != 200 && began.elapsed().as_secs() < 20 {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        act(&format!("{origin}/mcp"))
     }
 
     /// Starts it for a sidecar, and says what the sidecar is told of it.
@@ -92,6 +122,11 @@ impl Server {
             Transport::Http => {
                 let server = self.listen();
                 (config(server.port), Running::Peer(server))
+            }
+            Transport::Sse => {
+                let server = self.listen();
+                let upstream = Upstream::Sse { port: server.port, path: "/sse".to_owned() };
+                (Config { upstream, ..config(0) }, Running::Peer(server))
             }
             Transport::Stdio => {
                 let mut config = stdio();
@@ -105,6 +140,25 @@ impl Server {
     }
 }
 
+#[test]
+#[ignore = "a server, which another test runs"]
+fn example() {
+    use longshore_example_server::command::{Arguments, Special, Transport, run};
+    let words: Vec<_> = std::env::args().skip(5).collect();
+    let [revision, transport, port] = &words[..] else { panic!("{words:?}") };
+    let arguments = Arguments {
+        transport: match transport.as_str() {
+            "stdio" => Transport::Stdio,
+            "sse" => Transport::Sse,
+            _ => Transport::Http,
+        },
+        port: port.parse().unwrap(),
+        host: std::net::Ipv4Addr::LOCALHOST.into(),
+    };
+    run(longshore_mcp::revision::Revision::parse(revision).unwrap(), &arguments, &Special::default())
+        .unwrap();
+}
+
 /// Ends with what it holds.
 #[expect(dead_code, reason = "held for as long as the suite runs")]
 enum Running {
@@ -115,6 +169,7 @@ enum Running {
 impl fmt::Display for Maker {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
+            Self::Longshore => "Longshore",
             Self::TypeScript => "TypeScript SDK",
             Self::Python => "Python SDK",
             Self::Go => "Go SDK",
@@ -126,6 +181,7 @@ impl fmt::Display for Transport {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Http => "HTTP",
+            Self::Sse => "HTTP+SSE",
             Self::Stdio => "stdio",
         })
     }

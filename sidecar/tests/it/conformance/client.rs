@@ -1,0 +1,141 @@
+//! The suite's other half: it plays servers, and judges what the sidecar says to them for a client of the older kind.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::suite::{self, Results};
+use crate::harness::{Client, Files, Request, Sidecar, config};
+
+/// The scenarios that concern a proxy. The others are about getting tokens, and about showing users what a server asks.
+pub(super) const SCENARIOS: [(&str, &[&str]); 2] = [
+    ("2025-11-25", &["initialize", "tools_call", "sse-retry", "json-schema-2020-12-preservation"]),
+    (
+        "2026-07-28",
+        &[
+            "tools_call",
+            "request-metadata",
+            "sep-2322-client-request-state",
+            "http-standard-headers",
+            "http-custom-headers",
+            "http-invalid-tool-headers",
+            "json-schema-ref-no-deref",
+            "json-schema-2020-12-preservation",
+        ],
+    ),
+];
+
+/// Plays all of them.
+pub(super) fn run(revision: &str, scenarios: &[&str]) -> Results {
+    let own = std::env::current_exe().expect("its own path");
+    // The suite adds its URL, which chooses no test.
+    let command = format!("{} --exact --ignored --nocapture conformance::client::drive", own.display());
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut results = Results::new();
+    for scenario in scenarios {
+        let output = Command::new(suite::folder().join("bin/conformance"))
+            .args(["client", "--command", &command, "--scenario", scenario])
+            .args(["--spec-version", revision, "--output-dir"])
+            .arg(directory.path())
+            .stdin(Stdio::null())
+            .output()
+            .expect("the suite");
+        let all = suite::collect(directory.path(), "");
+        let nothing = || vec![String::from_utf8_lossy(&output.stdout).into_owned()];
+        results.insert((*scenario).to_owned(), all.get(*scenario).cloned().unwrap_or_else(nothing));
+    }
+    results
+}
+
+#[test]
+#[ignore = "a client, which the suite runs"]
+fn drive() {
+    let url = std::env::args().next_back().unwrap();
+    let place = url.strip_prefix("http://localhost:").unwrap();
+    let (port, path) = place.split_once('/').unwrap_or((place, ""));
+    let mut config = config(port.parse().unwrap());
+    config.upstream = longshore_sidecar_config::Upstream::StreamableHttp {
+        port: port.parse().unwrap(),
+        path: format!("/{path}"),
+    };
+    let files = Files::new();
+    files.write(&config);
+    let sidecar = Sidecar::with(files, &[]).loaded();
+    let began = Instant::now();
+    while sidecar.get("/readyz").status != 200 && began.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let context = std::env::var("MCP_CONFORMANCE_CONTEXT").unwrap_or_else(|_| "{}".to_owned());
+    play(
+        &open(&sidecar),
+        &std::env::var("MCP_CONFORMANCE_SCENARIO").unwrap(),
+        &serde_json::from_str(&context).unwrap(),
+    );
+}
+
+/// A session of a client that answers what servers ask.
+fn open(sidecar: &Sidecar) -> Client<'_> {
+    let capabilities = json!({"roots": {}, "sampling": {}, "elicitation": {}});
+    let params = json!({
+        "protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": {"name": "test", "version": "1"},
+    });
+    let message = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}).to_string();
+    let reply = Request::post(message).send(sidecar.mcp);
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let client = Client::in_session(sidecar, reply.header("mcp-session-id").unwrap());
+    let body = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+    assert_eq!(client.request(body).send(sidecar.mcp).status, 202);
+    client
+}
+
+/// Calls a tool, and says yes to what the server asks.
+fn call(client: &Client<'_>, tool: &str, arguments: Value) {
+    let mut events = client.stream(tool, arguments);
+    if events.headers.iter().any(|(name, value)| name == "content-type" && value == "application/json") {
+        events.text();
+        return;
+    }
+    while let Some(event) = events.next() {
+        let message = event.message();
+        if message.get("method").is_some() && message.get("id").is_some() {
+            let result = json!({"action": "accept", "content": {"confirmed": true}});
+            let answer = json!({"jsonrpc": "2.0", "id": message["id"], "result": result}).to_string();
+            assert_eq!(client.request(answer).send(client.sidecar.mcp).status, 202);
+        }
+    }
+}
+
+fn list(client: &Client<'_>, what: &str) -> Vec<Value> {
+    let message = client.ask(&format!("{what}/list"), json!({}));
+    message["result"][what].as_array().cloned().unwrap_or_default()
+}
+
+fn name(entry: &Value) -> &str {
+    entry["name"].as_str().unwrap()
+}
+
+fn play(client: &Client<'_>, scenario: &str, context: &Value) {
+    let tools = list(client, "tools");
+    match scenario {
+        "tools_call" => call(client, "add_numbers", json!({"a": 5, "b": 3})),
+        "json-schema-2020-12-preservation" => {
+            call(client, name(&tools[1]), json!({"schema": tools[0]["inputSchema"]}));
+        }
+        "http-custom-headers" => {
+            for wanted in context["toolCalls"].as_array().unwrap() {
+                call(client, name(wanted), wanted["arguments"].clone());
+            }
+        }
+        "http-standard-headers" => {
+            for resource in list(client, "resources") {
+                client.ask("resources/read", json!({"uri": resource["uri"]}));
+            }
+            for prompt in list(client, "prompts") {
+                client.ask("prompts/get", json!({"name": prompt["name"]}));
+            }
+            tools.iter().for_each(|tool| call(client, name(tool), json!({})));
+        }
+        _ => tools.iter().for_each(|tool| call(client, name(tool), json!({"region": "here"}))),
+    }
+}
