@@ -104,7 +104,7 @@ fn through(cutter: &Cutter, bytes: u64, request: &Request) -> Option<Events> {
 }
 
 #[test]
-fn every_event_comes_once_and_in_order() {
+fn r055_every_event_comes_once_and_in_order() {
     let (cuts, seed) = plan();
     let mut random = Random(seed);
     // So much of a stream that it is cut many times.
