@@ -216,7 +216,8 @@ impl Known {
         let is_nonsense =
             [CLIENT, SERVER].into_iter().any(|by| self.nonsense.contains(&(path, by, about.clone())));
         let by = if to == CLIENT { Side::Server } else { Side::Client };
-        let plain = json!({"jsonrpc": message["jsonrpc"], "id": message["id"], "result": {}});
+        let plain =
+            json!({"jsonrpc": message["jsonrpc"], "id": message["id"], "result": {"resultType": "complete"}});
         let message = match (is_nonsense, method, message.get("result")) {
             (false, ..) => message,
             (true, None, Some(_)) => &plain,
