@@ -17,7 +17,7 @@ use tokio::time::{Duration, Instant};
 use super::asked::Asked;
 use super::failure::Failure as Unusable;
 use super::session::Session;
-use crate::upstream::{Failure, Opener, Transport};
+use crate::upstream::{Failure, Opener, Transport, stdio};
 
 /// After how long without a call a session ends. A process may be behind it; to open another one costs the next call
 /// a moment.
@@ -142,7 +142,19 @@ impl Sessions {
         }
         let mut open = pin!(async {
             let place = self.place(transport, &principal, bounds)?;
-            let session = Session::open(transport, upstream, opener.clone(), asked, speaks).await?;
+            let open = || Session::open(transport, upstream, opener.clone(), asked, speaks);
+            let session = match open().await {
+                // A process that nobody uses just now has to go for it.
+                Err(failure) => match self.in_the_way(&failure, &principal) {
+                    Some(idle) => {
+                        idle.session.close(transport).await;
+                        drop(idle);
+                        open().await?
+                    }
+                    None => return Err(failure),
+                },
+                Ok(session) => session,
+            };
             Ok(self.add(key, place, session, purpose))
         });
         loop {
@@ -195,6 +207,19 @@ impl Sessions {
         Ok(Place { principal: principal.clone(), sessions: self.clone() })
     }
 
+    /// Takes out a session whose process stands in the way of another one, if that is what is wrong.
+    fn in_the_way(&self, failure: &Failure, principal: &Arc<str>) -> Option<Entry> {
+        match failure {
+            Failure::Stdio(stdio::Failure::FullForPrincipal { .. }) => {
+                self.lock().idlest(|entry| entry.place.principal == *principal)
+            }
+            Failure::Stdio(stdio::Failure::Full { .. } | stdio::Failure::Queue) => {
+                self.lock().idlest(|_| true)
+            }
+            _ => None,
+        }
+    }
+
     fn add(self: &Arc<Self>, key: Key, place: Place, session: Session, purpose: Purpose) -> Lease {
         let session = Arc::new(session);
         let entry = Entry {
@@ -226,12 +251,6 @@ impl Sessions {
             over
         };
         close(over, transport);
-    }
-
-    /// How many there are.
-    #[cfg(test)]
-    pub(super) fn len(&self) -> u32 {
-        self.lock().total
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {

@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::{again, asked, call, is_error, request, text};
+use crate::harness::config::processes;
 use crate::harness::peer::everything;
 use crate::harness::shim::{server, serving, stdio};
 use crate::harness::{Sidecar, config};
@@ -156,4 +157,22 @@ fn a_process_that_asks_has_one_call_at_a_time() {
     // They are free for the next ones.
     asked(&call("ask", json!({"method": "roots/list"}), &can()).send(sidecar.mcp));
     assert_eq!(_shim.processes().len(), 3);
+}
+
+/// A process that nobody uses just now makes room for one that is told other capabilities.
+#[test]
+fn one_process_serves_clients_that_can_do_different_things_one_after_the_other() {
+    let mut config = stdio();
+    config.limits.processes = Some(processes(1, 1));
+    let (_shim, sidecar) = serving(&config, &server(&[]), &[]);
+    for can in [json!({}), can(), json!({})] {
+        assert_eq!(text(&call("echo", json!({"text": "t"}), &can).send(sidecar.mcp)), "t", "{can}");
+    }
+    // One that waits for its client is in use.
+    let (questions, state) = asked(&call("ask", json!({"method": "roots/list"}), &can()).send(sidecar.mcp));
+    let refused = call("echo", json!({"text": "t"}), &json!({})).send(sidecar.mcp);
+    is_error(&refused, 503, -32603);
+    let reply =
+        again("ask", json!({"method": "roots/list"}), &can(), &state, answers(&questions)).send(sidecar.mcp);
+    text(&reply);
 }

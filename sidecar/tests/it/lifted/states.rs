@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::{again, asked, call, is_error, request, text};
-use crate::harness::config::keys;
+use crate::harness::config::{keys, rule};
 use crate::harness::shim::{Shim, server, stdio};
 use crate::harness::{Files, Request, Sidecar, eventually};
 
@@ -103,4 +103,26 @@ fn a_drain_waits_for_calls_that_wait_for_their_clients() {
     let lost =
         is_error(&again("ask", ask(), &can(), &state, answer(&questions)).send(sidecar.mcp), 200, -32602);
     assert!(lost.contains("was lost"), "{lost}");
+}
+
+/// 46: a request that goes on with a call is decided on like the first one.
+#[test]
+fn r046_who_may_not_call_any_more_may_not_go_on_either() {
+    let files = std::sync::Arc::new(Files::new());
+    files.write(&stdio());
+    let _shim = Shim::start(&files, &server(&[]));
+    let sidecar = Sidecar::with(files.clone(), &[]).loaded().ready();
+    let (questions, state) = asked(&call("ask", ask(), &can()).send(sidecar.mcp));
+    let mut stricter = stdio();
+    stricter.access = vec![rule("none", &["echo"], &[], &[])];
+    sidecar.runs(&files.write(&stricter));
+    let request = || again("ask", ask(), &can(), &state, answer(&questions)).send(sidecar.mcp);
+    assert_eq!(is_error(&request(), 200, -32602), "Unknown tool: ask");
+    sidecar.audit(|line| line["target"] == "ask" && line["decision"] == "deny");
+    files.write(&stdio());
+    let reply = eventually("it may be called again", || {
+        let reply = request();
+        (reply.message()["error"]["message"] != "Unknown tool: ask").then_some(reply)
+    });
+    assert_eq!(text(&reply), r#"{"roots": []}"#);
 }
