@@ -6,7 +6,7 @@ use crate::harness::shim::{settled, stdio};
 use serde_json::json;
 
 use super::{said, text};
-use crate::harness::{Client, Cluster, Files, Request, Shim, Sidecar, eventually, peer};
+use crate::harness::{Client, Cluster, Files, Request, Shim, Sidecar, eventually, modern, peer};
 
 /// A server of these revisions, which answers in this manner what it does not know.
 pub(super) fn server(legacy: &str, modern: &str, manner: &str) -> Vec<String> {
@@ -102,6 +102,14 @@ server.run("stdio")
     let described = read(&sidecar, &token).server.unwrap();
     assert_eq!(described.protocol_version, "2025-11-25");
     assert_eq!(described.protocol_versions.first().map(String::as_str), Some("2026-07-28"), "{described:?}");
+    // Each kind of client is served in its own way, by the server itself.
+    let client = Client::open(&sidecar, None);
+    assert_eq!(said(&client, "echo", json!({"text": "in a session"})), "in a session");
+    let call = json!({"name": "echo", "arguments": {"text": "alone"}});
+    let reply = modern::request("x", "tools/call", call).send(sidecar.mcp).message();
+    assert_eq!((text(&reply).as_str(), &reply["id"]), ("alone", &json!("x")));
+    let info = &reply["result"]["_meta"]["io.modelcontextprotocol/serverInfo"]["name"];
+    assert_eq!(info, "both", "the server has said so, and not the sidecar: {reply}");
 }
 
 #[test]
