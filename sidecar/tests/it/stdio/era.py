@@ -82,6 +82,10 @@ def stamped(result):
     return {**result, "resultType": "complete", "ttlMs": 0, "cacheScope": "public"}
 
 
+if manner == "banner":
+    print("Starting up on stdio\n{}\n[]\n", flush=True)
+together = []
+
 for line in sys.stdin:
     message = json.loads(line)
     if "id" not in message or "method" not in message:
@@ -100,6 +104,13 @@ for line in sys.stdin:
         send({"id": message["id"], "result": {}})
     elif era == "legacy" and legacy and method == "tools/list":
         send({"id": message["id"], "result": {"tools": tools}})
+    elif era == "legacy" and legacy and method == "tools/call" and manner == "batch":
+        # Two answers in one line, the last first, and one of them again.
+        together.insert(0, {"jsonrpc": "2.0", "id": message["id"], "result": {"content": [{"type": "text", "text": params["name"]}]}})
+        if len(together) == 2:
+            print(json.dumps(together), flush=True)
+            print(json.dumps(together[:1]), flush=True)
+            together = []
     elif era == "legacy" and legacy and method == "tools/call":
         send({"id": message["id"], "result": {"content": [{"type": "text", "text": "legacy"}]}})
     elif era == "modern" and modern and claim not in modern:
@@ -114,5 +125,5 @@ for line in sys.stdin:
         listen(message)
     elif manner == "die":
         os._exit(3)
-    elif manner == "error":
+    elif manner != "silence":
         fail(message, -32601, "Method not found")

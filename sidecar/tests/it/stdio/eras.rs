@@ -5,8 +5,8 @@ use longshore_sidecar_config::inventory::{ConnectionReason, ConnectionState, Inv
 use crate::harness::shim::{settled, stdio};
 use serde_json::json;
 
-use super::said;
-use crate::harness::{Client, Cluster, Files, Request, Shim, Sidecar, eventually, peer};
+use super::{said, text};
+use crate::harness::{Client, Cluster, Files, Request, Shim, Sidecar, eventually, modern, peer};
 
 /// A server of these revisions, which answers in this manner what it does not know.
 pub(super) fn server(legacy: &str, modern: &str, manner: &str) -> Vec<String> {
@@ -40,6 +40,8 @@ fn r065_a_server_is_found_to_speak_what_it_speaks_however_it_takes_the_question(
     for (command, expected) in [
         (server("2024-11-05", "", "error"), &["2024-11-05"][..]),
         (server("2025-03-26", "", "silence"), &["2025-03-26"]),
+        (server("2025-06-18", "", "banner"), &["2025-06-18"]),
+        (server("", "2026-07-28", "banner"), &["2026-07-28"]),
         (server("2025-06-18", "", "die"), &["2025-06-18"]),
         (server("2025-11-25,2025-06-18", "2026-07-28", "error"), &["2026-07-28", "2025-11-25", "2025-06-18"]),
         (server("", "2026-07-28", "error"), &["2026-07-28"]),
@@ -100,6 +102,14 @@ server.run("stdio")
     let described = read(&sidecar, &token).server.unwrap();
     assert_eq!(described.protocol_version, "2025-11-25");
     assert_eq!(described.protocol_versions.first().map(String::as_str), Some("2026-07-28"), "{described:?}");
+    // Each kind of client is served in its own way, by the server itself.
+    let client = Client::open(&sidecar, None);
+    assert_eq!(said(&client, "echo", json!({"text": "in a session"})), "in a session");
+    let call = json!({"name": "echo", "arguments": {"text": "alone"}});
+    let reply = modern::request("x", "tools/call", call).send(sidecar.mcp).message();
+    assert_eq!((text(&reply).as_str(), &reply["id"]), ("alone", &json!("x")));
+    let info = &reply["result"]["_meta"]["io.modelcontextprotocol/serverInfo"]["name"];
+    assert_eq!(info, "both", "the server has said so, and not the sidecar: {reply}");
 }
 
 #[test]
@@ -134,5 +144,32 @@ fn a_server_that_does_not_speak_what_is_said_is_reported_with_both() {
         });
         assert_eq!(failed.reason, Some(ConnectionReason::UnsupportedRevision), "{}", failed.message);
         assert!(failed.message.contains(pin) && failed.message.contains(speaks), "{}", failed.message);
+    }
+}
+
+#[test]
+fn a_server_may_answer_in_batches_where_its_revision_lets_it() {
+    for revision in ["2024-11-05", "2025-03-26"] {
+        let (_shim, sidecar, _) = started(&server(revision, "", "batch"));
+        let sidecar = sidecar.ready();
+        let (one, other) = (Client::open(&sidecar, None), Client::of(&sidecar, None, "2025-06-18"));
+        for client in [&one, &other] {
+            std::thread::scope(|scope| {
+                let calls = ["a", "b"].map(|tool| {
+                    let request = client.request(format!(
+                        r#"{{"jsonrpc":"2.0","id":"{tool}","method":"tools/call","params":{{"name":"{tool}"}}}}"#
+                    ));
+                    let to = sidecar.mcp;
+                    scope.spawn(move || request.send(to).message())
+                });
+                for (call, tool) in calls.into_iter().zip(["a", "b"]) {
+                    let answer = call.join().unwrap();
+                    assert_eq!((&answer["id"], text(&answer)), (&json!(tool), tool.to_owned()), "{revision}");
+                }
+            });
+        }
+        eventually("answers that came twice are nobody's", || {
+            (sidecar.metric("longshore_dropped_lines_total{kind=\"unasked\"}") == 2.0).then_some(())
+        });
     }
 }

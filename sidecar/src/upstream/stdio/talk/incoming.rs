@@ -3,7 +3,7 @@
 use std::io;
 
 use bytes::Bytes;
-use longshore_mcp::batch::{self, Body};
+use longshore_mcp::batch::{Batch, Body};
 use longshore_mcp::envelope::{self, Message, Notification, Outcome, Request, Response};
 use longshore_mcp::error::{self, Code};
 use longshore_mcp::method::{Method, NotificationMethod};
@@ -73,7 +73,7 @@ impl Talk<'_> {
         let message = match line.first() {
             Some(b'{') => envelope::read(&line).ok().map(Body::One),
             // Where the server has batches it may write them too.
-            Some(b'[') => self.revision().and_then(|revision| batch::read(&line, revision).ok()),
+            Some(b'[') if self.may_batch() => Batch::read(&line).ok().map(Body::Batch),
             _ => None,
         };
         let wanted = match message {
@@ -110,9 +110,10 @@ impl Talk<'_> {
         wanted
     }
 
-    /// The revision that the process speaks, as far as that is known.
-    fn revision(&self) -> Option<Revision> {
-        self.conversation.handshake.version().and_then(Revision::parse)
+    /// Whether the process speaks a revision that has batches, or none that says that there are none.
+    fn may_batch(&self) -> bool {
+        let version = self.conversation.handshake.version().and_then(Revision::parse);
+        version.is_some_and(|version| version <= Revision::V2025_03_26)
     }
 
     /// Sees to it that what is for nobody does not go on without end.
