@@ -2,7 +2,7 @@
 //! and get everything in it.
 //!
 //! Behind the stream is a session like every other, and each message that is posted walks the path as if it had come
-//! to the MCP endpoint: see [`conversation`](mod@talk). The stream is at the replica that the client asked for it, and
+//! to the MCP endpoint: see [`talk`]. The stream is at the replica that the client asked for it, and
 //! the name in the place for messages says which that is, so that another one can take a message there.
 
 mod open;

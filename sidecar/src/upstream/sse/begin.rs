@@ -24,7 +24,7 @@ const HOSTS: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
 /// How a session begins.
 pub(super) enum Begun {
     /// With this stream.
-    Stream(Stream),
+    Stream(Box<Stream>),
     /// Not: the server answers with this status.
     Refused(StatusCode),
 }
@@ -82,7 +82,8 @@ pub(super) async fn begin(http: &Rc<Connections>, place: &Place) -> Result<Begun
         read.map_err(|_| Failure::Ended)?;
         if let Some(endpoint) = named.take() {
             let endpoint = endpoint.map_err(Failure::from)?;
-            return Ok(Begun::Stream(Stream { body, _lease: lease, decoder, waiting, endpoint }));
+            let stream = Stream { body, _lease: lease, decoder, waiting, endpoint };
+            return Ok(Begun::Stream(Box::new(stream)));
         }
     }
 }

@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// A session, and all that is under way in it.
 pub(super) struct Talk {
     pub(super) registered: Registered,
-    pub(super) stream: Stream,
+    pub(super) stream: Box<Stream>,
     letters: mpsc::Receiver<Letter>,
     control: mpsc::UnboundedReceiver<Control>,
     pub(super) posts: Posts,
@@ -54,7 +54,7 @@ impl Talk {
         registered: Registered,
         http: Rc<Connections>,
         port: u16,
-        stream: Stream,
+        stream: Box<Stream>,
         letters: mpsc::Receiver<Letter>,
         control: mpsc::UnboundedReceiver<Control>,
     ) -> Self {

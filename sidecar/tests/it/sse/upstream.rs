@@ -109,7 +109,7 @@ fn r068_ids_and_tokens_are_never_confused() {
 
 /// What a server asks in a call goes to that call's client in its stream, and the answer back.
 #[test]
-fn what_a_server_says_goes_to_one_stream() {
+fn r055_what_a_server_says_goes_to_one_stream() {
     let server = SseServer::start(|heard: &Value, say: &Say<'_>| {
         if heard["method"] == "tools/call" {
             say.say(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
