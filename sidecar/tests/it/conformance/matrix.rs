@@ -1,4 +1,4 @@
-//! Clients of others in front of servers of others, crossed: docs/conformance.md has what works.
+//! Clients of others in front of servers of others, crossed: docs/revisions.md has what works.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -52,7 +52,9 @@ fn the_page_says_which_clients_work_with_which_servers() {
                     let Some(index) = todo.lock().expect("no panic").pop() else { break };
                     let (maker, revision, transport, _) = SERVERS[index];
                     let outcomes = Server { revision, maker, transport }
-                        .behind_a_sidecar_with(|url| CLIENTS.map(|(client, _)| explore(client, url)));
+                        .behind_a_sidecar_with(revision, |url| {
+                            CLIENTS.map(|(client, _)| explore(client, url))
+                        });
                     done.lock().expect("no panic").insert(index, outcomes);
                 }
             });
@@ -68,7 +70,7 @@ fn the_page_says_which_clients_work_with_which_servers() {
             }
         }
     }
-    page::agrees("matrix", &table(&done), &said);
+    page::agrees("revisions.md", "matrix", &table(&done), &said);
 }
 
 fn explore(client: &str, url: &str) -> Outcome {

@@ -1,4 +1,5 @@
-//! docs/conformance.md: its tables are written from what the suite said, and compared with it ever after.
+//! docs/conformance.md, and a part of docs/revisions.md: their tables are written from what tests saw, and compared with
+//! it ever after.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,39 +12,40 @@ use super::suite;
 
 const END: &str = "<!-- end -->\n";
 
-/// Held by whoever writes the page.
+/// Held by whoever writes a page.
 static WRITING: Mutex<()> = Mutex::new(());
 
-fn path() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/conformance.md")
+fn path(page: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(page)
 }
 
 /// Compares a part of the page with what came of a test, or writes it. `said` is what went wrong, for whoever reads a
 /// failure.
-pub(super) fn agrees(part: &str, text: &str, said: &str) {
+pub(super) fn agrees(page: &str, part: &str, text: &str, said: &str) {
+    let path = path(page);
     let _writing = WRITING.lock();
     let begin = format!("<!-- begin: {part}, written by LONGSHORE_UPDATE_CONFORMANCE=1 -->\n");
-    let page = std::fs::read_to_string(path()).expect("the page");
-    let (before, rest) = page.split_once(&begin).expect("where the part begins");
+    let old = std::fs::read_to_string(&path).expect("the page");
+    let (before, rest) = old.split_once(&begin).expect("where the part begins");
     let (there, after) = rest.split_once(END).expect("where the part ends");
     if std::env::var_os("LONGSHORE_UPDATE_CONFORMANCE").is_some() {
         eprintln!("{text}{said}");
         // Some rows make no page.
         if std::env::var_os("LONGSHORE_CONFORMANCE").is_none() {
-            std::fs::write(path(), format!("{before}{begin}{text}{END}{after}")).expect("the page");
+            std::fs::write(&path, format!("{before}{begin}{text}{END}{after}")).expect("the page");
         }
         return;
     }
     let changed = differences(there, text);
     assert!(
         changed.is_empty(),
-        "docs/conformance.md says something else (write it with LONGSHORE_UPDATE_CONFORMANCE=1):\n{changed}{said}"
+        "docs/{page} says something else (write it with LONGSHORE_UPDATE_CONFORMANCE=1):\n{changed}{said}"
     );
 }
 
 /// Compares what the suite said.
 pub(super) fn suite_agrees(rows: &[Row], client: &[(&str, suite::Results)]) {
-    agrees("suite", &(tables(rows) + &asked(client)), &failures(rows, client));
+    agrees("conformance.md", "suite", &(tables(rows) + &asked(client)), &failures(rows, client));
 }
 
 fn differences(there: &str, text: &str) -> String {
@@ -153,7 +155,7 @@ impl Notes {
         let own = row.alone.as_ref().is_some_and(|alone| !alone[scenario].is_empty());
         let note = match rules::forbids(row.server.revision, scenario) {
             Some(rule) => rule.to_owned(),
-            None if own => format!("The server on the {} does not pass it alone either.", row.server.maker),
+            None if own => format!("The server ({}) does not pass it alone either.", row.server.maker),
             None => "Not yet.".to_owned(),
         };
         let found = self.0.iter().position(|known| *known == note);

@@ -12,13 +12,14 @@ const SINCE: [(&str, &str, &str); 6] = [
     ),
     (
         "input-required-result-basic-elicitation",
-        "2025-06-18",
-        "Servers ask users (elicitation) since 2025-06-18.",
+        "2026-07-28",
+        "What an older server asks has no name. Longshore gives it one, and the scenario insists on `user_name`.",
     ),
     (
-        "input-required-result-non-tool-request",
-        "2025-06-18",
-        "Servers ask users (elicitation) since 2025-06-18.",
+        "server-stateless",
+        "2026-07-28",
+        "All of its checks pass but those of -32021: older servers have no error of their own for a client that lacks \
+         a capability, and what they say instead passes as it is.",
     ),
 ];
 

@@ -27,6 +27,9 @@ pub(super) enum Transport {
     Stdio,
 }
 
+/// The revision without sessions.
+const MODERN: &str = "2026-07-28";
+
 /// A server, and what it is spoken to in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Server {
@@ -96,14 +99,14 @@ impl Server {
 
     /// What the suite says of a sidecar in front of it.
     pub(super) fn behind_a_sidecar(self, suite: &str) -> suite::Results {
-        self.behind_a_sidecar_with(|url| suite::run(url, suite))
+        self.behind_a_sidecar_with(suite, |url| suite::run(url, suite))
     }
 
     /// What comes of using the URL of a sidecar in front of it.
-    pub(super) fn behind_a_sidecar_with<T>(self, act: impl FnOnce(&str) -> T) -> T {
+    pub(super) fn behind_a_sidecar_with<T>(self, suite: &str, act: impl FnOnce(&str) -> T) -> T {
         let files = Files::new();
         let port = free_port();
-        let (config, _server) = self.serving(&files);
+        let (config, _server) = self.serving(suite, &files);
         // The suite plays a page of this origin too.
         let origin = format!("http://localhost:{port}");
         files.write(&Config { allowed_origins: vec![origin.clone()], ..config });
@@ -117,7 +120,7 @@ impl Server {
     }
 
     /// Starts it for a sidecar, and says what the sidecar is told of it.
-    fn serving(self, files: &Files) -> (Config, Running) {
+    fn serving(self, suite: &str, files: &Files) -> (Config, Running) {
         match self.transport {
             Transport::Http => {
                 let server = self.listen();
@@ -130,8 +133,11 @@ impl Server {
             }
             Transport::Stdio => {
                 let mut config = stdio();
-                // Python takes seconds to start where others start at once: its sessions share a process.
-                if let (Maker::Python, Some(processes)) = (self.maker, &mut config.limits.processes) {
+                // Python takes seconds to start where others start at once: its sessions share a process. Requests that
+                // stand alone cannot: a process that several use may ask nobody anything.
+                if let (Maker::Python, true, Some(processes)) =
+                    (self.maker, suite < MODERN, &mut config.limits.processes)
+                {
                     processes.isolation = Isolation::Principal;
                 }
                 (config, Running::Shim(Shim::start(files, &self.command(0))))

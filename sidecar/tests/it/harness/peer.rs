@@ -5,8 +5,12 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 
-use super::eventually;
+use super::within;
+
+/// How long a program may take to start. Some have thousands of files to read first, several at once.
+const START: Duration = Duration::from_secs(60);
 
 /// The folder that holds them.
 pub(crate) fn folder() -> &'static Path {
@@ -29,7 +33,8 @@ impl Peer {
     /// A program that has been started, when it listens at this port.
     pub(crate) fn listening(child: Child, port: u16) -> Self {
         let peer = Self { child, port };
-        eventually("it listens", || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
+        let listens = || std::net::TcpStream::connect(("127.0.0.1", port)).ok();
+        within(START, "it listens", listens);
         peer
     }
 
