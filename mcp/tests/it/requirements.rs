@@ -20,8 +20,6 @@ enum State {
 use State::{Open, Partly, Shown};
 
 /// The parts of Longshore that a requirement waits for.
-const REQUEST_PATH: &str = "the request path";
-const SESSIONS: &str = "sessions that survive";
 const ACCESS: &str = "access with tokens";
 
 #[rustfmt::skip]
@@ -65,7 +63,7 @@ const REQUIREMENTS: [(u32, &str, State); 86] = [
     (33, "every result has a type", Shown),
     (34, "what can be kept says how long and by whom", Shown),
     (35, "results say who the server is", Shown),
-    (36, "server/discover is answered for every server", Partly("servers of an older revision")),
+    (36, "server/discover is answered for every server", Shown),
     (37, "lists keep their order", Shown),
     (38, "no -32002 and no -32042", Shown),
     (39, "log messages only for requests that asked for their level", Shown),
@@ -73,9 +71,9 @@ const REQUIREMENTS: [(u32, &str, State); 86] = [
     (41, "a client that goes away has cancelled", Shown),
     (42, "listening: acknowledged first, marked, only what was asked for, ended in order", Shown),
     (43, "input is asked for only where and of whom it may be", Shown),
-    (44, "requestState is sealed and bound", Open(REQUEST_PATH)),
+    (44, "requestState is sealed and bound", Shown),
     (45, "answers that are missing are asked for again, others ignored, wrong ones refused", Shown),
-    (46, "a call that is sent again counts once, and is authorised again", Open(REQUEST_PATH)),
+    (46, "a call that is sent again counts once, and is authorised again", Partly("counting, which comes with limits of rates")),
     (47, "tasks as an extension", Partly("gating by the extension, ids, ownership")),
     // Sessions
     (48, "session ids cannot be guessed", Shown),

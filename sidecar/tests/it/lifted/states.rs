@@ -104,3 +104,22 @@ fn a_drain_waits_for_calls_that_wait_for_their_clients() {
         is_error(&again("ask", ask(), &can(), &state, answer(&questions)).send(sidecar.mcp), 200, -32602);
     assert!(lost.contains("was lost"), "{lost}");
 }
+
+/// 46: whoever answers is asked for the right to the call once more.
+#[test]
+fn r046_a_call_that_is_sent_again_is_authorised_again() {
+    let files = Files::new();
+    let keys = keys(&[("alice", "key-a")]);
+    files.write_with_keys(&stdio(), &keys);
+    let _shim = Shim::start(&files, &server(&[]));
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let send = |request: Request| keyed(request, "key-a").send(sidecar.mcp);
+    let (questions, state) = asked(&send(call("ask", ask(), &can())));
+    let mut stricter = stdio();
+    stricter.access = vec![crate::harness::config::rule("some", &["echo"], &[], &[])];
+    let digest = sidecar.files.write_with_keys(&stricter, &keys);
+    sidecar.runs(&digest);
+    let refused = send(again("ask", ask(), &can(), &state, answer(&questions)));
+    is_error(&refused, 200, -32602);
+    sidecar.audit(|line| line["target"] == "ask" && line["decision"] == "deny");
+}
