@@ -191,7 +191,7 @@ fn all_come_back(sidecar: &Sidecar, revision: &'static str, mut each: impl FnMut
 
 /// A server over HTTP that answers with what it got, as JSON and as events by turns.
 fn echo() -> Scripted {
-    Scripted::start(|request, stream| {
+    Scripted::of_both(serde_json::json!({}), |request, stream| {
         let body = std::str::from_utf8(&request.body).expect("text");
         let (id, params) = (member(body, "id"), member(body, "params"));
         let message = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{params}}}"#);
