@@ -81,8 +81,8 @@ pub(super) async fn work(call: &Call, name: &str, arguments: Map<String, Value>)
             Ok(said(format!("{filename} was {}", if deleted { "deleted" } else { "kept" })))
         }
         "multi_input" => {
-            let ask =
-                |key, message: &str| Question::form(key, message, json!({"name": {"type": "string"}}), &[]);
+            let fields = json!({"name": {"type": "string"}, "confirm": {"type": "boolean"}});
+            let ask = |key, message: &str| Question::form(key, message, fields.clone(), &[]);
             let questions = vec![ask("first", "The first name?"), ask("second", "The second name?")];
             call.ask_all(questions, Carry::IfNeeded).await?;
             Ok(said("both were answered"))
