@@ -230,3 +230,36 @@ impl Known {
         faults.into_iter().map(|fault| format!("{revision}, {about}: {fault}\n{message}")).collect()
     }
 }
+
+#[test]
+fn what_is_wrong_is_seen_and_who_began_with_it_is_told_apart() {
+    // A port that nothing can listen at, so that no other test has it.
+    let port = 0;
+    let at = SocketAddr::from(([127, 0, 0, 1], 0));
+    let watch = Watch::over(port);
+    known().paths.insert(at, port);
+    let call = |params: Value| {
+        let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+        Request::post(message.to_string()).header("mcp-protocol-version", "2025-11-25")
+    };
+    let taken = || known().faults.remove(&port).unwrap_or_default();
+    client_says(&call(json!({"name": "t"})), at);
+    server_reads(port, &call(json!({"name": "t"})));
+    assert_eq!(taken(), Vec::<String>::new());
+    server_reads(port, &call(json!({"name": 7})));
+    assert_eq!(taken().len(), 2, "once for the request, and once for its parameters");
+    let read = |result: Value| {
+        let text = json!({"jsonrpc": "2.0", "id": 1, "result": result}).to_string();
+        std::panic::catch_unwind(|| client_reads(&call(json!({"name": "t"})), at, &text)).is_ok()
+    };
+    assert!(read(json!({"content": []})));
+    assert!(!read(json!({"content": 7})), "the client got what is not right");
+    // From here on it is the server's own fault.
+    server_says(r#"{"jsonrpc":"2.0","id":1,"result":{"content":7}}"#);
+    assert!(read(json!({"content": 7})));
+    // And the other way round.
+    client_says(&call(json!({})), at);
+    server_reads(port, &call(json!({})));
+    assert_eq!(taken(), Vec::<String>::new());
+    drop(watch);
+}

@@ -19,7 +19,8 @@ enum How {
     Error(u64),
 }
 
-const NOTE: &str = r#"data: {"jsonrpc":"2.0","method":"notifications/progress","params":{}}"#;
+const NOTE: &str =
+    r#"data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}"#;
 
 /// What came, with `E` for the epoch, `N` for the note and `A` for the answer.
 fn shape(text: &str, message: &str, epoch: &mut String) -> String {
