@@ -20,8 +20,6 @@ enum State {
 use State::{Open, Partly, Shown};
 
 /// The parts of Longshore that a requirement waits for.
-const REQUEST_PATH: &str = "the request path";
-const SESSIONS: &str = "sessions that survive";
 const ACCESS: &str = "access with tokens";
 
 #[rustfmt::skip]

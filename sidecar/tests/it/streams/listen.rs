@@ -236,3 +236,36 @@ fn a_session_that_listens_is_not_idle() {
     drop(stream);
     eventually("it ends then", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
 }
+
+/// 55: what belongs to a call comes with it, everything else on the client's own stream, and nothing twice.
+#[test]
+fn r055_each_message_of_a_server_is_on_exactly_one_stream() {
+    let (tell, told) = std::sync::mpsc::channel::<()>();
+    let told = std::sync::Mutex::new(told);
+    const CHANGED: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
+    let server = Scripted::listening(move |request, stream| {
+        if request.method == "GET" {
+            scripted::begin_events(stream);
+            while told.lock().unwrap().recv().is_ok() {
+                scripted::chunk(stream, &format!("data: {CHANGED}\n\n"));
+            }
+            return;
+        }
+        let token = &scripted::message(request)["params"]["_meta"]["progressToken"];
+        let progress = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": token, "progress": 1}});
+        let answer = scripted::reply_to(request, &json!({"content": []}));
+        scripted::events(stream, &[&format!("data: {progress}\n\n"), &format!("data: {answer}\n\n")]);
+    });
+    let sidecar = Sidecar::start(&config(server.port));
+    let client = Client::open(&sidecar, None);
+    let mut stream = open(&client);
+    for round in 0..3 {
+        let reply = client.send("tools/call", json!({"name": "t", "_meta": {"progressToken": round}}));
+        let events = reply.events();
+        assert_eq!(events.len(), 2, "{events:?}");
+        assert!(events[0].contains("notifications/progress") && events[1].contains("content"), "{events:?}");
+    }
+    // Nothing of the calls came before it.
+    tell.send(()).unwrap();
+    assert_eq!(stream.next().unwrap().data, CHANGED);
+}
