@@ -11,8 +11,8 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
 use crate::harness::http::{Reply, connect};
-use crate::harness::shim::{serving, stdio};
-use crate::harness::{Client, Request, Scripted, Sidecar, config, modern, scripted};
+use crate::harness::shim::{Shim, serving, stdio};
+use crate::harness::{Client, Files, Request, Scripted, Sidecar, config, modern, scripted};
 
 const REVISIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
 /// How many messages each revision gets, over each transport.
@@ -191,7 +191,7 @@ fn all_come_back(sidecar: &Sidecar, revision: &'static str, mut each: impl FnMut
 
 /// A server over HTTP that answers with what it got, as JSON and as events by turns.
 fn echo() -> Scripted {
-    Scripted::start(|request, stream| {
+    Scripted::of_both(serde_json::json!({}), |request, stream| {
         let body = std::str::from_utf8(&request.body).expect("text");
         let (id, params) = (member(body, "id"), member(body, "params"));
         let message = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{params}}}"#);
@@ -223,7 +223,10 @@ const ECHO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/passthrough/ec
 #[test]
 fn no_byte_changes_over_stdio() {
     for revision in REVISIONS {
-        let (_shim, sidecar) = serving(&stdio(), &["python3", ECHO, revision], &[]);
+        let files = Files::new();
+        files.write(&stdio());
+        let _shim = Shim::start(&files, &["python3", ECHO, revision]);
+        let sidecar = Sidecar::with(files, &[]).loaded().ready();
         all_come_back(&sidecar, revision, |_, _| {});
     }
 }
@@ -233,7 +236,8 @@ fn r063_what_a_process_writes_to_stderr_is_no_error() {
     let (_shim, sidecar) = serving(&stdio(), &["python3", ECHO, "2025-11-25", "noisy"], &[]);
     let client = Client::open(&sidecar, None);
     for round in 0..20 {
-        let result = client.call("t", serde_json::json!({"round": round}))["result"].clone();
+        let params = serde_json::json!({"name": "t", "arguments": {"round": round}, "content": []});
+        let result = client.ask("tools/call", params)["result"].clone();
         assert_eq!(result["arguments"]["round"], round);
     }
     assert_eq!(sidecar.get("/readyz").status, 200);
