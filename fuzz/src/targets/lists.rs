@@ -17,7 +17,7 @@ pub(super) fn filter(bytes: &[u8]) {
     let Some(text) = Input::new(bytes).text() else { return };
     for list in List::ALL {
         _ = listing::page(text, list);
-        let keep = |name: &str| name.len() % 2 == 0;
+        let keep = |name: &str| name.len().is_multiple_of(2);
         let Ok(filtered) = listing::filter(text, list, keep) else { continue };
         let whole = filtered.rewritten.as_deref().unwrap_or(text);
         is_json(whole);
