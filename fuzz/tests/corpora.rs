@@ -2,7 +2,6 @@
 
 #![expect(
     clippy::unwrap_used,
-    clippy::expect_used,
     reason = "a test speaks by failing; clippy frees only functions that are marked as tests, not what they share"
 )]
 

@@ -183,7 +183,8 @@ fn structured(pair: Pair, value: Value) -> Verdict {
     let text = json!({"content": [], "structuredContent": value}).to_string();
     let made = results::result(pair.down(), Some(Method::ToolsCall), &text, &Hints::default()).unwrap();
     let made: Value = serde_json::from_str(&made).unwrap();
-    let told = made["content"][0]["text"] == value.to_string();
+    let words = value.to_string();
+    let told = made["content"][0]["text"] == words.as_str();
     match (made["structuredContent"] == value, pair.client.features().structured) {
         (true, Structured::None) if told => Becomes("passes, and as text"),
         (true, _) => Passes,
