@@ -25,6 +25,7 @@ mod harness {
     pub(crate) mod peer;
     pub(crate) mod process;
     pub(crate) mod replicas;
+    pub(crate) mod schemas;
 
     pub(crate) use client::Client;
     pub(crate) use config::{Files, config};

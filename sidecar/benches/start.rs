@@ -23,6 +23,7 @@ mod harness {
     pub(crate) mod patience;
     pub(crate) mod peer;
     pub(crate) mod process;
+    pub(crate) mod schemas;
 
     pub(crate) use config::{Files, config};
     pub(crate) use events::Events;

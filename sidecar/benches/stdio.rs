@@ -25,6 +25,7 @@ mod harness {
     pub(crate) mod patience;
     pub(crate) mod peer;
     pub(crate) mod process;
+    pub(crate) mod schemas;
     pub(crate) mod shim;
 
     pub(crate) use config::{Files, config};

@@ -41,10 +41,11 @@ pub(super) struct Server {
 impl Server {
     /// Whether a client of another era needs a sidecar to speak to it.
     pub(super) fn speaks_nothing_else(self) -> bool {
-        match (self.maker, self.revision, self.transport) {
-            (Maker::Python | Maker::Go, "2026-07-28", _) | (Maker::Go, _, Transport::Stdio) => false,
-            _ => true,
-        }
+        let speaks_more = matches!(
+            (self.maker, self.revision, self.transport),
+            (Maker::Python | Maker::Go, "2026-07-28", _) | (Maker::Go, _, Transport::Stdio)
+        );
+        !speaks_more
     }
 
     fn command(self, port: u16) -> Vec<String> {

@@ -106,7 +106,8 @@ pub(crate) fn client_reads(request: &Request, to: SocketAddr, text: &str) {
         {
             known.servers.entry(path).or_insert(Revision::V2025_11_25);
             let Some(revision) = Revision::parse(version) else { continue };
-            known.judge(path, CLIENT, revision, message).into_iter().for_each(|fault| panic!("{fault}"));
+            let faults = known.judge(path, CLIENT, revision, message);
+            drop_and_fail(&faults);
             continue;
         }
         let Some(revision) = known.revision(request, &asked) else { continue };
