@@ -5,7 +5,8 @@
 #   fuzz/run.sh SECONDS [TARGET...]   so long in all, the same time for each target (all of them, if none is named)
 #   fuzz/run.sh keep                  adds what was found since to corpora/, as little of it as runs the same code
 #
-# A failure is printed as a line for corpora/TARGET.txt. This needs a C++ compiler (Debian: g++).
+# A failure is printed as a line for corpora/TARGET.txt. This needs a C++ compiler (Debian: g++), which is installed
+# where it is missing.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 
@@ -16,6 +17,14 @@ found=$target_dir/found
 if [ $# -gt 0 ]; then targets=("$@"); else
   targets=()
   for file in fuzz/corpora/*.txt; do targets+=("$(basename "$file" .txt)"); done
+fi
+
+# libFuzzer is C++, and built here.
+if ! command -v c++ >/dev/null; then
+  [ "$(id -u)" = 0 ] || { echo "a C++ compiler is missing: install g++" >&2 && exit 1; }
+  echo "installing g++" >&2
+  DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2
+  DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends g++ >&2
 fi
 
 # What counts code is in the compiler's own back end. The triple keeps it out of build scripts and derives.
