@@ -56,6 +56,9 @@ for package in json.load(sys.stdin)["packages"]:
   tests --lib --bins $others
 }
 
+# Whatever reads strangers' bytes, for a while; `make soak` goes on for longer.
+fuzz() { fuzz/run.sh 20; }
+
 # The sidecar against servers and clients that others wrote, and with the protocol's conformance suite.
 request-path() { e2e/peers/install.sh >/dev/null && e2e/conformance/install.sh >/dev/null && tests --test it; }
 
