@@ -3,6 +3,7 @@
 # from inputs that run new code. It begins with those in corpora/.
 #
 #   fuzz/run.sh SECONDS [TARGET...]   so long in all, the same time for each target (all of them, if none is named)
+#   fuzz/run.sh NUMBERx [TARGET...]   so many inputs for each target, and the same ones each time
 #   fuzz/run.sh keep                  adds what was found since to corpora/, as little of it as runs the same code
 #
 # A failure is printed as a line for corpora/TARGET.txt. This needs a C++ compiler (Debian: g++), which is installed
@@ -10,7 +11,7 @@
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 
-seconds=${1:?how many seconds, or keep}
+seconds=${1:?how many seconds, or inputs, or keep}
 shift
 target_dir=$(realpath -m "${CARGO_TARGET_DIR:-target}")/fuzz
 found=$target_dir/found
@@ -57,13 +58,19 @@ if [ "$seconds" = keep ]; then
   exit
 fi
 
-each=$(((seconds + ${#targets[@]} - 1) / ${#targets[@]}))
+if [[ $seconds == *x ]]; then
+  # Nothing of what was found before, so that it is the same run anywhere.
+  found=$(mktemp -d)
+  bound=(-seed=1 -runs="${seconds%x}")
+else
+  bound=(-max_total_time=$(((seconds + ${#targets[@]} - 1) / ${#targets[@]})))
+fi
 status=0
 for target in "${targets[@]}"; do
   here=$(mktemp -d)
   mkdir -p "$found/$target"
   # What is found goes to the first directory. 16 KiB hold any conversation; memory that grows with an input is a fault.
-  if LONGSHORE_FUZZ=$target LONGSHORE_FUZZ_CORPUS=$here "$fuzzer" -max_total_time="$each" -max_len=16384 -timeout=10 \
+  if LONGSHORE_FUZZ=$target LONGSHORE_FUZZ_CORPUS=$here "$fuzzer" "${bound[@]}" -max_len=16384 -timeout=10 \
     -rss_limit_mb=1024 -dict=fuzz/words.dict -artifact_prefix="$found/failed-$target-" "$found/$target" "$here" >"$log" 2>&1; then
     printf '%-14s %s\n' "$target" "$(grep -E '^Done [0-9]+ runs' "$log" | tail -1)"
   else

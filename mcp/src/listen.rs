@@ -13,6 +13,7 @@ use serde::Deserialize;
 
 use crate::method::ServerNotification;
 use crate::object::{array, quote, string};
+use crate::spelling::{Exact, Known};
 use crate::translate::names;
 
 pub use streams::{Opened, Streams};
@@ -100,7 +101,7 @@ impl Filter {
     pub fn read(params: &str) -> Option<Self> {
         #[derive(Deserialize)]
         struct Params {
-            notifications: Wire,
+            notifications: Exact<Wire>,
         }
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -114,7 +115,20 @@ impl Filter {
             #[serde(default)]
             resource_subscriptions: BTreeSet<String>,
         }
-        let Params { notifications } = serde_json::from_str(params).ok()?;
+        // What is decided on here must not be read otherwise by the server.
+        impl Known for Params {
+            const MEMBERS: &'static [&'static str] = &["notifications"];
+        }
+        impl Known for Wire {
+            const MEMBERS: &'static [&'static str] = &[
+                "toolsListChanged",
+                "promptsListChanged",
+                "resourcesListChanged",
+                "resourceSubscriptions",
+                "taskIds",
+            ];
+        }
+        let Exact(Params { notifications: Exact(notifications) }) = serde_json::from_str(params).ok()?;
         Some(Self {
             tools: notifications.tools_list_changed,
             prompts: notifications.prompts_list_changed,
@@ -217,7 +231,14 @@ mod tests {
             assert_eq!(honoured.write(), expected, "{capabilities}");
             assert_eq!(honoured.is_empty(), expected == "{}");
         }
-        for params in ["{}", r#"{"notifications":[7]}"#, r#"{"notifications":{"toolsListChanged":"yes"}}"#] {
+        for params in [
+            "{}",
+            r#"{"notifications":[7]}"#,
+            r#"{"notifications":{"toolsListChanged":"yes"}}"#,
+            // Some servers would read these as what was not decided on.
+            r#"{"notifications":{"resourceSubscriptions":["a"],"ResourceSubscriptions":["b"]}}"#,
+            r#"{"notifications":{},"Notifications":{"resourceSubscriptions":["b"]}}"#,
+        ] {
             assert_eq!(Filter::read(params), None, "{params}");
         }
     }

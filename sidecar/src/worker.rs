@@ -13,7 +13,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::{SockRef, Socket};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Duration, sleep, timeout};
 
@@ -31,6 +31,9 @@ const MAX_HEAD: usize = 64 * 1024;
 const BREATHER: Duration = Duration::from_millis(50);
 /// How long connections get to deliver what was answered last. Those that have nothing to deliver end at once.
 const FAREWELL: Duration = Duration::from_secs(5);
+/// How many small messages to the server are under way at once. A server that asks faster than it listens does not get
+/// more out of this process.
+const ERRANDS: usize = 256;
 /// How long a client may leave what it was sent unread.
 const UNREAD: Duration = Duration::from_secs(60);
 
@@ -42,6 +45,8 @@ pub(crate) struct Worker {
     pub(crate) peers: Ways,
     /// Which arguments are repeated as headers.
     pub(crate) marks: Marks,
+    /// Places for small messages to the server that nobody waits for.
+    pub(crate) errands: Arc<Semaphore>,
 }
 
 /// Serves connections until `stop` says so.
@@ -55,7 +60,13 @@ pub(crate) async fn serve(
     let listener = TcpListener::from_std(listener)?;
     let pool = Rc::new(Pool::of(&shared));
     let peers = Ways::new(shared.peers.clone());
-    let worker = Rc::new(Worker { shared, pool, peers, marks: Marks::default() });
+    let worker = Rc::new(Worker {
+        shared,
+        pool,
+        peers,
+        marks: Marks::default(),
+        errands: Arc::new(Semaphore::new(ERRANDS)),
+    });
     let limit = worker.shared.options.bounds.connections.div_ceil(worker.shared.options.workers.max(1));
     let mut connections = JoinSet::new();
     let stopped = stop.clone();

@@ -174,7 +174,11 @@ pub(super) fn errors(bytes: &[u8]) {
         assert_eq!(made, text);
         return;
     }
-    let written = value(&made).expect("an error is JSON");
+    // Numbers that no reader holds pass like all else that nobody looks at.
+    let Some(written) = value(&made) else {
+        assert!(value(text).is_none(), "{made}");
+        return;
+    };
     assert!(written["code"].is_i64() && written["message"].is_string(), "{made}");
     is_bounded(&made, text.len());
     if pair.client.era() != pair.server.era()

@@ -24,7 +24,8 @@ fn busy() -> (Folder, Local, std::process::Child) {
     }
     let mut local = Local::json(&[folder.path().to_str().unwrap()]);
     let served = local.server("example");
-    let before = local.running("example-server").len();
+    // The sidecar's own stays; the one that was asked which revisions it speaks ends.
+    eventually("one process", || (local.running("example-server").len() == 1).then_some(()));
     let caller = std::process::Command::new(peer("mcp-inspector"))
         .args(["--cli", &served.url, "--transport", "http", "--method", "tools/call"])
         .args(["--tool-name", "countdown", "--tool-arg", "seconds=1000"])
@@ -33,9 +34,7 @@ fn busy() -> (Folder, Local, std::process::Child) {
         .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    eventually("a process for the session", || {
-        (local.running("example-server").len() > before).then_some(())
-    });
+    eventually("a process for the session", || (local.running("example-server").len() > 1).then_some(()));
     assert!(local.running("go-server").len() >= 2);
     (folder, local, caller)
 }

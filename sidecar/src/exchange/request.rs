@@ -155,7 +155,12 @@ pub(crate) fn cancel(call: &Call) {
 pub(super) fn tell(worker: &Worker, snapshot: &Arc<Snapshot>, session: &Session, body: String) {
     let request = build(&snapshot.config.upstream, Method::POST, within(session), body.into());
     let (pool, snapshot) = (worker.pool.clone(), snapshot.clone());
+    let Ok(place) = worker.errands.clone().try_acquire_owned() else {
+        tracing::debug!("the server is told too much at once");
+        return;
+    };
     tokio::task::spawn_local(async move {
+        let _place = place;
         if !matches!(timeout(ERRAND, pool.send(&snapshot.config.upstream, request)).await, Ok(Ok(_))) {
             tracing::debug!("the server could not be told something");
         }

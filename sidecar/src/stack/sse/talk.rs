@@ -148,7 +148,8 @@ impl Talk {
 
     async fn take(&mut self, letter: Letter) -> Going {
         let Letter { caller, body, is_request, reply } = letter;
-        let Some(caller) = self.within(caller) else { return Going::Over };
+        // It may have waited while keys or rules changed; to leave it unanswered refuses it.
+        let Some(caller) = self.within(caller) else { return Going::On };
         if !is_request {
             let initialized = is_initialized(&body);
             // Before the client says anything else.
@@ -177,7 +178,8 @@ impl Talk {
     }
 
     /// The same request as it would be at the MCP endpoint.
-    fn within(&self, mut caller: Authenticated) -> Option<Authenticated> {
+    fn within(&self, caller: Authenticated) -> Option<Authenticated> {
+        let mut caller = caller.once_more(&self.worker).ok()?;
         let headers = caller.request.headers_mut();
         headers.remove(MARK);
         headers.remove(SESSION_ID);

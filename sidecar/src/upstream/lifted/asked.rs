@@ -102,7 +102,9 @@ impl Asked {
             params.remove("_meta");
             params.write()
         });
-        let stays = stays.ok().and_then(|params| canonical(&params)).unwrap_or_default();
+        // What has no canonical spelling (numbers that no reader holds, for one) has to be the same bytes.
+        let stays = stays.unwrap_or_else(|_| params.clone().into_owned());
+        let stays = canonical(&stays).unwrap_or_else(|| stays.into());
         PrincipalDigest::of(&format!("{}\n{stays}", self.method.as_str())).0
     }
 

@@ -284,7 +284,7 @@ impl Table {
 
 impl Key {
     fn of(principal: &str, asked: &Asked, speaks: Revision, upstream: &Upstream) -> Self {
-        let part = |json: &str| canonical(json).unwrap_or_default();
+        let part = |json: &str| canonical(json).unwrap_or_else(|| json.into());
         let info = asked.info.as_deref().map(part).unwrap_or_default();
         // Each part behind its length, so that none can be taken for a piece of another.
         let mut text = String::new();

@@ -73,8 +73,7 @@ impl Talk {
         }
         const NOBODY: &str =
             "no call is under way in which the client could be asked, and it does not listen";
-        self.posts.own(error::response(Some(request.id), Code::InternalError, NOBODY, None));
-        true
+        self.posts.own(error::response(Some(request.id), Code::InternalError, NOBODY, None))
     }
 
     /// Who hears what is likely to be about a call: the one that is under way, if there is only one.
