@@ -101,6 +101,10 @@ pub(crate) fn client_reads(request: &Request, to: SocketAddr, text: &str) {
     let whole: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("no JSON ({error}): {text}"));
     let asked: Value = serde_json::from_slice(&request.body).unwrap_or_default();
     for message in each(&whole) {
+        // Other clients at the same address may use the same ids.
+        if let (Some(method), true) = (asked["method"].as_str(), message["id"] == asked["id"]) {
+            known.asked.insert((path, CLIENT, message["id"].to_string()), method.to_owned());
+        }
         if let (Some("initialize"), Some(version)) =
             (asked["method"].as_str(), message["result"]["protocolVersion"].as_str())
         {

@@ -90,7 +90,7 @@ fn r064_one_that_keeps_dying_is_not_started_for_ever() {
 
 #[test]
 fn a_server_that_is_another_one_now_ends_the_session() {
-    // Its revision depends on its process's number.
+    // Each of its processes tosses a coin for its revision.
     let (_shim, sidecar) = serving(&stdio(), &server(&["fickle"]), &[]);
     let lost = (0..20).find_map(|_| {
         let reply = Request::post(client::initialize("2025-11-25")).send(sidecar.mcp);
@@ -104,7 +104,7 @@ fn a_server_that_is_another_one_now_ends_the_session() {
         let reply = ask("pid");
         (reply.status == 404).then_some((reply, session))
     });
-    let (reply, session) = lost.expect("an odd number after an even one, or the other way round");
+    let (reply, session) = lost.expect("heads after tails, or the other way round");
     assert!(error(&reply.message()).contains("begin with initialize"), "{}", reply.text());
     let again = Request::new("DELETE", "/mcp").session(&session).send(sidecar.mcp);
     assert_eq!(again.status, 404);

@@ -46,7 +46,7 @@ fn line_ends_of_every_kind_are_understood() {
     let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
     let client = Client::open(&sidecar, None);
     let notification =
-        b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"data\":\"d\"}}";
+        b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":\"d\"}}";
     for end in [&b"\n"[..], b"\r\n", b" \t\r\n\n"] {
         let hex: String =
             [&notification[..], end].concat().iter().map(|byte| format!("{byte:02x}")).collect();

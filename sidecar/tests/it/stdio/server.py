@@ -179,8 +179,9 @@ def main():
         method = message.get("method")
         if method == "initialize":
             version = message["params"]["protocolVersion"]
-            if "fickle" in flags and os.getpid() % 2:
-                version = "2025-06-18"
+            if "fickle" in flags and os.urandom(1)[0] % 2:
+                # Whatever it is asked for.
+                version = {"2025-11-25": "2025-06-18", "2025-06-18": "2025-03-26"}.get(version, version)
             if "slow" in flags:
                 time.sleep(0.5)
             if "proud" in flags:
