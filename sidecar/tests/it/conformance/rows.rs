@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 
+use super::rules;
 use super::server::{Maker, Server, Transport};
 use super::suite::Results;
 
@@ -45,12 +46,8 @@ pub(super) fn run() -> Vec<Row> {
             scope.spawn(|| {
                 loop {
                     let Some((suite, server)) = todo.lock().expect("no panic").pop() else { break };
-                    let row = Row {
-                        suite,
-                        server,
-                        alone: server.alone(suite),
-                        through: server.behind_a_sidecar(suite),
-                    };
+                    let row =
+                        Row { suite, server, alone: server.alone(suite), through: through(suite, server) };
                     done.lock().expect("no panic").push(row);
                 }
             });
@@ -59,6 +56,27 @@ pub(super) fn run() -> Vec<Row> {
     let mut rows = done.into_inner().expect("no panic");
     rows.sort_by_key(|row| (row.suite, std::cmp::Reverse(row.server.revision), row.server));
     rows
+}
+
+/// What the suite says of a server behind the sidecar. It gives some things a fraction of a second, which is too little
+/// on a busy machine: what fails without a rule that forbids it is tried once more. And what only a rule keeps from
+/// passing counts as that, also where a server or the clock was kind.
+fn through(suite: &str, server: Server) -> Results {
+    let mut results = server.behind_a_sidecar(suite);
+    let is_forbidden = |scenario: &str| rules::forbids(server.revision, scenario).is_some();
+    if results.iter().any(|(scenario, failures)| !failures.is_empty() && !is_forbidden(scenario)) {
+        for (scenario, failures) in server.behind_a_sidecar(suite) {
+            if failures.is_empty() {
+                results.insert(scenario, failures);
+            }
+        }
+    }
+    for (scenario, failures) in &mut results {
+        if failures.is_empty() && is_forbidden(scenario) {
+            failures.push("not always".to_owned());
+        }
+    }
+    results
 }
 
 /// Those that are chosen by `LONGSHORE_CONFORMANCE`, words that all have to be in a row's text, or all.

@@ -18,9 +18,9 @@ const SINCE: [(&str, &str, &str); 6] = [
     (
         "server-stateless",
         "2026-07-28",
-        "All of its checks pass but those of -32021: older servers have no error of their own for a client that lacks \
-         a capability, and what they say instead passes as it is. Over stdio one more gives a process 0.6 seconds to \
-         start and to answer.",
+        "With some servers its checks of -32021 fail: older revisions have no error of their own for a client that \
+         lacks a capability, and what a server says instead passes as it is. Over stdio another one gives a process \
+         0.6 seconds to start and to answer. It counts as failed with all of them.",
     ),
 ];
 
