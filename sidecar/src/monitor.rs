@@ -81,12 +81,20 @@ impl View {
 pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<(), watch::error::RecvError> {
     let mut config = shared.config_changed.subscribe();
     let mut link = Link::new(Instant::now(), now());
+    let mut before = None;
     loop {
         config.mark_unchanged();
         let Some((upstream, pin)) = wanted(&shared) else {
             config.changed().await?;
             continue;
         };
+        // However it was noticed: whatever runs belongs to the server from before.
+        if before.replace((upstream.clone(), pin)).is_some_and(|before| before != (upstream.clone(), pin)) {
+            shared.stdio.end_all().await;
+            shared.lowered.end_all();
+            shared.speaks.set(None);
+            link = Link::new(Instant::now(), now());
+        }
         let mut server = Server::new(upstream, pool.clone()).pinned(pin);
         let began = Instant::now();
         match connect(&mut server, &shared, &mut link).await {
@@ -115,14 +123,7 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
                         }
                         continue;
                     }
-                    Left::Reconfigured => {
-                        // Whatever runs belongs to the server from before.
-                        shared.stdio.end_all().await;
-                        shared.lowered.end_all();
-                        shared.speaks.set(None);
-                        link = Link::new(Instant::now(), now());
-                        continue;
-                    }
+                    Left::Reconfigured => continue,
                     Left::Ended => return Ok(()),
                     Left::Lost(problem) => link.failed(problem, Instant::now(), now()),
                 }

@@ -10,7 +10,7 @@ use longshore_mcp::method::ServerNotification;
 use longshore_mcp::params::Params;
 use longshore_mcp::translate::questions;
 use tokio::task::AbortHandle;
-use tokio::time::{Duration, sleep, timeout};
+use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::session::Session;
 use super::source::{Events, get, stream};
@@ -21,6 +21,8 @@ use crate::upstream::{Answer, Transport};
 const OPEN: Duration = Duration::from_secs(1);
 /// How often in a row the server is asked for the stream in vain.
 const AGAIN: u32 = 8;
+/// After how long without an event many proxies close a stream.
+const QUIET: Duration = Duration::from_secs(10);
 
 /// The task that hears, if there is one.
 #[derive(Default)]
@@ -80,12 +82,17 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
         drop(told.take());
         let pause = match opened {
             Opened::Stream(mut events) => {
+                let began = Instant::now();
                 while let Ok(Some(messages)) = events.next().await {
                     vain = 0;
                     let Some(session) = session.upgrade() else { return };
                     for message in messages {
                         route(&session, &transport, message).await;
                     }
+                }
+                // One that is closed for being quiet was not in vain.
+                if began.elapsed() >= QUIET {
+                    vain = 0;
                 }
                 let (at, pause) = events.place();
                 last = at;
@@ -108,6 +115,8 @@ async fn open(session: &Session, transport: &Transport, last: Option<&str>) -> O
     match get(session, transport, last).await {
         Ok(Answer { response, .. }) => match response.status() {
             StatusCode::NOT_FOUND | StatusCode::GONE => Opened::Forgotten,
+            // Not now: it may be busy, or think that the stream before is still there.
+            status if status != StatusCode::METHOD_NOT_ALLOWED && !status.is_success() => Opened::Failed,
             _ => stream(response).map_or(Opened::None, |body| Opened::Stream(Events::new(body))),
         },
         Err(_) => Opened::Failed,

@@ -17,9 +17,10 @@ use crate::upstream::{self, Answer, Broken, EDITABLE, Failure, Lease, Transport}
 /// How long to wait before a stream is asked for again that a server ended early, if it does not say, and at least.
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MINIMUM: Duration = Duration::from_millis(50);
-/// How often in a row a stream is asked for again in which nothing comes. A server that closes each at once would be
-/// asked for ever.
+/// How often in a row a stream in which nothing comes is asked for again as soon as the server says, and how much later
+/// after that.
 const AGAIN: u32 = 8;
+const BREATHER: Duration = Duration::from_secs(1);
 /// How long the end of a stream is waited for after the answer.
 const REST: Duration = Duration::from_secs(1);
 /// The most that is read of an answer that is no success.
@@ -148,9 +149,13 @@ async fn follow(
                 }
             }
         }
+        if to.is_closed() {
+            return Ok(Ending::Ended);
+        }
         vain += 1;
         if vain > AGAIN {
-            return Ok(Ending::Ended);
+            // Whoever waits for the answer has a deadline; until then the server may take its time.
+            sleep(BREATHER).await;
         }
         match events.again(session, transport).await {
             Some((next, from)) => (events, lease) = (next, from),

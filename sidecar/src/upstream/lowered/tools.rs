@@ -11,7 +11,7 @@ use longshore_mcp::object::quote;
 use longshore_mcp::translate::names;
 use longshore_mcp::translate::requests::{self, Client};
 use longshore_mcp::translate::tools::{self, Called};
-use tokio::time::{Duration, Instant};
+use tokio::time::{Duration, Instant, timeout};
 
 use super::way::{OWN_ID, Way, repeat};
 use crate::upstream::Failure as Any;
@@ -21,6 +21,8 @@ const MAX_TOOLS: usize = 10_000;
 const MAX_NAME: usize = 1_024;
 /// How many pages of a list are read.
 const MAX_PAGES: usize = 200;
+/// How long reading all of it may take.
+const READ: Duration = Duration::from_secs(5);
 /// How often at most the list is read because of a tool that is not in it.
 const AGAIN: Duration = Duration::from_secs(10);
 
@@ -80,6 +82,14 @@ impl Tools {
     }
 
     async fn read(&self, way: &Way) {
+        // Others wait for this. A server that does not answer is called without.
+        if timeout(READ, self.read_all(way)).await.is_err() {
+            tracing::debug!("the server took too long to list its tools");
+        }
+        self.lock().read = Some(Instant::now());
+    }
+
+    async fn read_all(&self, way: &Way) {
         let mut cursor: Option<String> = None;
         for _ in 0..MAX_PAGES {
             let page = match page(way, cursor.as_deref()).await {
@@ -97,7 +107,6 @@ impl Tools {
                 Some(_) | None => break,
             }
         }
-        self.lock().read = Some(Instant::now());
     }
 
     fn find(&self, name: &str) -> Option<Called> {
