@@ -7,7 +7,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http::{Method, Response};
 use longshore_mcp::batch::{Answers, Batch};
-use longshore_mcp::envelope::{self, Id, Malformed, Message};
+use longshore_mcp::envelope::{self, Malformed, Message};
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse;
 use tokio::sync::mpsc;
@@ -18,7 +18,7 @@ use super::pump::{self, PIECES, SILENCE, say};
 use super::respond::{self, Body};
 use super::session::InSession;
 use super::{Authenticated, Passed, Trail, conversation, serve_one};
-use crate::rescue::{self, Kind, Refusal};
+use crate::rescue::{Kind, Refusal};
 use crate::worker::Worker;
 
 /// How long the answers are waited for together. After that they come as events, one after the other.
@@ -107,10 +107,7 @@ async fn ask(
 ) {
     let response = serve_one(worker, caller, body).await;
     let Some(id) = id else { return };
-    if !pump::messages(response, &out).await {
-        let rescued = rescue::rescue(&Refusal::ServerLost, Some(Id::from_json(&id)), Kind::Request, revision);
-        let _ = out.send(rescued.json.into()).await;
-    }
+    pump::answer(response, &id, revision, &out).await;
 }
 
 impl Gathering {

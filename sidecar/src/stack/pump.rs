@@ -4,12 +4,15 @@ use bytes::{Bytes, BytesMut};
 use http::Response;
 use http::header::CONTENT_TYPE;
 use http_body_util::BodyExt;
+use longshore_mcp::envelope::{self, Id, Message};
 use longshore_mcp::headers::{self, EVENT_STREAM, JSON};
+use longshore_mcp::revision::Revision;
 use longshore_mcp::sse::Decoder;
 use tokio::sync::mpsc;
 use tokio::time::Duration;
 
 use super::respond::{Body, Piece};
+use crate::rescue::{self, Kind, Refusal};
 use crate::upstream::EDITABLE;
 
 /// How many pieces wait for a slow client before what it reads has to wait too.
@@ -17,37 +20,64 @@ pub(super) const PIECES: usize = 8;
 /// How long a stream is silent before something is said in it, so that proxies do not take it for dead.
 pub(super) const SILENCE: Duration = Duration::from_secs(15);
 
-/// Gives each message of a response to whoever wants it, and says whether all were whole.
-pub(super) async fn messages(response: Response<Body>, out: &mpsc::Sender<Bytes>) -> bool {
+/// Gives each message of the response to a request to whoever wants it. If the answer is not among them, an error takes
+/// its place: nobody could come back for it.
+pub(super) async fn answer(
+    response: Response<Body>,
+    id: &str,
+    revision: Revision,
+    out: &mpsc::Sender<Bytes>,
+) {
+    let id = Id::from_json(id);
+    let mut answered = false;
+    let see = |message: &Bytes| {
+        let read = envelope::read(message);
+        answered |=
+            matches!(read, Ok(Message::Response(response)) if response.id.is_some_and(|of| of.is(&id)));
+    };
+    pass(response, out, see).await;
+    if !answered {
+        let rescued = rescue::rescue(&Refusal::ServerLost, Some(id), Kind::Request, revision);
+        let _ = out.send(rescued.json.into()).await;
+    }
+}
+
+/// Gives each message of a response to whoever wants it.
+pub(super) async fn messages(response: Response<Body>, out: &mpsc::Sender<Bytes>) {
+    pass(response, out, |_| ()).await;
+}
+
+async fn pass(response: Response<Body>, out: &mpsc::Sender<Bytes>, mut see: impl FnMut(&Bytes)) {
     let (head, mut body) = response.into_parts();
     let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if headers::is_type(content_type, EVENT_STREAM) {
-        return events(body, out).await;
+        return events(body, out, see).await;
     }
     if !headers::is_type(content_type, JSON) {
-        return true;
+        return;
     }
     let mut message = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let Ok(frame) = frame else { return false };
+        let Ok(frame) = frame else { return };
         if let Ok(data) = frame.into_data() {
             if message.len() + data.len() > EDITABLE {
-                return false;
+                return;
             }
             message.extend_from_slice(&data);
         }
     }
     if !message.is_empty() {
+        let message = message.freeze();
+        see(&message);
         // Whoever wanted it may have gone.
-        let _ = out.send(message.freeze()).await;
+        let _ = out.send(message).await;
     }
-    true
 }
 
-async fn events(mut body: Body, out: &mpsc::Sender<Bytes>) -> bool {
+async fn events(mut body: Body, out: &mpsc::Sender<Bytes>, mut see: impl FnMut(&Bytes)) {
     let mut decoder = Decoder::new(EDITABLE);
     while let Some(frame) = body.frame().await {
-        let Ok(frame) = frame else { return false };
+        let Ok(frame) = frame else { return };
         let Ok(data) = frame.into_data() else { continue };
         let mut found = Vec::new();
         let read = decoder.push(&data, |event| {
@@ -55,15 +85,15 @@ async fn events(mut body: Body, out: &mpsc::Sender<Bytes>) -> bool {
             found.extend(data.map(|data| Bytes::from(data.into_owned())));
         });
         if read.is_err() {
-            return false;
+            return;
         }
         for message in found {
+            see(&message);
             if out.send(message).await.is_err() {
-                return true;
+                return;
             }
         }
     }
-    true
 }
 
 /// Says something in a stream. Says whether anybody is there to hear it.

@@ -8,6 +8,7 @@ use http::{HeaderName, Method, Response, StatusCode};
 use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::headers::{EVENT_STREAM, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use longshore_mcp::method::{Method as McpMethod, NotificationMethod};
+use longshore_mcp::revision::Revision;
 use longshore_mcp::sse;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -169,9 +170,10 @@ impl Talk {
         self.calls += 1;
         let (worker, messages) = (self.worker.clone(), self.messages.clone());
         self.tasks.spawn_local(async move {
+            let id = id_of(&body);
             let response = serve_one(worker, caller, body).await;
             let status = response.status();
-            pump::messages(response, &messages).await;
+            pump::answer(response, &id, Revision::V2024_11_05, &messages).await;
             Done::Call(status)
         });
         Going::On
@@ -193,6 +195,7 @@ impl Talk {
     async fn shake_hands(&mut self, caller: Authenticated, body: Bytes) -> Going {
         // The session takes one of its own.
         self.place = None;
+        let id = id_of(&body);
         let serving = serve_one(self.worker.clone(), caller, body);
         let response = tokio::select! {
             response = serving => response,
@@ -204,7 +207,7 @@ impl Talk {
         self.calls += 1;
         let status = response.status();
         self.tasks.spawn_local(async move {
-            pump::messages(response, &messages).await;
+            pump::answer(response, &id, Revision::V2024_11_05, &messages).await;
             Done::Call(status)
         });
         Going::On
@@ -291,6 +294,15 @@ fn is_initialized(body: &[u8]) -> bool {
         Ok(Message::Notification(notification))
             if NotificationMethod::parse(&notification.method) == Some(NotificationMethod::Initialized)
     )
+}
+
+/// The id of a request, as JSON.
+fn id_of(body: &[u8]) -> String {
+    match envelope::read(body) {
+        Ok(Message::Request(request)) => request.id.as_json().to_owned(),
+        // Only requests are asked for it.
+        _ => "null".to_owned(),
+    }
 }
 
 fn is_handshake(body: &[u8]) -> bool {
