@@ -6,7 +6,7 @@
 //! JSON-RPC alone, between these two.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::{LazyLock, Mutex, MutexGuard};
 
@@ -26,7 +26,7 @@ struct Known {
     /// What was used wrongly.
     nonsense: HashSet<(Path, Side_, String)>,
     /// The methods of requests, by their ids.
-    asked: HashMap<(Path, Side_, String), String>,
+    asked: HashMap<(Path, Side_, String), BTreeSet<String>>,
     /// What sessions speak.
     sessions: HashMap<String, Revision>,
     /// What the server on a path spoke last in a handshake.
@@ -102,20 +102,18 @@ pub(crate) fn client_reads(request: &Request, to: SocketAddr, text: &str) {
     let asked: Value = serde_json::from_slice(&request.body).unwrap_or_default();
     for message in each(&whole) {
         // Other clients at the same address may use the same ids.
-        if let (Some(method), true) = (asked["method"].as_str(), message["id"] == asked["id"]) {
-            known.asked.insert((path, CLIENT, message["id"].to_string()), method.to_owned());
-        }
+        let to = asked["method"].as_str().filter(|_| message["id"] == asked["id"]);
         if let (Some("initialize"), Some(version)) =
             (asked["method"].as_str(), message["result"]["protocolVersion"].as_str())
         {
             known.servers.entry(path).or_insert(Revision::V2025_11_25);
             let Some(revision) = Revision::parse(version) else { continue };
-            let faults = known.judge(path, CLIENT, revision, message);
+            let faults = known.judge(path, CLIENT, revision, message, to);
             drop_and_fail(&faults);
             continue;
         }
         let Some(revision) = known.revision(request, &asked) else { continue };
-        let faults = known.judge(path, CLIENT, revision, message);
+        let faults = known.judge(path, CLIENT, revision, message, to);
         drop_and_fail(&faults);
     }
 }
@@ -145,7 +143,7 @@ pub(crate) fn server_reads(port: u16, request: &Request) {
     let revision = header(request).or_else(|| known.servers.get(&port).copied());
     let Some(revision) = revision else { return };
     for message in each(&message) {
-        let faults = known.judge(port, SERVER, revision, message);
+        let faults = known.judge(port, SERVER, revision, message, None);
         known.faults.entry(port).or_default().extend(faults);
     }
 }
@@ -194,29 +192,48 @@ impl Known {
     fn note(&mut self, path: Path, by: Side_, revision: Option<Revision>, message: &Value) {
         let id = message["id"].to_string();
         let method = message["method"].as_str();
-        let asked = self.asked.get(&(path, !by, id.clone())).cloned();
-        let about = method.map(str::to_owned).or_else(|| asked.clone()).unwrap_or_default();
+        // The sidecar asks on its own account too, under ids that clients use: it may be the answer to any of them.
+        let mut asked: Vec<_> =
+            self.asked.get(&(path, !by, id.clone())).into_iter().flatten().cloned().map(Some).collect();
         if let Some(method) = method {
-            self.asked.insert((path, by, id), method.to_owned());
+            self.asked.entry((path, by, id)).or_default().insert(method.to_owned());
+        }
+        if method.is_some() || asked.is_empty() {
+            asked = vec![None];
         }
         let side = if by == CLIENT { Side::Client } else { Side::Server };
-        let is_right = revision.is_some_and(|revision| {
-            Spoken { revision, by: side, message, asked: asked.as_deref() }.faults().is_empty()
-        });
-        if !is_right {
-            self.is_nonsense(path, by, &about);
+        for asked in asked {
+            let is_right = revision.is_some_and(|revision| {
+                Spoken { revision, by: side, message, asked: asked.as_deref() }.faults().is_empty()
+            });
+            if !is_right {
+                self.is_nonsense(path, by, method.or(asked.as_deref()).unwrap_or_default());
+            }
         }
     }
 
     /// What is wrong with what the sidecar said to one of the sides.
-    fn judge(&mut self, path: Path, to: Side_, revision: Revision, message: &Value) -> Vec<String> {
+    fn judge(
+        &mut self,
+        path: Path,
+        to: Side_,
+        revision: Revision,
+        message: &Value,
+        asked: Option<&str>,
+    ) -> Vec<String> {
         let method = message["method"].as_str();
         let id = message["id"].to_string();
-        let asked = self.asked.get(&(path, to, id.clone())).cloned();
+        let known = self.asked.get(&(path, to, id.clone()));
+        // Of one of several it is right for one of them at least, or it could not be told.
+        let only = known.filter(|known| known.len() == 1).and_then(|known| known.first());
+        let asked = asked.map(str::to_owned).or_else(|| only.cloned()).filter(|_| method.is_none());
+        if asked.is_none() && method.is_none() && known.is_some() {
+            return Vec::new();
+        }
         let about = method.map(str::to_owned).or_else(|| asked.clone()).unwrap_or_default();
         if let Some(method) = method {
             // Ids of the sidecar's own requests are found again when they are answered.
-            self.asked.insert((path, !to, id), method.to_owned());
+            self.asked.entry((path, !to, id)).or_default().insert(method.to_owned());
         }
         let is_nonsense =
             [CLIENT, SERVER].into_iter().any(|by| self.nonsense.contains(&(path, by, about.clone())));
