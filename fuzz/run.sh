@@ -34,7 +34,7 @@ counting='-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4'
 counting+=' -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table'
 counting+=' -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions -Coverflow-checks'
 log=$(mktemp)
-trap 'rm -rf "$log" "${here:-}"' EXIT
+trap 'rm -rf "$log" "${here:-}" "${fresh:-}"' EXIT
 if ! RUSTFLAGS=$counting CARGO_TARGET_DIR=$target_dir CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_STRIP=none \
   cargo build --locked --release --target "$triple" -p longshore-fuzz --features libfuzzer >"$log" 2>&1; then
   cat "$log" >&2
@@ -60,7 +60,8 @@ fi
 
 if [[ $seconds == *x ]]; then
   # Nothing of what was found before, so that it is the same run anywhere.
-  found=$(mktemp -d)
+  fresh=$(mktemp -d)
+  found=$fresh
   bound=(-seed=1 -runs="${seconds%x}")
 else
   bound=(-max_total_time=$(((seconds + ${#targets[@]} - 1) / ${#targets[@]})))

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use http::header::{ACCEPT, HeaderValue};
 use http::{HeaderName, Method, Request, Response, StatusCode};
 use longshore_mcp::endpoint;
-use longshore_mcp::envelope::{self, Message};
+use longshore_mcp::envelope;
 use longshore_mcp::headers::{JSON, SESSION_ID};
 use tokio::sync::{mpsc, oneshot};
 
@@ -97,15 +97,15 @@ pub(crate) async fn serve(
         };
     };
     // Nobody could be told in the stream what is wrong with something that is no message.
-    let is_request = match envelope::read(&body) {
+    let id = match envelope::read(&body) {
         Ok(message) => {
             trail.note(&message);
-            matches!(message, Message::Request(_))
+            message.request_id().map(|id| id.as_json().to_owned())
         }
         Err(malformed) => return Err(malformed.into()),
     };
     let (reply, status) = oneshot::channel();
-    let letter = Letter { caller, body, is_request, reply };
+    let letter = Letter { caller, body, id, reply };
     letters.try_send(letter).map_err(|error| match error {
         mpsc::error::TrySendError::Full(_) => Refusal::TooManyCalls,
         mpsc::error::TrySendError::Closed(_) => Refusal::UnknownSession,

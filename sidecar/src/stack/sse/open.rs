@@ -21,8 +21,8 @@ pub(crate) struct Open(Mutex<HashMap<SessionKey, mpsc::Sender<Letter>>>);
 pub(super) struct Letter {
     pub(super) caller: Authenticated,
     pub(super) body: Bytes,
-    /// Whether it is answered in the stream.
-    pub(super) is_request: bool,
+    /// Under which id it is answered in the stream, as JSON; only requests are.
+    pub(super) id: Option<String>,
     /// Who waits until it is taken.
     pub(super) reply: oneshot::Sender<Status>,
 }

@@ -148,10 +148,10 @@ impl Talk {
     // === What the client says ===
 
     async fn take(&mut self, letter: Letter) -> Going {
-        let Letter { caller, body, is_request, reply } = letter;
+        let Letter { caller, body, id, reply } = letter;
         // It may have waited while keys or rules changed; to leave it unanswered refuses it.
         let Some(caller) = self.within(caller) else { return Going::On };
-        if !is_request {
+        let Some(id) = id else {
             let initialized = is_initialized(&body);
             // Before the client says anything else.
             let response = serve_one(self.worker.clone(), caller, body).await;
@@ -162,15 +162,14 @@ impl Talk {
                 self.listen(Duration::ZERO);
             }
             return if self.is_lost(status) { Going::Over } else { Going::On };
-        }
+        };
         let _ = reply.send(Status::ACCEPTED);
         if self.session.is_none() && is_handshake(&body) {
-            return self.shake_hands(caller, body).await;
+            return self.shake_hands(caller, body, id).await;
         }
         self.calls += 1;
         let (worker, messages) = (self.worker.clone(), self.messages.clone());
         self.tasks.spawn_local(async move {
-            let id = id_of(&body);
             let response = serve_one(worker, caller, body).await;
             let status = response.status();
             pump::answer(response, &id, Revision::V2024_11_05, &messages).await;
@@ -192,10 +191,9 @@ impl Talk {
     }
 
     /// Begins the session.
-    async fn shake_hands(&mut self, caller: Authenticated, body: Bytes) -> Going {
+    async fn shake_hands(&mut self, caller: Authenticated, body: Bytes, id: String) -> Going {
         // The session takes one of its own.
         self.place = None;
-        let id = id_of(&body);
         let serving = serve_one(self.worker.clone(), caller, body);
         let response = tokio::select! {
             response = serving => response,
@@ -294,15 +292,6 @@ fn is_initialized(body: &[u8]) -> bool {
         Ok(Message::Notification(notification))
             if NotificationMethod::parse(&notification.method) == Some(NotificationMethod::Initialized)
     )
-}
-
-/// The id of a request, as JSON.
-fn id_of(body: &[u8]) -> String {
-    match envelope::read(body) {
-        Ok(Message::Request(request)) => request.id.as_json().to_owned(),
-        // Only requests are asked for it.
-        _ => "null".to_owned(),
-    }
 }
 
 fn is_handshake(body: &[u8]) -> bool {

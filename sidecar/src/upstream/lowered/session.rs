@@ -1,6 +1,7 @@
 //! What is known of one session.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longshore_mcp::capabilities::ClientCapabilities;
@@ -22,21 +23,7 @@ const MAX_QUESTIONS: usize = 64;
 
 /// One session.
 pub(in crate::upstream) struct Session {
-    pub(super) name: Name,
-    /// What the client speaks, and the server.
-    pub(super) pair: Pair,
-    /// For whom it is.
-    pub(super) opener: Opener,
-    /// What the client can do, in the words of the server's revision.
-    pub(super) capabilities: String,
-    /// The same, read.
-    pub(super) can: ClientCapabilities,
-    /// Who the client says that it is.
-    pub(super) info: Option<String>,
-    /// What the server tells.
-    pub(super) offers: Offers,
-    /// Whether it has log messages.
-    pub(super) logs: bool,
+    parts: Parts,
     state: Mutex<State>,
     /// Counts the changes of what the client wants to hear.
     pub(super) wishes: watch::Sender<u64>,
@@ -79,33 +66,40 @@ pub(super) struct UnderWay {
 /// Listens to what belongs to no call, until it is dropped.
 pub(super) struct Listening(Arc<Session>);
 
-/// What a session is made of.
-pub(super) struct Parts {
+/// What a session is from its beginning to its end.
+pub(in crate::upstream) struct Parts {
     pub(super) name: Name,
+    /// What the client speaks, and the server.
     pub(super) pair: Pair,
+    /// For whom it is.
     pub(super) opener: Opener,
+    /// What the client can do, in the words of the server's revision.
     pub(super) capabilities: String,
+    /// The same, read.
     pub(super) can: ClientCapabilities,
+    /// Who the client says that it is.
     pub(super) info: Option<String>,
+    /// What the server tells.
     pub(super) offers: Offers,
+    /// Whether it has log messages.
     pub(super) logs: bool,
+}
+
+impl Deref for Session {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
 }
 
 impl Session {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { name, pair, opener, capabilities, can, info, offers, logs } = parts;
-        let wishes = Wishes::new(offers);
+        let wishes = Wishes::new(parts.offers);
         let state =
             State { level: None, wishes, listeners: 0, calls: HashMap::new(), questions: HashMap::new() };
         Self {
-            name,
-            pair,
-            opener,
-            capabilities,
-            can,
-            info,
-            offers,
-            logs,
+            parts,
             state: Mutex::new(state),
             wishes: watch::Sender::new(0),
             heard: watch::Sender::new(0),

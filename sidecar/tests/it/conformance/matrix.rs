@@ -64,7 +64,7 @@ fn the_page_says_which_clients_work_with_which_servers() {
     let mut said = String::new();
     for (index, outcomes) in &done {
         for ((client, _), outcome) in CLIENTS.iter().zip(outcomes) {
-            let wrong = outcome.iter().filter(|(_, what)| !["works", "-"].contains(&what.as_str()));
+            let wrong = outcome.iter().filter(|(_, what)| is_wrong(what));
             for (feature, what) in wrong {
                 let _ = writeln!(said, "{client} with {:?}: {feature}: {what}", SERVERS[*index]);
             }
@@ -75,17 +75,18 @@ fn the_page_says_which_clients_work_with_which_servers() {
 
 /// A client that finds something wrong looks once more: on a busy machine some of them give up early.
 fn patiently(client: &str, url: &str) -> Outcome {
-    let is_wrong = |what: &String| !["works", "-"].contains(&what.as_str());
-    let mut outcome = explore(client, url);
-    if outcome.values().any(is_wrong) {
-        let again = explore(client, url);
-        if again.values().filter(|what| is_wrong(what)).count()
-            < outcome.values().filter(|what| is_wrong(what)).count()
-        {
-            outcome = again;
-        }
+    let wrong = |outcome: &Outcome| outcome.values().filter(|what| is_wrong(what)).count();
+    let outcome = explore(client, url);
+    if wrong(&outcome) == 0 {
+        return outcome;
     }
-    outcome
+    let again = explore(client, url);
+    if wrong(&again) < wrong(&outcome) { again } else { outcome }
+}
+
+/// Whether that is not what the feature should come to.
+fn is_wrong(what: &str) -> bool {
+    !["works", "-"].contains(&what)
 }
 
 fn explore(client: &str, url: &str) -> Outcome {
