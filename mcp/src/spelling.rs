@@ -66,8 +66,18 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Checked<A> {
 
 /// The member that a name could be taken for without being it.
 fn misspelled(name: &str, members: &[&'static str]) -> Option<&'static str> {
-    let same = |member: &str| name.chars().map(fold).eq(member.chars().map(fold));
-    members.iter().copied().find(|member| same(member)).filter(|member| *member != name)
+    // Nearly all names are either spelled as they should be or of other lengths, and no two members resemble another.
+    if members.contains(&name) {
+        return None;
+    }
+    let same = |member: &&&'static str| {
+        if name.is_ascii() {
+            name.eq_ignore_ascii_case(member)
+        } else {
+            name.chars().map(fold).eq(member.chars().map(fold))
+        }
+    };
+    members.iter().find(same).copied()
 }
 
 /// A letter as readers without regard to case compare it. The four that are not ASCII are all that have an ASCII

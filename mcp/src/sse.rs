@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use memchr::{memchr, memchr2};
 use thiserror::Error;
 
 /// One event. What it holds is borrowed from where the bytes are.
@@ -92,22 +93,17 @@ impl Scan {
 
     /// Where the first event in `bytes` ends: after its blank line.
     fn next_boundary(&mut self, bytes: &[u8]) -> Option<usize> {
-        while self.seen < bytes.len() {
-            let at = self.seen;
-            let end = match bytes[at] {
-                b'\n' => at + 1,
-                b'\r' => match bytes.get(at + 1) {
-                    Some(b'\n') => at + 2,
-                    Some(_) => at + 1,
-                    // The line feed may still come: a lone carriage return is known only by what follows it. A blank
-                    // line ends an event at once all the same, so that nobody waits for the next one.
-                    None if at == self.line => at + 1,
-                    None => return None,
-                },
-                _ => {
-                    self.seen += 1;
-                    continue;
+        while let Some(next) = memchr2(b'\n', b'\r', &bytes[self.seen..]) {
+            let at = self.seen + next;
+            let end = match (bytes[at], bytes.get(at + 1)) {
+                (b'\r', Some(b'\n')) => at + 2,
+                // The line feed may still come: a lone carriage return is known only by what follows it. A blank
+                // line ends an event at once all the same, so that nobody waits for the next one.
+                (b'\r', None) if at != self.line => {
+                    self.seen = at;
+                    return None;
                 }
+                _ => at + 1,
             };
             let blank = at == self.line;
             (self.seen, self.line) = (end, end);
@@ -115,8 +111,20 @@ impl Scan {
                 return Some(end);
             }
         }
+        self.seen = bytes.len();
         None
     }
+}
+
+/// The lines of a text.
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let Some(end) = memchr2(b'\n', b'\r', text) else { return rest.take() };
+        rest = Some(&text[end + 1..]);
+        Some(&text[..end])
+    })
 }
 
 fn parse(mut text: &[u8], first: bool) -> Event<'_> {
@@ -124,8 +132,8 @@ fn parse(mut text: &[u8], first: bool) -> Event<'_> {
     if first {
         text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     }
-    for line in text.split(|byte| matches!(byte, b'\n' | b'\r')) {
-        let (field, value) = match line.iter().position(|byte| *byte == b':') {
+    for line in lines(text) {
+        let (field, value) = match memchr(b':', line) {
             Some(colon) => (&line[..colon], &line[colon + 1..]),
             None => (line, &[][..]),
         };
@@ -189,7 +197,7 @@ pub const KEEP_ALIVE: &str = ": keep-alive\n\n";
 
 fn write_data(text: &mut Vec<u8>, data: &[u8]) {
     // White space in JSON may hold line ends; each line of data has a field of its own.
-    for line in data.split(|byte| matches!(byte, b'\n' | b'\r')) {
+    for line in lines(data) {
         text.extend_from_slice(b"data: ");
         text.extend_from_slice(line);
         text.push(b'\n');

@@ -36,6 +36,9 @@ mod harness {
     pub(crate) use process::Sidecar;
 }
 
+#[path = "measure/machine.rs"]
+mod machine;
+
 use std::io::BufReader;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -44,6 +47,7 @@ use harness::http::connect;
 use harness::replicas::Network;
 use harness::{GoServer, Reply, Request, Sidecar, client, config};
 use longshore_sidecar_config::LogLevel;
+use machine::{median, processor_time};
 
 /// Calls in flight, each in a session of its own.
 const LANES: usize = 16;
@@ -90,7 +94,7 @@ fn open(replica: &Sidecar) -> String {
 
 /// The processor time of a call, in all sidecars together.
 fn measure(replicas: &[Sidecar], at: SocketAddr, sessions: &[String]) -> Duration {
-    let spent = || replicas.iter().map(processor_time).sum::<Duration>();
+    let spent = || replicas.iter().map(|it| processor_time(process(it))).sum::<Duration>();
     let (before, began) = (spent(), Instant::now());
     round(at, sessions, CALLS);
     let calls = u32::try_from(LANES * CALLS).expect("a small number");
@@ -116,17 +120,6 @@ fn round(at: SocketAddr, sessions: &[String], calls: usize) {
     });
 }
 
-/// What the kernel has given all threads of a sidecar.
-fn processor_time(sidecar: &Sidecar) -> Duration {
-    let threads = std::fs::read_dir(format!("/proc/{}/task", process(sidecar))).expect("its threads");
-    let files = threads.flatten().map(|thread| thread.path().join("schedstat"));
-    let nanoseconds = files.filter_map(|file| {
-        let text = std::fs::read_to_string(file).ok()?;
-        text.split(' ').next()?.parse::<u64>().ok()
-    });
-    Duration::from_nanos(nanoseconds.sum())
-}
-
 /// The id of the process, which no other has been told to read these files.
 fn process(sidecar: &Sidecar) -> u32 {
     let files = sidecar.files.path("config");
@@ -137,12 +130,6 @@ fn process(sidecar: &Sidecar) -> u32 {
         command.contains(files).then(|| entry.file_name().to_str()?.parse().ok()).flatten()
     });
     found.next().expect("it runs")
-}
-
-fn median(times: &[Duration]) -> Duration {
-    let mut times = times.to_vec();
-    times.sort_unstable();
-    times[times.len() / 2]
 }
 
 fn show(what: &str, times: &[Duration]) {

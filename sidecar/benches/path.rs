@@ -41,6 +41,7 @@ mod call;
 mod echo;
 #[path = "path/load.rs"]
 mod load;
+#[path = "measure/machine.rs"]
 mod machine;
 #[path = "path/proxies.rs"]
 mod proxies;

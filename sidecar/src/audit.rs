@@ -54,20 +54,14 @@ pub(crate) enum Verdict {
     Deny,
 }
 
-/// One line. The order of the fields is the order in the line.
-#[derive(Serialize)]
+/// One line.
 struct Line {
-    #[serde(serialize_with = "rfc3339")]
     time: SystemTime,
-    audit: u8,
-    #[serde(serialize_with = "shared")]
     server: Option<Arc<str>>,
-    #[serde(serialize_with = "shared")]
     principal: Option<Arc<str>>,
     method: Option<String>,
     target: Option<String>,
     decision: Verdict,
-    #[serde(serialize_with = "shared")]
     rule: Option<Arc<str>>,
     reason: Option<&'static str>,
     status: Option<u16>,
@@ -111,7 +105,6 @@ impl Audit {
     pub(crate) fn begin(&self) -> Entry {
         let line = Line {
             time: SystemTime::now(),
-            audit: 1,
             server: None,
             principal: None,
             method: None,
@@ -144,7 +137,7 @@ impl Audit {
 
 impl Queue {
     fn write(&self, mut out: impl Write) {
-        let mut text = Vec::new();
+        let mut text = Text::default();
         let mut closed = false;
         while !closed {
             let mut state = self.lock();
@@ -160,16 +153,14 @@ impl Queue {
             let lines = std::mem::take(&mut state.lines);
             let lost = std::mem::take(&mut state.lost);
             drop(state);
-            text.clear();
+            text.bytes.clear();
             for line in lines {
-                if serde_json::to_writer(&mut text, &line).is_ok() {
-                    text.push(b'\n');
-                }
+                text.line(&line);
             }
             if lost > 0 {
-                let _ = writeln!(text, "{{\"audit\":1,\"lost\":{lost}}}");
+                let _ = writeln!(text.bytes, "{{\"audit\":1,\"lost\":{lost}}}");
             }
-            if let Err(error) = out.write_all(&text).and_then(|()| out.flush()) {
+            if let Err(error) = out.write_all(&text.bytes).and_then(|()| out.flush()) {
                 tracing::error!(%error, "cannot write the audit log");
             }
         }
@@ -177,6 +168,53 @@ impl Queue {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Lines as they are written. One is written for every request, so what is the same in all of them is not made anew.
+#[derive(Default)]
+struct Text {
+    bytes: Vec<u8>,
+    /// The last second since 1970 that a line was of, and how that is written.
+    second: (u64, String),
+}
+
+impl Text {
+    fn line(&mut self, line: &Line) {
+        self.bytes.extend_from_slice(b"{\"time\":\"");
+        self.time(line.time);
+        self.bytes.extend_from_slice(b"\",\"audit\":1");
+        self.member("server", &line.server.as_deref());
+        self.member("principal", &line.principal.as_deref());
+        self.member("method", &line.method);
+        self.member("target", &line.target);
+        self.member("decision", &line.decision);
+        self.member("rule", &line.rule.as_deref());
+        self.member("reason", &line.reason);
+        self.member("status", &line.status);
+        self.member("code", &line.code);
+        self.member("duration", &line.duration);
+        self.bytes.extend_from_slice(b"}\n");
+    }
+
+    fn member(&mut self, name: &'static str, value: &impl Serialize) {
+        for part in [",\"", name, "\":"] {
+            self.bytes.extend_from_slice(part.as_bytes());
+        }
+        // None of them can fail, into memory.
+        let _ = serde_json::to_writer(&mut self.bytes, value);
+    }
+
+    /// A time, in RFC 3339 with milliseconds.
+    fn time(&mut self, time: SystemTime) {
+        let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        if self.second.0 != since.as_secs() || self.second.1.is_empty() {
+            let second = i64::try_from(since.as_secs()).ok();
+            let second = second.and_then(|second| jiff::Timestamp::from_second(second).ok());
+            let text = second.unwrap_or_default().to_string();
+            self.second = (since.as_secs(), text.trim_end_matches('Z').to_owned());
+        }
+        let _ = write!(self.bytes, "{}.{:03}Z", self.second.1, since.subsec_millis());
     }
 }
 
@@ -294,17 +332,6 @@ fn bounded(text: &str) -> String {
     format!("{}…", &text[..end])
 }
 
-fn shared<S: serde::Serializer>(text: &Option<Arc<str>>, serializer: S) -> Result<S::Ok, S::Error> {
-    text.as_deref().serialize(serializer)
-}
-
-fn rfc3339<S: serde::Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
-    match jiff::Timestamp::try_from(*time) {
-        Ok(time) => serializer.collect_str(&format_args!("{time:.3}")),
-        Err(error) => Err(serde::ser::Error::custom(error)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -315,5 +342,38 @@ mod tests {
         let long = bounded(&"é".repeat(300));
         assert!(long.len() <= MAX_TARGET + 3);
         assert!(long.ends_with('…'));
+    }
+
+    #[test]
+    fn a_line_is_json_in_its_order() {
+        let line = |millis| Line {
+            time: SystemTime::UNIX_EPOCH + Duration::from_millis(millis),
+            server: Some("tools/a".into()),
+            principal: None,
+            method: Some("tools/call".to_owned()),
+            target: Some("a \"b\"\n".to_owned()),
+            decision: Verdict::Permit,
+            rule: Some("readers".into()),
+            reason: None,
+            status: Some(200),
+            code: Some(-32602),
+            duration: 0.0125,
+        };
+        let mut text = Text::default();
+        for (millis, time) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (1_793_318_400_123, "2026-10-30T00:00:00.123Z"),
+            (1_793_318_400_999, "2026-10-30T00:00:00.999Z"),
+            (1_793_318_401_000, "2026-10-30T00:00:01.000Z"),
+        ] {
+            text.bytes.clear();
+            text.line(&line(millis));
+            let expected = format!(
+                "{{\"time\":\"{time}\",\"audit\":1,\"server\":\"tools/a\",\"principal\":null,\
+                 \"method\":\"tools/call\",\"target\":\"a \\\"b\\\"\\n\",\"decision\":\"permit\",\
+                 \"rule\":\"readers\",\"reason\":null,\"status\":200,\"code\":-32602,\"duration\":0.0125}}\n"
+            );
+            assert_eq!(String::from_utf8(text.bytes.clone()).unwrap(), expected);
+        }
     }
 }

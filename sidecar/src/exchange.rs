@@ -1,8 +1,12 @@
 //! One exchange with the server: a message goes there, and what comes back goes to the client.
 //!
-//! It runs as a task of its own. A client that disconnects ends only its own end of it: the server's answer is read
-//! to its end all the same, since in these revisions a disconnect is no cancellation. What bounds an exchange is its
-//! deadline.
+//! What is rarely needed is boxed, here and in `stack`: the future of an exchange is made and moved for every call, and
+//! would be as large as its largest branch.
+//!
+//! A client that disconnects ends only its own end of it: the server's answer is read to its end all the same, since in
+//! these revisions a disconnect is no cancellation. What bounds an exchange is its deadline. Until the response begins
+//! the connection's task carries it, which saves most calls a task of their own; what is left of it then, or when the
+//! client goes away before that, goes on as one.
 
 mod alone;
 mod answer;
@@ -14,8 +18,10 @@ mod listen;
 mod opening;
 mod request;
 
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response};
@@ -37,6 +43,7 @@ use crate::stack::respond::Body;
 use crate::worker::Worker;
 pub(crate) use alone::{Lone, call_alone};
 use client::Client;
+use events::Rest;
 pub(crate) use listen::listen;
 pub(crate) use request::{build, end_upstream, trace};
 
@@ -84,6 +91,8 @@ struct Done {
     status: u16,
     /// The code, if the server's answer was an error.
     code: Option<i64>,
+    /// What is left of the server's answer, when the client has it.
+    rest: Option<Rest>,
 }
 
 /// Begins an exchange and waits for the head of its response.
@@ -91,8 +100,8 @@ pub(crate) async fn begin(call: Call) -> Response<Body> {
     let (reply, response) = oneshot::channel();
     // From now on, so that those that come at the same moment are counted too.
     let under_way = (call.edit != Edit::Tell).then(|| call.worker.shared.calls.begin());
-    tokio::task::spawn_local(run(call, under_way, reply));
-    match response.await {
+    let begun = Begun { exchange: Some(Box::pin(run(call, under_way, reply))), response };
+    match begun.await {
         Ok(response) => response,
         // The task always answers, so this is never seen.
         Err(_) => {
@@ -103,7 +112,34 @@ pub(crate) async fn begin(call: Call) -> Response<Body> {
     }
 }
 
-async fn run(mut call: Call, _under_way: Option<CallGuard>, reply: oneshot::Sender<Response<Body>>) {
+/// An exchange whose response has not begun yet. Dropped, it goes on.
+struct Begun {
+    exchange: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    response: oneshot::Receiver<Response<Body>>,
+}
+
+impl Future for Begun {
+    type Output = Result<Response<Body>, oneshot::error::RecvError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(exchange) = &mut self.exchange
+            && exchange.as_mut().poll(cx).is_ready()
+        {
+            self.exchange = None;
+        }
+        Pin::new(&mut self.response).poll(cx)
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if let Some(exchange) = self.exchange.take() {
+            tokio::task::spawn_local(exchange);
+        }
+    }
+}
+
+async fn run(mut call: Call, under_way: Option<CallGuard>, reply: oneshot::Sender<Response<Body>>) {
     let limits = &call.snapshot.config.limits;
     let timeout = Duration::from_millis(limits.request_timeout_ms);
     let timeout = if call.edit == Edit::Tell { timeout.min(TELL_TIMEOUT) } else { timeout };
@@ -113,18 +149,21 @@ async fn run(mut call: Call, _under_way: Option<CallGuard>, reply: oneshot::Send
     let upstream = call.session.as_deref().and_then(Session::upstream);
     let mut result = answer::answer(&mut call, &mut client, deadline).await;
     if matches!(result, Err(Refusal::SessionLost)) && client.has_nothing() {
-        result = match timeout_at(deadline, call.begin_again(upstream)).await {
+        result = match timeout_at(deadline, Box::pin(call.begin_again(upstream))).await {
             // The server has not seen the call yet.
-            Ok(Ok(true)) => answer::answer(&mut call, &mut client, deadline).await,
+            Ok(Ok(true)) => Box::pin(answer::answer(&mut call, &mut client, deadline)).await,
             Ok(Ok(false)) => Err(Refusal::SessionLost),
             Ok(Err(refusal)) => Err(refusal),
             Err(_) => Err(answer::timed_out()),
         };
     }
-    match result {
-        Ok(done) => {
+    let rest = match result {
+        Ok(mut done) => {
             call.entry.answered(done.status, done.code);
-            call.note_change(&done).await;
+            if call.change.is_some() {
+                Box::pin(call.note_change(&done)).await;
+            }
+            done.rest.take()
         }
         Err(refusal) => {
             let refusal = match refusal {
@@ -137,9 +176,15 @@ async fn run(mut call: Call, _under_way: Option<CallGuard>, reply: oneshot::Send
             let rescued = rescue::rescue(&refusal, id, kind, call.revision);
             let code = rescued.code;
             call.entry.reason(refusal.reason());
-            let status = client.refuse(&refusal, rescued).await;
+            let status = Box::pin(client.refuse(&refusal, rescued)).await;
             call.entry.answered(status.as_u16(), Some(code));
+            None
         }
+    };
+    // Whatever follows, the call is over.
+    drop((call, client, under_way));
+    if let Some(rest) = rest {
+        rest.leave();
     }
 }
 

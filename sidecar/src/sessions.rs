@@ -9,11 +9,13 @@
 //! * [`places`]: how many there may be;
 //! * [`journal`]: the endings, kept over a restart of this container;
 //! * [`local`]: this replica, as its peers see it;
+//! * [`ids`]: the ids that a thread has opened lately;
 //! * [`find`]: follows the rules of routing; [`begin`]: has the server begin a session again, or go on with it.
 
 mod begin;
 mod errands;
 mod find;
+mod ids;
 mod journal;
 mod local;
 mod places;
@@ -40,6 +42,7 @@ pub(crate) use begin::begin_again;
 use errands::Errand;
 pub(crate) use errands::{Queue, follow};
 pub(crate) use find::{Purpose, Way, find};
+pub(crate) use ids::Ids;
 use journal::Journal;
 pub(crate) use places::{Full, Place, Places};
 pub(crate) use session::{Change, Session, Use};

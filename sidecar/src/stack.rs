@@ -141,17 +141,17 @@ async fn serve_known(
 ) -> Result<Passed, Refusal> {
     trail.entry.principal(caller.principal());
     if sse::concerns(&caller) {
-        return sse::serve(worker, caller, trail).await;
+        return Box::pin(sse::serve(worker, caller, trail)).await;
     }
     match conversation::without_body(&caller, trail)? {
         Some(Conversation::Stream) => {
             body::accepts_events(&caller)?;
             trail.entry.method("GET");
-            return stream::open(worker, caller, trail).await.map(Passed::Answered);
+            return Box::pin(stream::open(worker, caller, trail)).await.map(Passed::Answered);
         }
         Some(_) => {
             trail.entry.method("DELETE");
-            return session::end(worker, &caller, trail).await.map(Passed::Answered);
+            return Box::pin(session::end(worker, &caller, trail)).await.map(Passed::Answered);
         }
         None => {}
     }
@@ -197,13 +197,16 @@ async fn serve_message(
     trail: &mut Trail,
 ) -> Result<Passed, Refusal> {
     // New sessions begin where they can stay, and what stands alone is served where it can be.
-    if let Some(response) = forward::begin_elsewhere(worker, &caller, &body, trail).await? {
+    if forward::may_begin_elsewhere(worker, &caller, &body)
+        && let Some(response) = Box::pin(forward::begin_elsewhere(worker, &caller, &body, trail)).await?
+    {
         return Ok(Passed::Handed(response));
     }
     // Sessions exist per principal, so this needs to know who calls. A message that another replica serves is read
     // there and not here; from here on this replica serves it. What went wrong with the session is said after what is
     // wrong with the message.
-    let session = if conversation::names_session(&caller) {
+    let fields = caller.fields();
+    let session = if conversation::names_session(&fields) {
         match session::find(worker, &caller, &body, trail).await {
             Ok(session::Found::Elsewhere(response)) => return Ok(Passed::Handed(response)),
             Ok(session::Found::Here(session)) => Ok(session),
@@ -213,20 +216,22 @@ async fn serve_message(
         Ok(None)
     };
     // The era decides how everything after it is read.
-    let message = match conversation::with_body(&caller, &body, trail)? {
-        Conversation::Modern(modern) => return modern::serve(worker, caller, &modern, &body, trail).await,
+    let message = match conversation::with_body(&fields, &body, trail)? {
+        Conversation::Modern(modern) => {
+            return Box::pin(modern::serve(worker, caller, &modern, &body, trail)).await;
+        }
         Conversation::ModernNotification => return Ok(modern::drop_notification(&body, trail)),
         Conversation::Handshake(request) => Message::Request(request),
         Conversation::Session(message) => message,
         Conversation::SessionBatch(batch) => {
-            return batch::serve(worker, &caller, session?, &batch, trail).await;
+            return Box::pin(batch::serve(worker, &caller, session?, &batch, trail)).await;
         }
         // They have no body.
         Conversation::Stream | Conversation::End => return Err(Refusal::Internal),
     };
     trail.note(&message);
     let params = access::params(&message)?;
-    let session = conversation::fits(&caller, &message, session?, trail)?;
+    let session = conversation::fits(&fields, &message, session?, trail)?;
     // The decision. From here on the request may reach the server.
     let authorised = access::decide(caller, &message, &params, session, trail)?;
     // Rates would be counted here: what is denied costs the caller nothing.

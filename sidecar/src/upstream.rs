@@ -144,6 +144,11 @@ impl Pool {
         }
     }
 
+    /// Closes connections that are not used again, for as long as the process lives.
+    pub(crate) async fn sweep(&self) {
+        self.transport.sweep().await;
+    }
+
     /// Sends a message in a session, and waits for the head of the answer.
     pub(crate) async fn send(&self, upstream: &Upstream, request: Request<Bytes>) -> Result<Answer, Failure> {
         let spoken = self.speaks.get();
@@ -156,7 +161,7 @@ impl Pool {
             }
             (Some(session), _) => {
                 let (lowered, transport) = (&self.lowered, &self.transport);
-                lowered::send(lowered, transport, &self.speaks, upstream, session, request).await
+                Box::pin(lowered::send(lowered, transport, &self.speaks, upstream, session, request)).await
             }
             (None, _) if Lowered::was_one(request.headers()) => Ok(lowered::empty(StatusCode::NOT_FOUND)),
             (None, Some(Spoken { legacy: None, .. })) => {
@@ -257,7 +262,9 @@ impl Pool {
         match self.speaks.known(Instant::now() + KNOWN).await {
             Some(Spoken { modern: Some(_), .. }) => self.transport.call(upstream, opener, request).await,
             Some(Spoken { legacy: Some(revision), modern: None }) => {
-                lifted::call(&self.lifted, &self.transport, (upstream, revision), opener, request).await
+                let lifted =
+                    lifted::call(&self.lifted, &self.transport, (upstream, revision), opener, request);
+                Box::pin(lifted).await
             }
             Some(Spoken { legacy: None, modern: None }) | None => Err(Failure::Unknown),
         }

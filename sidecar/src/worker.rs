@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Duration, sleep, timeout};
 
 use crate::peers::{self, Ways};
-use crate::sessions::{self, Queue};
+use crate::sessions::{self, Ids, Queue};
 use crate::shared::Shared;
 use crate::stack;
 use crate::stack::marks::Marks;
@@ -43,6 +43,8 @@ pub(crate) struct Worker {
     pub(crate) pool: Rc<Pool>,
     /// The ways to the other replicas.
     pub(crate) peers: Ways,
+    /// The ids of sessions that came lately.
+    pub(crate) ids: Ids,
     /// Which arguments are repeated as headers.
     pub(crate) marks: Marks,
     /// Places for small messages to the server that nobody waits for.
@@ -64,6 +66,7 @@ pub(crate) async fn serve(
         shared,
         pool,
         peers,
+        ids: Ids::default(),
         marks: Marks::default(),
         errands: Arc::new(Semaphore::new(ERRANDS)),
     });
@@ -77,6 +80,10 @@ pub(crate) async fn serve(
     aside.spawn_local({
         let worker = worker.clone();
         async move { peers::cut_the_silent(&worker.peers).await }
+    });
+    aside.spawn_local({
+        let worker = worker.clone();
+        async move { worker.pool.sweep().await }
     });
     aside.spawn_local(sessions::follow(worker.clone(), errands));
     loop {

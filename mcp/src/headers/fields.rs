@@ -80,10 +80,11 @@ fn argument_of(name: &str) -> Option<&str> {
 
 impl<'a> Field<'a> {
     fn of(value: &'a [u8]) -> Self {
+        // All of it, also after a byte that is none: several are looked at together then.
+        let good = |byte: u8| (byte == b'\t') | (0x20..=0x7e).contains(&byte);
+        let all_good = value.iter().fold(true, |all, byte| all & good(*byte));
         match std::str::from_utf8(value) {
-            Ok(text) if text.bytes().all(|byte| byte == b'\t' || (0x20..=0x7e).contains(&byte)) => {
-                Self::One(text.trim_matches([' ', '\t']))
-            }
+            Ok(text) if all_good => Self::One(text.trim_matches([' ', '\t'])),
             _ => Self::Unreadable,
         }
     }

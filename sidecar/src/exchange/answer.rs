@@ -1,5 +1,7 @@
 //! What comes back from the server.
 
+use std::pin::pin;
+
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
@@ -9,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::client::Client;
 use super::edit::{Edited, edit};
-use super::events::{events, first_answer, rest};
+use super::events::{Rest, events, first_answer};
 use super::opening::Opening;
 use super::{Call, Done, Edit, request};
 use crate::rescue::Refusal;
@@ -27,29 +29,31 @@ pub(super) async fn answer(call: &mut Call, client: &mut Client, deadline: Insta
         Edit::OpenSession => Some(shared.sessions.reserve(&call.caller.principal, &call.snapshot)?),
         Edit::Pass | Edit::Filter(_) | Edit::Tell => None,
     };
-    let sent = request::send(call);
-    let (Answer { response, lease }, hold) = client.wait(call, deadline, sent).await??;
+    let (Answer { response, lease }, hold) = {
+        let sent = pin!(request::send(call));
+        client.wait(call, deadline, sent).await??
+    };
     let (head, body) = response.into_parts();
     let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let is = |wanted| headers::is_type(content_type, wanted);
 
     if !head.status.is_success() {
-        return failed(call, client, head.status, body, lease, deadline).await;
+        return Box::pin(failed(call, client, head.status, body, lease, deadline)).await;
     }
     if call.edit == Edit::Tell {
-        rest(body, lease);
+        Rest::of(body, lease).leave();
         client.respond(respond::accepted());
-        return Ok(Done { status: StatusCode::ACCEPTED.as_u16(), code: None });
+        return Ok(Done { status: StatusCode::ACCEPTED.as_u16(), code: None, rest: None });
     }
     let opening = place.map(|place| Opening::new(place, &head, hold));
     match opening {
         Some(opening) if is(JSON) => {
             let message = collect(call, client, body, lease, EDITABLE, deadline).await?.whole()?;
-            opening.finish(call, client, Vec::new(), &message).await
+            Box::pin(opening.finish(call, client, Vec::new(), &message)).await
         }
         Some(opening) if is(EVENT_STREAM) => {
-            let (before, message) = first_answer(call, body, lease, deadline).await?;
-            opening.finish(call, client, before, &message).await
+            let (before, message) = Box::pin(first_answer(call, body, lease, deadline)).await?;
+            Box::pin(opening.finish(call, client, before, &message)).await
         }
         None if is(JSON) => message(call, client, body, lease, deadline).await,
         None if is(EVENT_STREAM) => events(call, client, body, lease, deadline).await,
@@ -129,9 +133,11 @@ async fn message(
         Collected::Whole(bytes, lease) => {
             lease.give_back();
             let edited = edit(call, &bytes)?.ok_or(Refusal::ServerNonsense)?;
-            let done = Done { status, code: edited.code };
+            let done = Done { status, code: edited.code, rest: None };
             // What the client hears of is kept by then.
-            call.note_change(&done).await;
+            if call.change.is_some() {
+                Box::pin(call.note_change(&done)).await;
+            }
             deliver(call, client, edited.text.map_or(bytes, Bytes::from))?;
             Ok(done)
         }
@@ -148,7 +154,7 @@ async fn message(
                 }
             }
             lease.give_back();
-            Ok(Done { status, code: None })
+            Ok(Done { status, code: None, rest: None })
         }
     }
 }
@@ -196,7 +202,7 @@ async fn failed(
     match edit(call, &message)? {
         Some(Edited { code: Some(code), text }) => {
             deliver(call, client, text.map_or(message, Bytes::from))?;
-            Ok(Done { status: StatusCode::OK.as_u16(), code: Some(code) })
+            Ok(Done { status: StatusCode::OK.as_u16(), code: Some(code), rest: None })
         }
         _ => Err(refusal),
     }

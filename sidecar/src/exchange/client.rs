@@ -53,11 +53,10 @@ impl Client {
         &mut self,
         call: &Call,
         deadline: Instant,
-        what: impl Future<Output = T>,
+        mut what: impl Future<Output = T> + Unpin,
     ) -> Result<T, Refusal> {
-        tokio::pin!(what);
         if let Some(moment) = self.moment.filter(|moment| *moment < deadline) {
-            if let Ok(done) = timeout_at(moment, what.as_mut()).await {
+            if let Ok(done) = timeout_at(moment, &mut what).await {
                 return Ok(done);
             }
             self.begin(call)?;

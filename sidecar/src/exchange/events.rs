@@ -1,13 +1,14 @@
 //! Answers that come as events.
 
 use std::borrow::Cow;
+use std::pin::pin;
 
 use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::BodyExt;
 use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::sse::{self, Decoder, Event};
-use tokio::time::{Duration, Instant, sleep, timeout_at};
+use tokio::time::{Duration, Instant, sleep, timeout, timeout_at};
 
 use super::carry::{self, Aside};
 use super::client::Client;
@@ -44,8 +45,8 @@ pub(super) async fn events(
     client.expect_events(call, &body)?;
     let mut source = Source::new(body, lease);
     let code = loop {
-        let Some(data) = client.wait(call, deadline, source.next()).await?? else {
-            let again = source.again(async |last| request::resume(call, last?).await);
+        let Some(data) = client.wait(call, deadline, pin!(source.next())).await?? else {
+            let again = Box::pin(source.again(async |last| request::resume(call, last?).await));
             let answer = client.wait(call, deadline, again).await?.ok_or(Refusal::ServerLost)?;
             source.go_on(answer);
             continue;
@@ -61,8 +62,7 @@ pub(super) async fn events(
         }
         client.room(deadline).await;
     };
-    source.finish();
-    Ok(Done { status: StatusCode::OK.as_u16(), code })
+    Ok(Done { status: StatusCode::OK.as_u16(), code, rest: Some(Rest::of(source.body, source.lease)) })
 }
 
 /// Passes an event on. If it is the answer: its code, if it is an error.
@@ -117,7 +117,7 @@ impl Source {
 
     /// Nothing of it is wanted any more.
     pub(super) fn finish(self) {
-        rest(self.body, self.lease);
+        Rest::of(self.body, self.lease).leave();
     }
 
     /// Takes data apart, and remembers where the stream is.
@@ -191,32 +191,48 @@ pub(super) async fn first_answer(
             return Err(refusal);
         }
         if let Some(answer) = answer.take() {
-            rest(body, lease);
+            Rest::of(body, lease).leave();
             return Ok((before, answer));
         }
     }
 }
 
-/// Reads what follows an answer, which should be nothing, so that the connection can be used again.
-pub(super) fn rest(mut body: upstream::Body, lease: Lease) {
-    use http_body::Body as _;
-    if body.is_end_stream() {
-        lease.give_back();
-        return;
+/// What follows an answer, which should be nothing. Once it has been read, the connection can be used again.
+pub(super) struct Rest {
+    body: upstream::Body,
+    lease: Lease,
+}
+
+impl Rest {
+    pub(super) fn of(body: upstream::Body, lease: Lease) -> Self {
+        Self { body, lease }
     }
-    tokio::task::spawn_local(async move {
-        let deadline = Instant::now() + REST;
-        while let Ok(frame) = timeout_at(deadline, body.frame()).await {
-            match frame {
-                Some(Ok(_)) => {}
-                Some(Err(_)) => return,
-                None => {
-                    lease.give_back();
-                    return;
-                }
+
+    /// Has it read by whoever wants the connection next, or by a task of its own, if there can be anything.
+    pub(super) fn leave(self) {
+        use http_body::Body as _;
+        match self.body {
+            upstream::Body::Http(rest) => self.lease.give_back_with(rest),
+            body if body.is_end_stream() => self.lease.give_back(),
+            body => {
+                tokio::task::spawn_local(read(body, self.lease));
             }
         }
-    });
+    }
+}
+
+async fn read(mut body: upstream::Body, lease: Lease) {
+    let read = async {
+        while let Some(frame) = body.frame().await {
+            if frame.is_err() {
+                return false;
+            }
+        }
+        true
+    };
+    if let Ok(true) = timeout(REST, read).await {
+        lease.give_back();
+    }
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ impl Opening {
         };
         if let Some(code) = edited.code {
             client.respond(respond(message.clone(), None));
-            return Ok(Done { status, code: Some(code) });
+            return Ok(Done { status, code: Some(code), rest: None });
         }
         let text = std::str::from_utf8(message).map_err(|_| Refusal::ServerNonsense)?;
         let accepted = initialize::accepted(text).map_err(|_| Refusal::ServerNonsense)?;
@@ -93,7 +93,7 @@ impl Opening {
             request::end_upstream(&call.worker.pool, &call.snapshot, &session).await;
         }
         match known {
-            Some(_) => Ok(Done { status, code: None }),
+            Some(_) => Ok(Done { status, code: None, rest: None }),
             None => Err(Refusal::ServerRevision { version: accepted.version }),
         }
     }

@@ -101,7 +101,7 @@ async fn try_send(call: &Call) -> Result<(Answer, Option<Hold>), Failure> {
         return Ok((pool.send(&config.upstream, request).await?, None));
     }
     let opener = Opener::Client { principal: call.caller.principal.clone(), limits: config.limits.processes };
-    let (answer, hold) = pool.open(&config.upstream, opener, request).await?;
+    let (answer, hold) = Box::pin(pool.open(&config.upstream, opener, request)).await?;
     Ok((answer, Some(hold)))
 }
 

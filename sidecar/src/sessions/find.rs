@@ -52,12 +52,12 @@ pub(crate) async fn find(
     forward: impl AsyncFnMut(&Peer) -> Result<Forwarded, Refusal>,
 ) -> Result<Way, Refusal> {
     let sessions = &worker.shared.sessions;
-    let capsule = sessions.open_id(snapshot, principal, id).ok_or(Refusal::UnknownSession)?;
+    let capsule = worker.ids.open(sessions, snapshot, principal, id).ok_or(Refusal::UnknownSession)?;
     if let Some(session) = sessions.enter(&capsule.key) {
         return Ok(Way::Here(session));
     }
-    let search = Search::new(sessions.clone(), capsule, entry);
-    search.run(worker, snapshot, principal, purpose, forward).await
+    let search = Search::new(sessions.clone(), Capsule::clone(&capsule), entry);
+    Box::pin(search.run(worker, snapshot, principal, purpose, forward)).await
 }
 
 /// A search that is under way. Dropped, it gives back what it has claimed.

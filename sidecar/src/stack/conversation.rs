@@ -29,11 +29,11 @@ pub(crate) fn without_body(
 
 /// What a request with a body wants.
 pub(crate) fn with_body<'a>(
-    caller: &Authenticated,
+    fields: &Fields<'_>,
     body: &'a Bytes,
     trail: &mut Trail,
 ) -> Result<Conversation<'a>, Refusal> {
-    detect::with_body(body, &caller.fields(), &SERVED).map_err(|mistake| {
+    detect::with_body(body, fields, &SERVED).map_err(|mistake| {
         // What it was is for the log; most mistakes are found in messages that can be read.
         if let Ok(message) = envelope::read(body) {
             trail.note(&message);
@@ -44,15 +44,14 @@ pub(crate) fn with_body<'a>(
 
 /// The session that a request names, if its head does not say that it is in none: since 2026-07-28 the name of one
 /// means nothing.
-pub(crate) fn names_session(caller: &Authenticated) -> bool {
-    let fields = caller.fields();
+pub(crate) fn names_session(fields: &Fields<'_>) -> bool {
     let is_modern = fields.version.one().is_some_and(|version| era_of(version) == Era::Modern);
     fields.session != Field::Absent && !is_modern
 }
 
 /// Holds a message to the session that it came in: only a handshake has none.
 pub(crate) fn fits(
-    caller: &Authenticated,
+    fields: &Fields<'_>,
     message: &Message<'_>,
     session: Option<InSession>,
     trail: &mut Trail,
@@ -65,7 +64,7 @@ pub(crate) fn fits(
         return if is_handshake { Ok(None) } else { Err(Refusal::NoSession) };
     };
     trail.revision = session.revision;
-    session::judge(message, caller.fields().version, session.revision)?;
+    session::judge(message, fields.version, session.revision)?;
     Ok(Some(session))
 }
 

@@ -118,20 +118,21 @@ pub(crate) async fn forward(
     Ok(Forwarded::Answered(Response::from_parts(head, body)))
 }
 
-/// Takes a request of no session to a replica that goes on, if this one ends. None: it stays here.
+/// Whether a request may be better served by another replica: this one ends, and nothing of it is here.
+pub(crate) fn may_begin_elsewhere(worker: &Worker, caller: &Authenticated, body: &Bytes) -> bool {
+    worker.shared.is_draining()
+        && caller.through == Through::Client
+        && !caller.request.headers().contains_key(SESSION_ID)
+        && !parked::is_held_here(worker, body)
+}
+
+/// Takes such a request to a replica that goes on. None: there is none, and it stays here.
 pub(crate) async fn begin_elsewhere(
     worker: &Rc<Worker>,
     caller: &Authenticated,
     body: &Bytes,
     trail: &mut Trail,
 ) -> Result<Option<Response<Body>>, Refusal> {
-    let stays = !worker.shared.is_draining()
-        || caller.through == Through::Replica
-        || caller.request.headers().contains_key(SESSION_ID)
-        || parked::is_held_here(worker, body);
-    if stays {
-        return Ok(None);
-    }
     let mut serving = worker.shared.peers.alive();
     serving.retain(|(_, state)| *state == State::Serving);
     // Each to another one, as they come.

@@ -24,7 +24,9 @@ pub(crate) async fn serve(
 ) -> Result<Passed, Refusal> {
     trail.revision = modern.revision;
     trail.note_request(&modern.request);
-    if let Some(response) = parked::elsewhere(worker, &caller, &modern.outline, body, trail).await? {
+    if let Some(holder) = parked::holder(worker, &caller, &modern.outline)
+        && let Some(response) = Box::pin(parked::go_on(worker, &caller, &holder, body, trail)).await?
+    {
         return Ok(Passed::Handed(response));
     }
     // The decision. From here on the request may reach the server.

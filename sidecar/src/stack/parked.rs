@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::Response;
 use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::meta::Outline;
+use longshore_sessions::Peer;
 use longshore_sessions::routing::{Failure, NotForwarded};
 
 use super::forward::{self, Forwarded};
@@ -14,25 +15,26 @@ use super::{Authenticated, Through, Trail};
 use crate::rescue::Refusal;
 use crate::worker::Worker;
 
-/// Takes a request to the replica that holds the call that it goes on with. None: it is served here, if only to say
-/// that there is no such call any more.
-pub(crate) async fn elsewhere(
+/// The other replica that holds the call which a request goes on with. None: it is served here, if only to say that there
+/// is no such call any more.
+pub(crate) fn holder(worker: &Worker, caller: &Authenticated, outline: &Outline<'_>) -> Option<Peer> {
+    let state = outline.request_state().ok().flatten()?;
+    let holder = worker.shared.lifted.elsewhere(&state)?;
+    let (Through::Client, Some(_)) = (caller.through, &caller.snapshot.replicas) else { return None };
+    // Otherwise the call went with it.
+    let lives = worker.shared.peers.alive().iter().any(|(peer, _)| peer.pod == holder.pod);
+    lives.then_some(holder)
+}
+
+/// Takes a request there. None: it is served here after all.
+pub(crate) async fn go_on(
     worker: &Rc<Worker>,
     caller: &Authenticated,
-    outline: &Outline<'_>,
+    holder: &Peer,
     body: &Bytes,
     trail: &mut Trail,
 ) -> Result<Option<Response<Body>>, Refusal> {
-    let state = outline.request_state().ok().flatten();
-    let holder = state.and_then(|state| worker.shared.lifted.elsewhere(&state));
-    let (Some(holder), Through::Client, Some(_)) = (holder, caller.through, &caller.snapshot.replicas) else {
-        return Ok(None);
-    };
-    if !worker.shared.peers.alive().iter().any(|(peer, _)| peer.pod == holder.pod) {
-        // The call went with it.
-        return Ok(None);
-    }
-    match forward::forward(worker, caller, body, &holder, trail).await? {
+    match forward::forward(worker, caller, body, holder, trail).await? {
         Forwarded::Answered(response) => Ok(Some(response)),
         Forwarded::Not(NotForwarded::Silent) => Err(Refusal::SessionOutOfReach(Failure::Unreachable)),
         Forwarded::Not(NotForwarded::Refused | NotForwarded::Moved(_)) => Ok(None),

@@ -3,23 +3,31 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use ::http::{Request, Response};
 use bytes::Bytes;
+use http_body::Body as _;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use thiserror::Error;
 use tokio::net::TcpStream;
+use tokio::time::sleep;
 
 use super::{Answer, Body};
 
 /// How long an idle connection is used again. Node's servers close theirs after five seconds, and a close that
 /// crosses a request loses it.
 const IDLE: Duration = Duration::from_secs(3);
+/// How long the rest of an answer may take of which everything has been delivered.
+const REST: Duration = Duration::from_secs(1);
+/// How often those are closed that are not used again.
+const SWEEP: Duration = Duration::from_secs(1);
 /// How many idle connections are kept.
 const MAX_IDLE: usize = 64;
 
@@ -35,6 +43,8 @@ struct Connection {
     sender: SendRequest<Full<Bytes>>,
     port: u16,
     since: Instant,
+    /// What is left of the last answer.
+    rest: Option<Incoming>,
 }
 
 /// Why a request got no answer.
@@ -69,7 +79,7 @@ impl Connections {
                 },
             }
         }
-        let mut connection = self.connect(port).await?;
+        let mut connection = Box::pin(self.connect(port)).await?;
         let response = connection.sender.send_request(request).await?;
         Ok(self.answer(response, connection))
     }
@@ -78,20 +88,32 @@ impl Connections {
         Answer { response: response.map(Body::Http), lease: Lease(Some((connection, self.clone()))) }
     }
 
-    /// An idle connection that is still good.
+    /// The connection that was used last of those that are still good.
     fn take(&self, port: u16) -> Option<Connection> {
         let mut idle = self.idle.borrow_mut();
-        while let Some(connection) = idle.pop() {
-            let fresh = connection.since.elapsed() < IDLE;
-            if connection.port == port && fresh && connection.sender.is_ready() {
-                return Some(connection);
-            }
-            if !fresh {
-                // The newest is at the end: the others are older still.
-                idle.clear();
+        let mut at = idle.len();
+        while let Some(before) = at.checked_sub(1) {
+            at = before;
+            match idle[at].state(port) {
+                State::Good => return Some(idle.remove(at)),
+                State::Unfinished => {}
+                State::Useless => {
+                    idle.remove(at);
+                }
             }
         }
         None
+    }
+
+    /// Closes connections that are not used again, for as long as the process lives.
+    pub(super) async fn sweep(&self) {
+        loop {
+            sleep(SWEEP).await;
+            self.idle.borrow_mut().retain_mut(|connection| {
+                let port = connection.port;
+                !matches!(connection.state(port), State::Useless)
+            });
+        }
     }
 
     async fn connect(&self, port: u16) -> Result<Connection, Unanswered> {
@@ -122,7 +144,46 @@ impl Connections {
                 tracing::trace!(%error, "a connection to the server ended");
             }
         });
-        Ok(Connection { sender, port, since: Instant::now() })
+        Ok(Connection { sender, port, since: Instant::now(), rest: None })
+    }
+}
+
+/// What can be done with an idle connection.
+enum State {
+    /// It can be used.
+    Good,
+    /// The last answer is not over.
+    Unfinished,
+    Useless,
+}
+
+impl Connection {
+    fn state(&mut self, port: u16) -> State {
+        let age = self.since.elapsed();
+        if self.port != port || age >= IDLE || self.sender.is_closed() {
+            State::Useless
+        } else if self.is_read() && self.sender.is_ready() {
+            State::Good
+        } else if age < REST {
+            State::Unfinished
+        } else {
+            State::Useless
+        }
+    }
+
+    /// Reads what there is of the rest of the last answer, and says whether that was all.
+    fn is_read(&mut self) -> bool {
+        let Some(rest) = &mut self.rest else { return true };
+        let mut cx = Context::from_waker(Waker::noop());
+        loop {
+            match Pin::new(&mut *rest).poll_frame(&mut cx) {
+                Poll::Ready(Some(Ok(_))) => {}
+                Poll::Ready(Some(Err(_)) | None) => break,
+                Poll::Pending => return false,
+            }
+        }
+        self.rest = None;
+        true
     }
 }
 
@@ -134,11 +195,22 @@ impl Lease {
 
     /// Gives the connection back, when the whole answer has been read.
     pub(crate) fn give_back(self) {
+        self.back(None);
+    }
+
+    /// Gives it back when nothing more is wanted of the answer, of which this is left.
+    pub(crate) fn give_back_with(self, rest: Incoming) {
+        self.back(Some(rest));
+    }
+
+    fn back(self, rest: Option<Incoming>) {
         let Self(Some((mut connection, pool))) = self else { return };
         if connection.sender.is_closed() {
             return;
         }
-        connection.since = Instant::now();
+        (connection.since, connection.rest) = (Instant::now(), rest);
+        // Asked for once, it comes by the time that the connection is wanted again.
+        connection.is_read();
         let mut idle = pool.idle.borrow_mut();
         if idle.len() < MAX_IDLE {
             idle.push(connection);

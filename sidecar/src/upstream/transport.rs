@@ -24,6 +24,11 @@ impl Transport {
         Self { http: Rc::default(), stdio, sse }
     }
 
+    /// Closes connections that are not used again, for as long as the process lives.
+    pub(super) async fn sweep(&self) {
+        self.http.sweep().await;
+    }
+
     /// Sends a message in a session, and waits for the head of the answer.
     pub(crate) async fn send(&self, upstream: &Upstream, request: Request<Bytes>) -> Result<Answer, Failure> {
         match upstream {

@@ -146,9 +146,10 @@ impl Sidecar {
     }
 }
 
-/// The program in front of these files.
+/// The program in front of these files: this checkout's, or the one that `LONGSHORE_SIDECAR` names.
 pub(crate) fn command(files: &Files) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_longshore-sidecar"));
+    let named = std::env::var_os("LONGSHORE_SIDECAR");
+    let mut command = Command::new(named.unwrap_or_else(|| env!("CARGO_BIN_EXE_longshore-sidecar").into()));
     command.arg("serve");
     for (flag, directory) in [
         ("--config-dir", "config"),

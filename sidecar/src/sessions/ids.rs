@@ -1,0 +1,60 @@
+//! The ids that a thread has opened lately. Who calls, calls again, and to open an id takes longer than to know it.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use longshore_sessions::Capsule;
+
+use super::{Sessions, max_age, unix};
+use crate::configuration::Snapshot;
+
+/// How many are known at once, of about a kilobyte each. When there are more, all of them are forgotten.
+const MAX: usize = 1024;
+
+/// What was in the ids.
+#[derive(Default)]
+pub(crate) struct Ids(RefCell<State>);
+
+#[derive(Default)]
+struct State {
+    /// Under which configuration: another has other keys.
+    snapshot: Option<Arc<Snapshot>>,
+    known: HashMap<Box<str>, Known>,
+}
+
+struct Known {
+    /// Whose it is.
+    principal: Arc<str>,
+    capsule: Rc<Capsule>,
+}
+
+impl Ids {
+    /// What is in an id, if it is this principal's and not too old.
+    pub(super) fn open(
+        &self,
+        sessions: &Sessions,
+        snapshot: &Arc<Snapshot>,
+        principal: &Arc<str>,
+        id: &str,
+    ) -> Option<Rc<Capsule>> {
+        let mut state = self.0.borrow_mut();
+        if !state.snapshot.as_ref().is_some_and(|known| Arc::ptr_eq(known, snapshot)) {
+            state.known.clear();
+            state.snapshot = Some(snapshot.clone());
+        }
+        if let Some(known) = state.known.get(id)
+            && known.principal == *principal
+            && known.capsule.ends(max_age(snapshot)) > unix()
+        {
+            return Some(known.capsule.clone());
+        }
+        let capsule = Rc::new(sessions.open_id(snapshot, principal, id)?);
+        if state.known.len() >= MAX {
+            state.known.clear();
+        }
+        state.known.insert(id.into(), Known { principal: principal.clone(), capsule: capsule.clone() });
+        Some(capsule)
+    }
+}
