@@ -116,7 +116,7 @@ impl Live {
         let pieces =
             Box::pin(stream::unfold(self, async |mut live| live.next().await.map(|piece| (Ok(piece), live))));
         match deadline {
-            Some((deadline, _)) => Bounded::new(pieces, deadline, line, late, last_words),
+            Some((deadline, _)) => Bounded::stream(pieces, deadline, line, late, last_words),
             None => pieces,
         }
     }
@@ -247,14 +247,20 @@ pub(super) fn message(rest: Rest, start: Bytes, body: upstream::Body, lease: Lea
             return Some((Err(BrokenOff), (rest, None, None, line)));
         }
     }));
-    Bounded::new(pieces, deadline, line, late, Err(BrokenOff))
+    Bounded::stream(pieces, deadline, line, late, Err(BrokenOff))
 }
 
 // === impl Bounded ===
 
 impl Bounded {
     /// An answer that is over at the deadline for this reason, with these last words.
-    fn new(pieces: Pieces, deadline: Instant, line: SharedLine, late: Refusal, last_words: Piece) -> Pieces {
+    fn stream(
+        pieces: Pieces,
+        deadline: Instant,
+        line: SharedLine,
+        late: Refusal,
+        last_words: Piece,
+    ) -> Pieces {
         let state = Rc::new(RefCell::new(State { pieces, reader: None }));
         let timer = tokio::task::spawn_local({
             let state = state.clone();
