@@ -29,10 +29,12 @@ use crate::options::{Options, Pod};
 use crate::peers::{Errands, Peers};
 use crate::sessions::Sessions;
 use crate::shared::{Calls, Shared};
+use crate::shares::{self, Shares};
+use crate::stack::sse;
 use crate::streams::{self, Store};
 use crate::upstream::sse::Sse;
 use crate::upstream::stdio::{self, Stdio};
-use crate::upstream::{Absence, Lifted, Lowered, Pool, Speaks};
+use crate::upstream::{Absence, EDITABLE, Lifted, Lowered, Pool, Speaks};
 use crate::{admin, configuration, drain, exchange, inventory, monitor, peers, worker};
 
 /// Connections that wait to be accepted.
@@ -165,16 +167,26 @@ impl App {
         // Without a pod of its own it has no other replicas.
         let is_alone = options.pod.is_none();
         let draining = watch::Sender::new(false);
-        let lifted = Arc::new(Lifted::new(me.clone(), draining.subscribe()));
+        let lifted = Arc::new(Lifted::new(me.clone(), options.bounds.answers, draining.subscribe()));
+        let lowered = Arc::new(Lowered::new(options.bounds.answers));
         let sessions = Arc::new(Sessions::new(me, is_alone, options.program_dir.as_deref(), metrics.clone()));
         let (peers, errands) = Peers::new(sessions.clone(), peers.port());
         let shared = Arc::new(Shared {
             peers,
             sessions,
             streams: Store::new(options.bounds.stream_bytes, metrics.clone()),
-            stdio: Arc::new(Stdio::new(options.sockets_dir.join(paths::STDIO_SOCKET), metrics.clone())),
+            stdio: Arc::new(Stdio::new(
+                options.sockets_dir.join(paths::STDIO_SOCKET),
+                options.bounds.hang,
+                metrics.clone(),
+            )),
             sse: Arc::new(Sse::new(metrics.clone())),
-            callers_streams: Arc::default(),
+            held: Shares::new(shares::Bounds {
+                total: options.bounds.held_bytes,
+                // Never less than one message needs.
+                per_principal: EDITABLE,
+            }),
+            callers_streams: Arc::new(sse::Open::new()),
             options,
             snapshot: ArcSwapOption::empty(),
             audit,
@@ -187,7 +199,7 @@ impl App {
             view: watch::Sender::new(View::new()),
             exposed: watch::Sender::new(Vec::new()),
             speaks: Arc::new(Speaks::new()),
-            lowered: Arc::new(Lowered::new()),
+            lowered,
             lifted,
             absence: Absence::new(),
             doubt: Notify::new(),

@@ -26,6 +26,7 @@ mod peers;
 mod rescue;
 mod sessions;
 mod shared;
+mod shares;
 mod stack;
 pub mod start;
 mod streams;

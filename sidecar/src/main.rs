@@ -87,6 +87,15 @@ struct Serve {
     /// Milliseconds that the body of a request may take.
     #[arg(long, default_value_t = millis(Bounds::default().body))]
     body_timeout_ms: u64,
+    /// Milliseconds that a call waits for its client to answer what the server asked in it.
+    #[arg(long, default_value_t = millis(Bounds::default().answers))]
+    answer_timeout_ms: u64,
+    /// Milliseconds that a process of the server may say nothing, once it was asked whether it is there.
+    #[arg(long, default_value_t = millis(Bounds::default().hang))]
+    hang_timeout_ms: u64,
+    /// Bytes of messages that are held whole at once, for clients that get several in one response.
+    #[arg(long, default_value_t = Bounds::default().held_bytes)]
+    max_held_bytes: usize,
     /// Milliseconds that a drain accepts connections at least.
     #[arg(long, default_value_t = 5000)]
     drain_minimum_ms: u64,
@@ -199,6 +208,9 @@ impl From<Serve> for Options {
                 stream_bytes: serve.max_stream_bytes,
                 head: Duration::from_millis(serve.head_timeout_ms),
                 body: Duration::from_millis(serve.body_timeout_ms),
+                answers: Duration::from_millis(serve.answer_timeout_ms),
+                hang: Duration::from_millis(serve.hang_timeout_ms),
+                held_bytes: serve.max_held_bytes,
             },
             drain_minimum: Duration::from_millis(serve.drain_minimum_ms),
         }

@@ -90,9 +90,8 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
         };
         // However it was noticed: whatever runs belongs to the server from before.
         if before.replace((upstream.clone(), pin)).is_some_and(|before| before != (upstream.clone(), pin)) {
+            pool.end_all();
             shared.stdio.end_all().await;
-            shared.lowered.end_all();
-            shared.speaks.set(None);
             link = Link::new(Instant::now(), now());
         }
         let mut server = Server::new(upstream, pool.clone()).pinned(pin);

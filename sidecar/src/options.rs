@@ -76,6 +76,13 @@ pub struct Bounds {
     pub head: Duration,
     /// How long the body of a request may take.
     pub body: Duration,
+    /// How long a call waits for its client to answer what the server asked in it.
+    pub answers: Duration,
+    /// How long a process of the server may say nothing at all, after a call was given up and it was asked whether it is
+    /// there, before another one takes its place.
+    pub hang: Duration,
+    /// How many bytes of messages are held whole at once, for clients that get several in one response.
+    pub held_bytes: usize,
 }
 
 impl Default for Bounds {
@@ -89,6 +96,12 @@ impl Default for Bounds {
             // here can cross a request on its way.
             head: Duration::from_secs(75),
             body: Duration::from_secs(30),
+            // About as long as people think over a form, and as long as clients wait that ask them.
+            answers: Duration::from_secs(600),
+            // Twice what a call may take by default: a server of one thread is busy for as long as a call.
+            hang: Duration::from_secs(120),
+            // One message of the largest size, and something for everybody else.
+            held_bytes: 48 << 20,
         }
     }
 }

@@ -103,6 +103,10 @@ pub(crate) enum Refusal {
     #[error("there are too many calls under way: try again later")]
     TooManyCalls,
     #[error(
+        "large answers are on their way to other clients, so there is no room for this one: try again later"
+    )]
+    TooMuchHeld,
+    #[error(
         "as many processes of this server run as may ({limit}): end a session that is not needed, or try again later"
     )]
     TooManyProcesses { limit: u32 },
@@ -186,6 +190,8 @@ pub(crate) enum Refusal {
     Cancelled,
     #[error("the session was ended while the call was under way")]
     SessionEnded,
+    #[error("another MCP server is configured by now: make the call again")]
+    ServerReplaced,
     #[error("the replica that served this call broke off before it answered")]
     ReplicaLost,
     #[error("an internal error")]
@@ -225,6 +231,7 @@ impl Refusal {
             | Self::SessionOutOfReach(_)
             | Self::EndNotNoted
             | Self::TooManyCalls
+            | Self::TooMuchHeld
             | Self::TooManyStreams { .. }
             | Self::TooManyProcesses { .. }
             | Self::TooManyOwnProcesses { .. }
@@ -268,6 +275,7 @@ impl Refusal {
             | Self::ProcessKeepsDying { .. }
             | Self::Cancelled
             | Self::SessionEnded
+            | Self::ServerReplaced
             | Self::ReplicaLost
             | Self::Internal => Problem::ServerFailed,
         }
@@ -303,6 +311,7 @@ impl Refusal {
             Self::SessionOutOfReach(_) => "session not found in time",
             Self::EndNotNoted => "end not noted by another replica",
             Self::TooManyCalls => "too many calls",
+            Self::TooMuchHeld => "too many bytes held",
             Self::TooManyStreams { .. } => "too many streams",
             Self::SecondStream => "second GET stream",
             Self::EventsGone => "events not kept",
@@ -334,6 +343,7 @@ impl Refusal {
             Self::ProcessKeepsDying { .. } => "server's process keeps dying",
             Self::Cancelled => "cancelled by its client",
             Self::SessionEnded => "session ended during the call",
+            Self::ServerReplaced => "another server configured",
             Self::ReplicaLost => "replica broke off",
             Self::Internal => "internal error",
         }

@@ -14,6 +14,7 @@ use crate::monitor::View;
 use crate::options::Options;
 use crate::peers::Peers;
 use crate::sessions::{Places, Sessions};
+use crate::shares::Shares;
 use crate::stack::sse;
 use crate::streams::Store;
 use crate::upstream::sse::Sse;
@@ -32,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) stdio: Arc<Stdio>,
     /// Where it speaks HTTP+SSE: the sessions with it.
     pub(crate) sse: Arc<Sse>,
+    /// The messages that are held whole, for clients that get several in one response.
+    pub(crate) held: Arc<Shares>,
     /// The streams of clients that speak HTTP+SSE.
     pub(crate) callers_streams: Arc<sse::Open>,
     /// The other replicas.
@@ -72,6 +75,8 @@ impl Shared {
     pub(crate) fn swap(&self, snapshot: Arc<Snapshot>) {
         self.sessions.configure(snapshot.clone());
         self.lifted.configure(snapshot.clone());
+        self.lowered.configure(&snapshot.config.limits);
+        self.stdio.configure(&snapshot.config);
         self.snapshot.store(Some(snapshot));
         self.set_config_error(None);
         self.config_changed.send_modify(|count| *count += 1);

@@ -27,7 +27,7 @@ use ::http::{HeaderValue, Request, Response, StatusCode};
 use bytes::Bytes;
 use longshore_mcp::headers::SESSION_ID;
 use longshore_mcp::revision::Revision;
-use longshore_sidecar_config::{Processes, Upstream};
+use longshore_sidecar_config::{Isolation, Processes, Upstream};
 use thiserror::Error;
 use tokio::time::{Duration, Instant};
 
@@ -69,6 +69,16 @@ pub(crate) enum Opener {
         /// How many processes it and all others may have, where sessions have processes.
         limits: Option<Processes>,
     },
+}
+
+impl Opener {
+    /// Who shares a process, where there are processes.
+    fn isolation(&self) -> Option<Isolation> {
+        match self {
+            Self::Own => None,
+            Self::Client { limits, .. } => limits.map(|limits| limits.isolation),
+        }
+    }
 }
 
 /// What is known of a session that was begun before this sidecar was: its id holds it.
@@ -268,6 +278,13 @@ impl Pool {
             }
             Some(Spoken { legacy: None, modern: None }) | None => Err(Failure::Unknown),
         }
+    }
+
+    /// Ends all that is kept here of the server from before, since another one is configured.
+    pub(crate) fn end_all(&self) {
+        self.lowered.end_all();
+        self.lifted.end_all(&self.transport);
+        self.speaks.set(None);
     }
 
     /// Ends, for as long as the process lives, the sessions of [`Pool::call`] that nobody has used for a while.

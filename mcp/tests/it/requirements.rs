@@ -87,7 +87,7 @@ const REQUIREMENTS: [(u32, &str, State); 86] = [
     (56, "event ids lead back to their stream alone", Shown),
     (57, "priming only since 2025-11-25", Shown),
     (58, "a disconnect cancels nothing", Shown),
-    (59, "cancellation under the other side's id, never of initialize", Partly("that initialize is never cancelled")),
+    (59, "cancellation under the other side's id, never of initialize", Shown),
     (60, "requests of servers under ids of the client's side", Shown),
     (61, "HTTP+SSE: the endpoint first", Shown),
     // Servers

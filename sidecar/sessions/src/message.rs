@@ -122,6 +122,13 @@ pub struct HandOver {
 // === impl Copy ===
 
 impl Copy {
+    /// About how many bytes of memory it takes.
+    pub(crate) fn size(&self) -> usize {
+        // A set holds more than its texts.
+        const EACH: usize = 32;
+        size_of::<Self>() + self.subscriptions.iter().map(|uri| uri.len() + EACH).sum::<usize>()
+    }
+
     /// The newer of two.
     #[must_use]
     pub fn newer(self, other: Self) -> Self {

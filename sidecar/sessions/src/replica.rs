@@ -6,7 +6,7 @@ mod recent;
 
 use std::collections::HashMap;
 
-use crate::bounds::{MAX_DEPARTURES, MAX_REMEMBERED, MAX_TOMBSTONES_A_PAGE};
+use crate::bounds::{MAX_COPIED, MAX_DEPARTURES, MAX_REMEMBERED, MAX_TOMBSTONES_A_PAGE};
 use crate::identity::{Moment, Peer, PodId, SessionKey};
 use crate::membership::{State, View};
 use crate::message::{Answer, Copy, HandOver, Holding, Introduction, Message, Question};
@@ -64,7 +64,7 @@ impl<T> Replica<T> {
             next_claim: 0,
             tombstones,
             elsewhere: Recent::new(MAX_REMEMBERED),
-            copies: Recent::new(MAX_REMEMBERED),
+            copies: Recent::weighing(MAX_REMEMBERED, MAX_COPIED, Copy::size),
         }
     }
 

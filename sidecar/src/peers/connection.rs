@@ -50,6 +50,8 @@ struct Connection {
     sender: SendRequest<Full<Bytes>>,
     since: Instant,
     driver: AbortHandle,
+    /// The keys that it was made with.
+    tls: Tls,
 }
 
 /// A connection in use. Once the whole answer has been read it can be given back; dropped, it is closed at once,
@@ -91,7 +93,7 @@ impl Connections {
         mut request: Request<Full<Bytes>>,
     ) -> Result<(Response<Incoming>, Lease), Unanswered> {
         let line = self.line(to.ip());
-        while let Some(connection) = line.take() {
+        while let Some(connection) = line.take(tls) {
             let mut lease = Lease { connection: Some(connection), line: line.clone() };
             let Some(connection) = &mut lease.connection else { break };
             match connection.sender.try_send_request(request).await {
@@ -145,14 +147,14 @@ impl Line {
         Rc::new(Self { idle: RefCell::default(), cut: watch::Sender::new(()) })
     }
 
-    /// An idle connection that is still good.
-    fn take(&self) -> Option<Connection> {
+    /// An idle connection that is still good: made with the keys of now, and not too old.
+    fn take(&self, tls: &Tls) -> Option<Connection> {
         let mut idle = self.idle.borrow_mut();
         while let Some(connection) = idle.pop() {
             if connection.since.elapsed() >= IDLE {
                 // The newest is at the end: the others are older still.
                 idle.clear();
-            } else if connection.sender.is_ready() {
+            } else if connection.sender.is_ready() && connection.tls.is_as(tls) {
                 return Some(connection);
             }
         }
@@ -181,7 +183,7 @@ impl Line {
                 _ = cut.changed() => {}
             }
         });
-        Ok(Connection { sender, since: Instant::now(), driver: driver.abort_handle() })
+        Ok(Connection { sender, since: Instant::now(), driver: driver.abort_handle(), tls: tls.clone() })
     }
 }
 

@@ -20,7 +20,7 @@ use socket2::Socket;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Duration, sleep, timeout};
+use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
 
 use super::connection::set_options;
 use super::tls::Tls;
@@ -93,7 +93,7 @@ fn tls(worker: &Worker) -> Option<Tls> {
     Some(worker.shared.config().as_ref()?.replicas.as_ref()?.tls.clone())
 }
 
-async fn connection(worker: Rc<Worker>, stream: TcpStream, tls: Tls, stop: watch::Receiver<bool>) {
+async fn connection(worker: Rc<Worker>, stream: TcpStream, tls: Tls, mut stop: watch::Receiver<bool>) {
     set_options(&stream);
     let stream = match timeout(HANDSHAKE, tls.acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
@@ -103,14 +103,49 @@ async fn connection(worker: Rc<Worker>, stream: TcpStream, tls: Tls, stop: watch
         }
         Err(_) => return,
     };
-    let service = service_fn(move |request| {
+    let shown = stream.get_ref().1.peer_certificates().and_then(|keys| keys.first());
+    let shown = shown.map(|key| key.to_vec()).unwrap_or_default();
+    let service = {
         let worker = worker.clone();
-        async move { Ok::<_, Infallible>(answer(&worker, request).await) }
-    });
+        service_fn(move |request| {
+            let worker = worker.clone();
+            async move { Ok::<_, Infallible>(answer(&worker, request).await) }
+        })
+    };
     let heads = Heads { wait: IDLE, size: MAX_HEAD };
-    if let Err(error) = converse(stream, heads, service, stop).await {
-        tracing::debug!(%error, "a connection of another replica ended");
+    let (end, ended) = watch::channel(false);
+    let conversing = converse(stream, heads, service, ended);
+    tokio::pin!(conversing);
+    let mut changed = worker.shared.config_changed.subscribe();
+    let mut last: Option<Instant> = None;
+    loop {
+        let ends = *end.borrow();
+        tokio::select! {
+            result = conversing.as_mut() => {
+                if let Err(error) = result {
+                    tracing::debug!(%error, "a connection of another replica ended");
+                }
+                return;
+            }
+            _ = stop.wait_for(|stop| *stop), if !ends => drop(end.send_replace(true)),
+            // A key that nobody accepts any more opens nothing, and keeps nothing open: what is under way is answered.
+            Ok(()) = changed.changed(), if last.is_none() => {
+                if !self::tls(&worker).is_some_and(|tls| tls.accepts(&shown)) {
+                    end.send_replace(true);
+                    last = Some(Instant::now() + longest(&worker));
+                }
+            }
+            // Streams have no end of their own. Their clients come back for the rest.
+            () = sleep_until(last.unwrap_or_else(Instant::now)), if last.is_some() => return,
+        }
     }
+}
+
+/// How long a call may take.
+fn longest(worker: &Worker) -> Duration {
+    let snapshot = worker.shared.config();
+    let limits = snapshot.as_ref().map(|snapshot| &snapshot.config.limits);
+    Duration::from_millis(limits.map_or(0, |limits| limits.request_timeout_ms))
 }
 
 async fn answer(worker: &Rc<Worker>, request: Request<Incoming>) -> Response<Body> {

@@ -28,6 +28,9 @@ pub(crate) type Seed = [u8; 32];
 pub(crate) struct Tls {
     pub(crate) connector: TlsConnector,
     pub(crate) acceptor: TlsAcceptor,
+    /// The public key that is shown.
+    shown: Arc<[u8]>,
+    replicas: Arc<Replicas>,
 }
 
 /// The keys cannot be used.
@@ -50,10 +53,10 @@ impl Tls {
         let own = key_of(own)?;
         let public =
             |key: &Arc<dyn SigningKey>| key.public_key().map(|key| key.to_vec()).ok_or(TlsError::Key);
-        let shown = CertificateDer::from(public(&own)?);
+        let shown: Arc<[u8]> = public(&own)?.into();
         let accepted = accepted.iter().map(|seed| public(&key_of(seed)?)).collect::<Result<_, _>>()?;
         let replicas = Arc::new(Replicas { accepted, provider: provider.clone() });
-        let key = Arc::new(CertifiedKey::new(vec![shown], own));
+        let key = Arc::new(CertifiedKey::new(vec![CertificateDer::from(shown.to_vec())], own));
 
         let mut client = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&TLS13])?
@@ -66,10 +69,20 @@ impl Tls {
 
         let mut server = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])?
-            .with_client_cert_verifier(replicas)
+            .with_client_cert_verifier(replicas.clone())
             .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(key)));
         server.send_tls13_tickets = 0;
-        Ok(Self { connector: Arc::new(client).into(), acceptor: Arc::new(server).into() })
+        Ok(Self { connector: Arc::new(client).into(), acceptor: Arc::new(server).into(), shown, replicas })
+    }
+
+    /// Whether a connection that was made with these keys may go on with the others.
+    pub(crate) fn is_as(&self, other: &Self) -> bool {
+        self.shown == other.shown && self.replicas.accepted == other.replicas.accepted
+    }
+
+    /// Whether a replica that has shown this key is one still.
+    pub(crate) fn accepts(&self, shown: &[u8]) -> bool {
+        self.replicas.accepted.iter().any(|accepted| accepted == shown)
     }
 }
 

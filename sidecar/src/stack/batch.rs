@@ -5,6 +5,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
+use futures::future::join_all;
 use http::{Method, Response};
 use longshore_mcp::batch::{Answers, Batch};
 use longshore_mcp::envelope::{self, Malformed, Message};
@@ -14,11 +15,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
-use super::pump::{self, PIECES, SILENCE, say};
+use super::pump::{self, PIECES, SILENCE, Said, To, say};
 use super::respond::{self, Body};
 use super::session::InSession;
 use super::{Authenticated, Passed, Trail, conversation, serve_one};
 use crate::rescue::{Kind, Refusal};
+use crate::shares::Share;
 use crate::worker::Worker;
 
 /// How long the answers are waited for together. After that they come as events, one after the other.
@@ -27,9 +29,11 @@ const MOMENT: Duration = Duration::from_secs(1);
 /// The answers to the requests of a batch, while they come.
 struct Gathering {
     answers: Answers,
+    /// What those that are there take of the bounds.
+    held: Share,
     /// What was said beside them.
-    asides: Vec<Bytes>,
-    incoming: mpsc::Receiver<Bytes>,
+    asides: Vec<Said>,
+    incoming: mpsc::Receiver<Said>,
     tasks: JoinSet<()>,
 }
 
@@ -56,23 +60,25 @@ pub(super) async fn serve(
         return Ok(Passed::Handed(response));
     };
     let (out, incoming) = mpsc::channel(PIECES);
+    let to = To { out, shares: worker.shared.held.clone(), principal: caller.principal().clone() };
+    let held = to.nothing();
     let mut tasks = JoinSet::new();
     for (message, text) in batch.iter() {
         let id = message.request_id().map(|id| id.as_json().to_owned());
         let (worker, caller) = (worker.clone(), caller.another(Method::POST));
         let body = Bytes::copy_from_slice(text.as_bytes());
-        tasks.spawn_local(ask(worker, caller, body, id, revision, out.clone()));
+        tasks.spawn_local(ask(worker, caller, body, id, revision, to.clone()));
     }
-    drop(out);
+    drop(to);
     trail.entry.hand_over().leave();
-    let mut gathering = Gathering { answers, asides: Vec::new(), incoming, tasks };
+    let mut gathering = Gathering { answers, held, asides: Vec::new(), incoming, tasks };
     let response = if gathering.gather().await {
         let answers = gathering.answers.write();
         // Notifications among them have no answer, and are delivered all the same.
-        let Gathering { incoming, mut tasks, .. } = gathering;
+        let Gathering { held, incoming, mut tasks, .. } = gathering;
         drop(incoming);
         while tasks.join_next().await.is_some() {}
-        respond::json(Body::whole(answers), None)
+        respond::json(Body::whole(held.of(answers)), None)
     } else {
         let (out, body) = mpsc::channel(PIECES);
         // It ends with its client, or with the last answer.
@@ -82,17 +88,15 @@ pub(super) async fn serve(
     Ok(Passed::Handed(response))
 }
 
-/// Serves messages that have no answers, one after the other: the response to all is that to the first which is
-/// refused.
+/// Serves messages that have no answers, side by side, so that all of them take no longer than one may: the response to
+/// all is that to the first which is refused.
 async fn tell(worker: &Rc<Worker>, caller: &Authenticated, batch: &Batch<'_>) -> Response<Body> {
-    let mut refused = None;
-    for (_, text) in batch.iter() {
+    let served = batch.iter().map(|(_, text)| {
         let body = Bytes::copy_from_slice(text.as_bytes());
-        let response = serve_one(worker.clone(), caller.another(Method::POST), body).await;
-        if !response.status().is_success() {
-            refused.get_or_insert(response);
-        }
-    }
+        serve_one(worker.clone(), caller.another(Method::POST), body)
+    });
+    let responses = join_all(served).await;
+    let refused = responses.into_iter().find(|response| !response.status().is_success());
     refused.unwrap_or_else(respond::accepted)
 }
 
@@ -103,11 +107,11 @@ async fn ask(
     body: Bytes,
     id: Option<String>,
     revision: Revision,
-    out: mpsc::Sender<Bytes>,
+    to: To,
 ) {
     let response = serve_one(worker, caller, body).await;
     let Some(id) = id else { return };
-    pump::answer(response, &id, revision, &out).await;
+    pump::answer(response, &id, revision, &to).await;
 }
 
 impl Gathering {
@@ -116,8 +120,8 @@ impl Gathering {
         let deadline = Instant::now() + MOMENT;
         loop {
             match timeout_at(deadline, self.incoming.recv()).await {
-                Ok(Some(message)) => {
-                    if let Some(aside) = self.take(message) {
+                Ok(Some(said)) => {
+                    if let Some(aside) = self.take(said) {
                         self.asides.push(aside);
                         return false;
                     }
@@ -132,11 +136,13 @@ impl Gathering {
     }
 
     /// Takes a message if it is an answer, and gives it back if it is none.
-    fn take(&mut self, message: Bytes) -> Option<Bytes> {
-        let Ok(Message::Response(response)) = envelope::read(&message) else { return Some(message) };
-        if let Some(id) = response.id {
-            // One that nobody wants is dropped.
-            self.answers.take(id, String::from_utf8_lossy(&message).into_owned());
+    fn take(&mut self, said: Said) -> Option<Said> {
+        let Ok(Message::Response(response)) = envelope::read(&said.message) else { return Some(said) };
+        // One that nobody wants is dropped.
+        if let Some(id) = response.id
+            && self.answers.take(id, String::from_utf8_lossy(&said.message).into_owned())
+        {
+            self.held.merge(said.share);
         }
         None
     }
@@ -144,11 +150,15 @@ impl Gathering {
     /// Passes on what is there and what comes, as events.
     async fn pass_on(mut self, out: mpsc::Sender<respond::Piece>) {
         let answers = self.answers.write();
-        let answers = longshore_mcp::object::elements(&answers).unwrap_or_default();
-        for message in
-            answers.iter().map(|text| text.as_bytes()).chain(self.asides.iter().map(|aside| &**aside))
-        {
-            if !say(&out, sse::message(message)).await {
+        for answer in longshore_mcp::object::elements(&answers).unwrap_or_default() {
+            let share = self.held.split(answer.len());
+            if !say(&out, share.of(sse::message(answer.as_bytes()))).await {
+                return;
+            }
+        }
+        drop(answers);
+        for aside in std::mem::take(&mut self.asides) {
+            if !say(&out, aside.event()).await {
                 return;
             }
         }
@@ -158,7 +168,7 @@ impl Gathering {
                 said = timeout(SILENCE, self.incoming.recv()) => said,
             };
             let heard = match said {
-                Ok(Some(message)) => say(&out, sse::message(&message)).await,
+                Ok(Some(said)) => say(&out, said.event()).await,
                 Ok(None) => break,
                 Err(_) => say(&out, sse::KEEP_ALIVE).await,
             };

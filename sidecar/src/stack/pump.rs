@@ -1,5 +1,7 @@
 //! Takes the messages out of a response, for clients that get them in another one.
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 use http::Response;
 use http::header::CONTENT_TYPE;
@@ -7,12 +9,13 @@ use http_body_util::BodyExt;
 use longshore_mcp::envelope::{self, Id, Message};
 use longshore_mcp::headers::{self, EVENT_STREAM, JSON};
 use longshore_mcp::revision::Revision;
-use longshore_mcp::sse::Decoder;
+use longshore_mcp::sse::{self, Decoder};
 use tokio::sync::mpsc;
 use tokio::time::Duration;
 
 use super::respond::{Body, Piece};
 use crate::rescue::{self, Kind, Refusal};
+use crate::shares::{Share, Shares};
 use crate::upstream::EDITABLE;
 
 /// How many pieces wait for a slow client before what it reads has to wait too.
@@ -20,14 +23,23 @@ pub(super) const PIECES: usize = 8;
 /// How long a stream is silent before something is said in it, so that proxies do not take it for dead.
 pub(super) const SILENCE: Duration = Duration::from_secs(15);
 
+/// A message that was taken out. It is held whole, so it counts until the client has it.
+pub(super) struct Said {
+    pub(super) message: Bytes,
+    pub(super) share: Share,
+}
+
+/// For whom messages are taken out, and where they are counted.
+#[derive(Clone)]
+pub(super) struct To {
+    pub(super) out: mpsc::Sender<Said>,
+    pub(super) shares: Arc<Shares>,
+    pub(super) principal: Arc<str>,
+}
+
 /// Gives each message of the response to a request to whoever wants it. If the answer is not among them, an error takes
 /// its place: nobody could come back for it.
-pub(super) async fn answer(
-    response: Response<Body>,
-    id: &str,
-    revision: Revision,
-    out: &mpsc::Sender<Bytes>,
-) {
+pub(super) async fn answer(response: Response<Body>, id: &str, revision: Revision, to: &To) {
     let id = Id::from_json(id);
     let mut answered = false;
     let see = |message: &Bytes| {
@@ -35,64 +47,107 @@ pub(super) async fn answer(
         answered |=
             matches!(read, Ok(Message::Response(response)) if response.id.is_some_and(|of| of.is(&id)));
     };
-    pass(response, out, see).await;
+    let passed = pass(response, to, see).await;
     if !answered {
-        let rescued = rescue::rescue(&Refusal::ServerLost, Some(id), Kind::Request, revision);
-        let _ = out.send(rescued.json.into()).await;
+        let refusal = passed.err().unwrap_or(Refusal::ServerLost);
+        let rescued = rescue::rescue(&refusal, Some(id), Kind::Request, revision);
+        let _ = to.say(rescued.json.into(), to.nothing()).await;
     }
 }
 
 /// Gives each message of a response to whoever wants it.
-pub(super) async fn messages(response: Response<Body>, out: &mpsc::Sender<Bytes>) {
-    pass(response, out, |_| ()).await;
+pub(super) async fn messages(response: Response<Body>, to: &To) {
+    if let Err(refusal) = pass(response, to, |_| ()).await {
+        tracing::debug!(reason = refusal.reason(), "a stream of messages ends early");
+    }
 }
 
-async fn pass(response: Response<Body>, out: &mpsc::Sender<Bytes>, mut see: impl FnMut(&Bytes)) {
+async fn pass(response: Response<Body>, to: &To, mut see: impl FnMut(&Bytes)) -> Result<(), Refusal> {
     let (head, mut body) = response.into_parts();
     let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if headers::is_type(content_type, EVENT_STREAM) {
-        return events(body, out, see).await;
+        return events(body, to, see).await;
     }
     if !headers::is_type(content_type, JSON) {
-        return;
+        return Err(Refusal::ServerLost);
     }
-    let mut message = BytesMut::new();
+    // Most messages come in one piece, which is not copied.
+    let (mut first, mut rest, mut share) = (Bytes::new(), BytesMut::new(), to.nothing());
     while let Some(frame) = body.frame().await {
-        let Ok(frame) = frame else { return };
-        if let Ok(data) = frame.into_data() {
-            if message.len() + data.len() > EDITABLE {
-                return;
-            }
-            message.extend_from_slice(&data);
+        let Ok(data) = frame.map_err(|_| Refusal::ServerLost)?.into_data() else { continue };
+        hold(&mut share, first.len() + rest.len(), data.len())?;
+        if first.is_empty() && rest.is_empty() {
+            first = data;
+        } else {
+            rest.extend_from_slice(&std::mem::take(&mut first));
+            rest.extend_from_slice(&data);
         }
     }
+    let message = if rest.is_empty() { first } else { rest.freeze() };
     if !message.is_empty() {
-        let message = message.freeze();
         see(&message);
         // Whoever wanted it may have gone.
-        let _ = out.send(message).await;
+        let _ = to.say(message, share).await;
     }
+    Ok(())
 }
 
-async fn events(mut body: Body, out: &mpsc::Sender<Bytes>, mut see: impl FnMut(&Bytes)) {
+async fn events(mut body: Body, to: &To, mut see: impl FnMut(&Bytes)) -> Result<(), Refusal> {
     let mut decoder = Decoder::new(EDITABLE);
+    // Of the event that is not complete yet.
+    let mut share = to.nothing();
     while let Some(frame) = body.frame().await {
-        let Ok(frame) = frame else { return };
-        let Ok(data) = frame.into_data() else { continue };
+        let Ok(data) = frame.map_err(|_| Refusal::ServerLost)?.into_data() else { continue };
+        hold(&mut share, 0, data.len())?;
         let mut found = Vec::new();
         let read = decoder.push(&data, |event| {
             let data = event.data.filter(|data| event.event.is_none() && !data.is_empty());
             found.extend(data.map(|data| Bytes::from(data.into_owned())));
         });
-        if read.is_err() {
-            return;
+        read.map_err(|_| Refusal::AnswerTooLarge { limit: EDITABLE })?;
+        let found: Vec<_> = found.into_iter().map(|message| (share.split(message.len()), message)).collect();
+        if decoder.is_between_events() {
+            share.shrink(0);
+        } else if !found.is_empty() {
+            share.shrink(data.len());
         }
-        for message in found {
+        for (share, message) in found {
             see(&message);
-            if out.send(message).await.is_err() {
-                return;
+            if to.say(message, share).await.is_err() {
+                return Ok(());
             }
         }
+    }
+    Ok(())
+}
+
+/// Makes room for more of a message.
+fn hold(share: &mut Share, held: usize, more: usize) -> Result<(), Refusal> {
+    if held + more > EDITABLE {
+        return Err(Refusal::AnswerTooLarge { limit: EDITABLE });
+    }
+    if share.add(more) { Ok(()) } else { Err(Refusal::TooMuchHeld) }
+}
+
+/// Nobody reads any more.
+struct Unread;
+
+impl To {
+    async fn say(&self, message: Bytes, share: Share) -> Result<(), Unread> {
+        self.out.send(Said { message, share }).await.map_err(|_| Unread)
+    }
+
+    /// A share of nothing yet.
+    pub(super) fn nothing(&self) -> Share {
+        self.shares.nothing(&self.principal)
+    }
+}
+
+impl Said {
+    /// As an event.
+    pub(super) fn event(self) -> Bytes {
+        let Self { message, share } = self;
+        share.of(sse::message(&message))
     }
 }
 

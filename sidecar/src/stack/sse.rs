@@ -24,7 +24,7 @@ use super::{Authenticated, Passed, Through, Trail, body};
 use crate::rescue::{Kind, Refusal};
 use crate::worker::Worker;
 pub(crate) use open::Open;
-use open::{Letter, Status};
+use open::{Letter, Receipt, Status};
 use talk::Talk;
 
 /// Where the stream is, beside the MCP endpoint.
@@ -104,14 +104,11 @@ pub(crate) async fn serve(
         }
         Err(malformed) => return Err(malformed.into()),
     };
+    let room = worker.shared.callers_streams.room(&letters, caller.principal(), &body, id.is_some())?;
     let (reply, status) = oneshot::channel();
-    let letter = Letter { caller, body, id, reply };
-    letters.try_send(letter).map_err(|error| match error {
-        mpsc::error::TrySendError::Full(_) => Refusal::TooManyCalls,
-        mpsc::error::TrySendError::Closed(_) => Refusal::UnknownSession,
-    })?;
-    // It has a line of its own.
-    trail.entry.hand_over().leave();
+    // From here on the line is written by whoever takes the message, or loses it.
+    let receipt = Receipt::new(reply, trail.entry.hand_over());
+    letters.post(Letter { caller, body, id, receipt, room });
     let Ok(Status { status, text }) = status.await else { return Err(Refusal::UnknownSession) };
     let mut response =
         if text.is_empty() { Response::new(Body::empty()) } else { respond::json(Body::whole(text), None) };

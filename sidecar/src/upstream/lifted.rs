@@ -22,6 +22,7 @@ mod parking;
 mod session;
 mod sessions;
 mod source;
+mod way;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -45,11 +46,11 @@ use crate::configuration::Snapshot;
 use crate::shared::Calls;
 use crate::stack::SERVED;
 use asked::Asked;
-use call::Way;
 use client::Client;
 pub(crate) use failure::Failure as Unusable;
 use parking::Parking;
 use sessions::{Bounds, Purpose, Sessions};
+use way::Way;
 
 /// What the threads of a process share of it: a client's next request may come to another thread.
 pub(crate) struct Lifted {
@@ -58,6 +59,10 @@ pub(crate) struct Lifted {
     snapshot: ArcSwapOption<Snapshot>,
     /// Which replica holds the calls that wait here.
     me: Peer,
+    /// How long a call waits for its client.
+    patience: Duration,
+    /// Counts the servers that were configured: what is under way belongs to one of them.
+    servers: watch::Sender<u64>,
     draining: watch::Receiver<bool>,
 }
 
@@ -83,12 +88,14 @@ enum BadState {
 
 impl Lifted {
     /// None yet.
-    pub(crate) fn new(me: Peer, draining: watch::Receiver<bool>) -> Self {
+    pub(crate) fn new(me: Peer, patience: Duration, draining: watch::Receiver<bool>) -> Self {
         Self {
             sessions: Arc::default(),
             parking: Arc::default(),
             snapshot: ArcSwapOption::empty(),
             me,
+            patience,
+            servers: watch::Sender::new(0),
             draining,
         }
     }
@@ -96,6 +103,12 @@ impl Lifted {
     /// Takes a configuration, from now on.
     pub(crate) fn configure(&self, snapshot: Arc<Snapshot>) {
         self.snapshot.store(Some(snapshot));
+    }
+
+    /// Ends everything that is under way and all sessions: another server takes the place of theirs.
+    pub(super) fn end_all(&self, transport: &Rc<Transport>) {
+        self.servers.send_modify(|count| *count += 1);
+        self.sessions.end_all(transport);
     }
 
     /// The calls that wait for their clients.
@@ -134,13 +147,7 @@ pub(super) async fn call(
     request: Request<Bytes>,
 ) -> Result<Answer, Failure> {
     let mut asked = Asked::read(request).map_err(|_| Unusable::Internal)?;
-    let way = Way {
-        lifted: lifted.clone(),
-        transport: transport.clone(),
-        upstream: upstream.clone(),
-        opener: opener.clone(),
-        speaks,
-    };
+    let way = Way::new(lifted, transport, (upstream, speaks), opener);
     let pair = Pair { client: asked.revision, server: speaks };
     let destination = destination::of(pair, asked.method.as_str());
     let state = asked.state.take();

@@ -30,6 +30,8 @@ pub(super) struct Routes {
     lost: VecDeque<(Name, Key, u64)>,
     /// A call was given up that the process may still be busy with, so what it says of no call could be of that one.
     pub(super) abandoned: bool,
+    /// How many calls were given up before their answer came.
+    pub(super) given_up: u64,
 }
 
 /// A call under way.
@@ -177,7 +179,7 @@ impl Routes {
     pub(super) fn end_cancelled(&mut self, now: Instant) {
         while let Some((_, number)) = self.cancelled.pop_front_if(|(until, _)| *until <= now) {
             if let Some(call) = self.answered(number) {
-                self.abandoned = true;
+                self.give_up();
                 call.end(Err(Failure::Cancelled));
             }
         }
@@ -190,7 +192,7 @@ impl Routes {
             return;
         };
         if let Some(Call { from: Some(from), asked, .. }) = self.answered(number) {
-            self.abandoned = true;
+            self.give_up();
             if self.lost.len() >= MAX_LOST {
                 self.lost.pop_front();
             }
@@ -211,11 +213,16 @@ impl Routes {
             self.calls.iter().filter(|(_, call)| of(call)).map(|(number, _)| *number).collect();
         for number in &numbers {
             if let Some(call) = self.answered(*number) {
-                self.abandoned = true;
+                self.give_up();
                 call.end(Err(failure.clone()));
             }
         }
         numbers
+    }
+
+    fn give_up(&mut self) {
+        self.abandoned = true;
+        self.given_up += 1;
     }
 
     /// Ends all calls.

@@ -30,7 +30,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use longshore_mcp::headers::{EVENT_STREAM, JSON, SESSION_ID};
 use longshore_mcp::level::Level;
-use longshore_sidecar_config::Processes;
+use longshore_sidecar_config::{Config, Processes};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Duration, timeout};
 
@@ -58,6 +58,8 @@ pub(crate) struct Stdio {
     /// Where the shim listens.
     socket: PathBuf,
     metrics: Arc<Metrics>,
+    /// How long a process may say nothing that was asked whether it is there.
+    hang: Duration,
     places: Arc<Places>,
     warm: Warm,
     open: Mutex<Open>,
@@ -103,10 +105,11 @@ pub(super) enum Control {
 }
 
 impl Stdio {
-    pub(crate) fn new(socket: PathBuf, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(socket: PathBuf, hang: Duration, metrics: Arc<Metrics>) -> Self {
         Self {
             socket,
             metrics,
+            hang,
             places: Arc::default(),
             warm: Warm::default(),
             open: Mutex::default(),
@@ -149,6 +152,12 @@ impl Stdio {
             }
             _ => Ok(empty(StatusCode::METHOD_NOT_ALLOWED)),
         }
+    }
+
+    /// Takes the limits of a configuration. They are in force for whoever comes from now on, also in sessions that were
+    /// begun under others.
+    pub(crate) fn configure(&self, config: &Config) {
+        self.places.limit(warm::limits_of(config));
     }
 
     /// Ends all sessions for good.

@@ -1,9 +1,13 @@
 //! Several messages in one body, which only 2025-03-26 has.
 
+use std::io::Write;
+
 use serde_json::{Value, json};
 
 use crate::harness::config::rule;
-use crate::harness::{Client, Events, Files, GoServer, Reply, Sidecar, config, eventually};
+use crate::harness::{
+    Client, Events, Files, Gate, GoServer, Reply, Scripted, Sidecar, config, eventually, scripted,
+};
 
 const REVISION: &str = "2025-03-26";
 
@@ -134,4 +138,56 @@ fn a_batch_is_no_way_around_limits() {
     let answers = answers.as_array().unwrap();
     let refused = answers.iter().filter(|answer| answer["error"]["message"].as_str().is_some());
     assert_eq!((answers.len(), refused.count()), (5, 3), "{answers:?}");
+}
+
+/// A server that is slow to take one notification does not hold up the others.
+#[test]
+fn notifications_of_a_batch_do_not_wait_for_each_other() {
+    let gate = Gate::default();
+    let server = Scripted::hearing(&gate, |_, _| {});
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let client = Client::of(&sidecar, None, REVISION);
+    let request = client.request(json!(vec![told("notifications/roots/list_changed"); 5]).to_string());
+    let mcp = sidecar.mcp;
+    let sending = std::thread::spawn(move || request.send(mcp));
+    eventually("all are on their way", || {
+        (server.seen("notifications/roots/list_changed").len() == 5).then_some(())
+    });
+    gate.open();
+    assert_eq!(sending.join().unwrap().status, 202);
+}
+
+/// What is held whole has a bound for all, and is given back.
+#[test]
+fn large_answers_share_the_room_that_there_is() {
+    let gate = Gate::default();
+    let opened = gate.clone();
+    let server = Scripted::start(move |request, stream| {
+        let text = "x".repeat(700_000);
+        let result = json!({"content": [{"type": "text", "text": text}]});
+        let answer = scripted::reply_to(request, &result);
+        let (start, end) = answer.split_at(answer.len() - 1);
+        let length = answer.len();
+        // All but the last byte, so that it is held while the others come.
+        let head =
+            format!("HTTP/1.1 200 X\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n");
+        let _ = stream.write_all(format!("{head}{start}").as_bytes());
+        opened.pass();
+        let _ = stream.write_all(end.as_bytes());
+    });
+    let files = Files::new();
+    files.write(&config(server.port));
+    let sidecar = Sidecar::with(files, &["--max-held-bytes", "1500000"]).loaded();
+    let client = Client::of(&sidecar, None, REVISION);
+    let batch =
+        |ids: std::ops::Range<u32>| json!(ids.map(|id| call(id, "t", &json!({}))).collect::<Vec<_>>());
+    let mut events = Events::open(&client.request(batch(1..4).to_string()), sidecar.mcp);
+    let refused = events.next().unwrap().message();
+    assert!(refused["error"]["message"].as_str().unwrap().contains("no room"), "{refused}");
+    gate.open();
+    assert_eq!(events.all().len(), 2, "each of them is answered");
+    for at in 1..4 {
+        let reply = send(&client, &batch(10 * at..10 * at + 1));
+        assert!(reply.text().contains("xxx"), "nothing is kept");
+    }
 }

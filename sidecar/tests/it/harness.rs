@@ -21,7 +21,7 @@ pub(crate) use cluster::Cluster;
 pub(crate) use config::{Files, config};
 pub(crate) use events::{Event, Events};
 pub(crate) use http::{Reply, Request};
-pub(crate) use patience::{eventually, within};
+pub(crate) use patience::{Gate, eventually, within};
 pub(crate) use peer::GoServer;
 pub(crate) use process::Sidecar;
 pub(crate) use scripted::Scripted;

@@ -1,6 +1,9 @@
 //! Requests that stand alone, in front of servers with sessions.
 
+mod ends;
 mod faults;
+mod limits;
+mod old;
 mod plain;
 mod questions;
 mod replicas;
@@ -9,7 +12,7 @@ mod subscriptions;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Reply, Request, modern};
+use crate::harness::{Reply, Request, Scripted, modern, scripted};
 
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
@@ -60,4 +63,31 @@ fn is_error(reply: &Reply, status: u16, code: i64) -> String {
     let message = reply.message();
     assert_eq!((reply.status, &message["error"]["code"]), (status, &json!(code)), "{message}");
     message["error"]["message"].as_str().unwrap_or_default().to_owned()
+}
+
+/// A server whose tool `ask` asks for roots and waits; `hang` says nothing, and `echo` is answered.
+fn asking() -> Scripted {
+    Scripted::offering(json!({"tools": {"listChanged": true}}), |request, stream| {
+        let message = scripted::message(request);
+        let tool = message["params"]["name"].as_str().unwrap_or_default();
+        if message["method"] == "tools/list" {
+            return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+        }
+        if tool == "echo" {
+            let result = json!({"content": [{"type": "text", "text": "echoed"}]});
+            return scripted::json(stream, &scripted::reply_to(request, &result));
+        }
+        scripted::begin_events(stream);
+        if tool == "ask" {
+            let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
+            scripted::chunk(stream, &format!("data: {question}\n\n"));
+        }
+        // Until the other side closes.
+        let _ = std::io::Read::read(stream, &mut [0]);
+    })
+}
+
+/// A client that can be asked for roots.
+fn roots() -> Value {
+    json!({"roots": {}})
 }

@@ -2,6 +2,7 @@
 
 mod callers;
 mod ends;
+mod letters;
 mod peers;
 mod upstream;
 

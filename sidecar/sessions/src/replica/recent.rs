@@ -1,4 +1,5 @@
-//! A map that forgets what was put in first when it is full.
+//! A map that forgets what was put in first when it is full: when it has as many values as it may, or they weigh as
+//! much.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -6,6 +7,10 @@ use std::hash::Hash;
 #[derive(Debug)]
 pub(super) struct Recent<K, V> {
     limit: usize,
+    /// How much all values may weigh together, and how much one of them does.
+    most: usize,
+    weigh: fn(&V) -> usize,
+    weight: usize,
     /// With the number of the insertion, by which an old place in `order` is told from the present one.
     values: HashMap<K, (u64, V)>,
     order: VecDeque<(u64, K)>,
@@ -13,8 +18,14 @@ pub(super) struct Recent<K, V> {
 }
 
 impl<K: Copy + Eq + Hash, V> Recent<K, V> {
+    /// One whose values are all small.
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit, values: HashMap::new(), order: VecDeque::new(), next: 0 }
+        Self::weighing(limit, usize::MAX, |_| 0)
+    }
+
+    /// One whose values may weigh so much.
+    pub(super) fn weighing(limit: usize, most: usize, weigh: fn(&V) -> usize) -> Self {
+        Self { limit, most, weigh, weight: 0, values: HashMap::new(), order: VecDeque::new(), next: 0 }
     }
 
     pub(super) fn get(&self, key: &K) -> Option<&V> {
@@ -22,19 +33,23 @@ impl<K: Copy + Eq + Hash, V> Recent<K, V> {
     }
 
     pub(super) fn insert(&mut self, key: K, value: V) {
+        self.remove(&key);
+        self.weight += (self.weigh)(&value);
         self.values.insert(key, (self.next, value));
         self.order.push_back((self.next, key));
         self.next += 1;
-        while self.values.len() > self.limit || self.order.len() > 2 * self.limit {
+        while self.values.len() > self.limit || self.order.len() > 2 * self.limit || self.weight > self.most {
             let Some((number, oldest)) = self.order.pop_front() else { break };
             if self.values.get(&oldest).is_some_and(|(current, _)| *current == number) {
-                self.values.remove(&oldest);
+                self.remove(&oldest);
             }
         }
     }
 
     pub(super) fn remove(&mut self, key: &K) -> Option<V> {
-        self.values.remove(key).map(|(_, value)| value)
+        let (_, value) = self.values.remove(key)?;
+        self.weight -= (self.weigh)(&value);
+        Some(value)
     }
 }
 
@@ -52,6 +67,21 @@ mod tests {
         assert_eq!((recent.get(&1), recent.get(&3)), (Some(&10), Some(&30)));
         assert_eq!(recent.remove(&1), Some(10));
         assert_eq!(recent.get(&1), None);
+    }
+
+    #[test]
+    fn what_is_heavy_takes_the_place_of_much() {
+        let mut recent = Recent::weighing(100, 10, |value: &usize| *value);
+        for key in 0..5 {
+            recent.insert(key, 2);
+        }
+        recent.insert(9, 5);
+        let left: Vec<_> = (0..5).filter(|key| recent.get(key).is_some()).collect();
+        assert_eq!((left, recent.weight), (vec![3, 4], 9));
+        // The same again is not counted twice, and what is too heavy is not kept at all.
+        recent.insert(9, 6);
+        recent.insert(8, 11);
+        assert_eq!((recent.get(&8), recent.weight, recent.values.len()), (None, 0, 0));
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! A response that goes on after its head: the body that hyper reads. Dropped, it cancels the request.
 
+use std::cell::RefCell;
 use std::future::pending;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use futures::{Stream, stream};
@@ -13,6 +15,7 @@ use longshore_mcp::meta::SUBSCRIPTION_ID;
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse;
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use tokio::time::{Duration, Instant, sleep_until, timeout_at};
 
 use super::Held;
@@ -28,6 +31,9 @@ use crate::worker::Worker;
 
 /// How long a stream is silent before something is said in it, so that proxies do not take it for dead.
 const SILENCE: Duration = Duration::from_secs(15);
+
+/// How much later than its deadline an answer ends that nobody reads. Whoever reads hears more of it, and comes first.
+const GRACE: Duration = Duration::from_millis(100);
 
 /// What the rest of an answer is bounded by.
 pub(super) struct Rest {
@@ -52,6 +58,26 @@ enum Next {
 /// The audit line of a request whose answer has begun. A client that goes away before its end has cancelled it.
 struct Line(Option<Entry>);
 
+/// The same for both who may end the answer.
+type SharedLine = Rc<RefCell<Line>>;
+
+/// An answer that is over at its deadline even if nobody reads it: a client that takes a byte now and then must not
+/// keep the server busy.
+struct Bounded {
+    state: Rc<RefCell<State>>,
+    timer: AbortHandle,
+}
+
+/// What is left of an answer.
+struct State {
+    pieces: Pieces,
+    /// Who waits for the next one.
+    reader: Option<Waker>,
+}
+
+/// An answer, as it comes.
+type Pieces = Pin<Box<dyn Stream<Item = Piece>>>;
+
 /// Events that are still coming.
 pub(super) struct Live {
     rest: Rest,
@@ -64,7 +90,7 @@ pub(super) struct Live {
     said: Instant,
     draining: watch::Receiver<bool>,
     configured: watch::Receiver<u64>,
-    line: Line,
+    line: SharedLine,
 }
 
 impl Rest {
@@ -78,13 +104,21 @@ impl Live {
     pub(super) fn new(rest: Rest, judge: Judge, source: Source, start: Bytes, entry: Entry) -> Self {
         let shared = &rest.worker.shared;
         let (draining, configured) = (shared.draining.subscribe(), shared.config_changed.subscribe());
-        let (said, line) = (Instant::now(), Line(Some(entry)));
+        let (said, line) = (Instant::now(), Line::new(entry));
         Self { rest, judge, source: Some(source), ready: start, said, draining, configured, line }
     }
 
     /// As a body.
-    pub(super) fn stream(self) -> Pin<Box<dyn Stream<Item = Piece>>> {
-        Box::pin(stream::unfold(self, async |mut live| live.next().await.map(|piece| (Ok(piece), live))))
+    pub(super) fn stream(self) -> Pieces {
+        let (deadline, line) = (self.rest.deadline, self.line.clone());
+        let late = self.rest.timed_out();
+        let last_words = Ok(words(&late, self.judge.id()).0);
+        let pieces =
+            Box::pin(stream::unfold(self, async |mut live| live.next().await.map(|piece| (Ok(piece), live))));
+        match deadline {
+            Some((deadline, _)) => Bounded::stream(pieces, deadline, line, late, last_words),
+            None => pieces,
+        }
     }
 
     async fn next(&mut self) -> Option<Bytes> {
@@ -113,13 +147,14 @@ impl Live {
         };
         Some(tokio::select! {
             biased;
+            // A server that always has something to say is no reason to be late.
+            () = over => Next::Failed(self.rest.timed_out()),
             data = source.next() => match data {
                 Ok(Some(data)) => Next::Data(data),
                 // Only the answer ends it, and there is nothing to come back to.
                 Ok(None) => Next::Failed(Refusal::ServerLost),
                 Err(refusal) => Next::Failed(refusal),
             },
-            () = over => Next::Failed(self.rest.timed_out()),
             _ = self.draining.wait_for(|draining| *draining), if listens => Next::Draining,
             Ok(()) = self.configured.changed(), if listens => Next::Configured,
             () = sleep_until(self.said + SILENCE) => Next::Silence,
@@ -134,7 +169,7 @@ impl Live {
             Ok(None) => self.ready = out.into(),
             Ok(Some(code)) => {
                 self.ready = out.into();
-                self.line.end(None, code);
+                self.line.borrow_mut().end(None, code);
                 if let Some(source) = self.source.take() {
                     source.finish();
                 }
@@ -147,10 +182,9 @@ impl Live {
     fn fail(&mut self, refusal: &Refusal) {
         self.source = None;
         doubt(&self.rest.worker.shared, refusal);
-        let id = Some(Id::from_json(self.judge.id()));
-        let rescued = rescue::rescue(refusal, id, Kind::Request, Revision::V2026_07_28);
-        self.line.end(Some(refusal.reason()), Some(rescued.code));
-        self.ready = sse::message(rescued.json.as_bytes()).into();
+        let (words, code) = words(refusal, self.judge.id());
+        self.line.borrow_mut().end(Some(refusal.reason()), Some(code));
+        self.ready = words;
     }
 
     /// Ends a subscription that may not go on under the configuration of now.
@@ -167,7 +201,7 @@ impl Live {
     /// Ends a subscription in an orderly way: its client makes another, which leads to another replica.
     fn conclude(&mut self) {
         self.source = None;
-        self.line.end(None, None);
+        self.line.borrow_mut().end(None, None);
         let id = self.judge.id();
         let result = format!(
             r#"{{"jsonrpc":"2.0","id":{id},"result":{{"resultType":"complete","_meta":{{"{SUBSCRIPTION_ID}":{id}}}}}}}"#
@@ -176,16 +210,19 @@ impl Live {
     }
 }
 
+/// The error that ends an answer, as an event, and its code.
+fn words(refusal: &Refusal, id: &str) -> (Bytes, i64) {
+    let rescued = rescue::rescue(refusal, Some(Id::from_json(id)), Kind::Request, Revision::V2026_07_28);
+    (sse::message(rescued.json.as_bytes()).into(), rescued.code)
+}
+
 /// A message that comes in pieces, as a body.
-pub(super) fn message(
-    rest: Rest,
-    start: Bytes,
-    body: upstream::Body,
-    lease: Lease,
-    entry: Entry,
-) -> Pin<Box<dyn Stream<Item = Piece>>> {
-    let state = (rest, Some(start), Some((body, lease)), Line(Some(entry)));
-    Box::pin(stream::unfold(state, async |(rest, start, from, mut line)| {
+pub(super) fn message(rest: Rest, start: Bytes, body: upstream::Body, lease: Lease, entry: Entry) -> Pieces {
+    let line = Line::new(entry);
+    let (deadline, late) =
+        (rest.deadline.map_or_else(Instant::now, |(deadline, _)| deadline), rest.timed_out());
+    let state = (rest, Some(start), Some((body, lease)), line.clone());
+    let pieces = Box::pin(stream::unfold(state, async |(rest, start, from, line)| {
         if let Some(start) = start {
             return Some((Ok(start), (rest, None, from, line)));
         }
@@ -199,29 +236,89 @@ pub(super) fn message(
                 },
                 Ok(None) => {
                     lease.give_back();
-                    line.end(None, None);
+                    line.borrow_mut().end(None, None);
                     return None;
                 }
                 Ok(Some(Err(broken))) => Refusal::from(broken).reason(),
                 Err(_) => rest.timed_out().reason(),
             };
             // Half a message cannot be turned into an error. The connection breaks, and the client sees that.
-            line.end(Some(failed), None);
+            line.borrow_mut().end(Some(failed), None);
             return Some((Err(BrokenOff), (rest, None, None, line)));
         }
-    }))
+    }));
+    Bounded::stream(pieces, deadline, line, late, Err(BrokenOff))
+}
+
+// === impl Bounded ===
+
+impl Bounded {
+    /// An answer that is over at the deadline for this reason, with these last words.
+    fn stream(
+        pieces: Pieces,
+        deadline: Instant,
+        line: SharedLine,
+        late: Refusal,
+        last_words: Piece,
+    ) -> Pieces {
+        let state = Rc::new(RefCell::new(State { pieces, reader: None }));
+        let timer = tokio::task::spawn_local({
+            let state = state.clone();
+            async move {
+                sleep_until(deadline + GRACE).await;
+                if !line.borrow_mut().end(Some(late.reason()), None) {
+                    return;
+                }
+                let last_words: Pieces = Box::pin(stream::iter([last_words]));
+                let (pieces, reader) = {
+                    let mut state = state.borrow_mut();
+                    (std::mem::replace(&mut state.pieces, last_words), state.reader.take())
+                };
+                // The server hears of it, and what it takes of the limits is free.
+                drop(pieces);
+                if let Some(reader) = reader {
+                    reader.wake();
+                }
+            }
+        });
+        Box::pin(Self { state, timer: timer.abort_handle() })
+    }
+}
+
+impl Stream for Bounded {
+    type Item = Piece;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Piece>> {
+        let mut state = self.state.borrow_mut();
+        let polled = state.pieces.as_mut().poll_next(cx);
+        state.reader = polled.is_pending().then(|| cx.waker().clone());
+        polled
+    }
+}
+
+impl Drop for Bounded {
+    fn drop(&mut self) {
+        self.timer.abort();
+        // At once, and not when the timer has gone.
+        self.state.borrow_mut().pieces = Box::pin(stream::empty());
+    }
 }
 
 // === impl Line ===
 
 impl Line {
-    /// The answer is over, well or with a reason.
-    fn end(&mut self, reason: Option<&'static str>, code: Option<i64>) {
-        let Some(mut entry) = self.0.take() else { return };
+    fn new(entry: Entry) -> SharedLine {
+        Rc::new(RefCell::new(Self(Some(entry))))
+    }
+
+    /// The answer is over, well or with a reason. Says whether it was not yet.
+    fn end(&mut self, reason: Option<&'static str>, code: Option<i64>) -> bool {
+        let Some(mut entry) = self.0.take() else { return false };
         if let Some(reason) = reason {
             entry.reason(reason);
         }
         entry.answered(StatusCode::OK.as_u16(), code);
+        true
     }
 }
 

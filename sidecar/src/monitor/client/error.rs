@@ -133,6 +133,7 @@ impl CallError {
                 | Why::Killed(_)
                 | Why::Closed
                 | Why::Mute
+                | Why::Hung(_)
                 | Why::StderrFlood
                 | Why::Asked => ConnectionReason::ProcessExited,
             },

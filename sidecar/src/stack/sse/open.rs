@@ -6,16 +6,34 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use http::StatusCode;
 use longshore_sessions::SessionKey;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
+use crate::audit::Entry;
+use crate::rescue::Refusal;
+use crate::shares::{Bounds, Share, Shares};
 use crate::stack::Authenticated;
 
-/// How many messages of a stream wait to be taken up. A client that posts faster is told so.
+/// How many requests of a stream wait to be taken up, and how many of its other messages are being delivered. A client
+/// that posts faster is told so.
 const WAITING: usize = 64;
+/// How many bytes of them wait, in all and of one principal.
+const BYTES: Bounds = Bounds { total: 32 * 1024 * 1024, per_principal: 8 * 1024 * 1024 };
 
 /// The streams of one replica.
-#[derive(Default)]
-pub(crate) struct Open(Mutex<HashMap<SessionKey, mpsc::Sender<Letter>>>);
+pub(crate) struct Open {
+    streams: Mutex<HashMap<SessionKey, Letters>>,
+    requests: Arc<Shares>,
+    others: Arc<Shares>,
+}
+
+/// The way to a stream. Requests have room of their own: however many of them wait, what cancels one of them or answers
+/// the server does not.
+#[derive(Clone)]
+pub(super) struct Letters {
+    to: mpsc::UnboundedSender<Letter>,
+    requests: Arc<Semaphore>,
+    others: Arc<Semaphore>,
+}
 
 /// A message that was posted.
 pub(super) struct Letter {
@@ -23,8 +41,17 @@ pub(super) struct Letter {
     pub(super) body: Bytes,
     /// Under which id it is answered in the stream, as JSON; only requests are.
     pub(super) id: Option<String>,
-    /// Who waits until it is taken.
-    pub(super) reply: oneshot::Sender<Status>,
+    pub(super) receipt: Receipt,
+    pub(super) room: Room,
+}
+
+/// Who waits until a message is taken, and the audit line of one that never is.
+pub(super) struct Receipt(Option<(oneshot::Sender<Status>, Entry)>);
+
+/// What a message takes of the bounds while it waits.
+pub(super) struct Room {
+    _turn: OwnedSemaphorePermit,
+    _share: Share,
 }
 
 /// What a POST is answered with.
@@ -41,21 +68,99 @@ pub(super) struct Registered {
 }
 
 impl Open {
+    /// None yet.
+    pub(crate) fn new() -> Self {
+        Self { streams: Mutex::default(), requests: Shares::new(BYTES), others: Shares::new(BYTES) }
+    }
+
     /// Adds a stream.
-    pub(super) fn add(self: &Arc<Self>, key: SessionKey) -> (Registered, mpsc::Receiver<Letter>) {
-        let (sender, letters) = mpsc::channel(WAITING);
-        self.lock().insert(key, sender);
+    pub(super) fn add(self: &Arc<Self>, key: SessionKey) -> (Registered, mpsc::UnboundedReceiver<Letter>) {
+        let (to, letters) = mpsc::unbounded_channel();
+        let bound = || Arc::new(Semaphore::new(WAITING));
+        self.lock().insert(key, Letters { to, requests: bound(), others: bound() });
         (Registered { open: self.clone(), key }, letters)
     }
 
     /// The way to one.
-    pub(super) fn find(&self, key: &SessionKey) -> Option<mpsc::Sender<Letter>> {
+    pub(super) fn find(&self, key: &SessionKey) -> Option<Letters> {
         self.lock().get(key).cloned()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionKey, mpsc::Sender<Letter>>> {
+    /// Room for a message, if there is any.
+    pub(super) fn room(
+        &self,
+        letters: &Letters,
+        principal: &Arc<str>,
+        body: &Bytes,
+        is_request: bool,
+    ) -> Result<Room, Refusal> {
+        let (turns, shares) =
+            if is_request { (&letters.requests, &self.requests) } else { (&letters.others, &self.others) };
+        let turn = turns.clone().try_acquire_owned().map_err(|_| Refusal::TooManyCalls)?;
+        // The only one of its principal may be as large as any message may.
+        let share = shares.take_first(principal, body.len()).ok_or(Refusal::TooManyCalls)?;
+        Ok(Room { _turn: turn, _share: share })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionKey, Letters>> {
         // Nothing that holds the lock can leave it half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Letters {
+    /// Posts a message. One to a stream that has ended is never taken.
+    pub(super) fn post(&self, letter: Letter) {
+        // Who waits for it hears that, and its line is written.
+        let _ = self.to.send(letter);
+    }
+}
+
+impl Receipt {
+    pub(super) fn new(reply: oneshot::Sender<Status>, entry: Entry) -> Self {
+        Self(Some((reply, entry)))
+    }
+
+    /// The message is taken, and has a line of its own from now on.
+    pub(super) fn taken(mut self) -> Reply {
+        let (reply, entry) = self.0.take().unzip();
+        if let Some(entry) = entry {
+            entry.leave();
+        }
+        Reply(reply)
+    }
+
+    /// The message is withdrawn before it was taken up.
+    pub(super) fn withdrawn(mut self) {
+        if let Some((reply, mut entry)) = self.0.take() {
+            entry.permit(None);
+            entry.reason(Refusal::Cancelled.reason());
+            entry.answered(StatusCode::ACCEPTED.as_u16(), None);
+            let _ = reply.send(Status::ACCEPTED);
+        }
+    }
+}
+
+impl Drop for Receipt {
+    fn drop(&mut self) {
+        if let Some((_, mut entry)) = self.0.take() {
+            // The stream ended first, or its client may not be there any more.
+            entry.deny(Refusal::UnknownSession.reason());
+            entry.answered(StatusCode::NOT_FOUND.as_u16(), None);
+        }
+    }
+}
+
+/// Who waits for the status of a message that was taken.
+pub(super) struct Reply(Option<oneshot::Sender<Status>>);
+
+impl Reply {
+    /// Says it.
+    pub(super) fn send(self, status: Status) {
+        if let Some(reply) = self.0 {
+            // It may have gone.
+            let _ = reply.send(status);
+        }
     }
 }
 

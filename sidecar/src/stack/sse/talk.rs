@@ -1,23 +1,25 @@
 //! What goes on behind a stream, from its beginning to its end.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, HeaderValue};
 use http::{HeaderName, Method, Response, StatusCode};
-use longshore_mcp::envelope::{self, Message};
+use longshore_mcp::envelope::{self, Id, Message};
 use longshore_mcp::headers::{EVENT_STREAM, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use longshore_mcp::method::{Method as McpMethod, NotificationMethod};
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse;
+use longshore_mcp::translate::names;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, sleep, sleep_until};
 
 use super::MARK;
-use super::open::{Letter, Registered, Status};
+use super::open::{Letter, Registered, Reply, Room, Status};
 use crate::sessions::Place;
-use crate::stack::pump::{self, PIECES, SILENCE};
+use crate::stack::pump::{self, PIECES, SILENCE, Said, To};
 use crate::stack::respond::{Body, Piece};
 use crate::stack::{Authenticated, serve_one, serve_without_body};
 use crate::worker::Worker;
@@ -36,15 +38,21 @@ pub(super) struct Talk {
     caller: Authenticated,
     /// Until there is a session, which has its own.
     place: Option<Place>,
-    letters: mpsc::Receiver<Letter>,
+    letters: mpsc::UnboundedReceiver<Letter>,
+    /// Requests that wait until one of those under way is answered. How many, is bounded where they come in.
+    waiting: VecDeque<Letter>,
     /// What the client reads.
     out: mpsc::Sender<Piece>,
     /// What it is to read: messages of all responses.
-    messages: mpsc::Sender<Bytes>,
-    incoming: mpsc::Receiver<Bytes>,
+    messages: To,
+    incoming: mpsc::Receiver<Said>,
+    /// What it is to read next. Others wait until it does.
+    next: Option<Bytes>,
     session: Option<HeaderValue>,
     tasks: JoinSet<Done>,
     calls: usize,
+    /// The server is being told that the handshake is done, before it hears anything else.
+    settling: bool,
     listens: bool,
     _registered: Registered,
 }
@@ -53,6 +61,10 @@ pub(super) struct Talk {
 enum Done {
     /// A call was answered, with this status.
     Call(StatusCode),
+    /// Something that has no answer was delivered, or not.
+    Told(StatusCode),
+    /// The same of the end of the handshake.
+    Settled(StatusCode),
     /// What belongs to no call comes no more, or never came.
     Heard(StatusCode),
 }
@@ -70,21 +82,25 @@ impl Talk {
         caller: Authenticated,
         place: Place,
         registered: Registered,
-        letters: mpsc::Receiver<Letter>,
+        letters: mpsc::UnboundedReceiver<Letter>,
         out: mpsc::Sender<Piece>,
     ) -> Self {
         let (messages, incoming) = mpsc::channel(PIECES);
+        let (shares, principal) = (worker.shared.held.clone(), caller.principal().clone());
         Self {
             worker,
             caller: caller.another(Method::GET),
             place: Some(place),
             letters,
+            waiting: VecDeque::new(),
             out,
-            messages,
+            messages: To { out: messages, shares, principal },
             incoming,
+            next: None,
             session: None,
             tasks: JoinSet::new(),
             calls: 0,
+            settling: false,
             listens: false,
             _registered: registered,
         }
@@ -98,26 +114,30 @@ impl Talk {
         let mut silence = Instant::now() + SILENCE;
         loop {
             let drains = *draining.borrow_and_update();
-            if drains && self.calls == 0 {
+            if drains && self.calls == 0 && self.waiting.is_empty() && self.next.is_none() {
                 break;
             }
+            let says = self.next.is_some();
             let going = tokio::select! {
                 () = self.out.closed() => Going::Over,
-                // What is said before the answer to a message comes before the next message is taken.
-                Some(message) = self.incoming.recv() => {
+                // A client that does not read holds up what it is to read, and nothing else.
+                () = say(&self.out, &mut self.next), if says => Going::On,
+                Some(said) = self.incoming.recv(), if !says => {
                     silence = Instant::now() + SILENCE;
-                    self.say(sse::message(&message)).await
+                    self.next = Some(said.event());
+                    Going::On
                 }
                 Some(done) = self.tasks.join_next() => match done {
                     Ok(done) => self.done(done),
                     Err(_) => Going::On,
                 },
-                Some(letter) = self.letters.recv(), if self.calls < MAX_CALLS => self.take(letter).await,
+                Some(letter) = self.letters.recv(), if !self.settling => self.take(letter).await,
                 _ = draining.changed(), if !drains => Going::On,
                 _ = changed.changed() => self.stay(),
-                () = sleep_until(silence) => {
+                () = sleep_until(silence), if !says => {
                     silence = Instant::now() + SILENCE;
-                    self.say(sse::KEEP_ALIVE).await
+                    self.next = Some(Bytes::from_static(sse::KEEP_ALIVE.as_bytes()));
+                    Going::On
                 }
                 () = sleep_until(first), if self.session.is_none() => Going::Over,
             };
@@ -126,10 +146,6 @@ impl Talk {
             }
         }
         self.end().await;
-    }
-
-    async fn say(&self, text: impl Into<Bytes>) -> Going {
-        if pump::say(&self.out, text).await { Going::On } else { Going::Over }
     }
 
     /// Whether the client may stay under the configuration that is in force by now.
@@ -148,34 +164,62 @@ impl Talk {
     // === What the client says ===
 
     async fn take(&mut self, letter: Letter) -> Going {
-        let Letter { caller, body, id, reply } = letter;
-        // It may have waited while keys or rules changed; to leave it unanswered refuses it.
-        let Some(caller) = self.within(caller) else { return Going::On };
-        let Some(id) = id else {
-            let initialized = is_initialized(&body);
-            // Before the client says anything else.
-            let response = serve_one(self.worker.clone(), caller, body).await;
-            let status = response.status();
-            // It may have gone.
-            let _ = reply.send(Status::of(response).await);
-            if initialized && status.is_success() {
-                self.listen(Duration::ZERO);
-            }
-            return if self.is_lost(status) { Going::Over } else { Going::On };
-        };
-        let _ = reply.send(Status::ACCEPTED);
-        if self.session.is_none() && is_handshake(&body) {
-            return self.shake_hands(caller, body, id).await;
+        let Some(id) = &letter.id else { return self.tell(letter) };
+        if self.session.is_none() && is_handshake(&letter.body) {
+            let id = id.clone();
+            return self.shake_hands(letter, id).await;
         }
-        self.calls += 1;
-        let (worker, messages) = (self.worker.clone(), self.messages.clone());
-        self.tasks.spawn_local(async move {
-            let response = serve_one(worker, caller, body).await;
-            let status = response.status();
-            pump::answer(response, &id, Revision::V2024_11_05, &messages).await;
-            Done::Call(status)
-        });
+        self.waiting.push_back(letter);
+        self.call_next();
         Going::On
+    }
+
+    /// Makes the calls that wait, as far as there is room for them.
+    fn call_next(&mut self) {
+        while self.calls < MAX_CALLS
+            && let Some(letter) = self.waiting.pop_front()
+        {
+            let Letter { caller, body, id, receipt, room: _room } = letter;
+            // It may have waited while keys or rules changed; to leave it unanswered refuses it.
+            let (Some(caller), Some(id)) = (self.within(caller), id) else { continue };
+            receipt.taken().send(Status::ACCEPTED);
+            self.calls += 1;
+            let (worker, messages) = (self.worker.clone(), self.messages.clone());
+            self.tasks.spawn_local(async move {
+                let response = serve_one(worker, caller, body).await;
+                let status = response.status();
+                pump::answer(response, &id, Revision::V2024_11_05, &messages).await;
+                Done::Call(status)
+            });
+        }
+    }
+
+    /// Delivers what has no answer. It waits for no call.
+    fn tell(&mut self, letter: Letter) -> Going {
+        let Letter { caller, body, receipt, room, .. } = letter;
+        let Some(caller) = self.within(caller) else { return Going::On };
+        if let Some(call) = self.withdraw(&body) {
+            // The server never heard of it.
+            call.receipt.withdrawn();
+            receipt.withdrawn();
+            return Going::On;
+        }
+        let reply = receipt.taken();
+        // Before the client says anything else.
+        let is_initialized = is_initialized(&body);
+        self.settling |= is_initialized;
+        self.tasks.spawn_local(deliver(self.worker.clone(), caller, body, (reply, room), is_initialized));
+        Going::On
+    }
+
+    /// The call that this cancels, if it waits still.
+    fn withdraw(&mut self, body: &[u8]) -> Option<Letter> {
+        let cancelled = cancels(body)?;
+        let is_it = |letter: &Letter| {
+            letter.id.as_deref().is_some_and(|id| Id::from_json(id).is(&Id::from_json(&cancelled)))
+        };
+        let at = self.waiting.iter().position(is_it)?;
+        self.waiting.remove(at)
     }
 
     /// The same request as it would be at the MCP endpoint.
@@ -191,7 +235,10 @@ impl Talk {
     }
 
     /// Begins the session.
-    async fn shake_hands(&mut self, caller: Authenticated, body: Bytes, id: String) -> Going {
+    async fn shake_hands(&mut self, letter: Letter, id: String) -> Going {
+        let Letter { caller, body, receipt, room: _room, .. } = letter;
+        let Some(caller) = self.within(caller) else { return Going::On };
+        receipt.taken().send(Status::ACCEPTED);
         // The session takes one of its own.
         self.place = None;
         let serving = serve_one(self.worker.clone(), caller, body);
@@ -235,6 +282,15 @@ impl Talk {
         let status = match done {
             Done::Call(status) => {
                 self.calls -= 1;
+                self.call_next();
+                status
+            }
+            Done::Told(status) => status,
+            Done::Settled(status) => {
+                self.settling = false;
+                if status.is_success() {
+                    self.listen(Duration::ZERO);
+                }
                 status
             }
             Done::Heard(status) => {
@@ -272,8 +328,8 @@ impl Talk {
     /// The end of the stream is the end of the session.
     async fn end(mut self) {
         // What has come is still said; what is said from now on is said to nobody.
-        while let Ok(message) = self.incoming.try_recv() {
-            if self.say(sse::message(&message)).await == Going::Over {
+        while let Some(text) = self.next.take().or_else(|| self.incoming.try_recv().ok().map(Said::event)) {
+            if !pump::say(&self.out, text).await {
                 break;
             }
         }
@@ -284,6 +340,37 @@ impl Talk {
             serve_without_body(worker, caller).await;
         }
     }
+}
+
+/// Says what is to be said next, when there is room for it.
+async fn say(out: &mpsc::Sender<Piece>, next: &mut Option<Bytes>) {
+    if let Ok(room) = out.reserve().await
+        && let Some(text) = next.take()
+    {
+        room.send(Ok(text));
+    }
+}
+
+/// Delivers a message that has no answer.
+async fn deliver(
+    worker: Rc<Worker>,
+    caller: Authenticated,
+    body: Bytes,
+    (reply, _room): (Reply, Room),
+    is_initialized: bool,
+) -> Done {
+    let response = serve_one(worker, caller, body).await;
+    let status = response.status();
+    reply.send(Status::of(response).await);
+    if is_initialized { Done::Settled(status) } else { Done::Told(status) }
+}
+
+/// The id of the request that a message cancels, as JSON.
+fn cancels(body: &[u8]) -> Option<String> {
+    let Ok(Message::Notification(notification)) = envelope::read(body) else { return None };
+    let is_it = NotificationMethod::parse(&notification.method) == Some(NotificationMethod::Cancelled);
+    let text = std::str::from_utf8(body).ok().filter(|_| is_it)?;
+    names::cancelled_id(text).map(str::to_owned)
 }
 
 fn is_initialized(body: &[u8]) -> bool {

@@ -27,6 +27,9 @@ pub(crate) enum Failure {
     /// The server has forgotten the session while a call was under way.
     #[error("the server has forgotten the session")]
     Forgotten,
+    /// Another server is configured by now.
+    #[error("another server is configured by now")]
+    Left,
     /// The server chose a revision that nobody knows.
     #[error("the server speaks revision {0:?}")]
     Revision(String),
@@ -53,6 +56,7 @@ impl From<Failure> for Refusal {
             Failure::Status(status) => Self::ServerStatus { status },
             Failure::Nonsense | Failure::TooManyRounds(_) => Self::ServerNonsense,
             Failure::Forgotten => Self::ServerLost,
+            Failure::Left => Self::ServerReplaced,
             Failure::Revision(version) => Self::ServerRevision { version },
             Failure::TooLarge => Self::AnswerTooLarge { limit: EDITABLE },
             Failure::Broken(broken) => (*broken).into(),

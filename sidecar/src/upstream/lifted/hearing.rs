@@ -99,7 +99,12 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
                 pause
             }
             Opened::None => return,
-            Opened::Forgotten => break,
+            Opened::Forgotten => {
+                if let Some(session) = session.upgrade() {
+                    session.end();
+                }
+                return;
+            }
             Opened::Failed => Duration::from_secs(1),
         };
         vain += 1;
@@ -107,7 +112,7 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
     }
     // Whoever listens is told by the end of their streams.
     if let Some(session) = session.upgrade() {
-        session.end();
+        session.leave();
     }
 }
 

@@ -3,15 +3,20 @@
 use longshore_mcp::error::Code;
 use longshore_mcp::listen::{self, Filter, Full, Opened};
 use tokio::sync::mpsc;
+use tokio::time::{Duration, Instant, timeout_at};
 
 use super::asked::Asked;
-use super::call::Way;
 use super::client::Client;
+use super::failure::Failure as Unusable;
 use super::hearing;
 use super::sessions::{Lease, Purpose};
+use super::way::Way;
 
 /// How many notifications wait for a client that reads slowly, before its stream ends.
 const WAITING: usize = 256;
+/// How long the server may take to be told of all that one client wants to hear, or does not any more. Others wait
+/// meanwhile.
+const TOLD: Duration = Duration::from_secs(10);
 
 /// A stream of a session. It is closed when this is dropped; what the server is subscribed to for it alone is left to
 /// [`unsubscribe`].
@@ -31,6 +36,7 @@ pub(super) async fn run(way: Way, mut client: Client) {
     let lease = tokio::select! {
         lease = way.lease(&asked, Purpose::Listen) => lease,
         () = client.gone() => return,
+        () = way.left() => Err(Unusable::Left.into()),
     };
     let lease = match lease {
         Ok(lease) => lease,
@@ -39,10 +45,13 @@ pub(super) async fn run(way: Way, mut client: Client) {
     let session = lease.session.clone();
     hearing::begin(&session, &way.transport).await;
     let (to, mut news) = mpsc::channel(WAITING);
-    let opened = tokio::select! {
-        opened = open(&way, &lease, &asked, filter, to) => opened,
+    let turn = tokio::select! {
+        turn = session.subscribing.lock() => turn,
         () = client.gone() => return,
     };
+    // To its end, even if the client goes: what the server was told has to be taken back then.
+    let opened = open(&way, &lease, &asked, filter, to).await;
+    drop(turn);
     let (mut stream, acknowledgement) = match opened {
         Ok(opened) => opened,
         Err(full) => return client.refuse(Code::InvalidParams, &full.to_string()).await,
@@ -58,6 +67,7 @@ pub(super) async fn run(way: Way, mut client: Client) {
                 None => break true,
             },
             () = session.ended() => break true,
+            () = way.left() => break true,
             // Whether it says so or is gone itself.
             _ = draining.wait_for(|draining| *draining) => break true,
         }
@@ -68,13 +78,15 @@ pub(super) async fn run(way: Way, mut client: Client) {
             client.answer(200, end).await;
         }
     }
+    let _turn = session.subscribing.lock().await;
     let unwanted = stream.close();
     if !session.is_over() {
         unsubscribe(&way, &lease, &unwanted).await;
     }
 }
 
-/// Opens a stream, and has the server told what it has to tell for it. What the server does not, is not promised.
+/// Opens a stream, and has the server told what it has to tell for it. What the server does not, is not promised. It
+/// is the only one that does this in its session.
 async fn open<'a>(
     way: &Way,
     lease: &'a Lease,
@@ -82,6 +94,7 @@ async fn open<'a>(
     mut filter: Filter,
     to: mpsc::Sender<String>,
 ) -> Result<(Stream<'a>, String), Full> {
+    let until = Instant::now() + TOLD;
     loop {
         let offers = lease.session.offers;
         let opened = lease.session.with_streams(|streams, listeners| {
@@ -93,7 +106,8 @@ async fn open<'a>(
         let mut stream = Stream { lease, number: stream, closed: false };
         let mut refused = Vec::new();
         for uri in subscribe {
-            if !lease.session.ask(&way.transport, |id| listen::subscribe(id, &uri)).await {
+            let told = lease.session.ask(&way.transport, |id| listen::subscribe(id, &uri));
+            if !timeout_at(until, told).await.unwrap_or(false) {
                 refused.push(uri);
             }
         }
@@ -111,11 +125,10 @@ async fn open<'a>(
 
 /// Tells the server what nobody wants to hear of any more.
 async fn unsubscribe(way: &Way, lease: &Lease, unwanted: &[String]) {
+    let until = Instant::now() + TOLD;
     for uri in unwanted {
-        // Somebody may want it again by now.
-        let is_wanted =
-            lease.session.with_streams(|streams, _| streams.subscribed().any(|wanted| wanted == uri));
-        if !is_wanted && !lease.session.ask(&way.transport, |id| listen::unsubscribe(id, uri)).await {
+        let told = lease.session.ask(&way.transport, |id| listen::unsubscribe(id, uri));
+        if !timeout_at(until, told).await.unwrap_or(false) {
             tracing::debug!("the server could not be told that nobody wants to hear of a resource");
         }
     }

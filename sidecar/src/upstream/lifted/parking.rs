@@ -6,14 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use longshore_sessions::capsule::PrincipalDigest;
 use longshore_sessions::ticket::CallNumber;
 use tokio::sync::mpsc;
-use tokio::time::Duration;
 
 use super::client::Client;
 use super::failure::Failure;
 use crate::shared::{CallGuard, Calls};
 
-/// How long a call waits: about as long as people think over a form, and as long as clients that ask them wait.
-pub(super) const PATIENCE: Duration = Duration::from_secs(600);
 /// How many calls wait at most. Each holds a request open at the server.
 const MAX_WAITING: usize = 1024;
 /// And of one principal.

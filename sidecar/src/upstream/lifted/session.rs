@@ -1,7 +1,7 @@
 //! One session with the server, which serves requests of one principal whose clients can do the same.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -53,8 +53,13 @@ pub(super) struct Session {
     logs: bool,
     /// What it costs at the server.
     hold: Mutex<Option<Hold>>,
-    /// The server has forgotten it, or it is closed.
+    /// The server has forgotten it, or is about to be told that it is over.
     over: watch::Sender<bool>,
+    /// The server has forgotten it.
+    forgotten: AtomicBool,
+    /// Held while the server is told what is to be heard of: one who listens must not be told of what another one is
+    /// still asking for.
+    pub(super) subscribing: tokio::sync::Mutex<()>,
     pub(super) hearing: Hearing,
     /// Numbers the requests of the sidecar's own.
     errands: AtomicU64,
@@ -69,6 +74,15 @@ struct State {
     streams: Streams,
     /// Who reads each of the streams.
     listeners: HashMap<u64, mpsc::Sender<String>>,
+}
+
+/// What the server says of itself in the handshake.
+struct Greeting {
+    text: String,
+    revision: Revision,
+    info: Option<String>,
+    offers: Offers,
+    logs: bool,
 }
 
 /// Both ends of what comes for a call.
@@ -96,15 +110,17 @@ impl Session {
         let (answer, hold) = transport.open(upstream, opener, request).await?;
         let id = answer.response.headers().get(SESSION_ID).cloned();
         let id = id.filter(|id| id.to_str().is_ok_and(headers::is_session_id));
-        let greeting = greeted(answer).await?;
-        let result = Object::read(&greeting).map_err(|_| Unusable::Nonsense)?;
-        let version = result.string("protocolVersion").ok_or(Unusable::Nonsense)?;
-        let revision = Revision::parse(&version).filter(|revision| revision.era() == Era::Legacy);
-        let revision = revision.ok_or_else(|| Unusable::Revision(version.as_str().to_owned()))?;
-        let capabilities = result.original("capabilities").unwrap_or("{}");
-        let offers = Offers::read(capabilities);
-        let logs = Object::read(capabilities).is_ok_and(|capabilities| capabilities.get("logging").is_some());
-        let info = result.original("serverInfo").map(str::to_owned);
+        let greeting = match greeted(answer).await.and_then(Greeting::read) {
+            Ok(greeting) => greeting,
+            Err(failure) => {
+                // It is open at the server all the same.
+                if let Some(id) = id {
+                    farewell(transport, upstream, (id, speaks)).await;
+                }
+                return Err(failure);
+            }
+        };
+        let Greeting { text: greeting, revision, info, offers, logs } = greeting;
         let session = Self {
             upstream: upstream.clone(),
             id,
@@ -114,6 +130,8 @@ impl Session {
             logs,
             hold: Mutex::new(Some(hold)),
             over: watch::Sender::new(false),
+            forgotten: AtomicBool::new(false),
+            subscribing: tokio::sync::Mutex::default(),
             hearing: Hearing::default(),
             errands: AtomicU64::new(0),
             state: Mutex::new(State {
@@ -247,8 +265,14 @@ impl Session {
 
     // === The end ===
 
-    /// The server knows it no more, or is about to be told so.
+    /// The server has forgotten it.
     pub(super) fn end(&self) {
+        self.forgotten.store(true, Ordering::Relaxed);
+        self.leave();
+    }
+
+    /// Nobody begins anything in it any more. The server is told when nobody uses it.
+    pub(super) fn leave(&self) {
         self.over.send_replace(true);
         self.hearing.end();
     }
@@ -265,14 +289,13 @@ impl Session {
 
     /// Ends it, and tells the server so.
     pub(super) async fn close(&self, transport: &Transport) {
-        let was_over = self.is_over();
-        self.end();
+        self.leave();
         // What it costs is given back in any case.
         let hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if self.id.is_some() && !was_over {
-            let request = self.request(Method::DELETE, Bytes::new());
-            // Whether it ends sessions on request is the server's business; many do not.
-            let _ = timeout(ERRAND, transport.send(&self.upstream, request)).await;
+        if let Some(id) = self.id.clone()
+            && !self.forgotten.load(Ordering::Relaxed)
+        {
+            farewell(transport, &self.upstream, (id, self.revision)).await;
         }
         drop(hold);
     }
@@ -317,6 +340,27 @@ impl Drop for Number {
         state.calls.take(Id::from_json(&self.number.to_string()));
         state.levels.end(self.level);
     }
+}
+
+impl Greeting {
+    fn read(text: String) -> Result<Self, Failure> {
+        let result = Object::read(&text).map_err(|_| Unusable::Nonsense)?;
+        let version = result.string("protocolVersion").ok_or(Unusable::Nonsense)?;
+        let revision = Revision::parse(&version).filter(|revision| revision.era() == Era::Legacy);
+        let revision = revision.ok_or_else(|| Unusable::Revision(version.as_str().to_owned()))?;
+        let capabilities = result.original("capabilities").unwrap_or("{}");
+        let offers = Offers::read(capabilities);
+        let logs = Object::read(capabilities).is_ok_and(|capabilities| capabilities.get("logging").is_some());
+        let info = result.original("serverInfo").map(str::to_owned);
+        Ok(Self { revision, info, offers, logs, text })
+    }
+}
+
+/// Tells the server that a session is over.
+async fn farewell(transport: &Transport, upstream: &Upstream, (id, revision): (HeaderValue, Revision)) {
+    let request = exchange::build(upstream, Method::DELETE, Some((Some(id), revision)), Bytes::new());
+    // Whether it ends sessions on request is the server's business; many do not.
+    let _ = timeout(ERRAND, transport.send(upstream, request)).await;
 }
 
 /// The result of the handshake.

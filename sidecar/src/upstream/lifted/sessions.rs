@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use longshore_mcp::revision::Revision;
 use longshore_sessions::capsule::{PrincipalDigest, canonical};
 use longshore_sidecar_config::{Isolation, Upstream};
-use tokio::sync::Notify;
-use tokio::time::{Duration, Instant};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Duration, Instant, timeout};
 
 use super::asked::Asked;
 use super::failure::Failure as Unusable;
@@ -22,6 +22,10 @@ use crate::upstream::{Failure, Opener, Transport, stdio};
 /// After how long without a call a session ends. A process may be behind it; to open another one costs the next call
 /// a moment.
 const IDLE: Duration = Duration::from_secs(120);
+
+/// How long a handshake goes on whose client has gone. A server over HTTP may have opened the session by then, and only
+/// its answer says which one is to be ended.
+const UNHEARD: Duration = Duration::from_secs(30);
 
 /// All of them.
 #[derive(Default)]
@@ -83,6 +87,20 @@ struct Place {
     sessions: Arc<Sessions>,
 }
 
+/// A session that is being opened.
+struct Opening {
+    sessions: Arc<Sessions>,
+    transport: Rc<Transport>,
+    upstream: Upstream,
+    opener: Opener,
+    asked: Arc<Asked>,
+    speaks: Revision,
+    principal: Arc<str>,
+    key: Key,
+    purpose: Purpose,
+    bounds: Bounds,
+}
+
 /// A session in use.
 pub(super) struct Lease {
     pub(super) session: Arc<Session>,
@@ -105,10 +123,7 @@ impl Purpose {
         // Over HTTP a question comes on the stream of its call.
         let one_stream = !matches!(upstream, Upstream::StreamableHttp { .. });
         // A process that several sessions share was told that nobody can be asked.
-        let shares = match opener {
-            Opener::Client { limits: Some(limits), .. } => limits.isolation != Isolation::Session,
-            Opener::Client { limits: None, .. } | Opener::Own => false,
-        };
+        let shares = opener.isolation().is_some_and(|isolation| isolation != Isolation::Session);
         let needs = asked.can_be_asked() || asked.level.is_some();
         if one_stream && !shares && needs { Self::Alone } else { Self::Call }
     }
@@ -121,45 +136,49 @@ impl Sessions {
         transport: &Rc<Transport>,
         upstream: &Upstream,
         opener: &Opener,
-        (asked, speaks): (&Asked, Revision),
+        (asked, speaks): (&Arc<Asked>, Revision),
         (purpose, bounds): (Purpose, Bounds),
     ) -> Result<Lease, Failure> {
         let principal = match opener {
             Opener::Own => Arc::from(""),
             Opener::Client { principal, .. } => principal.clone(),
         };
-        let key = Key::of(&principal, asked, speaks, upstream);
+        let key = Key::of(&principal, asked, speaks, upstream, opener);
         if let Some(lease) = self.find(key, purpose) {
             return Ok(lease);
         }
         // Those who can share one wait for it; those who cannot open one each.
-        let opening = self.lock().opening.entry(key).or_default().clone();
-        let turn = if purpose == Purpose::Alone { None } else { Some(opening.lock().await) };
-        if turn.is_some()
-            && let Some(lease) = self.find(key, purpose)
-        {
-            return Ok(lease);
-        }
-        let mut open = pin!(async {
-            let place = self.place(transport, &principal, bounds)?;
-            let open = || Session::open(transport, upstream, opener.clone(), asked, speaks);
-            let session = match open().await {
-                // A process that nobody uses just now has to go for it.
-                Err(failure) => match self.in_the_way(&failure, &principal) {
-                    Some(idle) => {
-                        idle.session.close(transport).await;
-                        drop(idle);
-                        open().await?
-                    }
-                    None => return Err(failure),
-                },
-                Ok(session) => session,
-            };
-            Ok(self.add(key, place, session, purpose))
+        let turn = if purpose == Purpose::Alone {
+            None
+        } else {
+            let opening = self.lock().opening.entry(key).or_default().clone();
+            let turn = opening.lock_owned().await;
+            if let Some(lease) = self.find(key, purpose) {
+                return Ok(lease);
+            }
+            Some(turn)
+        };
+        let opening = Opening {
+            sessions: self.clone(),
+            transport: transport.clone(),
+            upstream: upstream.clone(),
+            opener: opener.clone(),
+            asked: asked.clone(),
+            speaks,
+            principal,
+            key,
+            purpose,
+            bounds,
+        };
+        let (told, mut opened) = oneshot::channel();
+        // It ends with the handshake, or with who waits for it.
+        tokio::task::spawn_local(async move {
+            let _turn = turn;
+            opening.run(told).await;
         });
         loop {
             tokio::select! {
-                lease = open.as_mut() => return lease,
+                lease = &mut opened => return lease.unwrap_or_else(|_| Err(Unusable::Internal.into())),
                 // Another call may be done sooner than a place comes free.
                 () = self.freed.notified(), if purpose == Purpose::Alone => {
                     if let Some(lease) = self.find(key, purpose) {
@@ -234,6 +253,14 @@ impl Sessions {
         Lease { session, key, purpose, sessions: self.clone() }
     }
 
+    /// Ends all of them, those that somebody uses as soon as nobody does.
+    pub(super) fn end_all(&self, transport: &Rc<Transport>) {
+        for entry in self.lock().open.values().flatten() {
+            entry.session.leave();
+        }
+        self.expire(transport, Duration::MAX);
+    }
+
     /// Ends those that nobody uses: those that have been idle for so long, and those that the server has forgotten.
     pub(super) fn expire(&self, transport: &Rc<Transport>, idle: Duration) {
         let now = Instant::now();
@@ -282,8 +309,47 @@ impl Table {
     }
 }
 
+impl Opening {
+    /// Opens the session, for whoever waits for it.
+    async fn run(self, mut told: oneshot::Sender<Result<Lease, Failure>>) {
+        let mut open = pin!(self.open());
+        let lease = tokio::select! {
+            lease = open.as_mut() => lease,
+            () = told.closed() => match self.upstream {
+                Upstream::StreamableHttp { .. } => match timeout(UNHEARD, open).await {
+                    Ok(lease) => lease,
+                    Err(_) => return,
+                },
+                // What was begun there ends when nobody holds it.
+                Upstream::Stdio {} | Upstream::Sse { .. } => return,
+            },
+        };
+        // If nobody is there it is the next call's, or ends when there is none for a while.
+        let _ = told.send(lease);
+    }
+
+    async fn open(&self) -> Result<Lease, Failure> {
+        let Self { sessions, transport, upstream, opener, asked, speaks, principal, .. } = self;
+        let place = sessions.place(transport, principal, self.bounds)?;
+        let open = || Session::open(transport, upstream, opener.clone(), asked, *speaks);
+        let session = match open().await {
+            // A process that nobody uses just now has to go for it.
+            Err(failure) => match sessions.in_the_way(&failure, principal) {
+                Some(idle) => {
+                    idle.session.close(transport).await;
+                    drop(idle);
+                    open().await?
+                }
+                None => return Err(failure),
+            },
+            Ok(session) => session,
+        };
+        Ok(sessions.add(self.key, place, session, self.purpose))
+    }
+}
+
 impl Key {
-    fn of(principal: &str, asked: &Asked, speaks: Revision, upstream: &Upstream) -> Self {
+    fn of(principal: &str, asked: &Asked, speaks: Revision, upstream: &Upstream, opener: &Opener) -> Self {
         let part = |json: &str| canonical(json).unwrap_or_else(|| json.into());
         let info = asked.info.as_deref().map(part).unwrap_or_default();
         // Each part behind its length, so that none can be taken for a piece of another.
@@ -295,6 +361,8 @@ impl Key {
             asked.revision.as_str(),
             speaks.as_str(),
             &format!("{upstream:?}"),
+            // Who else is in its process decides on what it may be asked.
+            &format!("{:?}", opener.isolation()),
         ] {
             text.push_str(&format!("{}:{part}", part.len()));
         }

@@ -19,16 +19,15 @@ use longshore_mcp::translate::responses::{self, Answer as Translated, Asked};
 use longshore_mcp::translate::results::Hints;
 use tokio::time::{Duration, sleep, timeout};
 
-use super::registry::{Lowered, Parked, random};
+use super::registry::{Lowered, random};
 use super::session::{UnderWay, Word};
 use super::source::Source;
 use super::way::{Repeated, Way, repeat};
 use super::{Failure, local};
+use crate::shares::Share;
 use crate::upstream::made::{Made, Out, Unread};
 use crate::upstream::{Answer, Failure as Any};
 
-/// How long a client may take to answer what the server asks, if the call itself may last so long: people may have to.
-const ANSWERED: Duration = Duration::from_secs(600);
 /// How long a server is left alone that only wants to be called again.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -70,7 +69,7 @@ pub(super) async fn call(way: Way, request: &Request<'_>, text: &str) -> Result<
     }
     // What nobody knows has no headers that anybody could write.
     let Some(method) = Method::of(pair.server, &request.method) else { return Ok(local::unknown(request)) };
-    let under_way = way.session.begin(request.id)?;
+    let mut under_way = way.session.begin(request.id)?;
     let outline = match Outline::read(request.params) {
         Ok(outline) => outline,
         Err(error) => return Ok(local::refused(request, Code::InvalidParams, &error.to_string())),
@@ -83,7 +82,8 @@ pub(super) async fn call(way: Way, request: &Request<'_>, text: &str) -> Result<
         |subject| outline.name(subject).filter(|_| method.subject() == subject).map(|name| name.to_string());
     let (tool, uri) = (name(Subject::Tool), name(Subject::Resource));
     let known = match &tool {
-        Some(tool) => way.lowered.tools.get(&way, tool).await,
+        // The server may have to be asked.
+        Some(tool) => under_way.during(async { Ok(way.lowered.tools.get(&way, tool).await) }).await?,
         None => None,
     };
     let marked = known.as_ref().and_then(|tool| tool.marked.as_deref());
@@ -96,11 +96,17 @@ pub(super) async fn call(way: Way, request: &Request<'_>, text: &str) -> Result<
 
 impl Call {
     async fn run(mut self, first: Bytes, out: Out) -> Result<(), Any> {
-        let mut asking: Option<(Rounds, Parked)> = None;
+        let mut asking: Option<(Rounds, Share)> = None;
         let (mut body, mut id, mut renewed) = (first.clone(), self.id.clone(), false);
         loop {
             let (status, answer) = self.send(body.clone(), &id, &out).await?;
-            let Some(answer) = answer else { return Err(self.unanswered(status).await) };
+            let Some(answer) = answer else {
+                let Self { way, under_way, .. } = &mut self;
+                return Err(under_way
+                    .during(unanswered(way, status))
+                    .await
+                    .unwrap_or_else(|failure| failure));
+            };
             let Ok(Message::Response(response)) = envelope::read(answer.as_bytes()) else {
                 return Err(Failure::Nonsense.into());
             };
@@ -108,11 +114,12 @@ impl Call {
             match response.outcome {
                 Outcome::Error(error) => {
                     let code = code_of(error.get()).and_then(Code::of);
-                    if code == Some(Code::HeaderMismatch) && !renewed && self.renew(&first).await {
+                    if code == Some(Code::HeaderMismatch) && !renewed && self.renew(&first).await? {
                         renewed = true;
                         continue;
                     }
-                    if is_suspicious(status, code) && !self.way.is_modern().await? {
+                    let Self { way, under_way, .. } = &mut self;
+                    if is_suspicious(status, code) && !under_way.during(way.is_modern()).await? {
                         return Err(Failure::Forgotten.into());
                     }
                 }
@@ -170,28 +177,20 @@ impl Call {
         under_way.during(exchange).await
     }
 
-    /// What it means that no answer came.
-    async fn unanswered(&self, status: StatusCode) -> Any {
-        if status.is_success() {
-            return Failure::BrokenOff.into();
-        }
-        match self.way.is_modern().await {
-            Ok(true) => Failure::Status(status.as_u16()).into(),
-            Ok(false) => Failure::Forgotten.into(),
-            Err(failure) => failure,
-        }
-    }
-
     /// Reads the server's tools anew, since it misses what its schema marks. Says whether there is anything to be done
     /// better.
-    async fn renew(&mut self, sent: &Bytes) -> bool {
-        let Some(tool) = &self.tool else { return false };
-        let Some(known) = self.way.lowered.tools.get_anew(&self.way, tool).await else { return false };
+    async fn renew(&mut self, sent: &Bytes) -> Result<bool, Any> {
+        let Self { way, under_way, tool, .. } = self;
+        let Some(tool) = tool else { return Ok(false) };
+        let known = under_way.during(async { Ok(way.lowered.tools.get_anew(way, tool).await) }).await?;
+        let Some(known) = known else { return Ok(false) };
         self.wrapped = Some(known.wrapped);
-        let Some(repeated) = repeated_of(self.method, sent, known.marked.as_deref()) else { return false };
+        let Some(repeated) = repeated_of(self.method, sent, known.marked.as_deref()) else {
+            return Ok(false);
+        };
         let is_news = repeated != self.repeated;
         self.repeated = repeated;
-        is_news
+        Ok(is_news)
     }
 
     /// A list without the tools that nobody could call.
@@ -208,12 +207,21 @@ impl Call {
     }
 
     /// Keeps the request for as long as the client is asked.
-    fn park(&self, sent: &Bytes) -> Result<(Rounds, Parked), Any> {
+    fn park(&self, sent: &Bytes) -> Result<(Rounds, Share), Any> {
         let session = &self.way.session;
         let text = std::str::from_utf8(sent).map_err(|_| Failure::Nonsense)?;
-        let parked = self.way.lowered.park(text.len()).ok_or(Failure::TooManyQuestions)?;
+        let parked = self.way.lowered.park(&session.opener, text.len()).ok_or(Failure::TooManyQuestions)?;
         Ok((Rounds::new(session.pair, self.method, text, session.can.clone()), parked))
     }
+}
+
+/// What it means that no answer came.
+async fn unanswered(way: &Way, status: StatusCode) -> Result<Any, Any> {
+    if status.is_success() {
+        return Ok(Failure::BrokenOff.into());
+    }
+    let is_modern = way.is_modern().await?;
+    Ok(if is_modern { Failure::Status(status.as_u16()) } else { Failure::Forgotten }.into())
 }
 
 /// Has the client answer until the call can be sent again, or ends it.
@@ -222,7 +230,7 @@ async fn ask<'a>(
     under_way: &mut UnderWay,
     id: &str,
     rounds: &'a mut Rounds,
-    parked: &mut Parked,
+    parked: &mut Share,
     mut next: Next,
     out: &Out,
 ) -> Result<Option<&'a Rounds>, Any> {
@@ -240,7 +248,7 @@ async fn ask<'a>(
                 }
                 Next::Wait
             }
-            Next::Wait => match timeout(ANSWERED, under_way.words.recv()).await {
+            Next::Wait => match timeout(way.lowered.patience, under_way.words.recv()).await {
                 Ok(Some(Word::Answered(question, outcome))) => {
                     open.retain(|id| *id != question);
                     let size = outcome.as_ref().map_or_else(String::len, String::len);

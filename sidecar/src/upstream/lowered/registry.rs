@@ -1,21 +1,25 @@
 //! The sessions that there are. Each thread may get the next message of any of them.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::{HeaderMap, HeaderValue};
 use longshore_mcp::headers::SESSION_ID;
+use longshore_sidecar_config::{Limits, Processes};
+use tokio::time::Duration;
 
 use super::session::Session;
 use super::tools::Tools;
+use crate::shares::{Bounds, Share, Shares};
+use crate::upstream::Opener;
 use crate::upstream::hold::Hold;
 
 /// What the ids of these sessions begin with, so that others are not even looked for.
 const PREFIX: &str = "lowered-";
-/// How many bytes of calls and answers are kept of calls whose server has asked back. Each waits for people, so there
-/// may be many of them; a call more is told that there are too many.
-const MAX_PARKED: usize = 64 * 1024 * 1024;
+/// How many bytes of calls and answers are kept of calls whose server has asked back, in all and of one principal. Each
+/// waits for people, so there may be many of them; a call more is told that there are too many.
+const PARKED: Bounds = Bounds { total: 64 * 1024 * 1024, per_principal: 16 * 1024 * 1024 };
 
 /// What a session is known by.
 pub(super) type Name = u128;
@@ -28,24 +32,41 @@ pub(crate) struct Lowered {
     /// What the ids begin with under which clients are asked something. Another sidecar's are others.
     epoch: u64,
     questions: AtomicU64,
-    parked: AtomicUsize,
-}
-
-/// Bytes that are kept of a call. They are given back when this is dropped.
-pub(super) struct Parked {
-    lowered: Arc<Lowered>,
-    bytes: usize,
+    /// What is kept of calls that wait for their clients.
+    parked: Arc<Shares>,
+    /// How long a client may take to answer what the server asks.
+    pub(super) patience: Duration,
+    /// The processes that clients may have by now, whatever they might have when their sessions began.
+    processes: Mutex<Option<Processes>>,
 }
 
 impl Lowered {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(patience: Duration) -> Self {
         Self {
             sessions: Mutex::default(),
             tools: Tools::default(),
             // Without random numbers no session is opened either.
             epoch: random().map_or(0, |number| u64::try_from(number >> 64).unwrap_or(0)),
             questions: AtomicU64::new(0),
-            parked: AtomicUsize::new(0),
+            parked: Shares::new(PARKED),
+            patience,
+            processes: Mutex::default(),
+        }
+    }
+
+    /// Takes the limits of a configuration, from now on.
+    pub(crate) fn configure(&self, limits: &Limits) {
+        *self.processes.lock().unwrap_or_else(PoisonError::into_inner) = limits.processes;
+    }
+
+    /// For whom a session's request is, with what they may have by now.
+    pub(super) fn opener(&self, session: &Session) -> Opener {
+        match &session.opener {
+            Opener::Own => Opener::Own,
+            Opener::Client { principal, .. } => {
+                let limits = *self.processes.lock().unwrap_or_else(PoisonError::into_inner);
+                Opener::Client { principal: principal.clone(), limits }
+            }
         }
     }
 
@@ -94,10 +115,13 @@ impl Lowered {
         format!("\"{:016x}-{number}\"", self.epoch)
     }
 
-    /// A place for what is kept of a call that waits for its client.
-    pub(super) fn park(self: &Arc<Self>, bytes: usize) -> Option<Parked> {
-        let mut parked = Parked { lowered: self.clone(), bytes: 0 };
-        parked.add(bytes).then_some(parked)
+    /// Room for what is kept of a call that waits for its client.
+    pub(super) fn park(&self, opener: &Opener, bytes: usize) -> Option<Share> {
+        let principal = match opener {
+            Opener::Own => Arc::from(""),
+            Opener::Client { principal, .. } => principal.clone(),
+        };
+        self.parked.take(&principal, bytes)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Name, Arc<Session>>> {
@@ -106,41 +130,9 @@ impl Lowered {
     }
 }
 
-impl Parked {
-    /// Keeps more. Says whether there is room for it.
-    pub(super) fn add(&mut self, bytes: usize) -> bool {
-        let before = self.lowered.parked.fetch_add(bytes, Ordering::Relaxed);
-        self.bytes += bytes;
-        before.saturating_add(bytes) <= MAX_PARKED
-    }
-}
-
-impl Drop for Parked {
-    fn drop(&mut self) {
-        self.lowered.parked.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
 /// A number that nobody guesses; none, if the system gives none.
 pub(super) fn random() -> Option<u128> {
     let mut number = [0; 16];
     getrandom::fill(&mut number).ok()?;
     Some(u128::from_ne_bytes(number))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_waits_for_clients_is_bounded_and_given_back() {
-        let lowered = Arc::new(Lowered::new());
-        let mut first = lowered.park(MAX_PARKED / 2).unwrap();
-        assert!(first.add(MAX_PARKED / 2));
-        assert!(lowered.park(1).is_none());
-        drop(first);
-        assert!(lowered.park(MAX_PARKED).is_some());
-        assert_eq!(lowered.parked.load(Ordering::Relaxed), 0);
-        assert_ne!(lowered.question(), lowered.question());
-    }
 }

@@ -62,7 +62,8 @@ impl Way {
 
     /// Sends a request, and waits for the head of what comes back.
     pub(super) async fn call(&self, body: Bytes, repeated: &Repeated) -> Result<Source, Any> {
-        self.server.call(&self.session.opener, self.session.pair.server, body, repeated).await
+        let opener = self.lowered.opener(&self.session);
+        self.server.call(&opener, self.session.pair.server, body, repeated).await
     }
 
     /// Whether arguments of tools are repeated in headers that this server sees.
@@ -73,7 +74,8 @@ impl Way {
     /// Asks who the server is. Says whether it is one of this era still; if it is not, that is not known any more.
     pub(super) async fn is_modern(&self) -> Result<bool, Any> {
         let client = self.session.client();
-        let found = self.server.discover(&self.session.opener, self.session.pair.server, &client).await?;
+        let opener = self.lowered.opener(&self.session);
+        let found = self.server.discover(&opener, self.session.pair.server, &client).await?;
         let is_other = found.verdict == Verdict::Legacy;
         if is_other {
             self.server.speaks.set(None);

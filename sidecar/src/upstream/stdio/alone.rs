@@ -78,7 +78,6 @@ impl Stdio {
         let Opener::Client { principal, limits } = opener else { return Ok(None) };
         // Never without limits in a configuration that was loaded.
         let limits = limits.ok_or(Failure::Unlimited)?;
-        self.places.limit(Some(limits));
         let principal = Some(principal.clone()).filter(|_| limits.isolation != Isolation::Shared);
         Ok(Some(Client { principal, limits }))
     }

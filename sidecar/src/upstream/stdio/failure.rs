@@ -112,6 +112,9 @@ pub(crate) enum Why {
     /// It did not answer the handshake that it was given when it was started again.
     #[error("the server's process, started again, did not complete the handshake")]
     Mute,
+    /// It said nothing for so many seconds, though it was asked whether it is there.
+    #[error("the server's process was ended: it did not say anything for {0} seconds, not even to a ping")]
+    Hung(u64),
     /// One line was too long.
     #[error("the server's process was ended: it wrote a line of more than {MAX_LINE} bytes to stdout")]
     LineTooLong,
@@ -149,7 +152,7 @@ impl Why {
             Self::Stopping => "stopping",
             Self::Lost => "lost",
             Self::Closed => "closed",
-            Self::Mute => "mute",
+            Self::Mute | Self::Hung(_) => "mute",
             Self::LineTooLong | Self::Noise => "stdout",
             Self::StderrFlood => "stderr",
             // Those before never ran.
@@ -176,6 +179,7 @@ impl Why {
             Self::Lost => "server's container ended",
             Self::Closed => "server's process closed its pipes",
             Self::Mute => "server's process did not complete the handshake",
+            Self::Hung(_) => "server's process hangs",
             Self::LineTooLong => "server wrote a line that is too long",
             Self::Noise => "server floods stdout",
             Self::StderrFlood => "server floods stderr",

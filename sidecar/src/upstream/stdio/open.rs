@@ -60,7 +60,6 @@ impl Stdio {
             Opener::Client { principal, limits } => {
                 // Never without limits in a configuration that was loaded.
                 let limits = limits.ok_or(Failure::Unlimited)?;
-                self.places.limit(Some(limits));
                 let principal = Some(principal).filter(|_| limits.isolation != Isolation::Shared);
                 let client = Client { principal, limits };
                 match limits.isolation {

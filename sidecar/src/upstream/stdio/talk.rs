@@ -6,6 +6,7 @@
 //! where several sessions share a process, that nobody is waited for twice.
 
 mod alone;
+mod hangs;
 mod incoming;
 mod taking;
 
@@ -24,6 +25,7 @@ use super::outgoing::Outgoing;
 use super::process::{self, Heard, IMPATIENCE, PATIENCE, Process};
 use super::routes::Routes;
 use super::{Control, Failure, Gone, Name, Why};
+use hangs::Hangs;
 use longshore_mcp::level::Level;
 
 /// How long the rest of what a process wrote is read after its end, and how long its end is waited for when it has
@@ -82,6 +84,7 @@ pub(super) struct Talk<'a> {
     /// How much of what it wrote was dropped since something of it was not.
     dropped: usize,
     pause: Option<Instant>,
+    hangs: Hangs,
     /// Since when nobody has called it.
     quiet: Option<Instant>,
     /// Nobody has for so long that it may end.
@@ -146,6 +149,7 @@ impl<'a> Talk<'a> {
             noise: 0,
             dropped: 0,
             pause: None,
+            hangs: Hangs::default(),
             quiet: None,
             rests: false,
             turn: 0,
@@ -248,6 +252,7 @@ impl<'a> Talk<'a> {
         if self.handshake_due().is_some_and(|until| until <= now) {
             self.doom.get_or_insert(Why::Mute);
         }
+        self.look_whether_it_hangs(now);
         if let Some(late) = self.delivery.take_if(|delivery| delivery.until.is_some_and(|until| until <= now))
         {
             late.to.give_up();
@@ -281,7 +286,8 @@ impl<'a> Talk<'a> {
         let end = end.filter(|_| self.delivery.is_none());
         let delivery = self.delivery.as_ref().and_then(|delivery| delivery.until);
         let rest = self.quiet.zip(self.conversation.patience()).map(|(since, idle)| since + idle);
-        let own = [self.routes.due(), self.pause, end, self.handshake_due(), delivery, rest];
+        let own =
+            [self.routes.due(), self.pause, end, self.handshake_due(), delivery, rest, self.hangs.due()];
         own.into_iter().chain([self.conversation.due()]).flatten().min()
     }
 

@@ -9,7 +9,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use longshore_sidecar_config::{Processes, Upstream};
+use longshore_sidecar_config::{Config, Processes, Upstream};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, sleep_until};
@@ -209,7 +209,6 @@ pub(crate) async fn keep(shared: Arc<Shared>) -> Result<(), watch::error::RecvEr
     let mut pause: Option<(Instant, Duration)> = None;
     loop {
         let limits = limits(&shared);
-        stdio.places.limit(limits);
         let wanted = limits.filter(|_| !shared.is_draining() && !stdio.is_closed());
         let wanted = wanted.map_or(0, |limits| limits.warm as usize);
         let max_age = limits.and_then(|limits| limits.max_age_ms).map(Duration::from_millis);
@@ -243,8 +242,11 @@ pub(crate) async fn keep(shared: Arc<Shared>) -> Result<(), watch::error::RecvEr
 }
 
 fn limits(shared: &Shared) -> Option<Processes> {
-    let snapshot = shared.config();
-    let config = &snapshot.as_ref()?.config;
+    limits_of(&shared.config().as_ref()?.config)
+}
+
+/// The limits that a configuration has for processes, if its server has any.
+pub(super) fn limits_of(config: &Config) -> Option<Processes> {
     matches!(config.upstream, Upstream::Stdio {}).then_some(config.limits.processes).flatten()
 }
 

@@ -1,5 +1,6 @@
 //! Waiting for something to be seen, never for a time to pass.
 
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// Looks again and again until there is something to see.
@@ -16,5 +17,25 @@ pub(crate) fn within<T>(limit: Duration, what: &str, mut look: impl FnMut() -> O
         }
         assert!(began.elapsed() < limit, "not within {limit:?}: {what}");
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A gate at which a server waits until the test opens it.
+#[derive(Clone, Default)]
+pub(crate) struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    /// Waits until it is open, and not for ever.
+    pub(crate) fn pass(&self) {
+        let (open, opened) = &*self.0;
+        let open = open.lock().expect("no panic");
+        drop(opened.wait_timeout_while(open, Duration::from_secs(60), |open| !*open).expect("no panic"));
+    }
+
+    /// Opens it for good.
+    pub(crate) fn open(&self) {
+        let (open, opened) = &*self.0;
+        *open.lock().expect("no panic") = true;
+        opened.notify_all();
     }
 }

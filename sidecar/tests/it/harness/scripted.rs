@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use super::schemas::{self, Watch};
-use super::{Request, eventually};
+use super::{Gate, Request, eventually};
 
 /// The server.
 pub(crate) struct Scripted {
@@ -24,6 +24,16 @@ struct Manners {
     revision: Option<&'static str>,
     /// It serves requests that stand alone too.
     modern: bool,
+    /// What is waited for before a handshake is answered that is not the sidecar's own.
+    greets: Option<Gate>,
+    /// What is waited for before it takes `notifications/roots/list_changed`.
+    hears: Option<Gate>,
+}
+
+impl Manners {
+    fn of(capabilities: Value) -> Self {
+        Self { capabilities, revision: None, modern: false, greets: None, hears: None }
+    }
 }
 
 /// The session id that the server gives out.
@@ -51,7 +61,7 @@ impl Scripted {
         capabilities: Value,
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
-        Self::with(0, Manners { capabilities, revision: None, modern: true }, move |request, stream| {
+        Self::with(0, Manners { modern: true, ..Manners::of(capabilities) }, move |request, stream| {
             if request.method == "GET" { no_stream(stream) } else { answer(request, stream) }
         })
     }
@@ -62,7 +72,7 @@ impl Scripted {
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
         let capabilities = json!({"logging": {}});
-        Self::with(0, Manners { capabilities, revision: Some(revision), modern: false }, answer)
+        Self::with(0, Manners { revision: Some(revision), ..Manners::of(capabilities) }, answer)
     }
 
     /// The same with these capabilities.
@@ -70,7 +80,29 @@ impl Scripted {
         capabilities: Value,
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
-        Self::with(0, Manners { capabilities, revision: None, modern: false }, answer)
+        Self::with(0, Manners::of(capabilities), answer)
+    }
+
+    /// A server that answers the handshakes of clients when the gate is open.
+    pub(crate) fn greeting(
+        gate: &Gate,
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        let greets = Some(gate.clone());
+        Self::with(0, Manners { greets, ..Manners::of(json!({})) }, move |request, stream| {
+            if request.method == "GET" { no_stream(stream) } else { answer(request, stream) }
+        })
+    }
+
+    /// A server that takes `notifications/roots/list_changed` when the gate is open.
+    pub(crate) fn hearing(
+        gate: &Gate,
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        let hears = Some(gate.clone());
+        Self::with(0, Manners { hears, ..Manners::of(json!({})) }, move |request, stream| {
+            if request.method == "GET" { no_stream(stream) } else { answer(request, stream) }
+        })
     }
 
     /// The same at this port, as soon as it is free.
@@ -79,7 +111,7 @@ impl Scripted {
         capabilities: Value,
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
-        Self::with(port, Manners { capabilities, revision: None, modern: false }, answer)
+        Self::with(port, Manners::of(capabilities), answer)
     }
 
     fn with(
@@ -127,6 +159,9 @@ fn serve(
         }
         match method.as_str() {
             "initialize" => {
+                if let Some(gate) = manners.greets.as_ref().filter(|_| !own) {
+                    gate.pass();
+                }
                 let version = match manners.revision {
                     Some(revision) => json!(revision),
                     None => message(&request)["params"]["protocolVersion"].clone(),
@@ -148,6 +183,10 @@ fn serve(
             }
             "server/discover" if own => json_with(&mut stream, 400, "", "{}"),
             "ping" => json(&mut stream, &reply_to(&request, &json!({}))),
+            "notifications/roots/list_changed" if manners.hears.is_some() => {
+                manners.hears.iter().for_each(Gate::pass);
+                write(&mut stream, "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n");
+            }
             _ if method.starts_with("notifications/") || method.is_empty() && request.method == "POST" => {
                 write(&mut stream, "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n");
             }

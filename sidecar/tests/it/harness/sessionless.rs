@@ -33,6 +33,8 @@ pub(crate) struct Sessionless {
 pub(crate) struct Says {
     pub(crate) capabilities: Value,
     pub(crate) tools: Value,
+    /// It does not answer `tools/list` any more.
+    pub(crate) lists_nothing: bool,
 }
 
 impl Sessionless {
@@ -55,7 +57,7 @@ impl Sessionless {
         let listener = eventually("the port is free", || TcpListener::bind(("127.0.0.1", port)).ok());
         let port = listener.local_addr().expect("an address").port();
         let (seen, open) = (Arc::<Mutex<Vec<Request>>>::default(), Arc::<AtomicU64>::default());
-        let says = Arc::new(Mutex::new(Says { capabilities, tools }));
+        let says = Arc::new(Mutex::new(Says { capabilities, tools, lists_nothing: false }));
         let (stopped, streams) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<TcpStream>>>::default());
         let server = Self {
             port,
@@ -139,6 +141,9 @@ fn serve(
         let says = says.lock().expect("no panic").clone();
         if let Err((status, text)) = judge(&request, &says) {
             json_with(&mut stream, status, "", &text);
+            continue;
+        }
+        if says.lists_nothing && method_of(&request) == "tools/list" {
             continue;
         }
         let result = match method_of(&request).as_str() {

@@ -46,11 +46,14 @@ fn r071_what_a_server_asks_is_asked_in_a_result() {
         let can = if method == "roots/list" { can() } else { some.clone() };
         let reply = call(tool, arguments.clone(), &can).send(sidecar.mcp);
         let (questions, state) = asked(&reply);
-        let [(_, question)] = questions.as_slice() else { panic!("{tool}: {questions:?}") };
-        assert_eq!(question["method"], method);
-        // It is a part of a result, no message, and has no name of its own.
-        assert!(question.get("id").is_none() && question.get("jsonrpc").is_none(), "{question}");
-        assert!(question["params"].get("elicitationId").is_none(), "{question}");
+        // For roots it asks twice, if it was greeted just now and is slow.
+        assert!(questions.len() == 1 || method == "roots/list", "{tool}: {questions:?}");
+        for (_, question) in &questions {
+            assert_eq!(question["method"], method);
+            // It is a part of a result, no message, and has no name of its own.
+            assert!(question.get("id").is_none() && question.get("jsonrpc").is_none(), "{question}");
+            assert!(question["params"].get("elicitationId").is_none(), "{question}");
+        }
         let mut reply = again(tool, arguments.clone(), &can, &state, answers(&questions)).send(sidecar.mcp);
         while reply.message()["result"]["resultType"] == "input_required" {
             // It asks for roots once more, when it has been greeted a while ago.

@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{able, answer, serving, sidecar};
+use crate::harness::config::keys;
 use crate::harness::scripted::message;
-use crate::harness::{Client, Event, Events, Sessionless, Sidecar, config};
+use crate::harness::{Client, Event, Events, Files, Sessionless, Sidecar, config};
 
 fn form(text: &str) -> Value {
     json!({"method": "elicitation/create", "params": {"message": text, "requestedSchema":
@@ -193,4 +194,46 @@ fn r072_a_client_that_does_not_answer_is_not_waited_for_without_end() {
     reply(&client, &question["id"], &answer_to(&question));
     assert_eq!(client.send("ping", json!({})).status, 200);
     assert_eq!(server.seen("tools/call").len(), 1);
+}
+
+/// The same where the call itself might take longer.
+#[test]
+fn r072_an_answer_of_a_client_is_waited_for_as_long_as_is_said() {
+    let server = asking(vec![json!({"q": form("who?")})]);
+    let files = Files::new();
+    files.write(&config(server.port));
+    let sidecar = Sidecar::with(files, &["--answer-timeout-ms", "600"]).loaded().ready();
+    let client = able(&sidecar, "2025-11-25");
+    let mut events = client.stream("echo", json!({}));
+    let question = next(&mut events);
+    let taken_back = next(&mut events);
+    assert_eq!(taken_back["params"]["requestId"], question["id"], "{taken_back}");
+    let end = next(&mut events);
+    let text = end["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(text.contains("did not answer in time"), "{end}");
+}
+
+/// One who has much waiting does not take the room of others.
+#[test]
+fn calls_that_wait_for_their_clients_are_bounded_for_each_principal() {
+    let server = asking(vec![json!({"q": form("who?")})]);
+    let files = Files::new();
+    let mut config = config(server.port);
+    config.limits.request_timeout_ms = 120_000;
+    files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let able = json!({"elicitation": {}});
+    let open = |key| Client::with_capabilities(&sidecar, Some(key), "2025-11-25", &able);
+    let (alice, bob) = (open("key-a"), open("key-b"));
+    let large = json!({"text": "x".repeat(3_900_000)});
+    let ask = |client: &Client<'_>| {
+        let mut events = client.stream("echo", large.clone());
+        let said = next(&mut events);
+        (events, said)
+    };
+    let waiting: Vec<_> = (0..4).map(|_| ask(&alice)).collect();
+    assert!(waiting.iter().all(|(_, said)| said["method"] == "elicitation/create"));
+    let refused = alice.send("tools/call", json!({"name": "echo", "arguments": large.clone()}));
+    assert!(refused.text().contains("too many calls wait"), "{}", refused.text());
+    assert_eq!(ask(&bob).1["method"], "elicitation/create", "there is room for others");
 }

@@ -1,10 +1,12 @@
 //! Calls: what the server reads, and what the client does.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::{able, answer, echoing, everything, serving, sidecar, tools};
 use crate::harness::scripted::{self, message};
-use crate::harness::{Sessionless, eventually};
+use crate::harness::{Sessionless, eventually, within};
 
 fn header<'a>(request: &'a crate::harness::Request, name: &str) -> Option<&'a str> {
     request.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
@@ -223,4 +225,26 @@ fn calls_side_by_side_are_never_confused() {
             });
         }
     });
+}
+
+/// 59: a call can be cancelled while the sidecar itself waits for the server.
+#[test]
+fn r059_a_call_is_cancelled_while_the_servers_list_is_read() {
+    let server = echoing();
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    server.says(|says| says.lists_nothing = true);
+    let read = server.all("tools/list").len();
+    // Nobody knows this tool, so the list is read first, which takes five seconds to fail.
+    let params = json!({"name": "unheard-of"});
+    let request = client
+        .request(json!({"jsonrpc": "2.0", "id": 77, "method": "tools/call", "params": params}).to_string());
+    let mcp = sidecar.mcp;
+    let calling = std::thread::spawn(move || request.send(mcp));
+    eventually("the list is read", || (server.all("tools/list").len() > read).then_some(()));
+    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 77}});
+    assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
+    within(Duration::from_secs(3), "the call ends", || calling.is_finished().then_some(()));
+    assert!(calling.join().unwrap().text().contains("cancelled"));
+    assert!(server.seen("tools/call").is_empty());
 }

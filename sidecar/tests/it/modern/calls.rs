@@ -301,7 +301,7 @@ fn a_server_that_fails_is_answered_for() {
     });
     let mut config = config(server.port);
     config.limits.request_timeout_ms = 1_500;
-    let sidecar = Sidecar::start(&config);
+    let sidecar = Sidecar::start(&config).ready();
     for (name, reason) in [
         ("cut", "server broke off"),
         ("ends", "server broke off"),

@@ -34,7 +34,7 @@ fn r042_a_subscription_goes_on_until_the_end() {
     let mut config = config(server.port);
     // What has no end of its own is not held to the time of calls.
     config.limits.request_timeout_ms = 300;
-    let sidecar = Sidecar::start(&config);
+    let sidecar = Sidecar::start(&config).ready();
     let mut events = Events::open(&listen("l"), sidecar.mcp);
     assert_eq!(events.next().unwrap().message()["method"], "notifications/subscriptions/acknowledged");
     assert_eq!(events.next().unwrap().message()["method"], "notifications/tools/list_changed");

@@ -5,10 +5,11 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use longshore_sidecar_config::ports;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::config::keys;
+use crate::harness::config::{keys, session_key};
 use crate::harness::http::{Reply, connect, read_chunk};
 use crate::harness::replicas::{Network, knows, with_peers};
 use crate::harness::{
@@ -236,4 +237,53 @@ fn a_replica_that_hangs_is_a_clear_error_until_it_answers_again() {
     echo(&other, "after");
     assert_eq!(replicas[1].metric("longshore_sessions"), 0.0, "it has stayed where it was");
     let _ = Request::new("GET", "/healthz").send(replicas[0].admin);
+}
+
+/// The local ports of the connections that are open to this address, as the kernel shows them.
+fn connections_to(address: std::net::Ipv4Addr) -> std::collections::BTreeSet<u16> {
+    const ESTABLISHED: &str = "01";
+    let to = format!("{:08X}:{:04X}", u32::from_le_bytes(address.octets()), ports::PEERS);
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let lines = table.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    let open = lines.filter(|line| line.len() > 3 && line[2] == to && line[3] == ESTABLISHED);
+    open.map(|line| u16::from_str_radix(line[1].split_once(':').unwrap().1, 16).unwrap()).collect()
+}
+
+/// A connection goes on for as long as the keys do that it was made with, and what is called meanwhile is answered.
+#[test]
+fn connections_do_not_outlive_their_keys() {
+    let servers = [(); 2].map(|()| GoServer::start(&[]));
+    let network = Network::new();
+    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let client = Client::open(&replicas[0], ALICE);
+    let through = client.through(&replicas[1]);
+    echo(&through, "before");
+    let before = eventually("there are connections", || {
+        let open = [1, 2].map(|number| connections_to(network.address(number)));
+        (!open.iter().any(|open| open.is_empty())).then_some(open)
+    });
+    // Another key is accepted, then used by all, and then the first one is taken away.
+    for (accepted, used) in [(&[1, 2][..], 1), (&[1, 2], 2), (&[2], 2)] {
+        for (replica, server) in replicas.iter().zip(&servers) {
+            let mut config = with_peers(&config(server.port));
+            config.sessions.seal_with = used;
+            let mut keys = keys(&[("alice", "key-a"), ("bob", "key-b")]);
+            keys.sessions = accepted.iter().map(|id| session_key(*id)).collect();
+            replica.runs(&replica.files.write_with_keys(&config, &keys));
+        }
+        if accepted.contains(&1) {
+            echo(&through, "meanwhile");
+        }
+    }
+    eventually("none of them is open", || {
+        [1, 2]
+            .into_iter()
+            .zip(&before)
+            .all(|(number, before)| connections_to(network.address(number)).is_disjoint(before))
+            .then_some(())
+    });
+    // The others know each other still.
+    replicas.iter().for_each(|replica| knows(replica, 1));
+    let client = Client::open(&replicas[0], ALICE);
+    echo(&client.through(&replicas[1]), "after");
 }

@@ -11,8 +11,8 @@ use crate::harness::replicas::Network;
 use crate::harness::{Client, Events, Files, GoServer, Reply, Request, Sidecar, config, eventually, within};
 
 /// A client with a stream.
-struct Caller {
-    stream: Events,
+pub(super) struct Caller {
+    pub(super) stream: Events,
     /// Where it posts to.
     endpoint: String,
     key: Option<&'static str>,
@@ -34,7 +34,7 @@ impl Caller {
     }
 
     /// Asks for a stream and shakes hands.
-    fn open(sidecar: &Sidecar, key: Option<&'static str>) -> Self {
+    pub(super) fn open(sidecar: &Sidecar, key: Option<&'static str>) -> Self {
         let mut caller = Self::begin(sidecar, key);
         assert_eq!(caller.post(sidecar, &initialize("2024-11-05")).status, 202);
         let answer = caller.hear();
@@ -44,17 +44,17 @@ impl Caller {
         caller
     }
 
-    fn post(&self, sidecar: &Sidecar, body: &str) -> Reply {
+    pub(super) fn post(&self, sidecar: &Sidecar, body: &str) -> Reply {
         self.message(body).send(sidecar.mcp)
     }
 
-    fn message(&self, body: &str) -> Request {
+    pub(super) fn message(&self, body: &str) -> Request {
         let request =
             Request::new("POST", &self.endpoint).header("content-type", "application/json").body(body);
         self.key.iter().fold(request, |request, key| request.key(key))
     }
 
-    fn hear(&mut self) -> Value {
+    pub(super) fn hear(&mut self) -> Value {
         let event = self.stream.next().expect("something is said");
         assert_eq!((event.event.as_str(), event.id.as_str()), ("message", ""));
         event.message()
@@ -72,7 +72,7 @@ impl Caller {
     }
 }
 
-fn call(id: u32, tool: &str, arguments: &Value) -> String {
+pub(super) fn call(id: u32, tool: &str, arguments: &Value) -> String {
     let params = json!({"name": tool, "arguments": arguments});
     json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string()
 }

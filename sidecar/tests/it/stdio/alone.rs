@@ -184,3 +184,30 @@ fn r039_the_log_goes_to_who_wants_it() {
     };
     assert_eq!([log(None), log(Some("error")), log(Some("info"))], [false, false, true]);
 }
+
+/// Limits are those of the configuration of now, also for sessions that were begun under others.
+#[test]
+fn sessions_from_before_do_not_bring_their_limits_back() {
+    let files = std::sync::Arc::new(Files::new());
+    let both = keys(&[("a", "key-a"), ("b", "key-b")]);
+    let limited = |total| {
+        let mut config = config(Isolation::Session, total);
+        config.limits.processes.iter_mut().for_each(|processes| processes.idle_ms = 300);
+        config
+    };
+    files.write_with_keys(&limited(2), &both);
+    let shim = Shim::start(&files, &server("", "2026-07-28", "error"));
+    let sidecar = Sidecar::with(files.clone(), &[]).loaded().ready();
+    let clients = ["key-a", "key-b"].map(|key| Client::open(&sidecar, Some(key)));
+    eventually("their processes are gone", || (shim.processes().len() == 1).then_some(()));
+    sidecar.runs(&files.write_with_keys(&limited(1), &both));
+    let mut stream = connect(sidecar.mcp);
+    clients[0]
+        .request(clients[0].message("tools/call", &json!({"name": "hang", "arguments": {}})))
+        .write(&mut stream);
+    eventually("it has a process", || (shim.processes().len() == 2).then_some(()));
+    let refused = clients[1].send("tools/call", json!({"name": "pid", "arguments": {}}));
+    assert!(refused.text().contains("as may (1)"), "{}", refused.text());
+    sidecar.runs(&files.write_with_keys(&limited(3), &both));
+    assert_ne!(super::said(&clients[1], "pid", json!({})), "");
+}

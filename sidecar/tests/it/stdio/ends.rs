@@ -3,11 +3,12 @@
 use std::io::BufReader;
 use std::time::{Duration, Instant};
 
+use longshore_sidecar_config::{Isolation, Processes};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value, json};
 
 use super::{error, pid, said};
-use crate::harness::config::idle;
+use crate::harness::config::{idle, processes};
 use crate::harness::http::{Reply, connect};
 use crate::harness::shim::{server, serving, stdio};
 use crate::harness::{Client, Files, GoServer, Request, Shim, Sidecar, client, config, eventually, within};
@@ -238,4 +239,40 @@ fn the_shim_may_come_late() {
     let _shim = Shim::start(&sidecar.files, &server(&[]));
     let sidecar = sidecar.ready();
     pid(&Client::open(&sidecar, None));
+}
+
+/// A process that takes nothing and says nothing any more is replaced, and one that is only slow is not.
+#[test]
+fn a_process_that_hangs_is_replaced() {
+    for isolation in [Isolation::Session, Isolation::Shared] {
+        let mut config = stdio();
+        config.limits.request_timeout_ms = 1_500;
+        config.limits.processes = Some(Processes { isolation, ..processes(2, 2) });
+        let flags = ["--hang-timeout-ms", "2500"];
+        let (_shim, sidecar) = serving(&config, &server(&[]), &flags);
+        let client = Client::open(&sidecar, None);
+        let first = pid(&client);
+        let late = |tool: &str| {
+            let message = client.call(tool, json!({}));
+            assert!(error(&message).contains("within 1.5 seconds"), "{message}");
+        };
+        // It answers pings, for longer than it might say nothing.
+        (0..2).for_each(|_| late("hang"));
+        assert_eq!(pid(&client), first);
+        // From now on it does not read.
+        assert_eq!(said(&client, "deaf", json!({})), "from now on");
+        late("pid");
+        let other = eventually("another one takes its place", || {
+            let message = client.call("pid", json!({}));
+            let words = message["error"]["message"].as_str().unwrap_or_default();
+            assert!(
+                words.is_empty() || words.contains("1.5 seconds") || words.contains("did not say anything"),
+                "{message}"
+            );
+            message["result"]["content"][0]["text"].as_str().map(str::to_owned)
+        });
+        assert_ne!(other, first.to_string());
+        gone(first);
+        assert_eq!(sidecar.metric("longshore_processes_ended_total{cause=\"mute\"}"), 1.0);
+    }
 }

@@ -40,7 +40,7 @@ impl Shim {
     /// Lives through one life of a sidecar; what is not ended is left as by one that was killed.
     fn life<T>(&self, life: impl AsyncFnOnce(Arc<Stdio>) -> T) -> T {
         let metrics = Arc::new(Metrics::new().unwrap());
-        let stdio = Arc::new(Stdio::new(self.folder.path().join("socket"), metrics));
+        let stdio = Arc::new(Stdio::new(self.folder.path().join("socket"), Duration::from_secs(60), metrics));
         let runtime =
             Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
         runtime.block_on(async { tokio::time::timeout(Duration::from_secs(20), life(stdio)).await.unwrap() })

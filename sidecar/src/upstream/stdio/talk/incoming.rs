@@ -35,7 +35,10 @@ impl Talk<'_> {
     pub(super) fn read(&mut self) {
         match self.process.stdout.try_read_buf(self.lines.space()) {
             Ok(0) => self.output_ended(),
-            Ok(length) => self.turn += length,
+            Ok(length) => {
+                self.turn += length;
+                self.is_heard();
+            }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             Err(_) => self.output_ended(),
         }

@@ -174,18 +174,19 @@ impl Talk<'_> {
         }
     }
 
-    /// Says something that every server answers and that may be lost.
-    pub(super) fn ping(&mut self) {
-        self.ask("ping", &json!({}), About::Other);
+    /// Says something that every server answers and that may be lost. Gives its number.
+    pub(super) fn ping(&mut self) -> u64 {
+        self.ask("ping", &json!({}), About::Other)
     }
 
-    /// Asks something of the sidecar's own, whose answer nobody needs.
-    fn ask(&mut self, method: &str, params: &serde_json::Value, about: About) {
+    /// Asks something of the sidecar's own, whose answer nobody needs. Gives its number.
+    fn ask(&mut self, method: &str, params: &serde_json::Value, about: About) -> u64 {
         let number = self.number();
         let message = json!({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).to_string();
         if self.routes.add(number, Call::own(about)).is_ok() {
             self.outgoing.call(message.as_bytes(), [None, None], number);
         }
+        number
     }
 
     pub(super) fn with_member(

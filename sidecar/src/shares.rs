@@ -1,0 +1,168 @@
+//! Bytes that are held for clients, counted: in all, and of each principal, so that one of them does not take up the
+//! room of the others.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+/// How many bytes may be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    pub(crate) total: usize,
+    /// Of one principal.
+    pub(crate) per_principal: usize,
+}
+
+/// What is held.
+pub(crate) struct Shares {
+    bounds: Bounds,
+    held: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    total: usize,
+    by_principal: HashMap<Arc<str>, usize>,
+}
+
+/// Bytes that are held. They are given back when this is dropped.
+pub(crate) struct Share {
+    shares: Arc<Shares>,
+    principal: Arc<str>,
+    bytes: usize,
+}
+
+/// Bytes, and their share.
+struct Shared<T> {
+    bytes: T,
+    _share: Share,
+}
+
+impl Shares {
+    pub(crate) fn new(bounds: Bounds) -> Arc<Self> {
+        Arc::new(Self { bounds, held: Mutex::default() })
+    }
+
+    /// Room for so many bytes of a principal, if there is any.
+    pub(crate) fn take(self: &Arc<Self>, principal: &Arc<str>, bytes: usize) -> Option<Share> {
+        let mut share = self.nothing(principal);
+        share.add(bytes).then_some(share)
+    }
+
+    /// The same, where one who holds nothing may take more than its bound: one thing has to be possible.
+    pub(crate) fn take_first(self: &Arc<Self>, principal: &Arc<str>, bytes: usize) -> Option<Share> {
+        let mut held = self.lock();
+        let fits = held.total.saturating_add(bytes) <= self.bounds.total.max(bytes);
+        if bytes == 0 || held.by_principal.contains_key(principal) || !fits {
+            drop(held);
+            return self.take(principal, bytes);
+        }
+        held.total += bytes;
+        held.by_principal.insert(principal.clone(), bytes);
+        drop(held);
+        Some(Share { shares: self.clone(), principal: principal.clone(), bytes })
+    }
+
+    /// A share that holds nothing yet.
+    pub(crate) fn nothing(self: &Arc<Self>, principal: &Arc<str>) -> Share {
+        Share { shares: self.clone(), principal: principal.clone(), bytes: 0 }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        // Nothing that holds the lock can leave the numbers half changed.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Share {
+    /// Holds more. If there is no room for it nothing changes, and it says so.
+    pub(crate) fn add(&mut self, bytes: usize) -> bool {
+        let mut held = self.shares.lock();
+        let Bounds { total, per_principal } = self.shares.bounds;
+        let own = held.by_principal.get(&self.principal).copied().unwrap_or(0);
+        let fits = held.total.saturating_add(bytes) <= total && own.saturating_add(bytes) <= per_principal;
+        if fits && bytes > 0 {
+            held.total += bytes;
+            *held.by_principal.entry(self.principal.clone()).or_default() += bytes;
+            self.bytes += bytes;
+        }
+        fits
+    }
+
+    /// So many of the bytes, or all of them, as a share of their own.
+    pub(crate) fn split(&mut self, bytes: usize) -> Self {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Self { shares: self.shares.clone(), principal: self.principal.clone(), bytes }
+    }
+
+    /// Adds the bytes of another share of the same principal.
+    pub(crate) fn merge(&mut self, mut other: Self) {
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
+
+    /// Gives back what is more than this.
+    pub(crate) fn shrink(&mut self, bytes: usize) {
+        drop(self.split(self.bytes.saturating_sub(bytes)));
+    }
+
+    /// Bytes that give their share back when nobody needs them any more.
+    pub(crate) fn of(self, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
+        Bytes::from_owner(Shared { bytes, _share: self })
+    }
+}
+
+impl<T: AsRef<[u8]>> AsRef<[u8]> for Shared<T> {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes.as_ref()
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut held = self.shares.lock();
+        held.total -= self.bytes;
+        if let Some(own) = held.by_principal.get_mut(&self.principal) {
+            *own -= self.bytes;
+            if *own == 0 {
+                held.by_principal.remove(&self.principal);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_takes_the_room_of_others() {
+        let shares = Shares::new(Bounds { total: 100, per_principal: 40 });
+        let take = |who: &str, bytes| shares.take(&who.into(), bytes);
+        let first = take("a", 30).unwrap();
+        assert!(take("a", 11).is_none());
+        let mut second = take("a", 10).unwrap();
+        assert!(!second.add(1));
+        let other = take("b", 40).unwrap();
+        // There is as much as there is.
+        assert!(take("c", 21).is_none());
+        let mut third = take("c", 0).unwrap();
+        assert!(third.add(20) && !third.add(1));
+        drop(first);
+        assert!(third.add(1));
+        assert!(shares.take_first(&"c".into(), 20).is_none(), "it is not the first");
+        let mut part = third.split(15);
+        part.shrink(5);
+        assert_eq!((third.bytes, part.bytes, third.split(99).bytes), (6, 5, 6));
+        third.merge(part);
+        let bytes = third.of("text");
+        assert_eq!((&bytes[..], take("c", 36).is_none()), (&b"text"[..], true));
+        drop((second, other, bytes));
+        let large = shares.take_first(&"a".into(), 1000).unwrap();
+        assert!(take("b", 1).is_none() && shares.take_first(&"b".into(), 1).is_none());
+        drop(large);
+        let held = shares.lock();
+        assert_eq!((held.total, held.by_principal.len()), (0, 0));
+    }
+}

@@ -1,0 +1,113 @@
+//! What the server asks is put to the client, which comes back with the answers.
+
+use std::time::SystemTime;
+
+use longshore_mcp::error::Code;
+use longshore_mcp::parked::Next;
+use longshore_sessions::Ticket;
+use longshore_sessions::ticket::CallNumber;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::Call;
+use super::stage::{Stage, Waiting};
+use crate::upstream::Failure;
+use crate::upstream::lifted::asked::Asked;
+use crate::upstream::lifted::client::Client;
+use crate::upstream::lifted::failure::Failure as Unusable;
+
+impl Call {
+    /// Puts what is open to the client, and waits for it.
+    pub(super) async fn ask(&mut self, mut client: Client) {
+        if !self.parked.is_waiting() {
+            // The server has taken it back.
+            self.stage = Stage::Serving(client);
+            return;
+        }
+        if !client.asked.method.may_need_input() {
+            self.abandon("the client cannot be asked anything in this request").await;
+            let why = format!(
+                "the server asks its client something in {}, which revision {} does not allow there",
+                client.asked.method.as_str(),
+                self.pair.client
+            );
+            return client.refuse(Code::InternalError, &why).await;
+        }
+        match self.park(&client.asked) {
+            Ok((waiting, result)) => {
+                self.stage = Stage::Waiting(Box::new(waiting));
+                client.result(&result).await;
+            }
+            Err(Failure::Lifted(Unusable::TooManyRounds(many))) => {
+                self.abandon("the client was asked too often").await;
+                client.refuse(Code::InternalError, &many.to_string()).await;
+            }
+            Err(failure) => {
+                self.abandon("the client cannot be asked").await;
+                client.fail(failure).await;
+            }
+        }
+    }
+
+    /// A place to wait at, and what the client is asked.
+    fn park(&mut self, asked: &Asked) -> Result<(Waiting, String), Failure> {
+        let snapshot = self.way.lifted.snapshot().ok_or(Unusable::Internal)?;
+        let (mut bits, mut nonce) = ([0; 16], [0; 12]);
+        getrandom::fill(&mut bits).map_err(|_| Unusable::Internal)?;
+        getrandom::fill(&mut nonce).map_err(|_| Unusable::Internal)?;
+        let (call, principal) = (CallNumber(bits), self.way.principal());
+        let (to, back) = mpsc::channel(1);
+        let place = self.way.lifted.parking.park(call, principal, to)?;
+        let patience = self.way.lifted.patience;
+        let expires = SystemTime::now() + patience;
+        let expires = expires.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let owner = self.way.lifted.me.clone();
+        let ticket = Ticket { owner, call, principal, request: asked.digest(), expires };
+        let state = snapshot.keyring.seal_ticket(&ticket, nonce).map_err(|_| Unusable::Internal)?;
+        let info = self.lease.session.info.as_deref();
+        let result = self.parked.round(&state, info).map_err(Unusable::TooManyRounds)?;
+        Ok((Waiting { place, back, until: Instant::now() + patience, ended: None }, result))
+    }
+
+    /// The client is back.
+    pub(super) async fn back(&mut self, mut client: Client, mut waiting: Box<Waiting>) {
+        if let Some(ended) = waiting.ended.take() {
+            return self.finish(ended, client).await;
+        }
+        let can = client.asked.can.clone();
+        let next = match self.parked.answered(client.asked.responses.as_deref(), can) {
+            Ok(next) => next,
+            Err(bad) => {
+                waiting.place.wait_again();
+                self.stage = Stage::Waiting(waiting);
+                return client.refuse(Code::InvalidParams, &bad.to_string()).await;
+            }
+        };
+        drop(waiting);
+        self.lacks = None;
+        self.number.set_level(&self.way.transport, client.asked.level).await;
+        match next {
+            Next::Tell(messages) => {
+                self.stage = Stage::Serving(client);
+                self.tell_all(&messages).await;
+            }
+            Next::AskAgain(messages) => {
+                self.tell_all(&messages).await;
+                self.ask(client).await;
+            }
+            Next::CallAgain => match self.call_again(&client.asked).await {
+                Ok(()) => self.stage = Stage::Serving(client),
+                Err(failure) => client.fail(failure).await,
+            },
+            Next::Declined(error) => client.error(&error).await,
+        }
+    }
+
+    /// Makes the call from the start in the same session, in which the server knows what its user has done.
+    async fn call_again(&mut self, asked: &Asked) -> Result<(), Failure> {
+        (self.number, self.inbox) = self.lease.session.number(&asked.id)?;
+        self.number.set_level(&self.way.transport, asked.level).await;
+        self.parked.sent_again(&self.number.number.to_string());
+        self.send(asked)
+    }
+}

@@ -1,0 +1,120 @@
+//! The end of a call: answered, given up, or left behind.
+
+use bytes::Bytes;
+use longshore_mcp::capabilities::ClientCapabilities;
+use longshore_mcp::envelope::{self, Message, Outcome, Response};
+use longshore_mcp::error::{self, Code};
+use longshore_mcp::matrix;
+use longshore_mcp::parked::Parked;
+use longshore_mcp::translate::results::Hints;
+use longshore_mcp::translate::{errors, names, responses};
+
+use super::Call;
+use super::stage::Stage;
+use crate::upstream::Failure;
+use crate::upstream::lifted::client::Client;
+use crate::upstream::lifted::failure::Failure as Unusable;
+
+impl Call {
+    /// The server has ended the call.
+    pub(super) async fn end(&mut self, ended: Result<Bytes, Failure>, stage: Stage) {
+        match stage {
+            Stage::Serving(client) | Stage::Gathering(client, _) => self.finish(ended, client).await,
+            Stage::Waiting(mut waiting) => {
+                // The first end is the one: after its answer a server's stream ends too.
+                if waiting.ended.is_none() && !self.parked.has_ended() {
+                    waiting.ended = Some(ended);
+                }
+                self.stage = Stage::Waiting(waiting);
+            }
+            Stage::Over => {}
+        }
+    }
+
+    /// Answers the client.
+    pub(super) async fn finish(&mut self, ended: Result<Bytes, Failure>, mut client: Client) {
+        self.reading = None;
+        let message = match ended {
+            Ok(message) => message,
+            Err(failure) => {
+                if matches!(failure, Failure::Lifted(Unusable::Forgotten)) {
+                    self.lease.session.end();
+                }
+                return client.fail(failure).await;
+            }
+        };
+        let text = std::str::from_utf8(&message).unwrap_or_default();
+        let Ok(Message::Response(response)) = envelope::read(&message) else {
+            return client.fail(Unusable::Nonsense.into()).await;
+        };
+        if let Some(need) = self.lacks
+            && has_failed(&response)
+        {
+            return client.error(&errors::lacking(need, self.pair.down())).await;
+        }
+        let hints = Hints { server_info: self.lease.session.info.as_deref(), ..Hints::default() };
+        let asked = responses::Asked {
+            id: &client.asked.id,
+            method: Some(client.asked.method),
+            uri: client.asked.uri.as_deref(),
+        };
+        match responses::response(self.pair, &asked, &response, text, &hints) {
+            Ok(responses::Answer::Message(answer)) => {
+                let code = match response.outcome {
+                    // As it is for the client, which may be another one than the server's.
+                    Outcome::Error(_) => names::get(&answer, &["error"]).and_then(error::code_of),
+                    Outcome::Result(_) => None,
+                };
+                let status = code.map_or(200, |code| matrix::status_of_error(code, client.asked.revision));
+                let answer = answer.into_owned();
+                client.answer(status, answer).await;
+            }
+            Ok(responses::Answer::Visit(urls)) => match self.parked.has_to_visit(&urls) {
+                Ok(()) => self.ask(client).await,
+                Err(error) => client.error(&error).await,
+            },
+            // No server of these revisions has such results.
+            Ok(responses::Answer::InputRequired(_)) => client.fail(Unusable::Nonsense.into()).await,
+            Err(untranslatable) => client.refuse(Code::InternalError, &untranslatable.to_string()).await,
+        }
+    }
+
+    /// Another server is configured: whoever waits for this one hears it, and so does this one.
+    pub(super) async fn leave(&mut self, stage: Stage) {
+        match stage {
+            Stage::Serving(mut client) | Stage::Gathering(mut client, _) => {
+                client.fail(Unusable::Left.into()).await;
+            }
+            // Its client hears it when it comes back.
+            Stage::Waiting(waiting) => drop(waiting),
+            Stage::Over => {}
+        }
+        self.abandon("another server is configured").await;
+    }
+
+    /// Nobody waits any more: the server is told so.
+    pub(super) async fn abandon(&mut self, why: &str) {
+        self.stage = Stage::Over;
+        let can = ClientCapabilities::default();
+        let parked = std::mem::replace(&mut self.parked, Parked::new(self.pair, "0", can));
+        self.tell_all(&parked.abandon(why)).await;
+    }
+
+    pub(super) async fn tell_all(&mut self, messages: &[String]) {
+        for message in messages {
+            self.tell(message).await;
+        }
+    }
+
+    pub(super) async fn tell(&mut self, message: &str) {
+        self.lease.session.tell(&self.way.transport, message).await;
+    }
+}
+
+/// Whether a call came to nothing, in either of the two ways to say so.
+fn has_failed(response: &Response<'_>) -> bool {
+    match response.outcome {
+        Outcome::Error(_) => true,
+        Outcome::Result(result) => names::get(result.get(), &["isError"]) == Some("true"),
+    }
+}

@@ -1,0 +1,119 @@
+//! What the server says in a call.
+
+use longshore_mcp::envelope::{self, Id, Message, Notification, Outcome, Request, Response};
+use longshore_mcp::logging;
+use longshore_mcp::method::ServerRequest;
+use longshore_mcp::parked::Asked as Kept;
+use longshore_mcp::translate::notifications::{self, Told};
+use longshore_mcp::translate::{names, questions};
+use longshore_sidecar_config::Upstream;
+use tokio::time::{Duration, Instant};
+
+use super::Call;
+use super::stage::Stage;
+use crate::upstream::lifted::source::Heard;
+
+/// How long more questions are waited for after one, so that those that a server asks at once are put to the client at
+/// once.
+const GATHER: Duration = Duration::from_millis(100);
+
+impl Call {
+    pub(super) async fn heard(&mut self, heard: Heard, stage: Stage) {
+        let (message, is_certain) = match heard {
+            Heard::Own(message) => (message, true),
+            Heard::Aside(message) => (message, false),
+            Heard::Over(ending) => return self.end(Err(ending.into_failure()), stage).await,
+        };
+        let text = std::str::from_utf8(&message).unwrap_or_default();
+        match envelope::read(&message) {
+            Ok(Message::Response(response)) if is_certain && self.is_answer(&response) => {
+                let message = message.clone();
+                self.end(Ok(message), stage).await;
+            }
+            Ok(Message::Request(request)) => self.asked(&request, stage).await,
+            Ok(Message::Notification(notification)) => {
+                self.stage = stage;
+                self.told(&notification, text, is_certain).await;
+            }
+            Ok(Message::Response(_)) | Err(_) => self.stage = stage,
+        }
+    }
+
+    /// Whether a response is to this call. An error without an id can be to no other message of its stream.
+    fn is_answer(&self, response: &Response<'_>) -> bool {
+        match &response.id {
+            Some(id) => id.as_json() == self.number.number.to_string(),
+            None => matches!(response.outcome, Outcome::Error(_)),
+        }
+    }
+
+    async fn asked(&mut self, request: &Request<'_>, stage: Stage) {
+        let params = request.params.map(|params| params.get());
+        if let Some(asks) = ServerRequest::parse(&request.method) {
+            let need = questions::need(asks, params.unwrap_or("{}"));
+            let can = match &stage {
+                Stage::Serving(client) | Stage::Gathering(client, _) => Some(&client.asked.can),
+                Stage::Waiting(_) | Stage::Over => None,
+            };
+            if let Some(need) = need
+                && can.is_some_and(|can| !can.has(need))
+            {
+                self.lacks = Some(need);
+            }
+        }
+        let asked = self.parked.asked(request.id, &request.method, params);
+        self.stage = match (asked, stage) {
+            (Kept::Answered(answer), stage) => {
+                self.tell(&answer).await;
+                stage
+            }
+            // Each question has those wait for a moment more that came before it.
+            (Kept::Kept, Stage::Serving(client) | Stage::Gathering(client, _)) => {
+                Stage::Gathering(client, Instant::now() + GATHER)
+            }
+            // It is put to the client when that comes back.
+            (Kept::Kept, stage) => stage,
+        };
+    }
+
+    async fn told(&mut self, notification: &Notification<'_>, text: &str, is_certain: bool) {
+        let told = notifications::to_client(self.pair, &notification.method, text);
+        let is_shared = !is_certain || !matches!(self.way.upstream, Upstream::StreamableHttp { .. });
+        match told {
+            Ok(Told::Subscriptions) => self.lease.session.deliver(text),
+            Ok(Told::Cancels) => {
+                if let Some(id) = names::cancelled_id(text) {
+                    self.parked.withdrawn(Id::from_json(id));
+                }
+            }
+            Ok(Told::Log(message)) => {
+                let client = self.client();
+                let level = client.as_ref().and_then(|client| client.asked.level);
+                // What could be about several calls is about none.
+                let is_ours = !is_shared || self.lease.session.has_one_call();
+                if let Some(client) = self.client()
+                    && is_ours
+                    && logging::is_wanted(&message, level)
+                {
+                    client.event(&message).await;
+                }
+            }
+            Ok(Told::On(message)) if notification.method.as_str() == "notifications/progress" => {
+                let ours = names::reported_token(&message) == Some(&self.number.number.to_string());
+                if let Some(client) = self.client()
+                    && ours
+                    && let Some(token) = client.asked.token.clone()
+                    && let Ok(message) = names::with_reported_token(&message, &token)
+                {
+                    client.event(&message).await;
+                }
+            }
+            Ok(Told::On(message)) if is_certain => {
+                if let Some(client) = self.client() {
+                    client.event(&message).await;
+                }
+            }
+            Ok(Told::On(_) | Told::Nowhere) | Err(_) => {}
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Where a request goes, and for whom.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use longshore_mcp::revision::Revision;
+use longshore_sessions::capsule::PrincipalDigest;
+use longshore_sidecar_config::Upstream;
+use tokio::sync::watch;
+
+use super::Lifted;
+use super::asked::Asked;
+use super::failure::Failure as Unusable;
+use super::sessions::{Lease, Purpose};
+use crate::upstream::{Failure, Opener, Transport};
+
+/// The way of one request.
+#[derive(Clone)]
+pub(super) struct Way {
+    pub(super) lifted: Arc<Lifted>,
+    pub(super) transport: Rc<Transport>,
+    pub(super) upstream: Upstream,
+    pub(super) opener: Opener,
+    /// The newest revision with a handshake that the server speaks.
+    pub(super) speaks: Revision,
+    /// Counts the servers that were configured; it has seen the one that this leads to.
+    servers: watch::Receiver<u64>,
+}
+
+impl Way {
+    pub(super) fn new(
+        lifted: &Arc<Lifted>,
+        transport: &Rc<Transport>,
+        (upstream, speaks): (&Upstream, Revision),
+        opener: &Opener,
+    ) -> Self {
+        Self {
+            servers: lifted.servers.subscribe(),
+            lifted: lifted.clone(),
+            transport: transport.clone(),
+            upstream: upstream.clone(),
+            opener: opener.clone(),
+            speaks,
+        }
+    }
+
+    /// A session for a request.
+    pub(super) async fn lease(&self, asked: &Arc<Asked>, purpose: Purpose) -> Result<Lease, Failure> {
+        let bounds = self.lifted.bounds().ok_or(Unusable::Internal)?;
+        let sessions = &self.lifted.sessions;
+        let wanted = (asked, self.speaks);
+        sessions.lease(&self.transport, &self.upstream, &self.opener, wanted, (purpose, bounds)).await
+    }
+
+    /// Whose request it is.
+    pub(super) fn principal(&self) -> PrincipalDigest {
+        match &self.opener {
+            Opener::Own => PrincipalDigest::of(""),
+            Opener::Client { principal, .. } => PrincipalDigest::of(principal),
+        }
+    }
+
+    /// Returns when another server is configured.
+    pub(super) async fn left(&self) {
+        let mut servers = self.servers.clone();
+        // The other end lives as long as this does.
+        let _ = servers.changed().await;
+    }
+}

@@ -1,0 +1,55 @@
+//! Processes that hang: they run, and answer nothing any more.
+//!
+//! A call that takes long is no sign of that, and its own deadline ends it. One that was given up may be: then the
+//! process is asked whether it is there. Whatever it says within its time shows that it is, and one that says nothing
+//! is ended, so that the next call finds another one.
+
+use tokio::time::Instant;
+
+use super::Talk;
+use crate::upstream::stdio::Why;
+
+/// What is known of it.
+#[derive(Default)]
+pub(super) struct Hangs {
+    /// How many calls that were given up have been noticed.
+    given_up: u64,
+    /// Until when it may say something, and the number of the question.
+    asked: Option<(Instant, u64)>,
+}
+
+impl Hangs {
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.asked.map(|(until, _)| until)
+    }
+}
+
+impl Talk<'_> {
+    /// Asks, if there is a reason, and ends a process that has said nothing for too long.
+    pub(super) fn look_whether_it_hangs(&mut self, now: Instant) {
+        let patience = self.conversation.stdio().hang;
+        let is_news = self.routes.given_up > self.hangs.given_up;
+        self.hangs.given_up = self.routes.given_up;
+        // Nothing is heard of it for other reasons.
+        let unheard = self.delivery.is_some() || self.pause.is_some();
+        match &mut self.hangs.asked {
+            Some((until, _)) if unheard => *until = now + patience,
+            Some((until, _)) if *until <= now => {
+                self.doom.get_or_insert(Why::Hung(patience.as_secs()));
+            }
+            // Whoever watches over the sidecar's own has pings of its own.
+            None if is_news && !self.shaking && self.closed.is_none() && !self.conversation.is_own() => {
+                self.hangs.asked = Some((now + patience, self.ping()));
+            }
+            Some(_) | None => {}
+        }
+    }
+
+    /// It has said something, so it does not hang.
+    pub(super) fn is_heard(&mut self) {
+        if let Some((_, question)) = self.hangs.asked.take() {
+            // Not every server answers it.
+            self.routes.answered(question);
+        }
+    }
+}

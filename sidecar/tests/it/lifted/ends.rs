@@ -1,0 +1,157 @@
+//! Ends that a client does not wait for, or never hears of.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::{again, asked, asking, call, is_error, request, roots, text};
+use crate::harness::config::idle;
+use crate::harness::http::connect;
+use crate::harness::{Events, Files, Gate, Request, Scripted, Sidecar, config, eventually, scripted};
+
+fn listen(id: &str, notifications: serde_json::Value) -> Request {
+    request(id, "subscriptions/listen", json!({"notifications": notifications}), &json!({}))
+}
+
+/// 59: a client that goes away during the handshake leaves no session behind, and nothing is cancelled.
+#[test]
+fn r059_a_session_that_was_opened_for_nobody_is_ended() {
+    let gate = Gate::default();
+    let server = Scripted::greeting(&gate, |request, stream| {
+        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+    });
+    let sidecar = Sidecar::start(&idle(config(server.port), 400)).ready();
+    let mut stream = connect(sidecar.mcp);
+    call("t", json!({}), &json!({})).write(&mut stream);
+    eventually("the handshake is under way", || (server.seen("initialize").len() == 1).then_some(()));
+    drop(stream);
+    sidecar.audit(|line| line["method"] == "tools/call" && line["status"].is_null());
+    gate.open();
+    eventually("the server is told of the end", || (server.seen("DELETE").len() == 1).then_some(()));
+    assert!(server.seen("tools/call").is_empty() && server.seen("notifications/cancelled").is_empty());
+    let reply = call("t", json!({}), &json!({})).send(sidecar.mcp);
+    assert_eq!((reply.status, server.seen("initialize").len()), (200, 2), "{}", reply.text());
+}
+
+/// What belongs to the server from before ends, so that nobody waits for it, and it is told so.
+#[test]
+fn another_server_ends_what_is_under_way() {
+    let (before, after) = (asking(), asking());
+    let files = Arc::new(Files::new());
+    files.write(&idle(config(before.port), 400));
+    let sidecar = Sidecar::with(files.clone(), &[]).loaded().ready();
+    let (questions, state) = asked(&call("ask", json!({}), &roots()).send(sidecar.mcp));
+    let mut listening = Events::open(&listen("l", json!({"toolsListChanged": true})), sidecar.mcp);
+    assert_eq!(listening.next().unwrap().message()["method"], "notifications/subscriptions/acknowledged");
+    let hanging = {
+        let mcp = sidecar.mcp;
+        std::thread::spawn(move || call("hang", json!({}), &json!({})).send(mcp))
+    };
+    eventually("both calls are there", || (before.seen("tools/call").len() == 2).then_some(()));
+
+    sidecar.runs(&files.write(&idle(config(after.port), 400)));
+    let end = listening.next().unwrap().message();
+    assert_eq!((&end["id"], &end["result"]["resultType"]), (&json!("l"), &json!("complete")), "{end}");
+    let words = is_error(&hanging.join().unwrap(), 200, -32603);
+    assert!(words.contains("another MCP server is configured"), "{words}");
+    eventually("the call that waited is over", || {
+        let responses = json!({questions[0].0.clone(): {"roots": []}});
+        let reply = again("ask", json!({}), &roots(), &state, responses).send(sidecar.mcp);
+        is_error(&reply, 200, -32602).contains("does not wait any more").then_some(())
+    });
+    eventually("the server from before is told", || {
+        (before.seen("notifications/cancelled").len() == 2 && before.seen("DELETE").len() == 2).then_some(())
+    });
+    eventually("the other one is called", || {
+        let reply = call("echo", json!({}), &json!({})).send(sidecar.mcp);
+        (reply.message()["result"]["content"][0]["text"] == "echoed").then_some(())
+    });
+    assert!(!after.seen("tools/call").is_empty());
+}
+
+/// A client that never comes back is waited for as long as is said, and not for ever.
+#[test]
+fn a_call_that_waits_for_its_client_expires() {
+    let server = asking();
+    let files = Files::new();
+    files.write(&config(server.port));
+    let sidecar = Sidecar::with(files, &["--answer-timeout-ms", "700"]).loaded().ready();
+    let (questions, state) = asked(&call("ask", json!({}), &roots()).send(sidecar.mcp));
+    eventually("the server hears that nobody waits", || {
+        (server.seen("notifications/cancelled").len() == 1).then_some(())
+    });
+    // Its question has an answer, so that nothing of it waits there.
+    let answers = server.seen("");
+    assert!(answers.iter().any(|answer| scripted::message(answer)["id"] == "q"), "{answers:?}");
+    let responses = json!({questions[0].0.clone(): {"roots": []}});
+    let reply = again("ask", json!({}), &roots(), &state, responses).send(sidecar.mcp);
+    let words = is_error(&reply, 200, -32602);
+    assert!(words.contains("expired") || words.contains("does not wait any more"), "{words}");
+    assert_eq!(text(&call("echo", json!({}), &roots()).send(sidecar.mcp)), "echoed");
+}
+
+/// A server that offers subscriptions, whose first answer to one waits for the gate and is `first`.
+fn subscribing(gate: &Gate, first: serde_json::Value) -> Scripted {
+    let (gate, asked) = (gate.clone(), std::sync::atomic::AtomicBool::new(false));
+    Scripted::offering(json!({"resources": {"subscribe": true}}), move |request, stream| {
+        let message = scripted::message(request);
+        if message["method"] == "resources/subscribe" {
+            let mut answer = json!({"jsonrpc": "2.0", "id": message["id"], "result": {}});
+            if !asked.swap(true, std::sync::atomic::Ordering::SeqCst) {
+                gate.pass();
+                answer = json!({"jsonrpc": "2.0", "id": message["id"]});
+                answer.as_object_mut().unwrap().extend(first.as_object().unwrap().clone());
+            }
+            return scripted::json(stream, &answer.to_string());
+        }
+        if request.method == "GET" {
+            return scripted::no_stream(stream);
+        }
+        let result = json!({"resources": [], "resourceTemplates": []});
+        scripted::json(stream, &scripted::reply_to(request, &result));
+    })
+}
+
+/// What a server was told to tell of is taken back, also if whoever wanted it left meanwhile.
+#[test]
+fn a_listener_that_leaves_while_the_server_is_told_is_subscribed_to_nothing() {
+    let gate = Gate::default();
+    let server = subscribing(&gate, json!({"result": {}}));
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let mut stream = connect(sidecar.mcp);
+    listen("l", json!({"resourceSubscriptions": ["a:b"]})).write(&mut stream);
+    eventually("the server is being told", || (server.seen("resources/subscribe").len() == 1).then_some(()));
+    drop(stream);
+    sidecar.audit(|line| line["method"] == "subscriptions/listen");
+    gate.open();
+    eventually("it is taken back", || (server.seen("resources/unsubscribe").len() == 1).then_some(()));
+}
+
+/// Nobody is told that a server tells of something before it has said so.
+#[test]
+fn a_second_listener_is_not_promised_what_the_first_one_is_refused() {
+    let gate = Gate::default();
+    let server = subscribing(&gate, json!({"error": {"code": -32000, "message": "not now"}}));
+    let mut limited = config(server.port);
+    (limited.sessions.total, limited.sessions.per_principal) = (2, 2);
+    let sidecar = Sidecar::start(&limited).ready();
+    let wanted = json!({"resourceSubscriptions": ["a:b"]});
+    let begin = |id: &str| {
+        let (request, mcp) = (listen(id, wanted.clone()), sidecar.mcp);
+        std::thread::spawn(move || {
+            let mut events = Events::open(&request, mcp);
+            (events.status == 200).then(|| events.next().unwrap().message())
+        })
+    };
+    let first = begin("1");
+    eventually("the server is being told", || (server.seen("resources/subscribe").len() == 1).then_some(()));
+    // One of them waits with the first one, and the other one is one too many: so that one is there.
+    let others = [begin("2"), begin("3")];
+    eventually("both have come", || others.iter().any(|other| other.is_finished()).then_some(()));
+    gate.open();
+    let first = first.join().unwrap().unwrap();
+    let second = others.into_iter().find_map(|other| other.join().unwrap()).unwrap();
+    assert_eq!(first["params"]["notifications"], json!({}), "{first}");
+    assert_eq!(second["params"]["notifications"], wanted, "{second}");
+    assert_eq!(server.seen("resources/subscribe").len(), 2, "it was asked once for each of them");
+}

@@ -1,0 +1,112 @@
+//! What a client over HTTP+SSE posts while much of it waits.
+
+use std::net::SocketAddr;
+use std::thread::JoinHandle;
+
+use serde_json::{Value, json};
+
+use super::callers::{Caller, call};
+use crate::harness::{Gate, Reply, Request, Scripted, Sidecar, config, eventually, scripted};
+
+/// How many calls of one stream are under way at most.
+const MOST: u32 = 64;
+
+/// A server whose tool `hang` answers when the gate is open, and `ask` asks for roots before that.
+fn server(gate: &Gate) -> Scripted {
+    let gate = gate.clone();
+    Scripted::start(move |request, stream| {
+        let message = scripted::message(request);
+        let answer = scripted::reply_to(request, &json!({"content": []}));
+        if message["params"]["name"] != "ask" {
+            gate.pass();
+            return scripted::json(stream, &answer);
+        }
+        scripted::begin_events(stream);
+        let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
+        scripted::chunk(stream, &format!("data: {question}\n\n"));
+        gate.pass();
+        scripted::chunk(stream, &format!("data: {answer}\n\n"));
+        scripted::write(stream, "0\r\n\r\n");
+    })
+}
+
+/// A client with as many calls under way as there may be, the first of which asks it something.
+fn busy(sidecar: &Sidecar, server: &Scripted) -> (Caller, Value) {
+    let mut caller = Caller::open(sidecar, None);
+    for id in 1..=MOST {
+        let tool = if id == 1 { "ask" } else { "hang" };
+        assert_eq!(caller.post(sidecar, &call(id, tool, &json!({}))).status, 202);
+    }
+    eventually("all are under way", || (server.seen("tools/call").len() == MOST as usize).then_some(()));
+    let question = caller.hear();
+    assert_eq!(question["method"], "roots/list", "{question}");
+    (caller, question)
+}
+
+/// Posts a message whose answer is waited for elsewhere.
+fn posting(request: Request, mcp: SocketAddr) -> JoinHandle<Reply> {
+    std::thread::spawn(move || request.send(mcp))
+}
+
+fn cancelled(id: u32) -> String {
+    json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}).to_string()
+}
+
+/// 59: however many calls are under way, they can be cancelled, and what the server asks in them be answered.
+#[test]
+fn r059_what_ends_a_call_does_not_wait_for_one_to_end() {
+    let gate = Gate::default();
+    let server = server(&gate);
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let (mut caller, question) = busy(&sidecar, &server);
+    let one_more = posting(caller.message(&call(MOST + 1, "hang", &json!({}))), sidecar.mcp);
+    assert_eq!(caller.post(&sidecar, &cancelled(2)).status, 202);
+    let answer = json!({"jsonrpc": "2.0", "id": question["id"], "result": {"roots": []}});
+    assert_eq!(caller.post(&sidecar, &answer.to_string()).status, 202);
+    assert_eq!(scripted::message(&server.seen("notifications/cancelled")[0])["params"]["requestId"], 2);
+    let answered = server.seen("POST").into_iter().map(|request| scripted::message(&request));
+    assert!(answered.filter(|message| message.get("result").is_some()).any(|message| message["id"] == "q"));
+    // One that waits for its turn is withdrawn, and the server never hears of it. It may still be on its way here.
+    eventually("it is taken", || {
+        assert_eq!(caller.post(&sidecar, &cancelled(MOST + 1)).status, 202);
+        one_more.is_finished().then_some(())
+    });
+    assert_eq!(one_more.join().unwrap().status, 202);
+    gate.open();
+    let mut answered: Vec<_> = (1..=MOST).map(|_| caller.hear()["id"].as_u64().unwrap()).collect();
+    answered.sort_unstable();
+    assert_eq!(answered, (1..=u64::from(MOST)).collect::<Vec<_>>());
+    let called = server.seen("tools/call");
+    assert!(called.iter().all(|request| scripted::message(request)["id"] != MOST + 1));
+}
+
+/// What waits is bounded in bytes too, and leaves a line if its stream ends first.
+#[test]
+fn messages_that_wait_are_bounded_and_never_forgotten() {
+    let gate = Gate::default();
+    let server = server(&gate);
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let (caller, _) = busy(&sidecar, &server);
+    let large = "x".repeat(3 << 20);
+    let message = |id: u32| caller.message(&call(id, "hang", &json!({"text": large})));
+    let waiting: Vec<_> = (100..104).map(|id| posting(message(id), sidecar.mcp)).collect();
+    // Two of them fit, and the others are told so.
+    eventually("there is no room for more", || {
+        (waiting.iter().filter(|reply| reply.is_finished()).count() == 2).then_some(())
+    });
+    // What cancels has room of its own.
+    assert_eq!(caller.post(&sidecar, &cancelled(2)).status, 202);
+    drop(caller);
+    let mut statuses: Vec<_> = waiting.into_iter().map(|reply| reply.join().unwrap().status).collect();
+    statuses.sort_unstable();
+    assert_eq!(statuses, [404, 404, 503, 503]);
+    eventually("each of them has a line", || {
+        let written = sidecar.written();
+        let lines = written.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let lost: Vec<_> =
+            lines.filter(|line| line["method"] == "tools/call" && line["status"] == 404).collect();
+        assert!(lost.iter().all(|line| line["reason"] == "unknown session"), "{lost:?}");
+        (lost.len() == 2).then_some(())
+    });
+    gate.open();
+}
