@@ -22,6 +22,7 @@ use crate::shared::Shared;
 use crate::upstream::{Pool, Spoken};
 use client::Discovery;
 pub(crate) use client::{CallError, Server};
+use era::Greeted;
 pub(crate) use sockets::watch_sockets;
 use state::{Link, Problem};
 
@@ -97,7 +98,7 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
         let mut server = Server::new(upstream, pool.clone()).pinned(pin);
         let began = Instant::now();
         match connect(&mut server, &shared, &mut link).await {
-            Ok((description, lists)) => {
+            Ok((Greeted { description, is_unasked }, lists)) => {
                 let patience = era::patience(began.elapsed());
                 shared.metrics.handshake(true);
                 link.succeeded(Instant::now(), now());
@@ -113,7 +114,7 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
                 });
                 show(&shared, &link);
                 let connected = Instant::now();
-                match attend(&server, &shared, &mut config, patience).await {
+                match attend(&server, &shared, &mut config, is_unasked.then_some(patience)).await {
                     // It may simply have been restarted: the next handshake tells.
                     Left::SessionGone => {
                         if connected.elapsed() < SHORT_LIVED {
@@ -161,19 +162,15 @@ fn show(shared: &Shared, link: &Link) {
 }
 
 /// A handshake and the first lists. That it takes long is reported while it goes on.
-async fn connect(
-    server: &mut Server,
-    shared: &Shared,
-    link: &mut Link,
-) -> Result<(ServerDescription, Lists), Problem> {
+async fn connect(server: &mut Server, shared: &Shared, link: &mut Link) -> Result<(Greeted, Lists), Problem> {
     let patience = match server.upstream() {
         Upstream::StreamableHttp { .. } | Upstream::Sse { .. } => HANDSHAKE_SLOW,
         Upstream::Stdio {} => START_SLOW,
     };
     let work = async {
-        let description = era::greet(server, &shared.speaks).await.map_err(|error| error.in_handshake())?;
-        let lists = list_all(server, &description.capabilities).await?;
-        Ok((description, lists))
+        let greeted = era::greet(server, &shared.speaks).await.map_err(|error| error.in_handshake())?;
+        let lists = list_all(server, &greeted.description.capabilities).await?;
+        Ok((greeted, lists))
     };
     tokio::pin!(work);
     let slow = |seconds: Duration| Problem {
@@ -205,12 +202,12 @@ enum Left {
 
 /// Looks after a server that is connected.
 ///
-/// One that has shaken hands is asked what else it speaks, for so long.
+/// One that has shaken hands is asked what else it speaks, for so long, unless that is known.
 async fn attend(
     server: &Server,
     shared: &Shared,
     config: &mut watch::Receiver<u64>,
-    patience: Duration,
+    patience: Option<Duration>,
 ) -> Left {
     let changed = Rc::new(Notify::new());
     // Dropped, and so aborted, when the server is left.
@@ -221,11 +218,10 @@ async fn attend(
     let (mut late, mut unlisted) = (0, 0);
     let ask = async |wait| {
         sleep(wait).await;
-        server.discover(patience).await
+        server.discover(patience.unwrap_or_default()).await
     };
     let mut asking = Box::pin(ask(Duration::ZERO));
-    let mut settled =
-        server.pin().is_some() || shared.speaks.get().is_none_or(|spoken| spoken.legacy.is_none());
+    let mut settled = patience.is_none();
     let lost = |message: String| Left::Lost(Problem { reason: ConnectionReason::ConnectionLost, message });
     loop {
         tokio::select! {
@@ -238,6 +234,12 @@ async fn attend(
                 settled = era::settle(&shared.speaks, &discovery);
                 note(shared, &discovery);
                 asking.set(ask(ASK_AGAIN));
+            }
+            () = shared.speaks.wanted() => {
+                if era::ask_for_sessions(server, &shared.speaks).await {
+                    // From now on it is spoken to as those clients do.
+                    return Left::SessionGone;
+                }
             }
             () = shared.doubt.notified() => next_ping = Instant::now(),
             // Or it says so of every GET: a ping tells.

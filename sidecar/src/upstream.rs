@@ -161,9 +161,12 @@ impl Pool {
 
     /// Sends a message in a session, and waits for the head of the answer.
     pub(crate) async fn send(&self, upstream: &Upstream, request: Request<Bytes>) -> Result<Answer, Failure> {
-        let spoken = self.speaks.get();
         let session = self.lowered.find(request.headers());
-        match (session, spoken) {
+        if session.is_none() {
+            // It may be one of the server's own, begun before anybody knew what else it speaks.
+            self.speaks.asked_for_sessions(Instant::now() + KNOWN).await;
+        }
+        match (session, self.speaks.get()) {
             // The server has changed: it has sessions of its own now, and this is none of them.
             (Some(session), Some(Spoken { legacy: Some(_), .. })) => {
                 self.lowered.end(session.name());
@@ -193,6 +196,9 @@ impl Pool {
         opener: Opener,
         request: Request<Bytes>,
     ) -> Result<(Answer, Hold), Failure> {
+        if matches!(opener, Opener::Client { .. }) {
+            self.speaks.asked_for_sessions(Instant::now() + KNOWN).await;
+        }
         match self.speaks.get() {
             Some(Spoken { legacy: None, modern: Some(revision) }) => {
                 match self.lower(upstream, &opener, request.clone(), revision).await? {
@@ -242,6 +248,15 @@ impl Pool {
         self.transport.open(upstream, opener, request).await
     }
 
+    /// A message in a session that was opened so.
+    pub(crate) async fn send_itself(
+        &self,
+        upstream: &Upstream,
+        request: Request<Bytes>,
+    ) -> Result<Answer, Failure> {
+        self.transport.send(upstream, request).await
+    }
+
     /// Takes a session up again that a sidecar before this one began in this pod: see [`Transport::recall`].
     pub(crate) async fn recall(
         &self,
@@ -249,6 +264,7 @@ impl Pool {
         session: &HeaderValue,
         former: Former,
     ) -> Result<Recalled, Failure> {
+        self.speaks.asked_for_sessions(Instant::now() + KNOWN).await;
         if self.keeps_sessions() {
             // The server had sessions of its own then.
             return Ok(Recalled::Forgotten);

@@ -62,6 +62,8 @@ pub(crate) struct Server {
     /// For whom it is.
     opener: Opener,
     session: Option<HeaderValue>,
+    /// Whom it is with.
+    face: Face,
     /// What the session costs at the server; given back when nobody looks after the server any more.
     hold: Option<Hold>,
     revision: Option<Revision>,
@@ -91,10 +93,16 @@ impl Server {
             pin: None,
             opener,
             session: None,
+            face: Face::Sessions,
             hold: None,
             revision: None,
             next_id: Cell::new(1),
         }
+    }
+
+    /// The same server, with another session.
+    pub(super) fn another(&self) -> Self {
+        Self::new(self.upstream.clone(), self.pool.clone()).pinned(self.pin)
     }
 
     /// The same where this revision is spoken and no other.
@@ -193,6 +201,7 @@ impl Server {
             pin: self.pin,
             opener: self.opener.clone(),
             session: self.session.clone(),
+            face: self.face,
             hold: None,
             revision: self.revision,
             next_id: Cell::new(0),

@@ -1,10 +1,13 @@
-//! Which revisions the server speaks: it is greeted first, since that is what most servers want, and asked for the rest
-//! while it serves already.
+//! Which revisions the server speaks. Over HTTP it is asked first, since a question that it does not know costs nothing
+//! there, and is greeted if that is what it wants. Over stdio it is greeted first: the question would need a process of
+//! its own, since there are servers that end at it or say nothing any more, and most of them want to be greeted. It is
+//! asked for the rest while it serves already. What a server was found to be is where the next handshake begins.
 
 use longshore_mcp::probe::Verdict;
-use longshore_mcp::revision::Revision;
+use longshore_mcp::revision::{Era, Revision};
+use longshore_sidecar_config::Upstream;
 use longshore_sidecar_config::inventory::ServerDescription;
-use tokio::time::Duration;
+use tokio::time::{Duration, timeout};
 
 use super::client::{CallError, Discovery, Face, Server, may_have_no_handshake};
 use crate::upstream::{Speaks, Spoken};
@@ -15,6 +18,19 @@ const AT_LEAST: Duration = Duration::from_secs(1);
 const AT_MOST: Duration = Duration::from_secs(10);
 /// The same for one that has refused a handshake: its process may have to load a lot first.
 const INSTEAD: Duration = Duration::from_secs(10);
+/// What a server is given to open a session that nobody uses, while a client waits for its own.
+const SESSIONS: Duration = Duration::from_secs(3);
+
+/// The same for one over HTTP of which nothing is known: it is greeted then, and its start takes no longer than that
+/// for its silence. Whoever is slow and modern says so when it is greeted.
+const FIRST: Duration = Duration::from_millis(500);
+
+/// A server that is known by now.
+pub(super) struct Greeted {
+    pub(super) description: ServerDescription,
+    /// Whether it is still to be asked what it speaks besides.
+    pub(super) is_unasked: bool,
+}
 
 /// How long a server that took so long for a handshake is waited for.
 pub(super) fn patience(handshake: Duration) -> Duration {
@@ -22,35 +38,110 @@ pub(super) fn patience(handshake: Duration) -> Duration {
 }
 
 /// The handshake, or what a server has instead of one; and what the server speaks, as far as that shows.
-pub(super) async fn greet(server: &mut Server, speaks: &Speaks) -> Result<ServerDescription, CallError> {
+pub(super) async fn greet(server: &mut Server, speaks: &Speaks) -> Result<Greeted, CallError> {
     if let Some(pin) = server.pin() {
-        return greet_pinned(server, speaks, pin).await;
+        return greet_pinned(server, speaks, pin).await.map(Greeted::wholly);
     }
-    let had_none = speaks.get().is_some_and(|spoken| spoken.legacy.is_none());
-    if had_none {
+    let asked = match speaks.get() {
         // It may be another server by now, but is most likely the same.
-        let discovery = server.discover(INSTEAD).await;
+        Some(Spoken { legacy: None, .. }) => Some(server.discover(INSTEAD).await),
+        // What it was known to speak besides is not forgotten while it is asked again.
+        Some(Spoken { legacy: Some(_), .. }) => None,
+        None if matches!(server.upstream(), Upstream::StreamableHttp { .. }) => {
+            Some(server.discover(FIRST).await)
+        }
+        None => None,
+    };
+    if let Some(discovery) = &asked {
         if let Verdict::Modern(revision) = discovery.verdict {
-            return without_handshake(server, speaks, revision, &discovery).await;
+            return greet_modern(server, speaks, revision, discovery).await.map(Greeted::wholly);
         }
         speaks.set(None);
     }
     match server.initialize(Face::Itself).await {
         Ok((revision, description)) => {
-            // What it was known to speak besides is not forgotten while it is asked again.
             let modern = speaks.get().and_then(|spoken| spoken.modern);
-            speaks.begin(Spoken { legacy: Some(revision), modern });
-            Ok(description)
+            // One that has said that it is older is not asked the same again.
+            let is_unasked = asked.is_none_or(|discovery| discovery.verdict == Verdict::Nothing);
+            let spoken = Spoken { legacy: Some(revision), modern };
+            if is_unasked {
+                speaks.begin(spoken)
+            } else {
+                speaks.set(Some(spoken))
+            }
+            Ok(Greeted { description, is_unasked })
         }
         Err(error) if may_have_no_handshake(&error) => {
-            let discovery = server.discover(INSTEAD).await;
+            let discovery = match asked.filter(|discovery| discovery.verdict != Verdict::Nothing) {
+                Some(discovery) => discovery,
+                None => server.discover(INSTEAD).await,
+            };
             match discovery.verdict {
-                Verdict::Modern(revision) => without_handshake(server, speaks, revision, &discovery).await,
+                Verdict::Modern(revision) => {
+                    let description = without_handshake(server, speaks, revision, &discovery).await?;
+                    // It has refused to be greeted.
+                    speaks.set(Some(Spoken::only(revision)));
+                    Ok(Greeted::wholly(description))
+                }
                 Verdict::Strange => Err(discovery.stranger()),
                 Verdict::Legacy | Verdict::Nothing => Err(error),
             }
         }
         Err(error) => Err(error),
+    }
+}
+
+/// A server that has said that requests may stand alone there. If it says that it can be greeted too, it is; if it does
+/// not say so, it may have sessions all the same, and is asked when somebody wants one.
+async fn greet_modern(
+    server: &mut Server,
+    speaks: &Speaks,
+    revision: Revision,
+    discovery: &Discovery,
+) -> Result<ServerDescription, CallError> {
+    if discovery.known().iter().all(|known| known.era() == Era::Modern) {
+        return without_handshake(server, speaks, revision, discovery).await;
+    }
+    match server.initialize(Face::Itself).await {
+        Ok((legacy, mut description)) => {
+            speaks.set(Some(Spoken { legacy: Some(legacy), modern: Some(revision) }));
+            for known in discovery.known() {
+                note(&mut description, known);
+            }
+            Ok(description)
+        }
+        // It has promised too much.
+        Err(error) if may_have_no_handshake(&error) => {
+            let description = without_handshake(server, speaks, revision, discovery).await?;
+            speaks.set(Some(Spoken::only(revision)));
+            Ok(description)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Greets a server that did not say whether it has sessions, since a client wants one. Says whether it has.
+pub(super) async fn ask_for_sessions(server: &Server, speaks: &Speaks) -> bool {
+    let Some(Spoken { legacy: None, modern }) = speaks.get() else { return false };
+    let mut other = server.another();
+    let legacy = match timeout(SESSIONS, other.initialize(Face::Itself)).await {
+        Ok(Ok((revision, _))) => Some(revision),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "the server has no sessions of its own");
+            None
+        }
+        Err(_) => None,
+    };
+    speaks.set(Some(Spoken { legacy, modern }));
+    // Whether it hears of it or not.
+    let _ = timeout(SESSIONS, other.end()).await;
+    legacy.is_some()
+}
+
+impl Greeted {
+    /// Of which everything is known.
+    fn wholly(description: ServerDescription) -> Self {
+        Self { description, is_unasked: false }
     }
 }
 
@@ -70,6 +161,8 @@ async fn greet_pinned(
     match discovery.verdict {
         Verdict::Modern(revision) if revision == pin => {
             let mut description = without_handshake(server, speaks, revision, &discovery).await?;
+            // Nothing else is tried.
+            speaks.set(Some(Spoken::only(revision)));
             description.protocol_versions = vec![pin.as_str().to_owned()];
             Ok(description)
         }
@@ -85,7 +178,7 @@ async fn without_handshake(
     revision: Revision,
     discovery: &Discovery,
 ) -> Result<ServerDescription, CallError> {
-    speaks.set(Some(Spoken::only(revision)));
+    speaks.begin(Spoken::only(revision));
     let (_, mut description) = server.initialize(Face::Sessions).await?;
     description.protocol_version = revision.as_str().to_owned();
     description.protocol_versions = vec![description.protocol_version.clone()];

@@ -2,7 +2,7 @@
 //! each client gets the one of its own.
 
 use longshore_mcp::revision::{Era, Revision};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
 /// The newest revision of each era that the server and the sidecar both speak. At least one of them is there.
@@ -17,7 +17,11 @@ pub(crate) struct Spoken {
 /// What is known of it. It is forgotten when another server is configured, and corrected when the server that comes
 /// back after a restart is another one.
 #[derive(Debug)]
-pub(crate) struct Speaks(watch::Sender<Known>);
+pub(crate) struct Speaks {
+    known: watch::Sender<Known>,
+    /// Somebody would like to know whether the server has sessions of its own.
+    wanted: Notify,
+}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Known {
@@ -38,20 +42,43 @@ impl Spoken {
 
 impl Speaks {
     pub(crate) fn new() -> Self {
-        Self(watch::Sender::new(Known::default()))
+        Self { known: watch::Sender::new(Known::default()), wanted: Notify::new() }
     }
 
     /// What is known now. A server that has shaken hands may be found to speak the other era too.
     pub(crate) fn get(&self) -> Option<Spoken> {
-        self.0.borrow().spoken
+        self.known.borrow().spoken
     }
 
-    /// Waits until all of it is known, and gives what is known by then. None: nothing was, in time.
+    /// Waits until it is known whether requests may stand alone there, and gives what is known by then. None: nothing
+    /// was, in time.
     pub(crate) async fn known(&self, deadline: Instant) -> Option<Spoken> {
-        let mut known = self.0.subscribe();
+        let mut known = self.known.subscribe();
         // What is known is the answer, whether all of it came in time or not.
-        let _ = timeout_at(deadline, known.wait_for(|known| known.settled)).await;
+        let _ = timeout_at(deadline, known.wait_for(|known| known.settled || known.is_unasked())).await;
         known.borrow().spoken
+    }
+
+    /// Waits until it is known whether the server has sessions of its own, and has it asked if nobody has yet: one whose
+    /// requests stand alone is greeted for clients with sessions only.
+    pub(crate) async fn asked_for_sessions(&self, deadline: Instant) {
+        if self.known.borrow().is_unasked() {
+            let mut known = self.known.subscribe();
+            self.wanted.notify_one();
+            // Whoever does not answer in time has none.
+            let _ = timeout_at(deadline, known.wait_for(|known| !known.is_unasked())).await;
+        }
+    }
+
+    /// Waits until the server is to be asked whether it has sessions of its own.
+    pub(crate) async fn wanted(&self) {
+        loop {
+            self.wanted.notified().await;
+            // Somebody may have found out meanwhile.
+            if self.known.borrow().is_unasked() {
+                return;
+            }
+        }
     }
 
     /// Notes what the server was found to speak, or that nobody knows any more.
@@ -63,16 +90,23 @@ impl Speaks {
     /// waits for the answer again.
     pub(crate) fn begin(&self, spoken: Spoken) {
         let settled = Known { spoken: Some(spoken), settled: true };
-        let before = *self.0.borrow();
+        let before = *self.known.borrow();
         self.note(if before == settled { settled } else { Known { settled: false, ..settled } });
     }
 
     fn note(&self, known: Known) {
-        self.0.send_if_modified(|current| {
+        self.known.send_if_modified(|current| {
             let changed = *current != known;
             *current = known;
             changed
         });
+    }
+}
+
+impl Known {
+    /// Whether requests may stand alone there, and nobody has asked whether there are sessions too.
+    fn is_unasked(&self) -> bool {
+        !self.settled && matches!(self.spoken, Some(Spoken { legacy: None, modern: Some(_) }))
     }
 }
 
@@ -95,10 +129,29 @@ mod tests {
         assert_eq!(known, Some(both));
         // The same again, after a restart.
         speaks.begin(both);
-        assert!(speaks.0.borrow().settled);
+        assert!(speaks.known.borrow().settled);
         speaks.begin(Spoken::only(legacy));
-        assert!(!speaks.0.borrow().settled);
+        assert!(!speaks.known.borrow().settled);
         speaks.set(None);
         assert_eq!(speaks.get(), None);
+    }
+
+    #[tokio::test]
+    async fn sessions_are_asked_for_by_those_who_need_them() {
+        let (legacy, modern) = (Revision::V2025_06_18, Revision::V2026_07_28);
+        let speaks = Speaks::new();
+        let later = || Instant::now() + Duration::from_secs(60);
+        speaks.begin(Spoken::only(modern));
+        // Requests that stand alone need not wait.
+        assert_eq!(speaks.known(later()).await, Some(Spoken::only(modern)));
+        let both = Spoken { legacy: Some(legacy), modern: Some(modern) };
+        tokio::join!(speaks.asked_for_sessions(later()), async {
+            speaks.wanted().await;
+            speaks.set(Some(both));
+        });
+        assert_eq!(speaks.get(), Some(both));
+        // Now it is known, and nobody is asked.
+        speaks.asked_for_sessions(later()).await;
+        assert!(timeout_at(Instant::now(), speaks.wanted()).await.is_err());
     }
 }

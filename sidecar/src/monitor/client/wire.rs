@@ -30,6 +30,7 @@ impl Server {
     pub(super) async fn open(&mut self, face: Face, params: Value) -> Result<String, CallError> {
         let (id, request) = self.ask(McpMethod::Initialize, &params);
         let opener = self.opener.clone();
+        self.face = face;
         let (answer, hold) = match face {
             Face::Itself => self.pool.open_itself(&self.upstream, opener, request).await?,
             Face::Sessions => self.pool.open(&self.upstream, opener, request).await?,
@@ -114,7 +115,10 @@ impl Server {
     }
 
     pub(super) async fn send(&self, request: http::Request<Bytes>) -> Result<Answer, CallError> {
-        Ok(self.pool.send(&self.upstream, request).await?)
+        Ok(match self.face {
+            Face::Itself => self.pool.send_itself(&self.upstream, request).await?,
+            Face::Sessions => self.pool.send(&self.upstream, request).await?,
+        })
     }
 
     /// Where the server answers, in words.
