@@ -9,6 +9,7 @@ pub(crate) mod modern;
 pub(crate) mod patience;
 pub(crate) mod peer;
 pub(crate) mod process;
+pub(crate) mod recorder;
 pub(crate) mod replicas;
 pub(crate) mod schemas;
 pub(crate) mod scripted;

@@ -141,7 +141,7 @@ impl Server {
                 {
                     processes.isolation = Isolation::Principal;
                 }
-                (config, Running::Shim(Shim::start(files, &self.command(0))))
+                (config, Running::Shim(Shim::unheard(files, &self.command(0))))
             }
         }
     }

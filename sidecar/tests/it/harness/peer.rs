@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use super::recorder::Recorder;
 use super::within;
 
 /// How long a program may take to start. Some have thousands of files to read first, several at once.
@@ -27,14 +28,24 @@ pub(crate) fn folder() -> &'static Path {
 pub(crate) struct Peer {
     child: Child,
     pub(crate) port: u16,
+    recorder: Option<Recorder>,
 }
 
 impl Peer {
     /// A program that has been started, when it listens at this port.
     pub(crate) fn listening(child: Child, port: u16) -> Self {
-        let peer = Self { child, port };
+        let peer = Self { child, port, recorder: None };
         let listens = || std::net::TcpStream::connect(("127.0.0.1", port)).ok();
         within(START, "it listens", listens);
+        peer
+    }
+
+    /// The same with somebody who hears what it is told, at this port (0: at any).
+    fn heard(self, at: u16) -> Self {
+        let recorder = Recorder::at(at, self.port);
+        // This one is dropped when nothing is left of it but its place.
+        let mut peer = self;
+        (peer.port, peer.recorder) = (recorder.port, Some(recorder));
         peer
     }
 
@@ -42,6 +53,7 @@ impl Peer {
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        self.recorder = None;
     }
 }
 
@@ -53,33 +65,36 @@ impl Drop for Peer {
 
 /// A server on the Go SDK.
 pub(crate) struct GoServer {
-    peer: Peer,
-    flags: Vec<String>,
+    peer: Option<Peer>,
+    /// Where it listens for clients.
     pub(crate) port: u16,
+    flags: Vec<String>,
 }
 
 impl GoServer {
     pub(crate) fn start(flags: &[&str]) -> Self {
-        Self::at(free_port(), flags)
+        Self::at(0, flags)
     }
 
     pub(crate) fn at(port: u16, flags: &[&str]) -> Self {
         let flags: Vec<_> = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        Self { peer: go(port, &flags), flags, port }
+        let peer = go(port, &flags);
+        Self { port: peer.port, peer: Some(peer), flags }
     }
 
     pub(crate) fn kill(&mut self) {
-        self.peer.kill();
+        self.peer = None;
     }
 
     /// Starts it again at the same port.
     pub(crate) fn start_again(&mut self) {
-        self.peer.kill();
-        self.peer = go(self.port, &self.flags);
+        self.peer = None;
+        self.peer = Some(go(self.port, &self.flags));
     }
 }
 
-fn go(port: u16, flags: &[String]) -> Peer {
+fn go(at: u16, flags: &[String]) -> Peer {
+    let port = free_port();
     let mut command = Command::new(folder().join("bin/go-server"));
     command.args(["-listen", &format!("127.0.0.1:{port}")]).args(flags);
     let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the Go server");
@@ -90,7 +105,7 @@ fn go(port: u16, flags: &[String]) -> Peer {
         .expect("it serves")
         .expect("text");
     std::thread::spawn(move || lines.for_each(drop));
-    Peer { child, port }
+    Peer { child, port, recorder: None }.heard(at)
 }
 
 /// The protocol's own test server.
@@ -98,7 +113,7 @@ pub(crate) fn everything() -> Peer {
     let port = free_port();
     let mut command = Command::new(folder().join("bin/mcp-server-everything"));
     command.arg("streamableHttp").env("PORT", port.to_string());
-    listening(command, port)
+    listening(command, port).heard(0)
 }
 
 /// The same over HTTP+SSE, at `/sse`.
@@ -106,30 +121,31 @@ pub(crate) fn everything_over_sse() -> Peer {
     let port = free_port();
     let mut command = Command::new(folder().join("bin/mcp-server-everything"));
     command.arg("sse").env("PORT", port.to_string());
-    listening(command, port)
+    listening(command, port).heard(0)
 }
 
 /// A server on the Python SDK over HTTP+SSE, at `/sse`.
 pub(crate) struct PythonServer {
-    peer: Peer,
+    peer: Option<Peer>,
     pub(crate) port: u16,
 }
 
 /// Starts one. Its tool `say` says what it is told.
 pub(crate) fn python_sse_server() -> PythonServer {
-    let port = free_port();
-    PythonServer { peer: python_over_sse(port), port }
+    let peer = python_over_sse(0);
+    PythonServer { port: peer.port, peer: Some(peer) }
 }
 
 impl PythonServer {
     /// Starts it again at the same port.
     pub(crate) fn start_again(&mut self) {
-        self.peer.kill();
-        self.peer = python_over_sse(self.port);
+        self.peer = None;
+        self.peer = Some(python_over_sse(self.port));
     }
 }
 
-fn python_over_sse(port: u16) -> Peer {
+fn python_over_sse(at: u16) -> Peer {
+    let port = free_port();
     const SERVER: &str = r#"
 import sys, uvicorn
 from mcp.server.mcpserver import MCPServer
@@ -143,7 +159,7 @@ uvicorn.run(server.sse_app(), host="127.0.0.1", port=int(sys.argv[1]), log_level
 "#;
     let mut command = Command::new(folder().join("bin/python"));
     command.args(["-c", SERVER, &port.to_string()]);
-    listening(command, port)
+    listening(command, port).heard(at)
 }
 
 fn listening(mut command: Command, port: u16) -> Peer {

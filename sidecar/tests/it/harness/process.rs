@@ -47,7 +47,8 @@ impl Sidecar {
         let line = eventually("it listens", || find(&err, |line| line["message"] == "listening"));
         let address =
             |name: &str| line[name].as_str().and_then(|text| text.parse().ok()).expect("an address");
-        schemas::sidecar(address("mcp"), files.server_port());
+        let shim = files.path("sockets").join(longshore_sidecar_config::paths::STDIO_SOCKET);
+        schemas::sidecar(address("mcp"), files.server_port(), shim);
         Self { files, mcp: address("mcp"), admin: address("admin"), child: Mutex::new(child), out, err }
     }
 

@@ -1,5 +1,5 @@
 //! Whatever the sidecar says, to clients and to servers, follows the schema of their revision. Every test looks, since
-//! what they send and read goes through here.
+//! what they send and read goes through here, and what servers of others read is heard on its way ([`super::recorder`]).
 //!
 //! The sidecar passes nonsense on where it is not asked to look. What a test's client says wrong is therefore not held
 //! against what the server gets, and the other way round: a method that one side used wrongly is from then on judged as
@@ -8,6 +8,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{LazyLock, Mutex, MutexGuard};
 
 use longshore_mcp::revision::Revision;
@@ -23,6 +24,8 @@ type Path = u16;
 struct Known {
     /// The path that a sidecar is on.
     paths: HashMap<SocketAddr, Path>,
+    /// And those of the sidecars that have a shim at this socket.
+    shims: HashMap<PathBuf, Vec<Path>>,
     /// What was used wrongly.
     nonsense: HashSet<(Path, Side_, String)>,
     /// The methods of requests, by their ids.
@@ -51,9 +54,39 @@ thread_local! {
     static ANSWERING: RefCell<Option<(Path, Request)>> = const { RefCell::new(None) };
 }
 
-/// A sidecar listens, in front of a server at this port (0: it speaks over something else).
-pub(crate) fn sidecar(at: SocketAddr, port: u16) {
-    known().paths.insert(at, if port == 0 { at.port() } else { port });
+/// A sidecar listens, in front of a server at this port (0: it speaks over something else), and a shim may be at that
+/// socket.
+pub(crate) fn sidecar(at: SocketAddr, port: u16, shim: PathBuf) {
+    let path = if port == 0 { at.port() } else { port };
+    let mut known = known();
+    known.paths.insert(at, path);
+    known.shims.entry(shim).or_default().push(path);
+}
+
+/// What is wrong with the lines that a process behind a shim has read. A last one that broke off is not one.
+pub(crate) fn process_heard(shim: &std::path::Path, text: &[u8]) -> Vec<String> {
+    let known = known();
+    let paths = known.shims.get(shim).cloned().unwrap_or_default();
+    let (mut faults, mut offered) = (Vec::new(), None);
+    for line in text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")) {
+        let Ok(message) = serde_json::from_slice::<Value>(line) else {
+            faults.push(format!("no JSON: {}", String::from_utf8_lossy(line)));
+            continue;
+        };
+        let method = message["method"].as_str();
+        let claimed = message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"].as_str();
+        if method == Some("initialize") {
+            offered = message["params"]["protocolVersion"].as_str().and_then(Revision::parse);
+        }
+        let about = method.unwrap_or_default().to_owned();
+        let is_nonsense = paths.iter().any(|path| known.nonsense.contains(&(*path, CLIENT, about.clone())));
+        let Some(revision) = claimed.and_then(Revision::parse).or(offered).filter(|_| !is_nonsense) else {
+            continue;
+        };
+        let found = Spoken { revision, by: Side::Client, message: &message, asked: None }.faults();
+        faults.extend(found.into_iter().map(|fault| format!("{revision}, {about}: {fault}\n{message}")));
+    }
+    faults
 }
 
 /// Looks at what a server gets: it fails, when the server is gone, if anything was not right.
@@ -284,4 +317,29 @@ fn what_is_wrong_is_seen_and_who_began_with_it_is_told_apart() {
     server_reads(port, &call(json!({})));
     assert_eq!(taken(), Vec::<String>::new());
     drop(watch);
+}
+
+#[test]
+fn what_a_process_got_is_judged_by_what_was_said_to_it() {
+    let shim = PathBuf::from("/nowhere/at/all");
+    let port = 1;
+    known().shims.insert(shim.clone(), vec![port]);
+    let initialize = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"n","version":"1"}}}"#;
+    let faults = |lines: &[&str]| {
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        process_heard(&shim, (text + r#"{"half"#).as_bytes()).len()
+    };
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}"#;
+    let wrong = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":7}}"#;
+    let alone = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
+    assert_eq!(faults(&[initialize, call]), 0);
+    assert!(faults(&[initialize, wrong]) > 0 && faults(&[alone]) > 0);
+    assert_eq!(faults(&["nonsense"]), 1);
+    assert_eq!(
+        faults(&[r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, wrong]),
+        0,
+        "nobody knows of which revision"
+    );
+    known().is_nonsense(port, CLIENT, "tools/call");
+    assert_eq!(faults(&[initialize, wrong]), 0, "a client has said it so");
 }

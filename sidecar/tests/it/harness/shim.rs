@@ -7,11 +7,14 @@ use std::sync::OnceLock;
 use longshore_sidecar_config::{Config, Upstream, paths};
 
 use super::config::processes;
+use super::recorder::{self, Heard};
 use super::{Files, Sidecar, config, eventually};
 
 /// A shim that is running. It ends with all its processes when the test is over.
 pub(crate) struct Shim {
     child: Child,
+    /// What its processes were told, if that is to be judged.
+    heard: Option<Heard>,
 }
 
 /// A configuration in front of a server over stdio.
@@ -31,8 +34,19 @@ pub(crate) fn server(flags: &[&str]) -> Vec<String> {
 }
 
 impl Shim {
-    /// Starts it beside these files.
+    /// Starts it beside these files. What its processes are told is held against the schema of their revision.
     pub(crate) fn start(files: &Files, command: &[impl AsRef<str>]) -> Self {
+        let heard = Heard::new(&files.path("sockets").join(paths::STDIO_SOCKET));
+        let command = Heard::kept(command);
+        Self::run(files, &command, Some(heard))
+    }
+
+    /// The same for clients that nobody here has heard: they may say what they like.
+    pub(crate) fn unheard(files: &Files, command: &[impl AsRef<str>]) -> Self {
+        Self::run(files, command, None)
+    }
+
+    fn run(files: &Files, command: &[impl AsRef<str>], heard: Option<Heard>) -> Self {
         let socket = files.path("sockets").join(paths::STDIO_SOCKET);
         // The log of the server's container. Nobody needs it, unless a test fails.
         let log = std::fs::File::create(files.path("sockets").join("log")).expect("a file");
@@ -41,13 +55,14 @@ impl Shim {
             .arg(&socket)
             .arg("--")
             .args(command.iter().map(AsRef::as_ref))
+            .envs(heard.as_ref().map(|heard| (recorder::HEARD, heard.directory())))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
             .expect("the shim");
         eventually("the shim listens", || socket.exists().then_some(()));
-        Self { child }
+        Self { child, heard }
     }
 
     /// The processes that it runs.
@@ -71,6 +86,9 @@ impl Shim {
 impl Drop for Shim {
     fn drop(&mut self) {
         self.kill();
+        if let Some(heard) = self.heard.take().filter(|_| !std::thread::panicking()) {
+            heard.judge();
+        }
     }
 }
 

@@ -13,6 +13,9 @@ level = None
 subscriptions = []
 heard = []
 stdin = sys.stdin.buffer
+# What is read is looked at when the test is over.
+kept = os.environ.get("LONGSHORE_HEARD")
+copy = open(f"{kept}/{os.getpid()}", "ab", buffering=0) if kept else None
 
 
 def write(data):
@@ -36,6 +39,8 @@ def read():
     line = stdin.readline()
     if not line:
         raise SystemExit
+    if copy:
+        copy.write(line)
     return json.loads(line)
 
 

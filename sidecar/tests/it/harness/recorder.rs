@@ -1,0 +1,137 @@
+//! What a sidecar says to servers that others wrote, heard on its way and held against the schema of their revision.
+//!
+//! Over HTTP a recorder listens in the server's place and passes everything on. A process keeps a copy of what it reads.
+
+use std::io::{BufReader, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::schemas::{self, Watch};
+use super::{eventually, scripted};
+
+/// Listens in front of a server. What was wrong fails the test when this is dropped.
+pub(crate) struct Recorder {
+    pub(crate) port: u16,
+    stopped: Arc<AtomicBool>,
+    streams: Arc<Mutex<Vec<TcpStream>>>,
+    _watch: Watch,
+}
+
+impl Recorder {
+    /// At this port (0: at any), in front of the server at that one.
+    pub(crate) fn at(port: u16, server: u16) -> Self {
+        let listener = eventually("the port is free", || TcpListener::bind(("127.0.0.1", port)).ok());
+        let port = listener.local_addr().expect("an address").port();
+        let recorder =
+            Self { port, stopped: Arc::default(), streams: Arc::default(), _watch: Watch::over(port) };
+        let (stopped, streams) = (recorder.stopped.clone(), recorder.streams.clone());
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                if stopped.load(Ordering::SeqCst) {
+                    return;
+                }
+                let Ok(server) = TcpStream::connect(("127.0.0.1", server)) else { continue };
+                let mut open = streams.lock().expect("no panic");
+                open.extend([&client, &server].map(|stream| stream.try_clone().expect("a clone")));
+                drop(open);
+                std::thread::spawn(move || pass(client, server));
+            }
+        });
+        recorder
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        // It listens until it has looked once more.
+        let _ = TcpStream::connect(("127.0.0.1", self.port));
+        for stream in self.streams.lock().expect("no panic").drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Passes a connection on until one of its ends is closed.
+fn pass(client: TcpStream, server: TcpStream) {
+    for stream in [&client, &server] {
+        // Nothing waits for being put together with more.
+        stream.set_nodelay(true).expect("an option");
+    }
+    let (mut up, mut down) = (server.try_clone().expect("a clone"), client.try_clone().expect("a clone"));
+    let (mut from, to) = (server, client.try_clone().expect("a clone"));
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut from, &mut down);
+        let _ = to.shutdown(Shutdown::Both);
+    });
+    let mut requests = BufReader::new(client);
+    // Whoever reads it judges it.
+    while let Some(request) = scripted::read(&mut requests) {
+        let bytes = [request.head().as_bytes(), b"\r\n", &request.body].concat();
+        if up.write_all(&bytes).is_err() {
+            break;
+        }
+    }
+    let _ = up.shutdown(Shutdown::Both);
+}
+
+/// Whether it could be started. What cannot be is the shim's to say.
+fn is_program(path: &Path) -> bool {
+    path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+/// What the processes of a shim were told, each in a file of its own.
+pub(crate) struct Heard {
+    directory: tempfile::TempDir,
+    /// Which shim it is.
+    socket: std::path::PathBuf,
+}
+
+/// Where a process keeps a copy, under its number.
+pub(crate) const HEARD: &str = "LONGSHORE_HEARD";
+/// The largest copy that is looked at: what is larger is noise that a test makes.
+const MAX_COPY: u64 = 8 << 20;
+
+impl Heard {
+    pub(crate) fn new(socket: &Path) -> Self {
+        Self { directory: tempfile::tempdir().expect("a directory"), socket: socket.to_owned() }
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// A command of the same process that keeps a copy. Our own servers do so by themselves.
+    pub(crate) fn kept(command: &[impl AsRef<str>]) -> Vec<String> {
+        const KEEP: &str = r#"exec "$@" < <(exec tee "$LONGSHORE_HEARD/$$" 2> /dev/null)"#;
+        let command: Vec<_> = command.iter().map(|word| word.as_ref().to_owned()).collect();
+        let keeps = |word: &String| word.ends_with("/server.py") || word.ends_with("/era.py");
+        let is_there = command.first().is_some_and(|program| {
+            let program = Path::new(program);
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            std::env::split_paths(&path).any(|folder| is_program(&folder.join(program)))
+        });
+        if command.iter().any(keeps) || !is_there {
+            return command;
+        }
+        ["bash", "-c", KEEP, "kept"].map(str::to_owned).into_iter().chain(command).collect()
+    }
+
+    /// Fails if anything was not right. The processes have ended.
+    pub(crate) fn judge(&self) {
+        let mut faults = Vec::new();
+        for entry in std::fs::read_dir(self.directory()).expect("the copies") {
+            let entry = entry.expect("a copy");
+            if entry.metadata().expect("a file").len() <= MAX_COPY {
+                faults.extend(schemas::process_heard(
+                    &self.socket,
+                    &std::fs::read(entry.path()).expect("a copy"),
+                ));
+            }
+        }
+        assert!(faults.is_empty(), "a process got what is not right: {faults:#?}");
+    }
+}
