@@ -6,7 +6,8 @@
 //! ```
 //!
 //! `audit` is the version of the line. `rule` is given with a permit that a rule made, `reason` with a denial and with
-//! a failure. `status` is HTTP's, null if the client had gone; `code` is that of a JSON-RPC error. `duration` is in
+//! a failure. `again` is true, and else left out, where a client of 2026-07-28 sends a call once more with what the server
+//! asked for: it is decided on like any other, and is the same call. `status` is HTTP's, null if the client had gone; `code` is that of a JSON-RPC error. `duration` is in
 //! seconds. Never in it: arguments, results, keys, session ids.
 //!
 //! Lines are written by a thread of their own, in batches. If it cannot keep up (nobody reads the log), lines are
@@ -64,6 +65,8 @@ struct Line {
     decision: Verdict,
     rule: Option<Arc<str>>,
     reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    again: bool,
     status: Option<u16>,
     code: Option<i64>,
     duration: f64,
@@ -112,6 +115,7 @@ impl Audit {
             decision: Verdict::Deny,
             rule: None,
             reason: None,
+            again: false,
             status: None,
             code: None,
             duration: 0.0,
@@ -282,6 +286,11 @@ impl Entry {
             line.rule = None;
             line.reason = Some(reason);
         });
+    }
+
+    /// It goes on with a call that has its line.
+    pub(crate) fn again(&mut self) {
+        self.set(|line| line.again = true);
     }
 
     /// It went through, and failed.
