@@ -2,7 +2,7 @@
 
 use longshore_mcp::meta::SERVER_INFO;
 use longshore_mcp::method::{List, Method};
-use longshore_mcp::revision::Revision;
+use longshore_mcp::revision::{Revision, Tasks};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -51,9 +51,13 @@ pub(crate) async fn answer(call: &Call, method: Method, params: Value) -> Result
             "capabilities": call.server.capabilities(),
             "instructions": call.server.instructions(),
         }),
-        Method::TasksGet => call.server.tasks.get(call, params)?,
+        Method::TasksGet if call.revision().features().tasks == Tasks::Extension => {
+            call.server.tasks.get(call, params)?
+        }
         Method::TasksUpdate => call.server.tasks.update(call, params)?,
-        Method::TasksCancel => call.server.tasks.cancel(call, params)?,
+        Method::TasksCancel if call.revision().features().tasks == Tasks::Extension => {
+            call.server.tasks.cancel(call, params)?
+        }
         other => match other.list() {
             Some(list) => page(call, list, read::<Paged>(params)?.cursor.as_deref())?,
             None => return Err(Failure::params("this server does not serve it")),

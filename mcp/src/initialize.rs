@@ -1,5 +1,4 @@
-//! The handshake: which revision is offered, and which capabilities are hidden because nobody could use them through
-//! Longshore yet.
+//! The handshake: which revision is offered, and which capabilities are hidden because nobody could use them.
 
 use serde::Deserialize;
 use thiserror::Error;
@@ -7,12 +6,11 @@ use thiserror::Error;
 use crate::Text;
 use crate::envelope::is_object;
 use crate::object::Object;
-use crate::revision::Revision;
+use crate::revision::{Revision, Tasks};
 use crate::session;
 
-/// The capability of the experimental tasks of 2025-11-25. Their methods are not served, so neither side may hear of
-/// it.
-const HIDDEN_CAPABILITY: &str = "tasks";
+/// The capability of the experimental tasks. Only 2025-11-25 has them, so neither side hears of it in another revision.
+const TASKS: &str = "tasks";
 
 /// Why a handshake's message cannot be used.
 #[derive(Debug, Error)]
@@ -50,7 +48,7 @@ pub fn offer(body: &str, served: &[Revision]) -> Result<Offer, Unusable> {
         params.set("protocolVersion", format!("\"{revision}\""));
         edited = true;
     }
-    if let Some(capabilities) = without_hidden(params.original("capabilities"))? {
+    if let Some(capabilities) = without_tasks(revision, params.original("capabilities"))? {
         params.set("capabilities", capabilities);
         edited = true;
     }
@@ -70,14 +68,15 @@ pub struct Accepted {
     pub rewritten: Option<String>,
 }
 
-/// Reads a server's result of `initialize`; `message` is the whole response.
-pub fn accepted(message: &str) -> Result<Accepted, Unusable> {
+/// Reads a server's result of `initialize` for a client of this revision; `message` is the whole response.
+pub fn accepted(message: &str, client: Revision) -> Result<Accepted, Unusable> {
     let mut response = Object::read(message)?;
     let mut result = Object::read(response.original("result").ok_or(Unusable::Member("result"))?)?;
     let version = result.get("protocolVersion").ok_or(Unusable::Member("result.protocolVersion"))?;
     let version: String =
         serde_json::from_str(version).map_err(|_| Unusable::Member("result.protocolVersion"))?;
-    let rewritten = without_hidden(result.original("capabilities"))?.map(|capabilities| {
+    // Between two revisions all of it is judged by `translate`.
+    let rewritten = without_tasks(client, result.original("capabilities"))?.map(|capabilities| {
         result.set("capabilities", capabilities);
         response.set("result", result.write());
         response.write()
@@ -85,11 +84,12 @@ pub fn accepted(message: &str) -> Result<Accepted, Unusable> {
     Ok(Accepted { version, rewritten })
 }
 
-/// Capabilities without the hidden one; `None` if it was not there.
-fn without_hidden(capabilities: Option<&str>) -> Result<Option<String>, Unusable> {
+/// Capabilities without tasks, if a revision does not have them; `None` if nothing is to be taken out.
+fn without_tasks(revision: Revision, capabilities: Option<&str>) -> Result<Option<String>, Unusable> {
     let Some(capabilities) = capabilities.filter(|text| is_object(text)) else { return Ok(None) };
     let mut capabilities = Object::read(capabilities)?;
-    Ok(capabilities.remove(HIDDEN_CAPABILITY).then(|| capabilities.write()))
+    let hides = revision.features().tasks != Tasks::Core && capabilities.remove(TASKS);
+    Ok(hides.then(|| capabilities.write()))
 }
 
 /// What a server says of itself, for those who keep it.
@@ -128,11 +128,12 @@ mod tests {
             ("2024-11-05", "{ }", Revision::V2025_11_25, Some(body("2025-11-25", "{ }"))),
             ("2026-07-28", "{}", Revision::V2025_11_25, Some(body("2025-11-25", "{}"))),
             (
-                "2025-11-25",
+                "2025-06-18",
                 r#"{"tasks":{},"roots":{ }}"#,
-                Revision::V2025_11_25,
-                Some(body("2025-11-25", r#"{"roots":{ }}"#)),
+                Revision::V2025_06_18,
+                Some(body("2025-06-18", r#"{"roots":{ }}"#)),
             ),
+            ("2025-11-25", r#"{"tasks":{},"roots":{ }}"#, Revision::V2025_11_25, None),
         ] {
             let offer = offer(&body(version, capabilities), &SERVED).unwrap();
             assert_eq!(offer.revision, revision, "{version}");
@@ -155,13 +156,14 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_loses_only_tasks() {
+    fn the_answer_loses_only_tasks_and_only_where_nobody_has_them() {
         let message = r#"{"result":{"protocolVersion":"2025-11-25","capabilities":{"tasks":{"list":{}},"tools":{}},"x":1},"id":1}"#;
-        let accepted = accepted(message).unwrap();
-        assert_eq!(accepted.version, "2025-11-25");
+        let heard = accepted(message, Revision::V2025_06_18).unwrap();
+        assert_eq!(heard.version, "2025-11-25");
         assert_eq!(
-            accepted.rewritten.unwrap(),
+            heard.rewritten.unwrap(),
             r#"{"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"x":1},"id":1}"#
         );
+        assert_eq!(accepted(message, Revision::V2025_11_25).unwrap().rewritten, None);
     }
 }

@@ -90,6 +90,7 @@ pub mod rounds;
 pub mod session;
 mod spelling;
 pub mod sse;
+pub mod tasks;
 mod text;
 pub mod translate;
 

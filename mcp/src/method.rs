@@ -25,9 +25,13 @@ pub enum Method {
     TasksGet,
     TasksUpdate,
     TasksCancel,
+    TasksResult,
+    TasksList,
 }
 
 /// A notification of a client.
+///
+/// A client of 2025-11-25 may have tasks too: what its server asked, for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "they are named after the methods")]
 pub enum NotificationMethod {
@@ -35,6 +39,7 @@ pub enum NotificationMethod {
     Cancelled,
     Progress,
     RootsListChanged,
+    TasksStatus,
 }
 
 /// A notification of a server.
@@ -96,7 +101,7 @@ pub enum List {
 
 impl Method {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::Initialize,
         Self::Ping,
         Self::ToolsList,
@@ -115,6 +120,8 @@ impl Method {
         Self::TasksGet,
         Self::TasksUpdate,
         Self::TasksCancel,
+        Self::TasksResult,
+        Self::TasksList,
     ];
 
     /// The method of that name in the revisions that have a handshake.
@@ -127,7 +134,7 @@ impl Method {
         Self::ALL.into_iter().find(|method| method.as_str() == name && method.is_in(revision))
     }
 
-    /// Whether a revision has this method. The methods of the experimental tasks of 2025-11-25 are not served.
+    /// Whether a revision has this method, in its core or in an extension.
     pub fn is_in(self, revision: Revision) -> bool {
         let has = revision.features();
         match self {
@@ -145,7 +152,9 @@ impl Method {
             Self::LoggingSetLevel => has.log_levels == LogLevels::PerSession,
             Self::ServerDiscover => !has.handshake,
             Self::SubscriptionsListen => has.listen,
-            Self::TasksGet | Self::TasksUpdate | Self::TasksCancel => has.tasks == Tasks::Extension,
+            Self::TasksGet | Self::TasksCancel => has.tasks != Tasks::None,
+            Self::TasksUpdate => has.tasks == Tasks::Extension,
+            Self::TasksResult | Self::TasksList => has.tasks == Tasks::Core,
         }
     }
 
@@ -180,6 +189,8 @@ impl Method {
             Self::TasksGet => "tasks/get",
             Self::TasksUpdate => "tasks/update",
             Self::TasksCancel => "tasks/cancel",
+            Self::TasksResult => "tasks/result",
+            Self::TasksList => "tasks/list",
         }
     }
 
@@ -190,7 +201,7 @@ impl Method {
             Self::PromptsGet => Subject::Prompt,
             Self::ResourcesRead | Self::ResourcesSubscribe | Self::ResourcesUnsubscribe => Subject::Resource,
             Self::CompletionComplete => Subject::Reference,
-            Self::TasksGet | Self::TasksUpdate | Self::TasksCancel => Subject::Task,
+            Self::TasksGet | Self::TasksUpdate | Self::TasksCancel | Self::TasksResult => Subject::Task,
             Self::Initialize
             | Self::Ping
             | Self::ToolsList
@@ -199,8 +210,14 @@ impl Method {
             | Self::ResourcesTemplatesList
             | Self::LoggingSetLevel
             | Self::ServerDiscover
-            | Self::SubscriptionsListen => Subject::Nothing,
+            | Self::SubscriptionsListen
+            | Self::TasksList => Subject::Nothing,
         }
+    }
+
+    /// Whether it is about tasks, which are not the same in all revisions that have them.
+    pub fn is_about_tasks(self) -> bool {
+        self.subject() == Subject::Task || self == Self::TasksList
     }
 
     /// The list that this method asks for.
@@ -219,7 +236,8 @@ impl Method {
 
 impl NotificationMethod {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Initialized, Self::Cancelled, Self::Progress, Self::RootsListChanged];
+    pub const ALL: [Self; 5] =
+        [Self::Initialized, Self::Cancelled, Self::Progress, Self::RootsListChanged, Self::TasksStatus];
 
     /// The notification of that name.
     pub fn parse(name: &str) -> Option<Self> {
@@ -233,6 +251,7 @@ impl NotificationMethod {
             Self::Cancelled => "notifications/cancelled",
             Self::Progress => "notifications/progress",
             Self::RootsListChanged => "notifications/roots/list_changed",
+            Self::TasksStatus => "notifications/tasks/status",
         }
     }
 }
@@ -357,7 +376,8 @@ mod tests {
         for list in List::ALL {
             assert_eq!(list.method().list(), Some(list));
         }
-        assert_eq!(Method::parse("tasks/get"), None);
+        assert_eq!(Method::parse("tasks/update"), None);
+        assert_eq!(Method::of(Revision::V2025_06_18, "tasks/get"), None);
         assert_eq!(Method::parse("server/discover"), None);
         assert_eq!(Method::of(Revision::V2026_07_28, "initialize"), None);
     }

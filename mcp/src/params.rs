@@ -54,6 +54,10 @@ pub struct Params<'a> {
     progress_token: Option<&'a RawValue>,
     #[serde(borrow, default)]
     level: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    task: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "taskId")]
+    task_id: Option<Text<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -90,6 +94,8 @@ impl Known for Params<'_> {
         "requestId",
         "progressToken",
         "level",
+        "task",
+        "taskId",
     ];
 }
 
@@ -136,6 +142,16 @@ impl<'a> Params<'a> {
     /// A level of logging, as JSON.
     pub fn level(&self) -> Option<&'a str> {
         self.level.map(RawValue::get)
+    }
+
+    /// Whether the answer may be a task, and what comes of it is asked for later (2025-11-25).
+    pub fn wants_task(&self) -> bool {
+        self.task.is_some_and(|task| is_object(task.get()))
+    }
+
+    /// The task that a request is about.
+    pub fn task_id(&self) -> Option<&str> {
+        self.task_id.as_deref()
     }
 
     /// The URI of a resource.

@@ -32,6 +32,7 @@ use crate::shared::{Calls, Shared};
 use crate::shares::{self, Shares};
 use crate::stack::sse;
 use crate::streams::{self, Store};
+use crate::tasks::Tasks;
 use crate::upstream::sse::Sse;
 use crate::upstream::stdio::{self, Stdio};
 use crate::upstream::{Absence, EDITABLE, Lifted, Lowered, Pool, Speaks};
@@ -169,6 +170,7 @@ impl App {
         let draining = watch::Sender::new(false);
         let lifted = Arc::new(Lifted::new(me.clone(), options.bounds.answers, draining.subscribe()));
         let lowered = Arc::new(Lowered::new(options.bounds.answers));
+        let tasks = Arc::new(Tasks::new(me.clone()));
         let sessions = Arc::new(Sessions::new(me, is_alone, options.program_dir.as_deref(), metrics.clone()));
         let (peers, errands) = Peers::new(sessions.clone(), peers.port());
         let shared = Arc::new(Shared {
@@ -201,6 +203,7 @@ impl App {
             speaks: Arc::new(Speaks::new()),
             lowered,
             lifted,
+            tasks,
             absence: Absence::new(),
             doubt: Notify::new(),
             hooks: watch::Sender::new(0),

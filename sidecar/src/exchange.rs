@@ -40,6 +40,7 @@ use crate::sessions::{self, Change, Session, Use};
 use crate::shared::CallGuard;
 use crate::shared::Shared;
 use crate::stack::respond::Body;
+use crate::tasks::Naming;
 use crate::worker::Worker;
 pub(crate) use alone::{Lone, call_alone};
 use client::Client;
@@ -63,6 +64,8 @@ pub(crate) struct Call {
     pub(crate) edit: Edit,
     /// What it sets in the session, if the server does as it says.
     pub(crate) change: Option<Change>,
+    /// How the tasks are called that it is about.
+    pub(crate) naming: Option<Naming>,
     /// Trace context that travels along.
     pub(crate) trace: HeaderMap,
     pub(crate) body: Bytes,
@@ -191,7 +194,9 @@ async fn run(mut call: Call, under_way: Option<CallGuard>, reply: oneshot::Sende
 impl Call {
     /// Whether its answer may be edited, and has to be whole for it.
     fn edits(&self) -> bool {
-        matches!(self.edit, Edit::Filter(_)) || self.session.as_deref().and_then(carry::pair).is_some()
+        self.naming.is_some()
+            || matches!(self.edit, Edit::Filter(_))
+            || self.session.as_deref().and_then(carry::pair).is_some()
     }
 
     /// Begins the session again that its server has forgotten, if that may be. Says whether it is there again.

@@ -30,6 +30,7 @@ mod shares;
 mod stack;
 pub mod start;
 mod streams;
+mod tasks;
 mod upstream;
 mod worker;
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 use longshore_mcp::batch::BadBatch;
+use longshore_mcp::capabilities::Need;
 use longshore_mcp::detect::Wrong;
 use longshore_mcp::envelope::{Id, Malformed};
 use longshore_mcp::initialize::Unusable;
@@ -157,6 +158,15 @@ pub(crate) enum Refusal {
     UnknownPrompt { name: String, why: Denial },
     #[error("Resource not found: {uri}")]
     UnknownResource { uri: String, why: Denial },
+    #[error("there is no such task")]
+    UnknownTask,
+    #[error(
+        "the tasks of revision {client} are not those of revision {server}, which the MCP server speaks: call its tools \
+         without them"
+    )]
+    TasksDiffer { client: Revision, server: Revision },
+    #[error("this needs a client that has declared {need}", need = .0.as_str())]
+    Lacking(Need),
     #[error(transparent)]
     Untranslatable(#[from] Untranslatable),
 
@@ -257,8 +267,10 @@ impl Refusal {
             Self::SecondStream => Problem::SecondStream,
             Self::EventsGone => Problem::EventsGone,
             Self::UnknownSession | Self::SessionLost => Problem::UnknownSession,
-            Self::UnknownMethod => Problem::UnknownMethod,
+            Self::UnknownMethod | Self::TasksDiffer { .. } => Problem::UnknownMethod,
+            Self::Lacking(_) => Problem::MissingCapability,
             Self::InvalidParams(_)
+            | Self::UnknownTask
             | Self::Handshake(_)
             | Self::UnknownTool { .. }
             | Self::UnknownPrompt { .. } => Problem::InvalidParams,
@@ -330,7 +342,9 @@ impl Refusal {
             Self::UnknownTool { why, .. }
             | Self::UnknownPrompt { why, .. }
             | Self::UnknownResource { why, .. } => why.reason(),
-            Self::Untranslatable(_) => "revisions differ",
+            Self::UnknownTask => "unknown task",
+            Self::TasksDiffer { .. } | Self::Untranslatable(_) => "revisions differ",
+            Self::Lacking(_) => "capability not declared",
             Self::ServerDown => "server down",
             Self::ServerLost => "server broke off",
             Self::ServerTimedOut { .. } => "server timed out",
@@ -353,6 +367,7 @@ impl Refusal {
         match self {
             Self::Mistake(wrong) => wrong.data(),
             Self::UnknownResource { uri, .. } => Some(json!({"uri": uri})),
+            Self::Lacking(need) => Some(json!({"requiredCapabilities": need.as_capabilities()})),
             Self::Process(gone) if !gone.stderr.is_empty() => Some(json!({"stderr": gone.stderr})),
             _ => None,
         }

@@ -17,6 +17,7 @@ use crate::sessions::{Places, Sessions};
 use crate::shares::Shares;
 use crate::stack::sse;
 use crate::streams::Store;
+use crate::tasks::Tasks;
 use crate::upstream::sse::Sse;
 use crate::upstream::stdio::Stdio;
 use crate::upstream::{Absence, Lifted, Lowered, Speaks};
@@ -60,6 +61,8 @@ pub(crate) struct Shared {
     pub(crate) lowered: Arc<Lowered>,
     /// What a server with sessions is asked by requests that stand alone.
     pub(crate) lifted: Arc<Lifted>,
+    /// How clients call the tasks of the server.
+    pub(crate) tasks: Arc<Tasks>,
     /// Since when calls have not found the server.
     pub(crate) absence: Absence,
     /// A request found the server failing: the monitor should look at once.

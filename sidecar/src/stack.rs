@@ -19,6 +19,7 @@ pub(crate) mod session;
 pub(crate) mod sse;
 pub(crate) mod standing;
 pub(crate) mod stream;
+pub(crate) mod tasks;
 pub(crate) mod translate;
 pub(crate) mod upstream;
 
@@ -232,13 +233,15 @@ async fn serve_message(
     trail.note(&message);
     let params = access::params(&message)?;
     let session = conversation::fits(&fields, &message, session?, trail)?;
+    let naming = tasks::in_session(worker, &caller, &message, &params, session.as_ref(), trail)?;
     // The decision. From here on the request may reach the server.
     let authorised = access::decide(caller, &message, &params, session, trail)?;
     // Rates would be counted here: what is denied costs the caller nothing.
     // The point of translation: between equals a message keeps its bytes.
     let outgoing = translate::translate(&authorised, &message, &body, worker.pool.speaks(), trail)?;
+    let outgoing = tasks::outgoing(worker, &authorised, naming.as_ref(), outgoing, &body)?;
     drop(message);
-    upstream::send(worker, authorised, outgoing, body, trail).await.map(Passed::Handed)
+    upstream::send(worker, authorised, outgoing, naming, body, trail).await.map(Passed::Handed)
 }
 
 impl Trail {

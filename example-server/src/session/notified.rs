@@ -22,7 +22,12 @@ impl Session {
                     handle.abort();
                 }
             }
-            Some(NotificationMethod::Progress | NotificationMethod::RootsListChanged) | None => {}
+            Some(
+                NotificationMethod::Progress
+                | NotificationMethod::RootsListChanged
+                | NotificationMethod::TasksStatus,
+            )
+            | None => {}
         }
     }
 }

@@ -270,7 +270,8 @@ pub(super) fn handshakes(bytes: &[u8]) {
     if let Ok(initialized) = handshake::initialized(way, text) {
         is_json(&initialized);
     }
-    _ = longshore_mcp::initialize::accepted(text).map(|accepted| accepted.rewritten.as_deref().map(is_json));
+    _ = longshore_mcp::initialize::accepted(text, way.to)
+        .map(|accepted| accepted.rewritten.as_deref().map(is_json));
 }
 
 pub(super) fn tools(bytes: &[u8]) {

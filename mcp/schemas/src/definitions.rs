@@ -79,7 +79,12 @@ pub fn request_of(method: Method) -> &'static str {
         Method::LoggingSetLevel => "SetLevelRequest",
         Method::ServerDiscover => "DiscoverRequest",
         Method::SubscriptionsListen => "SubscriptionsListenRequest",
-        Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => "JSONRPCRequest",
+        // The extension is no part of the schema of 2026-07-28.
+        Method::TasksUpdate => "JSONRPCRequest",
+        Method::TasksGet => "GetTaskRequest",
+        Method::TasksCancel => "CancelTaskRequest",
+        Method::TasksResult => "GetTaskPayloadRequest",
+        Method::TasksList => "ListTasksRequest",
     }
 }
 
@@ -94,6 +99,9 @@ pub fn result_of(method: Method) -> &'static str {
         Method::CompletionComplete => "CompleteResult",
         Method::ServerDiscover => "DiscoverResult",
         Method::SubscriptionsListen => "SubscriptionsListenResult",
+        Method::TasksGet => "GetTaskResult",
+        Method::TasksCancel => "CancelTaskResult",
+        Method::TasksList => "ListTasksResult",
         _ => match method.list() {
             Some(List::Tools) => "ListToolsResult",
             Some(List::Prompts) => "ListPromptsResult",

@@ -90,6 +90,7 @@ impl Spoken<'_> {
                 NotificationMethod::Cancelled => "CancelledNotification",
                 NotificationMethod::Progress => "ProgressNotification",
                 NotificationMethod::RootsListChanged => "RootsListChangedNotification",
+                NotificationMethod::TasksStatus => "TaskStatusNotification",
             }),
         }
     }

@@ -3,6 +3,7 @@
 use super::Pair;
 use crate::method::Method;
 use crate::revision::Era;
+use crate::tasks;
 
 /// Where a client's request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,7 @@ pub fn of(pair: Pair, method: &str) -> Destination {
         ((Era::Modern, Era::Legacy), Method::ServerDiscover) => Destination::Handshake,
         (_, Method::Initialize) => Destination::Handshake,
         // The tasks of the extension are not those of 2025-11-25.
+        _ if method.is_about_tasks() && !tasks::are_carried(pair) => Destination::Unknown,
         _ if !method.is_in(pair.server) => Destination::Unknown,
         _ => Destination::Server,
     }
@@ -67,6 +69,8 @@ mod tests {
             ("resources/unsubscribe", Server, Unknown, Subscription, Unknown),
             ("subscriptions/listen", Unknown, Listen, Unknown, Server),
             ("tasks/update", Unknown, Unknown, Unknown, Server),
+            ("tasks/get", Unknown, Unknown, Unknown, Server),
+            ("tasks/list", Unknown, Unknown, Unknown, Unknown),
             ("com.example/thing", Server, Server, Server, Server),
         ] {
             for (client, server, expected) in

@@ -6,6 +6,7 @@ use super::{Pair, Untranslatable};
 use crate::meta::SUBSCRIPTION_ID;
 use crate::method::{NotificationMethod, ServerNotification};
 use crate::revision::{Elicitation, Era};
+use crate::tasks;
 
 /// What becomes of a notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +60,7 @@ pub fn to_server<'a>(pair: Pair, method: &str, message: &'a str) -> Told<'a> {
     match (known, pair.eras()) {
         (Some(NotificationMethod::Cancelled), _) => Told::Cancels,
         (_, (_, Era::Modern)) if !pair.is_same() => Told::Nowhere,
+        (Some(NotificationMethod::TasksStatus), _) if !tasks::are_carried(pair) => Told::Nowhere,
         // A modern client has no session that these would be about.
         (Some(_), (Era::Modern, Era::Legacy)) => Told::Nowhere,
         _ => Told::On(Cow::Borrowed(message)),

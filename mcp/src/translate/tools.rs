@@ -10,9 +10,26 @@ use crate::method::List;
 use crate::object::{Object, edit_elements, elements, string};
 use crate::revision::{Era, Structured};
 
-/// A list of definitions.
+/// A list of definitions. Tasks are not carried between revisions, so a tool that has to be one is left out: nobody
+/// could call it.
 pub fn definitions(way: Way, json: &str) -> Result<Cow<'_, str>, Untranslatable> {
-    edit_elements(json, |_| way.unreadable("a list of tools"), |element| Ok(vec![definition(way, element)?]))
+    edit_elements(
+        json,
+        |_| way.unreadable("a list of tools"),
+        |element| {
+            if !way.is_same() && has_to_be_task(element) {
+                return Ok(Vec::new());
+            }
+            Ok(vec![definition(way, element)?])
+        },
+    )
+}
+
+/// Whether a tool of 2025-11-25 can be called as a task only.
+fn has_to_be_task(tool: &str) -> bool {
+    names::get(tool, &["execution", "taskSupport"])
+        .and_then(string)
+        .is_some_and(|support| support.as_str() == "required")
 }
 
 /// One definition.
@@ -214,6 +231,9 @@ mod tests {
             r#"{"name":"t","inputSchema":{"properties":{"a":{"type":"number"}},"type":"object"}}"#
         );
         assert!(!definition(way(old, Revision::V2025_03_26), tool).unwrap().contains("execution"));
+        let list = format!(r#"[{tool},{}]"#, tool.replace("required", "optional"));
+        assert_eq!(elements(&definitions(way(old, new), &list).unwrap()).unwrap().len(), 1);
+        assert!(matches!(definitions(way(old, old), &list).unwrap(), Cow::Borrowed(_)));
         let tool = r#"{"name":"t","inputSchema":{"type":"object","properties":{"a":true,"b":false,"c":{}}}}"#;
         assert_eq!(
             definition(way(new, old), tool).unwrap(),

@@ -149,7 +149,7 @@ pub(crate) fn tool(revision: Revision) -> impl Strategy<Value = Value> {
         .boxed(),
     };
     let execution = if has.tasks == Tasks::Core {
-        maybe(Just(json!({"taskSupport": "required"}))).boxed()
+        maybe(Just(json!({"taskSupport": "optional"}))).boxed()
     } else {
         Just(Value::Null).boxed()
     };

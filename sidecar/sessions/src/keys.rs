@@ -9,6 +9,8 @@ use thiserror::Error;
 const SESSION_IDS: &[u8] = b"longshore/1/session-ids";
 /// What keys for the states of parked calls are derived with.
 const REQUEST_STATES: &[u8] = b"longshore/1/request-states";
+/// What keys for the ids of tasks are derived with.
+const TASKS: &[u8] = b"longshore/1/tasks";
 /// What the identities of replicas towards each other are derived with.
 const PEERS: &[u8] = b"longshore/1/peers";
 /// The length of secrets and of all that is derived.
@@ -36,6 +38,7 @@ pub(crate) struct Key {
     pub(crate) id: u8,
     pub(crate) session_ids: LessSafeKey,
     pub(crate) request_states: LessSafeKey,
+    pub(crate) tasks: LessSafeKey,
     peers: [u8; LENGTH],
 }
 
@@ -113,6 +116,7 @@ impl Key {
             id: secret.id,
             session_ids: cipher(SESSION_IDS)?,
             request_states: cipher(REQUEST_STATES)?,
+            tasks: cipher(TASKS)?,
             peers: expand(&root, PEERS)?,
         })
     }

@@ -7,7 +7,8 @@
 //! 4. [`routing`]: who serves a request of a session. The rules stand there and nowhere else;
 //! 5. [`message`]: what replicas say to each other;
 //! 6. [`ticket`]: what the client of a call without a session brings back when the call waits for it;
-//! 7. [`tombstones`] and [`rendezvous`]: the two small tools that the rules need.
+//! 7. [`task`]: the id by which a client knows what goes on after its request is answered;
+//! 8. [`tombstones`] and [`rendezvous`]: the two small tools that the rules need.
 
 pub mod bounds;
 pub mod capsule;
@@ -18,6 +19,7 @@ pub mod message;
 pub mod rendezvous;
 pub mod replica;
 pub mod routing;
+pub mod task;
 pub mod ticket;
 pub mod tombstones;
 
@@ -28,4 +30,5 @@ pub use membership::{Member, State, View};
 pub use message::{Answer, Introduction, Message, Question};
 pub use replica::Replica;
 pub use routing::{Event, Route, Step};
+pub use task::TaskId;
 pub use ticket::Ticket;

@@ -54,17 +54,7 @@ impl Keyring {
         plain.extend_from_slice(&call.0);
         plain.extend_from_slice(&principal.0);
         plain.extend_from_slice(request);
-        match owner.address {
-            IpAddr::V4(address) => {
-                plain.push(V4);
-                plain.extend_from_slice(&address.octets());
-            }
-            IpAddr::V6(address) => {
-                plain.push(V6);
-                plain.extend_from_slice(&address.octets());
-            }
-        }
-        text(owner.pod.as_str(), &mut plain);
+        put_peer(owner, &mut plain);
         self.seal_bytes(|key| &key.request_states, plain, nonce)
     }
 
@@ -84,13 +74,33 @@ fn read(mut rest: &[u8]) -> Option<Ticket> {
     let call = CallNumber(take(rest)?);
     let principal = PrincipalDigest(take(rest)?);
     let request = take(rest)?;
+    let owner = take_peer(rest)?;
+    rest.is_empty().then_some(Ticket { owner, call, principal, request, expires })
+}
+
+/// A replica as bytes.
+pub(crate) fn put_peer(peer: &Peer, out: &mut Vec<u8>) {
+    match peer.address {
+        IpAddr::V4(address) => {
+            out.push(V4);
+            out.extend_from_slice(&address.octets());
+        }
+        IpAddr::V6(address) => {
+            out.push(V6);
+            out.extend_from_slice(&address.octets());
+        }
+    }
+    text(peer.pod.as_str(), out);
+}
+
+/// What [`put_peer`] wrote.
+pub(crate) fn take_peer(rest: &mut &[u8]) -> Option<Peer> {
     let address = match take(rest)? {
         [V4] => Ipv4Addr::from(take::<4>(rest)?).into(),
         [V6] => Ipv6Addr::from(take::<16>(rest)?).into(),
         _ => return None,
     };
-    let owner = Peer { pod: pod(take_text(rest)?)?, address };
-    rest.is_empty().then_some(Ticket { owner, call, principal, request, expires })
+    Some(Peer { pod: pod(take_text(rest)?)?, address })
 }
 
 impl std::fmt::Debug for CallNumber {

@@ -32,6 +32,7 @@ use crate::shared::CallGuard;
 use crate::stack::Trail;
 use crate::stack::respond::{self, Body};
 use crate::stack::standing::Standing;
+use crate::tasks::Naming;
 use crate::upstream::{self, Answer, EDITABLE, Failure, Lease, Opener};
 use crate::worker::Worker;
 use judge::{Judge, Verdict};
@@ -54,6 +55,8 @@ pub(crate) struct Lone {
     pub(crate) level: Option<Level>,
     /// What its head says, beside what every request's does.
     pub(crate) headers: HeaderMap,
+    /// How the tasks are called that it is about, or may begin.
+    pub(crate) naming: Option<Arc<Naming>>,
     pub(crate) body: Bytes,
 }
 
@@ -178,7 +181,7 @@ async fn begin(answer: Answer, judge: &Judge) -> Result<Begun, Refusal> {
                 Verdict::Answer { edited, code } => {
                     Ok(Begun::Whole { message: edited.map_or(message, Bytes::from), code, events: false })
                 }
-                Verdict::Passes | Verdict::Dropped => Err(Refusal::ServerNonsense),
+                Verdict::Passes(_) | Verdict::Dropped => Err(Refusal::ServerNonsense),
             }
         }
         Collected::Start(..) if judge.edits() => Err(Refusal::AnswerTooLarge { limit: EDITABLE }),

@@ -1,6 +1,8 @@
 //! What is changed in an answer: it is said in the client's revision, and entries of lists that the caller may not call
 //! are taken out.
 
+use std::borrow::Cow;
+
 use longshore_mcp::envelope::{self, Id, Message, Outcome, Response};
 use longshore_mcp::{error, listing};
 
@@ -53,12 +55,22 @@ pub(super) fn look(call: &Call, message: &[u8]) -> Result<Looked, Refusal> {
     filter(call, &response, message).map(Looked::Answer)
 }
 
-/// Takes out of a list what its caller may not call.
+/// Takes out of a list what its caller may not call, and calls tasks as it does.
 fn filter(call: &Call, response: &Response<'_>, message: &[u8]) -> Result<Edited, Refusal> {
     let list = match (&response.outcome, call.edit) {
         (Outcome::Error(error), _) => return Ok(Edited { text: None, code: error::code_of(error.get()) }),
         (Outcome::Result(_), Edit::Filter(list)) => list,
-        (Outcome::Result(_), _) => return Ok(Edited { text: None, code: None }),
+        (Outcome::Result(_), _) => {
+            let named = call
+                .naming
+                .as_ref()
+                .map(|naming| naming.answer(text(message)?).map_err(|_| Refusal::ServerNonsense));
+            let text = match named.transpose()? {
+                Some(Cow::Owned(text)) => Some(text),
+                Some(Cow::Borrowed(_)) | None => None,
+            };
+            return Ok(Edited { text, code: None });
+        }
     };
     let shows = |name: &str| call.snapshot.access.shows(&call.caller, list, name);
     // What cannot be read cannot be permitted.

@@ -15,6 +15,7 @@ use super::client::Client;
 use super::edit::{Looked, edit, look};
 use super::{Call, Done, Edit, request};
 use crate::rescue::Refusal;
+use crate::stack::tasks;
 use crate::upstream::{self, Answer, EDITABLE, Lease};
 
 /// How long the rest of an answer is waited for when everything in it has been delivered.
@@ -89,7 +90,13 @@ fn pass(call: &Call, client: &mut Client, event: &Event<'_>) -> Result<Option<Op
     }
     let session = call.session.as_ref().filter(|_| event.event.is_none());
     let Some((session, pair)) = session.and_then(|session| Some((session, carry::pair(session)?))) else {
-        client.event(call, event.event.as_deref(), data)?;
+        let named = match session {
+            Some(session) => tasks::aside(&call.worker, session, data),
+            None => Some(Cow::Borrowed(data)),
+        };
+        if let Some(data) = named {
+            client.event(call, event.event.as_deref(), &data)?;
+        }
         return Ok(None);
     };
     match carry::aside(session, pair, data) {

@@ -17,8 +17,8 @@ use crate::configuration::Snapshot;
 use crate::metrics::SessionEnd;
 use crate::rescue::Refusal;
 use crate::sessions::{Session, Use};
-use crate::stack::Authenticated;
 use crate::stack::respond::{self, Body};
+use crate::stack::{Authenticated, tasks};
 use crate::streams::{Reader, Rest, Streams, Terms, Writer};
 use crate::upstream::Answer;
 use crate::worker::Worker;
@@ -158,7 +158,11 @@ async fn pass(
             let message = data_of(&event).filter(|data| event.event.is_none() && is_aside(data));
             match (message, carry::pair(session)) {
                 (None, _) => {}
-                (Some(message), None) => writer.write(None, message),
+                (Some(message), None) => {
+                    if let Some(message) = tasks::aside(worker, session, message) {
+                        writer.write(None, &message);
+                    }
+                }
                 (Some(message), Some(pair)) => match carry::aside(session, pair, message) {
                     Aside::On(text) => writer.write(None, text.as_bytes()),
                     Aside::Nowhere => {}

@@ -64,7 +64,7 @@ impl Opening {
             return Ok(Done { status, code: Some(code), rest: None });
         }
         let text = std::str::from_utf8(message).map_err(|_| Refusal::ServerNonsense)?;
-        let accepted = initialize::accepted(text).map_err(|_| Refusal::ServerNonsense)?;
+        let accepted = initialize::accepted(text, call.revision).map_err(|_| Refusal::ServerNonsense)?;
         let known = translate::chosen(&accepted.version);
         let accepted_text = accepted.rewritten.as_deref().unwrap_or(text);
         let way = Way { from: known.unwrap_or(call.revision), to: call.revision };

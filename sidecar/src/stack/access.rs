@@ -180,7 +180,12 @@ fn change(method: Method, params: Option<&RawValue>, target: Option<&Target<'_>>
     }
 }
 
-fn permitted(snapshot: &Snapshot, caller: &Caller, target: &Target<'_>) -> Result<Arc<str>, Refusal> {
+/// Decides on a target.
+pub(super) fn permitted(
+    snapshot: &Snapshot,
+    caller: &Caller,
+    target: &Target<'_>,
+) -> Result<Arc<str>, Refusal> {
     let why = match snapshot.access.decide(caller, target) {
         Decision::Permit(rule) => return Ok(rule),
         Decision::Deny(why) => why,

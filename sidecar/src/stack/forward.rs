@@ -24,7 +24,7 @@ use longshore_sessions::routing::NotForwarded;
 use tokio::time::{Duration, timeout};
 
 use super::respond::{Body, BrokenOff};
-use super::{Authenticated, Through, Trail, parked};
+use super::{Authenticated, Through, Trail, parked, tasks};
 use crate::audit::Entry;
 use crate::metrics::Forward;
 use crate::peers::{Failure, Lease, Notice, Sent};
@@ -124,6 +124,7 @@ pub(crate) fn may_begin_elsewhere(worker: &Worker, caller: &Authenticated, body:
         && caller.through == Through::Client
         && !caller.request.headers().contains_key(SESSION_ID)
         && !parked::is_held_here(worker, body)
+        && !tasks::is_held_here(worker, caller, body)
 }
 
 /// Takes such a request to a replica that goes on. None: there is none, and it stays here.

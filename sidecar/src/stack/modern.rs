@@ -5,11 +5,13 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use longshore_mcp::detect::{Modern, Wrong};
-use longshore_mcp::headers::{ARGUMENT_PREFIX, Field, Fields, PROTOCOL_VERSION, argument, standard};
-use longshore_mcp::method::Method;
+use longshore_mcp::headers::{
+    ARGUMENT_PREFIX, Field, Fields, NAME, PROTOCOL_VERSION, argument, sentinel, standard,
+};
+use longshore_mcp::method::{Method, Subject};
 
 use super::access::{self, Alone};
-use super::{Authenticated, Passed, Trail, conversation, parked, respond};
+use super::{Authenticated, Passed, Trail, conversation, parked, respond, tasks};
 use crate::exchange::{self, Lone};
 use crate::rescue::Refusal;
 use crate::worker::Worker;
@@ -24,14 +26,27 @@ pub(crate) async fn serve(
 ) -> Result<Passed, Refusal> {
     trail.revision = modern.revision;
     trail.note_request(&modern.request);
+    if modern.outline.goes_on() {
+        trail.entry.again();
+    }
     if let Some(holder) = parked::holder(worker, &caller, &modern.outline)
         && let Some(response) = Box::pin(parked::go_on(worker, &caller, &holder, body, trail)).await?
     {
         return Ok(Passed::Handed(response));
     }
+    if let Some(response) = tasks::elsewhere(worker, &caller, &modern.outline, body, trail).await? {
+        return Ok(Passed::Handed(response));
+    }
+    let of_tasks = tasks::alone(worker, &caller, modern, body, trail)?;
     // The decision. From here on the request may reach the server.
     let alone = access::decide_alone(caller, modern, trail)?;
-    let headers = headers(worker, &alone, modern)?;
+    let mut headers = headers(worker, &alone, modern)?;
+    let (naming, named) = of_tasks.map(|of| (of.naming, of.body)).unzip();
+    if let (Some(naming), true) = (&naming, modern.method.subject() == Subject::Task) {
+        let id = naming.asked.first().ok_or(Refusal::Internal)?;
+        let id = sentinel::encode(&id.id).into_owned().try_into().map_err(|_| Refusal::Internal)?;
+        headers.insert(HeaderName::from_static(NAME), id);
+    }
     let lone = Lone {
         snapshot: alone.snapshot,
         caller: alone.caller,
@@ -41,7 +56,8 @@ pub(crate) async fn serve(
         revision: modern.revision,
         level: modern.envelope.log_level,
         headers,
-        body: body.clone(),
+        naming,
+        body: named.flatten().unwrap_or_else(|| body.clone()),
     };
     exchange::call_alone(worker, lone, trail).await.map(Passed::Handed)
 }

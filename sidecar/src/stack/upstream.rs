@@ -11,6 +11,7 @@ use super::respond::{self, Body};
 use super::translate::Outgoing;
 use crate::exchange::{self, Call, Edit};
 use crate::rescue::Refusal;
+use crate::tasks::Naming;
 use crate::worker::Worker;
 
 /// Sends the message. The exchange with the server runs as a task of its own, so that it goes on when the client
@@ -19,6 +20,7 @@ pub(crate) async fn send(
     worker: &Rc<Worker>,
     authorised: Authorised,
     outgoing: Outgoing,
+    naming: Option<Naming>,
     body: Bytes,
     trail: &mut Trail,
 ) -> Result<Response<Body>, Refusal> {
@@ -62,6 +64,7 @@ pub(crate) async fn send(
         method: asked,
         edit,
         change,
+        naming,
         trace: exchange::trace(&headers),
         body,
         id: trail.id.clone(),

@@ -131,7 +131,7 @@ pub(super) fn kind(body: &[u8]) -> Result<Kind, Failure> {
                     Kind::Progress(params.reported_token().and_then(Key::read))
                 }
                 Some(NotificationMethod::RootsListChanged) => Kind::RootsChanged,
-                None => Kind::Other,
+                Some(NotificationMethod::TasksStatus) | None => Kind::Other,
             }
         }
         Message::Response(response) => {

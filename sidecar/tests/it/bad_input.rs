@@ -121,7 +121,7 @@ fn r049_gets_a_status_a_code_and_an_audit_line() {
         case("a second handshake", alice.request(client::initialize("2025-11-25")), 400, -32600, "second initialize"),
         case("a handshake without version", Request::post(r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#).key(KEY), 200, -32602, "unusable handshake"),
         // What is asked for.
-        case("an unknown method", request("tasks/get", json!({"taskId": "1"})), 200, -32601, "unknown method"),
+        case("an unknown method", request("tasks/update", json!({"taskId": "1"})), 200, -32601, "unknown method"),
         case("an unknown method, odd parameters", request("x/y", json!([1])), 200, -32601, "unknown method"),
         case("an unknown tool", call("nope"), 200, -32602, "no rule permits it"),
         case("a denied tool", call("slow"), 200, -32602, "no rule permits it"),

@@ -29,4 +29,5 @@ mod sse;
 mod start;
 mod stdio;
 mod streams;
+mod tasks;
 mod translation;

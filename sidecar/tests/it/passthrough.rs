@@ -99,13 +99,16 @@ fn the_handshake_loses_only_what_nobody_could_use() {
         let reply = Request::post(body.to_string()).send(sidecar.mcp);
         let result = &reply.message()["result"];
         assert_eq!(result["protocolVersion"], offered, "{asked}");
-        assert_eq!(result["capabilities"], json!({}), "tasks are hidden from the client");
+        let tasks = if offered == "2025-11-25" { json!({"tasks": {"list": {}}}) } else { json!({}) };
+        assert_eq!(result["capabilities"], tasks, "tasks are hidden where nobody has them");
         let session = reply.header("mcp-session-id").unwrap();
         assert!(session.len() < 1024 && longshore_mcp::headers::is_session_id(session), "{session}");
         let seen = server.seen("initialize").pop().unwrap();
         let params = &scripted::message(&seen)["params"];
         assert_eq!(params["protocolVersion"], offered);
-        assert_eq!(params["capabilities"], json!({"roots": {}}), "tasks are hidden from the server");
+        let heard =
+            if offered == "2025-11-25" { json!({"tasks": {}, "roots": {}}) } else { json!({"roots": {}}) };
+        assert_eq!(params["capabilities"], heard, "and from the server");
         assert_eq!(params["clientInfo"]["name"], asked);
     }
 }

@@ -393,7 +393,9 @@ fn r047_tasks_are_named_by_their_id() {
         assert!(matches!(conversation, Conversation::Modern(_)));
     }
     assert_eq!(Need::Tasks.as_capabilities(), json!({"extensions": {"io.modelcontextprotocol/tasks": {}}}));
-    assert_eq!(Method::parse("tasks/get"), None);
+    // The core has others.
+    assert_eq!(Method::of(Revision::V2026_07_28, "tasks/list"), None);
+    assert_eq!(Method::parse("tasks/update"), None);
 }
 
 #[test]

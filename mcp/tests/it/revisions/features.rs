@@ -10,6 +10,7 @@ use longshore_mcp::method::{Method, ServerNotification, ServerRequest};
 use longshore_mcp::parked::{self, Parked};
 use longshore_mcp::revision::{Elicitation, Era, Questions, Structured, Tasks};
 use longshore_mcp::rounds::{self, Rounds};
+use longshore_mcp::tasks;
 use longshore_mcp::translate::destination::{self, Destination};
 use longshore_mcp::translate::notifications::{self, Told};
 use longshore_mcp::translate::requests::{self, Client};
@@ -68,6 +69,7 @@ features! {
     "`roots/list`", ToClient, |pair| question(pair, ServerRequest::RootsList, json!({}));
     "tasks of 2025-11-25", ToServer, |pair| alike(&[capability(pair, Tasks::Core, "tasks"), capability_of_client(pair, Tasks::Core, "tasks")]);
     "the extension for tasks, and other extensions (2026-07-28)", ToServer, |pair| alike(&[capability(pair, Tasks::Extension, "extensions"), capability_of_client(pair, Tasks::Extension, "extensions")]);
+    "`tasks/get`, `tasks/cancel` and what else there is for tasks (since 2025-11-25)", ToServer, asks_for_tasks;
     "the error for an unknown resource", ToClient, |pair| not_found(pair);
     "the error for an unknown method", ToClient, |pair| no_method(pair);
     "errors -32020, -32021, -32022 of a server", ToClient, |pair| reserved(pair);
@@ -428,6 +430,20 @@ fn capability(pair: Pair, tasks: Tasks, name: &str) -> Verdict {
         "{made}"
     );
     Becomes("not offered to the other side")
+}
+
+/// A request for a task, in either of the two forms that there are.
+fn asks_for_tasks(pair: Pair) -> Verdict {
+    let mut methods =
+        Method::ALL.into_iter().filter(|method| method.is_about_tasks() && method.is_in(pair.client));
+    if pair.client.features().tasks == Tasks::None {
+        return Unheard;
+    }
+    if tasks::are_carried(pair) {
+        return Passes;
+    }
+    assert!(methods.all(|method| destination::of(pair, method.as_str()) == Destination::Unknown));
+    Becomes("refused: -32601 that names both revisions")
 }
 
 /// And one of a client's.

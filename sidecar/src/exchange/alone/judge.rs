@@ -1,13 +1,15 @@
 //! What a message of the server is to a request that stands alone, and the little that is changed in it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use longshore_mcp::capabilities::Need;
 use longshore_mcp::envelope::{self, Id, Message, Outcome, Response};
 use longshore_mcp::level::Level;
 use longshore_mcp::method::{Method, ServerNotification};
 use longshore_mcp::object::Object;
 use longshore_mcp::revision::Revision;
-use longshore_mcp::{error, listing, logging, passing, sse};
+use longshore_mcp::{error, listing, logging, passing, sse, tasks};
 
 use super::Lone;
 use crate::access::Caller;
@@ -15,6 +17,7 @@ use crate::configuration::Snapshot;
 use crate::exchange::events::{Source, data_of};
 use crate::rescue::Refusal;
 use crate::stack::SERVED;
+use crate::tasks::Naming;
 
 /// Looks at what comes for one request.
 pub(super) struct Judge {
@@ -24,14 +27,15 @@ pub(super) struct Judge {
     method: Method,
     revision: Revision,
     level: Option<Level>,
+    naming: Option<Arc<Naming>>,
 }
 
 /// What a message is.
 pub(super) enum Verdict {
     /// The answer: other text if it is edited, and the code if it is an error.
     Answer { edited: Option<String>, code: Option<i64> },
-    /// Something for the client beside the answer.
-    Passes,
+    /// Something for the client beside the answer: other text if it is edited.
+    Passes(Option<String>),
     /// Nothing that may reach the client.
     Dropped,
 }
@@ -45,6 +49,7 @@ impl Judge {
             method: lone.method,
             revision: lone.revision,
             level: lone.level,
+            naming: lone.naming.clone(),
         }
     }
 
@@ -55,7 +60,10 @@ impl Judge {
 
     /// Whether an answer may be edited, and has to be whole for it.
     pub(super) fn edits(&self) -> bool {
-        self.method.list().is_some() || self.method == Method::ServerDiscover || self.is_private()
+        self.method.list().is_some()
+            || self.method == Method::ServerDiscover
+            || self.method.is_about_tasks()
+            || self.is_private()
     }
 
     /// Whether what is answered is for nobody else, whatever the server thinks.
@@ -80,7 +88,9 @@ impl Judge {
                     out.extend_from_slice(&sse::message(edited.as_deref().map_or(message, str::as_bytes)));
                     ended = Ok(Some(code));
                 }
-                Ok(Verdict::Passes) => out.extend_from_slice(&sse::message(message)),
+                Ok(Verdict::Passes(edited)) => {
+                    out.extend_from_slice(&sse::message(edited.as_deref().map_or(message, str::as_bytes)));
+                }
                 Ok(Verdict::Dropped) => {}
                 Err(refusal) => ended = Err(refusal),
             }
@@ -94,11 +104,25 @@ impl Judge {
             Ok(Message::Response(response)) => self.answer(&response, message)?,
             Ok(Message::Notification(notification)) => {
                 let is_log = notification.method.as_str() == ServerNotification::Message.as_str();
-                if is_log && !self.wants(message) { Verdict::Dropped } else { Verdict::Passes }
+                if is_log && !self.wants(message) {
+                    Verdict::Dropped
+                } else {
+                    self.aside(message, &notification.method)
+                }
             }
             // No server of this revision asks anything.
             Ok(Message::Request(_)) | Err(_) => Verdict::Dropped,
         })
+    }
+
+    /// What is said beside the answer, with the tasks as this client calls them.
+    fn aside(&self, message: &[u8], method: &str) -> Verdict {
+        let Some(naming) = &self.naming else { return Verdict::Passes(None) };
+        match std::str::from_utf8(message).map(|text| naming.aside(text, method)) {
+            Ok(Ok(Some(Cow::Owned(text)))) => Verdict::Passes(Some(text)),
+            Ok(Ok(Some(Cow::Borrowed(_)))) => Verdict::Passes(None),
+            Ok(Ok(None) | Err(_)) | Err(_) => Verdict::Dropped,
+        }
     }
 
     fn wants(&self, log: &[u8]) -> bool {
@@ -135,6 +159,18 @@ impl Judge {
         if self.method == Method::ServerDiscover {
             edited =
                 passing::discovered(message, self.revision, &SERVED).map_err(|_| Refusal::ServerNonsense)?;
+        }
+        match &self.naming {
+            Some(naming) => {
+                if let Cow::Owned(text) = naming.answer(message).map_err(|_| Refusal::ServerNonsense)? {
+                    edited = Some(text);
+                }
+            }
+            // Its client could do nothing with it.
+            None if self.method == Method::ToolsCall && tasks::is_begun(message) => {
+                return Err(Refusal::Lacking(Need::Tasks));
+            }
+            None => {}
         }
         if self.is_private() {
             let text = edited.as_deref().unwrap_or(message);

@@ -154,7 +154,8 @@ impl Handshake {
 }
 
 fn version(message: &[u8]) -> Option<String> {
-    let accepted = initialize::accepted(std::str::from_utf8(message).ok()?).ok()?;
+    let text = std::str::from_utf8(message).ok()?;
+    let accepted = initialize::accepted(text, Revision::NEWEST_WITH_INITIALIZE).ok()?;
     Some(accepted.version)
 }
 

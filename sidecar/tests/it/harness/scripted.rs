@@ -71,11 +71,19 @@ impl Scripted {
         revision: &'static str,
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
-        let capabilities = json!({"logging": {}});
-        Self::with(0, Manners { revision: Some(revision), ..Manners::of(capabilities) }, answer)
+        Self::of_with(revision, json!({"logging": {}}), answer)
     }
 
     /// The same with these capabilities.
+    pub(crate) fn of_with(
+        revision: &'static str,
+        capabilities: Value,
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        Self::with(0, Manners { revision: Some(revision), ..Manners::of(capabilities) }, answer)
+    }
+
+    /// A server with these capabilities, which answers every GET by `answer` too.
     pub(crate) fn offering(
         capabilities: Value,
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,

@@ -1,0 +1,330 @@
+//! Tasks: calls that outlive their request. 2025-11-25 has them in its core, 2026-07-28 as an extension, and a server
+//! knows only one of the two.
+//!
+//! Whoever knows a task's id can read what came of it, so a proxy in front of several clients gives each of them ids of
+//! its own. Here is where ids stand in messages; what they are called on the other side the proxy says.
+
+use std::borrow::Cow;
+
+use thiserror::Error;
+
+use crate::method::Method;
+use crate::object::{Object, edit_elements, quote, string};
+use crate::translate::Pair;
+
+/// In `_meta` of 2025-11-25: the task that a message belongs to.
+pub const RELATED: &str = "io.modelcontextprotocol/related-task";
+/// The member that holds an id.
+const ID: &str = "taskId";
+/// What servers say of tasks on their own account.
+const TOLD: [&str; 2] = ["notifications/tasks", "notifications/tasks/status"];
+
+/// Where in an answer ids of tasks stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In a task that the call has become, if it has.
+    Begun,
+    /// In the result, which is a task or nothing.
+    Task,
+    /// In each entry of a list.
+    List,
+    /// In `_meta` at most.
+    Meta,
+}
+
+/// Why the ids in a message cannot be replaced.
+#[derive(Debug, Error)]
+pub enum Unnameable {
+    /// It cannot be read.
+    #[error("the message is not usable")]
+    Json(#[from] serde_json::Error),
+    /// A task has no id, or one that has no name here.
+    #[error("the message is about a task that is not known")]
+    Task,
+}
+
+/// Whether both sides have tasks, and the same ones. Between others nothing of them is carried.
+pub fn are_carried(pair: Pair) -> bool {
+    pair.client.features().tasks == pair.server.features().tasks
+}
+
+/// Where ids stand in the answer to a method. `None`: nowhere.
+pub fn place(method: Method) -> Option<Place> {
+    match method {
+        Method::ToolsCall => Some(Place::Begun),
+        Method::TasksGet | Method::TasksCancel | Method::TasksUpdate => Some(Place::Task),
+        Method::TasksList => Some(Place::List),
+        Method::TasksResult => Some(Place::Meta),
+        _ => None,
+    }
+}
+
+/// A request about a task under another id.
+pub fn with_id(request: &str, id: &str) -> Result<String, Unnameable> {
+    let mut message = Object::read(request)?;
+    message.edit("params", |json| {
+        let mut params = Object::read(json)?;
+        params.set(ID, quote(id));
+        Ok::<_, Unnameable>(params.into_text())
+    })?;
+    Ok(message.write())
+}
+
+/// Whether the result of an answer is a task that the call has become.
+pub fn is_begun(message: &str) -> bool {
+    // Nearly no answer is one, and a long one need not be read for that.
+    message.contains("\"task\"")
+        && Object::read(message).is_ok_and(|message| {
+            message
+                .original("result")
+                .and_then(|result| Object::read(result).ok())
+                .is_some_and(|result| result.string("resultType").is_some_and(|kind| kind.as_str() == "task"))
+        })
+}
+
+/// An answer under other ids. `name` says what an id is called on the other side; what has no name is left out of lists,
+/// and an error elsewhere.
+pub fn answer<'a>(
+    message: &'a str,
+    place: Place,
+    mut name: impl FnMut(&str) -> Option<String>,
+) -> Result<Cow<'a, str>, Unnameable> {
+    let name: &mut dyn FnMut(&str) -> Option<String> = &mut name;
+    let mut message = Object::read(message)?;
+    message.edit("result", |json| {
+        let mut result = Object::read(json)?;
+        match place {
+            Place::Begun if result.string("resultType").is_some_and(|kind| kind.as_str() == "task") => {
+                rename(&mut result, name)?;
+            }
+            Place::Begun => result.edit("task", |json| task(json, name))?,
+            // Some answers say nothing but that it was heard.
+            Place::Task if result.get(ID).is_none() => {}
+            Place::Task => rename(&mut result, name)?,
+            Place::List => result.edit("tasks", |json| {
+                edit_elements(json, Unnameable::from, |json| match task(json, name) {
+                    Ok(task) => Ok(vec![task]),
+                    Err(Unnameable::Task) => Ok(Vec::new()),
+                    Err(error) => Err(error),
+                })
+            })?,
+            Place::Meta => {}
+        }
+        related(&mut result, name)?;
+        Ok::<_, Unnameable>(result.into_text())
+    })?;
+    Ok(message.into_text())
+}
+
+/// What a server says beside answers, under other ids. `None`: it is about a task that has no name on the other side.
+pub fn aside<'a>(
+    message: &'a str,
+    method: &str,
+    mut name: impl FnMut(&str) -> Option<String>,
+) -> Result<Option<Cow<'a, str>>, Unnameable> {
+    let is_told = TOLD.contains(&method);
+    if !is_told && !message.contains(RELATED) {
+        return Ok(Some(Cow::Borrowed(message)));
+    }
+    let mut message = Object::read(message)?;
+    let edited = message.edit("params", |json| {
+        let mut params = Object::read(json)?;
+        if is_told {
+            rename(&mut params, &mut name)?;
+        }
+        related(&mut params, &mut name)?;
+        Ok::<_, Unnameable>(params.into_text())
+    });
+    match edited {
+        Ok(()) => Ok(Some(message.into_text())),
+        Err(Unnameable::Task) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What a client says under the ids of its server: only `_meta`, wherever it is.
+pub fn related_to<'a>(
+    message: &'a str,
+    mut name: impl FnMut(&str) -> Option<String>,
+) -> Result<Cow<'a, str>, Unnameable> {
+    if !message.contains(RELATED) {
+        return Ok(Cow::Borrowed(message));
+    }
+    let mut message = Object::read(message)?;
+    for member in ["params", "result"] {
+        message.edit(member, |json| {
+            let Ok(mut object) = Object::read(json) else { return Ok(Cow::Borrowed(json)) };
+            related(&mut object, &mut name)?;
+            Ok::<_, Unnameable>(object.into_text())
+        })?;
+    }
+    Ok(message.into_text())
+}
+
+/// `subscriptions/listen` and its acknowledgement under other ids; what has no name is left out.
+pub fn listened<'a>(
+    message: &'a str,
+    mut name: impl FnMut(&str) -> Option<String>,
+) -> Result<Cow<'a, str>, Unnameable> {
+    if !message.contains("taskIds") {
+        return Ok(Cow::Borrowed(message));
+    }
+    let mut message = Object::read(message)?;
+    message.edit("params", |json| {
+        let mut params = Object::read(json)?;
+        params.edit("notifications", |json| {
+            let mut notifications = Object::read(json)?;
+            notifications.edit("taskIds", |json| {
+                edit_elements(json, Unnameable::from, |id| {
+                    let name = string(id).and_then(|id| name(&id));
+                    Ok::<_, Unnameable>(name.map(|name| Cow::Owned(quote(&name))).into_iter().collect())
+                })
+            })?;
+            Ok::<_, Unnameable>(notifications.into_text())
+        })?;
+        Ok::<_, Unnameable>(params.into_text())
+    })?;
+    Ok(message.into_text())
+}
+
+fn task<'a>(json: &'a str, name: &mut dyn FnMut(&str) -> Option<String>) -> Result<Cow<'a, str>, Unnameable> {
+    let mut task = Object::read(json)?;
+    rename(&mut task, name)?;
+    Ok(task.into_text())
+}
+
+fn rename(object: &mut Object<'_>, name: &mut dyn FnMut(&str) -> Option<String>) -> Result<(), Unnameable> {
+    let name = object.string(ID).and_then(|id| name(&id)).ok_or(Unnameable::Task)?;
+    object.set(ID, quote(&name));
+    Ok(())
+}
+
+/// Renames the task that a message belongs to; one that has no name is not spoken of.
+fn related(object: &mut Object<'_>, name: &mut dyn FnMut(&str) -> Option<String>) -> Result<(), Unnameable> {
+    object.edit("_meta", |json| {
+        let mut meta = Object::read(json)?;
+        let Some(json) = meta.original(RELATED) else { return Ok(Cow::Borrowed(json)) };
+        match task(json, name) {
+            Ok(task) => meta.set(RELATED, task.into_owned()),
+            Err(_) => drop(meta.remove(RELATED)),
+        }
+        Ok::<_, Unnameable>(meta.into_text())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::revision::Revision;
+
+    /// Knows ids of one letter.
+    fn name(id: &str) -> Option<String> {
+        (id.len() == 1).then(|| format!("{id}{id}"))
+    }
+
+    #[test]
+    fn ids_are_replaced_where_they_stand_and_nothing_else_is() {
+        for (place, result, expected) in [
+            (
+                Place::Begun,
+                r#"{"task":{"taskId":"a","ttl":1.0}, "x":1}"#,
+                r#"{"task":{"taskId":"aa","ttl":1.0},"x":1}"#,
+            ),
+            (Place::Begun, r#"{"resultType":"task","taskId":"a"}"#, r#"{"resultType":"task","taskId":"aa"}"#),
+            (Place::Begun, r#"{ "content":[],"taskId":"a"}"#, r#"{ "content":[],"taskId":"a"}"#),
+            (Place::Begun, r#"{"task":{"taskId":"other"}}"#, "error"),
+            (Place::Begun, r#"{"task":{}}"#, "error"),
+            (
+                Place::Task,
+                r#"{"taskId":"a","result":{"taskId":"a"}}"#,
+                r#"{"taskId":"aa","result":{"taskId":"a"}}"#,
+            ),
+            (Place::Task, r#"{"taskId":"other"}"#, "error"),
+            (Place::Task, r#"{ "resultType":"complete"}"#, r#"{ "resultType":"complete"}"#),
+            (
+                Place::List,
+                r#"{"tasks":[{"taskId":"a"},{"taskId":"other"},{},{"x":1.0,"taskId":"b"}],"nextCursor":""}"#,
+                r#"{"tasks":[{"taskId":"aa"},{"x":1.0,"taskId":"bb"}],"nextCursor":""}"#,
+            ),
+            (
+                Place::Meta,
+                r#"{"content":[],"_meta":{"x":1,"io.modelcontextprotocol/related-task":{"taskId":"a"}}}"#,
+                r#"{"content":[],"_meta":{"x":1,"io.modelcontextprotocol/related-task":{"taskId":"aa"}}}"#,
+            ),
+            (
+                Place::Meta,
+                r#"{"_meta":{"x":1,"io.modelcontextprotocol/related-task":{"taskId":"other"}}}"#,
+                r#"{"_meta":{"x":1}}"#,
+            ),
+        ] {
+            let message = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#);
+            let renamed = answer(&message, place, name).map_or_else(
+                |_| "error".to_owned(),
+                |text| text.split_once(r#""result":"#).unwrap().1.strip_suffix('}').unwrap().to_owned(),
+            );
+            assert_eq!(renamed, expected, "{place:?} {result}");
+        }
+        let error = r#"{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"taskId"} }"#;
+        assert_eq!(answer(error, Place::Task, name).unwrap(), error);
+    }
+
+    #[test]
+    fn what_is_said_beside_answers_is_renamed_or_goes_nowhere() {
+        let told = |id: &str| {
+            format!(r#"{{"method":"notifications/tasks/status","params":{{"taskId":"{id}","x":1}}}}"#)
+        };
+        assert_eq!(aside(&told("a"), "notifications/tasks/status", name).unwrap(), Some(told("aa").into()));
+        assert_eq!(aside(&told("other"), "notifications/tasks/status", name).unwrap(), None);
+        let log = r#"{"method":"notifications/message","params":{"data":"taskId" }}"#;
+        assert_eq!(aside(log, "notifications/message", name).unwrap(), Some(log.into()));
+        let question = |id: &str| {
+            format!(
+                r#"{{"id":1,"method":"roots/list","params":{{"_meta":{{"{RELATED}":{{"taskId":"{id}"}}}}}}}}"#
+            )
+        };
+        assert_eq!(aside(&question("a"), "roots/list", name).unwrap(), Some(question("aa").into()));
+        assert_eq!(related_to(&question("a"), name).unwrap(), question("aa"));
+        let answer =
+            r#"{"id":1,"result":{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"other"}}}}"#;
+        assert_eq!(related_to(answer, name).unwrap(), r#"{"id":1,"result":{"_meta":{}}}"#);
+    }
+
+    #[test]
+    fn requests_name_what_the_server_knows() {
+        let request = r#"{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{"taskId":"aa","x":1.0}}"#;
+        assert_eq!(with_id(request, "a").unwrap(), request.replace("aa", "a"));
+        let listen = r#"{"id":1,"params":{"notifications":{"taskIds":["a","other","b",7],"x":true}}}"#;
+        assert_eq!(
+            listened(listen, name).unwrap(),
+            r#"{"id":1,"params":{"notifications":{"taskIds":["aa","bb"],"x":true}}}"#
+        );
+        let plain = r#"{"id":1,"params":{"notifications":{ }}}"#;
+        assert_eq!(listened(plain, name).unwrap(), plain);
+    }
+
+    #[test]
+    fn a_call_that_became_a_task_is_known() {
+        for (message, expected) in [
+            (r#"{"id":1,"result":{"resultType":"task","taskId":"a"}}"#, true),
+            (r#"{"id":1,"result":{"resultType":"complete","x":"task"}}"#, false),
+            (r#"{"id":1,"result":{"content":[]}}"#, false),
+            (r#"{"id":1,"error":{"resultType":"task"}}"#, false),
+        ] {
+            assert_eq!(is_begun(message), expected, "{message}");
+        }
+    }
+
+    #[test]
+    fn only_the_same_tasks_are_carried() {
+        use Revision::{V2025_06_18, V2025_11_25, V2026_07_28};
+        for (client, server, expected) in [
+            (V2025_11_25, V2025_11_25, true),
+            (V2026_07_28, V2026_07_28, true),
+            (V2025_11_25, V2026_07_28, false),
+            (V2026_07_28, V2025_11_25, false),
+            (V2025_11_25, V2025_06_18, false),
+        ] {
+            assert_eq!(are_carried(Pair { client, server }), expected);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Requests for tasks: a task is there for the principal that began it, as long as that may call its tool, and for
+//! nobody else. It is asked for where its server is.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Response;
+use longshore_mcp::capabilities::{ClientCapabilities, Need, TASKS_EXTENSION};
+use longshore_mcp::detect::Modern;
+use longshore_mcp::envelope::{self, Malformed, Message};
+use longshore_mcp::meta::Outline;
+use longshore_mcp::method::{Method, Subject};
+use longshore_mcp::params::{Invalid, Params, Target};
+use longshore_mcp::revision::{Era, Revision};
+use longshore_mcp::tasks::{self, Place};
+use longshore_mcp::translate::Pair;
+use longshore_sessions::capsule::PrincipalDigest;
+use longshore_sessions::routing::NotForwarded;
+use longshore_sessions::{ServerSession, TaskId};
+
+use super::access::{Asks, Authorised};
+use super::forward::{self, Forwarded};
+use super::respond::Body;
+use super::session::InSession;
+use super::translate::Outgoing;
+use super::{Authenticated, Through, Trail, access};
+use crate::rescue::Refusal;
+use crate::sessions::Session;
+use crate::tasks::{Named, Naming};
+use crate::worker::Worker;
+
+/// The most tasks that one subscription hears of; the acknowledgement says which.
+const MAX_LISTENED: usize = 1024;
+
+/// What is known of the tasks of a request that stands alone.
+pub(crate) struct OfRequest {
+    /// How they are called.
+    pub(crate) naming: Arc<Naming>,
+    /// The request with the names that the server knows, if it names any.
+    pub(crate) body: Option<Bytes>,
+}
+
+/// Whether the two sides of a session have the same tasks.
+pub(crate) fn are_in(session: &Session) -> bool {
+    let pair = Pair { client: session.revision, server: session.server_revision };
+    pair.client.features().tasks == longshore_mcp::revision::Tasks::Core
+        && tasks::are_carried(pair)
+        && session.capsule.server != ServerSession::KeptHere
+}
+
+/// Judges a request of a session by the task that it is about. `None`: it is about none.
+pub(crate) fn in_session(
+    worker: &Worker,
+    caller: &Authenticated,
+    message: &Message<'_>,
+    params: &Params<'_>,
+    session: Option<&InSession>,
+    trail: &mut Trail,
+) -> Result<Option<Naming>, Refusal> {
+    let (Message::Request(request), Some(session)) = (message, session) else { return Ok(None) };
+    let Some(method) = Method::parse(&request.method) else { return Ok(None) };
+    let begins = method == Method::ToolsCall && params.wants_task();
+    if !method.is_about_tasks() && !begins {
+        return Ok(None);
+    }
+    if !method.is_in(session.revision) {
+        return Err(Refusal::UnknownMethod);
+    }
+    if !are_in(session) {
+        // A server without tasks answers a call in the usual way.
+        return if begins {
+            Ok(None)
+        } else {
+            Err(differ(worker, session.revision, session.server_revision))
+        };
+    }
+    let tool = if begins { params.target(Subject::Tool)?.map(|tool| tool.as_str().to_owned()) } else { None };
+    let mut asked = Vec::new();
+    if method.subject() == Subject::Task {
+        let name = params.task_id().ok_or(Refusal::InvalidParams(Invalid::Missing("taskId")))?;
+        let task = open(worker, caller, name).ok_or(Refusal::UnknownTask)?;
+        permit(caller, &task, trail)?;
+        asked.push(Named { id: task.id.into(), name: name.into() });
+    }
+    let place = tasks::place(method).unwrap_or(Place::Meta);
+    Ok(Some(naming(worker, caller, place, asked, tool.unwrap_or_default())))
+}
+
+/// A client's message with the names that the server knows.
+pub(crate) fn outgoing(
+    worker: &Worker,
+    authorised: &Authorised,
+    naming: Option<&Naming>,
+    outgoing: Outgoing,
+    body: &[u8],
+) -> Result<Outgoing, Refusal> {
+    let session = match &authorised.asks {
+        Asks::Answer { session, .. } | Asks::Nothing { session } => session,
+        Asks::Handshake | Asks::Ignored => return Ok(outgoing),
+    };
+    if !are_in(session) {
+        return Ok(outgoing);
+    }
+    let (snapshot, principal) = (&authorised.snapshot, &authorised.caller.principal);
+    // Between equals nothing was written anew before.
+    let text = std::str::from_utf8(body).map_err(|_| Refusal::Malformed(Malformed::NotJson))?;
+    let named = naming.and_then(|naming| naming.asked.first());
+    let unusable = |_| Refusal::Malformed(Malformed::NotMessage("the task cannot be named".to_owned()));
+    let mut said = Cow::Borrowed(text);
+    if let Some(task) = named {
+        said = tasks::with_id(text, &task.id).map_err(unusable)?.into();
+    }
+    let id = |name: &str| worker.shared.tasks.open(snapshot, principal, name).map(|task| task.id);
+    let related = match tasks::related_to(&said, id).map_err(unusable)? {
+        Cow::Owned(related) => Some(related),
+        Cow::Borrowed(_) => None,
+    };
+    Ok(match (related, said) {
+        (Some(text), _) | (None, Cow::Owned(text)) => Outgoing::Rewritten(text),
+        (None, Cow::Borrowed(_)) => outgoing,
+    })
+}
+
+/// Judges a request that stands alone by the tasks that it is about. `None`: it is about none.
+pub(crate) fn alone(
+    worker: &Worker,
+    caller: &Authenticated,
+    modern: &Modern<'_>,
+    body: &Bytes,
+    trail: &mut Trail,
+) -> Result<Option<OfRequest>, Refusal> {
+    let listens = modern.method == Method::SubscriptionsListen;
+    let about = modern.method.is_about_tasks();
+    if !about && !listens && modern.method != Method::ToolsCall {
+        return Ok(None);
+    }
+    // Most clients do not say so, and what they say is not read for that.
+    let declared = modern.envelope.capabilities.contains(TASKS_EXTENSION)
+        && ClientCapabilities::read(modern.envelope.capabilities).is_ok_and(|can| can.has(Need::Tasks));
+    if !declared {
+        return if about { Err(Refusal::Lacking(Need::Tasks)) } else { Ok(None) };
+    }
+    let spoken = worker.pool.speaks().get();
+    if let Some((Some(legacy), None)) = spoken.map(|spoken| (spoken.legacy, spoken.modern)) {
+        return if about { Err(differ(worker, modern.revision, legacy)) } else { Ok(None) };
+    }
+    let text = std::str::from_utf8(body).map_err(|_| Refusal::Malformed(Malformed::NotJson))?;
+    let mut asked = Vec::new();
+    let mut said = None;
+    if about {
+        let name = modern.outline.name(Subject::Task);
+        let name = name.ok_or(Refusal::InvalidParams(Invalid::Missing("taskId")))?;
+        let task = open(worker, caller, &name).ok_or(Refusal::UnknownTask)?;
+        permit(caller, &task, trail)?;
+        said = Some(tasks::with_id(text, &task.id).map_err(|_| Refusal::UnknownTask)?.into());
+        asked.push(Named { id: task.id.into(), name: name.as_str().into() });
+    } else if listens {
+        let listened = tasks::listened(text, |name| {
+            let task = open(worker, caller, name).filter(|_| asked.len() < MAX_LISTENED)?;
+            access::permitted(&caller.snapshot, &caller.caller, &Target::Tool(task.tool.as_str().into()))
+                .ok()?;
+            asked.push(Named { id: task.id.as_str().into(), name: name.into() });
+            Some(task.id)
+        });
+        if let Ok(Cow::Owned(text)) = listened {
+            said = Some(text.into());
+        }
+    }
+    let tool = modern.outline.name(Subject::Tool).filter(|_| modern.method == Method::ToolsCall);
+    let place = tasks::place(modern.method).unwrap_or(Place::Meta);
+    let naming = naming(worker, caller, place, asked, tool.map(|tool| tool.into_owned()).unwrap_or_default());
+    Ok(Some(OfRequest { naming: Arc::new(naming), body: said }))
+}
+
+/// Takes a request to the replica whose server has the task. None: it is served here, if only to say that there is no
+/// such task.
+pub(crate) async fn elsewhere(
+    worker: &Rc<Worker>,
+    caller: &Authenticated,
+    outline: &Outline<'_>,
+    body: &Bytes,
+    trail: &mut Trail,
+) -> Result<Option<Response<Body>>, Refusal> {
+    let (Through::Client, Some(_)) = (caller.through, &caller.snapshot.replicas) else { return Ok(None) };
+    let mut names: Vec<String> =
+        outline.name(Subject::Task).map(|name| name.into_owned()).into_iter().collect();
+    if names.is_empty() {
+        names = outline.listened_tasks();
+    }
+    let mut tasks = names.iter().filter_map(|name| open(worker, caller, name));
+    let Some(task) = tasks.find(|task| !worker.shared.tasks.is_here(task)) else { return Ok(None) };
+    if !worker.shared.peers.alive().iter().any(|(peer, _)| peer.pod == task.owner.pod) {
+        // The server went with it, unless all of them know each other's tasks.
+        return Ok(None);
+    }
+    match forward::forward(worker, caller, body, &task.owner, trail).await? {
+        Forwarded::Answered(response) => Ok(Some(response)),
+        Forwarded::Not(NotForwarded::Silent) => {
+            Err(Refusal::SessionOutOfReach(longshore_sessions::routing::Failure::Unreachable))
+        }
+        Forwarded::Not(NotForwarded::Refused | NotForwarded::Moved(_)) => Ok(None),
+    }
+}
+
+/// Whether a request is for a task of the server here: no other replica could serve it.
+pub(crate) fn is_held_here(worker: &Worker, caller: &Authenticated, body: &[u8]) -> bool {
+    let Ok(Message::Request(request)) = envelope::read(body) else { return false };
+    let outline = Outline::read(request.params).ok();
+    let name = outline.as_ref().and_then(|outline| outline.name(Subject::Task));
+    let is_about = Method::of(Revision::V2026_07_28, &request.method).is_some_and(Method::is_about_tasks);
+    let task = name.filter(|_| is_about).and_then(|name| open(worker, caller, &name));
+    task.is_some_and(|task| worker.shared.tasks.is_here(&task))
+}
+
+/// What a session's server says beside answers, with the names that its client knows. `None`: it is not for this client.
+pub(crate) fn aside<'a>(worker: &Worker, session: &Session, data: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+    let (true, Ok(text)) = (are_in(session), std::str::from_utf8(data)) else {
+        return Some(Cow::Borrowed(data));
+    };
+    let principal: PrincipalDigest = session.capsule.principal;
+    let method = match envelope::read(data) {
+        Ok(Message::Request(request)) => request.method.to_string(),
+        Ok(Message::Notification(notification)) => notification.method.to_string(),
+        Ok(Message::Response(_)) | Err(_) => return Some(Cow::Borrowed(data)),
+    };
+    let name = |id: &str| worker.shared.tasks.named(principal, id).map(|name| (*name).to_owned());
+    match tasks::aside(text, &method, name) {
+        Ok(Some(Cow::Owned(text))) => Some(Cow::Owned(text.into_bytes())),
+        Ok(Some(Cow::Borrowed(_))) => Some(Cow::Borrowed(data)),
+        Ok(None) | Err(_) => {
+            tracing::debug!("the server spoke of a task that is not known to be this client's");
+            None
+        }
+    }
+}
+
+/// The task that a client names, if it is its own.
+fn open(worker: &Worker, caller: &Authenticated, name: &str) -> Option<TaskId> {
+    worker.shared.tasks.open(&caller.snapshot, caller.principal(), name)
+}
+
+/// Whoever may not call a tool any more does not see what came of it either.
+fn permit(caller: &Authenticated, task: &TaskId, trail: &mut Trail) -> Result<(), Refusal> {
+    let tool = Target::Tool(task.tool.as_str().into());
+    trail.entry.target(tool.as_str());
+    access::permitted(&caller.snapshot, &caller.caller, &tool).map(drop).map_err(|_| Refusal::UnknownTask)
+}
+
+fn naming(worker: &Worker, caller: &Authenticated, place: Place, asked: Vec<Named>, tool: String) -> Naming {
+    Naming {
+        tasks: worker.shared.tasks.clone(),
+        snapshot: caller.snapshot.clone(),
+        principal: caller.principal().clone(),
+        place,
+        asked,
+        tool,
+    }
+}
+
+/// That the two sides have no tasks in common. A session that is kept here has another server than it says.
+fn differ(worker: &Worker, client: Revision, server: Revision) -> Refusal {
+    let modern = worker.pool.speaks().get().and_then(|spoken| spoken.modern);
+    let is_kept_here = client.era() == Era::Legacy && client == server;
+    Refusal::TasksDiffer { client, server: modern.filter(|_| is_kept_here).unwrap_or(server) }
+}

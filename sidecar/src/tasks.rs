@@ -1,0 +1,215 @@
+//! The tasks of the server, by the ids that their clients know them by. Such an id is sealed, and says whose the task is:
+//! that is all that a request for one is judged by, on any replica.
+//!
+//! Where a server speaks of tasks on its own account, in lists above all, nothing says whose they are. Then only those
+//! are named that were begun or asked for here; what is not known any more is left out, and still found by its id.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use longshore_mcp::tasks::{self, Place, Unnameable};
+use longshore_sessions::capsule::PrincipalDigest;
+use longshore_sessions::{Peer, TaskId};
+
+use crate::configuration::Snapshot;
+
+/// The most tasks that are remembered of all principals, each of some hundred bytes, and of one.
+const MAX_KNOWN: usize = 4096;
+const MAX_OF_PRINCIPAL: usize = 512;
+
+/// What the threads of a process share of it.
+pub(crate) struct Tasks {
+    /// Beside which replica the server is that begins them.
+    me: Peer,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// The oldest first.
+    of: HashMap<PrincipalDigest, VecDeque<Named>>,
+    count: usize,
+}
+
+/// A task: what the server calls it, and what its client does.
+#[derive(Clone, Debug)]
+pub(crate) struct Named {
+    pub(crate) id: Box<str>,
+    pub(crate) name: Arc<str>,
+}
+
+/// How the tasks are called in what the server says to one request.
+pub(crate) struct Naming {
+    pub(crate) tasks: Arc<Tasks>,
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) principal: Arc<str>,
+    /// Where they stand in the answer.
+    pub(crate) place: Place,
+    /// Those that the request names.
+    pub(crate) asked: Vec<Named>,
+    /// The tool that the request calls.
+    pub(crate) tool: String,
+}
+
+// === impl Tasks ===
+
+impl Tasks {
+    /// None yet.
+    pub(crate) fn new(me: Peer) -> Self {
+        Self { me, known: Mutex::default() }
+    }
+
+    /// The task that a client names, if it is this principal's.
+    pub(crate) fn open(&self, snapshot: &Snapshot, principal: &str, name: &str) -> Option<TaskId> {
+        let task = snapshot.keyring.open_task(name).ok()?;
+        let own = task.principal == PrincipalDigest::of(principal);
+        if own && self.is_here(&task) {
+            self.note(task.principal, Named { id: task.id.as_str().into(), name: name.into() });
+        }
+        own.then_some(task)
+    }
+
+    /// Whether the server that began a task is the one here.
+    pub(crate) fn is_here(&self, task: &TaskId) -> bool {
+        task.owner == self.me
+    }
+
+    /// Names a task that the server has begun for a principal.
+    fn begun(&self, snapshot: &Snapshot, principal: &str, tool: &str, id: &str) -> Option<Arc<str>> {
+        let principal = PrincipalDigest::of(principal);
+        if let Some(name) = self.named(principal, id) {
+            return Some(name);
+        }
+        let task = TaskId { owner: self.me.clone(), principal, tool: tool.to_owned(), id: id.to_owned() };
+        let mut nonce = [0; 12];
+        getrandom::fill(&mut nonce).ok()?;
+        let sealed = snapshot.keyring.seal_task(&task, nonce);
+        let name: Arc<str> =
+            sealed.inspect_err(|error| tracing::warn!(%error, "a task is lost")).ok()?.into();
+        self.note(principal, Named { id: id.into(), name: name.clone() });
+        Some(name)
+    }
+
+    /// What a principal knows a task of the server by.
+    pub(crate) fn named(&self, principal: PrincipalDigest, id: &str) -> Option<Arc<str>> {
+        let known = self.lock();
+        let task = known.of.get(&principal)?.iter().find(|task| &*task.id == id)?;
+        Some(task.name.clone())
+    }
+
+    fn note(&self, principal: PrincipalDigest, task: Named) {
+        let mut known = self.lock();
+        if known.of.get(&principal).is_some_and(|own| own.iter().any(|one| one.id == task.id)) {
+            return;
+        }
+        let own = known.of.entry(principal).or_default();
+        own.push_back(task);
+        if own.len() > MAX_OF_PRINCIPAL {
+            own.pop_front();
+            return;
+        }
+        known.count += 1;
+        if known.count > MAX_KNOWN {
+            known.forget_one();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        // Nothing that holds the lock can leave it half changed.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// Forgets the oldest task of whoever has the most, so that nobody crowds others out.
+    fn forget_one(&mut self) {
+        let most = self.of.iter().max_by_key(|(_, own)| own.len()).map(|(principal, _)| *principal);
+        let Some(principal) = most else { return };
+        if let Some(own) = self.of.get_mut(&principal) {
+            self.count -= usize::from(own.pop_front().is_some());
+            if own.is_empty() {
+                self.of.remove(&principal);
+            }
+        }
+    }
+}
+
+// === impl Naming ===
+
+impl Naming {
+    /// An answer with the names that the client knows.
+    pub(crate) fn answer<'a>(&self, message: &'a str) -> Result<Cow<'a, str>, Unnameable> {
+        tasks::answer(message, self.place, |id| self.name(id))
+    }
+
+    /// What the server says beside answers. `None`: it is not for this client.
+    pub(crate) fn aside<'a>(
+        &self,
+        message: &'a str,
+        method: &str,
+    ) -> Result<Option<Cow<'a, str>>, Unnameable> {
+        if method == "notifications/subscriptions/acknowledged" {
+            return tasks::listened(message, |id| self.name(id)).map(Some);
+        }
+        tasks::aside(message, method, |id| self.name(id))
+    }
+
+    fn name(&self, id: &str) -> Option<String> {
+        if let Some(task) = self.asked.iter().find(|task| &*task.id == id) {
+            return Some((*task.name).to_owned());
+        }
+        let name = match self.place {
+            Place::Begun => self.tasks.begun(&self.snapshot, &self.principal, &self.tool, id),
+            Place::Task | Place::List | Place::Meta => {
+                self.tasks.named(PrincipalDigest::of(&self.principal), id)
+            }
+        };
+        name.map(|name| (*name).to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use longshore_sessions::PodId;
+
+    use super::*;
+
+    fn tasks() -> Tasks {
+        Tasks::new(Peer { pod: PodId::new("pod").unwrap(), address: IpAddr::from([127, 0, 0, 1]) })
+    }
+
+    fn named(number: usize) -> Named {
+        Named { id: number.to_string().into(), name: format!("name {number}").into() }
+    }
+
+    #[test]
+    fn a_task_is_named_to_its_own_principal_alone() {
+        let (tasks, ann, bob) = (tasks(), PrincipalDigest::of("ann"), PrincipalDigest::of("bob"));
+        tasks.note(ann, named(1));
+        tasks.note(ann, Named { name: "again".into(), ..named(1) });
+        assert_eq!(tasks.named(ann, "1").as_deref(), Some("name 1"), "the name that the client has");
+        assert_eq!(tasks.named(bob, "1"), None);
+        assert_eq!(tasks.lock().count, 1);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_and_nobody_crowds_others_out() {
+        let (tasks, ann, bob) = (tasks(), PrincipalDigest::of("ann"), PrincipalDigest::of("bob"));
+        tasks.note(bob, named(0));
+        (0..=MAX_OF_PRINCIPAL).for_each(|number| tasks.note(ann, named(number)));
+        assert_eq!(tasks.named(ann, "0"), None);
+        assert!(tasks.named(ann, "1").is_some() && tasks.named(bob, "0").is_some());
+        for principal in 0..MAX_KNOWN / MAX_OF_PRINCIPAL {
+            let principal = PrincipalDigest::of(&principal.to_string());
+            (0..MAX_OF_PRINCIPAL).for_each(|number| tasks.note(principal, named(number)));
+        }
+        let known = tasks.lock();
+        assert_eq!(known.count, MAX_KNOWN);
+        assert_eq!(known.of.values().map(VecDeque::len).sum::<usize>(), MAX_KNOWN);
+        drop(known);
+        assert!(tasks.named(bob, "0").is_some());
+    }
+}

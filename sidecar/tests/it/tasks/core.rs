@@ -1,0 +1,130 @@
+//! The tasks of 2025-11-25, in sessions.
+
+use std::io::Read;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use super::{forbid, is_unknown, shared, task};
+use crate::harness::{Client, Events, Scripted, scripted};
+
+const RELATED: &str = "io.modelcontextprotocol/related-task";
+
+/// What the server knows of a task.
+fn whole(id: &str, status: &str) -> Value {
+    let mut task = task(id, status);
+    task["ttl"] = json!(60_000);
+    task
+}
+
+/// A server that begins a task with each call that wants one, and knows them all, whoever asks. Its stream says what it
+/// is told.
+fn server() -> (Scripted, Sender<String>) {
+    let begun = Mutex::new(0);
+    let (tell, told) = channel::<String>();
+    let told = Arc::new(Mutex::new(told));
+    let server = Scripted::listening(move |request, stream| {
+        if request.method == "GET" {
+            scripted::begin_events(stream);
+            let told = told.lock().unwrap();
+            while let Ok(text) = told.recv() {
+                scripted::chunk(stream, &format!("data: {text}\n\n"));
+            }
+            let _ = stream.read(&mut [0]);
+            return;
+        }
+        let message = scripted::message(request);
+        let id = message["params"]["taskId"].as_str().unwrap_or_default();
+        let result = match message["method"].as_str().unwrap() {
+            "tools/call" if message["params"].get("task").is_some() => {
+                let mut begun = begun.lock().unwrap();
+                *begun += 1;
+                json!({"task": whole(&format!("task-{begun}"), "working")})
+            }
+            "tasks/get" => whole(id, "working"),
+            "tasks/cancel" => whole(id, "cancelled"),
+            "tasks/result" => json!({"content": [], "_meta": {RELATED: {"taskId": id}, "x": 1}}),
+            "tasks/list" => {
+                let all =
+                    (1..=*begun.lock().unwrap()).map(|number| whole(&format!("task-{number}"), "working"));
+                json!({"tasks": all.collect::<Vec<_>>()})
+            }
+            _ => json!({"content": []}),
+        };
+        scripted::json(stream, &scripted::reply_to(request, &result));
+    });
+    (server, tell)
+}
+
+fn begin(client: &Client<'_>) -> String {
+    let begun = client.ask("tools/call", json!({"name": "slow", "arguments": {}, "task": {"ttl": 60_000}}));
+    begun["result"]["task"]["taskId"].as_str().unwrap_or_else(|| panic!("{begun}")).to_owned()
+}
+
+#[test]
+fn r047_a_task_is_its_principals_and_nobody_elses() {
+    let (server, _tell) = server();
+    let sidecar = shared(server.port);
+    let alice = Client::open(&sidecar, Some("key-a"));
+    let bob = Client::open(&sidecar, Some("key-b"));
+    let (first, of_bob) = (begin(&alice), begin(&bob));
+    let second = begin(&alice);
+    assert!(first.len() > 100 && first != second, "{first}");
+    // It is found in another session of the same principal too.
+    let again = Client::open(&sidecar, Some("key-a"));
+    for client in [&alice, &again] {
+        for (method, status) in [("tasks/get", "working"), ("tasks/cancel", "cancelled")] {
+            let answer = client.ask(method, json!({"taskId": first}));
+            assert_eq!(answer["result"], whole(&first, status), "{method}");
+        }
+        let result = client.ask("tasks/result", json!({"taskId": first}));
+        assert_eq!(result["result"]["_meta"], json!({RELATED: {"taskId": first}, "x": 1}));
+    }
+    let seen = server.seen("tasks/get");
+    assert_eq!(scripted::message(seen.last().unwrap())["params"]["taskId"], "task-1", "the server's own id");
+    // Neither a guess nor what was heard from somebody else opens anything.
+    let asked = server.seen("tasks/get").len();
+    for id in [&first, "task-1", ""] {
+        for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
+            is_unknown(&bob.send(method, json!({"taskId": id})));
+        }
+    }
+    assert_eq!(server.seen("tasks/get").len(), asked, "the server has not heard of it");
+    let listed = |client: &Client<'_>| client.names("tasks/list", "tasks", "taskId");
+    assert_eq!(listed(&alice), [first.clone(), second]);
+    assert_eq!(listed(&bob), [of_bob]);
+    assert_eq!(listed(&Client::open(&sidecar, Some("key-b"))).len(), 1);
+    // What may not be called any more has come to nothing.
+    forbid(&sidecar, server.port);
+    is_unknown(&alice.send("tasks/result", json!({"taskId": first})));
+    let written = sidecar.written();
+    assert!(!written.contains(&first) && !written.contains("task-1"), "ids are in a log");
+}
+
+/// 47: what a server says of tasks reaches those who know them.
+#[test]
+fn r047_news_of_a_task_goes_to_its_principal() {
+    let (server, tell) = server();
+    let sidecar = shared(server.port);
+    let alice = Client::open(&sidecar, Some("key-a"));
+    let id = begin(&alice);
+    let mut events = Events::open(&alice.get(), sidecar.mcp);
+    assert_eq!(events.any().unwrap().data, "");
+    let status = |id: &str| json!({"jsonrpc": "2.0", "method": "notifications/tasks/status", "params": whole(id, "completed")});
+    let log = |related: Value| {
+        let params = json!({"level": "info", "data": 1, "_meta": {RELATED: related}});
+        json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params})
+    };
+    for told in [
+        status("task-9"),
+        status("task-1"),
+        log(json!({"taskId": "task-1"})),
+        log(json!({"taskId": "task-9"})),
+    ] {
+        tell.send(told.to_string()).unwrap();
+    }
+    assert_eq!(events.next().unwrap().message(), status(&id));
+    assert_eq!(events.next().unwrap().message(), log(json!({"taskId": id})));
+    assert_eq!(events.next().unwrap().message()["params"]["_meta"], json!({}), "of whom nobody knows");
+}

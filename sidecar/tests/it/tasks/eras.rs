@@ -1,0 +1,84 @@
+//! Tasks where the two sides have not the same ones: nobody offers any, and whoever asks for one is told why.
+
+use serde_json::{Value, json};
+
+use super::shared;
+use crate::harness::scripted::{self, message};
+use crate::harness::{Client, Request, Scripted, Sessionless, modern};
+
+const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+
+/// A server with sessions that has all that there is, in its revision.
+fn older(revision: &'static str) -> Scripted {
+    Scripted::of_with(revision, json!({"tools": {}, "tasks": {"list": {}}}), |request, stream| {
+        if request.method == "GET" {
+            return scripted::no_stream(stream);
+        }
+        let result = match scripted::method_of(request).as_str() {
+            "tools/list" => json!({"tools": []}),
+            _ => json!({"content": []}),
+        };
+        scripted::json(stream, &scripted::reply_to(request, &result));
+    })
+}
+
+fn names_both(answer: &Value, revisions: [&str; 2]) {
+    assert_eq!(answer["error"]["code"], -32601, "{answer}");
+    let words = answer["error"]["message"].as_str().unwrap();
+    assert!(revisions.iter().all(|revision| words.contains(revision)), "{words}");
+}
+
+/// 47, 70: neither of the two kinds of tasks is carried into the other.
+#[test]
+fn r047_no_tasks_are_carried_between_revisions() {
+    let extension = json!({"extensions": {"io.modelcontextprotocol/tasks": {}}});
+    let old = older("2025-11-25");
+    let sidecar = shared(old.port);
+    let request = |method: &str, params: Value| -> Request {
+        let mut message = modern::message(1, method, params);
+        message["params"]["_meta"][CAPABILITIES] = extension.clone();
+        modern::of(&message.to_string()).key("key-a")
+    };
+    let discovered = request("server/discover", json!({})).send(sidecar.mcp).message();
+    let offered = &discovered["result"]["capabilities"];
+    assert!(offered.get("tasks").is_none() && offered.get("extensions").is_none(), "{discovered}");
+    for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
+        let reply = request(method, json!({"taskId": "task-1", "inputResponses": {}})).send(sidecar.mcp);
+        assert_eq!(reply.status, 404);
+        names_both(&reply.message(), ["2026-07-28", "2025-11-25"]);
+        assert!(old.seen(method).is_empty());
+    }
+
+    let new = Sessionless::start(
+        json!({"tools": {}, "extensions": extension["extensions"]}),
+        json!([{"name": "slow", "inputSchema": {"type": "object"}}]),
+        |request, stream| {
+            let result = json!({"resultType": "complete", "content": []});
+            scripted::json(stream, &scripted::reply_to(request, &result));
+        },
+    );
+    let older_still = older("2025-06-18");
+    for (port, server) in [(new.port, "2026-07-28"), (older_still.port, "2025-06-18")] {
+        let sidecar = shared(port);
+        let mut first: Value =
+            serde_json::from_str(&crate::harness::client::initialize("2025-11-25")).unwrap();
+        first["params"]["capabilities"] = json!({"tasks": {}});
+        let reply = Request::post(first.to_string()).key("key-a").send(sidecar.mcp).message();
+        assert_eq!(reply["result"]["protocolVersion"], "2025-11-25");
+        assert!(reply["result"]["capabilities"].get("tasks").is_none(), "{reply}");
+        let client = Client::open(&sidecar, Some("key-a"));
+        for method in ["tasks/get", "tasks/result", "tasks/list", "tasks/cancel"] {
+            names_both(&client.ask(method, json!({"taskId": "task-1"})), ["2025-11-25", server]);
+        }
+        // A call that wants to be one is a call like any other.
+        let answer = client.ask("tools/call", json!({"name": "slow", "arguments": {}, "task": {"ttl": 1}}));
+        assert_eq!(answer["result"]["content"], json!([]), "{answer}");
+    }
+    for call in new.seen("tools/call").iter().chain(&older_still.seen("tools/call")) {
+        assert!(message(call)["params"].get("task").is_none());
+    }
+    // A revision that has none has no such methods at all.
+    let sidecar = shared(old.port);
+    let client = Client::of(&sidecar, Some("key-a"), "2025-06-18");
+    assert_eq!(client.ask("tasks/get", json!({"taskId": "task-1"}))["error"]["message"], "Method not found");
+}

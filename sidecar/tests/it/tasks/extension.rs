@@ -1,0 +1,172 @@
+//! The tasks of 2026-07-28, which are an extension.
+
+use serde_json::{Value, json};
+
+use super::{forbid, is_unknown, shared, task};
+use crate::harness::replicas::Network;
+use crate::harness::scripted::message;
+use crate::harness::{Events, Reply, Request, Sessionless, Sidecar, config, eventually, modern, scripted};
+
+const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+
+fn extension() -> Value {
+    json!({"extensions": {"io.modelcontextprotocol/tasks": {}}})
+}
+
+/// A server whose calls become tasks, whatever their clients have declared.
+fn server() -> Sessionless {
+    let mut capabilities = extension();
+    capabilities["tools"] = json!({});
+    let tools = json!([{"name": "slow", "inputSchema": {"type": "object"}}]);
+    Sessionless::start(capabilities, tools, |request, stream| {
+        let message = message(request);
+        let mut state = task(message["params"]["taskId"].as_str().unwrap_or("task-1"), "working");
+        state["ttlMs"] = json!(null);
+        let result = match message["method"].as_str().unwrap() {
+            "tools/call" => {
+                state["resultType"] = json!("task");
+                state
+            }
+            "tasks/get" => {
+                state["resultType"] = json!("complete");
+                state
+            }
+            "subscriptions/listen" => {
+                let id = &message["id"];
+                let wanted = &message["params"]["notifications"];
+                scripted::begin_events(stream);
+                let mut tell = |method: &str, mut params: Value| {
+                    params["_meta"] = json!({SUBSCRIPTION: id});
+                    let told = json!({"jsonrpc": "2.0", "method": method, "params": params});
+                    scripted::chunk(stream, &format!("data: {told}\n\n"));
+                };
+                tell("notifications/subscriptions/acknowledged", json!({"notifications": wanted}));
+                for id in ["task-9", "task-1"] {
+                    let mut state = task(id, "working");
+                    state["ttlMs"] = json!(null);
+                    tell("notifications/tasks", state);
+                }
+                let _ = std::io::Read::read(stream, &mut [0]);
+                return;
+            }
+            _ => json!({"resultType": "complete"}),
+        };
+        scripted::json(stream, &scripted::reply_to(request, &result));
+    })
+}
+
+/// A request of a client that can wait for tasks.
+fn request(method: &str, params: Value) -> Request {
+    let mut message = modern::message(1, method, params);
+    message["params"]["_meta"][CAPABILITIES] = extension();
+    modern::of(&message.to_string())
+}
+
+fn begin(sidecar: &Sidecar, key: &str) -> String {
+    let begun = request("tools/call", json!({"name": "slow"})).key(key).send(sidecar.mcp).message();
+    assert_eq!(begun["result"]["resultType"], "task", "{begun}");
+    begun["result"]["taskId"].as_str().unwrap().to_owned()
+}
+
+fn is_lacking(reply: &Reply) {
+    let message = reply.message();
+    assert_eq!((reply.status, &message["error"]["code"]), (400, &json!(-32021)), "{message}");
+    assert_eq!(message["error"]["data"]["requiredCapabilities"], extension());
+}
+
+#[test]
+fn r047_the_extension_is_for_those_who_declare_it() {
+    let server = server();
+    let sidecar = shared(server.port);
+    let discovered =
+        modern::request(1, "server/discover", json!({})).key("key-a").send(sidecar.mcp).message();
+    assert_eq!(discovered["result"]["capabilities"]["extensions"], extension()["extensions"]);
+    let id = begin(&sidecar, "key-a");
+    for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
+        let params = json!({"taskId": id, "inputResponses": {}});
+        is_lacking(&modern::request(1, method, params).key("key-a").send(sidecar.mcp));
+        assert!(server.seen(method).is_empty());
+    }
+    // A server that forgets whom it talks to.
+    is_lacking(&modern::request(1, "tools/call", json!({"name": "slow"})).key("key-a").send(sidecar.mcp));
+}
+
+#[test]
+fn r047_a_task_that_stands_alone_is_its_principals_and_nobody_elses() {
+    let server = server();
+    let sidecar = shared(server.port);
+    let id = begin(&sidecar, "key-a");
+    assert!(id.len() > 100 && begin(&sidecar, "key-a") == id, "one name for one task: {id}");
+    let ask = |method: &str, id: &str, key: &str| {
+        request(method, json!({"taskId": id, "inputResponses": {}})).key(key).send(sidecar.mcp)
+    };
+    let got = ask("tasks/get", &id, "key-a").message();
+    assert_eq!((&got["result"]["taskId"], &got["result"]["resultType"]), (&json!(id), &json!("complete")));
+    for method in ["tasks/update", "tasks/cancel"] {
+        assert_eq!(
+            ask(method, &id, "key-a").message()["result"],
+            json!({"resultType": "complete"}),
+            "{method}"
+        );
+    }
+    // The server compares the header with the body, and knows the task by its own id.
+    for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
+        let seen = server.seen(method);
+        assert_eq!(message(&seen[0])["params"]["taskId"], "task-1");
+        for (id, key) in [(&*id, "key-b"), ("task-1", "key-a"), ("task-1", "key-b")] {
+            is_unknown(&ask(method, id, key));
+        }
+        assert_eq!(server.seen(method).len(), 1, "{method}");
+    }
+    let other = request("tasks/get", json!({"taskId": id})).with("mcp-name", "task-1").key("key-a");
+    assert_eq!(other.send(sidecar.mcp).message()["error"]["code"], -32020);
+    forbid(&sidecar, server.port);
+    is_unknown(&ask("tasks/get", &id, "key-a"));
+    assert!(!sidecar.written().contains(&id), "ids are in a log");
+}
+
+#[test]
+fn r047_news_of_a_task_goes_to_who_listens_for_it() {
+    let server = server();
+    let sidecar = shared(server.port);
+    let id = begin(&sidecar, "key-a");
+    for (key, own) in [("key-a", true), ("key-b", false)] {
+        let wanted = json!({"notifications": {"taskIds": [id, "task-9"]}});
+        let mut events = Events::open(&request("subscriptions/listen", wanted).key(key), sidecar.mcp);
+        let heard = events.next().unwrap().message();
+        let ids = if own { json!([id]) } else { json!([]) };
+        assert_eq!(heard["params"]["notifications"], json!({"taskIds": ids}), "{heard}");
+        if own {
+            let told = events.next().unwrap().message();
+            assert_eq!(
+                (&told["method"], &told["params"]["taskId"]),
+                (&json!("notifications/tasks"), &json!(id))
+            );
+        } else {
+            events.patience(std::time::Duration::from_millis(300));
+            assert!(events.try_any().is_err(), "not of other people's tasks");
+        }
+    }
+}
+
+#[test]
+fn r047_a_task_is_found_from_every_replica() {
+    let servers = [server(), server()];
+    let network = Network::new();
+    let mut replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let id = begin(&replicas[0], "key-a");
+    let ask =
+        |sidecar: &Sidecar, key: &str| request("tasks/get", json!({"taskId": id})).key(key).send(sidecar.mcp);
+    assert_eq!(ask(&replicas[1], "key-a").message()["result"]["taskId"], json!(id));
+    assert_eq!((servers[0].seen("tasks/get").len(), servers[1].seen("tasks/get").len()), (1, 0));
+    for replica in &replicas {
+        is_unknown(&ask(replica, "key-b"));
+    }
+    // Without that replica it is what the other server makes of it.
+    drop(replicas.remove(0));
+    eventually("the loss is noticed", || {
+        (ask(&replicas[0], "key-a").message()["result"]["taskId"] == json!(id)).then_some(())
+    });
+    assert_eq!(servers[1].seen("tasks/get").len(), 1);
+}
