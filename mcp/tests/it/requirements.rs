@@ -73,8 +73,8 @@ const REQUIREMENTS: [(u32, &str, State); 86] = [
     (43, "input is asked for only where and of whom it may be", Shown),
     (44, "requestState is sealed and bound", Shown),
     (45, "answers that are missing are asked for again, others ignored, wrong ones refused", Shown),
-    (46, "a call that is sent again counts once, and is authorised again", Partly("rates")),
-    (47, "tasks as an extension", Partly("gating by the extension, ids, ownership")),
+    (46, "a call that is sent again counts once, and is authorised again", Shown),
+    (47, "tasks as an extension", Shown),
     // Sessions
     (48, "session ids cannot be guessed", Shown),
     (49, "session ids that are missing, unknown or ended: 400, 404", Shown),
@@ -115,7 +115,7 @@ const REQUIREMENTS: [(u32, &str, State); 86] = [
     (82, "what is kept is kept apart", Open(ACCESS)),
     (83, "no secrets in logs; traces pass", Open(ACCESS)),
     (84, "nothing is fetched that a server names", Open(ACCESS)),
-    (85, "what sides say of themselves decides nothing", Partly("access")),
+    (85, "what sides say of themselves decides nothing", Shown),
     (86, "a drain in order", Shown),
 ];
 

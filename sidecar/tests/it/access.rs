@@ -3,7 +3,9 @@
 use serde_json::json;
 
 use crate::harness::config::{keys, rule};
-use crate::harness::{Client, Files, GoServer, Scripted, Sidecar, config, scripted};
+use crate::harness::{
+    Client, Files, GoServer, Request, Scripted, Sessionless, Sidecar, client, config, modern, scripted,
+};
 
 #[test]
 fn lists_and_calls_follow_one_decision() {
@@ -111,4 +113,109 @@ fn an_answer_under_another_spelling_of_the_id_is_not_passed_on() {
     let message = client.ask("tools/list", json!({}));
     assert_eq!(message["error"]["code"], -32603, "{message}");
     sidecar.audit(|line| line["reason"] == "server answered nonsense");
+}
+
+/// What a side says of itself decides nothing: neither a client's name and what it says that it can do, nor a server's,
+/// nor what a tool says that it does.
+#[test]
+fn r085_what_sides_say_of_themselves_decides_nothing() {
+    let harmless = json!({"readOnlyHint": true, "destructiveHint": false, "title": "echo"});
+    let terrible = json!({"readOnlyHint": false, "destructiveHint": true, "title": "exit"});
+    for (of_exit, of_echo) in [(harmless.clone(), terrible.clone()), (terrible, harmless)] {
+        let schema = json!({"type": "object"});
+        let tools = json!([
+            {"name": "echo", "inputSchema": schema, "annotations": of_echo},
+            {"name": "exit", "inputSchema": schema, "annotations": of_exit},
+        ]);
+        let listed = tools.clone();
+        let server = Scripted::of_both(json!({"tools": {}}), move |request, stream| {
+            let result = match scripted::method_of(request).as_str() {
+                "tools/list" => {
+                    json!({"tools": listed, "resultType": "complete", "ttlMs": 0, "cacheScope": "public"})
+                }
+                _ => {
+                    json!({"content": [], "resultType": "complete", "_meta": {"longshore": {"principal": "admin"}}})
+                }
+            };
+            scripted::json(stream, &scripted::reply_to(request, &result));
+        });
+        let files = Files::new();
+        let mut config = config(server.port);
+        let mut all = rule("all", &["*"], &["*"], &["*"]);
+        all.principals = Some(vec!["admin".to_owned()]);
+        config.access = vec![rule("some", &["echo"], &[], &[]), all];
+        files.write_with_keys(&config, &keys(&[("reader", "key-r"), ("admin", "key-a")]));
+        let sidecar = Sidecar::with(files, &[]).loaded().ready();
+        for name in ["test", "admin", "longshore", "longshore-sidecar"] {
+            let info = json!({"name": name, "version": "1", "principal": "admin", "roles": ["admin"]});
+            for (key, may_exit) in [("key-r", false), ("key-a", true)] {
+                let mut first: serde_json::Value =
+                    serde_json::from_str(&client::initialize("2025-11-25")).unwrap();
+                first["params"]["clientInfo"] = info.clone();
+                first["params"]["capabilities"] = json!({"experimental": {"admin": {}}});
+                let opened = Request::post(first.to_string()).key(key).send(sidecar.mcp);
+                let session = opened.header("mcp-session-id").unwrap().to_owned();
+                let mut client = Client::in_session(&sidecar, &session);
+                client.key = Some(key.to_owned());
+                let alone = |method: &str, mut params: serde_json::Value| {
+                    params["_meta"] =
+                        json!({"io.modelcontextprotocol/clientInfo": info, "principal": "admin"});
+                    modern::request(1, method, params).key(key).send(sidecar.mcp).message()
+                };
+                let names = |list: &serde_json::Value| list["result"]["tools"].as_array().unwrap().len();
+                let seen = if may_exit { 2 } else { 1 };
+                assert_eq!(names(&client.ask("tools/list", json!({}))), seen, "{name}");
+                assert_eq!(names(&alone("tools/list", json!({}))), seen, "{name}");
+                for answer in [client.call("exit", json!({})), alone("tools/call", json!({"name": "exit"}))] {
+                    assert_eq!(answer.get("result").is_some(), may_exit, "{name}: {answer}");
+                }
+            }
+        }
+    }
+}
+
+/// A call in which the server asks for something is decided on in each round, and is one call in the audit log.
+#[test]
+fn r046_a_call_that_is_sent_again_counts_once_and_is_authorised_again() {
+    let tools = json!([{"name": "ask", "inputSchema": {"type": "object"}}]);
+    let server = Sessionless::start(json!({"tools": {}}), tools, |request, stream| {
+        let state =
+            scripted::message(request)["params"]["requestState"].as_str().unwrap_or_default().to_owned();
+        let result = if state == "two" {
+            json!({"resultType": "complete", "content": []})
+        } else {
+            json!({"resultType": "input_required", "requestState": if state.is_empty() { "one" } else { "two" }})
+        };
+        scripted::json(stream, &scripted::reply_to(request, &result));
+    });
+    let files = Files::new();
+    files.write(&config(server.port));
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let ask = |state: Option<&str>| {
+        let mut params = json!({"name": "ask"});
+        if let Some(state) = state {
+            params["requestState"] = json!(state);
+        }
+        let before = sidecar.audit_lines();
+        let reply = modern::request(1, "tools/call", params).send(sidecar.mcp).message();
+        (reply, sidecar.audit_after(before))
+    };
+    for (state, next, again) in
+        [(None, Some("one"), false), (Some("one"), Some("two"), true), (Some("two"), None, true)]
+    {
+        let (reply, line) = ask(state);
+        assert_eq!(reply["result"]["requestState"].as_str(), next, "{reply}");
+        assert_eq!((line.get("again").is_some(), &line["decision"]), (again, &json!("permit")), "{line}");
+        assert_eq!((&line["target"], &line["rule"]), (&json!("ask"), &json!("all")));
+    }
+    assert_eq!(sidecar.written().matches("\"target\":\"ask\"").count(), 3);
+    // What is forbidden meanwhile does not go on.
+    let mut none = config(server.port);
+    none.access = vec![rule("none", &["other"], &[], &[])];
+    let heard = server.seen("tools/call").len();
+    sidecar.runs(&sidecar.files.write(&none));
+    let (reply, line) = ask(Some("two"));
+    assert_eq!(reply["error"]["code"], -32602, "{reply}");
+    assert_eq!((&line["again"], &line["decision"]), (&json!(true), &json!("deny")), "{line}");
+    assert_eq!(server.seen("tools/call").len(), heard);
 }
