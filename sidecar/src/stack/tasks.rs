@@ -219,6 +219,10 @@ pub(crate) fn aside<'a>(worker: &Worker, session: &Session, data: &'a [u8]) -> O
     let (true, Ok(text)) = (are_in(session), std::str::from_utf8(data)) else {
         return Some(Cow::Borrowed(data));
     };
+    // Nearly nothing is about one, and it is read once more only if it may be.
+    if !text.contains("/tasks") && !text.contains(tasks::RELATED) {
+        return Some(Cow::Borrowed(data));
+    }
     let principal: PrincipalDigest = session.capsule.principal;
     let method = match envelope::read(data) {
         Ok(Message::Request(request)) => request.method.to_string(),

@@ -14,6 +14,7 @@ mod bad_input;
 mod batches;
 mod configuration;
 mod conformance;
+mod detection;
 mod drain;
 mod faults;
 mod harness;

@@ -135,3 +135,28 @@ impl Heard {
         assert!(faults.is_empty(), "a process got what is not right: {faults:#?}");
     }
 }
+
+#[test]
+fn a_process_that_keeps_a_copy_is_the_same_process_otherwise() {
+    use std::process::{Command, Stdio};
+    let heard = Heard::new(Path::new("/nowhere"));
+    let script = r#"echo "$$"; read -r line; echo "$line"; read -r none; exit 3"#;
+    let command = Heard::kept(&["sh", "-c", script]);
+    assert_eq!(command[0], "bash");
+    let mut child = Command::new(&command[0])
+        .args(&command[1..])
+        .env(HEARD, heard.directory())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let number = child.id().to_string();
+    child.stdin.take().unwrap().write_all(b"{}\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{number}\n{{}}\n"));
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(std::fs::read(heard.directory().join(number)).unwrap(), b"{}\n");
+    heard.judge();
+    // What cannot be started is started as it is, so that it is the shim that fails.
+    assert_eq!(Heard::kept(&["no-such-program"]), ["no-such-program"]);
+}

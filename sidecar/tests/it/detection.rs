@@ -1,0 +1,137 @@
+//! In which order a server over HTTP is asked what it speaks.
+
+use std::io::BufReader;
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::harness::{Client, Scripted, Sessionless, Sidecar, config, eventually, modern, scripted};
+
+/// How a server takes a question that it does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    Error,
+    Status(u16),
+    Silence,
+    Hangup,
+}
+
+/// A server with sessions that knows nothing newer, and the methods that it was asked for, in order.
+fn older(manner: Manner) -> (u16, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let asked = Arc::<Mutex<Vec<String>>>::default();
+    let into = asked.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let into = into.clone();
+            std::thread::spawn(move || serve(stream, manner, &into));
+        }
+    });
+    (port, asked)
+}
+
+fn serve(mut stream: TcpStream, manner: Manner, asked: &Mutex<Vec<String>>) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    while let Some(request) = scripted::read(&mut reader) {
+        let method = scripted::method_of(&request);
+        asked.lock().unwrap().push(method.clone());
+        let result = match method.as_str() {
+            "initialize" => json!({
+                "protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "old", "version": "1"},
+            }),
+            "tools/list" => json!({"tools": []}),
+            "ping" => json!({}),
+            "server/discover" => match manner {
+                Manner::Error => {
+                    let error = json!({"code": -32601, "message": "Method not found"});
+                    let text =
+                        json!({"jsonrpc": "2.0", "id": scripted::message(&request)["id"], "error": error});
+                    scripted::json(&mut stream, &text.to_string());
+                    continue;
+                }
+                Manner::Status(status) => {
+                    scripted::json_with(&mut stream, status, "", "{}");
+                    continue;
+                }
+                Manner::Silence => {
+                    let _ = std::io::Read::read(&mut stream, &mut [0]);
+                    return;
+                }
+                Manner::Hangup => return,
+            },
+            "" => {
+                scripted::no_stream(&mut stream);
+                continue;
+            }
+            _ => {
+                scripted::write(&mut stream, "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n");
+                continue;
+            }
+        };
+        scripted::json(&mut stream, &scripted::reply_to(&request, &result));
+    }
+}
+
+/// 65: a question that a server does not know costs it nothing, and one that never answers it is greeted all the same.
+#[test]
+fn r065_a_server_over_http_is_asked_first_and_greeted_if_it_has_to_be() {
+    for manner in [
+        Manner::Error,
+        Manner::Status(400),
+        Manner::Status(404),
+        Manner::Status(405),
+        Manner::Silence,
+        Manner::Hangup,
+    ] {
+        let (port, asked) = older(manner);
+        let began = Instant::now();
+        let sidecar = Sidecar::start(&config(port)).ready();
+        assert!(began.elapsed() < Duration::from_secs(20), "{manner:?}");
+        let first = asked.lock().unwrap()[..3].to_vec();
+        assert_eq!(first, ["server/discover", "initialize", "notifications/initialized"], "{manner:?}");
+        let client = Client::of(&sidecar, None, "2025-06-18");
+        assert_eq!(client.names("tools/list", "tools", "name"), [""; 0], "{manner:?}");
+        let questions = asked.lock().unwrap().iter().filter(|method| *method == "server/discover").count();
+        // Once more at most, while it serves: what it has said in time it is not asked again.
+        assert!((1..=2).contains(&questions), "{manner:?}");
+    }
+}
+
+/// 65: a server whose requests stand alone hears nothing else, until a client with a session comes.
+#[test]
+fn r065_a_server_without_sessions_is_greeted_for_clients_with_sessions_only() {
+    let server = Sessionless::start(json!({"tools": {}}), json!([]), |_, _| {});
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let list = || modern::request(1, "tools/list", json!({})).send(sidecar.mcp).message();
+    assert_eq!(list()["result"]["tools"], json!([]));
+    assert!(server.all("initialize").is_empty());
+    for _ in 0..2 {
+        let client = Client::open(&sidecar, None);
+        assert!(client.names("tools/list", "tools", "name").is_empty());
+        assert_eq!(server.all("initialize").len(), 1, "once for all of them");
+    }
+}
+
+/// 65, 21: one that has sessions, and has not said so, is spoken to in both ways.
+#[test]
+fn r065_a_server_of_both_eras_is_found_to_be_one_when_somebody_needs_it() {
+    let server = Scripted::of_both(json!({"tools": {}}), |request, stream| {
+        let result = json!({"tools": [], "resultType": "complete", "ttlMs": 0, "cacheScope": "public"});
+        scripted::json(stream, &scripted::reply_to(request, &result));
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let client = Client::open(&sidecar, None);
+    client.ask("tools/list", json!({}));
+    let session = ("mcp-session-id".to_owned(), scripted::UPSTREAM_SESSION.to_owned());
+    assert!(
+        server.seen("tools/list").iter().any(|request| request.headers.contains(&session)),
+        "its own session"
+    );
+    let alone = modern::request("m", "tools/list", json!({})).send(sidecar.mcp).message();
+    assert_eq!(alone["id"], "m");
+    eventually("it stays connected", || (sidecar.get("/readyz").status == 200).then_some(()));
+    client.ask("tools/list", json!({}));
+}
