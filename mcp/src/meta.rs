@@ -80,8 +80,6 @@ pub struct Outline<'a> {
     responses: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "requestState")]
     state: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    notifications: Option<&'a RawValue>,
 }
 
 #[derive(Default, Deserialize)]
@@ -165,17 +163,6 @@ impl<'a> Outline<'a> {
     /// The arguments of a tool or a prompt, as they were written.
     pub fn arguments(&self) -> Option<&'a str> {
         self.arguments.map(RawValue::get)
-    }
-
-    /// The tasks that `subscriptions/listen` names.
-    pub fn listened_tasks(&self) -> Vec<String> {
-        #[derive(Default, Deserialize)]
-        #[serde(default, rename_all = "camelCase")]
-        struct Wire {
-            task_ids: Vec<String>,
-        }
-        let wire = self.notifications.and_then(|wire| serde_json::from_str::<Wire>(wire.get()).ok());
-        wire.unwrap_or_default().task_ids
     }
 
     /// Whether it goes on with a call in which the server has asked for something.

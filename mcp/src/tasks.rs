@@ -9,8 +9,8 @@ use std::borrow::Cow;
 use thiserror::Error;
 
 use crate::method::Method;
-use crate::object::{Object, edit_elements, quote, string};
-use crate::translate::Pair;
+use crate::object::{Object, edit_elements, elements, quote, string};
+use crate::translate::{Pair, names};
 
 /// In `_meta` of 2025-11-25: the task that a message belongs to.
 pub const RELATED: &str = "io.modelcontextprotocol/related-task";
@@ -187,6 +187,12 @@ pub fn listened<'a>(
     Ok(message.into_text())
 }
 
+/// The tasks that `subscriptions/listen` names in its parameters.
+pub fn of_listener(params: &str) -> Vec<String> {
+    let ids = names::get(params, &["notifications", "taskIds"]).and_then(|ids| elements(ids).ok());
+    ids.unwrap_or_default().into_iter().filter_map(string).map(|id| id.to_string()).collect()
+}
+
 fn task<'a>(json: &'a str, name: &mut dyn FnMut(&str) -> Option<String>) -> Result<Cow<'a, str>, Unnameable> {
     let mut task = Object::read(json)?;
     rename(&mut task, name)?;
@@ -298,6 +304,8 @@ mod tests {
             listened(listen, name).unwrap(),
             r#"{"id":1,"params":{"notifications":{"taskIds":["aa","bb"],"x":true}}}"#
         );
+        assert_eq!(of_listener(r#"{"notifications":{"taskIds":["a",7]}}"#), ["a"]);
+        assert!(of_listener("{}").is_empty());
         let plain = r#"{"id":1,"params":{"notifications":{ }}}"#;
         assert_eq!(listened(plain, name).unwrap(), plain);
     }

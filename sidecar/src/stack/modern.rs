@@ -34,7 +34,7 @@ pub(crate) async fn serve(
     {
         return Ok(Passed::Handed(response));
     }
-    if let Some(response) = tasks::elsewhere(worker, &caller, &modern.outline, body, trail).await? {
+    if let Some(response) = tasks::elsewhere(worker, &caller, modern, body, trail).await? {
         return Ok(Passed::Handed(response));
     }
     let of_tasks = tasks::alone(worker, &caller, modern, body, trail)?;

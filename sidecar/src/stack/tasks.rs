@@ -179,16 +179,20 @@ pub(crate) fn alone(
 pub(crate) async fn elsewhere(
     worker: &Rc<Worker>,
     caller: &Authenticated,
-    outline: &Outline<'_>,
+    modern: &Modern<'_>,
     body: &Bytes,
     trail: &mut Trail,
 ) -> Result<Option<Response<Body>>, Refusal> {
     let (Through::Client, Some(_)) = (caller.through, &caller.snapshot.replicas) else { return Ok(None) };
-    let mut names: Vec<String> =
-        outline.name(Subject::Task).map(|name| name.into_owned()).into_iter().collect();
-    if names.is_empty() {
-        names = outline.listened_tasks();
-    }
+    let names: Vec<String> = match modern.method {
+        Method::SubscriptionsListen => {
+            modern.request.params.map(|params| tasks::of_listener(params.get())).unwrap_or_default()
+        }
+        method if method.is_about_tasks() => {
+            modern.outline.name(Subject::Task).map(|name| name.into_owned()).into_iter().collect()
+        }
+        _ => return Ok(None),
+    };
     let mut tasks = names.iter().filter_map(|name| open(worker, caller, name));
     let Some(task) = tasks.find(|task| !worker.shared.tasks.is_here(task)) else { return Ok(None) };
     if !worker.shared.peers.alive().iter().any(|(peer, _)| peer.pod == task.owner.pod) {

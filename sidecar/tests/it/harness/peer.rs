@@ -94,7 +94,7 @@ impl GoServer {
 }
 
 fn go(at: u16, flags: &[String]) -> Peer {
-    let port = free_port();
+    let port = Recorder::server_port(at);
     let mut command = Command::new(folder().join("bin/go-server"));
     command.args(["-listen", &format!("127.0.0.1:{port}")]).args(flags);
     let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the Go server");
@@ -145,7 +145,7 @@ impl PythonServer {
 }
 
 fn python_over_sse(at: u16) -> Peer {
-    let port = free_port();
+    let port = Recorder::server_port(at);
     const SERVER: &str = r#"
 import sys, uvicorn
 from mcp.server.mcpserver import MCPServer

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::peer::free_port;
 use super::schemas::{self, Watch};
 use super::{eventually, scripted};
 
@@ -21,6 +22,11 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
+    /// Where the server listens that is heard at this port.
+    pub(crate) fn server_port(_: u16) -> u16 {
+        free_port()
+    }
+
     /// At this port (0: at any), in front of the server at that one.
     pub(crate) fn at(port: u16, server: u16) -> Self {
         let listener = eventually("the port is free", || TcpListener::bind(("127.0.0.1", port)).ok());
