@@ -1,8 +1,6 @@
 //! What the suite is run against, and what it says.
 
-use std::sync::Mutex;
-
-use super::rules;
+use super::{at_once, rules};
 use super::server::{Maker, Server, Transport};
 use super::suite::Results;
 
@@ -39,21 +37,15 @@ pub(super) struct Row {
 
 /// Runs all of them.
 pub(super) fn run() -> Vec<Row> {
-    let todo = Mutex::new(rows());
-    let done = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(|| {
-                loop {
-                    let Some((suite, server)) = todo.lock().expect("no panic").pop() else { break };
-                    let row =
-                        Row { suite, server, alone: server.alone(suite), through: through(suite, server) };
-                    done.lock().expect("no panic").push(row);
-                }
-            });
-        }
+    let mut rows = rows();
+    // Those that take long begin first.
+    rows.sort_by_key(|(_, server)| (server.maker != Maker::Python, server.transport != STDIO));
+    let mut rows = at_once(AT_ONCE, &rows, |(suite, server)| Row {
+        suite,
+        server: *server,
+        alone: server.alone(suite),
+        through: through(suite, *server),
     });
-    let mut rows = done.into_inner().expect("no panic");
     rows.sort_by_key(|row| (row.suite, std::cmp::Reverse(row.server.revision), row.server));
     rows
 }
@@ -64,12 +56,12 @@ pub(super) fn run() -> Vec<Row> {
 fn through(suite: &str, server: Server) -> Results {
     let mut results = server.behind_a_sidecar(suite);
     let is_forbidden = |scenario: &str| rules::forbids(server.revision, scenario).is_some();
-    if results.iter().any(|(scenario, failures)| !failures.is_empty() && !is_forbidden(scenario)) {
-        for (scenario, failures) in server.behind_a_sidecar(suite) {
-            if failures.is_empty() {
-                results.insert(scenario, failures);
-            }
-        }
+    let failed = |(scenario, failures): (&String, &Vec<String>)| {
+        (!failures.is_empty() && !is_forbidden(scenario)).then(|| scenario.clone())
+    };
+    let again: Vec<_> = results.iter().filter_map(failed).collect();
+    if !again.is_empty() {
+        results.extend(server.behind_a_sidecar_again(suite, &again));
     }
     for (scenario, failures) in &mut results {
         if failures.is_empty() && is_forbidden(scenario) {

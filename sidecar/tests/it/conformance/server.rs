@@ -103,11 +103,23 @@ impl Server {
         self.behind_a_sidecar_with(suite, |url| suite::run(url, suite))
     }
 
+    /// The same for these scenarios only.
+    pub(super) fn behind_a_sidecar_again(self, suite: &str, scenarios: &[String]) -> suite::Results {
+        self.behind_a_sidecar_with(suite, |url| {
+            scenarios.iter().map(|name| (name.clone(), suite::run_one(url, suite, name))).collect()
+        })
+    }
+
     /// What comes of using the URL of a sidecar in front of it.
-    pub(super) fn behind_a_sidecar_with<T>(self, suite: &str, act: impl FnOnce(&str) -> T) -> T {
+    fn behind_a_sidecar_with<T>(self, suite: &str, act: impl FnOnce(&str) -> T) -> T {
+        act(&self.served(suite).url)
+    }
+
+    /// A sidecar in front of it.
+    pub(super) fn served(self, suite: &str) -> Served {
         let files = Files::new();
         let port = free_port();
-        let (config, _server) = self.serving(suite, &files);
+        let (config, server) = self.serving(suite, &files);
         // The suite plays a page of this origin too.
         let origin = format!("http://localhost:{port}");
         files.write(&Config { allowed_origins: vec![origin.clone()], ..config });
@@ -117,7 +129,7 @@ impl Server {
         while sidecar.get("/readyz").status != 200 && began.elapsed().as_secs() < 20 {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
-        act(&format!("{origin}/mcp"))
+        Served { url: format!("{origin}/mcp"), _sidecar: sidecar, _server: server }
     }
 
     /// Starts it for a sidecar, and says what the sidecar is told of it.
@@ -166,8 +178,14 @@ fn example() {
         .unwrap();
 }
 
-/// Ends with what it holds.
-#[expect(dead_code, reason = "held for as long as the suite runs")]
+/// A server and a sidecar in front of it, for as long as they are held.
+pub(super) struct Served {
+    pub(super) url: String,
+    _sidecar: Sidecar,
+    _server: Running,
+}
+
+#[expect(dead_code, reason = "held for as long as it is used")]
 enum Running {
     Peer(Peer),
     Shim(Shim),
