@@ -92,7 +92,7 @@ fuzz() { fuzz/run.sh 10000x; }
 # The sidecar against servers and clients that others wrote, and with the protocol's conformance suite.
 request-path() {
   e2e/peers/install.sh >/dev/null && e2e/conformance/install.sh >/dev/null || return 1
-  RUST_TEST_THREADS=$((4 * $(nproc))) together --test it
+  RUST_TEST_THREADS=$((2 * $(nproc))) together --test it
 }
 
 # The operator and the schema against a real API server.

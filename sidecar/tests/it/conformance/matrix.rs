@@ -15,7 +15,7 @@ const FEATURES: [&str; 8] =
     ["connect", "tool", "resource", "prompt", "progress", "cancellation", "elicitation", "sampling"];
 
 /// The clients: what `bin/client` calls them, and what they are.
-const CLIENTS: [(&str, &str); 9] = [
+const CLIENTS: [(&str, &str); 15] = [
     ("typescript-2-modern", "TypeScript 2.4.0, 2026-07-28"),
     ("typescript-2-legacy", "TypeScript 2.4.0, as it is by default"),
     ("typescript-2025-11-25", "TypeScript 1.32.2"),
@@ -24,11 +24,17 @@ const CLIENTS: [(&str, &str); 9] = [
     ("typescript-2024-11-05", "TypeScript 1.9.0, HTTP+SSE"),
     ("python-2-modern", "Python 2.3.0, 2026-07-28"),
     ("python-2-legacy", "Python 2.3.0, with a handshake"),
-    ("python-1", "Python 1.30.0"),
+    ("python-2025-11-25", "Python 1.30.0"),
+    ("python-2025-06-18", "Python 1.22.0"),
+    ("python-2025-03-26", "Python 1.9.4"),
+    ("python-2024-11-05", "Python 1.7.1, HTTP+SSE"),
+    ("go-2026-07-28", "Go 1.8.0"),
+    ("go-2025-11-25", "Go 1.6.1"),
+    ("go-2025-06-18", "Go 1.1.0"),
 ];
 
 /// The servers, and what they are.
-const SERVERS: [(Maker, &str, Transport, &str); 9] = [
+const SERVERS: [(Maker, &str, Transport, &str); 14] = [
     (Maker::TypeScript, "2026-07-28", Transport::Http, "TypeScript 2.4.0"),
     (Maker::TypeScript, "2025-11-25", Transport::Http, "TypeScript 1.32.2"),
     (Maker::TypeScript, "2025-06-18", Transport::Http, "TypeScript 1.22.0"),
@@ -36,8 +42,13 @@ const SERVERS: [(Maker, &str, Transport, &str); 9] = [
     (Maker::TypeScript, "2024-11-05", Transport::Sse, "TypeScript 1.9.0, HTTP+SSE"),
     (Maker::Python, "2026-07-28", Transport::Http, "Python 2.3.0"),
     (Maker::Python, "2025-11-25", Transport::Http, "Python 1.30.0"),
+    (Maker::Python, "2025-06-18", Transport::Http, "Python 1.22.0"),
+    (Maker::Python, "2025-03-26", Transport::Http, "Python 1.9.4"),
+    (Maker::Python, "2024-11-05", Transport::Sse, "Python 1.7.1, HTTP+SSE"),
     (Maker::Go, "2026-07-28", Transport::Http, "Go 1.8.0, without sessions"),
     (Maker::Go, "2025-11-25", Transport::Http, "Go 1.8.0, with sessions"),
+    (Maker::OlderGo, "2025-11-25", Transport::Http, "Go 1.6.1"),
+    (Maker::OlderGo, "2025-06-18", Transport::Http, "Go 1.1.0"),
 ];
 
 /// What came of each feature.
@@ -94,7 +105,8 @@ fn explore(client: &str, urls: &[&str]) -> Vec<Outcome> {
     let said: BTreeMap<String, Outcome> =
         lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let words = || String::from_utf8_lossy(&output.stderr).into_owned();
-    let outcome = |url: &&str| said.get(*url).cloned().unwrap_or_else(|| [("connect".to_owned(), words())].into());
+    let outcome =
+        |url: &&str| said.get(*url).cloned().unwrap_or_else(|| [("connect".to_owned(), words())].into());
     urls.iter().map(outcome).collect()
 }
 

@@ -17,6 +17,8 @@ pub(super) enum Maker {
     TypeScript,
     Python,
     Go,
+    /// The last release of the Go SDK that knows nothing newer. It has what the matrix tries, and no more.
+    OlderGo,
 }
 
 /// How a server is spoken to.
@@ -68,6 +70,7 @@ impl Server {
             Maker::TypeScript => "bin/typescript",
             Maker::Python => "bin/python",
             Maker::Go => "bin/go",
+            Maker::OlderGo => "bin/go-older",
         };
         let program = suite::folder().join(program).to_str().expect("text").to_owned();
         std::iter::once(program).chain(arguments).collect()
@@ -197,7 +200,7 @@ impl fmt::Display for Maker {
             Self::Longshore => "Longshore",
             Self::TypeScript => "TypeScript SDK",
             Self::Python => "Python SDK",
-            Self::Go => "Go SDK",
+            Self::Go | Self::OlderGo => "Go SDK",
         })
     }
 }

@@ -88,7 +88,8 @@ impl Judge {
     fn run(&mut self, words: &[&str]) -> bool {
         let line = serde_json::to_string(words).expect("text") + "\n";
         let mut answer = String::new();
-        self.into.write_all(line.as_bytes()).is_ok() && self.from.read_line(&mut answer).is_ok_and(|read| read > 0)
+        self.into.write_all(line.as_bytes()).is_ok()
+            && self.from.read_line(&mut answer).is_ok_and(|read| read > 0)
     }
 }
 
