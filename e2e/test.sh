@@ -27,8 +27,34 @@ failed=0
 
 say() { printf '\n== %s\n' "$*"; }
 
+# How many test programs run at once, and in the request path's how many tests in each for a processor: these wait more
+# than they work.
+programs_at_once=6
+
 # One failing program does not hide what the others would say.
 tests() { cargo test --locked --workspace --no-fail-fast "$@"; }
+
+# The same for many programs, of which some run at once: most of the time they wait. Each speaks when it has ended.
+together() {
+  local programs said status=0
+  programs=$(tests --no-run --message-format json-render-diagnostics "$@" | python3 -c '
+import json, os, sys
+for line in sys.stdin:
+    artifact = json.loads(line)
+    if artifact.get("executable") and artifact["profile"]["test"]:
+        print(os.path.dirname(artifact["manifest_path"]), artifact["executable"], sep="\t")') || return 1
+  said=$(mktemp -d)
+  export said
+  # shellcheck disable=SC2016 # they are the other shell's
+  xargs -P "$programs_at_once" -d '\n' -n 1 bash -c '
+    IFS=$'"'\t'"' read -r folder program <<<"$1"
+    { cd "$folder" && "$program"; } >"$said/$$" 2>&1
+    status=$?
+    { flock 9; printf "\n     Ran %s (%s)\n" "${program##*/}" "${folder##*/}"; cat "$said/$$"; } 9>"$said/.lock"
+    exit $status' _ <<<"$programs" || status=1
+  rm -rf "$said"
+  return $status
+}
 
 format() { cargo fmt --all --check; }
 
@@ -43,7 +69,8 @@ dependencies() {
 
 lints() { cargo clippy --locked --workspace --all-targets -- -D warnings; }
 
-# Pure code: what libraries and binaries hold themselves, and every test program that no layer below names.
+# Pure code: what libraries and binaries hold themselves, and every test program that no layer below names. Binaries
+# that hold no tests (`test = false`) would take their time to be linked.
 unit() {
   local others
   others=$(cargo metadata --locked --no-deps --format-version 1 | python3 -c '
@@ -51,9 +78,11 @@ import json, sys
 for package in json.load(sys.stdin)["packages"]:
     for target in package["targets"]:
         if target["kind"] == ["test"] and target["name"] not in ("it", "control_plane", "node"):
-            print("--test", target["name"])') || return 1
+            print("--test", target["name"])
+        if target["kind"] == ["bin"] and target["test"]:
+            print("--bin", target["name"])') || return 1
   # shellcheck disable=SC2086 # words, not one word
-  tests --lib --bins $others
+  together --lib $others
 }
 
 # Whatever reads strangers' bytes. The same inputs each time, so that what passes here passes there; `make soak` looks
@@ -61,7 +90,10 @@ for package in json.load(sys.stdin)["packages"]:
 fuzz() { fuzz/run.sh 10000x; }
 
 # The sidecar against servers and clients that others wrote, and with the protocol's conformance suite.
-request-path() { e2e/peers/install.sh >/dev/null && e2e/conformance/install.sh >/dev/null && tests --test it; }
+request-path() {
+  e2e/peers/install.sh >/dev/null && e2e/conformance/install.sh >/dev/null || return 1
+  RUST_TEST_THREADS=$((2 * $(nproc))) together --test it
+}
 
 # The operator and the schema against a real API server.
 control-plane() { e2e/cluster/install.sh control-plane >/dev/null && tests --test control_plane; }

@@ -58,27 +58,36 @@ if [ "$seconds" = keep ]; then
   exit
 fi
 
+at_once=1
 if [[ $seconds == *x ]]; then
   # Nothing of what was found before, so that it is the same run anywhere.
   fresh=$(mktemp -d)
   found=$fresh
-  bound=(-seed=1 -runs="${seconds%x}")
+  bound="-seed=1 -runs=${seconds%x}"
+  at_once=$(nproc)
 else
-  bound=(-max_total_time=$(((seconds + ${#targets[@]} - 1) / ${#targets[@]})))
+  bound=-max_total_time=$(((seconds + ${#targets[@]} - 1) / ${#targets[@]}))
 fi
-status=0
-for target in "${targets[@]}"; do
+
+fuzz() { # target $1
+  local here log
   here=$(mktemp -d)
-  mkdir -p "$found/$target"
+  log=$(mktemp)
+  # shellcheck disable=SC2064 # the names as they are now
+  trap "rm -rf '$here' '$log'" EXIT
+  mkdir -p "$found/$1"
   # What is found goes to the first directory. 16 KiB hold any conversation; memory that grows with an input is a fault.
-  if LONGSHORE_FUZZ=$target LONGSHORE_FUZZ_CORPUS=$here "$fuzzer" "${bound[@]}" -max_len=16384 -timeout=10 \
-    -rss_limit_mb=1024 -dict=fuzz/words.dict -artifact_prefix="$found/failed-$target-" "$found/$target" "$here" >"$log" 2>&1; then
-    printf '%-14s %s\n' "$target" "$(grep -E '^Done [0-9]+ runs' "$log" | tail -1)"
+  # shellcheck disable=SC2086 # words, not one word
+  if LONGSHORE_FUZZ=$1 LONGSHORE_FUZZ_CORPUS=$here "$fuzzer" $bound -max_len=16384 -timeout=10 \
+    -rss_limit_mb=1024 -dict=fuzz/words.dict -artifact_prefix="$found/failed-$1-" "$found/$1" "$here" >"$log" 2>&1; then
+    printf '%-14s %s\n' "$1" "$(grep -E '^Done [0-9]+ runs' "$log" | tail -1)"
   else
-    status=1
-    printf '%-14s FAILED\n' "$target"
-    grep -vE '^#[0-9]+|^INFO|^"|NEW_FUNC|WARNING|^ +[0-9]+:|^ +at |^0x|^Base64|^stack|^NOTE|^note' "$log" | tail -40
+    printf '%-14s FAILED\n%s\n' "$1" "$(grep -vE \
+      '^#[0-9]+|^INFO|^"|NEW_FUNC|WARNING|^ +[0-9]+:|^ +at |^0x|^Base64|^stack|^NOTE|^note' "$log" | tail -40)"
+    return 1
   fi
-  rm -rf "$here"
-done
-exit $status
+}
+
+export found fuzzer bound
+export -f fuzz
+printf '%s\n' "${targets[@]}" | xargs -P "$at_once" -I '{}' bash -c 'fuzz "{}"'

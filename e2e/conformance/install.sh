@@ -3,11 +3,12 @@
 # them:
 #
 #   bin/conformance     the suite
+#   bin/judge           the same for what a revision requires, as often as it is wanted: judge.mjs
 #   bin/typescript      a server on the TypeScript SDK, as the last release before each revision was and as the newest
 #   bin/python          the same on the Python SDK
 #   bin/go              the Go SDK's own server for the suite
-#   bin/client          clients on these SDKs: `bin/client SDK URL` tries everything at a server with these fixtures, and
-#                       prints what came of it
+#   bin/client          clients on these SDKs: `bin/client SDK URL...` tries everything at servers with these fixtures,
+#                       and prints a line for each with what came of it
 #   suite/              the npm project of the suite, which says what each revision requires
 #
 # The servers are started as `bin/LANGUAGE REVISION TRANSPORT PORT`: TRANSPORT is http, sse or stdio, which takes no
@@ -33,9 +34,11 @@ digest() { sha256sum | cut -c1-16; }
 files() { # those of this folder that match
   cd "$sources" && find . -type f "$@" -not -path '*/node_modules/*' | LC_ALL=C sort | xargs sha256sum
 }
-locks=$( (python3 --version; files -name 'package*.json' -o -name '*.txt') | digest)
+# The program itself: on some machines `python3` is a script that takes longer to find it than it takes to start.
+python=$(python3 -c 'import sys; print(sys.executable)')
+locks=$( ("$python" --version; files -name 'package*.json' -o -name '*.txt') | digest)
 packages=$cache/conformance/packages-$locks
-everything=$( (echo "$packages"; go env GOVERSION; files -not -name '*.txt') | digest)
+everything=$( (echo "$packages $python"; go env GOVERSION; files -not -name '*.txt') | digest)
 folder=$cache/conformance/$everything
 
 install() { # packages into folder $1
@@ -47,10 +50,15 @@ install() { # packages into folder $1
     (cd "$1/$project" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >&2)
   done
   # Plain folders of packages, since a virtual environment does not survive the rename at the end.
-  python3 -m venv "$1/installer"
+  "$python" -m venv "$1/installer"
   for requirements in "$sources"/python/requirements-*.txt; do
     "$1/installer/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
       --target "$1/$(basename "$requirements" .txt | sed 's/requirements/python/')" -r "$requirements" >&2
+  done
+  # Older releases of the SDK, for which the packages of the first line do.
+  for requirements in "$sources"/python/older-*.txt; do
+    "$1/installer/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: --no-deps \
+      --target "$1/$(basename "$requirements" .txt | sed 's/older/python/')" -r "$requirements" >&2
   done
   rm -rf "$1/installer"
 }
@@ -58,6 +66,17 @@ install() { # packages into folder $1
 launcher() { # makes bin/$1 of folder $2, which knows revisions, from the text of a script on standard input
   { printf '#!/bin/sh\nhere=$(dirname "$(dirname "$(realpath "$0")")")\n'; cat; } >"$2/bin/$1"
   chmod 755 "$2/bin/$1"
+}
+
+build_go() { # the program of the matrix with the SDK of folder $1's go.mod, called by the newest revision that the SDK knows
+  local revision=2026-07-28 module=$sources/go
+  if [ "$1" != "$sources" ]; then
+    revision=${1##*/older-} module=$2/.go
+    mkdir "$module"
+    cp "$1"/go.{mod,sum} "$sources/go/matrix.go" "$module"
+  fi
+  (cd "$module" && go build -trimpath -ldflags '-s -w' -o "$2/matrix-go-$revision" . >&2)
+  rm -rf "$2/.go"
 }
 
 build() { # into folder $1
@@ -69,6 +88,24 @@ build() { # into folder $1
   ln -s "$packages/suite" "$1/suite"
   (cd "$sources/go" && go build -trimpath -ldflags '-s -w' -o "$1/bin/go-server" \
     github.com/modelcontextprotocol/go-sdk/conformance/everything-server >&2)
+  local release
+  for release in "$sources" "$sources"/go/older-*; do
+    build_go "$release" "$1/bin"
+  done
+  # The suite, but for its last statement: it would run one command line and end.
+  local suite=$packages/suite/node_modules/@modelcontextprotocol/conformance requirements
+  mkdir "$1/judge" "$1/judge/bin" "$1/judge/requirements"
+  cp "$sources/judge.mjs" "$1/judge/bin"
+  ln -s "$packages/suite/node_modules" "$1/judge/node_modules"
+  sed -E '$s/([A-Za-z_$]+)\.parse\(\);export\{\};$/\1;export{\1 as program};/' "$suite/dist/index.js" >"$1/judge/bin/suite.mjs"
+  grep -q 'export{.* as program};' "$1/judge/bin/suite.mjs" || { say "the suite does not end as it did" && return 1; }
+  # It would run what a revision does not require, too.
+  for requirements in "$suite"/requirements/*.yaml; do
+    sed '/^not_scored:/,$d' "$requirements" >"$1/judge/requirements/$(basename "$requirements")"
+  done
+  launcher judge "$1" <<END
+exec "$peers/bin/node" "\$here/judge/bin/judge.mjs"
+END
   launcher conformance "$1" <<END
 exec "$peers/bin/node" "$packages/suite/node_modules/@modelcontextprotocol/conformance/dist/index.js" "\$@"
 END
@@ -82,23 +119,28 @@ END
   launcher python "$1" <<END
 revision=\$1 transport=\$2 port=\$3
 case \$revision in
-  2026-07-28) line=2 ;;
-  *) line=1 ;;
+  2026-07-28) line=2 PYTHONPATH="$packages/python-2" ;;
+  *) line=1 PYTHONPATH="$packages/python-\$revision:$packages/python-1" ;;
 esac
-export PYTHONPATH="$packages/python-\$line" PYTHONDONTWRITEBYTECODE=1
-exec python3 "\$here/python/server_\$line.py" --transport "\$transport" --listen "\$port"
+export PYTHONPATH PYTHONDONTWRITEBYTECODE=1
+exec "$python" -S "\$here/python/server_\$line.py" --transport "\$transport" --listen "\$port"
 END
   launcher client "$1" <<END
-sdk=\$1 url=\$2
+sdk=\$1
+shift
 export PYTHONDONTWRITEBYTECODE=1
 case \$sdk in
-  typescript-2-modern) exec "$peers/bin/node" "\$here/typescript/client-modern.mjs" --mode modern --url "\$url" ;;
-  typescript-2-legacy) exec "$peers/bin/node" "\$here/typescript/client-modern.mjs" --mode legacy --url "\$url" ;;
-  typescript-*) exec "$peers/bin/node" "\$here/typescript/client-legacy.mjs" --sdk "\${sdk#typescript-}" --url "\$url" ;;
-  python-2-modern) PYTHONPATH="$packages/python-2" exec python3 "\$here/python/client.py" --mode modern --url "\$url" ;;
-  python-2-legacy) PYTHONPATH="$packages/python-2" exec python3 "\$here/python/client.py" --mode legacy --url "\$url" ;;
-  python-1) PYTHONPATH="$packages/python-1" exec python3 "\$here/python/client.py" --url "\$url" ;;
+  typescript-2-modern) exec "$peers/bin/node" "\$here/typescript/client-modern.mjs" --mode modern --urls "\$*" ;;
+  typescript-2-legacy) exec "$peers/bin/node" "\$here/typescript/client-modern.mjs" --mode legacy --urls "\$*" ;;
+  typescript-*) exec "$peers/bin/node" "\$here/typescript/client-legacy.mjs" --sdk "\${sdk#typescript-}" --urls "\$*" ;;
+  python-2-modern) PYTHONPATH="$packages/python-2" exec "$python" -S "\$here/python/client.py" --mode modern --urls "\$@" ;;
+  python-2-legacy) PYTHONPATH="$packages/python-2" exec "$python" -S "\$here/python/client.py" --mode legacy --urls "\$@" ;;
+  python-*) PYTHONPATH="$packages/\$sdk:$packages/python-1" exec "$python" -S "\$here/python/client.py" --urls "\$@" ;;
+  go-*) exec "\$here/bin/matrix-\$sdk" client "\$@" ;;
 esac
+END
+  launcher go-older "$1" <<END
+exec "\$here/bin/matrix-go-\$1" server "\$3"
 END
   launcher go "$1" <<END
 revision=\$1 transport=\$2 port=\$3

@@ -44,7 +44,9 @@ if ! python3 -c 'import venv, ensurepip' 2>/dev/null; then
 fi
 
 export GOTOOLCHAIN=local GOFLAGS="-mod=readonly -buildvcs=false" CGO_ENABLED=0
-digest=$( (go env GOVERSION GOOS GOARCH; python3 --version; cat "$(realpath "$0")"
+# The program itself: on some machines `python3` is a script that takes longer to find it than it takes to start.
+machine_python=$(python3 -c 'import sys; print(sys.executable)')
+digest=$( (go env GOVERSION GOOS GOARCH; echo "$machine_python"; "$machine_python" --version; cat "$(realpath "$0")"
   cd "$sources" && find node everything typescript python go -type f -not -path '*/node_modules/*' -not -name Containerfile |
     LC_ALL=C sort | xargs sha256sum) | sha256sum | cut -c1-16)
 peers=$cache/peers/$digest
@@ -75,11 +77,11 @@ build() { # into folder $1
   (cd "$sources/go" && go build -trimpath -ldflags '-s -w' -o "$1/bin/go-server" . >&2)
 
   # A plain folder of packages, since a virtual environment does not survive the rename at the end.
-  python3 -m venv "$1/installer"
+  "$machine_python" -m venv "$1/installer"
   "$1/installer/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
     --target "$1/python" -r "$sources/python/requirements.txt" >&2
   rm -rf "$1/installer"
-  local python='env PYTHONPATH="$here/python" PYTHONDONTWRITEBYTECODE=1 python3'
+  local python='env PYTHONPATH="$here/python" PYTHONDONTWRITEBYTECODE=1 '"$machine_python -S"
   launcher python "$python" "$1"
   launcher mcp-server-time "$python -m mcp_server_time" "$1"
   launcher mcp-server-git "$python -m mcp_server_git" "$1"

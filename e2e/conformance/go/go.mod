@@ -4,9 +4,10 @@ go 1.26
 
 tool github.com/modelcontextprotocol/go-sdk/conformance/everything-server
 
+require github.com/modelcontextprotocol/go-sdk v1.8.0
+
 require (
 	github.com/google/jsonschema-go v0.4.3 // indirect
-	github.com/modelcontextprotocol/go-sdk v1.8.0 // indirect
 	github.com/segmentio/asm v1.1.3 // indirect
 	github.com/segmentio/encoding v0.5.4 // indirect
 	github.com/yosida95/uritemplate/v3 v3.0.2 // indirect

@@ -1,5 +1,6 @@
-"""A client on either line of the SDK, which tries everything at a server with our fixtures. `--mode` is legacy, or modern
-for 2026-07-28 and nothing else, which the first line does not know. Prints what came of each feature."""
+"""A client on either line of the SDK, which tries everything at servers with our fixtures. `--mode` is legacy, or modern
+for 2026-07-28 and nothing else, which the first line does not know, and `--urls` is where they are. Prints a line with a
+URL and what came of each feature when that is known."""
 
 import argparse
 import asyncio
@@ -14,38 +15,72 @@ try:
 except ImportError:
     import mcp.types as types
     from mcp import ClientSession
-    from mcp.client.streamable_http import streamablehttp_client
+    from mcp.client.sse import sse_client
 
     Client = None
 
-heard = {"sampling": 0, "elicitation": 0}
+LATEST = types.LATEST_PROTOCOL_VERSION
+# Releases before that hear of progress without knowing which call it is of.
+HAS_STREAMS = LATEST >= "2025-03-26"
+ASKS = LATEST >= "2025-06-18"
 
 
-async def sample(context, params):
-    heard["sampling"] += 1
-    content = {"type": "text", "text": "sampled"}
-    return types.CreateMessageResult.model_validate({"role": "assistant", "model": "m", "content": content})
+class Heard(dict):
+    """What a server asked, and how often."""
 
+    def __init__(self):
+        super().__init__(sampling=0, elicitation=0)
+        self.step = None
 
-async def elicit(context, params):
-    heard["elicitation"] += 1
-    return types.ElicitResult(action="accept", content={"username": "u", "email": "u@example.com"})
+    async def sample(self, context, params):
+        self["sampling"] += 1
+        content = {"type": "text", "text": "sampled"}
+        return types.CreateMessageResult.model_validate({"role": "assistant", "model": "m", "content": content})
+
+    async def elicit(self, context, params):
+        self["elicitation"] += 1
+        return types.ElicitResult(action="accept", content={"username": "u", "email": "u@example.com"})
+
+    async def anything(self, message):
+        message = getattr(message, "root", None)
+        if isinstance(message, types.ProgressNotification) and self.step is not None:
+            await self.step(message.params.progress, message.params.total, None)
 
 
 @contextlib.asynccontextmanager
-async def connect(url, mode):
-    callbacks = {"sampling_callback": sample, "elicitation_callback": elicit}
+async def connect(url, mode, heard):
+    callbacks = {"sampling_callback": heard.sample}
+    if ASKS:
+        callbacks["elicitation_callback"] = heard.elicit
     if Client is not None:
         async with Client(url, mode="2026-07-28" if mode == "modern" else mode, **callbacks) as client:
             yield client
         return
-    async with streamablehttp_client(url) as (read, write, _):
+    if HAS_STREAMS:
+        from mcp.client.streamable_http import streamablehttp_client
+
+        streams = streamablehttp_client(url)
+    else:
+        streams = sse_client(url.removesuffix("mcp") + "sse")
+        callbacks["message_handler"] = heard.anything
+    async with streams as (read, write, *_):
         async with ClientSession(read, write, **callbacks) as client:
             await client.initialize()
             yield client
 
 
-async def explore(client, results):
+async def progressing(client, heard, step):
+    """Calls a tool that tells how far it is."""
+    if HAS_STREAMS:
+        return await client.call_tool("test_tool_with_progress", {}, progress_callback=step)
+    heard.step = step
+    meta = types.RequestParams.Meta(progressToken="steps")
+    params = types.CallToolRequestParams.model_validate({"name": "test_tool_with_progress", "_meta": meta})
+    request = types.CallToolRequest(method="tools/call", params=params)
+    return await client.send_request(types.ClientRequest(request), types.CallToolResult)
+
+
+async def explore(client, heard, results):
     async def attempt(feature, act):
         try:
             results[feature] = "works" if await act() else "wrong"
@@ -73,7 +108,7 @@ async def explore(client, results):
         async def step(done, total, message):
             steps.append(done)
 
-        await client.call_tool("test_tool_with_progress", {}, progress_callback=step)
+        await progressing(client, heard, step)
         return steps == [0, 50, 100]
 
     async def cancellation():
@@ -82,7 +117,7 @@ async def explore(client, results):
             async def step(done, total, message):
                 scope.cancel()
 
-            await client.call_tool("test_tool_with_progress", {}, progress_callback=step)
+            await progressing(client, heard, step)
         # What is left goes on.
         return scope.cancelled_caught and await say()
 
@@ -101,25 +136,29 @@ async def explore(client, results):
         ("elicitation", "test_elicitation", {"message": "Who?"}),
         ("sampling", "test_sampling", {"prompt": "Say"}),
     ]:
-        if name not in names:
+        if name not in names or (feature == "elicitation" and not ASKS):
             results[feature] = "-"
             continue
         await attempt(feature, lambda: ask(feature, name, arguments))
 
 
-async def main(url, mode):
-    results = {}
+async def try_at(url, mode):
+    heard, results = Heard(), {}
     try:
-        async with connect(url, mode) as client:
+        async with connect(url, mode, heard) as client:
             results["connect"] = "works"
-            await explore(client, results)
+            await explore(client, heard, results)
     except BaseException as error:
         results.setdefault("connect", repr(error))
-    print(json.dumps(results))
+    print(json.dumps([url, results]), flush=True)
+
+
+async def main(urls, mode):
+    await asyncio.gather(*(try_at(url, mode) for url in urls))
 
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--mode")
-parser.add_argument("--url")
+parser.add_argument("--urls", nargs="+")
 options = parser.parse_args()
-asyncio.run(main(options.url, options.mode))
+asyncio.run(main(options.urls, options.mode))

@@ -1,4 +1,4 @@
-"""A server with sessions, on the first line of the SDK."""
+"""A server with sessions, on the first line of the SDK, in any of the releases that the path has."""
 
 import argparse
 import asyncio
@@ -10,20 +10,26 @@ import mcp.types as types
 import uvicorn
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.stdio import stdio_server
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import McpError
-from mcp.shared.message import ServerMessageMetadata
 from starlette.applications import Starlette
-from starlette.routing import Route
+from starlette.responses import Response
+from starlette.routing import Mount, Route
 
 from fixtures import Fixtures, fill
 
+# Questions belong to a call, and what is told with it, since the release that could say so: where there is one stream
+# there is nothing to say.
+HAS_STREAMS = types.LATEST_PROTOCOL_VERSION >= "2025-03-26"
+if HAS_STREAMS:
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+    from mcp.shared.message import ServerMessageMetadata
+
 REQUESTS = {
     "sampling/createMessage": (types.CreateMessageRequest, types.CreateMessageResult),
-    "elicitation/create": (types.ElicitRequest, types.ElicitResult),
     "roots/list": (types.ListRootsRequest, types.ListRootsResult),
 }
+if types.LATEST_PROTOCOL_VERSION >= "2025-06-18":
+    REQUESTS["elicitation/create"] = (types.ElicitRequest, types.ElicitResult)
 
 have = Fixtures(types.LATEST_PROTOCOL_VERSION)
 server = Server(f"python-{types.LATEST_PROTOCOL_VERSION}", version="1.0.0")
@@ -40,8 +46,8 @@ async def ask(questions, words):
     async def one(key, request):
         kind, result = REQUESTS[request["method"]]
         message = types.ServerRequest(kind.model_validate(fill(request, words)))
-        metadata = ServerMessageMetadata(related_request_id=context.request_id)
-        answer = await context.session.send_request(message, result, metadata=metadata)
+        about = {"metadata": ServerMessageMetadata(related_request_id=context.request_id)} if HAS_STREAMS else {}
+        answer = await context.session.send_request(message, result, **about)
         answers[key] = answer.model_dump(by_alias=True, exclude_none=True, mode="json")
 
     async with anyio.create_task_group() as group:
@@ -55,15 +61,15 @@ async def call_tool(request):
     entry = have.tools.get(params.name)
     if entry is None:
         raise refuse(-32602, f"Unknown tool: {params.name}")
+    about = {"related_request_id": context.request_id} if HAS_STREAMS else {}
     for message in entry.get("logs", []):
-        await context.session.send_log_message("info", message, related_request_id=context.request_id)
+        await context.session.send_log_message("info", message, **about)
         await anyio.sleep(0.05)
     token = context.meta.progressToken if context.meta else None
     for progress in entry.get("progress", []):
         if token is not None:
-            await context.session.send_progress_notification(
-                token, progress, 100, related_request_id=str(context.request_id)
-            )
+            about = {"related_request_id": str(context.request_id)} if HAS_STREAMS else {}
+            await context.session.send_progress_notification(token, progress, 100, **about)
         await anyio.sleep(0.05)
     if entry.get("changed") == "tools":
         await context.session.send_tool_list_changed()
@@ -150,11 +156,17 @@ async def stdio():
 
 
 def http(port):
-    hosts = [f"{host}:*" for host in ("127.0.0.1", "localhost", "[::1]")]
-    security = TransportSecuritySettings(
-        enable_dns_rebinding_protection=True, allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts]
-    )
-    sessions = StreamableHTTPSessionManager(app=server, security_settings=security)
+    options = {}
+    if types.LATEST_PROTOCOL_VERSION >= "2025-06-18":
+        from mcp.server.transport_security import TransportSecuritySettings
+
+        hosts = [f"{host}:*" for host in ("127.0.0.1", "localhost", "[::1]")]
+        options["security_settings"] = TransportSecuritySettings(
+            enable_dns_rebinding_protection=True,
+            allowed_hosts=hosts,
+            allowed_origins=[f"http://{host}" for host in hosts],
+        )
+    sessions = StreamableHTTPSessionManager(app=server, **options)
 
     @contextlib.asynccontextmanager
     async def lifespan(app):
@@ -171,11 +183,25 @@ def http(port):
     uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning")
 
 
+def sse(port):
+    from mcp.server.sse import SseServerTransport
+
+    messages = SseServerTransport("/messages/")
+
+    async def stream(request):
+        async with messages.connect_sse(request.scope, request.receive, request._send) as (read, write):
+            await server.run(read, write, start())
+        return Response()
+
+    app = Starlette(routes=[Route("/sse", endpoint=stream), Mount("/messages/", app=messages.handle_post_message)])
+    uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning")
+
+
 parser = argparse.ArgumentParser()
-parser.add_argument("--transport", choices=["http", "stdio"])
+parser.add_argument("--transport", choices=["http", "sse", "stdio"])
 parser.add_argument("--listen", type=int)
 options = parser.parse_args()
 if options.transport == "stdio":
     asyncio.run(stdio())
 else:
-    http(options.listen)
+    {"http": http, "sse": sse}[options.transport](options.listen)

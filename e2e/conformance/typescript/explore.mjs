@@ -1,7 +1,17 @@
 // What a client tries, whichever release it is on.
+import { writeSync } from "node:fs";
 
-/** Prints for each feature `works`, `-` if one side does not have it, or what went wrong. */
-export async function explore(asks, client) {
+/** Tries a client of its own at each URL, all at once. Prints a line with a URL and what came of it when that is known. */
+export async function exploreAll(urls, asks, newClient) {
+  await Promise.all(
+    urls.map(async (url) => writeSync(1, `${JSON.stringify([url, await explore(asks, newClient(url))])}\n`)),
+  );
+  // Whatever streams are open.
+  process.exit(0);
+}
+
+/** Says for each feature `works`, `-` if one side does not have it, or what went wrong. */
+async function explore(asks, client) {
   const heard = { sampling: 0, elicitation: 0 };
   client.on("sampling/createMessage", () => {
     heard.sampling += 1;
@@ -61,7 +71,5 @@ export async function explore(asks, client) {
       return heard[feature] === 1;
     });
   }
-  console.log(JSON.stringify(results));
-  // Whatever streams are open.
-  process.exit(0);
+  return results;
 }

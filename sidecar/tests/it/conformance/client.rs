@@ -2,7 +2,6 @@
 //! the older kind, since that takes the longer way. Where the suite asks whether a server hears anything but the newest
 //! revision, the client speaks that too: for another one the server would be asked whether it has sessions.
 
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -39,15 +38,10 @@ pub(super) fn run(revision: &str, scenarios: &[&str]) -> Results {
     let directory = tempfile::tempdir().expect("a directory");
     let mut results = Results::new();
     for scenario in scenarios {
-        let output = Command::new(suite::folder().join("bin/conformance"))
-            .args(["client", "--command", &command, "--scenario", scenario])
-            .args(["--spec-version", revision, "--output-dir"])
-            .arg(directory.path())
-            .stdin(Stdio::null())
-            .output()
-            .expect("the suite");
+        let words = ["client", "--command", &command, "--scenario", scenario, "--spec-version", revision];
+        suite::judge(&words, directory.path());
         let all = suite::collect(directory.path(), "");
-        let nothing = || vec![String::from_utf8_lossy(&output.stdout).into_owned()];
+        let nothing = || vec!["it did not come to an end".to_owned()];
         results.insert((*scenario).to_owned(), all.get(*scenario).cloned().unwrap_or_else(nothing));
     }
     results

@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 
 use super::server::{Maker, Server, Transport};
-use super::{page, suite};
+use super::{at_once, page, suite};
+
+/// How many clients run at once. Each is at work with all servers then.
+const AT_ONCE: usize = 3;
 
 /// What is tried, in the order of the page.
 const FEATURES: [&str; 8] =
     ["connect", "tool", "resource", "prompt", "progress", "cancellation", "elicitation", "sampling"];
 
 /// The clients: what `bin/client` calls them, and what they are.
-const CLIENTS: [(&str, &str); 9] = [
+const CLIENTS: [(&str, &str); 15] = [
     ("typescript-2-modern", "TypeScript 2.4.0, 2026-07-28"),
     ("typescript-2-legacy", "TypeScript 2.4.0, as it is by default"),
     ("typescript-2025-11-25", "TypeScript 1.32.2"),
@@ -22,11 +24,17 @@ const CLIENTS: [(&str, &str); 9] = [
     ("typescript-2024-11-05", "TypeScript 1.9.0, HTTP+SSE"),
     ("python-2-modern", "Python 2.3.0, 2026-07-28"),
     ("python-2-legacy", "Python 2.3.0, with a handshake"),
-    ("python-1", "Python 1.30.0"),
+    ("python-2025-11-25", "Python 1.30.0"),
+    ("python-2025-06-18", "Python 1.22.0"),
+    ("python-2025-03-26", "Python 1.9.4"),
+    ("python-2024-11-05", "Python 1.7.1, HTTP+SSE"),
+    ("go-2026-07-28", "Go 1.8.0"),
+    ("go-2025-11-25", "Go 1.6.1"),
+    ("go-2025-06-18", "Go 1.1.0"),
 ];
 
 /// The servers, and what they are.
-const SERVERS: [(Maker, &str, Transport, &str); 9] = [
+const SERVERS: [(Maker, &str, Transport, &str); 12] = [
     (Maker::TypeScript, "2026-07-28", Transport::Http, "TypeScript 2.4.0"),
     (Maker::TypeScript, "2025-11-25", Transport::Http, "TypeScript 1.32.2"),
     (Maker::TypeScript, "2025-06-18", Transport::Http, "TypeScript 1.22.0"),
@@ -34,54 +42,59 @@ const SERVERS: [(Maker, &str, Transport, &str); 9] = [
     (Maker::TypeScript, "2024-11-05", Transport::Sse, "TypeScript 1.9.0, HTTP+SSE"),
     (Maker::Python, "2026-07-28", Transport::Http, "Python 2.3.0"),
     (Maker::Python, "2025-11-25", Transport::Http, "Python 1.30.0"),
+    (Maker::Python, "2025-06-18", Transport::Http, "Python 1.22.0"),
     (Maker::Go, "2026-07-28", Transport::Http, "Go 1.8.0, without sessions"),
     (Maker::Go, "2025-11-25", Transport::Http, "Go 1.8.0, with sessions"),
+    (Maker::OlderGo, "2025-11-25", Transport::Http, "Go 1.6.1"),
+    (Maker::OlderGo, "2025-06-18", Transport::Http, "Go 1.1.0"),
 ];
+
+/// How often a client that found something wrong looks again.
+const LOOKS: usize = 2;
 
 /// What came of each feature.
 type Outcome = BTreeMap<String, String>;
 
 #[test]
 fn the_page_says_which_clients_work_with_which_servers() {
-    let todo = Mutex::new((0..SERVERS.len()).collect::<Vec<_>>());
-    let done = Mutex::new(BTreeMap::new());
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                loop {
-                    let Some(index) = todo.lock().expect("no panic").pop() else { break };
-                    let (maker, revision, transport, _) = SERVERS[index];
-                    let outcomes = Server { revision, maker, transport }
-                        .behind_a_sidecar_with(revision, |url| {
-                            CLIENTS.map(|(client, _)| patiently(client, url))
-                        });
-                    done.lock().expect("no panic").insert(index, outcomes);
-                }
-            });
-        }
+    let servers = at_once(SERVERS.len(), &SERVERS, |(maker, revision, transport, _)| {
+        Server { revision, maker: *maker, transport: *transport }.served(revision)
     });
-    let done = done.into_inner().expect("no panic");
+    let urls: Vec<_> = servers.iter().map(|server| server.url.as_str()).collect();
+    // By client, and for each by server.
+    let outcomes = at_once(AT_ONCE, &CLIENTS, |(client, _)| patiently(client, &urls));
     let mut said = String::new();
-    for (index, outcomes) in &done {
-        for ((client, _), outcome) in CLIENTS.iter().zip(outcomes) {
-            let wrong = outcome.iter().filter(|(_, what)| is_wrong(what));
-            for (feature, what) in wrong {
-                let _ = writeln!(said, "{client} with {:?}: {feature}: {what}", SERVERS[*index]);
+    for ((client, _), outcomes) in CLIENTS.iter().zip(&outcomes) {
+        for (server, outcome) in SERVERS.iter().zip(outcomes) {
+            for (feature, what) in outcome.iter().filter(|(_, what)| is_wrong(what)) {
+                let _ = writeln!(said, "{client} with {server:?}: {feature}: {what}");
             }
         }
     }
-    page::agrees("revisions.md", "matrix", &table(&done), &said);
+    page::agrees("revisions.md", "matrix", &table(&outcomes), &said);
 }
 
-/// A client that finds something wrong looks once more: on a busy machine some of them give up early.
-fn patiently(client: &str, url: &str) -> Outcome {
-    let wrong = |outcome: &Outcome| outcome.values().filter(|what| is_wrong(what)).count();
-    let outcome = explore(client, url);
-    if wrong(&outcome) == 0 {
-        return outcome;
+/// A client that finds something wrong looks again: on a busy machine some of them give up early, and some lose what
+/// comes together with an answer.
+fn patiently(client: &str, urls: &[&str]) -> Vec<Outcome> {
+    let is_right = |outcome: &Outcome| !outcome.values().any(|what| is_wrong(what));
+    let mut outcomes = explore(client, urls);
+    for _ in 0..LOOKS {
+        let again: Vec<_> = (0..urls.len()).filter(|at| !is_right(&outcomes[*at])).collect();
+        let urls: Vec<_> = again.iter().map(|at| urls[*at]).collect();
+        if urls.is_empty() {
+            break;
+        }
+        for (at, outcome) in again.into_iter().zip(explore(client, &urls)) {
+            // What could not be tried the first time is known then.
+            if outcomes[at].len() < outcome.len() {
+                outcomes[at] = outcome;
+                continue;
+            }
+            outcomes[at].extend(outcome.into_iter().filter(|(_, what)| !is_wrong(what)));
+        }
     }
-    let again = explore(client, url);
-    if wrong(&again) < wrong(&outcome) { again } else { outcome }
+    outcomes
 }
 
 /// Whether that is not what the feature should come to.
@@ -89,27 +102,32 @@ fn is_wrong(what: &str) -> bool {
     !["works", "-"].contains(&what)
 }
 
-fn explore(client: &str, url: &str) -> Outcome {
+/// What a client says of the servers at these URLs.
+fn explore(client: &str, urls: &[&str]) -> Vec<Outcome> {
     // A client that waits for ever is of no use to anybody.
     let program = suite::folder().join("bin/client");
     let mut command = Command::new("timeout");
-    command.arg("60").arg(program).args([client, url]).stdin(Stdio::null());
+    command.arg("60").arg(program).arg(client).args(urls).stdin(Stdio::null());
     let output = command.output().expect("the client");
-    let text = String::from_utf8_lossy(&output.stdout);
+    let lines = String::from_utf8_lossy(&output.stdout);
+    let said: BTreeMap<String, Outcome> =
+        lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let words = || String::from_utf8_lossy(&output.stderr).into_owned();
-    serde_json::from_str(text.trim()).unwrap_or_else(|_| [("connect".to_owned(), words())].into())
+    let outcome =
+        |url: &&str| said.get(*url).cloned().unwrap_or_else(|| [("connect".to_owned(), words())].into());
+    urls.iter().map(outcome).collect()
 }
 
-fn table(done: &BTreeMap<usize, [Outcome; CLIENTS.len()]>) -> String {
+fn table(outcomes: &[Vec<Outcome>]) -> String {
     let mut text = "| server \\ client |".to_owned();
     for (_, client) in CLIENTS {
         let _ = write!(text, " {client} |");
     }
     let _ = writeln!(text, "\n|---|{}", "---|".repeat(CLIENTS.len()));
-    for (index, outcomes) in done {
-        let _ = write!(text, "| {} |", SERVERS[*index].3);
-        for outcome in outcomes {
-            let _ = write!(text, " {} |", cell(outcome));
+    for (index, (.., server)) in SERVERS.iter().enumerate() {
+        let _ = write!(text, "| {server} |");
+        for of_client in outcomes {
+            let _ = write!(text, " {} |", cell(&of_client[index]));
         }
         text.push('\n');
     }

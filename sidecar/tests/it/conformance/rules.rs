@@ -1,9 +1,19 @@
 //! What cannot cross from one revision to another, and the rule that forbids it.
 
-/// A scenario, the first revision whose servers can pass it, and why older ones cannot.
-const SINCE: [(&str, &str, &str); 6] = [
+const ASKING: &str = "Servers ask users (elicitation) since 2025-06-18.";
+
+/// A scenario, the first revision whose servers can pass it, and why older ones cannot. The first that fits counts.
+const SINCE: [(&str, &str, &str); 14] = [
     ("tools-call-audio", "2025-03-26", "Sound is a kind of content since 2025-03-26."),
-    ("tools-call-elicitation", "2025-06-18", "Servers ask users (elicitation) since 2025-06-18."),
+    ("tools-call-elicitation", "2025-06-18", ASKING),
+    ("input-required-result-basic-elicitation", "2025-06-18", ASKING),
+    ("input-required-result-request-state", "2025-06-18", ASKING),
+    ("input-required-result-multiple-input-requests", "2025-06-18", ASKING),
+    ("input-required-result-multi-round", "2025-06-18", ASKING),
+    ("input-required-result-non-tool-request", "2025-06-18", ASKING),
+    ("input-required-result-result-type", "2025-06-18", ASKING),
+    ("input-required-result-tampered-state", "2025-06-18", ASKING),
+    ("input-required-result-capability-check", "2025-06-18", ASKING),
     ("elicitation-sep1034-defaults", "2025-11-25", "What servers ask for has defaults since 2025-11-25."),
     (
         "elicitation-sep1330-enums",

@@ -17,6 +17,8 @@ pub(super) enum Maker {
     TypeScript,
     Python,
     Go,
+    /// The last release of the Go SDK that knows nothing newer. It has what the matrix tries, and no more.
+    OlderGo,
 }
 
 /// How a server is spoken to.
@@ -68,6 +70,7 @@ impl Server {
             Maker::TypeScript => "bin/typescript",
             Maker::Python => "bin/python",
             Maker::Go => "bin/go",
+            Maker::OlderGo => "bin/go-older",
         };
         let program = suite::folder().join(program).to_str().expect("text").to_owned();
         std::iter::once(program).chain(arguments).collect()
@@ -103,11 +106,23 @@ impl Server {
         self.behind_a_sidecar_with(suite, |url| suite::run(url, suite))
     }
 
+    /// The same for these scenarios only.
+    pub(super) fn behind_a_sidecar_again(self, suite: &str, scenarios: &[String]) -> suite::Results {
+        self.behind_a_sidecar_with(suite, |url| {
+            scenarios.iter().map(|name| (name.clone(), suite::run_one(url, suite, name))).collect()
+        })
+    }
+
     /// What comes of using the URL of a sidecar in front of it.
-    pub(super) fn behind_a_sidecar_with<T>(self, suite: &str, act: impl FnOnce(&str) -> T) -> T {
+    fn behind_a_sidecar_with<T>(self, suite: &str, act: impl FnOnce(&str) -> T) -> T {
+        act(&self.served(suite).url)
+    }
+
+    /// A sidecar in front of it.
+    pub(super) fn served(self, suite: &str) -> Served {
         let files = Files::new();
         let port = free_port();
-        let (config, _server) = self.serving(suite, &files);
+        let (config, server) = self.serving(suite, &files);
         // The suite plays a page of this origin too.
         let origin = format!("http://localhost:{port}");
         files.write(&Config { allowed_origins: vec![origin.clone()], ..config });
@@ -117,7 +132,7 @@ impl Server {
         while sidecar.get("/readyz").status != 200 && began.elapsed().as_secs() < 20 {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
-        act(&format!("{origin}/mcp"))
+        Served { url: format!("{origin}/mcp"), _sidecar: sidecar, _server: server }
     }
 
     /// Starts it for a sidecar, and says what the sidecar is told of it.
@@ -166,8 +181,14 @@ fn example() {
         .unwrap();
 }
 
-/// Ends with what it holds.
-#[expect(dead_code, reason = "held for as long as the suite runs")]
+/// A server and a sidecar in front of it, for as long as they are held.
+pub(super) struct Served {
+    pub(super) url: String,
+    _sidecar: Sidecar,
+    _server: Running,
+}
+
+#[expect(dead_code, reason = "held for as long as it is used")]
 enum Running {
     Peer(Peer),
     Shim(Shim),
@@ -179,7 +200,7 @@ impl fmt::Display for Maker {
             Self::Longshore => "Longshore",
             Self::TypeScript => "TypeScript SDK",
             Self::Python => "Python SDK",
-            Self::Go => "Go SDK",
+            Self::Go | Self::OlderGo => "Go SDK",
         })
     }
 }

@@ -1,9 +1,10 @@
 //! The protocol's own suite, which plays a client and judges what it hears.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, OnceLock};
 
 use serde::Deserialize;
 
@@ -41,21 +42,67 @@ pub(super) fn required(revision: &str, role: &str) -> Vec<String> {
 /// Runs what a revision requires of servers against the one at this URL.
 pub(super) fn run(url: &str, revision: &str) -> Results {
     let directory = tempfile::tempdir().expect("a directory");
-    let status = Command::new(folder().join("bin/conformance"))
-        .args(["server", "--url", url, "--requirements", revision, "--output-dir"])
-        .arg(directory.path())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    status.expect("the suite");
+    judge(&["server", "--url", url, "--requirements", revision], directory.path());
     let found = collect(directory.path(), "server-");
-    let result = |name: String| {
-        let failures =
-            found.get(&name).cloned().unwrap_or_else(|| vec!["it did not come to an end".to_owned()]);
-        (name, failures)
-    };
-    required(revision, "server").into_iter().map(result).collect()
+    required(revision, "server").into_iter().map(|name| result(&found, name)).collect()
+}
+
+/// Runs one scenario, as it is run among all that the revision requires.
+pub(super) fn run_one(url: &str, revision: &str, scenario: &str) -> Vec<String> {
+    let directory = tempfile::tempdir().expect("a directory");
+    let scenario_of = ["--scenario", scenario, "--spec-version", revision, "--force"];
+    judge(&[&["server", "--url", url], &scenario_of[..]].concat(), directory.path());
+    result(&collect(directory.path(), "server-"), scenario.to_owned()).1
+}
+
+fn result(found: &Results, name: String) -> (String, Vec<String>) {
+    let nothing = || vec!["it did not come to an end".to_owned()];
+    let failures = found.get(&name).cloned().unwrap_or_else(nothing);
+    (name, failures)
+}
+
+/// A process of the suite, which runs one command after the other.
+struct Judge {
+    _process: Child,
+    into: ChildStdin,
+    from: BufReader<ChildStdout>,
+}
+
+/// Those that have nothing to do. They end with this process, which they read from.
+static JUDGES: Mutex<Vec<Judge>> = Mutex::new(Vec::new());
+
+impl Judge {
+    fn start() -> Self {
+        let mut process = Command::new(folder().join("bin/judge"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .expect("the suite");
+        let into = process.stdin.take().expect("its input");
+        let from = BufReader::new(process.stdout.take().expect("its output"));
+        Self { _process: process, into, from }
+    }
+
+    /// Whether the suite came to an end with these words.
+    fn run(&mut self, words: &[&str]) -> bool {
+        let line = serde_json::to_string(words).expect("text") + "\n";
+        let mut answer = String::new();
+        self.into.write_all(line.as_bytes()).is_ok()
+            && self.from.read_line(&mut answer).is_ok_and(|read| read > 0)
+    }
+}
+
+/// Has the suite run a command that writes to a directory.
+pub(super) fn judge(words: &[&str], directory: &Path) {
+    let idle = JUDGES.lock().expect("no panic").pop();
+    let mut judge = idle.unwrap_or_else(Judge::start);
+    let words = [words, &["--output-dir", directory.to_str().expect("text")]].concat();
+    if judge.run(&words) {
+        JUDGES.lock().expect("no panic").push(judge);
+    } else {
+        eprintln!("the suite broke off: {words:?}");
+    }
 }
 
 /// What the suite wrote: one folder a scenario, called by a prefix, the scenario and a time.

@@ -25,12 +25,21 @@ pub(crate) fn stdio() -> Config {
     config
 }
 
+/// The machine's Python with these words. Hundreds of processes are started, so it is the program itself, not a script
+/// that looks for it, and it does not look for packages.
+pub(crate) fn python(words: &[&str]) -> Vec<String> {
+    static PROGRAM: OnceLock<String> = OnceLock::new();
+    let program = PROGRAM.get_or_init(|| {
+        let output = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
+        String::from_utf8(output.expect("Python").stdout).expect("a path").trim().to_owned()
+    });
+    [&[program.as_str(), "-I", "-S"], words].concat().into_iter().map(str::to_owned).collect()
+}
+
 /// The server that does what it is asked for: `server.py`.
 pub(crate) fn server(flags: &[&str]) -> Vec<String> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/stdio/server.py");
-    let mut command = vec!["python3".to_owned(), script.to_str().expect("text").to_owned()];
-    command.extend(flags.iter().map(|flag| (*flag).to_owned()));
-    command
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/stdio/server.py");
+    python(&[&[script], flags].concat())
 }
 
 impl Shim {

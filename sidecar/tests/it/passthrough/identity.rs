@@ -11,7 +11,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
 use crate::harness::http::{Reply, connect};
-use crate::harness::shim::{Shim, serving, stdio};
+use crate::harness::shim::{Shim, python, serving, stdio};
 use crate::harness::{Client, Files, Request, Scripted, Sidecar, config, modern, scripted};
 
 const REVISIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
@@ -225,7 +225,7 @@ fn no_byte_changes_over_stdio() {
     for revision in REVISIONS {
         let files = Files::new();
         files.write(&stdio());
-        let _shim = Shim::start(&files, &["python3", ECHO, revision]);
+        let _shim = Shim::start(&files, &python(&[ECHO, revision]));
         let sidecar = Sidecar::with(files, &[]).loaded().ready();
         all_come_back(&sidecar, revision, |_, _| {});
     }
@@ -233,7 +233,7 @@ fn no_byte_changes_over_stdio() {
 
 #[test]
 fn r063_what_a_process_writes_to_stderr_is_no_error() {
-    let (_shim, sidecar) = serving(&stdio(), &["python3", ECHO, "2025-11-25", "noisy"], &[]);
+    let (_shim, sidecar) = serving(&stdio(), &python(&[ECHO, "2025-11-25", "noisy"]), &[]);
     let client = Client::open(&sidecar, None);
     for round in 0..20 {
         let params = serde_json::json!({"name": "t", "arguments": {"round": round}, "content": []});

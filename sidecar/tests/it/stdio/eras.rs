@@ -2,7 +2,7 @@
 
 use longshore_sidecar_config::inventory::{ConnectionReason, ConnectionState, Inventory};
 
-use crate::harness::shim::{settled, stdio};
+use crate::harness::shim::{python, settled, stdio};
 use serde_json::json;
 
 use super::{said, text};
@@ -11,7 +11,7 @@ use crate::harness::{Client, Cluster, Files, Request, Shim, Sidecar, eventually,
 /// A server of these revisions, which answers in this manner what it does not know.
 pub(super) fn server(legacy: &str, modern: &str, manner: &str) -> Vec<String> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/stdio/era.py");
-    ["python3", script, legacy, modern, manner].map(str::to_owned).to_vec()
+    python(&[script, legacy, modern, manner])
 }
 
 fn started(command: &[String]) -> (Shim, Sidecar, String) {

@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use super::said;
-use crate::harness::shim::{server, settled, stdio};
+use crate::harness::shim::{python, server, settled, stdio};
 use crate::harness::{Client, Cluster, Files, Request, Shim, Sidecar, eventually, within};
 
 fn started(flags: &[&str]) -> (Shim, Sidecar, String) {
@@ -90,7 +90,7 @@ for line in sys.stdin:
     elif "id" in message:
         send({"id": message["id"], "result": {}})
 "#;
-        let shim = Shim::start(&files, &["python3", "-c", script]);
+        let shim = Shim::start(&files, &python(&["-c", script]));
         (shim, Sidecar::with(files, &[]).loaded().ready(), cluster.token(|_| {}))
     };
     // Without being heard, lists are read again once a minute.
