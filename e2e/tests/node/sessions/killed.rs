@@ -45,7 +45,9 @@ impl Victim {
 
 /// Load with calls that take their time, so that some are in flight at any moment.
 fn plan(served: &Served<'_>) -> Plan {
-    let mut plan = served.plan(120, LANES);
+    // Those of a load stay when it ends, and over stdio each has a process.
+    let sessions = if matches!(served.echo.transport, Transport::Http { .. }) { 120 } else { 60 };
+    let mut plan = served.plan(sessions, LANES);
     plan.slow = Some(Slow { every: 4, milliseconds: 250 });
     plan.pause = form(Duration::from_millis(50), Duration::ZERO);
     plan
@@ -54,6 +56,7 @@ fn plan(served: &Served<'_>) -> Plan {
 /// Each is killed in a pod of its own: Kubernetes waits before it starts a container for the second time.
 async fn each_is_killed(served: &Served<'_>, row: &Row) {
     for (victim, number) in [(Victim::Sidecar, 0), (Victim::Server, 1), (Victim::Pod, 2)] {
+        served.is_balanced().await;
         let pods = served.settles().await;
         let mut names: Vec<_> = pods.iter().filter_map(|pod| pod.metadata.name.clone()).collect();
         names.sort();
@@ -142,6 +145,7 @@ fn with_not_found_exactly_the_dead_owners_sessions_are_gone() {
     row("kill -9 of a pod's processes under load, NotFound", async |namespace, row| {
         let echo = Echo { on_owner_loss: "NotFound", ..Echo::http("http") };
         let served = Served::up(namespace, echo).await;
+        served.is_balanced().await;
         let others = Sdk::all().map(|sdk| Caller::start(namespace, sdk, &served.url));
         let mut plan = plan(&served);
         plan.renew = true;
