@@ -176,12 +176,10 @@ fn with_not_found_exactly_the_dead_owners_sessions_are_gone() {
             assert!(deaths.iter().any(|death| death.took(failure)), "it was not in flight: {failure:?}");
         }
         assert!(report.failed <= (deaths.len() * LANES) as u64, "{} calls failed", report.failed);
-        let mut renewed = 0;
+        // Whichever pod had theirs was killed.
         for seen in others.map(Caller::stop) {
             row.says(seen.to_string());
-            renewed += seen.renewed;
-            assert!(seen.calls > 10, "{seen}");
+            assert!(seen.calls > 10 && seen.renewed > 0, "{seen}");
         }
-        assert!(renewed > 0, "the pods of both clients were killed, and neither began anew");
     });
 }
