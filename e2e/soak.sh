@@ -5,13 +5,14 @@
 #
 #   e2e/soak.sh              fuzzing, and every row
 #   e2e/soak.sh fuzz         fuzzing alone
-#   e2e/soak.sh WORD...      rows whose tests have one of these words in their names
+#   e2e/soak.sh WORD...      rows whose tests have one of these words in their names; a report that is there goes on
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 
 report=$(realpath -m "${LONGSHORE_E2E_SOAK:-target/soak.md}")
 mkdir -p "$(dirname "$report")"
-cat >"$report" <<END
+if [ $# -gt 0 ] && [ -s "$report" ]; then echo >>"$report"; else : >"$report"; fi
+cat >>"$report" <<END
 Sessions that survive, in full: $(date -u '+%Y-%m-%d %H:%M') UTC, commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)$(git diff --quiet HEAD 2>/dev/null || echo ' with changes'), $(nproc) processors ($(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1)).
 
 | what is done | outcome | took | what was seen |

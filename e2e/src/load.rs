@@ -151,6 +151,12 @@ impl Load {
         Ok(Self { shared, lanes })
     }
 
+    /// How long it has been under way.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.shared.began.elapsed()
+    }
+
     /// How many calls have been answered so far.
     #[must_use]
     pub fn answered(&self) -> u64 {

@@ -38,7 +38,7 @@ mod harness {
     pub(crate) use process::Sidecar;
 }
 
-#[path = "measure/machine.rs"]
+#[path = "shared/machine.rs"]
 mod machine;
 
 use std::io::BufReader;

@@ -46,7 +46,7 @@ pub(crate) use alone::{Lone, call_alone};
 use client::Client;
 use events::Rest;
 pub(crate) use listen::listen;
-pub(crate) use request::{build, end_upstream, trace};
+pub(crate) use request::{build, end_named, end_upstream, trace};
 
 /// How long a notification or a response may take to be delivered: nobody computes anything for it.
 const TELL_TIMEOUT: Duration = Duration::from_secs(10);

@@ -544,3 +544,6 @@ pub(crate) fn response(refusal: &Refusal, rescued: Rescued) -> Response<Body> {
     }
     response
 }
+
+#[cfg(test)]
+mod tests;

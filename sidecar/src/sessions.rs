@@ -38,7 +38,7 @@ use tokio::sync::mpsc;
 
 use crate::configuration::Snapshot;
 use crate::metrics::{Metrics, SessionEnd};
-pub(crate) use begin::begin_again;
+pub(crate) use begin::{begin_again, end_former};
 use errands::Errand;
 pub(crate) use errands::{Queue, follow};
 pub(crate) use find::{Purpose, Way, find};

@@ -47,6 +47,9 @@ struct List {
     opening: bool,
     /// The session has ended.
     closed: bool,
+    /// The last event of the stream that belongs to no call, at the replica that had the session before: its client has
+    /// read them all. Until there is such a stream here.
+    heard: Option<Box<EventId>>,
 }
 
 /// Why there is no stream.
@@ -83,6 +86,12 @@ pub(crate) struct Turn {
 }
 
 impl Streams {
+    /// The streams of a session that another replica had, whose client has heard that event of it last.
+    pub(crate) fn after(heard: Option<&str>) -> Self {
+        let heard = heard.and_then(EventId::read).map(Box::new);
+        Self { list: Mutex::new(List { heard, ..List::default() }), ..Self::default() }
+    }
+
     /// Begins the stream of a call: the end for whoever has its answer, and the end for its client.
     pub(crate) fn begin(session: &Use, terms: Terms, limit: u32) -> Result<(Writer, Reader), Refused> {
         session.streams.add(session, Kind::Call, terms, limit)
@@ -120,9 +129,10 @@ impl Streams {
     /// What there is after an event.
     pub(crate) fn resume(session: &Use, last: &str, limit: u32) -> Result<Rest, Refused> {
         let streams = &session.streams;
-        let Some(id) = EventId::read(last).filter(|id| streams.epoch.get() == Some(&id.epoch)) else {
-            return Ok(Rest::Gone);
-        };
+        let Some(id) = EventId::read(last) else { return Ok(Rest::Gone) };
+        if streams.epoch.get() != Some(&id.epoch) {
+            return streams.resume_former(session, id, limit);
+        }
         if id.number == EventId::ONLY {
             return Ok(Rest::Nothing);
         }
@@ -145,16 +155,41 @@ impl Streams {
         Ok(stream.resume(id.number))
     }
 
+    /// The same after an event of the replica that had the session before.
+    fn resume_former(&self, session: &Use, id: EventId, limit: u32) -> Result<Rest, Refused> {
+        let mut list = self.lock();
+        if list.heard.as_deref() != Some(&id) {
+            return Ok(Rest::Gone);
+        }
+        if list.opening {
+            return Err(Refused::Taken);
+        }
+        if list.is_full(limit) {
+            return Err(Refused::TooMany { limit });
+        }
+        list.turn(session, None, None).map(Rest::Quiet)
+    }
+
     /// Ends what is open, and forgets the rest: the session has ended. Calls that are under way end by themselves.
     pub(crate) fn close(&self) {
-        let streams = {
+        self.leave();
+    }
+
+    /// The same for a session that goes on elsewhere. Gives the last event of the stream that belongs to no call, if its
+    /// client has read them all.
+    pub(crate) fn leave(&self) -> Option<String> {
+        let (streams, mut heard) = {
             let mut list = self.lock();
             list.closed = true;
-            std::mem::take(&mut list.streams)
+            (std::mem::take(&mut list.streams), list.heard.take().map(|id| *id))
         };
         for stream in streams {
             stream.forget();
+            if stream.kind == Kind::Own {
+                heard = stream.heard();
+            }
         }
+        heard.map(|id| id.to_string())
     }
 
     fn add(&self, session: &Use, kind: Kind, terms: Terms, limit: u32) -> Result<(Writer, Reader), Refused> {
@@ -169,6 +204,9 @@ impl Streams {
         let forgotten = list.one_too_many();
         let stream = Stream::new(epoch, self.next(), kind, terms, session.for_stream());
         list.streams.push(stream.clone());
+        if kind == Kind::Own {
+            list.heard = None;
+        }
         drop(list);
         if let Some(stream) = forgotten {
             stream.forget();

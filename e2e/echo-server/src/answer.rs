@@ -55,6 +55,8 @@ pub(crate) struct Notifications {
     pub(crate) padding: usize,
     /// How far apart they are.
     pub(crate) pause: Duration,
+    /// They are questions for the client, whose answers nobody waits for.
+    pub(crate) ask: bool,
 }
 
 #[derive(Deserialize)]
@@ -151,6 +153,9 @@ impl Session {
 impl Notifications {
     /// The notification of this number.
     pub(crate) fn number(&self, number: u64) -> String {
+        if self.ask {
+            return format!(r#"{{"jsonrpc":"2.0","id":"ask-{number}","method":"roots/list"}}"#);
+        }
         let padding = "x".repeat(self.padding);
         match &self.token {
             Some(token) => format!(

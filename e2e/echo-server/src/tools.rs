@@ -41,6 +41,8 @@ struct Notify {
     milliseconds: u64,
     #[serde(default)]
     padding: usize,
+    #[serde(default)]
+    ask: bool,
 }
 
 #[derive(Deserialize)]
@@ -69,7 +71,7 @@ pub(crate) fn list() -> String {
     json!({"tools": [
         tool("echo", "Gives back its arguments", &[]),
         tool("wait", "The same after a time", &["milliseconds"]),
-        tool("notify", "The same after numbered notifications", &["count"]),
+        tool("notify", "The same after numbered notifications, or questions", &["count"]),
         tool("remember", "Keeps a value for this session", &["value"]),
         tool("recall", "Gives back what this session has kept", &[]),
         tool("sicken", "Has the probe fail from now on", &[]),
@@ -93,10 +95,11 @@ fn answer(session: &mut Session, id: &str, params: &str) -> Result<Reply, serde_
             Reply::Later(Duration::from_millis(milliseconds), session.tool_result(id, arguments, ""))
         }
         "notify" => {
-            let Notify { count, milliseconds, padding } = serde_json::from_str(arguments)?;
+            let Notify { count, milliseconds, padding, ask } = serde_json::from_str(arguments)?;
             let token = call.meta.and_then(|meta| meta.progress_token).map(|token| token.get().to_owned());
             let pause = Duration::from_millis(milliseconds);
-            let notifications = Notifications { token, count, padding: padding.min(MAX_PADDING), pause };
+            let padding = padding.min(MAX_PADDING);
+            let notifications = Notifications { token, count, padding, pause, ask };
             Reply::Notified(notifications, session.tool_result(id, arguments, ""))
         }
         "remember" => {

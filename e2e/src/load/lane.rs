@@ -117,7 +117,7 @@ impl Lane {
                 return true;
             }
             Err(Trouble::Gone) => self.tally.lost += u64::from(session.gone(&id)),
-            Err(Trouble::Failed(kind, message)) => self.fails(session, kind, message),
+            Err(Trouble::Failed(kind, message)) => self.fails(session, began, kind, message),
             Err(Trouble::Wrong(what)) => self.tally.is_wrong(what),
         }
         false
@@ -129,10 +129,11 @@ impl Lane {
         if let Some(id) = session.id() {
             return Some(id);
         }
+        let began = Instant::now();
         match self.open(session).await {
             Ok(id) => Some(id),
             Err((kind, message)) => {
-                self.fails(session, kind, format!("initialize: {message}"));
+                self.fails(session, began, kind, format!("initialize: {message}"));
                 None
             }
         }
@@ -188,9 +189,10 @@ impl Lane {
         self.connection.send(&plan.endpoint, plan.per_connection, request, &mut self.tally).await
     }
 
-    fn fails(&mut self, session: &Session, kind: Kind, message: String) {
+    fn fails(&mut self, session: &Session, began: Instant, kind: Kind, message: String) {
         let (at, instance) = (self.shared.began.elapsed(), session.seen().last);
-        self.tally.fails(Failure { at, session: session.number, instance, kind, message });
+        let began = began.saturating_duration_since(self.shared.began);
+        self.tally.fails(Failure { began, at, session: session.number, instance, kind, message });
     }
 }
 

@@ -29,7 +29,9 @@ pub enum Kind {
 /// A call that failed.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// When, since the load began.
+    /// When the call was made, since the load began.
+    pub began: Duration,
+    /// When it failed.
     pub at: Duration,
     /// In which session.
     pub session: usize,

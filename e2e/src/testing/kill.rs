@@ -3,6 +3,8 @@
 
 use std::fs;
 use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
 use nix::sys::signal::{Signal, kill};
@@ -10,7 +12,11 @@ use nix::unistd::Pid;
 
 use crate::cluster::run;
 
-/// Kills every process of a pod's container with SIGKILL, and returns how many there were.
+/// How long processes may take to be gone that were killed.
+const GONE: Duration = Duration::from_secs(10);
+
+/// Kills every process of a pod's container with SIGKILL, waits until they are gone with all that they had open, and
+/// returns how many there were.
 #[must_use]
 pub fn kill_container(pod: &Pod, container: &str) -> usize {
     kill_all(&container_processes(pod, container))
@@ -119,5 +125,19 @@ fn processes(containers: &[&str]) -> Vec<i32> {
 }
 
 fn kill_all(pids: &[i32]) -> usize {
-    pids.iter().filter(|pid| kill(Pid::from_raw(**pid), Signal::SIGKILL).is_ok()).count()
+    let killed: Vec<_> =
+        pids.iter().filter(|pid| kill(Pid::from_raw(**pid), Signal::SIGKILL).is_ok()).collect();
+    let deadline = Instant::now() + GONE;
+    while killed.iter().any(|pid| is_there(**pid)) && Instant::now() < deadline {
+        sleep(Duration::from_millis(1));
+    }
+    killed.len()
+}
+
+/// Whether a process has anything open still. One that nobody has buried yet has not, once its threads are gone.
+fn is_there(pid: i32) -> bool {
+    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let is_dead = field("State:").is_some_and(|state| state.starts_with(['Z', 'X']));
+    !is_dead || field("Threads:") != Some("1")
 }

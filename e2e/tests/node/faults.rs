@@ -192,7 +192,7 @@ pub(crate) fn restarts(pod: &Pod, container: &str) -> i32 {
 }
 
 /// The metrics of a pod's sidecar.
-async fn metrics(pod: &Pod) -> Result<String, McpError> {
+pub(crate) async fn metrics(pod: &Pod) -> Result<String, McpError> {
     let address = pod.status.as_ref().and_then(|status| status.pod_ip.as_deref()).expect("an address");
     let address = format!("{address}:15381").parse().expect("an address");
     let admin = Endpoint { address, host: "localhost".to_owned(), path: "/metrics".to_owned() };

@@ -191,10 +191,15 @@ pub(crate) async fn is_alive(pool: &Pool, snapshot: &Snapshot, session: &Session
 
 /// Tells the server that a session has ended.
 pub(crate) async fn end_upstream(pool: &Pool, snapshot: &Snapshot, session: &Session) {
-    if session.upstream().is_none() {
-        return;
+    if let Some(id) = session.upstream() {
+        end_named(pool, snapshot, id, session.server_revision).await;
     }
-    let request = build(&snapshot.config.upstream, Method::DELETE, within(session), Bytes::new());
+}
+
+/// The same of a session that the server calls so.
+pub(crate) async fn end_named(pool: &Pool, snapshot: &Snapshot, id: HeaderValue, revision: Revision) {
+    let within = Some((Some(id), revision));
+    let request = build(&snapshot.config.upstream, Method::DELETE, within, Bytes::new());
     // Whether it ends sessions on request is the server's business; many do not.
     if !matches!(timeout(ERRAND, pool.send(&snapshot.config.upstream, request)).await, Ok(Ok(_))) {
         tracing::debug!("the server could not be told that a session has ended");

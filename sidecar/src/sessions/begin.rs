@@ -11,6 +11,7 @@ use tokio::time::{Duration, Instant, timeout};
 
 use super::{Full, Place, Session, Sessions, Use};
 use crate::configuration::Snapshot;
+use crate::exchange;
 use crate::metrics::SessionTaken;
 use crate::monitor::{CallError, Server};
 use crate::rescue::Refusal;
@@ -50,16 +51,12 @@ pub(super) async fn begin(
         Take::Up => SessionTaken::Restarted,
         Take::Adopt => SessionTaken::Adopted,
     };
-    let opener = Opener::Client { principal: principal.clone(), limits: snapshot.config.limits.processes };
+    let opener = opener(snapshot, principal);
     match (take, &capsule.server) {
         (_, ServerSession::None) => return Ok(Begun::Session(go_on(place, None, copy), how)),
         (Take::Up, ServerSession::Id(id)) => {
             let id = secret(id)?;
-            let former = Former {
-                opener: opener.clone(),
-                revision: capsule.server_revision,
-                capabilities: capsule.capabilities.as_deref().map(str::to_owned),
-            };
+            let former = former(opener.clone(), capsule);
             if pool.recall(&snapshot.config.upstream, &id, former).await? == Recalled::GoesOn {
                 return Ok(Begun::Session(go_on(place, Some(id), copy), how));
             }
@@ -83,6 +80,34 @@ pub(super) async fn begin(
     }
 }
 
+/// Tells the server that a session is over which a sidecar before this one opened, and which nobody has used since: the
+/// server knows it still, unless it has gone with its pod.
+pub(crate) async fn end_former(
+    pool: &Pool,
+    snapshot: &Snapshot,
+    principal: &Arc<str>,
+    capsule: &Capsule,
+    take: Take,
+) {
+    let (Take::Up, ServerSession::Id(id)) = (take, &capsule.server) else { return };
+    let Ok(id) = secret(id) else { return };
+    let former = former(opener(snapshot, principal), capsule);
+    match pool.recall(&snapshot.config.upstream, &id, former).await {
+        Ok(Recalled::GoesOn) => exchange::end_named(pool, snapshot, id, capsule.server_revision).await,
+        Ok(Recalled::Forgotten) => {}
+        Err(error) => tracing::debug!(%error, "the server could not be told that a session has ended"),
+    }
+}
+
+fn opener(snapshot: &Snapshot, principal: &Arc<str>) -> Opener {
+    Opener::Client { principal: principal.clone(), limits: snapshot.config.limits.processes }
+}
+
+fn former(opener: Opener, capsule: &Capsule) -> Former {
+    let capabilities = capsule.capabilities.as_deref().map(str::to_owned);
+    Former { opener, revision: capsule.server_revision, capabilities }
+}
+
 /// Begins a session again whose server has forgotten it, if it may be begun again. `lost` is what the server called it.
 /// Says whether it is there again.
 pub(crate) async fn begin_again(
@@ -100,8 +125,7 @@ pub(crate) async fn begin_again(
     if session.upstream().as_ref() != lost {
         return Ok(true);
     }
-    let principal = session.place.principal().clone();
-    let opener = Opener::Client { principal, limits: snapshot.config.limits.processes };
+    let opener = opener(snapshot, session.place.principal());
     let Some((upstream, hold)) = anew(pool, snapshot, opener, &session.capsule, &session.copy()).await?
     else {
         return Ok(false);

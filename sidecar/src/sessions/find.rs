@@ -34,8 +34,8 @@ pub(crate) enum Purpose {
 pub(crate) enum Way {
     /// Here, in use by this request.
     Here(Use),
-    /// Nowhere, and now it is ended: only for [`Purpose::End`].
-    Nowhere(SessionKey),
+    /// Nowhere, and now it is ended: only for [`Purpose::End`]. This is how it would have gone on here.
+    Nowhere(Box<Capsule>, Take),
     /// Somewhere else, and the request is answered from there.
     Answered(Response<Body>),
     /// Not here, says the answer to the replica that forwarded the request: perhaps there.
@@ -131,9 +131,9 @@ impl Search {
                     sleep(time).await;
                     Event::Waited
                 }
-                Next::Take(..) if purpose == Purpose::End => {
+                Next::Take(take, _) if purpose == Purpose::End => {
                     self.sessions.bury(Sessions::tombstone(&self.capsule));
-                    return Ok(Way::Nowhere(key));
+                    return Ok(Way::Nowhere(Box::new(self.capsule.clone()), take));
                 }
                 Next::Take(take, copy) => {
                     // A client that goes away does not leave it half begun.

@@ -108,10 +108,14 @@ impl Local for Sessions {
             else {
                 continue;
             };
-            let copy = session.copy();
+            let mut copy = session.copy();
+            if let Some(heard) = session.streams.leave() {
+                copy.heard = Some(heard.into());
+                // Newer than what the successor may have of it.
+                copy.version += 1;
+            }
             replica.give_up(&key, successor.clone(), copy.clone());
             self.metrics.session_ended(SessionEnd::Moved);
-            session.streams.close();
             let principal = session.place.principal().clone();
             given.push((successor, HandOver { id: id.into(), principal, copy }));
         }

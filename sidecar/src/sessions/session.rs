@@ -84,10 +84,11 @@ impl Session {
         }
     }
 
-    /// The same with what its client has set.
-    pub(super) fn with(self, copy: Copy) -> Self {
+    /// The same with what its client has set, and after what it has read.
+    pub(super) fn with(self, mut copy: Copy) -> Self {
+        let streams = Streams::after(copy.heard.take().as_deref());
         let copy = (copy != Copy::default()).then(|| Box::new(copy));
-        Self { copy: Mutex::new(copy), ..self }
+        Self { copy: Mutex::new(copy), streams, ..self }
     }
 
     fn uses(&self, what: What) -> &AtomicUsize {

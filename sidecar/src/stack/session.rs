@@ -60,9 +60,12 @@ pub(crate) async fn end(
                 tokio::join!(exchange::end_upstream(&worker.pool, &caller.snapshot, &session), told);
             told?;
         }
-        Way::Nowhere(key) => {
+        Way::Nowhere(capsule, take) => {
             trail.entry.permit(None);
-            tell(worker, key).await?;
+            let (pool, snapshot) = (&worker.pool, &caller.snapshot);
+            let ended = sessions::end_former(pool, snapshot, caller.principal(), &capsule, take);
+            let ((), told) = tokio::join!(ended, tell(worker, capsule.key));
+            told?;
         }
         way => return elsewhere(way, trail),
     }
@@ -107,6 +110,6 @@ fn elsewhere(way: Way, trail: &mut Trail) -> Result<Response<Body>, Refusal> {
             trail.entry.hand_over().leave();
             Ok(peers::moved(hint))
         }
-        Way::Here(_) | Way::Nowhere(_) => Err(Refusal::Internal),
+        Way::Here(_) | Way::Nowhere(..) => Err(Refusal::Internal),
     }
 }

@@ -208,6 +208,14 @@ impl Stream {
         self.lock().knows(after)
     }
 
+    /// The last event, if a client has read all of them.
+    pub(super) fn heard(&self) -> Option<EventId> {
+        let state = self.lock();
+        let number =
+            state.end().checked_sub(1).filter(|number| *number > 0 && state.cursor == state.end())?;
+        Some(EventId { epoch: self.epoch, stream: self.number, number })
+    }
+
     /// What a connection gets next.
     pub(super) fn read(&self, number: u64, waker: &Waker) -> Next {
         let mut state = self.lock();

@@ -22,6 +22,12 @@ use super::stdio::{Control, Failure, Patience};
 const MAX_ASIDES: usize = 64;
 /// And how many bytes. One message may always wait, however large it is.
 const MAX_WAITING: usize = 256 * 1024;
+/// For how long a reader may be waited for where others wait too, for each message that it has taken and for each byte
+/// of it: about four mebibytes in a second. Who reads at that pace loses nothing, and holds up nobody for long.
+const EARNED: Duration = Duration::from_micros(50);
+const EARNED_A_BYTE: Duration = Duration::from_nanos(250);
+/// And the most that it can have at once.
+const MAX_CREDIT: Duration = Duration::from_millis(5);
 /// How long a response is held back for the case that the answer is the first thing to come.
 const SILENCE: Duration = Duration::from_secs(5);
 /// The largest piece of a body: so that a large message is not copied as a whole by everybody on its way.
@@ -46,8 +52,8 @@ struct State {
     left: bool,
     /// Nobody waits any more.
     gone: bool,
-    /// It was waited for once, in vain.
-    slow: bool,
+    /// How long it may be waited for, because it reads.
+    credit: Duration,
     reader: Option<Waker>,
     writer: Option<Waker>,
 }
@@ -62,6 +68,12 @@ impl Desk {
 impl State {
     fn has_room(&self) -> bool {
         self.asides.is_empty() || self.asides.len() < MAX_ASIDES && self.bytes < MAX_WAITING
+    }
+
+    /// Whoever takes messages at a good pace is worth waiting for.
+    fn earn(&mut self, bytes: usize) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.credit = (self.credit + EARNED + EARNED_A_BYTE * bytes).min(MAX_CREDIT);
     }
 
     fn wake_reader(&mut self) {
@@ -193,14 +205,17 @@ impl Reader {
         .await;
     }
 
-    /// It was waited for, and did not read.
-    pub(super) fn give_up(&self) {
-        self.0.lock().slow = true;
+    /// How long it may be waited for, because it reads.
+    pub(super) fn credit(&self) -> Duration {
+        self.0.lock().credit
     }
 
-    /// Whether it is worth to wait for it.
-    pub(super) fn is_slow(&self) -> bool {
-        self.0.lock().slow
+    /// It was waited for. Gives the part of the time that it had not earned.
+    pub(super) fn spend(&self, waited: Duration) -> Duration {
+        let mut state = self.0.lock();
+        let earned = waited.min(state.credit);
+        state.credit -= earned;
+        waited - earned
     }
 }
 
@@ -227,6 +242,7 @@ impl Desk {
         let mut state = self.lock();
         if let Some(message) = state.asides.pop_front() {
             state.bytes -= message.len();
+            state.earn(message.len());
             if state.has_room() {
                 state.wake_writer();
             }
@@ -356,6 +372,26 @@ mod tests {
         let (caller, waiting) = pair(control);
         drop(caller);
         assert_eq!(next(&waiting), "end false");
+    }
+
+    #[test]
+    fn who_reads_earns_the_time_that_it_is_waited_for() {
+        let (control, _told) = mpsc::unbounded_channel();
+        let (caller, waiting) = pair(control);
+        let reader = caller.reader();
+        let message = Bytes::from(vec![b'x'; 1000]);
+        reader.offer(&message);
+        assert_eq!(reader.credit(), Duration::ZERO, "it has not read yet");
+        next(&waiting);
+        let each = EARNED + EARNED_A_BYTE * 1000;
+        assert_eq!(reader.credit(), each);
+        assert_eq!(reader.spend(each / 2), Duration::ZERO);
+        assert_eq!(reader.spend(each), each / 2, "the rest is at the cost of the others");
+        for _ in 0..1000 {
+            reader.offer(&message);
+            next(&waiting);
+        }
+        assert_eq!(reader.credit(), MAX_CREDIT);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Clients that never read, or send a byte a second, and a server that floods them: what it costs the others.
+//! Clients that never read, never answer, read or send a byte a second, and a server that floods them: what it costs the
+//! others.
 
 use std::time::Duration;
 
@@ -6,8 +7,8 @@ use k8s_openapi::api::core::v1::Pod;
 use longshore_e2e::load::{Load, Report};
 use longshore_e2e::mcp_client::REVISION;
 use longshore_e2e::testing::{Namespace, container_memory};
-use serde_json::json;
-use tokio::io::AsyncWriteExt as _;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
@@ -22,13 +23,17 @@ struct Form {
     calls: u64,
 }
 
+/// How long those that are slow take for a byte.
+const SLOWLY: Duration = Duration::from_secs(1);
 /// By how much the sidecar may grow, in bytes: what it keeps for each of them is bounded, and far below the limit of its
 /// container.
 const GROWTH: u64 = 64 << 20;
 
 #[test]
 fn hostile_clients_and_a_server_that_floods_are_nobody_elses_trouble() {
-    row("clients that never read or send a byte a second, a server that floods", async |namespace, row| {
+    const TITLE: &str =
+        "clients that never read, never answer, read or send a byte a second, a server that floods";
+    row(TITLE, async |namespace, row| {
         for echo in [Echo::http("http"), Echo::stdio("stdio", "Session"), Echo::stdio("shared", "Shared")] {
             attacked(namespace, row, Echo { replicas: 1, ..echo }).await;
         }
@@ -52,7 +57,9 @@ async fn attacked(namespace: &Namespace<'_>, row: &Row, echo: Echo) {
     let mut hostile = JoinSet::new();
     for _ in 0..form.clients {
         hostile.spawn(never_reads(open(&served, &pod).await));
+        hostile.spawn(reads_slowly(open(&served, &pod).await));
         hostile.spawn(sends_slowly(open(&served, &pod).await));
+        hostile.spawn(never_answers(open(&served, &pod).await));
     }
     let beside = others().await;
     let after = container_memory(&pod, SIDECAR);
@@ -92,17 +99,41 @@ async fn open(served: &Served<'_>, pod: &Pod) -> Hostile {
     }
 }
 
-/// Has the server send a gigabyte, and reads none of it.
+impl Hostile {
+    async fn call(&mut self, arguments: Value) {
+        let call = json!({"jsonrpc": "2.0", "id": "hostile", "method": "tools/call", "params": {
+            "name": "notify", "arguments": arguments, "_meta": {"progressToken": "hostile"},
+        }})
+        .to_string();
+        let request = format!("{}content-length: {}\r\n\r\n{call}", self.head, call.len());
+        self.stream.write_all(request.as_bytes()).await.expect("it is sent");
+    }
+
+    /// Has the server send a gigabyte.
+    async fn flood(&mut self) {
+        self.call(json!({"count": 1_000_000, "padding": 1_000})).await;
+    }
+}
+
+/// Reads nothing of a flood.
 async fn never_reads(mut hostile: Hostile) {
-    let flood = json!({"jsonrpc": "2.0", "id": "flood", "method": "tools/call", "params": {
-        "name": "notify",
-        "arguments": {"count": 1_000_000, "padding": 1_000},
-        "_meta": {"progressToken": "flood"},
-    }})
-    .to_string();
-    let request = format!("{}content-length: {}\r\n\r\n{flood}", hostile.head, flood.len());
-    hostile.stream.write_all(request.as_bytes()).await.expect("it is sent");
+    hostile.flood().await;
     std::future::pending::<()>().await;
+}
+
+/// Reads a byte of it now and then.
+async fn reads_slowly(mut hostile: Hostile) {
+    hostile.flood().await;
+    while hostile.stream.read_u8().await.is_ok() {
+        tokio::time::sleep(SLOWLY).await;
+    }
+}
+
+/// Is asked fifty times a second, and reads it all.
+async fn never_answers(mut hostile: Hostile) {
+    hostile.call(json!({"count": 1_000_000, "milliseconds": 20, "ask": true})).await;
+    let mut questions = [0; 4096];
+    while hostile.stream.read(&mut questions).await.is_ok_and(|length| length > 0) {}
 }
 
 /// Sends a request so slowly that it never ends.
@@ -113,6 +144,6 @@ async fn sends_slowly(mut hostile: Hostile) {
             // It was sent away, which is as good.
             return;
         }
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::time::sleep(SLOWLY).await;
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use longshore_e2e::load::{Kind, Load, Plan, Report, Slow};
+use longshore_e2e::load::{Failure, Kind, Load, Plan, Report, Slow};
 use longshore_e2e::testing::{kill_container, kill_pod};
 
 use super::row::{Row, form, row};
@@ -13,6 +13,9 @@ use super::served::{Echo, Served, Transport, sessions_of};
 use crate::faults::{SERVER, SIDECAR};
 
 const LANES: usize = 32;
+/// How long it may take until everybody has noticed that a process is dead: whoever sends on a connection that it had
+/// open, before hearing that it is closed, has a call in flight too.
+const NOTICE: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Copy, Debug)]
 enum Victim {
@@ -42,7 +45,9 @@ impl Victim {
 
 /// Load with calls that take their time, so that some are in flight at any moment.
 fn plan(served: &Served<'_>) -> Plan {
-    let mut plan = served.plan(120, LANES);
+    // Those of a load stay when it ends, and over stdio each has a process.
+    let sessions = if matches!(served.echo.transport, Transport::Http { .. }) { 120 } else { 60 };
+    let mut plan = served.plan(sessions, LANES);
     plan.slow = Some(Slow { every: 4, milliseconds: 250 });
     plan.pause = form(Duration::from_millis(50), Duration::ZERO);
     plan
@@ -51,6 +56,7 @@ fn plan(served: &Served<'_>) -> Plan {
 /// Each is killed in a pod of its own: Kubernetes waits before it starts a container for the second time.
 async fn each_is_killed(served: &Served<'_>, row: &Row) {
     for (victim, number) in [(Victim::Sidecar, 0), (Victim::Server, 1), (Victim::Pod, 2)] {
+        served.is_balanced().await;
         let pods = served.settles().await;
         let mut names: Vec<_> = pods.iter().filter_map(|pod| pod.metadata.name.clone()).collect();
         names.sort();
@@ -62,28 +68,52 @@ async fn each_is_killed(served: &Served<'_>, row: &Row) {
             Transport::Http { .. } => Some(sessions_of(&load, &instance)),
             Transport::Stdio { .. } => None,
         };
-        victim.kill(pod);
+        let death = Death::of(victim, pod, &load);
         served.recovers(pod, victim.containers()).await;
         load.more(300).await;
         let report = load.stop().await;
         row.saw(&format!("{}: kill -9 of a {victim:?}", served.echo.name), &report);
         assert_eq!(report.lost, 0, "{victim:?}: sessions are lost");
-        only_the_victims_calls_failed(victim, &report, theirs.as_ref());
+        only_the_victims_calls_failed(victim, &death, &report, theirs.as_ref());
     }
 }
 
-/// A call fails that was in flight on what was killed, with a JSON-RPC error if anybody is left to make one.
-fn only_the_victims_calls_failed(victim: Victim, report: &Report, theirs: Option<&BTreeSet<usize>>) {
+/// When something was killed, in the time of the load.
+struct Death {
+    before: Duration,
+    after: Duration,
+}
+
+impl Death {
+    fn of(victim: Victim, pod: &Pod, load: &Load) -> Self {
+        let before = load.elapsed();
+        victim.kill(pod);
+        Self { before, after: load.elapsed() + NOTICE }
+    }
+
+    /// Whether a call was under way at that moment, and failed of it.
+    fn took(&self, failure: &Failure) -> bool {
+        failure.began <= self.after && failure.at >= self.before
+    }
+}
+
+/// Calls fail that were in flight on what was killed, and no others: each with a JSON-RPC error, if anybody is left to
+/// make one. What comes later waits until it is back.
+fn only_the_victims_calls_failed(
+    victim: Victim,
+    death: &Death,
+    report: &Report,
+    theirs: Option<&BTreeSet<usize>>,
+) {
     for failure in &report.failures {
         let entry_is_dead = failure.kind == Kind::Broken && !matches!(victim, Victim::Server);
         let is_theirs = theirs.is_none_or(|theirs| theirs.contains(&failure.session));
         let says_so = matches!(failure.kind, Kind::Rpc(_)) && is_theirs;
         assert!(entry_is_dead || says_so, "{victim:?}: {failure:?}");
+        assert!(death.took(failure), "{victim:?}: it was not in flight: {failure:?}");
     }
-    // Each lane has one call in flight. Where no server runs, later calls are told so at once, until it is back.
-    if matches!(victim, Victim::Sidecar) {
-        assert!(report.failed <= LANES as u64, "{} calls failed", report.failed);
-    }
+    // Each lane has one call in flight.
+    assert!(report.failed <= LANES as u64, "{victim:?}: {} calls failed", report.failed);
 }
 
 #[test]
@@ -115,16 +145,18 @@ fn with_not_found_exactly_the_dead_owners_sessions_are_gone() {
     row("kill -9 of a pod's processes under load, NotFound", async |namespace, row| {
         let echo = Echo { on_owner_loss: "NotFound", ..Echo::http("http") };
         let served = Served::up(namespace, echo).await;
+        served.is_balanced().await;
         let others = Sdk::all().map(|sdk| Caller::start(namespace, sdk, &served.url));
         let mut plan = plan(&served);
         plan.renew = true;
         let load = Load::start(plan).await.expect("the sessions are opened");
         load.more(1_000).await;
+        let mut deaths = Vec::new();
         for pod in served.settles().await {
             let (_client, instance) = served.session_at(&pod).await;
             let theirs = sessions_of(&load, &instance);
             let before = load.sessions();
-            Victim::Pod.kill(&pod);
+            deaths.push(Death::of(Victim::Pod, &pod, &load));
             served.recovers(&pod, Victim::Pod.containers()).await;
             load.more(1_000).await;
             let lost: BTreeSet<_> = load
@@ -141,13 +173,13 @@ fn with_not_found_exactly_the_dead_owners_sessions_are_gone() {
         row.saw("all three pods in turn", &report);
         for failure in &report.failures {
             assert!(matches!(failure.kind, Kind::Broken | Kind::Rpc(_)), "{failure:?}");
+            assert!(deaths.iter().any(|death| death.took(failure)), "it was not in flight: {failure:?}");
         }
-        let mut renewed = 0;
+        assert!(report.failed <= (deaths.len() * LANES) as u64, "{} calls failed", report.failed);
+        // Whichever pod had theirs was killed.
         for seen in others.map(Caller::stop) {
             row.says(seen.to_string());
-            renewed += seen.renewed;
-            assert!(seen.calls > 10, "{seen}");
+            assert!(seen.calls > 10 && seen.renewed > 0, "{seen}");
         }
-        assert!(renewed > 0, "the pods of both clients were killed, and neither began anew");
     });
 }

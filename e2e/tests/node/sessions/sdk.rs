@@ -1,6 +1,7 @@
 //! Clients on SDKs of others, who call without pause until they are told to stop, and begin anew where a session is
 //! gone, as their users' programs do.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
@@ -89,9 +90,8 @@ impl fmt::Display for Seen {
             Sdk::Python => "Python SDK 2",
         });
         write!(f, "{sdk}: {calls} calls answered, {} failed, {renewed} sessions gone", errors.len())?;
-        match errors.first() {
-            Some(error) => write!(f, "; first: {error}"),
-            None => Ok(()),
-        }
+        let mut counts = BTreeMap::new();
+        errors.iter().for_each(|error| *counts.entry(error).or_insert(0) += 1);
+        counts.iter().try_for_each(|(error, count)| write!(f, "; {count}x {error}"))
     }
 }

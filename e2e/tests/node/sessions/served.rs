@@ -14,7 +14,7 @@ use longshore_e2e::mcp_client::{Endpoint, McpClient};
 use longshore_e2e::testing::{Namespace, eventually};
 use serde_json::{Value, json};
 
-use crate::faults::restarts;
+use crate::faults::{metrics, restarts};
 use crate::server::{becomes, url, url_that_leads_there};
 
 /// How clients call the MCP port of a pod.
@@ -189,6 +189,32 @@ impl<'a> Served<'a> {
         .await
     }
 
+    /// Waits until the Service leads to every pod: it follows them with a lag, which is long on a busy machine.
+    pub(super) async fn is_balanced(&self) {
+        let key = self.echo.keys().into_iter().next();
+        let pods = self.settles().await;
+        let count = async || {
+            let mut counts = Vec::new();
+            for pod in &pods {
+                counts.push(opened(pod).await?);
+            }
+            Ok::<_, String>(counts)
+        };
+        let before = eventually("every sidecar counts its sessions", count).await;
+        eventually("the Service leads to every pod", async || {
+            let opening = McpClient::open(self.endpoint.clone(), key.as_deref()).await;
+            opening.map_err(|error| error.to_string())?;
+            let now = count().await?;
+            let more = before.iter().zip(&now).all(|(before, now)| now > before);
+            if more {
+                Ok(())
+            } else {
+                Err(format!("sessions were opened at {before:?}, and then at {now:?}"))
+            }
+        })
+        .await;
+    }
+
     /// Deletes it, and waits until nothing of it runs, so that the next has the machine to itself.
     pub(super) async fn down(self) {
         let servers = self.namespace.api::<McpServer>();
@@ -249,6 +275,13 @@ impl<'a> Served<'a> {
         .await;
         self.settles().await;
     }
+}
+
+/// How many sessions were opened at a pod.
+async fn opened(pod: &Pod) -> Result<u64, String> {
+    let metrics = metrics(pod).await.map_err(|error| error.to_string())?;
+    let mut counts = metrics.lines().filter_map(|line| line.strip_prefix("longshore_sessions_opened_total "));
+    counts.next().and_then(|count| count.parse().ok()).ok_or(metrics)
 }
 
 /// The numbers of the sessions that this process answered last.

@@ -8,6 +8,7 @@
 mod alone;
 mod hangs;
 mod incoming;
+mod indulgence;
 mod taking;
 
 use std::collections::HashMap;
@@ -26,6 +27,7 @@ use super::process::{self, Heard, IMPATIENCE, PATIENCE, Process};
 use super::routes::Routes;
 use super::{Control, Failure, Gone, Name, Why};
 use hangs::Hangs;
+use indulgence::Indulgence;
 use longshore_mcp::level::Level;
 
 /// How long the rest of what a process wrote is read after its end, and how long its end is waited for when it has
@@ -53,6 +55,8 @@ pub(super) struct Talk<'a> {
     asked: HashMap<u64, Question>,
     /// A message that waits for a slow reader. Nothing is read meanwhile.
     delivery: Option<Delivery>,
+    /// How long readers may be waited for, where others wait too.
+    indulgence: Indulgence,
     /// The handshake is under way.
     shaking: bool,
     /// Another process has done it before; until then this one has to.
@@ -108,6 +112,7 @@ struct Question {
 struct Delivery {
     to: Reader,
     message: Bytes,
+    since: Instant,
     /// Until then, if others wait too.
     until: Option<Instant>,
 }
@@ -133,6 +138,7 @@ impl<'a> Talk<'a> {
             next: u64::from(start.life) * CALLS_OF_A_LIFE + FIRST + 1,
             asked: HashMap::new(),
             delivery: None,
+            indulgence: Indulgence::default(),
             shaking: shakes,
             repeat_until: repeats.then(|| Instant::now() + HANDSHAKE),
             shake_until,
@@ -200,8 +206,9 @@ impl<'a> Talk<'a> {
                     self.ended = Some((heard, Instant::now()));
                 }
                 () = room(&self.delivery), if self.delivery.is_some() => {
-                    if let Some(Delivery { to, message, .. }) = self.delivery.take() {
-                        to.offer(&message);
+                    if let Some(delivery) = self.delivery.take() {
+                        delivery.to.offer(&delivery.message);
+                        self.waited_for(&delivery);
                     }
                     self.last_words_wait();
                 }
@@ -243,6 +250,14 @@ impl<'a> Talk<'a> {
         }
     }
 
+    /// A reader was waited for, whether it has read or not.
+    fn waited_for(&mut self, delivery: &Delivery) {
+        if delivery.until.is_some() {
+            let now = Instant::now();
+            self.indulgence.spend(delivery.to.spend(now - delivery.since), now);
+        }
+    }
+
     fn tick(&mut self, now: Instant) {
         self.routes.end_cancelled(now);
         self.conversation.tick(now);
@@ -255,7 +270,7 @@ impl<'a> Talk<'a> {
         self.look_whether_it_hangs(now);
         if let Some(late) = self.delivery.take_if(|delivery| delivery.until.is_some_and(|until| until <= now))
         {
-            late.to.give_up();
+            self.waited_for(&late);
         }
         self.rests = self.be_quiet(now);
         let lingers = self.ended.is_none() && self.delivery.is_none();

@@ -73,7 +73,47 @@ fn a_pod_that_ends_hands_its_sessions_over_and_loses_no_call() {
     }
 }
 
-/// The hook of a server that is crash-looping never runs.
+/// A client that has read everything of its stream comes back to another pod, and goes on there.
+#[test]
+fn the_stream_of_a_session_that_moves_goes_on_elsewhere() {
+    let servers = [(); 2].map(|()| {
+        Scripted::listening(|_, stream| {
+            let said = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
+            scripted::begin_events(stream);
+            scripted::chunk(stream, &format!("data: {said}\n\n"));
+            let _ = std::io::Read::read(stream, &mut [0]);
+        })
+    });
+    let network = Network::new();
+    let mut config = config(0);
+    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let clients = [(); 2].map(|()| Client::open(&replicas[0], ALICE));
+    let mut streams = clients.each_ref().map(|client| Events::open(&client.get(), replicas[0].mcp));
+    for stream in &mut streams {
+        stream.next().unwrap();
+    }
+    let hook = hook(&replicas[0]);
+    replicas[0].signal(Signal::TERM);
+    for stream in &mut streams {
+        assert_eq!(stream.any().unwrap().retry, Some(1000));
+        assert!(stream.any().is_none());
+    }
+    replicas[0].log(|line| line["message"] == "sessions were handed to other replicas");
+    eventually("they are there", || (replicas[1].metric("longshore_sessions") == 2.0).then_some(()));
+    let [first, second] = &clients;
+    let mut again = Events::open(&first.rest(&streams[0].last), replicas[1].mcp);
+    assert_eq!(again.next().unwrap().message()["method"], "notifications/tools/list_changed");
+    // An event before it would be a gap, and so would be the same one again.
+    let (prefix, number) = streams[1].last.rsplit_once('-').unwrap();
+    let before = format!("{prefix}-{}", number.parse::<u64>().unwrap() - 1);
+    assert_eq!(second.rest(&before).send(replicas[1].mcp).status, 400);
+    drop(again);
+    assert_eq!(first.rest(&streams[0].last).send(replicas[1].mcp).status, 400);
+    assert!(replicas[0].wait(Duration::from_secs(20)).success());
+    drop(hook);
+}
+
 /// What stands alone is served by a replica that goes on, and a drain does not wait for who only listens.
 #[test]
 fn what_stands_alone_is_taken_elsewhere_in_a_drain() {
@@ -115,6 +155,7 @@ fn what_stands_alone_is_taken_elsewhere_in_a_drain() {
     drop(hook);
 }
 
+/// The hook of a server that is crash-looping never runs.
 #[test]
 fn a_pod_whose_server_is_gone_hands_its_sessions_over_too() {
     let mut servers = [(); 2].map(|()| GoServer::start(&["-stateless"]));

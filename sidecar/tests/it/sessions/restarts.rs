@@ -64,6 +64,23 @@ fn a_sidecar_that_restarts_finds_its_sessions_again_but_not_those_that_ended() {
     assert_eq!(taken(&sidecar, "restarted"), 0.0);
 }
 
+/// Nobody has used the session since the sidecar restarted, and the server keeps it still.
+#[test]
+fn the_server_hears_of_the_end_of_a_session_that_an_earlier_sidecar_opened() {
+    let (server, _) = forgetful(Arc::default());
+    let files = Files::new();
+    files.write(&config(server.port));
+    let sidecar = Sidecar::with(files, &FLAGS).loaded().ready();
+    let session = Client::open(&sidecar, None).session.clone();
+    let sidecar = restart(sidecar);
+    assert_eq!(Client::in_session(&sidecar, &session).end().status, 204);
+    let ended = server.seen("DELETE");
+    let names = ended.iter().flat_map(|request| &request.headers);
+    let names: Vec<_> = names.filter(|(name, _)| name == "mcp-session-id").map(|(_, id)| id).collect();
+    assert_eq!(names, [scripted::UPSTREAM_SESSION]);
+    assert_eq!(Client::in_session(&sidecar, &session).send("ping", json!({})).status, 404);
+}
+
 #[test]
 fn a_server_that_restarts_alone_ends_its_sessions_or_begins_them_again() {
     for what in [OnOwnerLoss::NotFound, OnOwnerLoss::Reinitialize] {
@@ -226,5 +243,14 @@ fn a_process_outlives_its_sidecar() {
     let (before, session) = (pid(&client), client.session.clone());
     let sidecar = restart(sidecar);
     assert_eq!(pid(&Client::in_session(&sidecar, &session)), before);
-    drop(shim);
+    // The end of its session is its own, though nobody has called it since.
+    let sidecar = restart(sidecar);
+    sidecar.log(|line| line["message"] == "it is known what the MCP server speaks");
+    eventually("its process and the sidecar's own run", || (shim.processes().len() == 2).then_some(()));
+    let ended = || sidecar.metric("longshore_processes_ended_total{cause=\"asked\"}");
+    let others = ended();
+    assert_eq!(Client::in_session(&sidecar, &session).end().status, 204);
+    eventually("the process is told to end", || (ended() == others + 1.0).then_some(()));
+    let left = shim.processes();
+    assert!(!left.iter().any(|pid| before == pid.to_string()), "{left:?} with {before}");
 }

@@ -28,8 +28,8 @@ const DROPPED: usize = 256 * 1024;
 const MAX_ASKED: usize = 256;
 /// The pause.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long a reader is waited for while other sessions wait too; and only once in a call.
-const PATIENCE: Duration = Duration::from_millis(20);
+/// A reader that may be waited for less is not: it would take longer to wake up.
+const SHORTEST: Duration = Duration::from_millis(1);
 
 impl Talk<'_> {
     pub(super) fn read(&mut self) {
@@ -395,12 +395,16 @@ impl Talk<'_> {
             Offer::Taken => true,
             Offer::Gone => false,
             Offer::Full => {
-                let shared = self.conversation.is_shared();
-                if shared && (to.is_slow() || self.delivery.is_some()) {
-                    return false;
+                let since = Instant::now();
+                let mut until = None;
+                if self.conversation.is_shared() {
+                    let time = to.credit() + self.indulgence.left(since);
+                    if time < SHORTEST || self.delivery.is_some() {
+                        return false;
+                    }
+                    until = Some(since + time);
                 }
-                let until = shared.then(|| Instant::now() + PATIENCE);
-                self.delivery = Some(Delivery { to, message: line.clone(), until });
+                self.delivery = Some(Delivery { to, message: line.clone(), since, until });
                 true
             }
         }
