@@ -95,11 +95,14 @@ request-path() {
   RUST_TEST_THREADS=$((2 * $(nproc))) together --test it
 }
 
+# All tests of a cluster at once: each waits until there is room for it (e2e/src/testing/room.rs).
+clustered() { tests --test "$1" -- --test-threads 100; }
+
 # The operator and the schema against a real API server.
-control-plane() { e2e/cluster/install.sh control-plane >/dev/null && tests --test control_plane; }
+control-plane() { e2e/cluster/install.sh control-plane >/dev/null && clustered control_plane; }
 
 # Everything, installed with Helm, on a real node.
-node() { e2e/cluster/install.sh >/dev/null && tests --test node; }
+node() { e2e/cluster/install.sh >/dev/null && clustered node; }
 
 run() { # layer $1
   local started=$SECONDS outcome

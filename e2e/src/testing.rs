@@ -24,10 +24,12 @@ mod eventually;
 mod kill;
 mod namespace;
 mod report;
+mod room;
 mod stage;
 mod wait;
 
 pub use eventually::eventually;
 pub use kill::{Partition, container_memory, container_processes, kill_container, kill_pod};
 pub use namespace::Namespace;
+pub use room::{Kind, Room};
 pub use stage::Stage;

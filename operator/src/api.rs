@@ -14,6 +14,9 @@ pub enum ApiError {
     /// The API server read the request and will not do it. The same request will fail again.
     #[error("{}", .0.message)]
     Refused(Box<kube::core::Status>),
+    /// What there is is not what the request expects: somebody was faster. Looking at it helps.
+    #[error("{}", .0.message)]
+    Conflict(Box<kube::core::Status>),
     /// The API server could not be asked, or not now.
     #[error("the API server cannot be used: {0}")]
     Unavailable(#[source] Box<kube::Error>),
@@ -26,15 +29,16 @@ pub enum ApiError {
 pub async fn call<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
     match tokio::time::timeout(DEADLINE, request).await {
         Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(ApiError::Conflict(status)),
         Ok(Err(kube::Error::Api(status))) if is_final(&status) => Err(ApiError::Refused(status)),
         Ok(Err(error)) => Err(ApiError::Unavailable(Box::new(error))),
         Err(_) => Err(ApiError::TimedOut),
     }
 }
 
-/// Whether the same request would get the same answer. Conflicts, overload and failures of the server itself pass.
+/// Whether the same request would get the same answer. Overload and failures of the server itself pass.
 fn is_final(status: &kube::core::Status) -> bool {
-    (400..500).contains(&status.code) && !matches!(status.code, 401 | 408 | 409 | 425 | 429)
+    (400..500).contains(&status.code) && !matches!(status.code, 401 | 408 | 425 | 429)
 }
 
 // === impl ApiError ===

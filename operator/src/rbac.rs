@@ -25,8 +25,8 @@ const fn rule(
 
 /// The rights in every namespace that holds servers.
 ///
-/// `get` on what the operator makes is for the moment before it makes it: an object of that name may be somebody
-/// else's. `create` comes with `patch`, since server-side apply creates what is not there.
+/// `create` comes with `patch`, since server-side apply creates what is not there. `get` is for what manifests name: of
+/// what the operator makes itself, the watches tell it enough.
 pub const SERVERS: &[Rule] = &[
     rule("longshore.dev", "mcpservers", &["list", "watch"], "what is wanted"),
     rule("longshore.dev", "mcpservers/status", &["patch"], "what is"),
@@ -36,7 +36,7 @@ pub const SERVERS: &[Rule] = &[
         &["update"],
         "owner references that block deletion, where the API server checks who sets them",
     ),
-    rule("apps", "deployments", &["get", "list", "watch", "create", "patch"], "the server's pods"),
+    rule("apps", "deployments", &["list", "watch", "create", "patch"], "the server's pods"),
     rule("apps", "replicasets", &["list", "watch"], "which pods are a Deployment's, and of which version"),
     rule(
         "",
@@ -44,7 +44,7 @@ pub const SERVERS: &[Rule] = &[
         &["list", "watch", "patch"],
         "how they are; an annotation makes the kubelet update their files",
     ),
-    rule("", "services", &["get", "list", "watch", "create", "patch"], "the server's address"),
+    rule("", "services", &["list", "watch", "create", "patch"], "the server's address"),
     rule(
         "",
         "configmaps",
@@ -60,19 +60,19 @@ pub const SERVERS: &[Rule] = &[
     rule(
         "",
         "serviceaccounts",
-        &["get", "list", "watch", "create", "patch", "delete"],
+        &["list", "watch", "create", "patch", "delete"],
         "an identity without rights for pods",
     ),
     rule(
         "networking.k8s.io",
         "networkpolicies",
-        &["get", "list", "watch", "create", "patch"],
+        &["list", "watch", "create", "patch"],
         "nothing reaches a server but through its sidecar",
     ),
     rule(
         "policy",
         "poddisruptionbudgets",
-        &["get", "list", "watch", "create", "patch", "delete"],
+        &["list", "watch", "create", "patch", "delete"],
         "whoever empties nodes leaves a server of several pods some of them",
     ),
     rule("events.k8s.io", "events", &["create", "patch"], "what happened, for `kubectl describe`"),

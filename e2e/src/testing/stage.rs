@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use futures::FutureExt as _;
 
-use super::Namespace;
+use super::{Kind, Namespace, Room};
 use crate::cluster::{Cluster, Shape};
 
 /// A cluster that is started when the first test wants it, and shared by all: a `static` of the test binary.
@@ -78,12 +78,21 @@ impl Stage {
             .map(|kubeconfig| Cluster::existing(kubeconfig.into())))
     }
 
-    /// Runs a test in a namespace of its own, in the cluster's network. If the test fails, it is told what the
+    /// Runs a test in a namespace of its own, in the cluster's network, once there is room for it. If the test fails, it is told what the
     /// namespace held; then the namespace is deleted, unless `LONGSHORE_E2E_KEEP` is set.
     ///
     /// # Panics
     /// If the test does.
     pub fn with_namespace(&self, test: impl AsyncFnOnce(&Namespace<'_>) + Send) {
+        let kind = if self.shape == Shape::Node { Kind::Pods } else { Kind::Objects };
+        self.with_namespace_and_room(&Room::take(kind), test);
+    }
+
+    /// The same for a test that was given its room already.
+    ///
+    /// # Panics
+    /// If the test does.
+    pub fn with_namespace_and_room(&self, _room: &Room, test: impl AsyncFnOnce(&Namespace<'_>) + Send) {
         let cluster = self.cluster();
         let outcome = cluster.block_on(async || {
             let namespace = Namespace::create(cluster).await;

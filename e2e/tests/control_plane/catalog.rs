@@ -10,7 +10,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use longshore_crds::McpServer;
 use longshore_e2e::cluster::{Cluster, Component, Shape};
-use longshore_e2e::testing::Namespace;
+use longshore_e2e::testing::{Kind, Namespace, Room};
 use serde_json::{Value, json};
 
 use crate::operator::node::Node;
@@ -151,6 +151,7 @@ fn a_key_works_as_long_as_its_file_is_there() {
 
 #[test]
 fn while_the_api_server_is_away_the_last_view_is_served_and_marked() {
+    let _room = Room::take(Kind::Objects);
     let cluster = Cluster::start(Shape::ControlPlane).unwrap();
     install(&cluster).unwrap();
     cluster

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use longshore_e2e::cluster::{Cluster, Shape, run};
 use longshore_e2e::longshore::helm;
+use longshore_e2e::testing::{Kind, Room};
 use serde_json::Value;
 
 /// A namespace of this test's own.
@@ -64,6 +65,7 @@ const REFUSED: &[(&str, &str)] = &[
 /// In one test, since all of them have to do with what is in the cluster and not in a namespace.
 #[test]
 fn the_chart() {
+    let _room = Room::take(Kind::Objects);
     let cluster = Cluster::start(Shape::ControlPlane).unwrap();
     lints(&cluster);
     refuses_values_that_cannot_work(&cluster);

@@ -9,9 +9,11 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 use longshore_e2e::cluster::{Cluster, Component, Shape};
+use longshore_e2e::testing::{Kind, Room};
 
 #[test]
 fn clusters_run_beside_each_other_and_do_not_meet() {
+    let _room = Room::take(Kind::Objects);
     let clusters = std::thread::scope(|scope| {
         [0, 1]
             .map(|_| scope.spawn(|| Cluster::start(Shape::Api).unwrap()))
@@ -38,6 +40,7 @@ fn clusters_run_beside_each_other_and_do_not_meet() {
 
 #[test]
 fn a_component_can_be_killed_and_revived_and_nothing_is_lost() {
+    let _room = Room::take(Kind::Objects);
     let cluster = Cluster::start(Shape::Api).unwrap();
     cluster
         .block_on(async || {
@@ -62,6 +65,7 @@ fn a_component_can_be_killed_and_revived_and_nothing_is_lost() {
 
 #[test]
 fn a_component_that_dies_fails_the_cluster_with_the_end_of_its_log() {
+    let _room = Room::take(Kind::Objects);
     let cluster = Cluster::start(Shape::Api).unwrap();
     let folder = folder(&cluster);
     for (_, pid) in
@@ -91,6 +95,7 @@ fn nothing_is_left_when_the_process_that_started_a_cluster_is_killed() {
         std::thread::sleep(Duration::from_secs(600));
         return;
     }
+    let _room = Room::take(Kind::Objects);
     let start = || {
         let mut starter = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "--nocapture", std::thread::current().name().unwrap()])

@@ -3,11 +3,13 @@
 
 use longshore_e2e::cluster::{Cluster, Shape, run};
 use longshore_e2e::longshore::{self, NAMESPACE, RELEASE, helm};
+use longshore_e2e::testing::{Kind, Room};
 
 use crate::server::go_server;
 
 #[test]
 fn a_release_comes_changes_and_goes_while_servers_serve() {
+    let _room = Room::take(Kind::Pods);
     let cluster = Cluster::start(Shape::Node).expect("a node starts");
     longshore::install(&cluster).expect("the chart installs");
 

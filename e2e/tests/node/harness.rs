@@ -8,7 +8,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use longshore_e2e::cluster::{Cluster, Shape, Spec, run};
 use longshore_e2e::images;
 use longshore_e2e::peers::Peers;
-use longshore_e2e::testing::eventually;
+use longshore_e2e::testing::{Kind, Room, eventually};
 
 use crate::STAGE;
 
@@ -61,6 +61,7 @@ spec: {{selector: {{app: server}}, ports: [{{port: 80, targetPort: 3000}}]}}
 /// Whoever dies, and however: the node's processes end, and its folder and cgroups go.
 #[test]
 fn a_node_starts_beside_another_and_leaves_no_trace() {
+    let _room = Room::take(Kind::Pods);
     STAGE.cluster();
 
     // The worst that can happen to the node: its keeper clears away.

@@ -39,7 +39,7 @@ fn the_example_is_served_to_clients_with_a_key_and_leaves_nothing_behind() {
 
         let server = becomes(namespace, "everything", ("Ready", "True", "Ready")).await;
         let url = url_that_leads_there(namespace, &server).await;
-        for client in ["typescript", "typescript-two", "python"] {
+        for client in ["typescript 1", "typescript 2", "python"] {
             let seen = sdk_client(namespace, &peers, client, &url, KEY);
             assert_eq!(seen["server"], "mcp-servers/everything", "{client}: {seen}");
             assert_eq!(seen["tools"].as_array().map(Vec::len), Some(13), "{client}: {seen}");
@@ -118,8 +118,9 @@ fn sdk_command(namespace: &Namespace<'_>, peers: &Peers, client: &str, url: &str
     // A command on the node starts in the folder of this process, and the SDK is found from where the script runs.
     let mut command = namespace.command("sh");
     command.args(["-c", r#"cd "$0" && exec "$@""#]).arg(peers.typescript()).arg(peers.program("node"));
-    command.args(["--input-type=module", "-", url, key]);
-    command.stdin(File::open(format!("{scripts}/{client}.mjs")).expect("the script is there"));
+    let line = client.strip_prefix("typescript ").expect("a line of the TypeScript SDK");
+    command.args(["--input-type=module", "-", line, url, key]);
+    command.stdin(File::open(format!("{scripts}/typescript.mjs")).expect("the script is there"));
     command
 }
 
@@ -145,6 +146,13 @@ async fn nothing_is_left_of(namespace: &Namespace<'_>, name: &str) {
     none_left::<Secret>(namespace, name).await;
     none_left::<NetworkPolicy>(namespace, name).await;
     none_left::<ServiceAccount>(namespace, name).await;
+    // This server ignores SIGTERM as the first process of its container, so its pod would stay for all of its time to end.
+    let (pods, mine) = (namespace.api::<Pod>(), format!("--selector=longshore.dev/server={name}"));
+    for pod in pods.list(&ListParams::default()).await.expect("pods can be listed") {
+        let is_ending = |pod: &Pod| pod.metadata.deletion_timestamp.is_some();
+        namespace.wait(&pods, &pod.name_any(), "to be told to end", is_ending).await;
+    }
+    namespace.kubectl(&["delete", "pods", &mine, "--grace-period=1"]).await.expect("pods can be hurried");
     none_left::<Pod>(namespace, name).await;
 }
 

@@ -1,19 +1,19 @@
 //! Fourth step: makes the cluster have the objects. The only place that writes them.
 //!
 //! Server-side apply with one field manager. What was applied already and has not changed since is left alone, and
-//! an object that belongs to somebody else is never taken over.
+//! an object that belongs to somebody else is never taken over: each request says what it expects to find, and the API
+//! server refuses it in the same step where that is not so. Nobody has to look first, and nothing can come in between.
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::Mutex;
-use std::time::Duration;
 
-use futures::{TryFutureExt as _, join};
+use futures::join;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Resource, ResourceExt as _};
 use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
@@ -29,8 +29,9 @@ use crate::mirror::{Mirror, ServerKey};
 use crate::names::MANAGER;
 use crate::view::{Live, Owned, View, controller};
 
-/// For how long nobody can be expected to have made an object of a name that was free.
-const A_MOMENT: Duration = Duration::from_secs(1);
+/// A version that no object has: the first that etcd gives is the one after it. Whoever asks for it gets a conflict if
+/// there is an object, whatever is in that.
+const NO_VERSION: &str = "1";
 
 /// Why an object could not be applied.
 #[derive(Debug, Error)]
@@ -158,12 +159,6 @@ impl Applier<'_> {
         Ok(())
     }
 
-    /// Whether another step has just looked for this object, and there was none.
-    fn was_absent(&self, kind: &str, name: &str) -> bool {
-        let absent = lock(self.memory).absent.take_if(|it| it.kind == kind && it.name == name);
-        absent.is_some_and(|absent| absent.seen.elapsed() < A_MOMENT)
-    }
-
     fn is_ours(&self, live: &Live) -> bool {
         live.controller.as_deref() == Some(self.uid)
     }
@@ -178,7 +173,6 @@ impl Applier<'_> {
         V: View + HasLive,
     {
         let name = object.name_any();
-        let what = || format!("{} {}/{name}", K::kind(&()), self.server.namespace);
         let digest = digest::hex(&serde_json::to_vec(object).unwrap_or_default());
         let kind = V::KIND;
         let record = lock(self.memory).applied.get(&(kind, name.clone())).cloned();
@@ -190,38 +184,71 @@ impl Applier<'_> {
         {
             return Ok(());
         }
-        let objects = Api::<K>::namespaced(self.context.client.clone(), &self.server.namespace);
-        let failed = |source| Error::Api { what: what(), source };
-        match (live, &record) {
-            (Some(live), _) if self.is_ours(live) => {}
-            (None, Some(_)) => {}
-            // Nothing of ours is known by this name. Somebody else's would not be in the mirror.
-            (None, None) if self.was_absent(kind, &name) => {}
-            (Some(_) | None, _) => {
-                let found = api::call(objects.get_metadata_opt(&name)).map_err(failed).await?;
-                if let Some(found) =
-                    found.filter(|found| controller(&found.metadata).as_deref() != Some(self.uid))
-                {
-                    return Err(Error::Problem(taken(&what(), &found.metadata)));
-                }
-            }
+        // What is known of ours by this name. Somebody else's would not be in the mirror.
+        let applied = record.as_ref().map(|record| &record.live);
+        let ours = live.filter(|live| self.is_ours(live)).into_iter().chain(applied);
+        let ours = ours.max_by_key(|live| live.version).map(|live| live.uid.clone());
+        let mut object = object.clone();
+        match &ours {
+            Some(_) => object.meta_mut().uid.clone_from(&ours),
+            None => object.meta_mut().resource_version = Some(NO_VERSION.to_owned()),
         }
+        let objects = Api::<K>::namespaced(self.context.client.clone(), &self.server.namespace);
         let parameters = PatchParams::apply(MANAGER).force();
-        let answer = api::call(objects.patch_metadata(&name, &parameters, &Patch::Apply(object))).await;
+        let answer = api::call(objects.patch_metadata(&name, &parameters, &Patch::Apply(&object))).await;
         self.context.metrics.wrote(Write::Apply);
         let metadata = match answer {
             Ok(applied) => applied.metadata,
-            Err(error) if error.is_namespace_ending() => return Err(Error::NamespaceEnds),
-            Err(ApiError::Refused(status)) => {
-                let message = format!("the API server refuses {}: {}", what(), status.message);
-                return Err(Error::Problem(Problem::new(Reason::Rejected, message)));
-            }
-            Err(source) => return Err(failed(source)),
+            Err(error) => return Err(self.refused(&objects, kind, &name, error).await),
         };
         tracing::debug!(kind, name, "applied");
         let record = Record { digest, live: Live::of(&metadata) };
         lock(self.memory).applied.insert((kind, name), record);
         Ok(())
+    }
+
+    /// What to say of an object that could not be applied: it may be somebody else's.
+    async fn refused<K>(&self, objects: &Api<K>, kind: &'static str, name: &str, error: ApiError) -> Error
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let what = format!("{kind} {}/{name}", self.server.namespace);
+        if error.is_namespace_ending() {
+            return Error::NamespaceEnds;
+        }
+        if !matches!(error, ApiError::Refused(_) | ApiError::Conflict(_)) {
+            return Error::Api { what, source: error };
+        }
+        // There may be one that is not known yet, or none any more of one that is. (A list of one, since the right to
+        // read lists is there anyway.)
+        let this_one = ListParams::default().fields(&format!("metadata.name={name}"));
+        let found = match api::call(objects.list_metadata(&this_one)).await {
+            Ok(found) => found.items.into_iter().next(),
+            Err(source) => return Error::Api { what, source },
+        };
+        if let Some(found) = found.filter(|found| controller(&found.metadata).as_deref() != Some(self.uid)) {
+            return Error::Problem(taken(&what, &found.metadata));
+        }
+        match error {
+            ApiError::Refused(status) => {
+                let message = format!("the API server refuses {what}: {}", status.message);
+                Error::Problem(Problem::new(Reason::Rejected, message))
+            }
+            source => {
+                self.memory_is_wrong(kind, name);
+                Error::Api { what, source }
+            }
+        }
+    }
+
+    /// An object was another one than was thought: what is in the cluster counts.
+    fn memory_is_wrong(&self, kind: &'static str, name: &str) {
+        let mut memory = lock(self.memory);
+        memory.applied.remove(&(kind, name.to_owned()));
+        if kind == "Secret" {
+            memory.session_keys = None;
+            memory.has_keys = true;
+        }
     }
 
     async fn delete<K>(&self, name: &str, uid: &str) -> Result<(), Error>
@@ -415,9 +442,11 @@ mod tests {
         if path.contains(refused) {
             return status(StatusCode::FORBIDDEN, "Forbidden");
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         if *method == Method::GET {
-            return status(StatusCode::NOT_FOUND, "NotFound");
+            let kind = "PartialObjectMetadataList";
+            let nothing = json!({"apiVersion": "meta.k8s.io/v1", "kind": kind, "metadata": {}, "items": []});
+            return axum::Json(nothing).into_response();
         }
         let name = path.rsplit('/').next().unwrap();
         log.lock().unwrap().push(path.split('/').rev().take(2).collect::<Vec<_>>().join(" of "));

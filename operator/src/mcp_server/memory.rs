@@ -30,25 +30,14 @@ pub struct ServerMemory {
     pub status_written: Option<Instant>,
     /// What sessions are sealed with, as the Secret has it or will have it.
     pub session_keys: Option<SessionKeys>,
-    /// An object of whose name there was none a moment ago: nobody has to look before it is made.
-    pub absent: Option<Absent>,
+    /// Whether there turned out to be a Secret where none was known of: the session keys are then read, not made.
+    pub has_keys: bool,
     /// Tries in a row that failed.
     pub failures: u32,
     /// The pods that were touched, by UID.
     pub touches: HashMap<String, Touch>,
     /// The status of the condition `Ready`.
     pub ready: Option<&'static str>,
-}
-
-/// What was looked for and is not there.
-#[derive(Clone, Debug)]
-pub struct Absent {
-    /// The kind.
-    pub kind: &'static str,
-    /// The name.
-    pub name: String,
-    /// When.
-    pub seen: Instant,
 }
 
 /// An object as it was applied.

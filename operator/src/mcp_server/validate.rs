@@ -4,6 +4,7 @@
 
 mod bounds;
 mod guard;
+mod named;
 mod quantity;
 #[cfg(test)]
 mod tests;
@@ -22,10 +23,10 @@ use longshore_crds::names::MAX_NAME_LENGTH;
 use longshore_sidecar_config as config;
 
 use crate::mcp_server::condition::{Problem, Reason};
-use crate::mcp_server::dereference::{Dereferenced, Lookup};
-use crate::mcp_server::references::{self, Need};
+use crate::mcp_server::dereference::Dereferenced;
+use crate::mcp_server::references;
 use crate::mcp_server::session_keys::SessionKeys;
-use crate::names::{self, ObjectNames};
+use crate::names::ObjectNames;
 pub use quantity::duration;
 
 /// Everything that is needed to build a server's objects, checked and in the types of those who use it.
@@ -198,7 +199,7 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
     guard::volumes::mounts("spec.pod.volumeMounts", &spec.pod.volume_mounts, &mut unfit);
     let mut missing = Vec::new();
     for reference in references::of(spec) {
-        if let Some(problem) = check_reference(server, &reference, found) {
+        if let Some(problem) = named::check_reference(server, &reference, found) {
             if problem.reason == Reason::SecretReserved {
                 unfit.push(problem);
             } else {
@@ -207,7 +208,7 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
         }
     }
     let mut flaws = Vec::new();
-    let auth = auth(server, found, &mut problems, &mut missing, &mut flaws);
+    let auth = named::auth(server, found, &mut problems, &mut missing, &mut flaws);
     let (Some(upstream), Some(limits), Some(sessions), Some(auth), true) =
         (upstream, limits, sessions, auth, problems.is_empty())
     else {
@@ -392,105 +393,6 @@ fn pod(pod: &manifest::Pod, problems: &mut Vec<Problem>) -> ServerPod {
         affinity,
         overrides,
     }
-}
-
-fn check_reference(
-    server: &McpServer,
-    reference: &references::Reference,
-    found: &Dereferenced,
-) -> Option<Problem> {
-    let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
-    let (kind, name, field) = (reference.kind.name(), &reference.name, &reference.field);
-    let (not_found, no_key) = match reference.kind {
-        references::Kind::Secret => (Reason::SecretNotFound, Reason::SecretKeyNotFound),
-        references::Kind::ConfigMap => (Reason::ConfigMapNotFound, Reason::ConfigMapKeyNotFound),
-    };
-    // The name counts too: on the first reconciliation Longshore's own Secret is not there yet, and it is made at once
-    // with the pod.
-    let lookup = match reference.kind {
-        references::Kind::Secret if names::is_keys_secret(name) => &Lookup::Reserved,
-        kind => found.lookup(kind, name),
-    };
-    match lookup {
-        Lookup::Reserved => Some(Problem::new(
-            Reason::SecretReserved,
-            format!(
-                "{field}: {kind} {namespace}/{name} is Longshore's own and cannot be used by a server; name another"
-            ),
-        )),
-        Lookup::Missing if reference.need == Need::Required => Some(Problem::new(
-            not_found,
-            format!(
-                "{kind} {namespace}/{name}, which {field} names, does not exist: create it, or correct the name"
-            ),
-        )),
-        Lookup::Missing => None,
-        Lookup::Present { keys } => match &reference.key {
-            Some(key) if reference.need == Need::Required && !keys.contains(key) => Some(Problem::new(
-                no_key,
-                format!(
-                    "{kind} {namespace}/{name} has no key {key:?}, which {field} names: add it, or correct the name"
-                ),
-            )),
-            Some(_) | None => None,
-        },
-    }
-}
-
-fn auth(
-    server: &McpServer,
-    found: &Dereferenced,
-    problems: &mut Vec<Problem>,
-    missing: &mut Vec<Problem>,
-    flaws: &mut Vec<Problem>,
-) -> Option<ValidatedAuth> {
-    use crate::mcp_server::dereference::ApiKeysLookup;
-    let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
-    let auth = &server.spec.auth;
-    let keys = match (&auth.none, &auth.api_keys) {
-        (Some(_), None) => return Some(ValidatedAuth::None),
-        (None, Some(keys)) => keys,
-        (Some(_), Some(_)) | (None, None) => {
-            problems
-                .push(Problem::invalid("spec.auth", "choose exactly one: `apiKeys: {...}` or `none: {}`"));
-            return None;
-        }
-    };
-    let name = &keys.secret_ref.name;
-    let field = "spec.auth.apiKeys.secretRef";
-    let lookup = if names::is_keys_secret(name) { &ApiKeysLookup::Reserved } else { &found.api_keys };
-    let live = match lookup {
-        ApiKeysLookup::Reserved => {
-            problems.push(Problem::new(
-                Reason::SecretReserved,
-                format!(
-                    "{field}: Secret {namespace}/{name} is Longshore's own and cannot hold keys; name another"
-                ),
-            ));
-            return None;
-        }
-        // Whoever deletes the Secret revokes its keys: running sidecars get an empty list.
-        ApiKeysLookup::Missing | ApiKeysLookup::NotNamed => {
-            missing.push(Problem::new(
-                Reason::SecretNotFound,
-                format!(
-                    "Secret {namespace}/{name}, which {field} names, does not exist: create it (`longshore key new \
-                     --secret {name} --namespace {namespace}` makes one), or correct the name"
-                ),
-            ));
-            Vec::new()
-        }
-        ApiKeysLookup::Present(parsed) => {
-            flaws.extend(parsed.problems.iter().map(|problem| {
-                Problem::new(
-                    Reason::InvalidKeys,
-                    format!("Secret {namespace}/{name}, which {field} names: {problem}"),
-                )
-            }));
-            parsed.keys.clone()
-        }
-    };
-    Some(ValidatedAuth::ApiKeys(live))
 }
 
 fn log_level(level: manifest::LogLevel) -> config::LogLevel {

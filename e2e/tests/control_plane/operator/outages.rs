@@ -5,12 +5,14 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use longshore_e2e::cluster::{Cluster, Component, Shape};
+use longshore_e2e::testing::{Kind, Room};
 
 use super::LEAST;
 use super::stand::{Operator, install, until};
 
 #[test]
 fn an_api_server_that_was_away_is_served_again() {
+    let _room = Room::take(Kind::Objects);
     let cluster = Cluster::start(Shape::ControlPlane).unwrap();
     install(&cluster).unwrap();
     cluster

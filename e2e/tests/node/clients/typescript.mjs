@@ -1,11 +1,11 @@
-// A client on the TypeScript SDK, first line: lists everything, calls a tool, reads a resource, gets a prompt, and
-// prints what it saw as one line of JSON. Arguments: URL, API key (may be empty).
-import { Client } from "@modelcontextprotocol/sdk/client/index.js";
-import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
-
-const [url, key] = process.argv.slice(2);
+// A client on the TypeScript SDK: lists everything, calls a tool, reads a resource, gets a prompt, and prints what it
+// saw as one line of JSON. Arguments: the SDK's line (1 or 2), URL, API key (may be empty).
+const [line, url, key] = process.argv.slice(2);
+const sdk = { 1: "@modelcontextprotocol/sdk/client", 2: "@modelcontextprotocol/client" }[line];
+const { Client } = await import(line === "1" ? `${sdk}/index.js` : sdk);
+const { StreamableHTTPClientTransport } = await import(line === "1" ? `${sdk}/streamableHttp.js` : sdk);
 const headers = key ? { Authorization: `Bearer ${key}` } : {};
-const client = new Client({ name: "typescript-one", version: "1" });
+const client = new Client({ name: `typescript-${line}`, version: "1" });
 await client.connect(new StreamableHTTPClientTransport(new URL(url), { requestInit: { headers } }));
 
 const { tools } = await client.listTools();

@@ -7,8 +7,8 @@ use std::io::Write as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use longshore_e2e::load::{Kind, Report};
-use longshore_e2e::testing::{Namespace, Stage};
+use longshore_e2e::load::{Kind as Failed, Report};
+use longshore_e2e::testing::{Kind, Namespace, Room, Stage};
 
 use crate::STAGE;
 
@@ -45,8 +45,9 @@ pub(super) fn row_on(
     title: &'static str,
     test: impl AsyncFnOnce(&Namespace<'_>, &Row) + Send,
 ) {
+    let room = Room::take(Kind::Load);
     let row = Row { title, began: Instant::now(), said: Mutex::default() };
-    stage.with_namespace(async |namespace| {
+    stage.with_namespace_and_room(&room, async |namespace| {
         let limit = form(SHORT, FULL);
         let outcome = tokio::time::timeout(limit, test(namespace, &row)).await;
         assert!(outcome.is_ok(), "it is not done after {limit:?}");
@@ -83,10 +84,10 @@ impl Row {
 }
 
 /// What was said about the failures, when first and last, and how often.
-fn told(report: &Report) -> Vec<(Kind, &str, Duration, Duration, usize)> {
-    let mut told: Vec<(Kind, &str, Duration, Duration, usize)> = Vec::new();
+fn told(report: &Report) -> Vec<(Failed, &str, Duration, Duration, usize)> {
+    let mut told: Vec<(Failed, &str, Duration, Duration, usize)> = Vec::new();
     for failure in &report.failures {
-        let same = |it: &&mut (Kind, &str, Duration, Duration, usize)| {
+        let same = |it: &&mut (Failed, &str, Duration, Duration, usize)| {
             it.0 == failure.kind && it.1 == failure.message
         };
         match told.iter_mut().find(same) {

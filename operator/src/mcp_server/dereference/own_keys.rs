@@ -7,14 +7,13 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::events::{Event, EventType};
 use thiserror::Error;
-use tokio::time::Instant;
 
 use super::get;
 use crate::api::ApiError;
 use crate::api_keys::NoRandomness;
 use crate::mcp_server::apply::is_as_applied;
 use crate::mcp_server::context::Context;
-use crate::mcp_server::memory::{Absent, ServerMemory, lock};
+use crate::mcp_server::memory::{ServerMemory, lock};
 use crate::mcp_server::session_keys::{Material, SessionKeys};
 use crate::mirror::ServerKey;
 use crate::names::{ObjectNames, SESSION_KEYS_ANNOTATION};
@@ -34,7 +33,8 @@ pub enum Error {
     NoRandomness(#[from] NoRandomness),
 }
 
-/// The keys that are in force. Client required, but for a Secret that is as it was left.
+/// The keys that are in force. Client required, but for a Secret that is as it was left, and for a new server: its keys
+/// are made here, and whoever applies them finds out whether there are others already.
 pub async fn session_keys(
     context: &Context,
     server: &ServerKey,
@@ -47,9 +47,15 @@ pub async fn session_keys(
         return Ok(known);
     }
     let now = Timestamp::now();
+    let deployment = context.mirrors.deployments.get(server, &server.name);
+    let had_pods = deployment.is_some_and(|it| it.live.controller.as_deref() == Some(uid));
+    let is_known = context.mirrors.secrets.get(server, &name).is_some() || lock(memory).has_keys;
+    if !had_pods && !is_known {
+        let keys = SessionKeys::first(&material()?, now, wish);
+        lock(memory).session_keys = Some(keys.clone());
+        return Ok(keys);
+    }
     let found = get::<Secret>(&context.client, &server.namespace, &name).await?;
-    lock(memory).absent =
-        found.is_none().then(|| Absent { kind: "Secret", name: name.clone(), seen: Instant::now() });
     // Somebody else's is none of ours, and applying ours will say so.
     let ours = found.filter(|secret| controller(&secret.metadata).as_deref() == Some(uid));
     let read = ours.map(|secret| {
@@ -62,8 +68,6 @@ pub async fn session_keys(
         Some(Err(broken)) => (SessionKeys::first(&material()?, now, wish), Some(broken.to_string())),
         None => {
             // Who had pods had keys.
-            let had_pods = context.mirrors.deployments.get(server, &server.name);
-            let had_pods = had_pods.is_some_and(|it| it.live.controller.as_deref() == Some(uid));
             let loss = had_pods.then(|| "it was deleted".to_owned());
             (SessionKeys::first(&material()?, now, wish), loss)
         }

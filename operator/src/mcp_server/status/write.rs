@@ -32,8 +32,9 @@ pub fn previous(
     }
 }
 
-/// How long a status that tells of a mere step may wait for the next. Most starts are over by then.
-const PASSING: Duration = Duration::from_secs(3);
+/// How long a status that tells of a mere step may wait for the next. Most starts are over by then, those of many
+/// servers at once included.
+const PASSING: Duration = Duration::from_secs(10);
 
 /// How long to wait before this status is worth writing: a start has steps that last for moments, and each write costs
 /// the API server and everybody who watches.
@@ -187,7 +188,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(wait(&memory, None, &starting), None);
         assert_eq!(wait(&memory, Some(&starting), &starting), None, "nothing is to be written");
-        assert_eq!(wait(&memory, Some(&starting), &connecting), Some(Duration::from_secs(2)));
+        assert_eq!(wait(&memory, Some(&starting), &connecting), Some(PASSING - Duration::from_secs(1)));
         for news in [
             status(("Unknown", Reason::Connecting), "b"),
             status(("True", Reason::Ready), "a"),
@@ -196,7 +197,7 @@ mod tests {
             assert_eq!(wait(&memory, Some(&starting), &news), None, "{news:?}");
             assert_eq!(wait(&memory, Some(&news), &connecting), None, "{news:?}");
         }
-        tokio::time::advance(Duration::from_secs(2)).await;
+        tokio::time::advance(PASSING - Duration::from_secs(1)).await;
         assert_eq!(wait(&memory, Some(&starting), &connecting), None);
     }
 }

@@ -3,7 +3,8 @@
 //! server when nothing changes.
 //!
 //! `cargo bench -p longshore-e2e --bench cluster`, as root. It starts a node of its own and prints a table for
-//! docs/benchmarks.md. Words after `--` choose what is measured: `one`, `many`, `crowd`.
+//! docs/benchmarks.md. Words after `--` choose what is measured: `one`, `many`, `crowd`; `cost` tells what many cost, and
+//! is left out where nothing is chosen.
 
 #![expect(
     clippy::expect_used,
@@ -11,6 +12,8 @@
     clippy::print_stdout,
     reason = "a measurement speaks by printing, and by failing"
 )]
+
+mod cost;
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -29,6 +32,8 @@ use longshore_e2e::{images, longshore};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+
+use cost::Cost;
 
 /// Where everything is made.
 const NAMESPACE: &str = "bench";
@@ -61,6 +66,9 @@ fn main() {
         }
         if wants("many") {
             bench.many().await;
+        }
+        if chosen.iter().any(|word| word == "cost") {
+            bench.cost(&cluster).await;
         }
         if wants("crowd") {
             bench.crowd(&cluster).await;
@@ -137,6 +145,30 @@ impl<'a> Bench<'a> {
             seconds(served)
         );
         println!("| the ratio | {:.2} |", served.as_secs_f64() / plain.as_secs_f64());
+    }
+
+    /// What many at once cost, by program and by request. Looking is not free, so times are measured without.
+    async fn cost(&self, cluster: &Cluster) {
+        // The first of a kind costs more.
+        self.plain(1).await;
+        self.served(1).await;
+        for what in ["plain Deployments", "McpServers"] {
+            // What was deleted before is to be gone, and events to be written.
+            tokio::time::sleep(IDLE).await;
+            let before = Cost::now(cluster, &self.client).await;
+            let deployments: Api<Deployment> = self.api();
+            let servers: Api<McpServer> = self.api();
+            let time = match what {
+                "McpServers" => self.all_ready(&servers, MANY, |name| self.mcp_server(name), is_served).await,
+                _ => self.all_ready(&deployments, MANY, |name| self.deployment(name), is_available).await,
+            };
+            let cost = before.since(cluster, &self.client).await;
+            println!("| **{MANY} {what}** | {} |\n{}", seconds(time), cost.trim_end());
+            match what {
+                "McpServers" => self.clear(&servers).await,
+                _ => self.clear(&deployments).await,
+            }
+        }
     }
 
     /// What a crowd of servers takes when nothing happens.

@@ -1,0 +1,194 @@
+//! The pod: what shapes it, and what makes a new one.
+
+use super::*;
+
+#[test]
+fn a_stdio_server_is_started_by_the_shim_once_that_is_there() {
+    let spec = json!({
+        "source": {"image": "example/github:1", "command": ["/server", "--quiet"], "args": ["stdio"]},
+        "transport": {"stdio": {"maxProcesses": 8}},
+        "auth": {"none": {}},
+    });
+    let server = validate(&manifest(spec), &found()).unwrap();
+    let resources = build(&server, &settings()).0;
+    let template = serde_json::to_value(resources.deployment.unwrap()).unwrap()["spec"]["template"].take();
+    for (pointer, expected) in [
+        (
+            "/spec/containers/1/command",
+            json!(["/run/longshore/program/shim", "--peer-uid", "15380", "--", "/server", "--quiet"]),
+        ),
+        ("/spec/containers/1/args", json!(["stdio"])),
+        (
+            "/spec/containers/0/lifecycle",
+            json!({"postStart": {"exec": {"command": ["/longshore-sidecar", "await"]}}}),
+        ),
+        ("/metadata/annotations/longshore.dev~1upstream", json!("{\"stdio\":{}}")),
+    ] {
+        assert_eq!(template.pointer(pointer), Some(&expected), "{pointer}");
+    }
+}
+
+#[test]
+fn the_manifest_shapes_the_pod() {
+    let spec = json!({
+        "source": {
+            "image": "example/github:1", "imagePullPolicy": "Always", "command": ["/server"], "args": ["--http"],
+            "env": [{"name": "HOME", "value": "/data"}], "envFrom": [{"configMapRef": {"name": "settings"}}],
+        },
+        "transport": {"streamableHttp": {"port": 3000}},
+        "auth": {"none": {}},
+        "limits": {"requestTimeout": "5m"},
+        "sidecar": {"workers": 4, "resources": {"limits": {"memory": "1Gi"}}},
+        "pod": {
+            "metadata": {"labels": {"team": "tools"}, "annotations": {"example.com/note": "x"}},
+            "resources": {"requests": {"cpu": "1"}},
+            "serviceAccountName": "github",
+            "imagePullSecrets": [{"name": "registry"}],
+            "securityContext": {"runAsUser": 1000, "fsGroup": 2000},
+            "volumes": [{"name": "data", "emptyDir": {}}],
+            "volumeMounts": [{"name": "data", "mountPath": "/tmp/"}],
+            "nodeSelector": {"disk": "ssd"},
+            "tolerations": [{"key": "tools", "operator": "Exists"}],
+            "affinity": {"podAntiAffinity": {}},
+            "overrides": {
+                "metadata": {"annotations": {"example.com/more": "y"}},
+                "spec": {
+                    "priorityClassName": "high",
+                    "containers": [
+                        {"name": "server", "env": [{"name": "EXTRA", "value": "1"}], "livenessProbe": {"tcpSocket": {"port": 3000}}},
+                        {"name": "helper", "image": "example/helper:1"},
+                    ],
+                },
+            },
+        },
+    });
+    let mut lookups = found();
+    lookups.objects.insert((Kind::Secret, "registry".to_owned()), Lookup::Present { keys: BTreeSet::new() });
+    lookups
+        .objects
+        .insert((Kind::ConfigMap, "settings".to_owned()), Lookup::Present { keys: BTreeSet::new() });
+    let server = validate(&manifest(spec), &lookups).unwrap();
+    let resources = build(&server, &settings()).0;
+    assert_eq!(resources.service_account, None);
+    let template = serde_json::to_value(resources.deployment.unwrap()).unwrap()["spec"]["template"].take();
+    for (pointer, expected) in [
+        ("/metadata/labels/team", json!("tools")),
+        ("/metadata/annotations/example.com~1note", json!("x")),
+        ("/metadata/annotations/example.com~1more", json!("y")),
+        ("/spec/serviceAccountName", json!("github")),
+        ("/spec/automountServiceAccountToken", json!(false)),
+        ("/spec/imagePullSecrets", json!([{"name": "registry"}])),
+        ("/spec/terminationGracePeriodSeconds", json!(325)),
+        ("/spec/nodeSelector", json!({"disk": "ssd"})),
+        ("/spec/tolerations", json!([{"key": "tools", "operator": "Exists"}])),
+        ("/spec/affinity", json!({"podAntiAffinity": {}})),
+        ("/spec/priorityClassName", json!("high")),
+        ("/spec/securityContext/runAsUser", json!(1000)),
+        ("/spec/securityContext/fsGroup", json!(2000)),
+        ("/spec/securityContext/runAsGroup", json!(65532)),
+        ("/spec/securityContext/runAsNonRoot", json!(true)),
+        ("/spec/containers/0/args/2", json!("--workers=4")),
+        ("/spec/containers/0/resources", json!({"limits": {"memory": "1Gi"}})),
+        ("/spec/containers/0/securityContext/runAsUser", json!(15380)),
+        ("/spec/containers/1/command", json!(["/server"])),
+        ("/spec/containers/1/args", json!(["--http"])),
+        ("/spec/containers/1/imagePullPolicy", json!("Always")),
+        ("/spec/containers/1/resources", json!({"requests": {"cpu": "1"}})),
+        (
+            "/spec/containers/1/env",
+            json!([{"name": "HOME", "value": "/data"}, {"name": "EXTRA", "value": "1"}]),
+        ),
+        ("/spec/containers/1/livenessProbe", json!({"tcpSocket": {"port": 3000}})),
+        ("/spec/containers/1/lifecycle/preStop/exec/command/1", json!("drain")),
+        ("/spec/containers/2/image", json!("example/helper:1")),
+    ] {
+        assert_eq!(template.pointer(pointer), Some(&expected), "{pointer}");
+    }
+    let mounts =
+        |container: usize| template.pointer(&format!("/spec/containers/{container}/volumeMounts")).unwrap();
+    assert_eq!(
+        mounts(1),
+        &json!([
+            {"name": "longshore-program", "mountPath": "/run/longshore/program", "readOnly": true},
+            {"name": "longshore-sockets", "mountPath": "/run/longshore/sockets"},
+            {"name": "longshore-token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true},
+            {"name": "data", "mountPath": "/tmp/"},
+        ]),
+        "a manifest that mounts /tmp gets no other /tmp"
+    );
+    assert!(!mounts(0).to_string().contains("longshore-token"), "the sidecar never gets a token");
+    let volumes: Vec<_> =
+        template["spec"]["volumes"].as_array().unwrap().iter().map(|volume| &volume["name"]).collect();
+    assert_eq!(
+        volumes,
+        [
+            "longshore-config",
+            "longshore-keys",
+            "longshore-program",
+            "longshore-sockets",
+            "longshore-token",
+            "data"
+        ]
+    );
+}
+
+#[test]
+fn every_container_that_an_override_adds_is_restricted_too() {
+    let restricted = json!({
+        "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]},
+    });
+    for (own, changed) in [
+        (None, json!({})),
+        (Some(json!({})), json!({})),
+        (Some(json!({"capabilities": {}})), json!({})),
+        (Some(json!({"readOnlyRootFilesystem": false})), json!({"readOnlyRootFilesystem": false})),
+        (Some(json!({"runAsUser": 1000})), json!({"runAsUser": 1000})),
+    ] {
+        let mut expected = restricted.clone();
+        expected.as_object_mut().unwrap().extend(changed.as_object().unwrap().clone());
+        for (list, name, place) in [
+            ("containers", "server", "/spec/containers/1"),
+            ("containers", "helper", "/spec/containers/2"),
+            ("initContainers", "prepare", "/spec/initContainers/0"),
+        ] {
+            let mut container = json!({"name": name, "image": "example/helper:1"});
+            if let Some(own) = &own {
+                container["securityContext"] = own.clone();
+            }
+            let spec = match list {
+                "containers" => json!({"containers": [container]}),
+                _ => json!({"containers": [], "initContainers": [container]}),
+            };
+            let template = template(with(minimal(), "pod", json!({"overrides": {"spec": spec}})));
+            let found = template.pointer(place).unwrap();
+            assert_eq!(found["name"], name);
+            assert_eq!(found["securityContext"], expected, "{name} with {own:?}");
+            assert_eq!(template["spec"]["containers"][0]["securityContext"]["runAsUser"], 15380);
+        }
+    }
+}
+
+#[test]
+fn only_what_the_pod_needs_makes_a_new_pod() {
+    let before = template(minimal());
+    for (field, value) in [
+        ("access", json!({"rules": [{"name": "all", "tools": ["*"]}]})),
+        ("tools", json!({"exclude": ["delete_*"]})),
+        ("expose", json!({"host": "github.example", "allowedOrigins": ["https://app.example"]})),
+        ("sidecar", json!({"logLevel": "debug"})),
+        ("replicas", json!(5)),
+        ("sessions", json!({"maxAge": "1h", "total": 5})),
+        ("limits", json!({"requestBytes": "1Mi"})),
+        ("transport.protocol", json!("2025-06-18")),
+    ] {
+        assert_eq!(template(with(minimal(), field, value)), before, "{field}");
+    }
+    for (field, value) in [
+        ("source.image", json!("example/github:2")),
+        ("transport.streamableHttp.port", json!(4000)),
+        ("sidecar", json!({"workers": 2})),
+        ("limits", json!({"requestTimeout": "10m"})),
+    ] {
+        assert_ne!(template(with(minimal(), field, value)), before, "{field}");
+    }
+}

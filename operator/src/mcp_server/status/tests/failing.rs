@@ -1,0 +1,289 @@
+//! Every way to fail.
+
+use super::*;
+
+#[test]
+fn each_way_to_fail_has_a_reason_of_its_own() {
+    let back_off = "back-off 10s restarting failed container";
+    let pull = "failed to pull and unpack image \"example/github:1\": not found";
+    let runtime = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create \
+                   failed: unable to start container process: error during container init: exec: \"/srv\": stat /srv: no \
+                   such file or directory: unknown";
+    let denied = "failed to create containerd task: OCI runtime create failed: exec: \"/srv\": permission denied: unknown";
+    let server = |container: ContainerView| PodView { server: container, ..pod("new") };
+    let with_end = |container: ContainerView, end: Option<Ended>| ContainerView { ended: end, ..container };
+    for (name, facts, reason, words) in [
+        (
+            "nothing known yet",
+            silent(PodView {
+                server: ContainerView::default(),
+                sidecar: ContainerView::default(),
+                ..pod("new")
+            }),
+            "Starting",
+            "the pod starts",
+        ),
+        (
+            "containers are made",
+            silent(server(waiting("ContainerCreating", ""))),
+            "Starting",
+            "the pod starts",
+        ),
+        (
+            "the server's image is on its way",
+            said(
+                server(waiting("ContainerCreating", "")),
+                failed(ConnectionReason::ConnectionRefused, "nothing listens on port 3000"),
+            ),
+            "Starting",
+            "the pod starts",
+        ),
+        (
+            "the sidecar's image is on its way",
+            PodFacts {
+                pod: Arc::new(PodView { sidecar: waiting("ContainerCreating", ""), ..pod("new") }),
+                report: Report::Unreachable("connection refused".to_owned()),
+            },
+            "Starting",
+            "the pod starts",
+        ),
+        (
+            "no node",
+            silent(PodView { unschedulable: Some("0/1 nodes are available".to_owned()), ..pod("new") }),
+            "Unschedulable",
+            "0/1 nodes",
+        ),
+        (
+            "evicted",
+            silent(PodView { failed: Some("Evicted: low on memory".to_owned()), ..pod("new") }),
+            "PodFailed",
+            "Evicted",
+        ),
+        ("image, first", silent(server(waiting("ErrImagePull", pull))), "ImagePullFailed", "not found"),
+        (
+            "image, later",
+            silent(server(waiting(
+                "ImagePullBackOff",
+                &format!("Back-off pulling image \"example/github:1\": ErrImagePull: {pull}"),
+            ))),
+            "ImagePullFailed",
+            "not found",
+        ),
+        (
+            "image, no cause",
+            silent(server(waiting("ImagePullBackOff", "Back-off pulling image \"example/github:1\""))),
+            "ImagePullFailed",
+            "example/github:1",
+        ),
+        (
+            "image name",
+            silent(server(waiting("InvalidImageName", "couldn't parse image name"))),
+            "ImagePullFailed",
+            "parse",
+        ),
+        (
+            "image never",
+            silent(server(waiting(
+                "ErrImageNeverPull",
+                "Container image is not present with pull policy of Never",
+            ))),
+            "ImagePullFailed",
+            "Never",
+        ),
+        (
+            "config",
+            silent(server(waiting("CreateContainerConfigError", "secret \"x\" not found"))),
+            "ContainerRefused",
+            "secret \"x\"",
+        ),
+        (
+            "no such command",
+            silent(with_server_end(
+                server(waiting("RunContainerError", runtime)),
+                ended(128, "StartError", runtime),
+            )),
+            "CommandNotFound",
+            "exec: \"/srv\": stat /srv: no such file or directory",
+        ),
+        (
+            "no such command, later",
+            silent(server(with_end(
+                waiting("CrashLoopBackOff", back_off),
+                ended(128, "StartError", runtime),
+            ))),
+            "CommandNotFound",
+            "exec: \"/srv\": stat /srv: no such file or directory",
+        ),
+        (
+            "not executable",
+            silent(server(with_end(waiting("CrashLoopBackOff", back_off), ended(128, "StartError", denied)))),
+            "CommandNotExecutable",
+            "permission denied",
+        ),
+        (
+            "exits",
+            silent(server(with_end(
+                ContainerView { state: ContainerState::Terminated, ..running() },
+                ended(2, "Error", "no token"),
+            ))),
+            "ServerExited",
+            "exited with code 2; its last lines: no token",
+        ),
+        (
+            "exits and waits",
+            silent(server(with_end(waiting("CrashLoopBackOff", back_off), ended(2, "Error", "no token")))),
+            "ServerExited",
+            "exited with code 2; its last lines: no token",
+        ),
+        (
+            "exits and runs again",
+            silent(server(with_end(running(), ended(2, "Error", "no token")))),
+            "ServerExited",
+            "exited with code 2; its last lines: no token",
+        ),
+        (
+            "exits with 0",
+            silent(server(with_end(running(), ended(0, "Completed", "")))),
+            "ServerExited",
+            "exited with code 0, which",
+        ),
+        (
+            "killed by a signal",
+            silent(server(with_end(running(), ended(139, "Error", "")))),
+            "ServerExited",
+            "signal 11",
+        ),
+        (
+            "out of memory",
+            silent(server(with_end(running(), ended(137, "OOMKilled", "")))),
+            "OutOfMemory",
+            "spec.pod.resources",
+        ),
+        (
+            "sidecar image",
+            silent(PodView { sidecar: waiting("ErrImagePull", pull), ..pod("new") }),
+            "SidecarFailed",
+            "not found",
+        ),
+        (
+            "sidecar exits",
+            silent(PodView {
+                sidecar: with_end(waiting("CrashLoopBackOff", back_off), ended(1, "Error", "port taken")),
+                ..pod("new")
+            }),
+            "SidecarFailed",
+            "port taken",
+        ),
+        (
+            "nothing listens",
+            said(pod("new"), failed(ConnectionReason::ConnectionRefused, "nothing listens on port 3000")),
+            "ConnectionRefused",
+            "nothing listens",
+        ),
+        (
+            "never answers",
+            said(pod("new"), failed(ConnectionReason::InitializeTimeout, "no answer")),
+            "InitializeTimeout",
+            "no answer",
+        ),
+        (
+            "refuses",
+            said(pod("new"), failed(ConnectionReason::InitializeRefused, "HTTP 500")),
+            "InitializeRefused",
+            "HTTP 500",
+        ),
+        ("not MCP", said(pod("new"), failed(ConnectionReason::NotMcp, "HTML")), "NotMcp", "HTML"),
+        (
+            "revision",
+            said(pod("new"), failed(ConnectionReason::UnsupportedRevision, "1999")),
+            "UnsupportedRevision",
+            "1999",
+        ),
+        (
+            "lists",
+            said(pod("new"), failed(ConnectionReason::ListFailed, "tools/list")),
+            "ListFailed",
+            "tools/list",
+        ),
+        (
+            "lost",
+            said(pod("new"), failed(ConnectionReason::ConnectionLost, "gone")),
+            "ConnectionLost",
+            "gone",
+        ),
+        (
+            "unreachable",
+            PodFacts { pod: Arc::new(pod("new")), report: Report::Unreachable("timeout".to_owned()) },
+            "SidecarUnreachable",
+            "timeout",
+        ),
+    ] {
+        let status = Scene::of(vec![facts]).status();
+        for type_ in [ConditionType::Available, ConditionType::Ready] {
+            let condition = of(&status, type_);
+            assert_eq!(
+                (condition.status.as_str(), condition.reason.as_str()),
+                ("False", reason),
+                "{name}: {condition:?}"
+            );
+            assert!(condition.message.contains(words), "{name}: {}", condition.message);
+        }
+        assert_eq!(of(&status, ConditionType::Accepted).status, "True", "{name}");
+        assert_ne!(of(&status, ConditionType::Connected).status, "True", "{name}");
+    }
+}
+
+fn with_server_end(pod: PodView, end: Option<Ended>) -> PodView {
+    PodView { server: ContainerView { ended: end, ..pod.server }, ..pod }
+}
+
+#[test]
+fn a_container_that_fails_again_and_again_has_one_status() {
+    let pull = "failed to resolve reference \"example/github:1\": not found";
+    let crash = ended(1, "Error", "no token given");
+    for circle in [
+        vec![
+            waiting("ErrImagePull", pull),
+            waiting(
+                "ImagePullBackOff",
+                &format!("Back-off pulling image \"example/github:1\": ErrImagePull: {pull}"),
+            ),
+            waiting("ErrImagePull", pull),
+        ],
+        vec![
+            ContainerView { state: ContainerState::Terminated, ended: crash.clone(), ..running() },
+            ContainerView { ended: crash.clone(), ..waiting("CrashLoopBackOff", "back-off 10s") },
+            ContainerView { ended: crash.clone(), ..running() },
+            ContainerView { state: ContainerState::Terminated, ended: crash.clone(), ..running() },
+            ContainerView { ended: crash.clone(), ..waiting("CrashLoopBackOff", "back-off 20s") },
+        ],
+    ] {
+        // The sidecar's words go round too while the server does.
+        let words = [ConnectionReason::ConnectionRefused, ConnectionReason::ConnectionLost];
+        let mut before: Option<McpServerStatus> = None;
+        for (turn, container) in circle.into_iter().enumerate() {
+            let facts = said(PodView { server: container, ..pod("new") }, failed(words[turn % 2], "words"));
+            let mut scene = Scene::of(vec![facts]);
+            scene.second += i64::try_from(turn).unwrap();
+            scene.previous.clone_from(&before);
+            let status = scene.status();
+            if let Some(before) = &before {
+                assert_eq!(&status, before, "turn {turn}");
+            }
+            before = Some(status);
+        }
+    }
+}
+
+#[test]
+fn what_the_api_server_says_of_pods_it_refuses_is_shown() {
+    let mut scene = Scene::of(vec![]);
+    assert_eq!(of(&scene.status(), ConditionType::Available).reason, "Starting");
+    let live = crate::view::Live { uid: "d".to_owned(), version: 1, fingerprint: 1, controller: None };
+    scene.deployment =
+        Some(DeploymentView { live, template: None, refused: Some("exceeded quota: pods".to_owned()) });
+    let status = scene.status();
+    let available = of(&status, ConditionType::Available);
+    assert_eq!(available.reason, "PodRejected");
+    assert!(available.message.contains("exceeded quota"));
+}

@@ -1,0 +1,137 @@
+//! Servers of several pods, and of none.
+
+use super::*;
+
+/// What people read of a server of three pods.
+#[test]
+fn several_pods_are_said_as_numbers() {
+    let new = |n: u32| PodView { uid: format!("new-{n}"), ..ready(pod("new")) };
+    let old = |n: u32| PodView { uid: format!("old-{n}"), ..ready(pod("old")) };
+    let starting = |pod: PodView| silent(PodView { ready: false, sidecar: ContainerView::default(), ..pod });
+    let crash = |pod: PodView| {
+        let server =
+            ContainerView { ended: ended(1, "Error", "no token"), ..waiting("CrashLoopBackOff", "x") };
+        silent(PodView { ready: false, server, ..pod })
+    };
+    let well = |pod: PodView| said(pod, summary());
+    let lost = |pod: PodView| said(pod, failed(ConnectionReason::ConnectionLost, "gone"));
+    let behind = |pod: PodView| {
+        let config = ConfigState { digest: "sha256:old".to_owned(), generation: 3, error: None };
+        said(pod, Summary { config, ..summary() })
+    };
+    for (name, pods, available, connected, ready) in [
+        (
+            "all serve",
+            vec![well(new(1)), well(new(2)), well(new(3))],
+            "True/Serving: all 3 pods serve",
+            "True/Connected: the server answers",
+            "True/Ready 4: clients can use the server",
+        ),
+        (
+            "one starts",
+            vec![well(new(1)), well(new(2)), starting(new(3))],
+            "True/Serving: 2 of 3 pods serve, the others start",
+            "True/Connected: the server answers",
+            "True/Ready 4: clients can use the server",
+        ),
+        (
+            "one fails",
+            vec![crash(new(1)), well(new(2)), well(new(3))],
+            "True/Degraded: 2 of 3 pods serve, another fails: ServerExited: the server exited with code 1",
+            "True/Connected: the server answers",
+            "True/Ready 4: clients can use the server, but 2 of 3 pods serve",
+        ),
+        (
+            "one has lost its server",
+            vec![well(new(1)), well(new(2)), lost(new(3))],
+            "True/Serving: all 3 pods serve",
+            "True/Degraded: the server answers, speaks 2026-07-28, 2025-11-25 and has 2 tools; but 1 of the 3 pods that serve cannot \
+             reach theirs: ConnectionLost: gone",
+            "True/Ready 4: clients can use the server, but the server answers",
+        ),
+        (
+            "all have",
+            vec![lost(new(1)), lost(new(2)), lost(new(3))],
+            "True/Serving: all 3 pods serve",
+            "False/ConnectionLost: gone",
+            "False/ConnectionLost 4: gone",
+        ),
+        (
+            "all fail",
+            vec![crash(new(1)), crash(new(2)), crash(new(3))],
+            "False/ServerExited: none of the 3 pods serves: the server exited",
+            "False/ServerExited: the server exited",
+            "False/ServerExited 4: none of the 3 pods serves",
+        ),
+        (
+            "a rollout is half way",
+            vec![well(new(1)), well(old(1)), well(old(2)), starting(new(2))],
+            "True/RollingOut: 1 of 3 pods are of the new version (generation 4)",
+            "True/Connected: the server answers",
+            "True/ServingPrevious 3: clients use the server as it was before the last change",
+        ),
+        (
+            "a rollout fails half way",
+            vec![well(new(1)), well(old(1)), well(old(2)), crash(new(2))],
+            "True/RolloutFailing: the version before goes on serving beside the new one (generation 4), of which a pod \
+             fails: ServerExited",
+            "True/Connected: the server answers",
+            "True/ServingPrevious 3: clients use the server as it was before the last change",
+        ),
+        (
+            "one has yet to load its configuration",
+            vec![well(new(1)), behind(new(2)), well(new(3))],
+            "True/Serving: all 3 pods serve",
+            "True/Connected: the server answers",
+            "True/ServingPrevious 3: clients use the server as it was before the last change: the new configuration is on \
+             its way to 1 of 3 sidecars",
+        ),
+    ] {
+        let mut scene = Scene::of(pods).after(&was_ready());
+        scene.desired = Some(Desired { replicas: 3, ..desired() });
+        let status = scene.status();
+        let ready_condition = of(&status, ConditionType::Ready);
+        for (type_, expected) in
+            [(ConditionType::Available, available), (ConditionType::Connected, connected)]
+        {
+            let found = of(&status, type_);
+            let found = format!("{}/{}: {}", found.status, found.reason, found.message);
+            assert!(found.starts_with(expected), "{name}: {found}");
+        }
+        let found = format!(
+            "{}/{} {}: {}",
+            ready_condition.status,
+            ready_condition.reason,
+            ready_condition.observed_generation.unwrap(),
+            ready_condition.message
+        );
+        assert!(found.starts_with(ready), "{name}: {found}");
+    }
+}
+
+#[test]
+fn a_server_without_pods_is_said_to_be_so() {
+    let mut scene = Scene::of(vec![]);
+    scene.desired = Some(Desired { replicas: 0, ..desired() });
+    assert_eq!(
+        scene.conditions(),
+        [
+            "Accepted=True/Accepted",
+            "Available=False/ScaledToZero",
+            "Connected=Unknown/NoPod",
+            "Isolated=Unknown/NoPod",
+            "Published=True/Published",
+            "Ready=False/ScaledToZero",
+        ]
+    );
+    assert_eq!((scene.status().replicas, scene.status().ready_replicas), (Some(0), Some(0)));
+}
+
+#[test]
+fn a_port_that_one_of_several_pods_shows_is_seen() {
+    let exposed = vec![ExposedSocket { address: "0.0.0.0".to_owned(), port: 3000 }];
+    let pod_of = |uid: &str| PodView { uid: uid.to_owned(), ..ready(pod("new")) };
+    let scene =
+        Scene::of(vec![said(pod_of("a"), Summary { exposed, ..summary() }), said(pod_of("b"), summary())]);
+    assert_eq!(of(&scene.status(), ConditionType::Isolated).reason, "ListensBeyondLoopback");
+}

@@ -1,0 +1,96 @@
+//! A server that works, and what is said beside that.
+
+use super::*;
+
+#[test]
+fn what_a_stdio_server_prints_beside_its_messages_is_shown_and_harms_nothing() {
+    let noisy = Summary { noise: Some("Starting...".to_owned()), ..summary() };
+    let status = Scene::of(vec![said(ready(pod("new")), noisy)]).status();
+    let connected = find(&status.conditions, ConditionType::Connected).unwrap();
+    assert_eq!(
+        (connected.status.as_str(), connected.message.as_str()),
+        (
+            "True",
+            "the server answers, speaks 2026-07-28, 2025-11-25 and has 2 tools; its stdout also has lines that are no messages and \
+             are dropped, let it log to stderr instead: Starting..."
+        )
+    );
+    assert_eq!(find(&status.conditions, ConditionType::Ready).unwrap().status, "True");
+}
+
+#[test]
+fn a_server_that_works_is_described_in_full() {
+    let status = Scene::of(vec![said(ready(pod("new")), summary())]).status();
+    let value = serde_json::to_value(&status).unwrap();
+    let condition = |type_: &str, reason: &str, message: &str| {
+        serde_json::json!({
+            "type": type_, "status": "True", "reason": reason, "message": message, "observedGeneration": 4,
+            "lastTransitionTime": "1970-01-01T00:16:40Z",
+        })
+    };
+    assert_eq!(
+        value,
+        serde_json::json!({
+            "observedGeneration": 4, "replicas": 1, "readyReplicas": 1,
+            "selector": "longshore.dev/server=github", "url": "http://github.tools.svc/mcp",
+            "serverInfo": {"name": "octo", "version": "1.2"}, "protocolVersions": ["2026-07-28", "2025-11-25"], "capabilities": ["tools"],
+            "tools": {"count": 2, "digest": "sha256:tools", "names": ["get", "list"]},
+            "conditions": [
+                condition("Accepted", "Accepted", "the manifest is in order and everything that it names exists"),
+                condition("Available", "Serving", "the pod serves"),
+                condition("Connected", "Connected", "the server answers, speaks 2026-07-28, 2025-11-25 and has 2 tools"),
+                condition("Isolated", "LoopbackOnly", "nothing but the sidecar listens on the pod's address"),
+                condition("Published", "Published", "the catalog lists the server"),
+                condition("Ready", "Ready", "clients can use the server"),
+            ],
+        })
+    );
+}
+
+#[test]
+fn times_of_transition_stay_while_nothing_changes() {
+    let first = Scene::of(vec![said(ready(pod("new")), summary())]).status();
+    let later = Scene::of(vec![said(ready(pod("new")), summary())]).after(&first);
+    assert_eq!(later.status(), first);
+    let lost = Scene::of(vec![said(ready(pod("new")), failed(ConnectionReason::ConnectionLost, "gone"))])
+        .after(&first);
+    let status = lost.status();
+    assert_eq!(of(&status, ConditionType::Connected).last_transition_time.0.as_second(), 1010);
+    assert_eq!(of(&status, ConditionType::Available).last_transition_time.0.as_second(), 1000);
+    assert_eq!(of(&status, ConditionType::Ready).reason, "ConnectionLost");
+    assert_eq!(status.tools, first.tools, "what the server has is still known while it is away");
+}
+
+#[test]
+fn a_server_that_listens_for_everybody_is_ready_and_said_to_be_exposed() {
+    let exposed = vec![ExposedSocket { address: "0.0.0.0".to_owned(), port: 3000 }];
+    let scene = Scene::of(vec![said(ready(pod("new")), Summary { exposed, ..summary() })]);
+    assert_eq!(
+        scene.conditions()[3..],
+        ["Isolated=False/ListensBeyondLoopback", "Published=True/Published", "Ready=True/Ready"]
+    );
+    assert!(of(&scene.status(), ConditionType::Isolated).message.contains("0.0.0.0 port 3000"));
+}
+
+#[test]
+fn messages_are_cut() {
+    let mut scene = Scene::of(vec![]);
+    scene.problems = vec![Problem::new(Reason::Invalid, "ä".repeat(2000))];
+    let status = scene.status();
+    let message = &of(&status, ConditionType::Accepted).message;
+    assert!(message.len() <= LONGEST_MESSAGE && message.ends_with('…'));
+}
+
+/// Where a server is listed is nobody's trouble.
+#[test]
+fn being_in_no_catalog_takes_nothing_away() {
+    for (publication, condition) in [
+        (Publication::Published, "Published=True/Published"),
+        (Publication::Withheld, "Published=False/NotPublished"),
+        (Publication::NoCatalog, "Published=False/NoCatalog"),
+    ] {
+        let mut scene = Scene::of(vec![said(ready(pod("new")), summary())]);
+        scene.publication = publication;
+        assert_eq!(scene.conditions()[4..], [condition, "Ready=True/Ready"]);
+    }
+}

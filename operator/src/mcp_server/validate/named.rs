@@ -1,0 +1,109 @@
+//! What a manifest names outside of itself: Secrets, ConfigMaps, and the Secret with the API keys.
+
+use longshore_crds::McpServer;
+
+use super::ValidatedAuth;
+use crate::mcp_server::condition::{Problem, Reason};
+use crate::mcp_server::dereference::{ApiKeysLookup, Dereferenced, Lookup};
+use crate::mcp_server::references::{self, Need};
+use crate::names;
+
+/// What is wrong with a reference, if anything is.
+pub(super) fn check_reference(
+    server: &McpServer,
+    reference: &references::Reference,
+    found: &Dereferenced,
+) -> Option<Problem> {
+    let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
+    let (kind, name, field) = (reference.kind.name(), &reference.name, &reference.field);
+    let (not_found, no_key) = match reference.kind {
+        references::Kind::Secret => (Reason::SecretNotFound, Reason::SecretKeyNotFound),
+        references::Kind::ConfigMap => (Reason::ConfigMapNotFound, Reason::ConfigMapKeyNotFound),
+    };
+    // The name counts too: on the first reconciliation Longshore's own Secret is not there yet, and it is made at once
+    // with the pod.
+    let lookup = match reference.kind {
+        references::Kind::Secret if names::is_keys_secret(name) => &Lookup::Reserved,
+        kind => found.lookup(kind, name),
+    };
+    match lookup {
+        Lookup::Reserved => Some(Problem::new(
+            Reason::SecretReserved,
+            format!(
+                "{field}: {kind} {namespace}/{name} is Longshore's own and cannot be used by a server; name another"
+            ),
+        )),
+        Lookup::Missing if reference.need == Need::Required => Some(Problem::new(
+            not_found,
+            format!(
+                "{kind} {namespace}/{name}, which {field} names, does not exist: create it, or correct the name"
+            ),
+        )),
+        Lookup::Missing => None,
+        Lookup::Present { keys } => match &reference.key {
+            Some(key) if reference.need == Need::Required && !keys.contains(key) => Some(Problem::new(
+                no_key,
+                format!(
+                    "{kind} {namespace}/{name} has no key {key:?}, which {field} names: add it, or correct the name"
+                ),
+            )),
+            Some(_) | None => None,
+        },
+    }
+}
+
+/// How callers prove who they are. What is missing keeps pods from being made, what is flawed is only said.
+pub(super) fn auth(
+    server: &McpServer,
+    found: &Dereferenced,
+    problems: &mut Vec<Problem>,
+    missing: &mut Vec<Problem>,
+    flaws: &mut Vec<Problem>,
+) -> Option<ValidatedAuth> {
+    let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
+    let auth = &server.spec.auth;
+    let keys = match (&auth.none, &auth.api_keys) {
+        (Some(_), None) => return Some(ValidatedAuth::None),
+        (None, Some(keys)) => keys,
+        (Some(_), Some(_)) | (None, None) => {
+            problems
+                .push(Problem::invalid("spec.auth", "choose exactly one: `apiKeys: {...}` or `none: {}`"));
+            return None;
+        }
+    };
+    let name = &keys.secret_ref.name;
+    let field = "spec.auth.apiKeys.secretRef";
+    let lookup = if names::is_keys_secret(name) { &ApiKeysLookup::Reserved } else { &found.api_keys };
+    let live = match lookup {
+        ApiKeysLookup::Reserved => {
+            problems.push(Problem::new(
+                Reason::SecretReserved,
+                format!(
+                    "{field}: Secret {namespace}/{name} is Longshore's own and cannot hold keys; name another"
+                ),
+            ));
+            return None;
+        }
+        // Whoever deletes the Secret revokes its keys: running sidecars get an empty list.
+        ApiKeysLookup::Missing | ApiKeysLookup::NotNamed => {
+            missing.push(Problem::new(
+                Reason::SecretNotFound,
+                format!(
+                    "Secret {namespace}/{name}, which {field} names, does not exist: create it (`longshore key new \
+                     --secret {name} --namespace {namespace}` makes one), or correct the name"
+                ),
+            ));
+            Vec::new()
+        }
+        ApiKeysLookup::Present(parsed) => {
+            flaws.extend(parsed.problems.iter().map(|problem| {
+                Problem::new(
+                    Reason::InvalidKeys,
+                    format!("Secret {namespace}/{name}, which {field} names: {problem}"),
+                )
+            }));
+            parsed.keys.clone()
+        }
+    };
+    Some(ValidatedAuth::ApiKeys(live))
+}
