@@ -7,8 +7,8 @@
 //!
 //! `audit` is the version of the line. `rule` is given with a permit that a rule made, `reason` with a denial and with
 //! a failure. `again` is true, and else left out, where a client of 2026-07-28 sends a call once more with what the server
-//! asked for: it is decided on like any other, and is the same call. `status` is HTTP's, null if the client had gone; `code` is that of a JSON-RPC error. `duration` is in
-//! seconds. Never in it: arguments, results, keys, session ids.
+//! asked for: it is decided on like any other, and is the same call. `status` is HTTP's, null if the client had gone;
+//! `code` is that of a JSON-RPC error. `duration` is in seconds. Never in it: arguments, results, keys, session ids.
 //!
 //! Lines are written by a thread of their own, in batches. If it cannot keep up (nobody reads the log), lines are
 //! lost, counted, and the count is written as soon as anything can be written again: `{"audit":1,"lost":N}`.
@@ -65,7 +65,6 @@ struct Line {
     decision: Verdict,
     rule: Option<Arc<str>>,
     reason: Option<&'static str>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
     again: bool,
     status: Option<u16>,
     code: Option<i64>,
@@ -195,6 +194,9 @@ impl Text {
         self.member("decision", &line.decision);
         self.member("rule", &line.rule.as_deref());
         self.member("reason", &line.reason);
+        if line.again {
+            self.member("again", &true);
+        }
         self.member("status", &line.status);
         self.member("code", &line.code);
         self.member("duration", &line.duration);
@@ -364,6 +366,7 @@ mod tests {
             decision: Verdict::Permit,
             rule: Some("readers".into()),
             reason: None,
+            again: false,
             status: Some(200),
             code: Some(-32602),
             duration: 0.0125,
