@@ -26,6 +26,8 @@ mod harness {
     pub(crate) mod patience;
     pub(crate) mod peer;
     pub(crate) mod process;
+    #[path = "../../../benches/shared/unheard.rs"]
+    pub(crate) mod recorder;
     pub(crate) mod schemas;
 
     pub(crate) use config::{Files, config};

@@ -65,7 +65,6 @@ struct Line {
     decision: Verdict,
     rule: Option<Arc<str>>,
     reason: Option<&'static str>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
     again: bool,
     status: Option<u16>,
     code: Option<i64>,
@@ -195,6 +194,9 @@ impl Text {
         self.member("decision", &line.decision);
         self.member("rule", &line.rule.as_deref());
         self.member("reason", &line.reason);
+        if line.again {
+            self.bytes.extend_from_slice(b",\"again\":true");
+        }
         self.member("status", &line.status);
         self.member("code", &line.code);
         self.member("duration", &line.duration);
@@ -364,6 +366,7 @@ mod tests {
             decision: Verdict::Permit,
             rule: Some("readers".into()),
             reason: None,
+            again: false,
             status: Some(200),
             code: Some(-32602),
             duration: 0.0125,

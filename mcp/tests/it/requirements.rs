@@ -100,7 +100,7 @@ const REQUIREMENTS: [(u32, &str, State); 86] = [
     (68, "ids and progress tokens of several clients on one connection", Shown),
     (69, "time-outs cancel at the server", Shown),
     (70, "every field is translated", Shown),
-    (71, "questions of legacy servers as results that ask for input", Partly("expiry")),
+    (71, "questions of legacy servers as results that ask for input", Shown),
     (72, "results that ask for input as questions to legacy clients", Shown),
     (73, "subscriptions both ways", Shown),
     (74, "log levels both ways", Shown),
