@@ -11,13 +11,11 @@ use std::path::Path;
 enum State {
     /// By tests.
     Shown,
-    /// By tests, except for this.
-    Partly(&'static str),
     /// By none, until this is there.
     Open(&'static str),
 }
 
-use State::{Open, Partly, Shown};
+use State::{Open, Shown};
 
 /// The parts of Longshore that a requirement waits for.
 const ACCESS: &str = "access with tokens";
@@ -100,7 +98,7 @@ const REQUIREMENTS: [(u32, &str, State); 86] = [
     (68, "ids and progress tokens of several clients on one connection", Shown),
     (69, "time-outs cancel at the server", Shown),
     (70, "every field is translated", Shown),
-    (71, "questions of legacy servers as results that ask for input", Partly("expiry")),
+    (71, "questions of legacy servers as results that ask for input", Shown),
     (72, "results that ask for input as questions to legacy clients", Shown),
     (73, "subscriptions both ways", Shown),
     (74, "log levels both ways", Shown),
@@ -128,16 +126,15 @@ fn each_requirement_is_shown_or_open() {
     for (at, (number, words, state)) in REQUIREMENTS.into_iter().enumerate() {
         assert_eq!(usize::try_from(number).unwrap(), at + 1);
         match (state, shown.remove(&number)) {
-            (Shown | Partly(_), Some(_)) | (Open(_), None) => {}
-            (Shown | Partly(_), None) => wrong.push(format!("{number} ({words}) has no test")),
+            (Shown, Some(_)) | (Open(_), None) => {}
+            (Shown, None) => wrong.push(format!("{number} ({words}) has no test")),
             (Open(_), Some(tests)) => wrong.push(format!("{number} ({words}) is open, and has {tests:?}")),
         }
     }
     wrong.extend(shown.into_iter().map(|(number, tests)| format!("{number} does not exist: {tests:?}")));
     assert!(wrong.is_empty(), "{wrong:#?}");
     let open = REQUIREMENTS.iter().filter(|(.., state)| matches!(state, Open(_))).count();
-    let partly = REQUIREMENTS.iter().filter(|(.., state)| matches!(state, Partly(_))).count();
-    println!("{} shown, {partly} in part, {open} open", REQUIREMENTS.len() - open - partly);
+    println!("{} shown, {open} open", REQUIREMENTS.len() - open);
 }
 
 /// The tests by the numbers in their names.

@@ -29,12 +29,10 @@ pub(crate) async fn serve(
     if modern.outline.goes_on() {
         trail.entry.again();
     }
-    if let Some(holder) = parked::holder(worker, &caller, &modern.outline)
+    let holder = parked::holder(worker, &caller, &modern.outline);
+    if let Some(holder) = holder.or_else(|| tasks::holder(worker, &caller, modern))
         && let Some(response) = Box::pin(parked::go_on(worker, &caller, &holder, body, trail)).await?
     {
-        return Ok(Passed::Handed(response));
-    }
-    if let Some(response) = tasks::elsewhere(worker, &caller, modern, body, trail).await? {
         return Ok(Passed::Handed(response));
     }
     let of_tasks = tasks::alone(worker, &caller, modern, body, trail)?;

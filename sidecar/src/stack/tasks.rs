@@ -2,11 +2,9 @@
 //! nobody else. It is asked for where its server is.
 
 use std::borrow::Cow;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::Response;
 use longshore_mcp::capabilities::{ClientCapabilities, Need, TASKS_EXTENSION};
 use longshore_mcp::detect::Modern;
 use longshore_mcp::envelope::{self, Malformed, Message};
@@ -17,12 +15,9 @@ use longshore_mcp::revision::{Era, Revision};
 use longshore_mcp::tasks::{self, Place};
 use longshore_mcp::translate::Pair;
 use longshore_sessions::capsule::PrincipalDigest;
-use longshore_sessions::routing::NotForwarded;
-use longshore_sessions::{ServerSession, TaskId};
+use longshore_sessions::{Peer, ServerSession, TaskId};
 
 use super::access::{Asks, Authorised};
-use super::forward::{self, Forwarded};
-use super::respond::Body;
 use super::session::InSession;
 use super::translate::Outgoing;
 use super::{Authenticated, Through, Trail, access};
@@ -174,16 +169,10 @@ pub(crate) fn alone(
     Ok(Some(OfRequest { naming: Arc::new(naming), body: said }))
 }
 
-/// Takes a request to the replica whose server has the task. None: it is served here, if only to say that there is no
-/// such task.
-pub(crate) async fn elsewhere(
-    worker: &Rc<Worker>,
-    caller: &Authenticated,
-    modern: &Modern<'_>,
-    body: &Bytes,
-    trail: &mut Trail,
-) -> Result<Option<Response<Body>>, Refusal> {
-    let (Through::Client, Some(_)) = (caller.through, &caller.snapshot.replicas) else { return Ok(None) };
+/// The other replica whose server has the task that a request is about. None: it is served here, if only to say that
+/// there is no such task.
+pub(crate) fn holder(worker: &Worker, caller: &Authenticated, modern: &Modern<'_>) -> Option<Peer> {
+    let (Through::Client, Some(_)) = (caller.through, &caller.snapshot.replicas) else { return None };
     let names: Vec<String> = match modern.method {
         Method::SubscriptionsListen => {
             modern.request.params.map(|params| tasks::of_listener(params.get())).unwrap_or_default()
@@ -191,21 +180,13 @@ pub(crate) async fn elsewhere(
         method if method.is_about_tasks() => {
             modern.outline.name(Subject::Task).map(|name| name.into_owned()).into_iter().collect()
         }
-        _ => return Ok(None),
+        _ => return None,
     };
     let mut tasks = names.iter().filter_map(|name| open(worker, caller, name));
-    let Some(task) = tasks.find(|task| !worker.shared.tasks.is_here(task)) else { return Ok(None) };
-    if !worker.shared.peers.alive().iter().any(|(peer, _)| peer.pod == task.owner.pod) {
-        // The server went with it, unless all of them know each other's tasks.
-        return Ok(None);
-    }
-    match forward::forward(worker, caller, body, &task.owner, trail).await? {
-        Forwarded::Answered(response) => Ok(Some(response)),
-        Forwarded::Not(NotForwarded::Silent) => {
-            Err(Refusal::SessionOutOfReach(longshore_sessions::routing::Failure::Unreachable))
-        }
-        Forwarded::Not(NotForwarded::Refused | NotForwarded::Moved(_)) => Ok(None),
-    }
+    let owner = tasks.find(|task| !worker.shared.tasks.is_here(task))?.owner;
+    // Otherwise the server went with it, unless all of them know each other's tasks.
+    let lives = worker.shared.peers.alive().iter().any(|(peer, _)| peer.pod == owner.pod);
+    lives.then_some(owner)
 }
 
 /// Whether a request is for a task of the server here: no other replica could serve it.
