@@ -226,7 +226,9 @@ impl Applier<'_> {
             Ok(found) => found.items.into_iter().next(),
             Err(source) => return Error::Api { what, source },
         };
-        if let Some(found) = found.filter(|found| controller(&found.metadata).as_deref() != Some(self.uid)) {
+        if let Some(found) = &found
+            && controller(&found.metadata).as_deref() != Some(self.uid)
+        {
             return Error::Problem(taken(&what, &found.metadata));
         }
         match error {
@@ -235,16 +237,22 @@ impl Applier<'_> {
                 Error::Problem(Problem::new(Reason::Rejected, message))
             }
             source => {
-                self.memory_is_wrong(kind, name);
+                self.remember(kind, name, found.map(|found| Live::of(&found.metadata)));
                 Error::Api { what, source }
             }
         }
     }
 
-    /// An object was another one than was thought: what is in the cluster counts.
-    fn memory_is_wrong(&self, kind: &'static str, name: &str) {
+    /// An object of ours was another one than was thought, or there was none: what was found counts. The mirror may never
+    /// show it, since somebody may have taken its labels away.
+    fn remember(&self, kind: &'static str, name: &str, found: Option<Live>) {
         let mut memory = lock(self.memory);
-        memory.applied.remove(&(kind, name.to_owned()));
+        let key = (kind, name.to_owned());
+        match found {
+            // Of no digest, so that it is applied.
+            Some(live) => memory.applied.insert(key, Record { digest: String::new(), live }),
+            None => memory.applied.remove(&key),
+        };
         if kind == "Secret" {
             memory.session_keys = None;
             memory.has_keys = true;

@@ -162,7 +162,10 @@ fn what_belongs_to_others_is_left_alone_however_late_it_comes() {
     STAGE.with_namespace(async |namespace| {
         let _operator = Operator::start(namespace);
         let items = table.iter().flat_map(|(server, version, kind, name, spec)| {
-            let labels = json!({"longshore.dev/server": server, "app.kubernetes.io/managed-by": "longshore"});
+            let labels = json!({
+                "longshore.dev/server": server, "app.kubernetes.io/managed-by": "longshore",
+                "app.kubernetes.io/component": "mcp-server",
+            });
             let metadata = json!({"name": name, "labels": labels});
             let mut theirs = json!({"apiVersion": version, "kind": kind, "metadata": metadata});
             if !spec.is_null() {
@@ -189,6 +192,7 @@ fn what_belongs_to_others_is_left_alone_however_late_it_comes() {
         }
         for (server, _, kind, name, _) in &table {
             namespace.kubectl(&["delete", &format!("{kind}/{name}")]).await.unwrap();
+            // With Longshore's labels its going is seen at once.
             let accepted = |it: &McpServer| is(it, "Accepted", "True", "Accepted");
             namespace.wait(&servers, server, "to take its name", accepted).await;
         }
