@@ -74,7 +74,8 @@ pub(crate) async fn listen(
     terms.waits = matches!(snapshot.config.upstream, Upstream::StreamableHttp { .. });
     let (writer, reader) = turn.open(terms, limit)?;
     let reader = reader.ok_or(Refusal::EventsGone)?;
-    let worker = worker.clone();
+    // Of the stream, not of this request: a session that is only listened to may move.
+    let (worker, session) = (worker.clone(), session.for_stream());
     writer.run(|writer| hear(worker, caller, session, writer, answer));
     Ok(events(reader))
 }

@@ -412,7 +412,9 @@ impl Stream {
         if let Written::By(task) = &state.written {
             task.abort();
         }
-        let waker = if self.kind == Kind::Own { state.give_up_client() } else { None };
+        // One that was sent away has yet to hear when to come back.
+        let parts = state.client.as_ref().is_some_and(|client| client.over);
+        let waker = if self.kind == Kind::Own && !parts { state.give_up_client() } else { None };
         let keep = state.client.as_ref().map_or(state.end(), |client| client.next);
         state.drop_before(keep, &self.terms);
         let writer = state.writer.take();

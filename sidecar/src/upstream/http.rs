@@ -28,6 +28,9 @@ const IDLE: Duration = Duration::from_secs(3);
 const REST: Duration = Duration::from_secs(1);
 /// How often those are closed that are not used again.
 const SWEEP: Duration = Duration::from_secs(1);
+/// How much is read from a connection ahead of whoever takes it, and the largest head of an answer. A client that does not
+/// read costs this for each of its calls.
+const MAX_BUFFER: usize = 64 * 1024;
 /// How many idle connections are kept.
 const MAX_IDLE: usize = 64;
 
@@ -137,7 +140,8 @@ impl Connections {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
-        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        let (sender, connection) =
+            http1::Builder::new().max_buf_size(MAX_BUFFER).handshake(TokioIo::new(stream)).await?;
         tokio::task::spawn_local(async move {
             // Whoever waits for an answer hears of the error too.
             if let Err(error) = connection.await {

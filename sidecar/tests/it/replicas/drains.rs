@@ -76,22 +76,16 @@ fn a_pod_that_ends_hands_its_sessions_over_and_loses_no_call() {
 /// A client that has read everything of its stream comes back to another pod, and goes on there.
 #[test]
 fn the_stream_of_a_session_that_moves_goes_on_elsewhere() {
-    let servers = [(); 2].map(|()| {
-        Scripted::listening(|_, stream| {
-            let said = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
-            scripted::begin_events(stream);
-            scripted::chunk(stream, &format!("data: {said}\n\n"));
-            let _ = std::io::Read::read(stream, &mut [0]);
-        })
-    });
+    let servers = [(); 2].map(|()| GoServer::start(&[]));
     let network = Network::new();
     let mut config = config(0);
     config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
     let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
     let clients = [(); 2].map(|()| Client::open(&replicas[0], ALICE));
     let mut streams = clients.each_ref().map(|client| Events::open(&client.get(), replicas[0].mcp));
+    clients[0].call("grow", json!({"name": "new"}));
     for stream in &mut streams {
-        stream.next().unwrap();
+        assert_eq!(stream.next().unwrap().message()["method"], "notifications/tools/list_changed");
     }
     let hook = hook(&replicas[0]);
     replicas[0].signal(Signal::TERM);
@@ -103,6 +97,8 @@ fn the_stream_of_a_session_that_moves_goes_on_elsewhere() {
     eventually("they are there", || (replicas[1].metric("longshore_sessions") == 2.0).then_some(()));
     let [first, second] = &clients;
     let mut again = Events::open(&first.rest(&streams[0].last), replicas[1].mcp);
+    assert_eq!(again.status, 200);
+    first.through(&replicas[1]).call("grow", json!({"name": "newer"}));
     assert_eq!(again.next().unwrap().message()["method"], "notifications/tools/list_changed");
     // An event before it would be a gap, and so would be the same one again.
     let (prefix, number) = streams[1].last.rsplit_once('-').unwrap();

@@ -246,12 +246,10 @@ fn a_process_outlives_its_sidecar() {
     // The end of its session is its own, though nobody has called it since.
     let sidecar = restart(sidecar);
     sidecar.log(|line| line["message"] == "it is known what the MCP server speaks");
-    eventually("its process and the sidecar's own run", || (shim.processes().len() == 2).then_some(()));
-    let ended = || sidecar.metric("longshore_processes_ended_total{cause=\"asked\"}");
-    let others = ended();
+    let taken = || sidecar.metric("longshore_processes_started_total");
+    let others = taken();
     assert_eq!(Client::in_session(&sidecar, &session).end().status, 204);
-    eventually("the process is told to end", || (ended() == others + 1.0).then_some(()));
-    let left = shim.processes();
+    assert_eq!(taken(), others + 1.0, "it is taken up to be told");
     let before = before.to_string().trim_matches('"').parse().expect("a number");
-    assert!(!left.contains(&before), "{left:?} with {before}");
+    eventually("the process has ended", || (!shim.processes().contains(&before)).then_some(()));
 }

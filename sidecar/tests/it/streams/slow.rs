@@ -71,6 +71,36 @@ fn whoever_does_not_read_costs_little_and_nobody_else() {
     other.call("t", json!({}));
 }
 
+/// Each costs what is on its way to it, and all of them together what is kept.
+#[test]
+fn many_who_do_not_read_cost_little_each() {
+    let server = flood();
+    let files = Files::new();
+    files.write(&config(server.port));
+    let sidecar = Sidecar::with(files, &["--max-stream-bytes", "8000000"]).loaded();
+    let client = Client::open(&sidecar, None);
+    client.call("t", json!({}));
+    let before = sidecar.memory();
+    let clients: Vec<_> = (0..60).map(|_| Client::open(&sidecar, None)).collect();
+    let connections: Vec<_> = clients
+        .iter()
+        .map(|client| {
+            let flood = json!({"name": "t", "arguments": {"flood": true}});
+            let mut stream = connect(sidecar.mcp);
+            client.request(client.message("tools/call", &flood)).write(&mut stream);
+            stream
+        })
+        .collect();
+    eventually("all are under way", || (sidecar.metric("longshore_streams") >= 60.0).then_some(()));
+    let until = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < until {
+        client.call("t", json!({}));
+        let memory = sidecar.memory();
+        assert!(memory < before + (8 << 20) + 60 * (384 << 10), "{before} {memory}");
+    }
+    drop(connections);
+}
+
 #[test]
 fn a_slow_client_gets_everything_in_its_own_time() {
     let server = Scripted::listening(|request, stream| {
