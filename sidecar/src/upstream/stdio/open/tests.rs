@@ -41,6 +41,7 @@ impl Shim {
     fn life<T>(&self, life: impl AsyncFnOnce(Arc<Stdio>) -> T) -> T {
         let metrics = Arc::new(Metrics::new().unwrap());
         let stdio = Arc::new(Stdio::new(self.folder.path().join("socket"), Duration::from_secs(60), metrics));
+        stdio.places.limit(Some(limits(Isolation::Session)));
         let runtime =
             Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
         runtime.block_on(async { tokio::time::timeout(Duration::from_secs(20), life(stdio)).await.unwrap() })
@@ -64,7 +65,11 @@ fn shim() {
 }
 
 fn opener(isolation: Isolation) -> Opener {
-    let limits = Processes {
+    Opener::Client { principal: "somebody".into(), limits: Some(limits(isolation)) }
+}
+
+fn limits(isolation: Isolation) -> Processes {
+    Processes {
         isolation,
         total: 4,
         per_principal: 4,
@@ -72,8 +77,7 @@ fn opener(isolation: Isolation) -> Opener {
         queue_ms: 0,
         idle_ms: 60_000,
         max_age_ms: None,
-    };
-    Opener::Client { principal: "somebody".into(), limits: Some(limits) }
+    }
 }
 
 fn former(capabilities: Option<&str>) -> Former {
