@@ -29,7 +29,7 @@ say() { printf '\n== %s\n' "$*"; }
 
 # How many test programs run at once, and in the request path's how many tests in each for a processor: these wait more
 # than they work.
-programs_at_once=6
+programs_at_once=3
 
 # One failing program does not hide what the others would say.
 tests() { cargo test --locked --workspace --no-fail-fast "$@"; }

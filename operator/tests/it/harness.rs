@@ -14,7 +14,7 @@ pub(crate) use local::{Folder, Local, Served, gone};
 pub(crate) const LONGSHORE: &str = env!("CARGO_BIN_EXE_longshore");
 
 /// How long anything may take on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Looks again and again until there is something to see.
 pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
