@@ -50,7 +50,8 @@ fn r065_a_server_is_found_to_speak_what_it_speaks_however_it_takes_the_question(
     ] {
         let (shim, sidecar, token) = started(&command);
         let sidecar = sidecar.ready();
-        if command[2].is_empty() {
+        let [.., legacy, _, _] = &command[..] else { panic!("{command:?}") };
+        if legacy.is_empty() {
             // There is nothing that is found out later.
             assert_eq!(read(&sidecar, &token).tools[0]["name"], "era");
         } else {
@@ -71,8 +72,9 @@ fn a_server_that_speaks_nothing_known_is_reported_with_what_it_speaks() {
             (connection.state == ConnectionState::Failed).then_some(connection)
         });
         assert_eq!(failed.reason, Some(ConnectionReason::UnsupportedRevision), "{}", failed.message);
+        let [.., legacy, modern, _] = &command[..] else { panic!("{command:?}") };
         for word in
-            ["20-01-01", "99-01-01"].iter().filter(|word| command[2..4].iter().any(|it| it.contains(*word)))
+            ["20-01-01", "99-01-01"].iter().filter(|word| format!("{legacy} {modern}").contains(**word))
         {
             assert!(failed.message.contains(word), "{}", failed.message);
         }
