@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use super::peer::free_port;
 use super::schemas::{self, Watch};
@@ -18,6 +19,7 @@ pub(crate) struct Recorder {
     pub(crate) port: u16,
     stopped: Arc<AtomicBool>,
     streams: Arc<Mutex<Vec<TcpStream>>>,
+    accepts: Option<JoinHandle<()>>,
     _watch: Watch,
 }
 
@@ -31,10 +33,11 @@ impl Recorder {
     pub(crate) fn at(port: u16, server: u16) -> Self {
         let listener = eventually("the port is free", || TcpListener::bind(("127.0.0.1", port)).ok());
         let port = listener.local_addr().expect("an address").port();
-        let recorder =
-            Self { port, stopped: Arc::default(), streams: Arc::default(), _watch: Watch::over(port) };
-        let (stopped, streams) = (recorder.stopped.clone(), recorder.streams.clone());
-        std::thread::spawn(move || {
+        let watch = Watch::over(port);
+        let (stopped, streams) = <(Arc<AtomicBool>, Arc<Mutex<Vec<TcpStream>>>)>::default();
+        let mut recorder =
+            Self { port, stopped: stopped.clone(), streams: streams.clone(), accepts: None, _watch: watch };
+        recorder.accepts = Some(std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 if stopped.load(Ordering::SeqCst) {
                     return;
@@ -45,7 +48,7 @@ impl Recorder {
                 drop(open);
                 std::thread::spawn(move || pass(client, server));
             }
-        });
+        }));
         recorder
     }
 }
@@ -53,8 +56,9 @@ impl Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::SeqCst);
-        // It listens until it has looked once more.
+        // It listens until it has looked once more. Whoever connects after this is refused, and not cut off.
         let _ = TcpStream::connect(("127.0.0.1", self.port));
+        let _ = self.accepts.take().map(JoinHandle::join);
         for stream in self.streams.lock().expect("no panic").drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
