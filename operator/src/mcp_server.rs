@@ -194,13 +194,13 @@ async fn pursue(
         .filter_map(|(name, view)| Some((name, view.configured.clone()?)))
         .collect();
     let found = async {
-        let keys = own_keys::session_keys(context, key, uid, memory, wish).await?;
+        let (keys, from) = own_keys::session_keys(context, key, uid, memory, wish).await?;
         let (client, references) = (&context.client, &context.references);
-        dereference::dereference(server, client, references, upstreams, access, configured, keys)
-            .await
-            .map_err(Error::Dereference)
+        let found =
+            dereference::dereference(server, client, references, upstreams, access, configured, keys).await;
+        Ok((found.map_err(Error::Dereference)?, from))
     };
-    let found = match found.await {
+    let (found, keys_from) = match found.await {
         Ok(found) => found,
         Err(error) => {
             pursuit.error = Some(error);
@@ -247,7 +247,7 @@ async fn pursue(
     }
 
     // 4. Apply them, and delete what is left over. Client required.
-    let applier = Applier { context, server: key, uid, memory };
+    let applier = Applier { context, server: key, uid, memory, keys_from: keys_from.as_ref() };
     let applied = async { applier.prune(&applier.apply(prepared).await?).await };
     match applied.await {
         Ok(()) => {

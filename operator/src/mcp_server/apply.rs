@@ -23,7 +23,7 @@ use crate::digest;
 use crate::mcp_server::build::{Applied, Prepared, Resources};
 use crate::mcp_server::condition::{Problem, Reason};
 use crate::mcp_server::context::Context;
-use crate::mcp_server::memory::{Record, ServerMemory, lock};
+use crate::mcp_server::memory::{Record, SECRET, ServerMemory, lock};
 use crate::metrics::Write;
 use crate::mirror::{Mirror, ServerKey};
 use crate::names::MANAGER;
@@ -62,6 +62,8 @@ pub struct Applier<'a> {
     pub uid: &'a str,
     /// What was applied before.
     pub memory: &'a Mutex<ServerMemory>,
+    /// The Secret that the session keys are from: in another state it may hold others, which must not be overwritten.
+    pub keys_from: Option<&'a Live>,
 }
 
 // === impl Applier ===
@@ -187,23 +189,25 @@ impl Applier<'_> {
         // What is known of ours by this name. Somebody else's would not be in the mirror.
         let applied = record.as_ref().map(|record| &record.live);
         let ours = live.filter(|live| self.is_ours(live)).into_iter().chain(applied);
-        let ours = ours.max_by_key(|live| live.version).map(|live| live.uid.clone());
+        let ours = ours.max_by_key(|live| live.version);
+        let (uid, version) = match (kind, self.keys_from, ours) {
+            (SECRET, Some(from), _) => (Some(&from.uid), Some(from.version.to_string())),
+            (SECRET, None, _) | (_, _, None) => (None, Some(NO_VERSION.to_owned())),
+            (_, _, Some(ours)) => (Some(&ours.uid), None),
+        };
         let mut object = object.clone();
-        match &ours {
-            Some(_) => object.meta_mut().uid.clone_from(&ours),
-            None => object.meta_mut().resource_version = Some(NO_VERSION.to_owned()),
-        }
+        (object.meta_mut().uid, object.meta_mut().resource_version) = (uid.cloned(), version);
         let objects = Api::<K>::namespaced(self.context.client.clone(), &self.server.namespace);
         let parameters = PatchParams::apply(MANAGER).force();
+        lock(self.memory).begin((kind, name.clone()));
         let answer = api::call(objects.patch_metadata(&name, &parameters, &Patch::Apply(&object))).await;
         self.context.metrics.wrote(Write::Apply);
-        let metadata = match answer {
-            Ok(applied) => applied.metadata,
-            Err(error) => return Err(self.refused(&objects, kind, &name, error).await),
-        };
+        let record = answer.as_ref().ok().map(|applied| Record { digest, live: Live::of(&applied.metadata) });
+        lock(self.memory).end((kind, name.clone()), record);
+        if let Err(error) = answer {
+            return Err(self.refused(&objects, kind, &name, error).await);
+        }
         tracing::debug!(kind, name, "applied");
-        let record = Record { digest, live: Live::of(&metadata) };
-        lock(self.memory).applied.insert((kind, name), record);
         Ok(())
     }
 
@@ -253,7 +257,7 @@ impl Applier<'_> {
             Some(live) => memory.applied.insert(key, Record { digest: String::new(), live }),
             None => memory.applied.remove(&key),
         };
-        if kind == "Secret" {
+        if kind == SECRET {
             memory.session_keys = None;
             memory.has_keys = true;
         }
@@ -432,7 +436,8 @@ mod tests {
         let context = context(kube::Client::new(Router::new().fallback(answer), "tools"));
         let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
         let memory = context.memory.of(&key, "7b1c");
-        let applier = Applier { context: &context, server: &key, uid: "7b1c", memory: &memory };
+        let applier =
+            Applier { context: &context, server: &key, uid: "7b1c", memory: &memory, keys_from: None };
         let outcome = applier.apply(prepared(&context.settings)).await.map(drop);
         let mut applied = applied.lock().unwrap().clone();
         applied.sort();

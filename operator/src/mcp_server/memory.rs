@@ -23,7 +23,9 @@ pub struct ServerMemory {
     /// The UID of the `McpServer`: another of the same name starts anew.
     uid: String,
     /// What was applied last, by kind and name.
-    pub applied: HashMap<(&'static str, String), Record>,
+    pub applied: HashMap<Object, Record>,
+    /// What is being applied, and the UID of the object of that name that was seen to go meanwhile.
+    applying: HashMap<Object, Option<String>>,
     /// What was written into the status last, and the resource version that this gave.
     pub status: Option<(u64, McpServerStatus)>,
     /// When that was.
@@ -39,6 +41,12 @@ pub struct ServerMemory {
     /// The status of the condition `Ready`.
     pub ready: Option<&'static str>,
 }
+
+/// The kind of the object that holds the session keys.
+pub const SECRET: &str = "Secret";
+
+/// The kind of an object and its name.
+pub type Object = (&'static str, String);
 
 /// An object as it was applied.
 #[derive(Clone, Debug)]
@@ -58,6 +66,39 @@ pub struct Touch {
     pub attempts: u32,
     /// When to try again.
     pub next: Instant,
+}
+
+// === impl ServerMemory ===
+
+impl ServerMemory {
+    /// An object is about to be applied.
+    pub fn begin(&mut self, object: Object) {
+        self.applying.insert(object, None);
+    }
+
+    /// What the API server made of it, if it did. The news that it has gone again may be older than the answer.
+    pub fn end(&mut self, object: Object, record: Option<Record>) {
+        let gone = self.applying.remove(&object).flatten();
+        let Some(record) = record else { return };
+        let uid = record.live.uid.clone();
+        self.applied.insert(object.clone(), record);
+        if gone.as_ref() == Some(&uid) {
+            self.forget_object(object, &uid);
+        }
+    }
+
+    fn forget_object(&mut self, object: Object, uid: &str) {
+        if self.applied.get(&object).is_some_and(|record| record.live.uid == uid) {
+            self.applied.remove(&object);
+            if object.0 == SECRET {
+                // Whoever deletes them has them made anew.
+                self.session_keys = None;
+            }
+        }
+        if let Some(gone) = self.applying.get_mut(&object) {
+            *gone = Some(uid.to_owned());
+        }
+    }
 }
 
 // === impl Memory ===
@@ -94,15 +135,7 @@ impl Memory {
     pub fn forget_object(&self, server: &ServerKey, kind: &'static str, name: &str, uid: &str) {
         let memory = lock(&self.servers).get(server).cloned();
         if let Some(memory) = memory {
-            let mut memory = lock(&memory);
-            let key = (kind, name.to_owned());
-            if memory.applied.get(&key).is_some_and(|record| record.live.uid == uid) {
-                memory.applied.remove(&key);
-                if kind == "Secret" {
-                    // Whoever deletes them has them made anew.
-                    memory.session_keys = None;
-                }
-            }
+            lock(&memory).forget_object((kind, name.to_owned()), uid);
         }
     }
 

@@ -13,11 +13,11 @@ use crate::api::ApiError;
 use crate::api_keys::NoRandomness;
 use crate::mcp_server::apply::is_as_applied;
 use crate::mcp_server::context::Context;
-use crate::mcp_server::memory::{ServerMemory, lock};
+use crate::mcp_server::memory::{SECRET, ServerMemory, lock};
 use crate::mcp_server::session_keys::{Material, SessionKeys};
 use crate::mirror::ServerKey;
 use crate::names::{ObjectNames, SESSION_KEYS_ANNOTATION};
-use crate::view::controller;
+use crate::view::{Live, controller};
 
 /// The reason of the event that tells of lost keys.
 const KEYS_REPLACED: &str = "SessionKeysReplaced";
@@ -33,7 +33,7 @@ pub enum Error {
     NoRandomness(#[from] NoRandomness),
 }
 
-/// The keys that are in force. Client required, but for a Secret that is as it was left, and for a new server: its keys
+/// The keys that are in force, and the Secret that they are from, if there is one. Client required, but for a Secret that is as it was left, and for a new server: its keys
 /// are made here, and whoever applies them finds out whether there are others already.
 pub async fn session_keys(
     context: &Context,
@@ -41,7 +41,7 @@ pub async fn session_keys(
     uid: &str,
     memory: &Mutex<ServerMemory>,
     wish: Option<&str>,
-) -> Result<SessionKeys, Error> {
+) -> Result<(SessionKeys, Option<Live>), Error> {
     let name = ObjectNames::of(&server.name).keys_secret();
     if let Some(known) = known(context, server, memory, &name) {
         return Ok(known);
@@ -53,11 +53,12 @@ pub async fn session_keys(
     if !had_pods && !is_known {
         let keys = SessionKeys::first(&material()?, now, wish);
         lock(memory).session_keys = Some(keys.clone());
-        return Ok(keys);
+        return Ok((keys, None));
     }
     let found = get::<Secret>(&context.client, &server.namespace, &name).await?;
     // Somebody else's is none of ours, and applying ours will say so.
     let ours = found.filter(|secret| controller(&secret.metadata).as_deref() == Some(uid));
+    let from = ours.as_ref().map(|secret| Live::of(&secret.metadata));
     let read = ours.map(|secret| {
         let record = secret.metadata.annotations.as_ref().and_then(|all| all.get(SESSION_KEYS_ANNOTATION));
         SessionKeys::read(&secret.data.unwrap_or_default(), record.map(String::as_str), now, wish)
@@ -65,15 +66,17 @@ pub async fn session_keys(
     let (keys, loss) = match read {
         Some(Ok(Some(keys))) => (keys, None),
         Some(Ok(None)) => (SessionKeys::first(&material()?, now, wish), None),
-        Some(Err(broken)) => (SessionKeys::first(&material()?, now, wish), Some(broken.to_string())),
+        Some(Err(broken)) => {
+            (SessionKeys::first(&material()?, now, wish), Some(("ReplaceBrokenKeys", broken.to_string())))
+        }
         None => {
             // Who had pods had keys.
-            let loss = had_pods.then(|| "it was deleted".to_owned());
+            let loss = had_pods.then(|| ("ReplaceDeletedKeys", "it was deleted".to_owned()));
             (SessionKeys::first(&material()?, now, wish), loss)
         }
     };
     lock(memory).session_keys = Some(keys.clone());
-    if let Some(loss) = loss {
+    if let Some((action, loss)) = loss {
         let note = format!(
             "Secret {name} had the session keys, and {loss}: they are made anew, and every session has to begin again"
         );
@@ -82,12 +85,13 @@ pub async fn session_keys(
             type_: EventType::Warning,
             reason: KEYS_REPLACED.to_owned(),
             note: Some(note),
-            action: "MakeKeys".to_owned(),
+            // Events that differ in their note alone are counted as one.
+            action: action.to_owned(),
             secondary: None,
         };
         context.tell(server, uid, &event).await;
     }
-    Ok(keys)
+    Ok((keys, from))
 }
 
 /// The keys that are remembered, if the Secret is still what was applied, or has yet to be.
@@ -96,14 +100,18 @@ fn known(
     server: &ServerKey,
     memory: &Mutex<ServerMemory>,
     name: &str,
-) -> Option<SessionKeys> {
+) -> Option<(SessionKeys, Option<Live>)> {
     let live = context.mirrors.secrets.get(server, name);
+    let live = live.as_deref().map(|live| &live.live);
     let memory = lock(memory);
-    let is_in_force = match (memory.applied.get(&("Secret", name.to_owned())), live) {
-        (Some(record), live) => live.is_none_or(|live| is_as_applied(&live.live, &record.live)),
+    let keys = memory.session_keys.clone()?;
+    let applied = memory.applied.get(&(SECRET, name.to_owned())).map(|record| &record.live);
+    let is_in_force = match (applied, live) {
+        (Some(applied), live) => live.is_none_or(|live| is_as_applied(live, applied)),
         (None, live) => live.is_none(),
     };
-    memory.session_keys.clone().filter(|_| is_in_force)
+    let from = live.into_iter().chain(applied).max_by_key(|secret| secret.version);
+    is_in_force.then(|| (keys, from.cloned()))
 }
 
 /// Material for a key, from the system's randomness.
