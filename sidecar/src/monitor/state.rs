@@ -24,6 +24,11 @@ pub(super) struct Link {
     ever: bool,
 }
 
+/// How often a server is looked for that is not there: at first, after a while, and if looking means to start it.
+const OFTEN: Duration = Duration::from_millis(50);
+const SELDOM: Duration = Duration::from_secs(1);
+const HARDLY: Duration = Duration::from_secs(10);
+
 /// How long a server may take to start before it is called failed. Nothing listening is what a start looks like from
 /// here; whatever else is wrong is hardly ever right a moment later.
 fn grace(reason: ConnectionReason) -> Duration {
@@ -84,33 +89,25 @@ impl Link {
         self.set(state, Some(problem), date);
     }
 
-    /// When to try again: at once and often while a server is likely to be starting, so that nobody waits for the
-    /// sidecar; a refused connection costs next to nothing. A server that does answer is not pressed.
+    /// When to try again: often while a server is likely to be starting, and then less and less often, so that nobody
+    /// waits for the sidecar much longer than for the server. A server that does answer is not pressed.
     pub(super) fn retry_in(&self, now: Instant) -> Duration {
-        let starting = now.saturating_duration_since(self.trouble_since) < Duration::from_secs(60);
-        let absent = self.problem.as_ref().is_some_and(|problem| {
-            matches!(
-                problem.reason,
+        let reason = self.problem.as_ref().map(|problem| problem.reason);
+        let most = match reason {
+            Some(
                 ConnectionReason::ConnectionRefused
-                    | ConnectionReason::ShimUnavailable
-                    | ConnectionReason::ConnectionLost
-            )
-        });
-        // To start a process over and over is not free, and what is in an image does not change.
-        let futile = self.problem.as_ref().is_some_and(|problem| {
-            matches!(
-                problem.reason,
+                | ConnectionReason::ShimUnavailable
+                | ConnectionReason::ConnectionLost,
+            ) => (now.saturating_duration_since(self.trouble_since) / 20).clamp(OFTEN, SELDOM),
+            // To start a process over and over is not free, and what is in an image does not change.
+            Some(
                 ConnectionReason::CommandNotFound
-                    | ConnectionReason::CommandNotExecutable
-                    | ConnectionReason::ProcessExited
-            )
-        });
-        let most = match (starting && absent, futile) {
-            (true, _) => 50,
-            (false, false) => 1000,
-            (false, true) => 10_000,
+                | ConnectionReason::CommandNotExecutable
+                | ConnectionReason::ProcessExited,
+            ) => HARDLY,
+            _ => SELDOM,
         };
-        Duration::from_millis((10_u64 << self.attempts.saturating_sub(1).min(10)).min(most))
+        Duration::from_millis(10_u64 << self.attempts.saturating_sub(1).min(10)).min(most)
     }
 
     /// For the inventory.
@@ -211,7 +208,16 @@ mod tests {
             waits.push(link.retry_in(start).as_millis());
         }
         assert_eq!(waits, [10, 20, 40, 50, 50]);
-        assert_eq!(link.retry_in(start + Duration::from_secs(61)).as_millis(), 160);
+        for _ in 0..40 {
+            link.failed(problem(ConnectionRefused), start, String::new());
+        }
+        for (waited, wait) in [(1, 50), (2, 100), (10, 500), (20, 1000), (61, 1000)] {
+            assert_eq!(
+                link.retry_in(start + Duration::from_secs(waited)).as_millis(),
+                wait,
+                "after {waited} s"
+            );
+        }
         for _ in 0..40 {
             link.failed(problem(NotMcp), start, String::new());
         }
