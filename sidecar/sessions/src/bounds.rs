@@ -19,8 +19,9 @@ pub const UNLISTED: Duration = Duration::from_secs(10);
 pub const UNLISTED_YET: Duration = Duration::from_secs(40);
 /// How old the last answer of DNS may be to say that somebody is gone.
 pub const DNS_FRESH: Duration = Duration::from_secs(5);
-/// How long one request looks for who serves it.
-pub const DECIDE: Duration = Duration::from_secs(12);
+/// How long one request looks for who serves it. In a rollout it may have to wait until a pod whose port refuses counts as
+/// gone, and after that until another one is listed no longer.
+pub const DECIDE: Duration = Duration::from_secs(18);
 /// After how long something that is being decided is looked at again.
 pub const RETRY: Duration = Duration::from_millis(100);
 /// To how many peers one request is forwarded in turn, each of which sent it back. One suffices unless what replicas

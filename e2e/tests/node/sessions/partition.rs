@@ -11,7 +11,7 @@ use super::served::{Echo, Served};
 #[test]
 fn no_session_is_served_by_two_replicas_that_have_lost_each_other() {
     // Longer than requests wait for a replica that does not answer.
-    let (rounds, apart) = form((1, Duration::from_secs(16)), (3, Duration::from_secs(60)));
+    let (rounds, apart) = form((1, Duration::from_secs(22)), (3, Duration::from_secs(60)));
     row("partition between two of 3 replicas under load", async |namespace, row| {
         let served = Served::up(namespace, Echo::http("http")).await;
         for round in 0..rounds {
