@@ -3,9 +3,9 @@
 //! client and the server are of different eras, and the memory of idle sessions.
 //!
 //! `cargo bench -p longshore-sidecar --bench path`. Client, proxy and server are on one processor (the first, or
-//! `LONGSHORE_BENCH_CPU`), and take turns within one run, so that all of them see the same machine. The sidecar looks at a key,
-//! decides by rules, bounds what it carries, and writes its audit log, to nowhere. It needs Debian's nginx, which it
-//! installs if it may. Words after `--` choose what is measured: `calls`, `eras`, `memory`.
+//! `LONGSHORE_BENCH_CPU`), and take turns within one run, so that all of them see the same machine. The sidecar looks at
+//! a key, decides by rules, bounds what it carries, and writes its audit log, to nowhere. It needs Debian's nginx, which
+//! it installs if it may. Words after `--` choose what is measured: `calls`, `eras`, `memory`.
 
 #![expect(
     clippy::expect_used,
@@ -50,7 +50,8 @@ mod proxies;
 
 use std::time::Duration;
 
-use call::Era;
+use call::{ALONE, SESSIONS};
+use longshore_mcp::revision::Revision;
 use machine::{median, memory, processor_time};
 use proxies::{Nginx, Proxy, Sidecar};
 
@@ -65,10 +66,10 @@ const IDLE: usize = 128;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [role, era] = &arguments[..]
+    if let [role, revision] = &arguments[..]
         && role == echo::ROLE
     {
-        return echo::serve(Era::parse(era));
+        return echo::serve(Revision::parse(revision).expect("a revision"));
     }
     let chosen: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
     let wants = |what: &str| chosen.is_empty() || chosen.iter().any(|word| *word == what);
@@ -88,13 +89,13 @@ fn main() {
 
 /// Calls of the same era as the server's, by size and number of connections.
 fn calls() {
-    let server = echo::Echo::start(Era::Sessions);
+    let server = echo::Echo::start(SESSIONS);
     let nginx = Nginx::start(server.address);
     let sidecar = Sidecar::start(server.address);
     for (name, size) in SIZES {
         for connections in CONNECTIONS {
             // The server knows no keys and no sessions, and does not mind them.
-            let prepared = call::prepare(sidecar.mcp, Era::Sessions, connections, size);
+            let prepared = call::prepare(sidecar.mcp, SESSIONS, connections, size);
             let rows = compare(&[
                 Proxy::direct(server.address, &prepared),
                 Proxy::new("nginx", nginx.address, nginx.process(), &prepared),
@@ -119,8 +120,9 @@ fn calls() {
 
 /// The same small call between all pairs of eras.
 fn eras() {
-    const ERAS: [Era; 2] = [Era::Sessions, Era::Alone];
-    let pairs: Vec<_> = ERAS.iter().flat_map(|server| ERAS.map(|client| (client, *server))).collect();
+    const REVISIONS: [Revision; 2] = [SESSIONS, ALONE];
+    let pairs: Vec<_> =
+        REVISIONS.iter().flat_map(|server| REVISIONS.map(|client| (client, *server))).collect();
     let places: Vec<_> = pairs
         .iter()
         .map(|(client, server)| {
@@ -134,7 +136,7 @@ fn eras() {
         .iter()
         .zip(&places)
         .map(|((client, server), (_, sidecar, prepared))| {
-            let name = format!("client {}, server {}", client.name(), server.name());
+            let name = format!("client {}, server {}", client.as_str(), server.as_str());
             Proxy::new(&name, sidecar.mcp, sidecar.process, prepared)
         })
         .collect();
@@ -145,11 +147,11 @@ fn eras() {
 
 /// What sessions take that nobody uses.
 fn idle() {
-    let server = echo::Echo::start(Era::Sessions);
+    let server = echo::Echo::start(SESSIONS);
     let sidecar = Sidecar::start(server.address);
-    call::prepare(sidecar.mcp, Era::Sessions, 1, 200);
+    call::prepare(sidecar.mcp, SESSIONS, 1, 200);
     let before = memory(sidecar.process, "VmRSS");
-    call::prepare(sidecar.mcp, Era::Sessions, IDLE, 200);
+    call::prepare(sidecar.mcp, SESSIONS, IDLE, 200);
     let after = memory(sidecar.process, "VmRSS");
     println!(
         "| {IDLE} idle sessions | {:.1} KB each, {:.1} MB in all |",

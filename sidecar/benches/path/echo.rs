@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
 use longshore_mcp::envelope::{self, Message};
+use longshore_mcp::revision::Revision;
 use memchr::memmem;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::LocalSet;
 
-use super::call::Era;
+use super::call::{ALONE, SESSIONS};
 
 /// The argument that makes this program the server.
 pub(crate) const ROLE: &str = "echo";
@@ -26,10 +27,11 @@ pub(crate) struct Echo {
 }
 
 impl Echo {
-    pub(crate) fn start(era: Era) -> Self {
+    pub(crate) fn start(revision: Revision) -> Self {
         let own = std::env::current_exe().expect("its own path");
         let mut command = Command::new(own);
-        let mut child = command.args([ROLE, era.name()]).stdout(Stdio::piped()).spawn().expect("the server");
+        let mut child =
+            command.args([ROLE, revision.as_str()]).stdout(Stdio::piped()).spawn().expect("the server");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("stdout")).read_line(&mut line).expect("its address");
         Self { child, address: line.trim().parse().expect("an address") }
@@ -44,7 +46,7 @@ impl Drop for Echo {
 }
 
 /// What that process does.
-pub(crate) fn serve(era: Era) {
+pub(crate) fn serve(revision: Revision) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
     let tasks = LocalSet::new();
     tasks.block_on(&runtime, async {
@@ -53,12 +55,12 @@ pub(crate) fn serve(era: Era) {
         loop {
             let (stream, _) = listener.accept().await.expect("a connection");
             stream.set_nodelay(true).expect("an option");
-            tokio::task::spawn_local(connection(stream, era));
+            tokio::task::spawn_local(connection(stream, revision));
         }
     });
 }
 
-async fn connection(mut stream: TcpStream, era: Era) {
+async fn connection(mut stream: TcpStream, revision: Revision) {
     let (mut request, mut response) = (Vec::with_capacity(4096), Vec::new());
     let mut padding = Vec::new();
     loop {
@@ -72,7 +74,7 @@ async fn connection(mut stream: TcpStream, era: Era) {
             }
         };
         response.clear();
-        answer(&request[body..], era, &mut padding, &mut response);
+        answer(&request[body..], revision, &mut padding, &mut response);
         if stream.write_all(&response).await.is_err() {
             return;
         }
@@ -91,14 +93,14 @@ fn body(request: &[u8]) -> Option<usize> {
     (request.len() >= body + length).then_some(body)
 }
 
-fn answer(body: &[u8], era: Era, padding: &mut Vec<u8>, response: &mut Vec<u8>) {
+fn answer(body: &[u8], revision: Revision, padding: &mut Vec<u8>, response: &mut Vec<u8>) {
     let is_call = memmem::find(body, br#""method":"tools/call""#).is_some();
     let (Some(size), true) = (number(body, br#""size":"#), is_call) else {
-        return rarely(body, era, response);
+        return rarely(body, revision, response);
     };
     padding.resize(size, b'x');
     let id = number(body, br#""id":"#).unwrap_or_default();
-    let kind = if era == Era::Alone { r#""resultType":"complete","# } else { "" };
+    let kind = if revision == ALONE { r#""resultType":"complete","# } else { "" };
     let before = format!(
         "event: message\ndata: {{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{{kind}\"content\":[{{\"type\":\"text\",\"text\":\""
     );
@@ -120,16 +122,16 @@ fn number(body: &[u8], before: &[u8]) -> Option<usize> {
 }
 
 /// What is asked once.
-fn rarely(body: &[u8], era: Era, response: &mut Vec<u8>) {
+fn rarely(body: &[u8], revision: Revision, response: &mut Vec<u8>) {
     let Ok(Message::Request(request)) = envelope::read(body) else {
         return response.extend_from_slice(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n");
     };
-    let result = match (request.method.as_str(), era) {
-        ("initialize", Era::Sessions) => Some(INITIALIZED),
-        ("server/discover", Era::Alone) => Some(DISCOVERED),
-        ("tools/list", Era::Sessions) => Some(TOOLS),
-        ("tools/list", Era::Alone) => Some(TOOLS_ALONE),
-        ("ping", Era::Sessions) => Some("{}"),
+    let result = match (request.method.as_str(), revision) {
+        ("initialize", SESSIONS) => Some(INITIALIZED),
+        ("server/discover", ALONE) => Some(DISCOVERED),
+        ("tools/list", SESSIONS) => Some(TOOLS),
+        ("tools/list", ALONE) => Some(TOOLS_ALONE),
+        ("ping", SESSIONS) => Some("{}"),
         _ => None,
     };
     let (status, said) = match result {

@@ -130,10 +130,8 @@ impl Connection {
         let body = format!(
             r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"echo","arguments":{{"text":"hello"}}}}}}"#
         );
-        let request = Request::post(body.clone()).session(session);
-        let mut bytes = request.head().into_bytes();
-        bytes.extend_from_slice(format!("content-length: {}\r\n\r\n{body}", body.len()).as_bytes());
-        let mut connection = Self { stream, request: bytes, length: 0, buffer: vec![0; 64 << 10] };
+        let request = Request::post(body).session(session).bytes();
+        let mut connection = Self { stream, request, length: 0, buffer: vec![0; 64 << 10] };
         connection.ask();
         let mut reader = BufReader::new(connection.stream.try_clone().expect("a clone"));
         let reply = Reply::read(&mut reader).expect("an answer");

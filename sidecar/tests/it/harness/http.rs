@@ -96,10 +96,15 @@ impl Request {
         if let Ok(to) = stream.peer_addr() {
             schemas::client_says(self, to);
         }
+        stream.write_all(&self.bytes()).expect("write a request");
+    }
+
+    /// All of it as it is sent.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut bytes = self.head().into_bytes();
         bytes.extend_from_slice(format!("content-length: {}\r\n\r\n", self.body.len()).as_bytes());
         bytes.extend_from_slice(&self.body);
-        stream.write_all(&bytes).expect("write a request");
+        bytes
     }
 }
 

@@ -61,9 +61,7 @@ impl Scripted {
         capabilities: Value,
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
-        Self::with(0, Manners { modern: true, ..Manners::of(capabilities) }, move |request, stream| {
-            if request.method == "GET" { no_stream(stream) } else { answer(request, stream) }
-        })
+        Self::with(0, Manners { modern: true, ..Manners::of(capabilities) }, without_streams(answer))
     }
 
     /// A server of one revision, which answers every GET by `answer` too.
@@ -97,9 +95,7 @@ impl Scripted {
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
         let greets = Some(gate.clone());
-        Self::with(0, Manners { greets, ..Manners::of(json!({})) }, move |request, stream| {
-            if request.method == "GET" { no_stream(stream) } else { answer(request, stream) }
-        })
+        Self::with(0, Manners { greets, ..Manners::of(json!({})) }, without_streams(answer))
     }
 
     /// A server that takes `notifications/roots/list_changed` when the gate is open.
@@ -108,9 +104,7 @@ impl Scripted {
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
         let hears = Some(gate.clone());
-        Self::with(0, Manners { hears, ..Manners::of(json!({})) }, move |request, stream| {
-            if request.method == "GET" { no_stream(stream) } else { answer(request, stream) }
-        })
+        Self::with(0, Manners { hears, ..Manners::of(json!({})) }, without_streams(answer))
     }
 
     /// The same at this port, as soon as it is free.
@@ -204,6 +198,15 @@ fn serve(
             _ if request.method == "GET" && own => no_stream(&mut stream),
             _ => answer(&request, &mut stream),
         }
+    }
+}
+
+/// The same, but that there is no stream.
+fn without_streams(
+    answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+) -> impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static {
+    move |request, stream| {
+        if request.method == "GET" { no_stream(stream) } else { answer(request, stream) }
     }
 }
 
