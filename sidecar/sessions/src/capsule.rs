@@ -99,10 +99,7 @@ impl Keyring {
 
     /// What is in an id.
     pub fn open(&self, id: &str) -> Result<Capsule, NotAnId> {
-        if id.len() > MAX_ID {
-            return Err(NotAnId);
-        }
-        let plain = self.open_bytes(|key| &key.session_ids, id).ok_or(NotAnId)?;
+        let plain = self.open_bytes(|key| &key.session_ids, id, MAX_ID).ok_or(NotAnId)?;
         codec::read(&plain).ok_or(NotAnId)
     }
 
@@ -127,8 +124,16 @@ impl Keyring {
         Ok(URL_SAFE_NO_PAD.encode(whole))
     }
 
-    /// The bytes in such a text, if this server's key for this use sealed them.
-    pub(crate) fn open_bytes(&self, of_use: impl Fn(&Key) -> &LessSafeKey, text: &str) -> Option<Vec<u8>> {
+    /// The bytes in such a text of at most so many, if this server's key for this use sealed them.
+    pub(crate) fn open_bytes(
+        &self,
+        of_use: impl Fn(&Key) -> &LessSafeKey,
+        text: &str,
+        most: usize,
+    ) -> Option<Vec<u8>> {
+        if text.len() > most {
+            return None;
+        }
         let mut whole = URL_SAFE_NO_PAD.decode(text).ok()?;
         let (prefix, rest) = whole.split_first_chunk_mut::<PREFIX>()?;
         let (nonce, sealed) = rest.split_first_chunk_mut::<NONCE_LEN>()?;
@@ -221,12 +226,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::keys::Secret;
-
-    fn ring(server: &str, keys: &[u8], seal_with: u8) -> Keyring {
-        let secrets = keys.iter().map(|id| Secret { id: *id, bytes: [*id; 32] });
-        Keyring::new(server, secrets, seal_with).unwrap()
-    }
+    use crate::keys::{Secret, ring};
 
     fn texts(most: usize) -> impl Strategy<Value = Arc<str>> {
         proptest::collection::vec(any::<char>(), 0..most)

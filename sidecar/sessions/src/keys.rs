@@ -56,6 +56,13 @@ pub enum KeyringError {
     Derive(u8),
 }
 
+/// A server's keys of these numbers, which tests know.
+#[cfg(test)]
+pub(crate) fn ring(server: &str, keys: &[u8], seal_with: u8) -> Keyring {
+    let secrets = keys.iter().map(|id| Secret { id: *id, bytes: [*id; LENGTH] });
+    Keyring::new(server, secrets, seal_with).unwrap()
+}
+
 // === impl Keyring ===
 
 impl Keyring {

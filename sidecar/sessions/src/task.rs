@@ -66,10 +66,7 @@ impl Keyring {
 
     /// The task of such an id.
     pub fn open_task(&self, text: &str) -> Result<TaskId, NotATask> {
-        if text.len() > MAX_TEXT {
-            return Err(NotATask);
-        }
-        let plain = self.open_bytes(|key| &key.tasks, text).ok_or(NotATask)?;
+        let plain = self.open_bytes(|key| &key.tasks, text, MAX_TEXT).ok_or(NotATask)?;
         read(&plain).ok_or(NotATask)
     }
 }
@@ -91,12 +88,7 @@ mod tests {
 
     use super::*;
     use crate::identity::PodId;
-    use crate::keys::Secret;
-
-    fn ring(server: &str, keys: &[u8], seal_with: u8) -> Keyring {
-        let secrets = keys.iter().map(|id| Secret { id: *id, bytes: [*id; 32] });
-        Keyring::new(server, secrets, seal_with).unwrap()
-    }
+    use crate::keys::ring;
 
     fn tasks() -> impl Strategy<Value = TaskId> {
         let owner = ("[a-zA-Z0-9-]{1,64}", any::<IpAddr>())

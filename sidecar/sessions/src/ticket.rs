@@ -60,10 +60,7 @@ impl Keyring {
 
     /// The ticket in a text.
     pub fn open_ticket(&self, text: &str) -> Result<Ticket, NotATicket> {
-        if text.len() > MAX_TEXT {
-            return Err(NotATicket);
-        }
-        let plain = self.open_bytes(|key| &key.request_states, text).ok_or(NotATicket)?;
+        let plain = self.open_bytes(|key| &key.request_states, text, MAX_TEXT).ok_or(NotATicket)?;
         read(&plain).ok_or(NotATicket)
     }
 }
@@ -116,12 +113,7 @@ mod tests {
 
     use super::*;
     use crate::identity::PodId;
-    use crate::keys::Secret;
-
-    fn ring(server: &str, keys: &[u8], seal_with: u8) -> Keyring {
-        let secrets = keys.iter().map(|id| Secret { id: *id, bytes: [*id; 32] });
-        Keyring::new(server, secrets, seal_with).unwrap()
-    }
+    use crate::keys::{Secret, ring};
 
     fn tickets() -> impl Strategy<Value = Ticket> {
         let owner = ("[a-zA-Z0-9-]{1,64}", any::<IpAddr>())
