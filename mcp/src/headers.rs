@@ -27,7 +27,9 @@ pub const EVENT_STREAM: &str = "text/event-stream";
 /// Whether an `Accept` header (its values joined by commas, `None` if there is none) takes both kinds of answers. A
 /// server may choose either for each request, so a client has to accept both.
 pub fn accepts_both(accept: Option<&str>) -> bool {
-    accepts(accept, JSON) && accepts(accept, EVENT_STREAM)
+    // As the specification writes it, and nearly every client.
+    accept == Some("application/json, text/event-stream")
+        || (accepts(accept, JSON) && accepts(accept, EVENT_STREAM))
 }
 
 /// Whether an `Accept` header takes this type.

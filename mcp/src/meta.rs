@@ -2,6 +2,7 @@
 //!
 //! There is no handshake in that revision, so every request brings its revision and what its client can do.
 
+use memchr::{memchr, memmem};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use thiserror::Error;
@@ -114,6 +115,19 @@ pub fn is_token(json: &str) -> bool {
 // === impl Outline ===
 
 impl<'a> Outline<'a> {
+    /// Whether the parameters of a request or a notification say that it is of 2026-07-28 or later. Most do not have
+    /// what says so, and are read by whoever decides on them.
+    pub fn is_modern(params: Option<&'a RawValue>) -> Result<bool, Invalid> {
+        let may_have_it = |params: &&RawValue| {
+            let text = params.get().as_bytes();
+            memmem::find(text, b"_meta").is_some() || memchr(b'\\', text).is_some()
+        };
+        match params.filter(may_have_it) {
+            Some(params) => Self::read(Some(params))?.claims_modern(),
+            None => Ok(false),
+        }
+    }
+
     /// Looks through the parameters of a request or a notification. Those that are no object have nothing in them.
     pub fn read(params: Option<&'a RawValue>) -> Result<Self, Invalid> {
         match params.filter(|params| is_object(params.get())) {
@@ -122,8 +136,7 @@ impl<'a> Outline<'a> {
         }
     }
 
-    /// Whether a message says that it is of 2026-07-28 or later.
-    pub fn claims_modern(&self) -> Result<bool, Invalid> {
+    fn claims_modern(&self) -> Result<bool, Invalid> {
         Ok(self.wire()?.is_some_and(|wire| wire.version.is_some()))
     }
 

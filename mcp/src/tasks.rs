@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 
+use memchr::memmem;
 use thiserror::Error;
 
 use crate::method::Method;
@@ -147,7 +148,7 @@ pub fn related_to<'a>(
     message: &'a str,
     mut name: impl FnMut(&str) -> Option<String>,
 ) -> Result<Cow<'a, str>, Unnameable> {
-    if !message.contains(RELATED) {
+    if memmem::find(message.as_bytes(), RELATED.as_bytes()).is_none() {
         return Ok(Cow::Borrowed(message));
     }
     let mut message = Object::read(message)?;

@@ -8,11 +8,10 @@ use subtle::ConstantTimeEq;
 use thiserror::Error;
 
 use crate::access::{Access, Caller};
+use crate::names::API_KEY;
 
 /// The principal of everybody where nobody has to prove who they are.
 const ANONYMOUS: &str = "anonymous";
-/// The other header that a key may come in.
-const API_KEY: &str = "x-api-key";
 
 /// How callers prove who they are.
 pub(crate) enum Authenticator {

@@ -106,7 +106,7 @@ pub(crate) async fn begin(call: Call) -> Response<Body> {
     let begun = Begun { exchange: Some(Box::pin(run(call, under_way, reply))), response };
     match begun.await {
         Ok(response) => response,
-        // The task always answers, so this is never seen.
+        // An exchange always answers, so this is never seen.
         Err(_) => {
             let rescued =
                 rescue::rescue(&Refusal::Internal, None, Kind::Request, Revision::NEWEST_WITH_INITIALIZE);
@@ -161,12 +161,10 @@ async fn run(mut call: Call, under_way: Option<CallGuard>, reply: oneshot::Sende
         };
     }
     let rest = match result {
-        Ok(mut done) => {
+        Ok(done) => {
             call.entry.answered(done.status, done.code);
-            if call.change.is_some() {
-                Box::pin(call.note_change(&done)).await;
-            }
-            done.rest.take()
+            call.note_change(&done).await;
+            done.rest
         }
         Err(refusal) => {
             let refusal = match refusal {
@@ -212,7 +210,7 @@ impl Call {
         };
         let shared = &self.worker.shared;
         if let Some((buddy, copy)) = shared.sessions.change(session, change)
-            && shared.peers.ask(buddy.address, copy).await.is_err()
+            && Box::pin(shared.peers.ask(buddy.address, copy)).await.is_err()
         {
             tracing::debug!("no other replica has a copy of what a client has set");
         }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
 use longshore_mcp::batch::BadBatch;
 use longshore_mcp::capabilities::Need;
 use longshore_mcp::detect::Wrong;
@@ -76,7 +76,7 @@ pub(crate) enum Refusal {
     #[error(transparent)]
     Malformed(#[from] Malformed),
     #[error("a header occurs more than once or is not text: {0}")]
-    BadHeader(&'static str),
+    BadHeader(HeaderName),
 
     // In which conversation.
     #[error(transparent)]

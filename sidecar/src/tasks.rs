@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use longshore_mcp::method::ServerNotification;
 use longshore_mcp::tasks::{self, Place, Unnameable};
 use longshore_sessions::capsule::PrincipalDigest;
 use longshore_sessions::{Peer, TaskId};
@@ -149,7 +150,7 @@ impl Naming {
         message: &'a str,
         method: &str,
     ) -> Result<Option<Cow<'a, str>>, Unnameable> {
-        if method == "notifications/subscriptions/acknowledged" {
+        if method == ServerNotification::SubscriptionsAcknowledged.as_str() {
             return tasks::listened(message, |id| self.name(id)).map(Some);
         }
         tasks::aside(message, method, |id| self.name(id))

@@ -27,7 +27,7 @@ use ::http::{HeaderValue, Request, Response, StatusCode};
 use bytes::Bytes;
 use longshore_mcp::headers::SESSION_ID;
 use longshore_mcp::revision::Revision;
-use longshore_sidecar_config::{Isolation, Processes, Upstream};
+use longshore_sidecar_config::{Config, Isolation, Processes, Upstream};
 use thiserror::Error;
 use tokio::time::{Duration, Instant};
 
@@ -72,6 +72,11 @@ pub(crate) enum Opener {
 }
 
 impl Opener {
+    /// A client, with what it may have by now.
+    pub(crate) fn client(principal: &Arc<str>, config: &Config) -> Self {
+        Self::Client { principal: principal.clone(), limits: config.limits.processes }
+    }
+
     /// Who shares a process, where there are processes.
     fn isolation(&self) -> Option<Isolation> {
         match self {

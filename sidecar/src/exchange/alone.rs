@@ -9,7 +9,7 @@ mod live;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Method as HttpMethod, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -26,6 +26,7 @@ use super::events::Source;
 use super::request::{build, patiently};
 use crate::access::Caller;
 use crate::configuration::Snapshot;
+use crate::gathered::Gathered;
 use crate::rescue::Refusal;
 use crate::sessions::{Full, Place};
 use crate::shared::CallGuard;
@@ -154,7 +155,7 @@ async fn send(worker: &Worker, lone: &Lone) -> Result<Answer, Failure> {
     for (name, value) in &lone.headers {
         request.headers_mut().insert(name, value.clone());
     }
-    let opener = Opener::Client { principal: lone.caller.principal.clone(), limits: config.limits.processes };
+    let opener = Opener::client(&lone.caller.principal, config);
     worker.pool.call(&config.upstream, &opener, request).await
 }
 
@@ -236,21 +237,13 @@ enum Collected {
 }
 
 async fn collect(mut body: upstream::Body, hold: usize) -> Result<Collected, Refusal> {
-    // Most answers come in one piece, which is not copied.
-    let mut first = Bytes::new();
-    let mut bytes = BytesMut::new();
+    let mut gathered = Gathered::default();
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
-        if first.is_empty() && bytes.is_empty() {
-            first = data;
-        } else {
-            bytes.extend_from_slice(&std::mem::take(&mut first));
-            bytes.extend_from_slice(&data);
-        }
-        if first.len() + bytes.len() > hold {
-            let start = if bytes.is_empty() { first } else { bytes.freeze() };
-            return Ok(Collected::Start(start, body));
+        gathered.push(data);
+        if gathered.len() > hold {
+            return Ok(Collected::Start(gathered.freeze(), body));
         }
     }
-    Ok(Collected::Whole(if bytes.is_empty() { first } else { bytes.freeze() }))
+    Ok(Collected::Whole(gathered.freeze()))
 }

@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use http_body_util::BodyExt;
@@ -14,6 +14,7 @@ use super::edit::{Edited, edit};
 use super::events::{Rest, events, first_answer};
 use super::opening::Opening;
 use super::{Call, Done, Edit, request};
+use crate::gathered::Gathered;
 use crate::rescue::Refusal;
 use crate::stack::respond::{self, Body};
 use crate::upstream::{self, Answer, EDITABLE, Lease};
@@ -93,30 +94,18 @@ async fn collect(
     hold: usize,
     deadline: Instant,
 ) -> Result<Collected, Refusal> {
-    // Most answers come in one piece, which is not copied.
-    let mut first = Bytes::new();
-    let mut bytes = BytesMut::new();
-    loop {
-        match client.wait(call, deadline, body.frame()).await? {
-            None if bytes.is_empty() => return Ok(Collected::Whole(first, lease)),
-            None => return Ok(Collected::Whole(bytes.freeze(), lease)),
-            Some(Err(broken)) => return Err(broken.into()),
-            Some(Ok(frame)) => match frame.into_data() {
-                Ok(data) if first.is_empty() && bytes.is_empty() => first = data,
-                Ok(data) => {
-                    bytes.extend_from_slice(&std::mem::take(&mut first));
-                    bytes.extend_from_slice(&data);
-                }
-                Err(_) => {}
-            },
+    let mut gathered = Gathered::default();
+    while let Some(frame) = client.wait(call, deadline, body.frame()).await? {
+        if let Ok(data) = frame?.into_data() {
+            gathered.push(data);
         }
         // What becomes an event has to be whole.
         let hold = if client.reads_events() { EDITABLE } else { hold };
-        if first.len() + bytes.len() > hold {
-            let start = if bytes.is_empty() { first } else { bytes.freeze() };
-            return Ok(Collected::Start(start, body, lease));
+        if gathered.len() > hold {
+            return Ok(Collected::Start(gathered.freeze(), body, lease));
         }
     }
+    Ok(Collected::Whole(gathered.freeze(), lease))
 }
 
 async fn message(
@@ -135,9 +124,7 @@ async fn message(
             let edited = edit(call, &bytes)?.ok_or(Refusal::ServerNonsense)?;
             let done = Done { status, code: edited.code, rest: None };
             // What the client hears of is kept by then.
-            if call.change.is_some() {
-                Box::pin(call.note_change(&done)).await;
-            }
+            call.note_change(&done).await;
             deliver(call, client, edited.text.map_or(bytes, Bytes::from))?;
             Ok(done)
         }

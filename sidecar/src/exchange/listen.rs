@@ -5,7 +5,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use http::{Response, StatusCode};
-use longshore_mcp::headers::LAST_EVENT_ID;
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::Upstream;
 use tokio::time::{Duration, timeout};
@@ -15,6 +14,7 @@ use super::events::{Source, data_of, is_aside};
 use super::request;
 use crate::configuration::Snapshot;
 use crate::metrics::SessionEnd;
+use crate::names::LAST_EVENT_ID;
 use crate::rescue::Refusal;
 use crate::sessions::{Session, Use};
 use crate::stack::respond::{self, Body};

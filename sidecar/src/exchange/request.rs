@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
-use longshore_mcp::headers::{self, EVENT_STREAM, JSON, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use longshore_mcp::headers::{self, EVENT_STREAM, JSON};
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::Upstream;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::{Call, Edit};
 use crate::configuration::Snapshot;
+use crate::names::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, TRACE};
 use crate::sessions::Session;
 use crate::shared::Shared;
 use crate::upstream::stdio::Hold;
@@ -45,10 +46,9 @@ pub(crate) fn build(
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
     if let Some((id, revision)) = session {
         if let Some(id) = id {
-            headers.insert(HeaderName::from_static(SESSION_ID), id);
+            headers.insert(SESSION_ID, id);
         }
-        headers
-            .insert(HeaderName::from_static(PROTOCOL_VERSION), HeaderValue::from_static(revision.as_str()));
+        headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(revision.as_str()));
     }
     request
 }
@@ -56,8 +56,8 @@ pub(crate) fn build(
 /// The trace context of a client's request, which is part of the message and not of who sent it.
 pub(crate) fn trace(headers: &HeaderMap) -> HeaderMap {
     let mut trace = HeaderMap::new();
-    for name in ["traceparent", "tracestate", "baggage"] {
-        if let Some(value) = headers.get(name) {
+    for name in TRACE {
+        if let Some(value) = headers.get(&name) {
             trace.insert(name, value.clone());
         }
     }
@@ -100,7 +100,7 @@ async fn try_send(call: &Call) -> Result<(Answer, Option<Hold>), Failure> {
     if call.edit != Edit::OpenSession {
         return Ok((pool.send(&config.upstream, request).await?, None));
     }
-    let opener = Opener::Client { principal: call.caller.principal.clone(), limits: config.limits.processes };
+    let opener = Opener::client(&call.caller.principal, config);
     let (answer, hold) = Box::pin(pool.open(&config.upstream, opener, request)).await?;
     Ok((answer, Some(hold)))
 }
@@ -128,7 +128,7 @@ pub(super) async fn get(
     headers.remove(CONTENT_TYPE);
     headers.insert(ACCEPT, HeaderValue::from_static(EVENT_STREAM));
     if let Some(last) = last.and_then(|last| HeaderValue::try_from(last).ok()) {
-        headers.insert(HeaderName::from_static(LAST_EVENT_ID), last);
+        headers.insert(LAST_EVENT_ID, last);
     }
     pool.send(&snapshot.config.upstream, request).await
 }

@@ -51,7 +51,7 @@ pub(super) async fn begin(
         Take::Up => SessionTaken::Restarted,
         Take::Adopt => SessionTaken::Adopted,
     };
-    let opener = opener(snapshot, principal);
+    let opener = Opener::client(principal, &snapshot.config);
     match (take, &capsule.server) {
         (_, ServerSession::None) => return Ok(Begun::Session(go_on(place, None, copy), how)),
         (Take::Up, ServerSession::Id(id)) => {
@@ -91,16 +91,12 @@ pub(crate) async fn end_former(
 ) {
     let (Take::Up, ServerSession::Id(id)) = (take, &capsule.server) else { return };
     let Ok(id) = secret(id) else { return };
-    let former = former(opener(snapshot, principal), capsule);
+    let former = former(Opener::client(principal, &snapshot.config), capsule);
     match pool.recall(&snapshot.config.upstream, &id, former).await {
         Ok(Recalled::GoesOn) => exchange::end_named(pool, snapshot, id, capsule.server_revision).await,
         Ok(Recalled::Forgotten) => {}
         Err(error) => tracing::debug!(%error, "the server could not be told that a session has ended"),
     }
-}
-
-fn opener(snapshot: &Snapshot, principal: &Arc<str>) -> Opener {
-    Opener::Client { principal: principal.clone(), limits: snapshot.config.limits.processes }
 }
 
 fn former(opener: Opener, capsule: &Capsule) -> Former {
@@ -125,7 +121,7 @@ pub(crate) async fn begin_again(
     if session.upstream().as_ref() != lost {
         return Ok(true);
     }
-    let opener = opener(snapshot, session.place.principal());
+    let opener = Opener::client(session.place.principal(), &snapshot.config);
     let Some((upstream, hold)) = anew(pool, snapshot, opener, &session.capsule, &session.copy()).await?
     else {
         return Ok(false);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{Method, Request};
+use http::{HeaderName, Method, Request};
 use hyper::body::Incoming;
 
 use super::Received;
@@ -90,8 +90,8 @@ impl Authenticated {
     }
 
     /// The value of a header that may occur once.
-    pub(crate) fn header(&self, name: &'static str) -> Result<Option<&str>, Refusal> {
-        let mut values = self.request.headers().get_all(name).iter();
+    pub(crate) fn header(&self, name: HeaderName) -> Result<Option<&str>, Refusal> {
+        let mut values = self.request.headers().get_all(&name).iter();
         match (values.next(), values.next()) {
             (None, _) => Ok(None),
             (Some(value), None) => value.to_str().map(Some).map_err(|_| Refusal::BadHeader(name)),

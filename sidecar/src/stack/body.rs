@@ -1,13 +1,16 @@
 //! Reads the body, within its bounds.
 
-use bytes::{Bytes, BytesMut};
-use http::header::ACCEPT;
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use longshore_mcp::headers;
 use tokio::time::timeout;
 
 use super::Authenticated;
+use crate::gathered::Gathered;
 use crate::rescue::Refusal;
 use crate::worker::Worker;
 
@@ -25,11 +28,10 @@ pub(crate) async fn read(
     worker: &Worker,
     mut caller: Authenticated,
 ) -> Result<(Authenticated, Bytes), Refusal> {
-    let accept = joined(&caller);
-    if !headers::accepts_both(accept.as_deref()) {
+    if !headers::accepts_both(joined(&caller).as_deref()) {
         return Err(Refusal::NotAcceptable);
     }
-    if !headers::is_type(caller.header("content-type")?, headers::JSON) {
+    if !headers::is_type(caller.header(CONTENT_TYPE)?, headers::JSON) {
         return Err(Refusal::UnsupportedMediaType);
     }
     let limit = caller.snapshot.config.limits.request_bytes;
@@ -40,24 +42,15 @@ pub(crate) async fn read(
         return Err(refusal);
     }
     let collect = async {
-        let mut whole = BytesMut::new();
-        let mut first = None;
+        let mut gathered = Gathered::default();
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.map_err(|_| Refusal::BodyBroken)?.into_data() else { continue };
-            if whole.len() as u64 + first.as_ref().map_or(0, Bytes::len) as u64 + data.len() as u64 > limit {
+            if gathered.len() as u64 + data.len() as u64 > limit {
                 return Err(Refusal::BodyTooLarge { limit });
             }
-            // Nearly every message comes in one piece, which need not be copied.
-            match first.take() {
-                None if whole.is_empty() => first = Some(data),
-                None => whole.extend_from_slice(&data),
-                Some(piece) => {
-                    whole.extend_from_slice(&piece);
-                    whole.extend_from_slice(&data);
-                }
-            }
+            gathered.push(data);
         }
-        Ok(first.unwrap_or_else(|| whole.freeze()))
+        Ok(gathered.freeze())
     };
     let body =
         timeout(worker.shared.options.bounds.body, collect).await.map_err(|_| Refusal::BodyTooSlow)??;
@@ -65,8 +58,8 @@ pub(crate) async fn read(
 }
 
 /// All `Accept` headers as one.
-fn joined(caller: &Authenticated) -> Option<String> {
+fn joined(caller: &Authenticated) -> Option<Cow<'_, str>> {
     let mut values = caller.request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let first = values.next()?.to_owned();
+    let first = Cow::Borrowed(values.next()?);
     Some(values.fold(first, |all, value| all + "," + value))
 }

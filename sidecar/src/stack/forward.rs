@@ -26,6 +26,7 @@ use tokio::time::{Duration, timeout};
 use super::respond::{Body, BrokenOff};
 use super::{Authenticated, Through, Trail, parked, tasks};
 use crate::audit::Entry;
+use crate::gathered::Gathered;
 use crate::metrics::Forward;
 use crate::peers::{Failure, Lease, Notice, Sent};
 use crate::rescue::{self, Kind, Refusal};
@@ -162,13 +163,13 @@ fn is_events(headers: &HeaderMap) -> bool {
 }
 
 async fn whole(from: &mut Incoming) -> Option<Bytes> {
-    let mut bytes = Bytes::new();
+    let mut gathered = Gathered::default();
     while let Some(frame) = from.frame().await {
-        let Ok(data) = frame.ok()?.into_data() else { continue };
-        // Nearly every answer comes in one piece, which need not be copied.
-        bytes = if bytes.is_empty() { data } else { [bytes, data].concat().into() };
+        if let Ok(data) = frame.ok()?.into_data() {
+            gathered.push(data);
+        }
     }
-    Some(bytes)
+    Some(gathered.freeze())
 }
 
 /// An answer on its way from another replica to the client. Dropped early, it closes the connection, so that the

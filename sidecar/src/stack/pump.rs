@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::Response;
 use http::header::CONTENT_TYPE;
 use http_body_util::BodyExt;
@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time::Duration;
 
 use super::respond::{Body, Piece};
+use crate::gathered::Gathered;
 use crate::rescue::{self, Kind, Refusal};
 use crate::shares::{Share, Shares};
 use crate::upstream::EDITABLE;
@@ -71,19 +72,13 @@ async fn pass(response: Response<Body>, to: &To, mut see: impl FnMut(&Bytes)) ->
     if !headers::is_type(content_type, JSON) {
         return Err(Refusal::ServerLost);
     }
-    // Most messages come in one piece, which is not copied.
-    let (mut first, mut rest, mut share) = (Bytes::new(), BytesMut::new(), to.nothing());
+    let (mut gathered, mut share) = (Gathered::default(), to.nothing());
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|_| Refusal::ServerLost)?.into_data() else { continue };
-        hold(&mut share, first.len() + rest.len(), data.len())?;
-        if first.is_empty() && rest.is_empty() {
-            first = data;
-        } else {
-            rest.extend_from_slice(&std::mem::take(&mut first));
-            rest.extend_from_slice(&data);
-        }
+        hold(&mut share, gathered.len(), data.len())?;
+        gathered.push(data);
     }
-    let message = if rest.is_empty() { first } else { rest.freeze() };
+    let message = gathered.freeze();
     if !message.is_empty() {
         see(&message);
         // Whoever wanted it may have gone.

@@ -12,11 +12,12 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Frame, SizeHint};
-use longshore_mcp::headers::{ARGUMENT_PREFIX, EVENT_STREAM, JSON, SESSION_ID};
+use longshore_mcp::headers::{ARGUMENT_PREFIX, EVENT_STREAM, JSON};
 use thiserror::Error;
 use tokio::sync::mpsc;
 
 use super::forward::Relay;
+use crate::names::SESSION_ID;
 use crate::rescue::ALLOWED_METHODS;
 use crate::streams::Reader;
 use crate::worker::Worker;
@@ -127,7 +128,7 @@ fn with_type(body: Body, content_type: &'static str, session: Option<HeaderValue
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     if let Some(session) = session {
-        headers.insert(HeaderName::from_static(SESSION_ID), session);
+        headers.insert(SESSION_ID, session);
     }
     response
 }

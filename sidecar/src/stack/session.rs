@@ -4,7 +4,6 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use longshore_mcp::headers::SESSION_ID;
 use longshore_sessions::routing::{Entry, Outcome};
 use longshore_sessions::{Question, SessionKey};
 
@@ -12,6 +11,7 @@ use super::respond::Body;
 use super::{Authenticated, Through, Trail, forward};
 use crate::exchange;
 use crate::metrics::SessionEnd;
+use crate::names::SESSION_ID;
 use crate::peers;
 use crate::rescue::Refusal;
 use crate::sessions::{self, Purpose, Use, Way};

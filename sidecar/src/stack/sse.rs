@@ -14,13 +14,14 @@ use http::header::{ACCEPT, HeaderValue};
 use http::{HeaderName, Method, Request, Response, StatusCode};
 use longshore_mcp::endpoint;
 use longshore_mcp::envelope;
-use longshore_mcp::headers::{JSON, SESSION_ID};
+use longshore_mcp::headers::JSON;
 use tokio::sync::{mpsc, oneshot};
 
 use super::forward::{self, Forwarded};
 use super::pump::PIECES;
 use super::respond::{self, Body};
 use super::{Authenticated, Passed, Through, Trail, body};
+use crate::names::SESSION_ID;
 use crate::rescue::{Kind, Refusal};
 use crate::worker::Worker;
 pub(crate) use open::Open;
@@ -60,7 +61,7 @@ pub(crate) fn mark<B>(request: &mut Request<B>) {
     if let Some(mut name) = name {
         // Keeps it out of debug output.
         name.set_sensitive(true);
-        headers.insert(HeaderName::from_static(SESSION_ID), name);
+        headers.insert(SESSION_ID, name);
     }
     if is_message {
         // Nothing is answered here, so clients say nothing of what they take.

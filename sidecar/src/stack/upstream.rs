@@ -14,8 +14,8 @@ use crate::rescue::Refusal;
 use crate::tasks::Naming;
 use crate::worker::Worker;
 
-/// Sends the message. The exchange with the server runs as a task of its own, so that it goes on when the client
-/// disconnects: in the revisions that are served here a disconnect cancels nothing.
+/// Sends the message. The exchange with the server goes on when the client disconnects: in the revisions that are served
+/// here a disconnect cancels nothing.
 pub(crate) async fn send(
     worker: &Rc<Worker>,
     authorised: Authorised,

@@ -1,6 +1,7 @@
 //! Connections to a server over HTTP: HTTP/1.1 on loopback, kept and used again. Each thread has its own.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
@@ -31,13 +32,18 @@ const SWEEP: Duration = Duration::from_secs(1);
 /// How much is read from a connection ahead of whoever takes it, and the largest head of an answer. A client that does not
 /// read costs this for each of its calls.
 const MAX_BUFFER: usize = 64 * 1024;
+/// How many answers that are not over yet are looked at for one that is. The oldest is, most likely.
+const LOOK: usize = 4;
 /// How many idle connections are kept.
 const MAX_IDLE: usize = 64;
 
 /// The connections of one thread.
 #[derive(Default)]
 pub(super) struct Connections {
+    /// Those that can be used again, the last one first.
     idle: RefCell<Vec<Connection>>,
+    /// Those whose last answer has been delivered, and was not read to its very end by then; the oldest first.
+    ending: RefCell<VecDeque<Connection>>,
     /// The server listens on the loopback address of IPv6 only.
     prefer_v6: Cell<bool>,
 }
@@ -93,16 +99,20 @@ impl Connections {
 
     /// The connection that was used last of those that are still good.
     fn take(&self, port: u16) -> Option<Connection> {
-        let mut idle = self.idle.borrow_mut();
-        let mut at = idle.len();
-        while let Some(before) = at.checked_sub(1) {
-            at = before;
-            match idle[at].state(port) {
-                State::Good => return Some(idle.remove(at)),
-                State::Unfinished => {}
-                State::Useless => {
-                    idle.remove(at);
-                }
+        let (mut idle, mut ending) = (self.idle.borrow_mut(), self.ending.borrow_mut());
+        let (mut at, mut unfinished) = (0, 0);
+        while unfinished < LOOK
+            && let Some(state) = ending.get_mut(at).map(Connection::state)
+        {
+            match state {
+                State::Good => idle.extend(ending.remove(at)),
+                State::Useless => drop(ending.remove(at)),
+                State::Unfinished => (at, unfinished) = (at + 1, unfinished + 1),
+            }
+        }
+        while let Some(mut connection) = idle.pop() {
+            if connection.port == port && matches!(connection.state(), State::Good) {
+                return Some(connection);
             }
         }
         None
@@ -112,10 +122,9 @@ impl Connections {
     pub(super) async fn sweep(&self) {
         loop {
             sleep(SWEEP).await;
-            self.idle.borrow_mut().retain_mut(|connection| {
-                let port = connection.port;
-                !matches!(connection.state(port), State::Useless)
-            });
+            let is_of_use = |connection: &mut Connection| !matches!(connection.state(), State::Useless);
+            self.idle.borrow_mut().retain_mut(is_of_use);
+            self.ending.borrow_mut().retain_mut(is_of_use);
         }
     }
 
@@ -162,9 +171,9 @@ enum State {
 }
 
 impl Connection {
-    fn state(&mut self, port: u16) -> State {
+    fn state(&mut self) -> State {
         let age = self.since.elapsed();
-        if self.port != port || age >= IDLE || self.sender.is_closed() {
+        if age >= IDLE || self.sender.is_closed() {
             State::Useless
         } else if self.is_read() && self.sender.is_ready() {
             State::Good
@@ -209,15 +218,16 @@ impl Lease {
 
     fn back(self, rest: Option<Incoming>) {
         let Self(Some((mut connection, pool))) = self else { return };
-        if connection.sender.is_closed() {
+        (connection.since, connection.rest) = (Instant::now(), rest);
+        let (mut idle, mut ending) = (pool.idle.borrow_mut(), pool.ending.borrow_mut());
+        if idle.len() + ending.len() >= MAX_IDLE {
             return;
         }
-        (connection.since, connection.rest) = (Instant::now(), rest);
-        // Asked for once, it comes by the time that the connection is wanted again.
-        connection.is_read();
-        let mut idle = pool.idle.borrow_mut();
-        if idle.len() < MAX_IDLE {
-            idle.push(connection);
+        // Asked for once, the rest comes by the time that the connection is wanted again.
+        match connection.state() {
+            State::Good => idle.push(connection),
+            State::Unfinished => ending.push_back(connection),
+            State::Useless => {}
         }
     }
 }

@@ -1,0 +1,19 @@
+//! The names of headers, as the HTTP library has them. It reads a name that is given as text each time.
+
+use http::HeaderName;
+use longshore_mcp::headers;
+
+/// Which session a message is in.
+pub(crate) const SESSION_ID: HeaderName = HeaderName::from_static(headers::SESSION_ID);
+/// Which revision it is of.
+pub(crate) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static(headers::PROTOCOL_VERSION);
+/// Where a stream broke off.
+pub(crate) const LAST_EVENT_ID: HeaderName = HeaderName::from_static(headers::LAST_EVENT_ID);
+/// The other header that a key may come in, beside `Authorization`.
+pub(crate) const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+/// The trace that a message is part of (W3C Trace Context, and Baggage).
+pub(crate) const TRACE: [HeaderName; 3] = [
+    HeaderName::from_static("traceparent"),
+    HeaderName::from_static("tracestate"),
+    HeaderName::from_static("baggage"),
+];
