@@ -2,7 +2,7 @@
 //!
 //! There is no handshake in that revision, so every request brings its revision and what its client can do.
 
-use memchr::{memchr, memmem};
+use memchr::memchr2_iter;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use thiserror::Error;
@@ -118,9 +118,11 @@ impl<'a> Outline<'a> {
     /// Whether the parameters of a request or a notification say that it is of 2026-07-28 or later. Most do not have
     /// what says so, and are read by whoever decides on them.
     pub fn is_modern(params: Option<&'a RawValue>) -> Result<bool, Invalid> {
+        // However `_meta` is written, as some readers would take it.
         let may_have_it = |params: &&RawValue| {
             let text = params.get().as_bytes();
-            memmem::find(text, b"_meta").is_some() || memchr(b'\\', text).is_some()
+            memchr2_iter(b'_', b'\\', text)
+                .any(|at| text[at] == b'\\' || matches!(text.get(at + 1), Some(b'm' | b'M')))
         };
         match params.filter(may_have_it) {
             Some(params) => Self::read(Some(params))?.claims_modern(),
