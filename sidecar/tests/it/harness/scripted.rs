@@ -212,7 +212,17 @@ pub(crate) fn no_stream(stream: &mut TcpStream) {
     write(stream, "HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 0\r\n\r\n");
 }
 
+/// A request that a server reads, which is judged.
 pub(crate) fn read(reader: &mut BufReader<TcpStream>) -> Option<Request> {
+    let request = parse(reader)?;
+    if let Ok(own) = reader.get_ref().local_addr() {
+        schemas::server_reads(own.port(), &request);
+    }
+    Some(request)
+}
+
+/// A request, whoever reads it.
+pub(crate) fn parse(reader: &mut BufReader<TcpStream>) -> Option<Request> {
     let mut line = String::new();
     if reader.read_line(&mut line).ok()? == 0 {
         return None;
@@ -229,9 +239,6 @@ pub(crate) fn read(reader: &mut BufReader<TcpStream>) -> Option<Request> {
     let length = request.headers.iter().find(|(name, _)| name == "content-length");
     request.body = vec![0; length.map_or(0, |(_, length)| length.parse().expect("a length"))];
     reader.read_exact(&mut request.body).ok()?;
-    if let Ok(own) = reader.get_ref().local_addr() {
-        schemas::server_reads(own.port(), &request);
-    }
     Some(request)
 }
 
