@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use longshore_sidecar_config::{Config, Isolation, Upstream};
 
-use super::suite;
+use super::{rust, suite};
 use crate::harness::peer::{Peer, free_port};
 use crate::harness::recorder::Recorder;
 use crate::harness::shim::stdio;
@@ -21,6 +21,8 @@ pub(super) enum Maker {
     Go,
     /// The last release of the Go SDK that knows nothing newer. It has what the matrix tries, and no more.
     OlderGo,
+    /// It has what the matrix tries, and no more.
+    Rust,
 }
 
 /// How a server is spoken to.
@@ -61,11 +63,12 @@ impl Server {
         let arguments = [self.revision.to_owned(), transport.to_owned(), port.to_string()];
         let program = match self.maker {
             Maker::Longshore => {
-                // This program again. What it is told chooses no further test.
-                let own = std::env::current_exe().expect("its own path");
-                let mut command = vec![own.to_str().expect("text").to_owned()];
-                let serve = ["--exact", "--ignored", "--nocapture", "conformance::server::example"];
-                command.extend(serve.map(str::to_owned));
+                let mut command = rust::command("conformance::server::example");
+                command.extend(arguments);
+                return command;
+            }
+            Maker::Rust => {
+                let mut command = rust::command(rust::SERVER);
                 command.extend(arguments);
                 return command;
             }
@@ -212,6 +215,7 @@ impl fmt::Display for Maker {
             Self::TypeScript => "TypeScript SDK",
             Self::Python => "Python SDK",
             Self::Go | Self::OlderGo => "Go SDK",
+            Self::Rust => "Rust SDK",
         })
     }
 }
