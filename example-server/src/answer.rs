@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::call::Call;
 use crate::failure::Failure;
+use crate::tasks::Wanted;
 use crate::{completion, prompts, resources, tools};
 
 /// How long a client may keep what it was told, in milliseconds. Lists change only when a tool is told to change them,
@@ -20,6 +21,15 @@ struct Named {
     name: String,
     #[serde(default)]
     arguments: Option<Map<String, Value>>,
+}
+
+#[derive(Deserialize)]
+struct Called {
+    name: String,
+    #[serde(default)]
+    arguments: Option<Map<String, Value>>,
+    #[serde(default)]
+    task: Option<Wanted>,
 }
 
 #[derive(Deserialize)]
@@ -35,10 +45,12 @@ struct Paged {
 
 /// The result of a request.
 pub(crate) async fn answer(call: &Call, method: Method, params: Value) -> Result<Value, Failure> {
+    let tasks = call.revision().features().tasks;
     let result = match method {
         Method::ToolsCall => {
-            let Named { name, arguments } = read(params)?;
-            tools::call(call, &name, arguments.unwrap_or_default()).await?
+            let Called { name, arguments, task } = read(params)?;
+            let task = task.filter(|_| tasks == Tasks::Core);
+            tools::call(call, &name, arguments.unwrap_or_default(), task).await?
         }
         Method::PromptsGet => {
             let Named { name, arguments } = read(params)?;
@@ -51,15 +63,19 @@ pub(crate) async fn answer(call: &Call, method: Method, params: Value) -> Result
             "capabilities": call.server.capabilities(),
             "instructions": call.server.instructions(),
         }),
-        Method::TasksGet if call.revision().features().tasks == Tasks::Extension => {
-            call.server.tasks.get(call, params)?
-        }
+        Method::TasksGet if tasks == Tasks::Extension => call.server.tasks.get(call, params)?,
+        Method::TasksGet => call.server.tasks.state(params)?,
         Method::TasksUpdate => call.server.tasks.update(call, params)?,
-        Method::TasksCancel if call.revision().features().tasks == Tasks::Extension => {
-            call.server.tasks.cancel(call, params)?
+        Method::TasksCancel if tasks == Tasks::Extension => call.server.tasks.cancel(call, params)?,
+        Method::TasksCancel => call.server.tasks.end(params)?,
+        Method::TasksResult => call.server.tasks.result(call, params).await?,
+        Method::TasksList => {
+            page(call, "tasks", call.server.tasks.list(call), read::<Paged>(params)?.cursor.as_deref())?
         }
         other => match other.list() {
-            Some(list) => page(call, list, read::<Paged>(params)?.cursor.as_deref())?,
+            Some(list) => {
+                page(call, list.member(), entries(call, list), read::<Paged>(params)?.cursor.as_deref())?
+            }
             None => return Err(Failure::params("this server does not serve it")),
         },
     };
@@ -81,13 +97,17 @@ fn complete(call: &Call, method: Method, mut result: Value) -> Value {
     result
 }
 
-fn page(call: &Call, list: List, cursor: Option<&str>) -> Result<Value, Failure> {
-    let all = match list {
+fn entries(call: &Call, list: List) -> Vec<Value> {
+    match list {
         List::Tools => tools::list(&call.server),
         List::Prompts => prompts::list(&call.server),
         List::Resources => resources::list(&call.server),
         List::ResourceTemplates => resources::templates(call.revision()),
-    };
+    }
+}
+
+/// A page of a list, which is this member of the result.
+fn page(call: &Call, member: &str, all: Vec<Value>, cursor: Option<&str>) -> Result<Value, Failure> {
     let from = match cursor {
         None => 0,
         Some(cursor) => cursor
@@ -101,7 +121,7 @@ fn page(call: &Call, list: List, cursor: Option<&str>) -> Result<Value, Failure>
     let length = call.server.page.unwrap_or(all.len());
     let more = from + length < all.len();
     let entries: Vec<_> = all.into_iter().skip(from).take(length).collect();
-    let mut result = json!({list.member(): entries});
+    let mut result = json!({member: entries});
     if more {
         result["nextCursor"] = format!("from-{}", from + length).into();
     }

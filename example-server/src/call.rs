@@ -120,7 +120,7 @@ impl Call {
                 futures::future::try_join_all(asked).await
             }
             Side::Alone(round) => self.look_up(round, &questions, carry),
-            Side::Task(task) => Ok(task.ask(questions).await),
+            Side::Task(task) => task.ask(questions).await,
         }
     }
 

@@ -9,7 +9,7 @@ use crate::message;
 use crate::stream::Answer;
 
 /// Why.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Failure {
     /// It is answered with an error.
     Problem {
@@ -31,6 +31,11 @@ pub(crate) enum Failure {
 impl Failure {
     pub(crate) fn params(message: impl Into<String>) -> Self {
         Self::Problem { problem: Problem::InvalidParams, message: message.into(), data: None }
+    }
+
+    /// What is asked for is none of the methods that there are, in this way.
+    pub(crate) fn method(message: impl Into<String>) -> Self {
+        Self::Problem { problem: Problem::UnknownMethod, message: message.into(), data: None }
     }
 
     pub(crate) fn capability(need: Need) -> Self {

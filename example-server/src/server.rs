@@ -121,8 +121,15 @@ impl Server {
         if self.revision.features().completions_capability {
             capabilities["completions"] = json!({});
         }
-        if self.revision.features().tasks == longshore_mcp::revision::Tasks::Extension {
-            capabilities["extensions"] = json!({longshore_mcp::capabilities::TASKS_EXTENSION: {}});
+        match self.revision.features().tasks {
+            longshore_mcp::revision::Tasks::None => {}
+            longshore_mcp::revision::Tasks::Core => {
+                capabilities["tasks"] =
+                    json!({"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}});
+            }
+            longshore_mcp::revision::Tasks::Extension => {
+                capabilities["extensions"] = json!({longshore_mcp::capabilities::TASKS_EXTENSION: {}});
+            }
         }
         capabilities
     }

@@ -52,6 +52,8 @@ struct State {
     running: HashMap<String, AbortHandle>,
     asked: Asked,
     has_visited: bool,
+    /// The tasks that it has begun.
+    begun: Vec<String>,
 }
 
 /// How far the handshake is.
@@ -109,6 +111,7 @@ impl Session {
             running: HashMap::new(),
             asked: Asked::default(),
             has_visited: false,
+            begun: Vec::new(),
         };
         let session =
             Arc::new(Self { server, unrelated, state: Mutex::new(state), tasks: Mutex::new(JoinSet::new()) });
@@ -134,6 +137,21 @@ impl Session {
 
     pub(crate) fn unrelated(&self) -> &Arc<Stream> {
         &self.unrelated
+    }
+
+    /// It has begun this task.
+    pub(crate) fn has_task(&self, name: &str) {
+        let mut state = self.lock();
+        if state.begun.len() >= crate::tasks::MAX_TASKS {
+            // The server has forgotten it long since.
+            state.begun.remove(0);
+        }
+        state.begun.push(name.to_owned());
+    }
+
+    /// The tasks that it has begun, the first one first.
+    pub(crate) fn tasks(&self) -> Vec<String> {
+        self.lock().begun.clone()
     }
 
     pub(crate) fn level(&self) -> Level {
@@ -179,12 +197,7 @@ impl Session {
             Some(Method::ResourcesUnsubscribe) => self.reply(id, stream, self.unsubscribe(params)),
             Some(method) => self.begin(id, method, params, request, stream)?,
             None => {
-                let failure = Failure::Problem {
-                    problem: Problem::UnknownMethod,
-                    message: "Method not found".to_owned(),
-                    data: None,
-                };
-                self.reply(id, stream, Err(failure));
+                self.reply(id, stream, Err(Failure::method("Method not found")));
             }
         }
         Ok(())

@@ -1,25 +1,31 @@
-//! Calls that outlive their request: the extension `io.modelcontextprotocol/tasks` of 2026-07-28.
+//! Calls that outlive their request. 2025-11-25 has them in its core (`core`), 2026-07-28 as the extension
+//! `io.modelcontextprotocol/tasks` (`extension`): they are asked for, and spelled, each in its own way.
 //!
 //! A tool that may take long is begun, and its client is told by which name it can ask for it. The name is a secret:
 //! whoever knows it may ask.
 
+mod core;
+mod extension;
+
+pub(crate) use self::core::{Wanted, begin as begin_in_session};
+pub(crate) use extension::begin;
+
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use jiff::Timestamp;
-use longshore_mcp::capabilities::Need;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
-use tokio::sync::Notify;
+use serde_json::{Map, Value};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::answer::read;
 use crate::call::{Call, Side};
 use crate::failure::Failure;
 use crate::question::Question;
+use crate::session::Session;
 
 /// The most tasks that are remembered. When there are as many, the oldest is forgotten, and ends if it still runs.
-const MAX_TASKS: usize = 1024;
+pub(crate) const MAX_TASKS: usize = 1024;
 /// How long a task is to be asked for: for ever, as far as memory goes. In milliseconds, as all of these.
 const TIME_TO_LIVE: u64 = 3_600_000;
 /// How often it is worth asking.
@@ -41,8 +47,11 @@ struct Held {
 pub(crate) struct Task {
     name: String,
     created: Timestamp,
+    live: u64,
+    /// Who hears of it, where there are sessions.
+    session: Option<Weak<Session>>,
     state: Mutex<State>,
-    answered: Notify,
+    changed: watch::Sender<()>,
     running: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -51,14 +60,19 @@ struct State {
     status: Status,
     updated: Timestamp,
     /// What the task waits for, and what has come of it.
-    asked: Vec<(Question, Option<Value>)>,
+    asked: Vec<(Question, Option<Answer>)>,
+    /// Whether somebody is asking it for the task, in a session.
+    is_asking: bool,
 }
+
+/// What a client answered, or why it did not.
+type Answer = Result<Value, Failure>;
 
 #[derive(Debug)]
 enum Status {
     Working,
     Completed(Value),
-    Failed(Value),
+    Failed(Failure),
     Cancelled,
 }
 
@@ -66,45 +80,6 @@ enum Status {
 struct Named {
     #[serde(rename = "taskId")]
     task: String,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Update {
-    task_id: String,
-    input_responses: Map<String, Value>,
-}
-
-/// Begins a tool as a task, and says what its client is told.
-pub(crate) fn begin(call: &Call, tool: &str, arguments: Map<String, Value>) -> Value {
-    let now = Timestamp::now();
-    let task = Arc::new(Task {
-        name: crate::random::name(),
-        created: now,
-        state: Mutex::new(State { status: Status::Working, updated: now, asked: Vec::new() }),
-        answered: Notify::new(),
-        running: Mutex::new(None),
-    });
-    let own = Call {
-        server: call.server.clone(),
-        client: call.client.clone(),
-        stream: call.stream.clone(),
-        // Who asks for a task hears how far it is; nothing is reported.
-        token: None,
-        side: Side::Task(task.clone()),
-    };
-    let tool = tool.to_owned();
-    let run = async move {
-        let result = crate::tools::run_task(&own, &tool, arguments).await;
-        if let Side::Task(task) = &own.side {
-            task.done(result, own.revision());
-        }
-    };
-    *lock(&task.running) = Some(tokio::spawn(run));
-    call.server.tasks.keep(&task);
-    let mut result = task.write();
-    result["resultType"] = "task".into();
-    result
 }
 
 impl Tasks {
@@ -121,30 +96,12 @@ impl Tasks {
         held.all.insert(task.name.clone(), (begun, task.clone()));
     }
 
-    fn find(&self, call: &Call, name: &str) -> Result<Arc<Task>, Failure> {
-        if !call.client.has(Need::Tasks) {
-            return Err(Failure::capability(Need::Tasks));
-        }
-        let found = lock(&self.0).all.get(name).map(|(_, task)| task.clone());
-        found.ok_or_else(|| Failure::params("there is no such task"))
+    fn find(&self, name: &str) -> Option<Arc<Task>> {
+        lock(&self.0).all.get(name).map(|(_, task)| task.clone())
     }
 
-    /// `tasks/get`.
-    pub(crate) fn get(&self, call: &Call, params: Value) -> Result<Value, Failure> {
-        Ok(self.find(call, &read::<Named>(params)?.task)?.write())
-    }
-
-    /// `tasks/update`.
-    pub(crate) fn update(&self, call: &Call, params: Value) -> Result<Value, Failure> {
-        let Update { task_id, input_responses } = read(params)?;
-        self.find(call, &task_id)?.take(input_responses)?;
-        Ok(json!({}))
-    }
-
-    /// `tasks/cancel`.
-    pub(crate) fn cancel(&self, call: &Call, params: Value) -> Result<Value, Failure> {
-        self.find(call, &read::<Named>(params)?.task)?.cancel();
-        Ok(json!({}))
+    fn named(&self, name: &str) -> Result<Arc<Task>, Failure> {
+        self.find(name).ok_or_else(|| Failure::params("there is no such task"))
     }
 }
 
@@ -157,52 +114,60 @@ impl Drop for Tasks {
 }
 
 impl Task {
+    /// Begins a tool as a task.
+    fn run(call: &Call, tool: &str, arguments: Map<String, Value>, live: u64) -> Arc<Self> {
+        let now = Timestamp::now();
+        let status = Status::Working;
+        let session = match &call.side {
+            Side::Session(session) => Some(Arc::downgrade(session)),
+            Side::Alone(_) | Side::Task(_) => None,
+        };
+        let task = Arc::new(Self {
+            name: crate::random::name(),
+            created: now,
+            live,
+            session,
+            state: Mutex::new(State { status, updated: now, asked: Vec::new(), is_asking: false }),
+            changed: watch::Sender::new(()),
+            running: Mutex::new(None),
+        });
+        let own = Call {
+            server: call.server.clone(),
+            client: call.client.clone(),
+            stream: call.stream.clone(),
+            // Who asks for a task hears how far it is; nothing is reported.
+            token: None,
+            side: Side::Task(task.clone()),
+        };
+        let tool = tool.to_owned();
+        let run = async move {
+            let result = crate::tools::run_task(&own, &tool, arguments).await;
+            if let Side::Task(task) = &own.side {
+                task.end(result.map_or_else(Status::Failed, Status::Completed));
+            }
+        };
+        *lock(&task.running) = Some(tokio::spawn(run));
+        call.server.tasks.keep(&task);
+        task
+    }
+
     /// Asks the client, whenever it comes to ask how far the task is.
-    pub(crate) async fn ask(&self, questions: Vec<Question>) -> Vec<Value> {
-        {
-            let mut state = lock(&self.state);
-            state.updated = Timestamp::now();
-            state.asked = questions.into_iter().map(|question| (question, None)).collect();
-        }
+    pub(crate) async fn ask(&self, questions: Vec<Question>) -> Result<Vec<Value>, Failure> {
+        let mut changed = self.changed.subscribe();
+        self.change(|state| state.asked = questions.into_iter().map(|question| (question, None)).collect());
         loop {
+            changed.mark_unchanged();
             {
                 let mut state = lock(&self.state);
                 if state.asked.iter().all(|(_, answer)| answer.is_some()) {
-                    return std::mem::take(&mut state.asked)
-                        .into_iter()
-                        .filter_map(|(_, answer)| answer)
-                        .collect();
+                    let asked = std::mem::take(&mut state.asked);
+                    return asked.into_iter().filter_map(|(_, answer)| answer).collect();
                 }
             }
-            self.answered.notified().await;
-        }
-    }
-
-    fn take(&self, mut answers: Map<String, Value>) -> Result<(), Failure> {
-        let mut state = lock(&self.state);
-        for (question, taken) in &mut state.asked {
-            let Some(answer) = answers.remove(question.key).filter(|_| taken.is_none()) else { continue };
-            question.judge(&answer).map_err(|wrong| {
-                Failure::params(format!("the answer to {:?} is not usable: {wrong}", question.key))
-            })?;
-            *taken = Some(answer);
-        }
-        state.updated = Timestamp::now();
-        drop(state);
-        self.answered.notify_one();
-        Ok(())
-    }
-
-    fn done(&self, result: Result<Value, Failure>, revision: longshore_mcp::revision::Revision) {
-        let status = match result {
-            Ok(result) => Status::Completed(result),
-            Err(failure) => {
-                let (text, _) = failure.answer("0", revision);
-                let error: Value = serde_json::from_str(&text).unwrap_or_default();
-                Status::Failed(error["error"].clone())
+            if changed.changed().await.is_err() {
+                return Ok(Vec::new());
             }
-        };
-        self.end(status);
+        }
     }
 
     fn cancel(&self) {
@@ -212,12 +177,26 @@ impl Task {
 
     /// The first end is the one that counts.
     fn end(&self, status: Status) {
+        self.change(|state| {
+            if matches!(state.status, Status::Working) {
+                state.status = status;
+                state.asked.clear();
+            }
+        });
+    }
+
+    fn has_ended(&self) -> bool {
+        !matches!(lock(&self.state).status, Status::Working)
+    }
+
+    /// Changes it, and tells whoever waits for that.
+    fn change(&self, how: impl FnOnce(&mut State)) {
         let mut state = lock(&self.state);
-        if matches!(state.status, Status::Working) {
-            state.status = status;
-            state.updated = Timestamp::now();
-            state.asked.clear();
-        }
+        how(&mut state);
+        state.updated = Timestamp::now();
+        drop(state);
+        self.changed.send_replace(());
+        self.tell();
     }
 
     fn abort(&self) {
@@ -225,40 +204,11 @@ impl Task {
             running.abort();
         }
     }
+}
 
-    fn write(&self) -> Value {
-        let state = lock(&self.state);
-        let mut task = json!({
-            "taskId": self.name,
-            "createdAt": self.created.to_string(),
-            "lastUpdatedAt": state.updated.to_string(),
-            "ttlMs": TIME_TO_LIVE,
-            "pollIntervalMs": POLL,
-        });
-        let open: Map<String, Value> = state
-            .asked
-            .iter()
-            .filter(|(_, answer)| answer.is_none())
-            .map(|(question, _)| (question.key.to_owned(), question.write()))
-            .collect();
-        let status = match &state.status {
-            Status::Working if open.is_empty() => "working",
-            Status::Working => {
-                task["inputRequests"] = open.into();
-                "input_required"
-            }
-            Status::Completed(result) => {
-                task["result"] = result.clone();
-                "completed"
-            }
-            Status::Failed(error) => {
-                task["error"] = error.clone();
-                "failed"
-            }
-            Status::Cancelled => "cancelled",
-        };
-        task["status"] = status.into();
-        task
+impl State {
+    fn waits(&self) -> bool {
+        self.asked.iter().any(|(_, answer)| answer.is_none())
     }
 }
 

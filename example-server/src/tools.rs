@@ -8,7 +8,7 @@ pub(crate) mod work;
 
 use std::sync::atomic::Ordering;
 
-use longshore_mcp::revision::{Revision, Structured};
+use longshore_mcp::revision::{Revision, Structured, Tasks};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
@@ -16,6 +16,7 @@ use crate::answer::with_title;
 use crate::call::Call;
 use crate::failure::Failure;
 use crate::server::{Change, Server};
+use crate::tasks::Wanted;
 use content::{audio, failed, image, resource, said, text};
 use table::{EXTRA, TOOLS, Tool};
 
@@ -48,6 +49,11 @@ fn entry(server: &Server, tool: &Tool) -> Value {
     if server.revision >= Revision::V2025_03_26 && tool.name == "echo" {
         entry["annotations"] = json!({"title": "Echo", "readOnlyHint": true, "openWorldHint": false});
     }
+    if server.revision.features().tasks == Tasks::Core
+        && let Some(support) = tasks::support(tool.name)
+    {
+        entry["execution"] = json!({"taskSupport": support});
+    }
     if let Some(schema) = output_schema(server.revision, tool.name) {
         entry["outputSchema"] = schema;
     }
@@ -67,10 +73,27 @@ fn output_schema(revision: Revision, name: &str) -> Option<Value> {
     }
 }
 
-/// Calls one.
-pub(crate) async fn call(call: &Call, name: &str, arguments: Map<String, Value>) -> Outcome {
+/// Calls one, as a task if that is wanted.
+pub(crate) async fn call(
+    call: &Call,
+    name: &str,
+    arguments: Map<String, Value>,
+    task: Option<Wanted>,
+) -> Outcome {
     if !present(&call.server).any(|tool| tool.name == name) {
         return Err(Failure::params(format!("Unknown tool: {name}")));
+    }
+    if call.revision().features().tasks == Tasks::Core {
+        match (tasks::support(name), task) {
+            (None, Some(_)) => return Err(Failure::method("this tool cannot be called as a task")),
+            (Some("required"), None) => {
+                return Err(Failure::method("this tool can be called as a task only"));
+            }
+            (Some(_), Some(wanted)) => {
+                return Ok(crate::tasks::begin_in_session(call, name, arguments, &wanted));
+            }
+            (_, None) => {}
+        }
     }
     match run(call, name, arguments).await {
         Err(Failure::Tool(why)) => Ok(failed(why)),
@@ -85,7 +108,9 @@ pub(crate) async fn run_task(call: &Call, name: &str, arguments: Map<String, Val
         Err(Failure::Tool(why)) => failed(why),
         other => other?,
     };
-    result["resultType"] = "complete".into();
+    if call.revision().features().result_type {
+        result["resultType"] = "complete".into();
+    }
     Ok(result)
 }
 

@@ -19,6 +19,7 @@ mod speaks;
 pub(crate) mod sse;
 pub(crate) mod stdio;
 mod transport;
+mod unheard;
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -90,19 +90,19 @@ pub(crate) const TOOLS: &[Tool] = &[
             },
         })
     }),
-    tool("greet", "Greets somebody", V2026_07_28, || optional(json!({"name": text("Whom")}))),
+    tool("greet", "Greets somebody", V2025_11_25, || optional(json!({"name": text("Whom")}))),
     tool(
         "slow_compute",
         "Takes as many seconds as it is told, as a task if its client has tasks",
-        V2026_07_28,
+        V2025_11_25,
         || optional(json!({"seconds": number("How many"), "label": text("What it is called")})),
     ),
-    tool("failing_job", "Fails, as a task", V2026_07_28, nothing),
-    tool("protocol_error_job", "Ends with an error of the protocol, as a task", V2026_07_28, nothing),
-    tool("confirm_delete", "Asks before it does anything, as a task", V2026_07_28, || {
+    tool("failing_job", "Fails, as a task", V2025_11_25, nothing),
+    tool("protocol_error_job", "Ends with an error of the protocol, as a task", V2025_11_25, nothing),
+    tool("confirm_delete", "Asks before it does anything, as a task", V2025_11_25, || {
         optional(json!({"filename": text("What would be deleted")}))
     }),
-    tool("multi_input", "Asks two things at once, as a task", V2026_07_28, nothing),
+    tool("multi_input", "Asks two things at once, as a task", V2025_11_25, nothing),
     tool("test_tool_with_task", "Asks for a name, then goes on as a task", V2026_07_28, nothing),
 ];
 

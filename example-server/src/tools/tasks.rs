@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use longshore_mcp::capabilities::Need;
+use longshore_mcp::revision::Tasks;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -34,6 +35,15 @@ struct Delete {
     filename: Option<String>,
 }
 
+/// How a tool says in 2025-11-25 that it can be called as a task, if it can.
+pub(super) fn support(name: &str) -> Option<&'static str> {
+    match name {
+        "slow_compute" | "confirm_delete" | "multi_input" => Some("optional"),
+        "failing_job" | "protocol_error_job" => Some("required"),
+        _ => None,
+    }
+}
+
 pub(super) async fn run(call: &Call, name: &str, mut arguments: Map<String, Value>) -> Outcome {
     if name == "greet" {
         let Greet { name } = read(call, arguments)?;
@@ -48,10 +58,11 @@ pub(super) async fn run(call: &Call, name: &str, mut arguments: Map<String, Valu
         let answer = call.ask(Question::form("user_name", "What is your name?", form, &["name"])).await?;
         arguments.insert("name".to_owned(), answer["content"]["name"].clone());
     }
-    if call.client.has(Need::Tasks) {
+    let is_extension = call.revision().features().tasks == Tasks::Extension;
+    if is_extension && call.client.has(Need::Tasks) {
         return Ok(tasks::begin(call, name, arguments));
     }
-    if matches!(name, "failing_job" | "protocol_error_job") {
+    if is_extension && matches!(name, "failing_job" | "protocol_error_job") {
         return Err(Failure::capability(Need::Tasks));
     }
     work(call, name, arguments).await

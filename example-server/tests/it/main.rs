@@ -12,3 +12,4 @@ mod lines;
 mod refusals;
 mod schema;
 mod streams;
+mod tasks;

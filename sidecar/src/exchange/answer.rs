@@ -48,18 +48,44 @@ pub(super) async fn answer(call: &mut Call, client: &mut Client, deadline: Insta
     }
     let opening = place.map(|place| Opening::new(place, &head, hold));
     match opening {
-        Some(opening) if is(JSON) => {
-            let message = collect(call, client, body, lease, EDITABLE, deadline).await?.whole()?;
-            Box::pin(opening.finish(call, client, Vec::new(), &message)).await
-        }
-        Some(opening) if is(EVENT_STREAM) => {
-            let (before, message) = Box::pin(first_answer(call, body, lease, deadline)).await?;
-            Box::pin(opening.finish(call, client, before, &message)).await
+        Some(opening) => {
+            let form = Form { is_json: is(JSON), is_events: is(EVENT_STREAM) };
+            Box::pin(open(call, client, opening, form, (body, lease), deadline)).await
         }
         None if is(JSON) => message(call, client, body, lease, deadline).await,
         None if is(EVENT_STREAM) => events(call, client, body, lease, deadline).await,
-        Some(_) | None => Err(Refusal::ServerNonsense),
+        None => Err(Refusal::ServerNonsense),
     }
+}
+
+/// How an answer is written.
+struct Form {
+    is_json: bool,
+    is_events: bool,
+}
+
+/// Opens the session. Whatever is wrong with the answer, the server may have begun it.
+async fn open(
+    call: &Call,
+    client: &mut Client,
+    mut opening: Opening,
+    form: Form,
+    (body, lease): (upstream::Body, Lease),
+    deadline: Instant,
+) -> Result<Done, Refusal> {
+    let opened = async {
+        let (before, message) = match form {
+            Form { is_json: true, .. } => {
+                (Vec::new(), collect(call, client, body, lease, EDITABLE, deadline).await?.whole()?)
+            }
+            Form { is_events: true, .. } => first_answer(call, body, lease, deadline).await?,
+            Form { .. } => return Err(Refusal::ServerNonsense),
+        };
+        opening.finish(call, client, before, &message).await
+    };
+    let done = opened.await;
+    opening.leave(call);
+    done
 }
 
 pub(super) fn timed_out() -> Refusal {

@@ -11,6 +11,7 @@ use longshore_mcp::object::Object;
 use longshore_mcp::sse;
 use longshore_mcp::translate::{Way, handshake};
 use longshore_sessions::capsule;
+use longshore_sidecar_config::Upstream;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -26,7 +27,8 @@ use crate::upstream::{Hold, KeptHere};
 
 /// A session that is being opened.
 pub(super) struct Opening {
-    place: Place,
+    /// Taken when it is opened.
+    place: Option<Place>,
     /// What the server calls it.
     upstream: Option<HeaderValue>,
     /// The server itself knows nothing of it.
@@ -38,12 +40,12 @@ pub(super) struct Opening {
 impl Opening {
     pub(super) fn new(place: Place, head: &Parts, hold: Option<Hold>) -> Self {
         let kept_here = head.extensions.get::<KeptHere>().is_some();
-        Self { place, upstream: session_id(&head.headers), kept_here, hold }
+        Self { place: Some(place), upstream: session_id(&head.headers), kept_here, hold }
     }
 
     /// Reads the server's answer to `initialize`, opens the session and tells the client.
     pub(super) async fn finish(
-        self,
+        &mut self,
         call: &Call,
         client: &mut Client,
         before: Vec<u8>,
@@ -71,17 +73,18 @@ impl Opening {
         let said = carried(way, accepted_text)?;
         // A session that the client never hears of would stay open at the server.
         let opened = Opened {
-            upstream: self.upstream,
+            upstream: self.upstream.clone(),
             kept_here: self.kept_here,
             revision: way.to,
             server_revision: way.from,
             capabilities: capabilities(&call.body),
         };
         let sessions = &call.worker.shared.sessions;
-        let (session, id) =
-            sessions.open(self.place, opened, &call.snapshot).map_err(|_| Refusal::Internal)?;
+        let place = self.place.take().ok_or(Refusal::Internal)?;
+        let (session, id) = sessions.open(place, opened, &call.snapshot).map_err(|_| Refusal::Internal)?;
         // From here on whoever ends the session tells the server.
-        if let Some(hold) = self.hold {
+        self.upstream = None;
+        if let Some(hold) = self.hold.take() {
             hold.keep();
         }
         let delivered = known.is_some() && {
@@ -95,6 +98,15 @@ impl Opening {
         match known {
             Some(_) => Ok(Done { status, code: None, rest: None }),
             None => Err(Refusal::ServerRevision { version: accepted.version }),
+        }
+    }
+
+    /// Ends what the server has begun, if it has not become a session here.
+    pub(super) fn leave(self, call: &Call) {
+        if let (Some(id), false, Upstream::StreamableHttp { .. }) =
+            (self.upstream, self.kept_here, &call.snapshot.config.upstream)
+        {
+            request::end_unopened(call, id);
         }
     }
 }

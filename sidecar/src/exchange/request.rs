@@ -196,6 +196,22 @@ pub(crate) async fn end_upstream(pool: &Pool, snapshot: &Snapshot, session: &Ses
     }
 }
 
+/// The same of one that the server calls so, and that never was one here: which revision it speaks there is not known,
+/// only which one it speaks at the most.
+pub(super) fn end_unopened(call: &Call, id: HeaderValue) {
+    let spoken = call.worker.pool.speaks().get().and_then(|spoken| spoken.legacy);
+    let revision = spoken.map_or(call.revision, |spoken| spoken.min(call.revision));
+    let (pool, snapshot) = (call.worker.pool.clone(), call.snapshot.clone());
+    let Ok(place) = call.worker.errands.clone().try_acquire_owned() else {
+        tracing::debug!("the server is told too much at once");
+        return;
+    };
+    tokio::task::spawn_local(async move {
+        let _place = place;
+        end_named(&pool, &snapshot, id, revision).await;
+    });
+}
+
 /// The same of a session that the server calls so.
 pub(crate) async fn end_named(pool: &Pool, snapshot: &Snapshot, id: HeaderValue, revision: Revision) {
     let within = Some((Some(id), revision));

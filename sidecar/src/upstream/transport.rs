@@ -1,6 +1,7 @@
 //! The ways of one thread to the server as it is: whatever it speaks over is HTTP here, in the form of the era that the
 //! server itself is of.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -10,18 +11,21 @@ use longshore_sidecar_config::Upstream;
 
 use super::sse::{Place, Sse};
 use super::stdio::{self, Hold, Stdio};
+use super::unheard::Handshake;
 use super::{Answer, Failure, Former, Opener, Recalled, http};
 
 /// The ways of one thread.
 pub(crate) struct Transport {
     http: Rc<http::Connections>,
+    /// How many handshakes there are that nobody waits for.
+    unheard: Rc<Cell<usize>>,
     stdio: Arc<Stdio>,
     sse: Arc<Sse>,
 }
 
 impl Transport {
     pub(crate) fn new(stdio: Arc<Stdio>, sse: Arc<Sse>) -> Self {
-        Self { http: Rc::default(), stdio, sse }
+        Self { http: Rc::default(), unheard: Rc::default(), stdio, sse }
     }
 
     /// Closes connections that are not used again, for as long as the process lives.
@@ -42,7 +46,7 @@ impl Transport {
     }
 
     /// Sends the message that opens a session, and waits for the head of the answer. What the session costs is given
-    /// back unless the hold is kept.
+    /// back unless the hold is kept. A session whose answer nobody waits for is ended.
     pub(crate) async fn open(
         &self,
         upstream: &Upstream,
@@ -51,7 +55,8 @@ impl Transport {
     ) -> Result<(Answer, Hold), Failure> {
         match upstream {
             Upstream::StreamableHttp { port, .. } => {
-                Ok((self.http.send(*port, request).await?, Hold::nothing()))
+                let handshake = Handshake::begin(&self.http, &self.unheard, upstream, *port, request);
+                Ok((handshake.await?, Hold::nothing()))
             }
             Upstream::Stdio {} => {
                 let (response, hold) = self.stdio.open(opener, request).await?;

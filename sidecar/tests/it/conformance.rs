@@ -5,6 +5,7 @@ mod matrix;
 mod page;
 mod rows;
 mod rules;
+mod rust;
 mod server;
 mod suite;
 

@@ -1,6 +1,7 @@
 //! Sessions: whose they are, how many, how they end.
 
 mod restarts;
+mod unheard;
 
 use std::io::BufReader;
 use std::time::Duration;

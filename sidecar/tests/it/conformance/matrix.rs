@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 
 use super::server::{Maker, Server, Transport};
-use super::{at_once, page, suite};
+use super::{at_once, page, rust, suite};
 
 /// How many clients run at once. Each is at work with all servers then.
 const AT_ONCE: usize = 3;
@@ -14,8 +14,8 @@ const AT_ONCE: usize = 3;
 const FEATURES: [&str; 8] =
     ["connect", "tool", "resource", "prompt", "progress", "cancellation", "elicitation", "sampling"];
 
-/// The clients: what `bin/client` calls them, and what they are.
-const CLIENTS: [(&str, &str); 15] = [
+/// The clients: what `bin/client` calls them, or [`rust`] if they are on the Rust SDK, and what they are.
+pub(super) const CLIENTS: [(&str, &str); 17] = [
     ("typescript-2-modern", "TypeScript 2.4.0, 2026-07-28"),
     ("typescript-2-legacy", "TypeScript 2.4.0, as it is by default"),
     ("typescript-2025-11-25", "TypeScript 1.32.2"),
@@ -31,10 +31,12 @@ const CLIENTS: [(&str, &str); 15] = [
     ("go-2026-07-28", "Go 1.8.0"),
     ("go-2025-11-25", "Go 1.6.1"),
     ("go-2025-06-18", "Go 1.1.0"),
+    ("rust-modern", "Rust 3.9.0, 2026-07-28"),
+    ("rust-legacy", "Rust 3.9.0, as it is by default"),
 ];
 
 /// The servers, and what they are.
-const SERVERS: [(Maker, &str, Transport, &str); 12] = [
+pub(super) const SERVERS: [(Maker, &str, Transport, &str); 14] = [
     (Maker::TypeScript, "2026-07-28", Transport::Http, "TypeScript 2.4.0"),
     (Maker::TypeScript, "2025-11-25", Transport::Http, "TypeScript 1.32.2"),
     (Maker::TypeScript, "2025-06-18", Transport::Http, "TypeScript 1.22.0"),
@@ -47,6 +49,8 @@ const SERVERS: [(Maker, &str, Transport, &str); 12] = [
     (Maker::Go, "2025-11-25", Transport::Http, "Go 1.8.0, with sessions"),
     (Maker::OlderGo, "2025-11-25", Transport::Http, "Go 1.6.1"),
     (Maker::OlderGo, "2025-06-18", Transport::Http, "Go 1.1.0"),
+    (Maker::Rust, "2026-07-28", Transport::Http, "Rust 3.9.0, 2026-07-28"),
+    (Maker::Rust, "2025-11-25", Transport::Http, "Rust 3.9.0, with sessions"),
 ];
 
 /// How often a client that found something wrong looks again.
@@ -105,9 +109,14 @@ fn is_wrong(what: &str) -> bool {
 /// What a client says of the servers at these URLs.
 fn explore(client: &str, urls: &[&str]) -> Vec<Outcome> {
     // A client that waits for ever is of no use to anybody.
-    let program = suite::folder().join("bin/client");
     let mut command = Command::new("timeout");
-    command.arg("60").arg(program).arg(client).args(urls).stdin(Stdio::null());
+    command.arg("60");
+    if client.starts_with("rust-") {
+        command.args(rust::command(rust::CLIENT));
+    } else {
+        command.arg(suite::folder().join("bin/client"));
+    }
+    command.arg(client).args(urls).stdin(Stdio::null());
     let output = command.output().expect("the client");
     let lines = String::from_utf8_lossy(&output.stdout);
     let said: BTreeMap<String, Outcome> =

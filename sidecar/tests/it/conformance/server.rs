@@ -1,12 +1,14 @@
 //! The servers that the suite is run against, alone and behind a sidecar.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
 use longshore_sidecar_config::{Config, Isolation, Upstream};
 
-use super::suite;
+use super::{rust, suite};
 use crate::harness::peer::{Peer, free_port};
+use crate::harness::recorder::Recorder;
 use crate::harness::shim::stdio;
 use crate::harness::{Files, Shim, Sidecar, config};
 
@@ -19,6 +21,8 @@ pub(super) enum Maker {
     Go,
     /// The last release of the Go SDK that knows nothing newer. It has what the matrix tries, and no more.
     OlderGo,
+    /// It has what the matrix tries, and no more.
+    Rust,
 }
 
 /// How a server is spoken to.
@@ -59,11 +63,12 @@ impl Server {
         let arguments = [self.revision.to_owned(), transport.to_owned(), port.to_string()];
         let program = match self.maker {
             Maker::Longshore => {
-                // This program again. What it is told chooses no further test.
-                let own = std::env::current_exe().expect("its own path");
-                let mut command = vec![own.to_str().expect("text").to_owned()];
-                let serve = ["--exact", "--ignored", "--nocapture", "conformance::server::example"];
-                command.extend(serve.map(str::to_owned));
+                let mut command = rust::command("conformance::server::example");
+                command.extend(arguments);
+                return command;
+            }
+            Maker::Rust => {
+                let mut command = rust::command(rust::SERVER);
                 command.extend(arguments);
                 return command;
             }
@@ -115,18 +120,27 @@ impl Server {
 
     /// What comes of using the URL of a sidecar in front of it.
     fn behind_a_sidecar_with<T>(self, suite: &str, act: impl FnOnce(&str) -> T) -> T {
-        act(&self.served(suite).url)
+        // Some of what the suite says is wrong, which is not the sidecar's doing.
+        let (port, inner) = (free_port(), free_port());
+        let served = self.served_at(suite, port, inner);
+        let _recorder = Recorder::of_clients(port, SocketAddr::from(([127, 0, 0, 1], inner)));
+        act(&served.url)
     }
 
     /// A sidecar in front of it.
     pub(super) fn served(self, suite: &str) -> Served {
-        let files = Files::new();
         let port = free_port();
+        self.served_at(suite, port, port)
+    }
+
+    /// The same which clients know at this port, and which listens at that one.
+    fn served_at(self, suite: &str, port: u16, inner: u16) -> Served {
+        let files = Files::new();
         let (config, server) = self.serving(suite, &files);
         // The suite plays a page of this origin too.
         let origin = format!("http://localhost:{port}");
         files.write(&Config { allowed_origins: vec![origin.clone()], ..config });
-        let address = format!("127.0.0.1:{port}");
+        let address = format!("127.0.0.1:{inner}");
         let sidecar = Sidecar::with(files, &["--mcp-addr", &address]).loaded();
         let began = std::time::Instant::now();
         while sidecar.get("/readyz").status != 200 && began.elapsed().as_secs() < 20 {
@@ -139,11 +153,11 @@ impl Server {
     fn serving(self, suite: &str, files: &Files) -> (Config, Running) {
         match self.transport {
             Transport::Http => {
-                let server = self.listen();
+                let server = self.listen().heard(0);
                 (config(server.port), Running::Peer(server))
             }
             Transport::Sse => {
-                let server = self.listen();
+                let server = self.listen().heard(0);
                 let upstream = Upstream::Sse { port: server.port, path: "/sse".to_owned() };
                 (Config { upstream, ..config(0) }, Running::Peer(server))
             }
@@ -156,7 +170,7 @@ impl Server {
                 {
                     processes.isolation = Isolation::Principal;
                 }
-                (config, Running::Shim(Shim::unheard(files, &self.command(0))))
+                (config, Running::Shim(Shim::start(files, &self.command(0))))
             }
         }
     }
@@ -201,6 +215,7 @@ impl fmt::Display for Maker {
             Self::TypeScript => "TypeScript SDK",
             Self::Python => "Python SDK",
             Self::Go | Self::OlderGo => "Go SDK",
+            Self::Rust => "Rust SDK",
         })
     }
 }

@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::recorder::Recorder;
@@ -41,7 +42,7 @@ impl Peer {
     }
 
     /// The same with somebody who hears what it is told, at this port (0: at any).
-    fn heard(self, at: u16) -> Self {
+    pub(crate) fn heard(self, at: u16) -> Self {
         let recorder = Recorder::at(at, self.port);
         // This one is dropped when nothing is left of it but its place.
         let mut peer = self;
@@ -168,9 +169,17 @@ fn listening(mut command: Command, port: u16) -> Peer {
     Peer::listening(child, port)
 }
 
-/// A port that nobody listens at.
+/// A port that nobody listens at, and that nobody gets who asks the system for any: until a server listens at it that
+/// has just been started, sidecars beside it are given many. Other programs of tests begin elsewhere.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port()
+    const FIRST: u32 = 20_000;
+    const COUNT: u32 = 10_000;
+    const APART: u32 = 97;
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    let begin = std::process::id().wrapping_mul(APART);
+    let next = || FIRST + begin.wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed)) % COUNT;
+    let mut ports = std::iter::repeat_with(|| u16::try_from(next()).expect("a port")).take(COUNT as usize);
+    ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a free port")
 }
 
 /// Runs a script of the TypeScript SDKs' folder and gives what it printed.

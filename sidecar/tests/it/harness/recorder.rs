@@ -1,9 +1,10 @@
 //! What a sidecar says to servers that others wrote, heard on its way and held against the schema of their revision.
 //!
 //! Over HTTP a recorder listens in the server's place and passes everything on. A process keeps a copy of what it reads.
+//! Where the clients are others' too, another recorder listens in the sidecar's place, for what they say wrong.
 
 use std::io::{BufReader, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,16 +13,19 @@ use std::thread::JoinHandle;
 
 use super::peer::free_port;
 use super::schemas::{self, Watch};
-use super::{eventually, scripted};
+use super::{Request, eventually, scripted};
 
-/// Listens in front of a server. What was wrong fails the test when this is dropped.
+/// Listens in front of a server. What was wrong fails the test when this is dropped. In front of a sidecar it only hears.
 pub(crate) struct Recorder {
     pub(crate) port: u16,
     stopped: Arc<AtomicBool>,
     streams: Arc<Mutex<Vec<TcpStream>>>,
     accepts: Option<JoinHandle<()>>,
-    _watch: Watch,
+    _watch: Option<Watch>,
 }
+
+/// Reads a request from a connection, and makes of it what is to be made of it.
+type Ear = Arc<dyn Fn(&mut BufReader<TcpStream>) -> Option<Request> + Send + Sync>;
 
 impl Recorder {
     /// Where the server listens that is heard at this port.
@@ -31,9 +35,24 @@ impl Recorder {
 
     /// At this port (0: at any), in front of the server at that one.
     pub(crate) fn at(port: u16, server: u16) -> Self {
+        // Whoever reads it judges it.
+        Self::listening(port, server, Arc::new(scripted::read), true)
+    }
+
+    /// At this port, in front of a sidecar.
+    pub(crate) fn of_clients(port: u16, sidecar: SocketAddr) -> Self {
+        let ear = move |reader: &mut BufReader<TcpStream>| {
+            let request = scripted::parse(reader)?;
+            schemas::stranger_says(&request, sidecar);
+            Some(request)
+        };
+        Self::listening(port, sidecar.port(), Arc::new(ear), false)
+    }
+
+    fn listening(port: u16, server: u16, ear: Ear, judges: bool) -> Self {
         let listener = eventually("the port is free", || TcpListener::bind(("127.0.0.1", port)).ok());
         let port = listener.local_addr().expect("an address").port();
-        let watch = Watch::over(port);
+        let watch = judges.then(|| Watch::over(port));
         let (stopped, streams) = <(Arc<AtomicBool>, Arc<Mutex<Vec<TcpStream>>>)>::default();
         let mut recorder =
             Self { port, stopped: stopped.clone(), streams: streams.clone(), accepts: None, _watch: watch };
@@ -46,7 +65,8 @@ impl Recorder {
                 let mut open = streams.lock().expect("no panic");
                 open.extend([&client, &server].map(|stream| stream.try_clone().expect("a clone")));
                 drop(open);
-                std::thread::spawn(move || pass(client, server));
+                let ear = ear.clone();
+                std::thread::spawn(move || pass(client, server, &ear));
             }
         }));
         recorder
@@ -66,7 +86,7 @@ impl Drop for Recorder {
 }
 
 /// Passes a connection on until one of its ends is closed.
-fn pass(client: TcpStream, server: TcpStream) {
+fn pass(client: TcpStream, server: TcpStream, ear: &Ear) {
     for stream in [&client, &server] {
         // Nothing waits for being put together with more.
         stream.set_nodelay(true).expect("an option");
@@ -78,8 +98,7 @@ fn pass(client: TcpStream, server: TcpStream) {
         let _ = to.shutdown(Shutdown::Both);
     });
     let mut requests = BufReader::new(client);
-    // Whoever reads it judges it.
-    while let Some(request) = scripted::read(&mut requests) {
+    while let Some(request) = ear(&mut requests) {
         let bytes = [request.head().as_bytes(), b"\r\n", &request.body].concat();
         if up.write_all(&bytes).is_err() {
             break;

@@ -24,10 +24,21 @@ struct Manners {
     revision: Option<&'static str>,
     /// It serves requests that stand alone too.
     modern: bool,
-    /// What is waited for before a handshake is answered that is not the sidecar's own.
-    greets: Option<Gate>,
+    /// How it answers a handshake that is not the sidecar's own, if not at once.
+    greets: Option<Greeting>,
     /// What is waited for before it takes `notifications/roots/list_changed`.
     hears: Option<Gate>,
+}
+
+/// How a handshake is answered.
+#[derive(Clone)]
+pub(crate) enum Greeting {
+    /// When the gate is open.
+    At(Gate),
+    /// The answer begins, and does not go on.
+    Half,
+    /// With a result that is none.
+    Nonsense,
 }
 
 impl Manners {
@@ -94,8 +105,14 @@ impl Scripted {
         gate: &Gate,
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
-        let greets = Some(gate.clone());
+        let greets = Some(Greeting::At(gate.clone()));
         Self::with(0, Manners { greets, ..Manners::of(json!({})) }, without_streams(answer))
+    }
+
+    /// A server that answers the handshakes of clients so, and nothing else.
+    pub(crate) fn greeting_so(greeting: Greeting, revision: Option<&'static str>) -> Self {
+        let manners = Manners { greets: Some(greeting), revision, ..Manners::of(json!({})) };
+        Self::with(0, manners, |_, stream| no_stream(stream))
     }
 
     /// A server that takes `notifications/roots/list_changed` when the gate is open.
@@ -161,7 +178,8 @@ fn serve(
         }
         match method.as_str() {
             "initialize" => {
-                if let Some(gate) = manners.greets.as_ref().filter(|_| !own) {
+                let greeting = manners.greets.as_ref().filter(|_| !own);
+                if let Some(Greeting::At(gate)) = greeting {
                     gate.pass();
                 }
                 let version = match manners.revision {
@@ -174,7 +192,19 @@ fn serve(
                 });
                 let session = if own { OWN_SESSION } else { UPSTREAM_SESSION };
                 let headers = format!("mcp-session-id: {session}\r\n");
-                json_with(&mut stream, 200, &headers, &reply_to(&request, &result));
+                match greeting {
+                    Some(Greeting::Half) => {
+                        let half =
+                            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n";
+                        write(&mut stream, &format!("{half}{headers}\r\n{{\"jsonrpc\":"));
+                    }
+                    Some(Greeting::Nonsense) => {
+                        json_with(&mut stream, 200, &headers, &reply_to(&request, &json!({})));
+                    }
+                    Some(Greeting::At(_)) | None => {
+                        json_with(&mut stream, 200, &headers, &reply_to(&request, &result));
+                    }
+                }
             }
             "server/discover" if own && manners.modern => {
                 let result = json!({
@@ -215,7 +245,17 @@ pub(crate) fn no_stream(stream: &mut TcpStream) {
     write(stream, "HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 0\r\n\r\n");
 }
 
+/// A request that a server reads, which is judged.
 pub(crate) fn read(reader: &mut BufReader<TcpStream>) -> Option<Request> {
+    let request = parse(reader)?;
+    if let Ok(own) = reader.get_ref().local_addr() {
+        schemas::server_reads(own.port(), &request);
+    }
+    Some(request)
+}
+
+/// A request, whoever reads it.
+pub(crate) fn parse(reader: &mut BufReader<TcpStream>) -> Option<Request> {
     let mut line = String::new();
     if reader.read_line(&mut line).ok()? == 0 {
         return None;
@@ -232,9 +272,6 @@ pub(crate) fn read(reader: &mut BufReader<TcpStream>) -> Option<Request> {
     let length = request.headers.iter().find(|(name, _)| name == "content-length");
     request.body = vec![0; length.map_or(0, |(_, length)| length.parse().expect("a length"))];
     reader.read_exact(&mut request.body).ok()?;
-    if let Ok(own) = reader.get_ref().local_addr() {
-        schemas::server_reads(own.port(), &request);
-    }
     Some(request)
 }
 

@@ -13,7 +13,7 @@ use super::{Files, Sidecar, config, eventually};
 /// A shim that is running. It ends with all its processes when the test is over.
 pub(crate) struct Shim {
     child: Child,
-    /// What its processes were told, if that is to be judged.
+    /// What its processes were told, until that has been judged.
     heard: Option<Heard>,
 }
 
@@ -47,15 +47,6 @@ impl Shim {
     pub(crate) fn start(files: &Files, command: &[impl AsRef<str>]) -> Self {
         let heard = Heard::new(&files.path("sockets").join(paths::STDIO_SOCKET));
         let command = Heard::kept(command);
-        Self::run(files, &command, Some(heard))
-    }
-
-    /// The same for clients that nobody here has heard: they may say what they like.
-    pub(crate) fn unheard(files: &Files, command: &[impl AsRef<str>]) -> Self {
-        Self::run(files, command, None)
-    }
-
-    fn run(files: &Files, command: &[impl AsRef<str>], heard: Option<Heard>) -> Self {
         let socket = files.path("sockets").join(paths::STDIO_SOCKET);
         // The log of the server's container. Nobody needs it, unless a test fails.
         let log = std::fs::File::create(files.path("sockets").join("log")).expect("a file");
@@ -63,15 +54,15 @@ impl Shim {
             .arg("--socket")
             .arg(&socket)
             .arg("--")
-            .args(command.iter().map(AsRef::as_ref))
-            .envs(heard.as_ref().map(|heard| (recorder::HEARD, heard.directory())))
+            .args(command)
+            .env(recorder::HEARD, heard.directory())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
             .expect("the shim");
         eventually("the shim listens", || socket.exists().then_some(()));
-        Self { child, heard }
+        Self { child, heard: Some(heard) }
     }
 
     /// The processes that it runs.

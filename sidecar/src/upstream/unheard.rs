@@ -1,0 +1,177 @@
+//! Handshakes with a server over HTTP that nobody waits for any more. The server may have begun the session all the
+//! same, and only its answer says which one is to be ended.
+
+use std::cell::Cell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method, Request};
+use http_body_util::BodyExt;
+use longshore_mcp::headers::{self, EVENT_STREAM, SESSION_ID};
+use longshore_mcp::revision::Revision;
+use longshore_mcp::sse::Decoder;
+use longshore_sidecar_config::Upstream;
+use serde::Deserialize;
+use tokio::time::{Duration, timeout};
+
+use super::http::{Connections, Unanswered};
+use super::{Answer, Body};
+use crate::exchange;
+
+/// How long the answer may take from when nobody waits for it any more.
+const UNHEARD: Duration = Duration::from_secs(30);
+/// How long the server may take to hear of the end.
+const ERRAND: Duration = Duration::from_secs(5);
+/// How many are waited for at once, in each thread: each has a connection. A server that answers none of so many is told
+/// nothing.
+const MAX_UNHEARD: usize = 64;
+/// The most of an answer that is read to find the revision in it.
+const MAX_ANSWER: usize = 64 * 1024;
+
+type Sending = Pin<Box<dyn Future<Output = Result<Answer, Unanswered>>>>;
+
+/// A handshake under way. If this is dropped before the head of the answer has come, the session ends when it comes.
+pub(super) struct Handshake {
+    sending: Option<Sending>,
+    http: Rc<Connections>,
+    upstream: Upstream,
+    unheard: Rc<Cell<usize>>,
+}
+
+impl Handshake {
+    /// `unheard` counts those of this thread that nobody waits for.
+    pub(super) fn begin(
+        http: &Rc<Connections>,
+        unheard: &Rc<Cell<usize>>,
+        upstream: &Upstream,
+        port: u16,
+        request: Request<Bytes>,
+    ) -> Self {
+        let connections = http.clone();
+        let sending = async move { connections.send(port, request).await };
+        Self {
+            sending: Some(Box::pin(sending)),
+            http: http.clone(),
+            upstream: upstream.clone(),
+            unheard: unheard.clone(),
+        }
+    }
+}
+
+impl Future for Handshake {
+    type Output = Result<Answer, Unanswered>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(sending) = &mut self.sending else { return Poll::Pending };
+        let answer = std::task::ready!(sending.as_mut().poll(cx));
+        self.sending = None;
+        Poll::Ready(answer)
+    }
+}
+
+impl Drop for Handshake {
+    fn drop(&mut self) {
+        let Some(sending) = self.sending.take() else { return };
+        if self.unheard.get() >= MAX_UNHEARD {
+            tracing::warn!(
+                MAX_UNHEARD,
+                "the server answers no handshakes, and may keep sessions that nobody has"
+            );
+            return;
+        }
+        let counted = Counted::one(&self.unheard);
+        let (http, upstream) = (self.http.clone(), self.upstream.clone());
+        // It ends with the answer, or with its time.
+        tokio::task::spawn_local(async move {
+            let _counted = counted;
+            if let Ok(Ok(answer)) = timeout(UNHEARD, sending).await {
+                end(&http, &upstream, answer).await;
+            }
+        });
+    }
+}
+
+/// One that is waited for.
+struct Counted(Rc<Cell<usize>>);
+
+impl Counted {
+    fn one(count: &Rc<Cell<usize>>) -> Self {
+        count.set(count.get() + 1);
+        Self(count.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.set(self.0.get().saturating_sub(1));
+    }
+}
+
+/// Ends the session that an answer has begun, if it has.
+async fn end(http: &Rc<Connections>, upstream: &Upstream, answer: Answer) {
+    let Upstream::StreamableHttp { port, .. } = upstream else { return };
+    let id = answer.response.headers().get(SESSION_ID).cloned();
+    let Some(id) = id.filter(|id| id.to_str().is_ok_and(headers::is_session_id)) else { return };
+    let revision = timeout(ERRAND, chosen(answer)).await.ok().flatten();
+    let request = delete(upstream, id, revision.unwrap_or(Revision::NEWEST_WITH_INITIALIZE));
+    // Whether it ends sessions on request is the server's business; many do not.
+    if !matches!(timeout(ERRAND, http.send(*port, request)).await, Ok(Ok(_))) {
+        tracing::debug!("the server could not be told that a session has ended");
+    }
+}
+
+fn delete(upstream: &Upstream, id: HeaderValue, revision: Revision) -> Request<Bytes> {
+    exchange::build(upstream, Method::DELETE, Some((Some(id), revision)), Bytes::new())
+}
+
+/// The revision that the server has chosen: it may refuse to be told anything in another one.
+async fn chosen(answer: Answer) -> Option<Revision> {
+    let (head, mut body) = answer.response.into_parts();
+    let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    if headers::is_type(content_type, EVENT_STREAM) {
+        let mut decoder = Decoder::new(MAX_ANSWER);
+        let mut found = None;
+        while let Some(Ok(frame)) = body.frame().await {
+            let Ok(data) = frame.into_data() else { continue };
+            let each = |event: longshore_mcp::sse::Event<'_>| {
+                found = found.or_else(|| event.data.as_deref().and_then(version));
+            };
+            if decoder.push(&data, each).is_err() || found.is_some() {
+                break;
+            }
+        }
+        return found;
+    }
+    version(&whole(body).await?)
+}
+
+/// A body, unless it is too large.
+async fn whole(mut body: Body) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame.ok()?.into_data() {
+            bytes.extend_from_slice(&data);
+        }
+        if bytes.len() > MAX_ANSWER {
+            return None;
+        }
+    }
+    Some(bytes)
+}
+
+fn version(message: &[u8]) -> Option<Revision> {
+    #[derive(Deserialize)]
+    struct Answered {
+        result: Chosen,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Chosen {
+        protocol_version: String,
+    }
+    let answered: Answered = serde_json::from_slice(message).ok()?;
+    Revision::parse(&answered.result.protocol_version).filter(|revision| revision.features().handshake)
+}
