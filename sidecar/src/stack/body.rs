@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use super::Authenticated;
 use crate::rescue::Refusal;
+use crate::shares::Share;
 use crate::worker::Worker;
 
 /// Whether the caller takes a stream of events.
@@ -34,6 +35,7 @@ pub(crate) async fn read(
     }
     let limit = caller.snapshot.config.limits.request_bytes;
     let refusal = Refusal::BodyTooLarge { limit };
+    let principal = &caller.caller.principal;
     let Some(body) = caller.request.body_mut() else { return Err(Refusal::Internal) };
     // What is declared too large is not read at all.
     if body.size_hint().lower() > limit {
@@ -41,23 +43,24 @@ pub(crate) async fn read(
     }
     let collect = async {
         let mut whole = BytesMut::new();
-        let mut first = None;
+        let mut share: Option<Share> = None;
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.map_err(|_| Refusal::BodyBroken)?.into_data() else { continue };
-            if whole.len() as u64 + first.as_ref().map_or(0, Bytes::len) as u64 + data.len() as u64 > limit {
+            if (whole.len() + data.len()) as u64 > limit {
                 return Err(Refusal::BodyTooLarge { limit });
             }
             // Nearly every message comes in one piece, which need not be copied.
-            match first.take() {
-                None if whole.is_empty() => first = Some(data),
-                None => whole.extend_from_slice(&data),
-                Some(piece) => {
-                    whole.extend_from_slice(&piece);
-                    whole.extend_from_slice(&data);
-                }
+            if share.is_none() && body.is_end_stream() {
+                return Ok(data);
             }
+            // Others may take their time, and there may be many of them.
+            if !share.get_or_insert_with(|| worker.shared.held.nothing(principal)).add(data.len()) {
+                return Err(Refusal::TooMuchHeld);
+            }
+            whole.extend_from_slice(&data);
         }
-        Ok(first.unwrap_or_else(|| whole.freeze()))
+        let whole = whole.freeze();
+        Ok(share.map_or_else(Bytes::new, |share| share.of(whole)))
     };
     let body =
         timeout(worker.shared.options.bounds.body, collect).await.map_err(|_| Refusal::BodyTooSlow)??;
