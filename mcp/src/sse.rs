@@ -167,7 +167,9 @@ pub fn message(json: &[u8]) -> Vec<u8> {
 
 /// An event with an id, of a type if it is not `message`.
 pub fn numbered(id: &str, event: Option<&str>, data: &[u8]) -> Vec<u8> {
-    let mut text = Vec::with_capacity(id.len() + event.map_or(0, str::len) + data.len() + 32);
+    // Exactly as much as data of one line needs: events are kept.
+    let fields = "id: \ndata: \n\n".len() + event.map_or(0, |event| "event: \n".len() + event.len());
+    let mut text = Vec::with_capacity(fields + id.len() + data.len());
     let mut field = |name: &str, value: &str| {
         text.extend_from_slice(name.as_bytes());
         // A line end would begin another field.

@@ -103,9 +103,7 @@ pub(crate) enum Refusal {
     EndNotNoted,
     #[error("there are too many calls under way: try again later")]
     TooManyCalls,
-    #[error(
-        "large answers are on their way to other clients, so there is no room for this one: try again later"
-    )]
+    #[error("large messages of other calls are held, so there is no room for this one: try again later")]
     TooMuchHeld,
     #[error(
         "as many processes of this server run as may ({limit}): end a session that is not needed, or try again later"

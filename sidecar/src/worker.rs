@@ -36,6 +36,9 @@ const FAREWELL: Duration = Duration::from_secs(5);
 const ERRANDS: usize = 256;
 /// How long a client may leave what it was sent unread.
 const UNREAD: Duration = Duration::from_secs(60);
+/// How much the kernel takes for a client beyond what is on its way there. Left alone it takes megabytes, and for each
+/// client that does not read the thread would have to pass on as much before it could rest.
+pub(crate) const UNSENT: u32 = 64 * 1024;
 
 /// What the requests of one thread share.
 pub(crate) struct Worker {
@@ -125,6 +128,7 @@ async fn connection(worker: Rc<Worker>, stream: TcpStream, stop: watch::Receiver
     let socket = SockRef::from(&stream);
     let options = stream
         .set_nodelay(true)
+        .and_then(|()| socket.set_tcp_notsent_lowat(UNSENT))
         .and_then(|()| socket.set_tcp_user_timeout(Some(UNREAD)))
         .and_then(|()| socket.set_keepalive(true));
     if let Err(error) = options {

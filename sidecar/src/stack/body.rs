@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use super::Authenticated;
 use crate::gathered::Gathered;
 use crate::rescue::Refusal;
+use crate::shares::Share;
 use crate::worker::Worker;
 
 /// Whether the caller takes a stream of events.
@@ -36,6 +37,7 @@ pub(crate) async fn read(
     }
     let limit = caller.snapshot.config.limits.request_bytes;
     let refusal = Refusal::BodyTooLarge { limit };
+    let principal = &caller.caller.principal;
     let Some(body) = caller.request.body_mut() else { return Err(Refusal::Internal) };
     // What is declared too large is not read at all.
     if body.size_hint().lower() > limit {
@@ -43,14 +45,22 @@ pub(crate) async fn read(
     }
     let collect = async {
         let mut gathered = Gathered::default();
+        let mut share: Option<Share> = None;
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.map_err(|_| Refusal::BodyBroken)?.into_data() else { continue };
-            if gathered.len() as u64 + data.len() as u64 > limit {
+            if (gathered.len() + data.len()) as u64 > limit {
                 return Err(Refusal::BodyTooLarge { limit });
+            }
+            if share.is_none() && body.is_end_stream() {
+                return Ok(data);
+            }
+            // Others may take their time, and there may be many of them.
+            if !share.get_or_insert_with(|| worker.shared.held.nothing(principal)).add(data.len()) {
+                return Err(Refusal::TooMuchHeld);
             }
             gathered.push(data);
         }
-        Ok(gathered.freeze())
+        Ok(share.map_or_else(Bytes::new, |share| share.of(gathered.freeze())))
     };
     let body =
         timeout(worker.shared.options.bounds.body, collect).await.map_err(|_| Refusal::BodyTooSlow)??;

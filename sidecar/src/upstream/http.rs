@@ -31,7 +31,7 @@ const REST: Duration = Duration::from_secs(1);
 const SWEEP: Duration = Duration::from_secs(1);
 /// How much is read from a connection ahead of whoever takes it, and the largest head of an answer. A client that does not
 /// read costs this for each of its calls.
-const MAX_BUFFER: usize = 64 * 1024;
+const MAX_BUFFER: usize = 32 * 1024;
 /// How many answers that are not over yet are looked at for one that is. The oldest is, most likely.
 const LOOK: usize = 4;
 /// How many idle connections are kept.

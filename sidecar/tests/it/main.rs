@@ -18,6 +18,7 @@ mod detection;
 mod drain;
 mod faults;
 mod harness;
+mod hostile;
 mod inventory;
 mod lifted;
 mod lowered;
