@@ -5,6 +5,7 @@
 //! its own. Here is where ids stand in messages; what they are called on the other side the proxy says.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use memchr::memmem;
 use thiserror::Error;
@@ -143,12 +144,18 @@ pub fn aside<'a>(
     }
 }
 
+/// Whether a message may say which task it belongs to.
+pub fn may_be_related(message: &[u8]) -> bool {
+    static MARK: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(RELATED));
+    MARK.find(message).is_some()
+}
+
 /// What a client says under the ids of its server: only `_meta`, wherever it is.
 pub fn related_to<'a>(
     message: &'a str,
     mut name: impl FnMut(&str) -> Option<String>,
 ) -> Result<Cow<'a, str>, Unnameable> {
-    if memmem::find(message.as_bytes(), RELATED.as_bytes()).is_none() {
+    if !may_be_related(message.as_bytes()) {
         return Ok(Cow::Borrowed(message));
     }
     let mut message = Object::read(message)?;

@@ -26,12 +26,12 @@ use std::sync::Arc;
 
 use ::http::{HeaderValue, Request, Response, StatusCode};
 use bytes::Bytes;
-use longshore_mcp::headers::SESSION_ID;
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::{Config, Isolation, Processes, Upstream};
 use thiserror::Error;
 use tokio::time::{Duration, Instant};
 
+use crate::names::SESSION_ID;
 use crate::shared::Shared;
 pub(crate) use absence::{AGAIN, Absence};
 pub(crate) use body::{Body, Broken};

@@ -5,14 +5,13 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use longshore_mcp::detect::{Modern, Wrong};
-use longshore_mcp::headers::{
-    ARGUMENT_PREFIX, Field, Fields, NAME, PROTOCOL_VERSION, argument, sentinel, standard,
-};
+use longshore_mcp::headers::{ARGUMENT_PREFIX, Field, Fields, NAME, argument, sentinel, standard};
 use longshore_mcp::method::{Method, Subject};
 
 use super::access::{self, Alone};
 use super::{Authenticated, Passed, Trail, conversation, parked, respond, tasks};
 use crate::exchange::{self, Lone};
+use crate::names::PROTOCOL_VERSION;
 use crate::rescue::Refusal;
 use crate::worker::Worker;
 

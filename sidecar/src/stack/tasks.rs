@@ -98,10 +98,13 @@ pub(crate) fn outgoing(
     if !are_in(session) {
         return Ok(outgoing);
     }
+    let named = naming.and_then(|naming| naming.asked.first());
+    if named.is_none() && !tasks::may_be_related(body) {
+        return Ok(outgoing);
+    }
     let (snapshot, principal) = (&authorised.snapshot, &authorised.caller.principal);
     // Between equals nothing was written anew before.
     let text = std::str::from_utf8(body).map_err(|_| Refusal::Malformed(Malformed::NotJson))?;
-    let named = naming.and_then(|naming| naming.asked.first());
     let unusable = |_| Refusal::Malformed(Malformed::NotMessage("the task cannot be named".to_owned()));
     let mut said = Cow::Borrowed(text);
     if let Some(task) = named {

@@ -15,9 +15,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use longshore_mcp::endpoint::BadEndpoint;
-use longshore_mcp::headers::SESSION_ID;
 use thiserror::Error;
 use tokio::sync::mpsc;
 
@@ -27,6 +26,7 @@ use super::message::Command;
 use super::stdio::{self, Control, Name, Patience, QUEUE};
 use super::{Body, Events, Hold};
 use crate::metrics::Metrics;
+use crate::names::SESSION_ID;
 use begin::{Begun, begin};
 use talk::Talk;
 
@@ -118,7 +118,7 @@ impl Sse {
         tokio::task::spawn_local(talk.run());
         let mut response = stdio::respond(waiting, Patience::Endless).await?;
         if let Ok(id) = HeaderValue::try_from(format!("{name:032x}")) {
-            response.headers_mut().insert(HeaderName::from_static(SESSION_ID), id);
+            response.headers_mut().insert(SESSION_ID, id);
         }
         Ok((response, hold))
     }

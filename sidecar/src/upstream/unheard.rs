@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request};
 use http_body_util::BodyExt;
-use longshore_mcp::headers::{self, EVENT_STREAM, SESSION_ID};
+use longshore_mcp::headers::{self, EVENT_STREAM};
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse::Decoder;
 use longshore_sidecar_config::Upstream;
@@ -20,6 +20,7 @@ use tokio::time::{Duration, timeout};
 use super::http::{Connections, Unanswered};
 use super::{Answer, Body};
 use crate::exchange;
+use crate::names::SESSION_ID;
 
 /// How long the answer may take from when nobody waits for it any more.
 const UNHEARD: Duration = Duration::from_secs(30);

@@ -7,7 +7,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt;
 use longshore_mcp::envelope::{self, Id, Message, Outcome};
-use longshore_mcp::headers::{self, EVENT_STREAM, JSON, SESSION_ID};
+use longshore_mcp::headers::{self, EVENT_STREAM, JSON};
 use longshore_mcp::method::Method as McpMethod;
 use longshore_mcp::sse::Decoder;
 use longshore_sidecar_config::Upstream;
@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::error::rpc;
 use super::{CallError, Face, MAX_ANSWER, Server};
 use crate::exchange;
+use crate::names::SESSION_ID;
 use crate::upstream::{self, Answer};
 
 impl Server {

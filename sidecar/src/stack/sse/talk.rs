@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, HeaderValue};
-use http::{HeaderName, Method, Response, StatusCode};
+use http::{Method, Response, StatusCode};
 use longshore_mcp::envelope::{self, Id, Message};
-use longshore_mcp::headers::{EVENT_STREAM, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
+use longshore_mcp::headers::EVENT_STREAM;
 use longshore_mcp::method::{Method as McpMethod, NotificationMethod};
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse;
@@ -18,6 +18,7 @@ use tokio::time::{Duration, Instant, sleep, sleep_until};
 
 use super::MARK;
 use super::open::{Letter, Registered, Reply, Room, Status};
+use crate::names::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use crate::sessions::Place;
 use crate::stack::pump::{self, PIECES, SILENCE, Said, To};
 use crate::stack::respond::{Body, Piece};
@@ -229,7 +230,7 @@ impl Talk {
         headers.remove(MARK);
         headers.remove(SESSION_ID);
         if let Some(session) = &self.session {
-            headers.insert(HeaderName::from_static(SESSION_ID), session.clone());
+            headers.insert(SESSION_ID, session.clone());
         }
         (caller.principal() == self.caller.principal()).then_some(caller)
     }
@@ -320,7 +321,7 @@ impl Talk {
         headers.remove(MARK);
         headers.insert(ACCEPT, HeaderValue::from_static(EVENT_STREAM));
         if let Some(session) = &self.session {
-            headers.insert(HeaderName::from_static(SESSION_ID), session.clone());
+            headers.insert(SESSION_ID, session.clone());
         }
         caller
     }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, StatusCode};
 use longshore_mcp::envelope::{self, Id, Message, Outcome};
-use longshore_mcp::headers::{self, EVENT_STREAM, JSON, SESSION_ID};
+use longshore_mcp::headers::{self, EVENT_STREAM, JSON};
 use longshore_mcp::ids::Numbers;
 use longshore_mcp::level::Level;
 use longshore_mcp::listen::{Offers, Streams};
@@ -25,6 +25,7 @@ use super::failure::Failure as Unusable;
 use super::hearing::Hearing;
 use super::source::{Ending, Events, Heard, collect, read};
 use crate::exchange;
+use crate::names::SESSION_ID;
 use crate::upstream::{Answer, EDITABLE, Failure, Hold, Opener, Transport};
 
 /// How many calls may be under way in one session: each has an open connection of somebody.

@@ -2,16 +2,17 @@
 
 use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use longshore_mcp::envelope::{self, Message, Outcome};
-use longshore_mcp::headers::{self, EVENT_STREAM, JSON, LAST_EVENT_ID};
+use longshore_mcp::headers::{self, EVENT_STREAM, JSON};
 use longshore_mcp::sse::{Decoder, Event};
 use tokio::sync::mpsc;
 use tokio::time::{Duration, sleep, timeout};
 
 use super::failure::Failure as Unusable;
 use super::session::Session;
+use crate::names::LAST_EVENT_ID;
 use crate::upstream::{self, Answer, Broken, EDITABLE, Failure, Lease, Transport};
 
 /// How long to wait before a stream is asked for again that a server ended early, if it does not say, and at least.
@@ -229,7 +230,7 @@ pub(super) async fn get(
     headers.remove(CONTENT_TYPE);
     headers.insert(ACCEPT, HeaderValue::from_static(EVENT_STREAM));
     if let Some(last) = last.and_then(|last| HeaderValue::try_from(last).ok()) {
-        headers.insert(HeaderName::from_static(LAST_EVENT_ID), last);
+        headers.insert(LAST_EVENT_ID, last);
     }
     transport.send(&session.upstream, request).await
 }

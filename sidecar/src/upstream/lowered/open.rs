@@ -8,7 +8,6 @@ use http::{Request, StatusCode};
 use longshore_mcp::capabilities::ClientCapabilities;
 use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::error::Code;
-use longshore_mcp::headers;
 use longshore_mcp::listen::Offers;
 use longshore_mcp::method::Method;
 use longshore_mcp::object::{Object, string};
@@ -23,6 +22,7 @@ use super::registry::{Lowered, random};
 use super::session::{Parts, Session};
 use super::way::{self, Server};
 use super::{Failure, empty, local, message};
+use crate::names::SESSION_ID;
 use crate::upstream::hold::Hold;
 use crate::upstream::{Answer, Failure as Any, Opener, Speaks, Transport};
 
@@ -115,7 +115,7 @@ pub(in crate::upstream) async fn open(
 /// Whether what a server answers to `initialize` may come from one that has no handshake.
 pub(in crate::upstream) fn may_be_modern(answer: &Answer) -> bool {
     let response = &answer.response;
-    let has_session = response.headers().contains_key(headers::SESSION_ID);
+    let has_session = response.headers().contains_key(SESSION_ID);
     !has_session
         && matches!(
             response.status(),

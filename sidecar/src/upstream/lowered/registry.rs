@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::{HeaderMap, HeaderValue};
-use longshore_mcp::headers::SESSION_ID;
 use longshore_sidecar_config::{Limits, Processes};
 use tokio::time::Duration;
 
 use super::session::Session;
 use super::tools::Tools;
+use crate::names::SESSION_ID;
 use crate::shares::{Bounds, Share, Shares};
 use crate::upstream::Opener;
 use crate::upstream::hold::Hold;

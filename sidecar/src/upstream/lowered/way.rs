@@ -21,6 +21,7 @@ use super::registry::Lowered;
 use super::session::Session;
 use super::source::Source;
 use super::{Failure, KeptHere};
+use crate::names::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use crate::upstream::{Answer, Failure as Any, Opener, Speaks, Transport};
 
 /// What the server may answer with.
@@ -117,16 +118,13 @@ impl Server {
         let fields = request.headers_mut();
         for (name, value) in &self.head.headers {
             // What belongs to the session between the client and here.
-            if ![headers::SESSION_ID, headers::LAST_EVENT_ID].contains(&name.as_str()) {
+            if ![SESSION_ID, LAST_EVENT_ID].contains(name) {
                 fields.insert(name, value.clone());
             }
         }
         fields.insert(ACCEPT, HeaderValue::from_static(ACCEPT_BOTH));
         fields.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
-        fields.insert(
-            HeaderName::from_static(headers::PROTOCOL_VERSION),
-            HeaderValue::from_static(revision.as_str()),
-        );
+        fields.insert(PROTOCOL_VERSION, HeaderValue::from_static(revision.as_str()));
         for (name, value) in repeated {
             fields.insert(name, value.clone());
         }
@@ -174,7 +172,7 @@ pub(super) fn is_stream(content_type: Option<&str>) -> bool {
 
 /// Marks an answer as that of a session that is kept here.
 pub(super) fn mark(answer: &mut Answer, id: HeaderValue) {
-    answer.response.headers_mut().insert(HeaderName::from_static(headers::SESSION_ID), id);
+    answer.response.headers_mut().insert(SESSION_ID, id);
     answer.response.extensions_mut().insert(KeptHere);
 }
 

@@ -7,11 +7,12 @@ use std::rc::Rc;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt;
-use longshore_mcp::headers::{JSON, PROTOCOL_VERSION};
+use longshore_mcp::headers::JSON;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Duration, Instant, timeout};
 
 use super::begin::request;
+use crate::names::PROTOCOL_VERSION;
 use crate::upstream::call::Caller;
 use crate::upstream::http::{Connections, Unanswered};
 use crate::upstream::{Answer, stdio};

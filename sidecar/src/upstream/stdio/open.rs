@@ -4,8 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Request, Response};
-use longshore_mcp::headers::SESSION_ID;
+use http::{HeaderValue, Request, Response};
 use longshore_sidecar_config::{Isolation, Processes};
 use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant, timeout};
@@ -21,6 +20,7 @@ use super::{
     Body, Client, Control, Failure, Former, Gone, Hold, Name, Opener, Patience, QUEUE, Recalled, Stdio, call,
     name_of, random, respond, warm,
 };
+use crate::names::SESSION_ID;
 
 #[cfg(test)]
 mod tests;
@@ -72,7 +72,7 @@ impl Stdio {
         let hold = Hold::of(move || drop(control.send(Control::End(name, None))));
         let mut response = respond(waiting, Patience::Endless).await?;
         if let Ok(id) = HeaderValue::try_from(format!("{name:032x}")) {
-            response.headers_mut().insert(HeaderName::from_static(SESSION_ID), id);
+            response.headers_mut().insert(SESSION_ID, id);
         }
         Ok((response, hold))
     }

@@ -11,6 +11,7 @@ use tokio::runtime::{Builder, LocalOptions};
 
 use super::*;
 use crate::metrics::Metrics;
+use crate::names::SESSION_ID;
 
 const SOCKET: &str = "LONGSHORE_TEST_SOCKET";
 
@@ -92,7 +93,7 @@ fn request(session: Option<&HeaderValue>, body: &Value) -> Request<Bytes> {
     let mut request = Request::new(Bytes::from(body.to_string()));
     *request.method_mut() = Method::POST;
     if let Some(session) = session {
-        request.headers_mut().insert(HeaderName::from_static(SESSION_ID), session.clone());
+        request.headers_mut().insert(SESSION_ID, session.clone());
     }
     request
 }
