@@ -157,3 +157,35 @@ impl Memory {
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_while_it_is_applied_is_not_taken_for_there() {
+        let server = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
+        let object = || ("Service", "demo".to_owned());
+        let record = |uid: &str| {
+            let live = Live { uid: uid.to_owned(), version: 7, fingerprint: 1, controller: None };
+            Some(Record { digest: String::new(), live })
+        };
+        for (gone, applied, remembered) in [
+            (None, Some("a"), true),
+            (Some("a"), Some("a"), false),
+            // The one before it.
+            (Some("a"), Some("b"), true),
+            (Some("a"), None, false),
+        ] {
+            let memory = Memory::default();
+            let of_server = memory.of(&server, "7b1c");
+            lock(&of_server).begin(object());
+            if let Some(uid) = gone {
+                memory.forget_object(&server, "Service", "demo", uid);
+            }
+            lock(&of_server).end(object(), applied.and_then(record));
+            let known = lock(&of_server).applied.contains_key(&object());
+            assert_eq!(known, remembered, "{applied:?} is applied, {gone:?} goes");
+        }
+    }
+}
