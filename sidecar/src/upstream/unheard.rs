@@ -20,6 +20,7 @@ use tokio::time::{Duration, timeout};
 use super::http::{Connections, Unanswered};
 use super::{Answer, Body};
 use crate::exchange;
+use crate::gathered::Gathered;
 use crate::names::SESSION_ID;
 
 /// How long the answer may take from when nobody waits for it any more.
@@ -150,17 +151,17 @@ async fn chosen(answer: Answer) -> Option<Revision> {
 }
 
 /// A body, unless it is too large.
-async fn whole(mut body: Body) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
+async fn whole(mut body: Body) -> Option<Bytes> {
+    let mut gathered = Gathered::default();
     while let Some(frame) = body.frame().await {
         if let Ok(data) = frame.ok()?.into_data() {
-            bytes.extend_from_slice(&data);
+            gathered.push(data);
         }
-        if bytes.len() > MAX_ANSWER {
+        if gathered.len() > MAX_ANSWER {
             return None;
         }
     }
-    Some(bytes)
+    Some(gathered.freeze())
 }
 
 fn version(message: &[u8]) -> Option<Revision> {
