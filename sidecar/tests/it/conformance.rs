@@ -8,6 +8,7 @@ mod rules;
 mod rust;
 mod server;
 mod suite;
+mod tasks;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -20,8 +21,9 @@ fn the_page_says_what_the_suite_says() {
             let legs = if rows::chosen().is_some() { &[][..] } else { &client::SCENARIOS };
             at_once(2, legs, |(revision, scenarios)| (*revision, client::run(revision, scenarios)))
         });
+        let tasks = scope.spawn(|| rows::chosen().is_none().then(tasks::run));
         let rows = rows::run();
-        page::suite_agrees(&rows, &client.join().expect("its results"));
+        page::suite_agrees(&rows, tasks.join().expect("its results"), &client.join().expect("its results"));
     });
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod config;
 pub(crate) mod events;
 pub(crate) mod http;
 pub(crate) mod modern;
+pub(crate) mod own;
 pub(crate) mod patience;
 pub(crate) mod peer;
 pub(crate) mod process;

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use super::server::{Maker, Server, Transport};
 use super::{at_once, page, rust, suite};
+use crate::harness::own;
 
 /// How many clients run at once. Each is at work with all servers then.
 const AT_ONCE: usize = 3;
@@ -111,12 +112,13 @@ fn explore(client: &str, urls: &[&str]) -> Vec<Outcome> {
     // A client that waits for ever is of no use to anybody.
     let mut command = Command::new("timeout");
     command.arg("60");
+    let words = [&[client], urls].concat();
     if client.starts_with("rust-") {
-        command.args(rust::command(rust::CLIENT));
+        command.args(own::command(rust::CLIENT, &words));
     } else {
-        command.arg(suite::folder().join("bin/client"));
+        command.arg(suite::folder().join("bin/client")).args(words);
     }
-    command.arg(client).args(urls).stdin(Stdio::null());
+    command.stdin(Stdio::null());
     let output = command.output().expect("the client");
     let lines = String::from_utf8_lossy(&output.stdout);
     let said: BTreeMap<String, Outcome> =

@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use super::rows::Row;
 use super::rules;
 use super::suite;
+use super::tasks::Tasks;
 
 const END: &str = "<!-- end -->\n";
 
@@ -44,8 +45,10 @@ pub(super) fn agrees(page: &str, part: &str, text: &str, said: &str) {
 }
 
 /// Compares what the suite said.
-pub(super) fn suite_agrees(rows: &[Row], client: &[(&str, suite::Results)]) {
-    agrees("conformance.md", "suite", &(tables(rows) + &asked(client)), &failures(rows, client));
+pub(super) fn suite_agrees(rows: &[Row], tasks: Option<Tasks>, client: &[(&str, suite::Results)]) {
+    let (table, failed) = tasks.map(|tasks| (tasks.table(), tasks.failures())).unwrap_or_default();
+    let text = tables(rows) + &table + &asked(client);
+    agrees("conformance.md", "suite", &text, &(failures(rows, client) + &failed));
 }
 
 fn differences(there: &str, text: &str) -> String {

@@ -3,19 +3,6 @@
 mod client;
 mod server;
 
-/// How this program is started as one of them. What it is told after these words chooses no further test.
-pub(super) fn command(test: &str) -> Vec<String> {
-    let own = std::env::current_exe().expect("its own path");
-    let own = own.to_str().expect("text").to_owned();
-    let words = ["--exact", "--ignored", "--nocapture", test].map(str::to_owned);
-    std::iter::once(own).chain(words).collect()
-}
-
-/// What came after those words.
-fn told() -> Vec<String> {
-    std::env::args().skip(5).collect()
-}
-
 /// The client, which is told how to connect and which URLs there are.
 pub(super) const CLIENT: &str = "conformance::rust::client::explore";
 /// The server, which is told as the others are: a revision, a transport, and a port.

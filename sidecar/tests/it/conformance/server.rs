@@ -10,7 +10,7 @@ use super::{rust, suite};
 use crate::harness::peer::{Peer, free_port};
 use crate::harness::recorder::Recorder;
 use crate::harness::shim::stdio;
-use crate::harness::{Files, Shim, Sidecar, config};
+use crate::harness::{Files, Shim, Sidecar, config, own};
 
 /// Whose protocol code a server is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,25 +60,18 @@ impl Server {
             Transport::Sse => "sse",
             Transport::Stdio => "stdio",
         };
-        let arguments = [self.revision.to_owned(), transport.to_owned(), port.to_string()];
+        let port = port.to_string();
+        let arguments = [self.revision, transport, &port];
         let program = match self.maker {
-            Maker::Longshore => {
-                let mut command = rust::command("conformance::server::example");
-                command.extend(arguments);
-                return command;
-            }
-            Maker::Rust => {
-                let mut command = rust::command(rust::SERVER);
-                command.extend(arguments);
-                return command;
-            }
+            Maker::Longshore => return own::command("conformance::server::example", &arguments),
+            Maker::Rust => return own::command(rust::SERVER, &arguments),
             Maker::TypeScript => "bin/typescript",
             Maker::Python => "bin/python",
             Maker::Go => "bin/go",
             Maker::OlderGo => "bin/go-older",
         };
         let program = suite::folder().join(program).to_str().expect("text").to_owned();
-        std::iter::once(program).chain(arguments).collect()
+        std::iter::once(program).chain(arguments.map(str::to_owned)).collect()
     }
 
     /// Starts it at a port of its own.
@@ -106,6 +99,12 @@ impl Server {
         }
     }
 
+    /// What the suite says of it alone in these scenarios.
+    pub(super) fn alone_in(self, suite: &str, scenarios: &[String]) -> suite::Results {
+        let server = self.listen();
+        suite::run_each(&format!("http://localhost:{}/mcp", server.port), suite, scenarios)
+    }
+
     /// What the suite says of a sidecar in front of it.
     pub(super) fn behind_a_sidecar(self, suite: &str) -> suite::Results {
         self.behind_a_sidecar_with(suite, |url| suite::run(url, suite))
@@ -113,9 +112,7 @@ impl Server {
 
     /// The same for these scenarios only.
     pub(super) fn behind_a_sidecar_again(self, suite: &str, scenarios: &[String]) -> suite::Results {
-        self.behind_a_sidecar_with(suite, |url| {
-            scenarios.iter().map(|name| (name.clone(), suite::run_one(url, suite, name))).collect()
-        })
+        self.behind_a_sidecar_with(suite, |url| suite::run_each(url, suite, scenarios))
     }
 
     /// What comes of using the URL of a sidecar in front of it.
@@ -180,7 +177,7 @@ impl Server {
 #[ignore = "a server, which another test runs"]
 fn example() {
     use longshore_example_server::command::{Arguments, Special, Transport, run};
-    let words: Vec<_> = std::env::args().skip(5).collect();
+    let words = own::told();
     let [revision, transport, port] = &words[..] else { panic!("{words:?}") };
     let arguments = Arguments {
         transport: match transport.as_str() {

@@ -11,6 +11,9 @@ use serde::Deserialize;
 /// What came of every scenario: nothing, or what went wrong in it.
 pub(super) type Results = BTreeMap<String, Vec<String>>;
 
+/// What is wrong with a scenario whose checks are all left out.
+pub(super) const SKIPPED: &str = "it tries nothing";
+
 #[derive(Deserialize)]
 struct Check {
     id: String,
@@ -39,6 +42,14 @@ pub(super) fn required(revision: &str, role: &str) -> Vec<String> {
     names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
+/// The scenarios for the extension for tasks, which no revision requires.
+pub(super) fn of_tasks() -> Vec<String> {
+    let file = "suite/node_modules/@modelcontextprotocol/conformance/requirements/2026-07-28.yaml";
+    let text = std::fs::read_to_string(folder().join(file)).expect("the requirements");
+    let names = text.lines().filter_map(|line| line.strip_prefix("  - scenario: "));
+    names.filter(|name| name.starts_with("tasks-")).map(str::to_owned).collect()
+}
+
 /// Runs what a revision requires of servers against the one at this URL.
 pub(super) fn run(url: &str, revision: &str) -> Results {
     let directory = tempfile::tempdir().expect("a directory");
@@ -47,8 +58,13 @@ pub(super) fn run(url: &str, revision: &str) -> Results {
     required(revision, "server").into_iter().map(|name| result(&found, name)).collect()
 }
 
+/// Runs these scenarios, one by one.
+pub(super) fn run_each(url: &str, revision: &str, scenarios: &[String]) -> Results {
+    scenarios.iter().map(|name| (name.clone(), run_one(url, revision, name))).collect()
+}
+
 /// Runs one scenario, as it is run among all that the revision requires.
-pub(super) fn run_one(url: &str, revision: &str, scenario: &str) -> Vec<String> {
+fn run_one(url: &str, revision: &str, scenario: &str) -> Vec<String> {
     let directory = tempfile::tempdir().expect("a directory");
     let scenario_of = ["--scenario", scenario, "--spec-version", revision, "--force"];
     judge(&[&["server", "--url", url], &scenario_of[..]].concat(), directory.path());
@@ -117,6 +133,10 @@ pub(super) fn collect(directory: &Path, prefix: &str) -> Results {
         // A scenario that the suite gave up has none.
         let Ok(text) = std::fs::read(entry.path().join("checks.json")) else { continue };
         let checks: Vec<Check> = serde_json::from_slice(&text).expect("checks");
+        if checks.iter().all(|check| check.status == "SKIPPED") {
+            results.insert(name, vec![SKIPPED.to_owned()]);
+            continue;
+        }
         let failed = checks.into_iter().filter(|check| check.status == "FAILURE");
         let say = |check: Check| format!("{}: {}", check.id, check.error.unwrap_or_default());
         results.insert(name, failed.map(say).collect());

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::harness::config::keys;
 use crate::harness::peer::{folder, inspector, node, python};
 use crate::harness::shim::{settled, stdio};
-use crate::harness::{Files, Shim, Sidecar, eventually};
+use crate::harness::{Files, Shim, Sidecar, eventually, own};
 
 const KEY: &str = "the-key";
 
@@ -192,10 +192,7 @@ fn a_go_server_with_clients_of_every_kind() {
 
 #[test]
 fn an_rmcp_server() {
-    let own = std::env::current_exe().unwrap().to_str().unwrap().to_owned();
-    let arguments = ["--exact", "--ignored", "--nocapture", "stdio::peers::rmcp_server::serve"];
-    let mut command = vec![own];
-    command.extend(arguments.map(str::to_owned));
+    let command = own::command("stdio::peers::rmcp_server::serve", &[]);
     let what = json!({
         "calls": [{"name": "say", "arguments": {"text": "hi"}}],
         "slow": {"name": "wait", "arguments": {}},

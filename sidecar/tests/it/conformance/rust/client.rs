@@ -25,6 +25,8 @@ use tokio::net::{TcpStream, UnixListener};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+use crate::harness::own;
+
 /// How long what belongs to an answer may come after it: it is handled beside it.
 const AFTERWARDS: Duration = Duration::from_secs(2);
 
@@ -35,7 +37,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 #[test]
 #[ignore = "a client, which another test runs"]
 fn explore() {
-    let told = super::told();
+    let told = own::told();
     let [mode, urls @ ..] = &told[..] else { panic!("{told:?}") };
     let directory = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

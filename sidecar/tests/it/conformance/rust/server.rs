@@ -21,6 +21,8 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use rmcp::{RoleServer, ServerHandler};
 use serde_json::{Value, json};
 
+use crate::harness::own;
+
 /// The tools, and the argument that each of them takes.
 const TOOLS: [(&str, Option<&str>); 4] = [
     ("test_simple_text", None),
@@ -36,7 +38,7 @@ const ANSWER: &str = "answer";
 #[test]
 #[ignore = "a server, which another test runs"]
 fn serve() {
-    let told = super::told();
+    let told = own::told();
     let [revision, _, port] = &told[..] else { panic!("{told:?}") };
     let (is_modern, port) = (revision == "2026-07-28", port.parse().unwrap());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
