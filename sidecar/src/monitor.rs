@@ -97,7 +97,14 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
         }
         let mut server = Server::new(upstream, pool.clone()).pinned(pin);
         let began = Instant::now();
-        match connect(&mut server, &shared, &mut link).await {
+        let connected = tokio::select! {
+            connected = connect(&mut server, &shared, &mut link) => connected,
+            replaced = is_replaced(&shared, &mut config, before.as_ref()) => {
+                replaced?;
+                continue;
+            }
+        };
+        match connected {
             Ok((Greeted { description, is_unasked }, lists)) => {
                 let patience = era::patience(began.elapsed());
                 shared.metrics.handshake(true);
@@ -144,6 +151,18 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
 /// Which server is to be watched, and the one revision that it is to be spoken to in, if there is one.
 fn wanted(shared: &Shared) -> Option<(Upstream, Option<Revision>)> {
     shared.config().as_ref().map(|snapshot| (snapshot.config.upstream.clone(), snapshot.protocol))
+}
+
+/// Returns when another server than this is to be watched.
+async fn is_replaced(
+    shared: &Shared,
+    config: &mut watch::Receiver<u64>,
+    current: Option<&(Upstream, Option<Revision>)>,
+) -> Result<(), watch::error::RecvError> {
+    while wanted(shared).as_ref() == current {
+        config.changed().await?;
+    }
+    Ok(())
 }
 
 /// Publishes how the link is, and logs it when it changed.

@@ -1,6 +1,7 @@
 //! Servers that die, hang or talk nonsense; clients that go away.
 
 use std::io::BufReader;
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -78,6 +79,18 @@ fn what_comes_while_the_server_restarts_waits_for_it() {
         server.start_again();
         let message = opened.join().expect("it is served");
         assert_eq!(message["result"]["content"][0]["text"], "a", "{message}");
+    });
+}
+
+#[test]
+fn a_server_that_never_answers_keeps_nobody_from_the_one_that_takes_its_place() {
+    // Connections are taken by the kernel, and nobody reads them.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let sidecar = Sidecar::start(&config(silent.local_addr().unwrap().port()));
+    let server = GoServer::start(&[]);
+    sidecar.runs(&sidecar.files.write(&config(server.port)));
+    within(Duration::from_secs(10), "the other server is connected", || {
+        (sidecar.metric("longshore_server_connected") == 1.0).then_some(())
     });
 }
 
