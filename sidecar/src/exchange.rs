@@ -41,10 +41,10 @@ use crate::shared::CallGuard;
 use crate::shared::Shared;
 use crate::stack::respond::Body;
 use crate::tasks::Naming;
+use crate::upstream::Tail;
 use crate::worker::Worker;
 pub(crate) use alone::{Lone, call_alone};
 use client::Client;
-use events::Rest;
 pub(crate) use listen::listen;
 pub(crate) use request::{build, end_named, end_upstream, trace};
 
@@ -95,7 +95,7 @@ struct Done {
     /// The code, if the server's answer was an error.
     code: Option<i64>,
     /// What is left of the server's answer, when the client has it.
-    rest: Option<Rest>,
+    rest: Option<Tail>,
 }
 
 /// Begins an exchange and waits for the head of its response.

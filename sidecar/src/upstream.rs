@@ -18,6 +18,7 @@ mod routes;
 mod speaks;
 pub(crate) mod sse;
 pub(crate) mod stdio;
+mod tail;
 mod transport;
 mod unheard;
 
@@ -42,6 +43,7 @@ pub(crate) use lifted::Lifted;
 use lowered::Opened;
 pub(crate) use lowered::{KeptHere, Lowered};
 pub(crate) use speaks::{Speaks, Spoken};
+pub(crate) use tail::Tail;
 pub(crate) use transport::Transport;
 
 /// The largest message of a server that is read as a whole, to be looked into or edited.

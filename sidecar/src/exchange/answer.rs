@@ -11,13 +11,13 @@ use tokio::time::{Instant, timeout_at};
 
 use super::client::Client;
 use super::edit::{Edited, edit};
-use super::events::{Rest, events, first_answer};
+use super::events::{events, first_answer};
 use super::opening::Opening;
 use super::{Call, Done, Edit, request};
 use crate::gathered::Gathered;
 use crate::rescue::Refusal;
 use crate::stack::respond::{self, Body};
-use crate::upstream::{self, Answer, EDITABLE, Lease};
+use crate::upstream::{self, Answer, EDITABLE, Lease, Tail};
 
 /// Up to this size a message is whole before its response begins, so that a server that dies in the middle of it can
 /// still be answered for. No client can use half a message anyway.
@@ -42,7 +42,7 @@ pub(super) async fn answer(call: &mut Call, client: &mut Client, deadline: Insta
         return Box::pin(failed(call, client, head.status, body, lease, deadline)).await;
     }
     if call.edit == Edit::Tell {
-        Rest::of(body, lease).leave();
+        Tail::of(body, lease).leave();
         client.respond(respond::accepted());
         return Ok(Done { status: StatusCode::ACCEPTED.as_u16(), code: None, rest: None });
     }

@@ -8,7 +8,7 @@ use http::StatusCode;
 use http_body_util::BodyExt;
 use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::sse::{self, Decoder, Event};
-use tokio::time::{Duration, Instant, sleep, timeout, timeout_at};
+use tokio::time::{Duration, Instant, sleep, timeout_at};
 
 use super::carry::{self, Aside};
 use super::client::Client;
@@ -16,10 +16,7 @@ use super::edit::{Looked, edit, look};
 use super::{Call, Done, Edit, request};
 use crate::rescue::Refusal;
 use crate::stack::tasks;
-use crate::upstream::{self, Answer, EDITABLE, Lease};
-
-/// How long the rest of an answer is waited for when everything in it has been delivered.
-const REST: Duration = Duration::from_secs(1);
+use crate::upstream::{self, Answer, EDITABLE, Lease, Tail};
 
 /// How long to wait before a stream is asked for again, if the server does not say, and at least.
 const RETRY: Duration = Duration::from_secs(1);
@@ -63,7 +60,7 @@ pub(super) async fn events(
         }
         client.room(deadline).await;
     };
-    Ok(Done { status: StatusCode::OK.as_u16(), code, rest: Some(Rest::of(source.body, source.lease)) })
+    Ok(Done { status: StatusCode::OK.as_u16(), code, rest: Some(Tail::of(source.body, source.lease)) })
 }
 
 /// Passes an event on. If it is the answer: its code, if it is an error.
@@ -124,7 +121,7 @@ impl Source {
 
     /// Nothing of it is wanted any more.
     pub(super) fn finish(self) {
-        Rest::of(self.body, self.lease).leave();
+        Tail::of(self.body, self.lease).leave();
     }
 
     /// Takes data apart, and remembers where the stream is.
@@ -198,47 +195,9 @@ pub(super) async fn first_answer(
             return Err(refusal);
         }
         if let Some(answer) = answer.take() {
-            Rest::of(body, lease).leave();
+            Tail::of(body, lease).leave();
             return Ok((before, answer));
         }
-    }
-}
-
-/// What follows an answer, which should be nothing. Once it has been read, the connection can be used again.
-pub(super) struct Rest {
-    body: upstream::Body,
-    lease: Lease,
-}
-
-impl Rest {
-    pub(super) fn of(body: upstream::Body, lease: Lease) -> Self {
-        Self { body, lease }
-    }
-
-    /// Has it read by whoever wants the connection next, or by a task of its own, if there can be anything.
-    pub(super) fn leave(self) {
-        use http_body::Body as _;
-        match self.body {
-            upstream::Body::Http(rest) => self.lease.give_back_with(rest),
-            body if body.is_end_stream() => self.lease.give_back(),
-            body => {
-                tokio::task::spawn_local(read(body, self.lease));
-            }
-        }
-    }
-}
-
-async fn read(mut body: upstream::Body, lease: Lease) {
-    let read = async {
-        while let Some(frame) = body.frame().await {
-            if frame.is_err() {
-                return false;
-            }
-        }
-        true
-    };
-    if let Ok(true) = timeout(REST, read).await {
-        lease.give_back();
     }
 }
 

@@ -154,11 +154,12 @@ pub(super) async fn call(
     let (mut client, reply) = Client::new(asked);
     match destination {
         Destination::Server => match state {
-            Some(state) => go_on(&way, client, &state).await,
-            None => drop(tokio::task::spawn_local(call::run(way, client))),
+            Some(state) => Box::pin(go_on(&way, client, &state)).await,
+            // Boxed here and within: a future is moved as often as its task is made, and with all of its branches.
+            None => drop(tokio::task::spawn_local(Box::pin(call::run(way, client)))),
         },
-        Destination::Listen => drop(tokio::task::spawn_local(listening::run(way, client))),
-        Destination::Handshake => discover(&way, client).await,
+        Destination::Listen => drop(tokio::task::spawn_local(Box::pin(listening::run(way, client)))),
+        Destination::Handshake => Box::pin(discover(&way, client)).await,
         Destination::Empty | Destination::Level | Destination::Subscription | Destination::Unknown => {
             client.refuse(Code::MethodNotFound, "Method not found").await;
         }

@@ -82,7 +82,7 @@ impl Call {
         let purpose = Purpose::of(asked, &way.upstream, &way.opener);
         let lease = way.lease(asked, purpose).await?;
         if asked.can_be_asked() || asked.level.is_some() {
-            hearing::begin(&lease.session, &way.transport).await;
+            Box::pin(hearing::begin(&lease.session, &way.transport)).await;
         }
         let pair = Pair { client: asked.revision, server: lease.session.revision };
         let (mut number, inbox) = lease.session.number(&asked.id)?;
@@ -134,15 +134,15 @@ impl Call {
                     return Some(client);
                 }
                 (Event::Heard(heard), stage) => self.heard(heard, stage).await,
-                (Event::Gone, _) => self.abandon("the client has gone").await,
+                (Event::Gone, _) => Box::pin(self.abandon("the client has gone")).await,
                 (Event::Silent, Stage::Serving(mut client)) => {
                     client.begin();
                     self.stage = Stage::Serving(client);
                 }
-                (Event::Gathered, Stage::Gathering(client, _)) => self.ask(client).await,
-                (Event::Back(client), Stage::Waiting(waiting)) => self.back(client, waiting).await,
-                (Event::Left, stage) => self.leave(stage).await,
-                (Event::Expired, _) => self.abandon("the client did not answer in time").await,
+                (Event::Gathered, Stage::Gathering(client, _)) => Box::pin(self.ask(client)).await,
+                (Event::Back(client), Stage::Waiting(waiting)) => Box::pin(self.back(client, waiting)).await,
+                (Event::Left, stage) => Box::pin(self.leave(stage)).await,
+                (Event::Expired, _) => Box::pin(self.abandon("the client did not answer in time")).await,
                 // They only come in these stages.
                 (Event::Silent | Event::Gathered | Event::Back(_), stage) => self.stage = stage,
             }

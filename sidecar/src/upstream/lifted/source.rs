@@ -1,6 +1,6 @@
 //! What a server answers to one message, as messages.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -8,12 +8,13 @@ use longshore_mcp::envelope::{self, Message, Outcome};
 use longshore_mcp::headers::{self, EVENT_STREAM, JSON};
 use longshore_mcp::sse::{Decoder, Event};
 use tokio::sync::mpsc;
-use tokio::time::{Duration, sleep, timeout};
+use tokio::time::{Duration, sleep};
 
 use super::failure::Failure as Unusable;
 use super::session::Session;
+use crate::gathered::Gathered;
 use crate::names::LAST_EVENT_ID;
-use crate::upstream::{self, Answer, Broken, EDITABLE, Failure, Lease, Transport};
+use crate::upstream::{self, Answer, Broken, EDITABLE, Failure, Lease, Tail, Transport};
 
 /// How long to wait before a stream is asked for again that a server ended early, if it does not say, and at least.
 const RETRY: Duration = Duration::from_secs(1);
@@ -22,8 +23,6 @@ const RETRY_MINIMUM: Duration = Duration::from_millis(50);
 /// after that.
 const AGAIN: u32 = 8;
 const BREATHER: Duration = Duration::from_secs(1);
-/// How long the end of a stream is waited for after the answer.
-const REST: Duration = Duration::from_secs(1);
 /// The most that is read of an answer that is no success.
 const MAX_REFUSAL: usize = 64 * 1024;
 
@@ -113,7 +112,7 @@ async fn follow(
     let (head, body) = response.into_parts();
     if !head.status.is_success() {
         let text = collect(body, MAX_REFUSAL).await.unwrap_or_default();
-        if session.is_forgotten(transport, head.status).await {
+        if Box::pin(session.is_forgotten(transport, head.status)).await {
             return Ok(Ending::Forgotten);
         }
         if !is_error(&text) {
@@ -145,7 +144,7 @@ async fn follow(
                     return Ok(Ending::Ended);
                 }
                 if over {
-                    events.rest(lease);
+                    Tail::of(events.body, lease).leave();
                     return Ok(Ending::Ended);
                 }
             }
@@ -158,7 +157,7 @@ async fn follow(
             // Whoever waits for the answer has a deadline; until then the server may take its time.
             sleep(BREATHER).await;
         }
-        match events.again(session, transport).await {
+        match Box::pin(events.again(session, transport)).await {
             Some((next, from)) => (events, lease) = (next, from),
             None => return Ok(Ending::Ended),
         }
@@ -207,16 +206,6 @@ impl Events {
     pub(super) fn place(&self) -> (Option<String>, Duration) {
         (self.last.clone(), self.retry.max(RETRY_MINIMUM))
     }
-
-    /// Reads what follows an answer, which should be nothing, so that the connection can be used again.
-    fn rest(mut self, lease: Lease) {
-        tokio::task::spawn_local(async move {
-            let ended = async { while let Some(Ok(_)) = self.body.frame().await {} };
-            if timeout(REST, ended).await.is_ok() {
-                lease.give_back();
-            }
-        });
-    }
 }
 
 /// Asks for a stream of events: for the rest of one, or for what belongs to no call.
@@ -244,23 +233,16 @@ pub(super) fn stream(response: Response<upstream::Body>) -> Option<upstream::Bod
 
 /// A whole body, or why not.
 pub(super) async fn collect(mut body: upstream::Body, limit: usize) -> Result<Bytes, Ending> {
-    // Most answers come in one piece, which is not copied.
-    let mut first = Bytes::new();
-    let mut bytes = BytesMut::new();
+    let mut gathered = Gathered::default();
     while let Some(frame) = body.frame().await {
-        match frame?.into_data() {
-            Ok(data) if first.is_empty() && bytes.is_empty() => first = data,
-            Ok(data) => {
-                bytes.extend_from_slice(&std::mem::take(&mut first));
-                bytes.extend_from_slice(&data);
-            }
-            Err(_) => {}
+        if let Ok(data) = frame?.into_data() {
+            gathered.push(data);
         }
-        if first.len() + bytes.len() > limit {
+        if gathered.len() > limit {
             return Err(Ending::TooLarge);
         }
     }
-    Ok(if bytes.is_empty() { first } else { bytes.freeze() })
+    Ok(gathered.freeze())
 }
 
 fn message_of(event: Event<'_>) -> Option<Bytes> {

@@ -70,7 +70,7 @@ impl Call {
                 client.answer(status, answer).await;
             }
             Ok(responses::Answer::Visit(urls)) => match self.parked.has_to_visit(&urls) {
-                Ok(()) => self.ask(client).await,
+                Ok(()) => Box::pin(self.ask(client)).await,
                 Err(error) => client.error(&error).await,
             },
             // No server of these revisions has such results.

@@ -30,10 +30,10 @@ impl Call {
                 let message = message.clone();
                 self.end(Ok(message), stage).await;
             }
-            Ok(Message::Request(request)) => self.asked(&request, stage).await,
+            Ok(Message::Request(request)) => Box::pin(self.asked(&request, stage)).await,
             Ok(Message::Notification(notification)) => {
                 self.stage = stage;
-                self.told(&notification, text, is_certain).await;
+                Box::pin(self.told(&notification, text, is_certain)).await;
             }
             Ok(Message::Response(_)) | Err(_) => self.stage = stage,
         }
