@@ -5,6 +5,8 @@ use longshore_mcp::headers;
 
 /// Which session a message is in.
 pub(crate) const SESSION_ID: HeaderName = HeaderName::from_static(headers::SESSION_ID);
+/// What a message that stands alone asks for.
+pub(crate) const METHOD: HeaderName = HeaderName::from_static(headers::METHOD);
 /// Which revision it is of.
 pub(crate) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static(headers::PROTOCOL_VERSION);
 /// Where a stream broke off.

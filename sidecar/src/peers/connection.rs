@@ -17,11 +17,11 @@ use rustls::pki_types::ServerName;
 use socket2::SockRef;
 use thiserror::Error;
 use tokio::net::TcpStream;
-use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::tls::Tls;
+use crate::worker::UNSENT;
 
 /// How long it may take until a connection stands. A replica is in the same cluster; what takes longer is a network
 /// that is broken, or a process that is stopped.
@@ -30,6 +30,11 @@ const CONNECT: Duration = Duration::from_secs(2);
 const IDLE: Duration = Duration::from_secs(30);
 /// How many idle connections to one replica are kept. As many calls at once need no new one.
 const MAX_IDLE: usize = 256;
+/// How much is read from a connection ahead of whoever takes it, and the largest head of an answer.
+const MAX_BUFFER: usize = 32 * 1024;
+/// How much the kernel takes of an answer that nobody reads, since behind it is a client that does not: within a cluster
+/// it is enough for any speed.
+const RECEIVED: usize = 128 * 1024;
 /// How long what was sent may stay unconfirmed, before the other end counts as gone.
 pub(super) const UNCONFIRMED: Duration = Duration::from_secs(10);
 
@@ -42,8 +47,8 @@ pub(crate) struct Connections {
 /// All connections to one address.
 struct Line {
     idle: RefCell<Vec<Connection>>,
-    /// Ends them all.
-    cut: watch::Sender<()>,
+    /// The tasks behind all of them, those in use included.
+    drivers: RefCell<Vec<AbortHandle>>,
 }
 
 struct Connection {
@@ -131,7 +136,7 @@ impl Connections {
             line.idle.borrow_mut().retain(|connection| connection.since.elapsed() < IDLE);
             let kept = keep(*address);
             if !kept {
-                line.cut.send_replace(());
+                line.cut();
             }
             kept && (Rc::strong_count(line) > 1 || !line.idle.borrow().is_empty())
         });
@@ -144,7 +149,12 @@ impl Connections {
 
 impl Line {
     fn new() -> Rc<Self> {
-        Rc::new(Self { idle: RefCell::default(), cut: watch::Sender::new(()) })
+        Rc::new(Self { idle: RefCell::default(), drivers: RefCell::default() })
+    }
+
+    /// Ends all connections. Whoever waits for an answer hears that the connection broke.
+    fn cut(&self) {
+        self.drivers.borrow_mut().drain(..).for_each(|driver| driver.abort());
     }
 
     /// An idle connection that is still good: made with the keys of now, and not too old.
@@ -173,17 +183,20 @@ impl Line {
             tracing::debug!(%error, "no connection to another replica");
             Failure::Broken
         })?;
-        let (sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|_| Failure::Broken)?;
-        let mut cut = self.cut.subscribe();
+        let (sender, connection) = http1::Builder::new()
+            .max_buf_size(MAX_BUFFER)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|_| Failure::Broken)?;
         let driver = tokio::task::spawn_local(async move {
-            tokio::select! {
-                // Whoever waits for an answer hears of the error too.
-                _ = connection => {}
-                _ = cut.changed() => {}
-            }
-        });
-        Ok(Connection { sender, since: Instant::now(), driver: driver.abort_handle(), tls: tls.clone() })
+            // Whoever waits for an answer hears of the error too.
+            let _ = connection.await;
+        })
+        .abort_handle();
+        let mut drivers = self.drivers.borrow_mut();
+        drivers.retain(|driver| !driver.is_finished());
+        drivers.push(driver.clone());
+        Ok(Connection { sender, since: Instant::now(), driver, tls: tls.clone() })
     }
 }
 
@@ -193,6 +206,8 @@ pub(super) fn set_options(stream: &TcpStream) {
     // Messages are small and written whole; and a node that is gone says nothing, so somebody has to notice.
     let options = stream
         .set_nodelay(true)
+        .and_then(|()| socket.set_recv_buffer_size(RECEIVED))
+        .and_then(|()| socket.set_tcp_notsent_lowat(UNSENT))
         .and_then(|()| socket.set_tcp_user_timeout(Some(UNCONFIRMED)))
         .and_then(|()| socket.set_keepalive(true));
     if let Err(error) = options {

@@ -20,7 +20,7 @@ use socket2::Socket;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
+use tokio::time::{Duration, sleep, timeout};
 
 use super::connection::set_options;
 use super::tls::Tls;
@@ -93,7 +93,7 @@ fn tls(worker: &Worker) -> Option<Tls> {
     Some(worker.shared.config().as_ref()?.replicas.as_ref()?.tls.clone())
 }
 
-async fn connection(worker: Rc<Worker>, stream: TcpStream, tls: Tls, mut stop: watch::Receiver<bool>) {
+async fn connection(worker: Rc<Worker>, stream: TcpStream, tls: Tls, stop: watch::Receiver<bool>) {
     set_options(&stream);
     let stream = match timeout(HANDSHAKE, tls.acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
@@ -114,31 +114,46 @@ async fn connection(worker: Rc<Worker>, stream: TcpStream, tls: Tls, mut stop: w
     };
     let heads = Heads { wait: IDLE, size: MAX_HEAD };
     let (end, ended) = watch::channel(false);
-    let conversing = converse(stream, heads, service, ended);
-    tokio::pin!(conversing);
-    let mut changed = worker.shared.config_changed.subscribe();
-    let mut last: Option<Instant> = None;
+    // A task of its own: nothing of it is to be asked for each request.
+    let mut guard = JoinSet::new();
+    let changed = worker.shared.config_changed.subscribe();
+    guard.spawn_local(look_after(worker, shown, changed, stop, end));
+    tokio::select! {
+        result = converse(stream, heads, service, ended) => {
+            if let Err(error) = result {
+                tracing::debug!(%error, "a connection of another replica ended");
+            }
+        }
+        _ = guard.join_next() => {}
+    }
+}
+
+/// Has a connection take no more requests when `stop` says so, or when nobody accepts the key any more that its other end
+/// has shown. Returns when it is to be closed whatever is under way.
+async fn look_after(
+    worker: Rc<Worker>,
+    shown: Vec<u8>,
+    mut changed: watch::Receiver<u64>,
+    mut stop: watch::Receiver<bool>,
+    end: watch::Sender<bool>,
+) {
     loop {
-        let ends = *end.borrow();
         tokio::select! {
-            result = conversing.as_mut() => {
-                if let Err(error) = result {
-                    tracing::debug!(%error, "a connection of another replica ended");
-                }
-                return;
-            }
-            _ = stop.wait_for(|stop| *stop), if !ends => drop(end.send_replace(true)),
-            // A key that nobody accepts any more opens nothing, and keeps nothing open: what is under way is answered.
-            Ok(()) = changed.changed(), if last.is_none() => {
-                if !self::tls(&worker).is_some_and(|tls| tls.accepts(&shown)) {
+            // Whether the sender is gone or says stop: both mean the end, which has its own limit.
+            _ = stop.wait_for(|stop| *stop) => break,
+            Ok(()) = changed.changed() => {
+                // A key that nobody accepts any more opens nothing, and keeps nothing open: what is under way is answered.
+                if !tls(&worker).is_some_and(|tls| tls.accepts(&shown)) {
                     end.send_replace(true);
-                    last = Some(Instant::now() + longest(&worker));
+                    sleep(longest(&worker)).await;
+                    // Streams have no end of their own. Their clients come back for the rest.
+                    return;
                 }
             }
-            // Streams have no end of their own. Their clients come back for the rest.
-            () = sleep_until(last.unwrap_or_else(Instant::now)), if last.is_some() => return,
         }
     }
+    end.send_replace(true);
+    std::future::pending::<()>().await;
 }
 
 /// How long a call may take.

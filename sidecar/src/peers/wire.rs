@@ -26,10 +26,11 @@ const NOT_HERE: StatusCode = StatusCode::MISDIRECTED_REQUEST;
 
 /// What of a client's request goes to another replica. Everything else stays, credentials above all.
 fn travels(name: &HeaderName) -> bool {
+    if *name == ACCEPT || *name == CONTENT_TYPE {
+        return true;
+    }
     let name = name.as_str();
-    name.starts_with("mcp-")
-        || [ACCEPT, CONTENT_TYPE].iter().any(|wanted| wanted == name)
-        || ["last-event-id", "traceparent", "tracestate", "baggage"].contains(&name)
+    name.starts_with("mcp-") || matches!(name, "last-event-id" | "traceparent" | "tracestate" | "baggage")
 }
 
 /// The headers of a request on its way to that pod.

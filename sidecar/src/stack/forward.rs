@@ -28,7 +28,7 @@ use super::{Authenticated, Through, Trail, parked, tasks};
 use crate::audit::Entry;
 use crate::gathered::Gathered;
 use crate::metrics::Forward;
-use crate::names::SESSION_ID;
+use crate::names::{METHOD, SESSION_ID};
 use crate::peers::{Failure, Lease, Notice, Sent};
 use crate::rescue::{self, Kind, Refusal};
 use crate::shared::CallGuard;
@@ -61,7 +61,7 @@ pub(crate) async fn forward(
         return Err(Refusal::TooManyCalls);
     }
     // A stream that a client listens to has no end of its own, so none is to be waited for.
-    let listens = caller.fields().method.one() == Some(McpMethod::SubscriptionsListen.as_str());
+    let listens = caller.header(METHOD).is_ok_and(|it| it == Some(McpMethod::SubscriptionsListen.as_str()));
     let is_call = caller.request.method() != Method::GET && !listens;
     let under_way = is_call.then(|| worker.shared.forwards.begin());
     let (counts, config) = (&worker.shared.metrics, &caller.snapshot.config);
@@ -96,7 +96,8 @@ pub(crate) async fn forward(
         head.headers.remove(name);
     }
     let small = from.size_hint().exact().is_some_and(|size| size <= HOLD);
-    let body = if small && !is_events(&head.headers) {
+    let events = is_events(&head.headers);
+    let body = if small && !events {
         match timeout(limit, whole(&mut from)).await {
             Ok(Some(bytes)) => {
                 lease.give_back();
@@ -109,7 +110,7 @@ pub(crate) async fn forward(
             worker: worker.clone(),
             from,
             lease: Some(lease),
-            events: is_events(&head.headers),
+            events,
             last: b'\n',
             request: body.clone(),
             trail: Some(trail.entry.hand_over()),

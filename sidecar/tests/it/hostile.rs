@@ -1,11 +1,14 @@
-//! Clients that take their time with what they send, and what all of them together may cost.
+//! Clients that take their time with what they send, and with what they are sent by way of another replica: what all of
+//! them together may cost.
 
 use std::io::{BufReader, Write};
 use std::net::TcpStream;
 
 use serde_json::json;
+use socket2::SockRef;
 
 use crate::harness::http::connect;
+use crate::harness::replicas::Network;
 use crate::harness::{Client, Files, Reply, Scripted, Sidecar, config, eventually, scripted};
 
 /// How large the messages are that are sent slowly.
@@ -57,4 +60,54 @@ fn what_is_sent_slowly_is_held_within_a_bound() {
     eventually("they have gone", || {
         (client.request(message(2 * LARGE)).send(sidecar.mcp).status == 200).then_some(())
     });
+}
+
+#[test]
+fn who_does_not_read_what_another_replica_answers_costs_little_at_both() {
+    const CLIENTS: u64 = 40;
+    const HELD: u64 = 800 << 10;
+    const PASSED: u64 = 192 << 10;
+    let server = Scripted::start(|request, stream| {
+        scripted::begin_events(stream);
+        let note = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {
+            "level": "info", "data": "x".repeat(900),
+        }});
+        let event = format!("data: {note}\n\n");
+        let chunk = format!("{:x}\r\n{event}\r\n", event.len());
+        let is_flood = scripted::message(request)["params"]["arguments"]["flood"] == json!(true);
+        while is_flood && stream.write_all(chunk.as_bytes()).is_ok() {}
+        let answer = scripted::reply_to(request, &json!({"content": []}));
+        scripted::chunk(stream, &format!("data: {answer}\n\n"));
+        scripted::write(stream, "0\r\n\r\n");
+    });
+    let replicas = Network::new().replicas(&config(server.port), &[server.port; 2]);
+    let [owner, other] = &replicas[..] else { panic!("two replicas") };
+    let clients: Vec<_> = (0..=CLIENTS).map(|_| Client::open(owner, Some("key-a"))).collect();
+    let (reads, others) = clients.split_last().unwrap();
+    let reads = reads.through(other);
+    reads.call("t", json!({}));
+    let before = [owner.memory(), other.memory()];
+    let _connections: Vec<_> = others
+        .iter()
+        .map(|client| {
+            let mut stream = connect(other.mcp);
+            // It takes little itself, whatever the machine would.
+            SockRef::from(&stream).set_recv_buffer_size(32 << 10).unwrap();
+            let flood = json!({"name": "t", "arguments": {"flood": true}});
+            client.request(client.message("tools/call", &flood)).write(&mut stream);
+            stream
+        })
+        .collect();
+    eventually("all are under way", || (owner.metric("longshore_streams") >= 40.0).then_some(()));
+    // Until no more of it is passed on, which others do not wait for.
+    let (mut held, mut before_that) = (1.0, 0.0);
+    while held > before_that {
+        (0..20).for_each(|_| drop(reads.call("t", json!({}))));
+        before_that = std::mem::replace(&mut held, owner.metric("longshore_stream_bytes"));
+    }
+    let now = [owner.memory(), other.memory()];
+    let grown = [0, 1].map(|at| now[at].saturating_sub(before[at]));
+    // The owner can be asked again for what is on its way. What is at the other one is on its way and nothing else.
+    assert!(held < (CLIENTS * HELD) as f64, "{held}");
+    assert!(grown[0] < (8 << 20) + CLIENTS * HELD && grown[1] < (8 << 20) + CLIENTS * PASSED, "{grown:?}");
 }
