@@ -63,12 +63,15 @@ async def main(url: str) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(listen)
         while not stopped:
+            before = seen["calls"]
             try:
                 await one_session(url)
             except Exception as error:
-                if is_gone(error):
+                gone = is_gone(error)
+                # The SDK may give a session up with its connection.
+                if gone or seen["calls"] > before:
                     seen["renewed"] += 1
-                else:
+                if not gone:
                     note(error)
                     await anyio.sleep(0.02)
         tasks.cancel_scope.cancel()

@@ -29,7 +29,7 @@ pub(super) struct Seen {
     pub(super) calls: u64,
     /// What went wrong with the others, but for sessions that were gone.
     pub(super) errors: Vec<String>,
-    /// How often it was told that its session is gone, and began another.
+    /// How often its session was gone, as it was told or with its connection, and it began another.
     pub(super) renewed: u64,
     #[serde(skip)]
     sdk: Option<Sdk>,
