@@ -27,7 +27,7 @@ while (!stopped) {
       seen.renewed += 1;
       client = undefined;
     } else if (seen.errors.length < 100) {
-      seen.errors.push(`${error?.code ?? ""} ${error}`);
+      seen.errors.push(`${error?.code ?? ""} ${error} ${error?.cause?.code ?? ""}`.trim());
     }
   }
   await new Promise((resolve) => setTimeout(resolve, 5));
