@@ -189,7 +189,8 @@ pub fn retry(milliseconds: u64) -> String {
     format!("retry: {milliseconds}\n\n")
 }
 
-/// What ends an event that may have broken off after this byte, for who does not take the stream apart. Between two events it does no harm, since an event without data is none.
+/// What ends an event that may have broken off after this byte, for who does not take the stream apart. Between two events
+/// it does no harm, since an event without data is none.
 pub fn abandon_after(last: u8) -> &'static str {
     if matches!(last, b'\n' | b'\r') { "event: abandoned\n\n" } else { "\nevent: abandoned\n\n" }
 }

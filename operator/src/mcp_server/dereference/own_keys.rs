@@ -33,8 +33,9 @@ pub enum Error {
     NoRandomness(#[from] NoRandomness),
 }
 
-/// The keys that are in force, and the Secret that they are from, if there is one. Client required, but for a Secret that is as it was left, and for a new server: its keys
-/// are made here, and whoever applies them finds out whether there are others already.
+/// The keys that are in force, and the Secret that they are from, if there is one. Client required, but for a Secret that
+/// is as it was left, and for a new server: its keys are made here, and whoever applies them finds out whether there are
+/// others already.
 pub async fn session_keys(
     context: &Context,
     server: &ServerKey,
