@@ -38,7 +38,7 @@ pub(crate) fn judge(request: &Request<'_>, served: Revision) -> Result<Lone, Wro
     let outline = Outline::read(request.params)?;
     let unserved =
         |requested: &str| Wrong::Revision { requested: requested.to_owned(), supported: vec![served] };
-    if request.is(Method::Initialize) && !Outline::is_modern(request.params)? {
+    if request.is(Method::Initialize) && !outline.claims_modern()? {
         // A client of another era: all that it can learn is which revisions there are.
         return Err(unserved(""));
     }

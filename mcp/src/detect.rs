@@ -153,8 +153,8 @@ pub fn with_body<'a>(
     match batch::read(body, reading).map_err(|bad| refuse(bad.into()))? {
         Body::One(Message::Request(request)) => judge_request(request, fields, served, header_is_modern),
         Body::One(Message::Notification(notification)) => {
-            let claims = Outline::is_modern(notification.params).map_err(|invalid| refuse(invalid.into()))?;
-            if claims || header_is_modern {
+            let claims = Outline::of_modern(notification.params).map_err(|invalid| refuse(invalid.into()))?;
+            if claims.is_some() || header_is_modern {
                 // What such a notification has to have beside its header is said nowhere: nothing more is asked.
                 if fields.version != Field::Absent {
                     let version = standard::version(fields).map_err(|mismatch| refuse(mismatch.into()))?;
@@ -177,8 +177,8 @@ pub fn with_body<'a>(
                     Message::Notification(notification) => notification.params,
                     Message::Response(_) => None,
                 };
-                let claims = Outline::is_modern(params);
-                if claims.map_err(|invalid| refuse(invalid.into()))? {
+                let claims = Outline::of_modern(params);
+                if claims.map_err(|invalid| refuse(invalid.into()))?.is_some() {
                     return Err(refuse(Wrong::ModernInBatch));
                 }
             }
@@ -196,14 +196,15 @@ fn judge_request<'a>(
     let id = Some(request.id);
     let refuse = |wrong: Wrong, revision| Mistake { wrong, id, revision };
     let era = if header_is_modern { Revision::V2026_07_28 } else { Revision::NEWEST_WITH_INITIALIZE };
-    let claims = Outline::is_modern(request.params).map_err(|invalid| refuse(invalid.into(), era))?;
+    let claims = Outline::of_modern(request.params).map_err(|invalid| refuse(invalid.into(), era))?;
     let is_handshake = request.is(Method::Initialize);
     // A header that no session can have, on a request that belongs to none.
     let header_is_strange = !is_handshake
         && fields.session == Field::Absent
         && fields.version.one().is_some_and(|version| Revision::parse(version).is_none());
-    if claims || header_is_modern || header_is_strange {
-        let outline = Outline::read(request.params).map_err(|invalid| refuse(invalid.into(), era))?;
+    if claims.is_some() || header_is_modern || header_is_strange {
+        let outline = claims.map_or_else(|| Outline::read(request.params), Ok);
+        let outline = outline.map_err(|invalid| refuse(invalid.into(), era))?;
         return judge_modern(request, outline, fields, served)
             .map(Conversation::Modern)
             .map_err(|wrong| refuse(wrong, Revision::V2026_07_28));

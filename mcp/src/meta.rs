@@ -115,19 +115,18 @@ pub fn is_token(json: &str) -> bool {
 // === impl Outline ===
 
 impl<'a> Outline<'a> {
-    /// Whether the parameters of a request or a notification say that it is of 2026-07-28 or later. Most do not have
-    /// what says so, and are read by whoever decides on them.
-    pub fn is_modern(params: Option<&'a RawValue>) -> Result<bool, Invalid> {
+    /// Looks through the parameters of a request or a notification that says in them that it is of 2026-07-28 or later.
+    /// `None`: it does not. Most do not have what says so, and are read by whoever decides on them.
+    pub fn of_modern(params: Option<&'a RawValue>) -> Result<Option<Self>, Invalid> {
         // However `_meta` is written, as some readers would take it.
         let may_have_it = |params: &&RawValue| {
             let text = params.get().as_bytes();
             memchr2_iter(b'_', b'\\', text)
                 .any(|at| text[at] == b'\\' || matches!(text.get(at + 1), Some(b'm' | b'M')))
         };
-        match params.filter(may_have_it) {
-            Some(params) => Self::read(Some(params))?.claims_modern(),
-            None => Ok(false),
-        }
+        let Some(params) = params.filter(may_have_it) else { return Ok(None) };
+        let outline = Self::read(Some(params))?;
+        Ok(outline.claims_modern()?.then_some(outline))
     }
 
     /// Looks through the parameters of a request or a notification. Those that are no object have nothing in them.
@@ -138,7 +137,8 @@ impl<'a> Outline<'a> {
         }
     }
 
-    fn claims_modern(&self) -> Result<bool, Invalid> {
+    /// Whether a message says that it is of 2026-07-28 or later.
+    pub fn claims_modern(&self) -> Result<bool, Invalid> {
         Ok(self.wire()?.is_some_and(|wire| wire.version.is_some()))
     }
 

@@ -241,14 +241,13 @@ async fn attend(
     };
     let mut asking = Box::pin(ask(Duration::ZERO));
     let mut settled = patience.is_none();
+    let current = (server.upstream().clone(), server.pin());
     let lost = |message: String| Left::Lost(Problem { reason: ConnectionReason::ConnectionLost, message });
     loop {
         tokio::select! {
-            result = config.changed() => match (result, wanted(shared)) {
-                (Ok(()), Some((upstream, pin))) if upstream == *server.upstream() && pin == server.pin() => continue,
-                (Ok(()), _) => return Left::Reconfigured,
-                (Err(_), _) => return Left::Ended,
-            },
+            replaced = is_replaced(shared, config, Some(&current)) => {
+                return if replaced.is_ok() { Left::Reconfigured } else { Left::Ended };
+            }
             discovery = &mut asking, if !settled => {
                 settled = era::settle(&shared.speaks, &discovery);
                 note(shared, &discovery);

@@ -1,6 +1,6 @@
-//! The names of headers, as the HTTP library has them. It reads a name that is given as text each time.
+//! The names of headers, as the HTTP library has them: it reads one that is given as text each time.
 
-use http::HeaderName;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use longshore_mcp::headers;
 
 /// Which session a message is in.
@@ -19,3 +19,11 @@ pub(crate) const TRACE: [HeaderName; 3] = [
     HeaderName::from_static("tracestate"),
     HeaderName::from_static("baggage"),
 ];
+
+/// What the server calls a session, if it has sessions and this can be the name of one.
+pub(crate) fn session_id(headers: &HeaderMap) -> Option<HeaderValue> {
+    let mut id = headers.get(SESSION_ID).filter(|id| id.to_str().is_ok_and(headers::is_session_id))?.clone();
+    // Keeps it out of debug output.
+    id.set_sensitive(true);
+    Some(id)
+}

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::response::Parts;
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use longshore_mcp::headers;
+use http::{HeaderValue, Response, StatusCode};
 use longshore_mcp::initialize;
 use longshore_mcp::object::Object;
 use longshore_mcp::sse;
@@ -19,7 +18,7 @@ use super::client::Client;
 use super::edit::edit;
 use super::{Call, Done, request};
 use crate::metrics::SessionEnd;
-use crate::names::SESSION_ID;
+use crate::names::session_id;
 use crate::rescue::Refusal;
 use crate::sessions::{Opened, Place};
 use crate::stack::respond::{self, Body};
@@ -136,11 +135,4 @@ fn capabilities(body: &[u8]) -> Option<Arc<str>> {
     }
     let Initialize { params } = serde_json::from_slice(body).ok()?;
     params.capabilities.map_or_else(|| Some("{}".into()), |json| capsule::canonical(json.get()))
-}
-
-/// What the server calls the session, if it has sessions and this can be the name of one.
-fn session_id(headers: &HeaderMap) -> Option<HeaderValue> {
-    let mut id = headers.get(SESSION_ID).filter(|id| id.to_str().is_ok_and(headers::is_session_id))?.clone();
-    id.set_sensitive(true);
-    Some(id)
 }

@@ -1,31 +1,31 @@
 //! The ways of one thread to the server as it is: whatever it speaks over is HTTP here, in the form of the era that the
 //! server itself is of.
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use ::http::{HeaderValue, Request, StatusCode};
 use bytes::Bytes;
 use longshore_sidecar_config::Upstream;
+use tokio::sync::Semaphore;
 
 use super::sse::{Place, Sse};
 use super::stdio::{self, Hold, Stdio};
-use super::unheard::Handshake;
+use super::unheard::{self, Handshake};
 use super::{Answer, Failure, Former, Opener, Recalled, http};
 
 /// The ways of one thread.
 pub(crate) struct Transport {
     http: Rc<http::Connections>,
-    /// How many handshakes there are that nobody waits for.
-    unheard: Rc<Cell<usize>>,
+    /// Places for handshakes that nobody waits for.
+    unheard: Arc<Semaphore>,
     stdio: Arc<Stdio>,
     sse: Arc<Sse>,
 }
 
 impl Transport {
     pub(crate) fn new(stdio: Arc<Stdio>, sse: Arc<Sse>) -> Self {
-        Self { http: Rc::default(), unheard: Rc::default(), stdio, sse }
+        Self { http: Rc::default(), unheard: unheard::places(), stdio, sse }
     }
 
     /// Closes connections that are not used again, for as long as the process lives.

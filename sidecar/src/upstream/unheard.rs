@@ -1,9 +1,9 @@
 //! Handshakes with a server over HTTP that nobody waits for any more. The server may have begun the session all the
 //! same, and only its answer says which one is to be ended.
 
-use std::cell::Cell;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -15,13 +15,14 @@ use longshore_mcp::revision::Revision;
 use longshore_mcp::sse::Decoder;
 use longshore_sidecar_config::Upstream;
 use serde::Deserialize;
+use tokio::sync::Semaphore;
 use tokio::time::{Duration, timeout};
 
 use super::http::{Connections, Unanswered};
 use super::{Answer, Body};
 use crate::exchange;
 use crate::gathered::Gathered;
-use crate::names::SESSION_ID;
+use crate::names::session_id;
 
 /// How long the answer may take from when nobody waits for it any more.
 const UNHEARD: Duration = Duration::from_secs(30);
@@ -40,14 +41,19 @@ pub(super) struct Handshake {
     sending: Option<Sending>,
     http: Rc<Connections>,
     upstream: Upstream,
-    unheard: Rc<Cell<usize>>,
+    unheard: Arc<Semaphore>,
+}
+
+/// Places for the handshakes of one thread that nobody waits for.
+pub(super) fn places() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(MAX_UNHEARD))
 }
 
 impl Handshake {
-    /// `unheard` counts those of this thread that nobody waits for.
+    /// `unheard` has the [`places`] of this thread.
     pub(super) fn begin(
         http: &Rc<Connections>,
-        unheard: &Rc<Cell<usize>>,
+        unheard: &Arc<Semaphore>,
         upstream: &Upstream,
         port: u16,
         request: Request<Bytes>,
@@ -77,18 +83,17 @@ impl Future for Handshake {
 impl Drop for Handshake {
     fn drop(&mut self) {
         let Some(sending) = self.sending.take() else { return };
-        if self.unheard.get() >= MAX_UNHEARD {
+        let Ok(place) = self.unheard.clone().try_acquire_owned() else {
             tracing::warn!(
                 MAX_UNHEARD,
                 "the server answers no handshakes, and may keep sessions that nobody has"
             );
             return;
-        }
-        let counted = Counted::one(&self.unheard);
+        };
         let (http, upstream) = (self.http.clone(), self.upstream.clone());
         // It ends with the answer, or with its time.
         tokio::task::spawn_local(async move {
-            let _counted = counted;
+            let _place = place;
             if let Ok(Ok(answer)) = timeout(UNHEARD, sending).await {
                 end(&http, &upstream, answer).await;
             }
@@ -96,27 +101,10 @@ impl Drop for Handshake {
     }
 }
 
-/// One that is waited for.
-struct Counted(Rc<Cell<usize>>);
-
-impl Counted {
-    fn one(count: &Rc<Cell<usize>>) -> Self {
-        count.set(count.get() + 1);
-        Self(count.clone())
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.set(self.0.get().saturating_sub(1));
-    }
-}
-
 /// Ends the session that an answer has begun, if it has.
 async fn end(http: &Rc<Connections>, upstream: &Upstream, answer: Answer) {
     let Upstream::StreamableHttp { port, .. } = upstream else { return };
-    let id = answer.response.headers().get(SESSION_ID).cloned();
-    let Some(id) = id.filter(|id| id.to_str().is_ok_and(headers::is_session_id)) else { return };
+    let Some(id) = session_id(answer.response.headers()) else { return };
     let revision = timeout(ERRAND, chosen(answer)).await.ok().flatten();
     let request = delete(upstream, id, revision.unwrap_or(Revision::NEWEST_WITH_INITIALIZE));
     // Whether it ends sessions on request is the server's business; many do not.

@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::error::rpc;
 use super::{CallError, Face, MAX_ANSWER, Server};
 use crate::exchange;
-use crate::names::SESSION_ID;
+use crate::names::session_id;
 use crate::upstream::{self, Answer};
 
 impl Server {
@@ -68,11 +68,11 @@ impl Server {
         } else {
             return Err(self.not_mcp("it is neither JSON nor events"));
         };
-        let session = head.headers.get(SESSION_ID).filter(|id| id.to_str().is_ok_and(headers::is_session_id));
+        let session = session_id(&head.headers);
         match envelope::read(&message) {
             Ok(Message::Response(response)) if response.id.is_some_and(|got| got.is(&Id::from_json(id))) => {
                 match response.outcome {
-                    Outcome::Result(result) => Ok((result.get().to_owned(), session.cloned())),
+                    Outcome::Result(result) => Ok((result.get().to_owned(), session)),
                     Outcome::Error(error) => Err(rpc(error.get(), head.status)),
                 }
             }

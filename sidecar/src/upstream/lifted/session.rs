@@ -25,7 +25,7 @@ use super::failure::Failure as Unusable;
 use super::hearing::Hearing;
 use super::source::{Ending, Events, Heard, collect, read};
 use crate::exchange;
-use crate::names::SESSION_ID;
+use crate::names::session_id;
 use crate::upstream::{Answer, EDITABLE, Failure, Hold, Opener, Transport};
 
 /// How many calls may be under way in one session: each has an open connection of somebody.
@@ -109,8 +109,7 @@ impl Session {
         let greeting = handshake::greet(FIRST, way, &asked.client()).map_err(|_| Unusable::Internal)?;
         let request = exchange::build(upstream, Method::POST, None, greeting.into());
         let (answer, hold) = transport.open(upstream, opener, request).await?;
-        let id = answer.response.headers().get(SESSION_ID).cloned();
-        let id = id.filter(|id| id.to_str().is_ok_and(headers::is_session_id));
+        let id = session_id(answer.response.headers());
         let greeting = match greeted(answer).await.and_then(Greeting::read) {
             Ok(greeting) => greeting,
             Err(failure) => {
