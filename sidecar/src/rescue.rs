@@ -196,6 +196,11 @@ pub(crate) enum Refusal {
     ProcessKeepsDying { seconds: u64 },
     #[error("the call was cancelled by its client")]
     Cancelled,
+    #[error(
+        "the call was ended: its client read nothing of what the server wrote for it, and others share the server's \
+         process"
+    )]
+    Unread,
     #[error("the session was ended while the call was under way")]
     SessionEnded,
     #[error("another MCP server is configured by now: make the call again")]
@@ -284,6 +289,7 @@ impl Refusal {
             | Self::Process(_)
             | Self::ProcessKeepsDying { .. }
             | Self::Cancelled
+            | Self::Unread
             | Self::SessionEnded
             | Self::ServerReplaced
             | Self::ReplicaLost
@@ -354,6 +360,7 @@ impl Refusal {
             Self::Process(gone) => gone.why.name(),
             Self::ProcessKeepsDying { .. } => "server's process keeps dying",
             Self::Cancelled => "cancelled by its client",
+            Self::Unread => "not read by its client",
             Self::SessionEnded => "session ended during the call",
             Self::ServerReplaced => "another server configured",
             Self::ReplicaLost => "replica broke off",
@@ -468,6 +475,7 @@ impl From<stdio::Failure> for Refusal {
             Failure::FullForPrincipal { limit } => Self::TooManyOwnProcesses { limit },
             Failure::IdInUse => Self::IdInUse,
             Failure::Cancelled => Self::Cancelled,
+            Failure::Unread => Self::Unread,
             Failure::Ended => Self::SessionEnded,
             Failure::Forgotten => Self::SessionLost,
             Failure::Status(status) => Self::ServerStatus { status: status.as_u16() },

@@ -38,6 +38,8 @@ pub(crate) enum Reply {
     Later(Duration, String),
     /// Notifications, then this.
     Notified(Notifications, String),
+    /// Nothing: the call of this id, as JSON, is not wanted any more.
+    Cancelled(String),
     /// Nothing any more: the process is to end with this status.
     Exit(u8),
     /// This, and from now on the server says that it is not well.
@@ -47,6 +49,8 @@ pub(crate) enum Reply {
 /// Numbered notifications, from 1.
 #[derive(Clone, Debug)]
 pub(crate) struct Notifications {
+    /// The id of the call, as JSON.
+    pub(crate) id: String,
     /// The progress token, as JSON. Without one they are log messages.
     pub(crate) token: Option<String>,
     /// How many.
@@ -85,6 +89,13 @@ struct ClientInfo<'a> {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Cancelled<'a> {
+    #[serde(borrow)]
+    request_id: &'a RawValue,
+}
+
+#[derive(Deserialize)]
 struct SetLevel<'a> {
     #[serde(borrow)]
     level: &'a RawValue,
@@ -104,8 +115,16 @@ impl Session {
         let Ok(message) = serde_json::from_slice::<Message<'_>>(message) else {
             return Reply::Now(error("null", -32700, "this is no JSON-RPC message"));
         };
-        let (Some(id), Some(method)) = (message.id, message.method) else { return Reply::Nothing };
-        let (id, params) = (id.get(), message.params.map_or("{}", RawValue::get));
+        let params = message.params.map_or("{}", RawValue::get);
+        let (id, method) = match (message.id, message.method) {
+            (Some(id), Some(method)) => (id.get(), method),
+            (None, Some(method)) if method == "notifications/cancelled" => {
+                return serde_json::from_str::<Cancelled<'_>>(params).map_or(Reply::Nothing, |cancelled| {
+                    Reply::Cancelled(cancelled.request_id.get().to_owned())
+                });
+            }
+            _ => return Reply::Nothing,
+        };
         match &*method {
             "tools/call" => tools::call(self, id, params),
             "ping" => Reply::Now(result(id, "{}")),
@@ -214,6 +233,10 @@ mod tests {
         ] {
             assert!(matches!(session.answer(quiet.as_bytes()), Reply::Nothing), "{quiet}");
         }
+        let cancelled =
+            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}});
+        let reply = session.answer(cancelled.to_string().as_bytes());
+        assert!(matches!(&reply, Reply::Cancelled(id) if id == "7"), "{reply:?}");
         let table = [
             (json!({"id": 1, "method": "no/such"}), -32601),
             (json!({"id": 1, "method": "tools/call", "params": {"name": "no-such"}}), -32602),

@@ -121,7 +121,8 @@ impl Server {
             Err(refusal) => return status(refusal),
         };
         match reply {
-            Reply::Nothing => status(StatusCode::ACCEPTED),
+            // Whoever wants events no more closes their connection.
+            Reply::Nothing | Reply::Cancelled(_) => status(StatusCode::ACCEPTED),
             Reply::Now(answer) => json(answer, opened),
             Reply::Sick(answer) => {
                 self.sick.store(true, Ordering::Relaxed);

@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `echo` | gives back its arguments |
 //! | `wait` | the same after `milliseconds` |
-//! | `notify` | the same after `count` numbered notifications, each with `padding` bytes, `milliseconds` apart; with `ask`, questions whose answers nobody reads |
+//! | `notify` | the same after `count` numbered notifications, each with `padding` bytes, `milliseconds` apart; with `ask`, questions whose answers nobody reads; over stdio until it is cancelled |
 //! | `remember` | keeps `value` for this session |
 //! | `recall` | gives back what this session has kept, and its log level |
 //! | `sicken` | from now on `check` fails, and all else works |

@@ -1,9 +1,10 @@
 //! One session over standard input and output. Answers that wait for a time do so in threads of their own; all else is
 //! answered in turn, and what is answered without a pause is written at once.
 
+use std::collections::HashSet;
 use std::io::{self, BufRead as _, BufReader, BufWriter, Stdout, Write as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -16,12 +17,15 @@ const MAX_WAITING: usize = 512;
 const CHUNK: usize = 64 * 1024;
 
 type Output = Arc<Mutex<BufWriter<Stdout>>>;
+/// The calls that send notifications, by id, until they are cancelled.
+type Wanted = Arc<Mutex<HashSet<String>>>;
 
 /// Serves until standard input ends.
 pub(crate) fn serve() -> io::Result<()> {
     let mut session = Session::new(&random()?.into(), 1);
     let output: Output = Arc::new(Mutex::new(BufWriter::with_capacity(CHUNK, io::stdout())));
     let waiting = Arc::new(AtomicUsize::new(0));
+    let wanted = Wanted::default();
     let mut input = BufReader::with_capacity(CHUNK, io::stdin().lock());
     let mut line = Vec::new();
     loop {
@@ -38,6 +42,9 @@ pub(crate) fn serve() -> io::Result<()> {
                 }
             }
             Reply::Now(answer) | Reply::Sick(answer) => write(&output, &answer, flush)?,
+            Reply::Cancelled(id) => {
+                lock(&wanted).remove(&id);
+            }
             Reply::Exit(status) => std::process::exit(status.into()),
             later @ (Reply::Later(..) | Reply::Notified(..)) => {
                 if waiting.load(Ordering::Relaxed) >= MAX_WAITING {
@@ -45,11 +52,14 @@ pub(crate) fn serve() -> io::Result<()> {
                     continue;
                 }
                 waiting.fetch_add(1, Ordering::Relaxed);
-                let (output, waiting) = (output.clone(), waiting.clone());
+                if let Reply::Notified(notifications, _) = &later {
+                    lock(&wanted).insert(notifications.id.clone());
+                }
+                let (output, waiting, wanted) = (output.clone(), waiting.clone(), wanted.clone());
                 // They end with the process.
                 thread::spawn(move || {
                     // Nobody reads any more: the main thread will hear the same.
-                    let _ = take_time(later, &output);
+                    let _ = take_time(later, &output, &wanted);
                     waiting.fetch_sub(1, Ordering::Relaxed);
                 });
             }
@@ -57,7 +67,7 @@ pub(crate) fn serve() -> io::Result<()> {
     }
 }
 
-fn take_time(reply: Reply, output: &Output) -> io::Result<()> {
+fn take_time(reply: Reply, output: &Output, wanted: &Wanted) -> io::Result<()> {
     match reply {
         Reply::Later(time, answer) => {
             thread::sleep(time);
@@ -65,13 +75,17 @@ fn take_time(reply: Reply, output: &Output) -> io::Result<()> {
         }
         Reply::Notified(notifications, answer) => {
             for number in 1..=notifications.count {
+                if !lock(wanted).contains(&notifications.id) {
+                    return Ok(());
+                }
                 let pause = notifications.pause;
                 write(output, &notifications.number(number), pause > Duration::ZERO)?;
                 thread::sleep(pause);
             }
+            lock(wanted).remove(&notifications.id);
             write(output, &answer, true)
         }
-        Reply::Nothing | Reply::Now(_) | Reply::Sick(_) | Reply::Exit(_) => Ok(()),
+        Reply::Nothing | Reply::Cancelled(_) | Reply::Now(_) | Reply::Sick(_) | Reply::Exit(_) => Ok(()),
     }
 }
 
@@ -82,6 +96,6 @@ fn write(output: &Output, line: &str, flush: bool) -> io::Result<()> {
     if flush { output.flush() } else { Ok(()) }
 }
 
-fn lock(output: &Output) -> std::sync::MutexGuard<'_, BufWriter<Stdout>> {
-    output.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

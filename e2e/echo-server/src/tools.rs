@@ -99,7 +99,7 @@ fn answer(session: &mut Session, id: &str, params: &str) -> Result<Reply, serde_
             let token = call.meta.and_then(|meta| meta.progress_token).map(|token| token.get().to_owned());
             let pause = Duration::from_millis(milliseconds);
             let padding = padding.min(MAX_PADDING);
-            let notifications = Notifications { token, count, padding, pause, ask };
+            let notifications = Notifications { id: id.to_owned(), token, count, padding, pause, ask };
             Reply::Notified(notifications, session.tool_result(id, arguments, ""))
         }
         "remember" => {

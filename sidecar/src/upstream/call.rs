@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::Bytes;
 use longshore_mcp::sse;
 use tokio::sync::mpsc;
-use tokio::time::{Duration, timeout};
+use tokio::time::{Duration, Instant, timeout};
 
 use super::Hold;
 use super::stdio::{Control, Failure, Patience};
@@ -28,6 +28,9 @@ const EARNED: Duration = Duration::from_micros(50);
 const EARNED_A_BYTE: Duration = Duration::from_nanos(250);
 /// And the most that it can have at once.
 const MAX_CREDIT: Duration = Duration::from_millis(5);
+/// Who has taken nothing for so long, and has missed so many bytes meanwhile, does not read.
+const DEAF: Duration = Duration::from_secs(1);
+const MISSED: usize = 1024 * 1024;
 /// How long a response is held back for the case that the answer is the first thing to come.
 const SILENCE: Duration = Duration::from_secs(5);
 /// The largest piece of a body: so that a large message is not copied as a whole by everybody on its way.
@@ -54,6 +57,8 @@ struct State {
     gone: bool,
     /// How long it may be waited for, because it reads.
     credit: Duration,
+    /// Since when it has taken nothing though there was more for it, and how much of that it has missed.
+    missed: Option<(Instant, usize)>,
     reader: Option<Waker>,
     writer: Option<Waker>,
 }
@@ -74,6 +79,7 @@ impl State {
     fn earn(&mut self, bytes: usize) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         self.credit = (self.credit + EARNED + EARNED_A_BYTE * bytes).min(MAX_CREDIT);
+        self.missed = None;
     }
 
     fn wake_reader(&mut self) {
@@ -113,7 +119,11 @@ pub(super) enum Offer {
 }
 
 /// Where there is no room, and will be.
-pub(super) struct Reader(Arc<Desk>);
+pub(super) struct Reader {
+    /// The caller's.
+    pub(super) number: u64,
+    desk: Arc<Desk>,
+}
 
 /// What comes first.
 pub(super) enum First {
@@ -164,7 +174,7 @@ impl Caller {
 
     /// Whoever reads what comes before the answer.
     pub(super) fn reader(&self) -> Reader {
-        Reader(self.desk.clone())
+        Reader { number: self.number, desk: self.desk.clone() }
     }
 }
 
@@ -179,7 +189,7 @@ impl Drop for Caller {
 impl Reader {
     /// Offers it a message.
     pub(super) fn offer(&self, message: &Bytes) -> Offer {
-        let mut state = self.0.lock();
+        let mut state = self.desk.lock();
         if state.gone {
             return Offer::Gone;
         }
@@ -195,7 +205,7 @@ impl Reader {
     /// Waits until there is room, or nobody who needs any.
     pub(super) async fn room(&self) {
         poll_fn(|cx| {
-            let mut state = self.0.lock();
+            let mut state = self.desk.lock();
             if state.gone || state.has_room() {
                 return Poll::Ready(());
             }
@@ -207,15 +217,23 @@ impl Reader {
 
     /// How long it may be waited for, because it reads.
     pub(super) fn credit(&self) -> Duration {
-        self.0.lock().credit
+        self.desk.lock().credit
     }
 
     /// It was waited for. Gives the part of the time that it had not earned.
     pub(super) fn spend(&self, waited: Duration) -> Duration {
-        let mut state = self.0.lock();
+        let mut state = self.desk.lock();
         let earned = waited.min(state.credit);
         state.credit -= earned;
         waited - earned
+    }
+
+    /// A message of this size was for it, and it had no room. Says whether it does not read at all.
+    pub(super) fn missed(&self, bytes: usize, now: Instant) -> bool {
+        let mut state = self.desk.lock();
+        let (since, missed) = state.missed.get_or_insert((now, 0));
+        *missed = missed.saturating_add(bytes);
+        *missed >= MISSED && now.saturating_duration_since(*since) >= DEAF
     }
 }
 

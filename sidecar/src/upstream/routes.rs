@@ -187,17 +187,27 @@ impl Routes {
 
     /// Nobody waits for this caller's call any more.
     pub(super) fn gone(&mut self, caller: u64) {
-        let is = |call: &Call| call.caller.as_ref().is_some_and(|waits| waits.number == caller);
-        let Some(number) = self.calls.iter().find(|(_, call)| is(call)).map(|(number, _)| *number) else {
-            return;
-        };
-        if let Some(Call { from: Some(from), asked, .. }) = self.answered(number) {
-            self.give_up();
-            if self.lost.len() >= MAX_LOST {
-                self.lost.pop_front();
-            }
-            self.lost.push_back((from, asked.id, number));
+        let Some((number, Call { from: Some(from), asked, .. })) = self.abandon(caller) else { return };
+        if self.lost.len() >= MAX_LOST {
+            self.lost.pop_front();
         }
+        self.lost.push_back((from, asked.id, number));
+    }
+
+    /// This caller waits, and reads nothing. Gives the number that the process knows the call by.
+    pub(super) fn unread(&mut self, caller: u64) -> Option<u64> {
+        let (number, call) = self.abandon(caller)?;
+        call.end(Err(Failure::Unread));
+        Some(number)
+    }
+
+    /// Takes a caller's call out, which the process may still be busy with.
+    fn abandon(&mut self, caller: u64) -> Option<(u64, Call)> {
+        let is = |call: &Call| call.caller.as_ref().is_some_and(|waits| waits.number == caller);
+        let number = self.calls.iter().find(|(_, call)| is(call)).map(|(number, _)| *number)?;
+        let call = self.answered(number)?;
+        self.give_up();
+        Some((number, call))
     }
 
     /// Takes a call out that the process has not seen.

@@ -44,6 +44,9 @@ pub(crate) enum Failure {
     /// Its client cancelled it.
     #[error("cancelled")]
     Cancelled,
+    /// Its client read nothing of what came for it, in a process that others share.
+    #[error("not read")]
+    Unread,
     /// Somebody ended the session meanwhile.
     #[error("the session was ended")]
     Ended,

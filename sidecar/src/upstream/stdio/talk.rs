@@ -271,6 +271,7 @@ impl<'a> Talk<'a> {
         if let Some(late) = self.delivery.take_if(|delivery| delivery.until.is_some_and(|until| until <= now))
         {
             self.waited_for(&late);
+            self.missed(&late.to, &late.message, now);
         }
         self.rests = self.be_quiet(now);
         let lingers = self.ended.is_none() && self.delivery.is_none();

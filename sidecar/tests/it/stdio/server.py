@@ -11,6 +11,7 @@ flags = set(sys.argv[1:])
 calls = 0
 level = None
 subscriptions = []
+cancelled = set()
 heard = []
 stdin = sys.stdin.buffer
 # What is read is looked at when the test is over.
@@ -49,6 +50,15 @@ def progress(message):
     for step in range(message["params"]["arguments"]["steps"]):
         note("notifications/progress", progressToken=token, progress=step)
     text(message, "done")
+
+
+def pour(message):
+    # Until it is told that nobody wants it.
+    token = message["params"]["_meta"]["progressToken"]
+    step = 0
+    while message["id"] not in cancelled:
+        note("notifications/progress", progressToken=token, progress=step, message="x" * 4096)
+        step += 1
 
 
 def who(message):
@@ -111,6 +121,8 @@ def call(message):
     elif name == "progress":
         # By another thread, so that other calls come meanwhile.
         threading.Timer(arguments["seconds"], progress, (message,)).start()
+    elif name == "pour":
+        threading.Timer(0, pour, (message,)).start()
     elif name == "strange-answers":
         send({"id": "nobody", "result": {}})
         send({"id": None, "error": {"code": 1, "message": "m"}})
@@ -218,7 +230,10 @@ def main():
             send({"id": message["id"], "result": {"resourceTemplates": []}})
         elif method in ("notifications/initialized", "notifications/roots/list_changed"):
             heard.append(method)
-        elif method == "notifications/cancelled" and "frank" in flags:
+        elif method == "notifications/cancelled":
+            cancelled.add(message["params"]["requestId"])
+            if "frank" not in flags:
+                continue
             os.write(2, b"cancelled %s\n" % json.dumps(message["params"]["requestId"]).encode())
         elif method == "server/discover":
             send({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})

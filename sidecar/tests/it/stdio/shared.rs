@@ -1,8 +1,8 @@
 //! Processes that several sessions share.
 
-use std::io::BufReader;
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longshore_sidecar_config::{Config, Isolation, Processes};
 use serde_json::{Value, json};
@@ -326,6 +326,39 @@ fn nobody_cancels_or_ends_what_is_anothers() {
     assert_eq!(error(&ended), "the session was ended while the call was under way");
     assert_eq!(text(&answered), "later");
     eventually("the server heard of it", || (log().matches("cancelled ").count() == 2).then_some(()));
+}
+
+#[test]
+fn a_call_that_nobody_reads_ends_where_others_share_the_process() {
+    let (_shim, sidecar) = shared(&config(Isolation::Shared, 1), &["frank"], &[]);
+    let (deaf, reader, other) = (open(&sidecar, 0), open(&sidecar, 1), open(&sidecar, 2));
+    let pour = |client: &Client<'_>| {
+        let params = json!({"name": "pour", "_meta": {"progressToken": "t"}});
+        let mut stream = connect(sidecar.mcp);
+        client.request(client.message("tools/call", &params)).write(&mut stream);
+        stream
+    };
+    let log = || std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
+    let unread = pour(&deaf);
+    eventually("the server is told", || (log().matches("cancelled ").count() == 1).then_some(()));
+    // What it has not read waits for it, and why there is no more.
+    let reply = Reply::read(&mut BufReader::new(unread)).unwrap();
+    let events = reply.events();
+    let last: Value = serde_json::from_str(events.last().unwrap()).unwrap();
+    assert!(events.len() > 10 && error(&last).contains("its client read nothing"), "{last}");
+    sidecar.audit(|line| line["reason"] == "not read by its client");
+    // Whoever reads is not ended, for longer than others were.
+    let mut stream = BufReader::new(pour(&reader));
+    let (mut head, began) = (String::new(), Instant::now());
+    while head != "\r\n" {
+        head.clear();
+        stream.read_line(&mut head).unwrap();
+    }
+    while began.elapsed() < Duration::from_secs(3) {
+        assert!(read_chunk(&mut stream).unwrap().is_some());
+    }
+    assert_eq!(log().matches("cancelled ").count(), 1, "{}", log());
+    pid(&other);
 }
 
 #[test]

@@ -20,14 +20,15 @@ use crate::upstream::stdio::conversation::Sharing;
 use crate::upstream::stdio::handshake::FIRST;
 use crate::upstream::stdio::lines::{MAX_NOISE, excerpt};
 use crate::upstream::stdio::message::{About, Key, span, with};
+use crate::upstream::stdio::outgoing::cancelled;
 use crate::upstream::stdio::{Name, Why};
 
 /// How much may be dropped without a pause: a process that writes what nobody wants must not keep the thread busy.
-const DROPPED: usize = 256 * 1024;
+const DROPPED: usize = 32 * 1024;
 /// How many of its questions may wait for clients.
 const MAX_ASKED: usize = 256;
-/// The pause.
-const PAUSE: Duration = Duration::from_millis(10);
+/// The pause. Others may wait for what is behind it.
+const PAUSE: Duration = Duration::from_millis(1);
 /// A reader that may be waited for less is not: it would take longer to wake up.
 const SHORTEST: Duration = Duration::from_millis(1);
 
@@ -400,6 +401,7 @@ impl Talk<'_> {
                 if self.conversation.is_shared() {
                     let time = to.credit() + self.indulgence.left(since);
                     if time < SHORTEST || self.delivery.is_some() {
+                        self.missed(&to, line, since);
                         return false;
                     }
                     until = Some(since + time);
@@ -407,6 +409,16 @@ impl Talk<'_> {
                 self.delivery = Some(Delivery { to, message: line.clone(), since, until });
                 true
             }
+        }
+    }
+
+    /// Somebody has missed a message. A call whose client reads nothing is ended: in a process that sessions share, what
+    /// is written for nobody is in the way of what is written for others.
+    pub(super) fn missed(&mut self, who: &Reader, message: &Bytes, now: Instant) {
+        if who.missed(message.len(), now)
+            && let Some(number) = self.routes.unread(who.number)
+        {
+            self.outgoing.own(&cancelled(number, "its client does not read"));
         }
     }
 }

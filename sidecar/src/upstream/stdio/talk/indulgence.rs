@@ -5,9 +5,9 @@
 use tokio::time::{Duration, Instant};
 
 /// The most of it.
-const MOST: Duration = Duration::from_millis(20);
+const MOST: Duration = Duration::from_millis(5);
 /// One part in so many of the time that goes by comes back.
-const REGAINED: u32 = 10;
+const REGAINED: u32 = 100;
 
 /// What is left of it.
 #[derive(Debug)]
