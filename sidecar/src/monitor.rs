@@ -311,7 +311,7 @@ async fn attend(
 fn note(shared: &Shared, discovery: &Discovery) {
     let spoken = shared.speaks.get();
     let revision = |era: fn(&Spoken) -> Option<Revision>| spoken.as_ref().and_then(era).map(Revision::as_str);
-    tracing::debug!(
+    tracing::info!(
         legacy = revision(|spoken| spoken.legacy),
         modern = revision(|spoken| spoken.modern),
         "it is known what the MCP server speaks"
