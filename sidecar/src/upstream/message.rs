@@ -142,20 +142,9 @@ pub(super) fn kind(body: &[u8]) -> Result<Kind, Failure> {
 
 /// What a request of a session is.
 fn asked(body: &[u8], request: &Request<'_>) -> Result<Asked, Failure> {
-    let about = about(request)?;
-    asked_about(body, request, about)
-}
-
-/// What a request is that stands alone.
-pub(super) fn asked_alone(body: &[u8], request: &Request<'_>) -> Result<Asked, Failure> {
-    let listens = Method::of(Revision::V2026_07_28, &request.method) == Some(Method::SubscriptionsListen);
-    asked_about(body, request, if listens { About::Listen } else { About::Other })
-}
-
-fn about(request: &Request<'_>) -> Result<About, Failure> {
     let params = Params::read(request.params).map_err(|_| Failure::NotMessage)?;
     let uri = || params.uri().unwrap_or_default().to_owned();
-    Ok(match Method::parse(&request.method) {
+    let about = match Method::parse(&request.method) {
         Some(Method::Initialize) => About::Handshake,
         Some(Method::LoggingSetLevel) => {
             About::Level(params.level().and_then(|level| serde_json::from_str(level).ok()))
@@ -163,11 +152,23 @@ fn about(request: &Request<'_>) -> Result<About, Failure> {
         Some(Method::ResourcesSubscribe) => About::Subscribe(uri()),
         Some(Method::ResourcesUnsubscribe) => About::Unsubscribe(uri()),
         _ => About::Other,
-    })
+    };
+    asked_about(body, request, &params, about)
 }
 
-fn asked_about(body: &[u8], request: &Request<'_>, about: About) -> Result<Asked, Failure> {
+/// What a request is that stands alone.
+pub(super) fn asked_alone(body: &[u8], request: &Request<'_>) -> Result<Asked, Failure> {
     let params = Params::read(request.params).map_err(|_| Failure::NotMessage)?;
+    let listens = Method::of(Revision::V2026_07_28, &request.method) == Some(Method::SubscriptionsListen);
+    asked_about(body, request, &params, if listens { About::Listen } else { About::Other })
+}
+
+fn asked_about(
+    body: &[u8],
+    request: &Request<'_>,
+    params: &Params<'_>,
+    about: About,
+) -> Result<Asked, Failure> {
     let token = params.wanted_token().map_err(|_| Failure::NotMessage)?;
     if token.is_some_and(|token| token.len() > MAX_TOKEN) {
         return Err(Failure::LongToken);
