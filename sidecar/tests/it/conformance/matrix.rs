@@ -37,7 +37,7 @@ pub(super) const CLIENTS: [(&str, &str); 17] = [
 ];
 
 /// The servers, and what they are.
-pub(super) const SERVERS: [(Maker, &str, Transport, &str); 14] = [
+pub(super) const SERVERS: [(Maker, &str, Transport, &str); 16] = [
     (Maker::TypeScript, "2026-07-28", Transport::Http, "TypeScript 2.4.0"),
     (Maker::TypeScript, "2025-11-25", Transport::Http, "TypeScript 1.32.2"),
     (Maker::TypeScript, "2025-06-18", Transport::Http, "TypeScript 1.22.0"),
@@ -46,6 +46,8 @@ pub(super) const SERVERS: [(Maker, &str, Transport, &str); 14] = [
     (Maker::Python, "2026-07-28", Transport::Http, "Python 2.3.0"),
     (Maker::Python, "2025-11-25", Transport::Http, "Python 1.30.0"),
     (Maker::Python, "2025-06-18", Transport::Http, "Python 1.22.0"),
+    (Maker::Python, "2025-03-26", Transport::Sse, "Python 1.9.4, HTTP+SSE"),
+    (Maker::Python, "2024-11-05", Transport::Sse, "Python 1.7.1, HTTP+SSE"),
     (Maker::Go, "2026-07-28", Transport::Http, "Go 1.8.0, without sessions"),
     (Maker::Go, "2025-11-25", Transport::Http, "Go 1.8.0, with sessions"),
     (Maker::OlderGo, "2025-11-25", Transport::Http, "Go 1.6.1"),
@@ -53,6 +55,10 @@ pub(super) const SERVERS: [(Maker, &str, Transport, &str); 14] = [
     (Maker::Rust, "2026-07-28", Transport::Http, "Rust 3.9.0, 2026-07-28"),
     (Maker::Rust, "2025-11-25", Transport::Http, "Rust 3.9.0, with sessions"),
 ];
+
+/// Those that lose their sessions when a call is cancelled: what comes of that is a question of time.
+const ENDED_BY_CANCELLATION: [(Maker, &str); 2] =
+    [(Maker::Python, "2025-03-26"), (Maker::Python, "2024-11-05")];
 
 /// How often a client that found something wrong looks again.
 const LOOKS: usize = 2;
@@ -65,9 +71,14 @@ fn the_page_says_which_clients_work_with_which_servers() {
     let servers = at_once(SERVERS.len(), &SERVERS, |(maker, revision, transport, _)| {
         Server { revision, maker: *maker, transport: *transport }.served(revision)
     });
-    let urls: Vec<_> = servers.iter().map(|server| server.url.as_str()).collect();
+    let tried: Vec<_> = std::iter::zip(&servers, SERVERS)
+        .map(|(served, (maker, revision, ..))| Tried {
+            url: &served.url,
+            cancels: !ENDED_BY_CANCELLATION.contains(&(maker, revision)),
+        })
+        .collect();
     // By client, and for each by server.
-    let outcomes = at_once(AT_ONCE, &CLIENTS, |(client, _)| patiently(client, &urls));
+    let outcomes = at_once(AT_ONCE, &CLIENTS, |(client, _)| patiently(client, &tried));
     let mut said = String::new();
     for ((client, _), outcomes) in CLIENTS.iter().zip(&outcomes) {
         for (server, outcome) in SERVERS.iter().zip(outcomes) {
@@ -79,18 +90,26 @@ fn the_page_says_which_clients_work_with_which_servers() {
     page::agrees("revisions.md", "matrix", &table(&outcomes), &said);
 }
 
+/// A server that a client tries.
+#[derive(Clone, Copy)]
+struct Tried<'a> {
+    url: &'a str,
+    /// Whether it counts what comes of a call that is cancelled.
+    cancels: bool,
+}
+
 /// A client that finds something wrong looks again: on a busy machine some of them give up early, and some lose what
 /// comes together with an answer.
-fn patiently(client: &str, urls: &[&str]) -> Vec<Outcome> {
+fn patiently(client: &str, servers: &[Tried<'_>]) -> Vec<Outcome> {
     let is_right = |outcome: &Outcome| !outcome.values().any(|what| is_wrong(what));
-    let mut outcomes = explore(client, urls);
+    let mut outcomes = explore(client, servers);
     for _ in 0..LOOKS {
-        let again: Vec<_> = (0..urls.len()).filter(|at| !is_right(&outcomes[*at])).collect();
-        let urls: Vec<_> = again.iter().map(|at| urls[*at]).collect();
-        if urls.is_empty() {
+        let again: Vec<_> = (0..servers.len()).filter(|at| !is_right(&outcomes[*at])).collect();
+        let servers: Vec<_> = again.iter().map(|at| servers[*at]).collect();
+        if servers.is_empty() {
             break;
         }
-        for (at, outcome) in again.into_iter().zip(explore(client, &urls)) {
+        for (at, outcome) in again.into_iter().zip(explore(client, &servers)) {
             // What could not be tried the first time is known then.
             if outcomes[at].len() < outcome.len() {
                 outcomes[at] = outcome;
@@ -107,12 +126,13 @@ fn is_wrong(what: &str) -> bool {
     !["works", "-"].contains(&what)
 }
 
-/// What a client says of the servers at these URLs.
-fn explore(client: &str, urls: &[&str]) -> Vec<Outcome> {
+/// What a client says of these servers.
+fn explore(client: &str, servers: &[Tried<'_>]) -> Vec<Outcome> {
     // A client that waits for ever is of no use to anybody.
     let mut command = Command::new("timeout");
     command.arg("60");
-    let words = [&[client], urls].concat();
+    let urls = servers.iter().map(|server| server.url);
+    let words: Vec<_> = std::iter::once(client).chain(urls).collect();
     if client.starts_with("rust-") {
         command.args(own::command(rust::CLIENT, &words));
     } else {
@@ -124,9 +144,15 @@ fn explore(client: &str, urls: &[&str]) -> Vec<Outcome> {
     let said: BTreeMap<String, Outcome> =
         lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let words = || String::from_utf8_lossy(&output.stderr).into_owned();
-    let outcome =
-        |url: &&str| said.get(*url).cloned().unwrap_or_else(|| [("connect".to_owned(), words())].into());
-    urls.iter().map(outcome).collect()
+    let outcome = |server: &Tried<'_>| {
+        let mut outcome =
+            said.get(server.url).cloned().unwrap_or_else(|| [("connect".to_owned(), words())].into());
+        if !server.cancels {
+            outcome.insert("cancellation".to_owned(), "-".to_owned());
+        }
+        outcome
+    };
+    servers.iter().map(outcome).collect()
 }
 
 fn table(outcomes: &[Vec<Outcome>]) -> String {

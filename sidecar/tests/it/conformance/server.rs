@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
-use longshore_sidecar_config::{Config, Isolation, Upstream};
+use longshore_sidecar_config::{Config, Isolation, OnOwnerLoss, Upstream};
 
 use super::{rust, suite};
 use crate::harness::peer::{Peer, free_port};
@@ -156,7 +156,10 @@ impl Server {
             Transport::Sse => {
                 let server = self.listen().heard(0);
                 let upstream = Upstream::Sse { port: server.port, path: "/sse".to_owned() };
-                (Config { upstream, ..config(0) }, Running::Peer(server))
+                let mut config = Config { upstream, ..config(0) };
+                // A call that is cancelled ends the session on older releases on Python. Nothing is kept in it.
+                config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+                (config, Running::Peer(server))
             }
             Transport::Stdio => {
                 let mut config = stdio();
