@@ -8,11 +8,12 @@ mod handover;
 mod hook;
 
 use std::pin::pin;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::shared::Shared;
 pub(crate) use hook::{Hooks, bind, serve};
@@ -22,6 +23,10 @@ pub(crate) use hook::{Hooks, bind, serve};
 /// longest call, this, the last sessions to move, the farewell to other replicas, the end of a server's processes, and
 /// the last words to clients.
 const LONGER: Duration = Duration::from_secs(1);
+/// Whoever sends clients here may hear late of the end where a machine is busy. So it is waited until nobody has come for
+/// this part of the minimum, and for so many times the minimum longer.
+const QUIET: u32 = 5;
+const LATE: u32 = 2;
 /// How long the sessions that were in use to the end may take to move.
 const LAST_MOVES: Duration = Duration::from_secs(1);
 
@@ -31,7 +36,7 @@ pub(crate) async fn drain(shared: &Shared, released: &watch::Sender<bool>) {
     tracing::info!(calls = shared.calls.count(), forwarded = shared.forwards.count(), "draining");
     shared.draining.send_replace(true);
     let ending = async {
-        sleep(shared.options.drain_minimum).await;
+        until_nobody_comes(shared).await;
         let longest = shared.config().as_ref().map_or(0, |config| config.config.limits.request_timeout_ms);
         let ended = async {
             shared.calls.all_ended().await;
@@ -60,4 +65,33 @@ pub(crate) async fn drain(shared: &Shared, released: &watch::Sender<bool>) {
     shared.peers.farewell(&shared.calls, handover::is_certain(shared)).await;
     released.send_replace(true);
     tracing::info!("drained");
+}
+
+/// Waits for the minimum, and for clients that come still.
+async fn until_nobody_comes(shared: &Shared) {
+    let minimum = shared.options.drain_minimum;
+    sleep(minimum).await;
+    let latest = Instant::now() + minimum * LATE;
+    while let Some(last) = shared.arrivals.last() {
+        let until = latest.min(last + minimum / QUIET);
+        if until <= Instant::now() {
+            return;
+        }
+        sleep_until(until).await;
+    }
+}
+
+/// When a client connected last.
+#[derive(Default)]
+pub(crate) struct Arrivals(Mutex<Option<Instant>>);
+
+impl Arrivals {
+    /// One has.
+    pub(crate) fn note(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    fn last(&self) -> Option<Instant> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

@@ -1,10 +1,12 @@
 //! A thread that carries requests: its own listener, its own connections to the server, its own runtime.
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use futures::FutureExt;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -31,6 +33,8 @@ const MAX_HEAD: usize = 64 * 1024;
 const BREATHER: Duration = Duration::from_millis(50);
 /// How long connections get to deliver what was answered last. Those that have nothing to deliver end at once.
 const FAREWELL: Duration = Duration::from_secs(5);
+/// How long the first request of a connection may be on its way when connections end.
+const FIRST: Duration = Duration::from_secs(1);
 /// How many small messages to the server are under way at once. A server that asks faster than it listens does not get
 /// more out of this process.
 const ERRANDS: usize = 256;
@@ -100,6 +104,7 @@ pub(crate) async fn serve(
             // While there are as many connections as there may be, others wait in the kernel's queue.
             accepted = listener.accept(), if !full => match accepted {
                 Ok((stream, _)) => {
+                    worker.shared.arrivals.note();
                     connections.spawn_local(connection(worker.clone(), stream, stopped.clone()));
                 }
                 Err(error) => {
@@ -108,6 +113,10 @@ pub(crate) async fn serve(
                 }
             },
         }
+    }
+    // Those who are in the kernel's queue believe that they are connected.
+    while let Some(Ok((stream, _))) = listener.accept().now_or_never() {
+        connections.spawn_local(connection(worker.clone(), stream, stopped.clone()));
     }
     drop(listener);
     let ended = async {
@@ -167,17 +176,29 @@ where
     I: AsyncRead + AsyncWrite + Unpin,
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>,
 {
+    let is_new = Cell::new(true);
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(heads.wait)
         .max_buf_size(heads.size)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(
+            TokioIo::new(stream),
+            service_fn(|request| {
+                is_new.set(false);
+                service.call(request)
+            }),
+        );
     tokio::pin!(connection);
     tokio::select! {
-        result = connection.as_mut() => result,
-        _ = stop.wait_for(|stop| *stop) => {
-            connection.as_mut().graceful_shutdown();
-            connection.as_mut().await
-        }
+        result = connection.as_mut() => return result,
+        _ = stop.wait_for(|stop| *stop) => {}
     }
+    // One on which nothing has come yet would be closed at once, with a request on its way.
+    if is_new.get()
+        && let Ok(result) = timeout(FIRST, connection.as_mut()).await
+    {
+        return result;
+    }
+    connection.as_mut().graceful_shutdown();
+    connection.await
 }

@@ -81,6 +81,38 @@ fn an_idle_sidecar_stays_for_the_minimum() {
 }
 
 #[test]
+fn clients_that_still_come_are_waited_for() {
+    let server = GoServer::start(&[]);
+    let sidecar = sidecar(&server, "2000");
+    let client = Client::open(&sidecar, None);
+    let began = Instant::now();
+    sidecar.signal(Signal::TERM);
+    // As if nobody had told whoever sends them here. Every one of them is answered while the listener is there.
+    while let Ok(mut stream) = std::net::TcpStream::connect(sidecar.mcp) {
+        client.request(client.message("ping", &json!({}))).write(&mut stream);
+        assert_eq!(Reply::read(&mut BufReader::new(stream)).unwrap().status, 200);
+    }
+    // Not for ever.
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(2500) && took < Duration::from_secs(10), "{took:?}");
+    assert!(sidecar.wait(Duration::from_secs(5)).success());
+}
+
+#[test]
+fn a_request_that_is_on_its_way_when_connections_end_is_answered() {
+    let server = GoServer::start(&[]);
+    let sidecar = sidecar(&server, "300");
+    let client = Client::open(&sidecar, None);
+    let mut stream = connect(sidecar.mcp);
+    sidecar.signal(Signal::TERM);
+    sidecar.log(|line| line["message"] == "drained");
+    client.request(client.message("ping", &json!({}))).write(&mut stream);
+    let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+    assert_eq!((reply.status, reply.header("connection")), (200, Some("close")));
+    assert!(sidecar.wait(Duration::from_secs(5)).success());
+}
+
+#[test]
 fn a_second_signal_ends_it_at_once() {
     let server = GoServer::start(&[]);
     let sidecar = sidecar(&server, "60000");

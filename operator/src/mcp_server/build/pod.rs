@@ -35,10 +35,11 @@ const TMP: &str = "/tmp";
 const TOKEN_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Read-only for owner and group: the sidecar is in the group of the pod's files.
 const GROUP_READABLE: i32 = 0o440;
-/// How much longer than the longest call a pod may take to end: calls are taken for five seconds, since some have yet to
-/// notice that the pod goes, and one of them may be the longest; then the processes of a stdio server get eight to end
-/// in order, and connections five to deliver the last words. Sessions that move, and whatever else, get the rest.
-const DRAIN_SECONDS: u64 = 25;
+/// How much longer than the longest call a pod may take to end: calls are taken for five seconds, and for ten more while
+/// clients come that have yet to hear that the pod goes, and the last of them may be the longest; then the processes of a
+/// stdio server get eight to end in order, and connections five to deliver the last words. Sessions that move, and
+/// whatever else, get the rest.
+const DRAIN_SECONDS: u64 = 35;
 
 pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> PodTemplateSpec {
     let pod = &server.pod;

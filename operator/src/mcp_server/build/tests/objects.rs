@@ -151,7 +151,7 @@ fn the_smallest_manifest_makes_these_objects() {
                 "serviceAccountName": "github-longshore",
                 "automountServiceAccountToken": false,
                 "enableServiceLinks": false,
-                "terminationGracePeriodSeconds": 85,
+                "terminationGracePeriodSeconds": 95,
                 "securityContext": {
                     "runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532,
                     "fsGroupChangePolicy": "OnRootMismatch", "seccompProfile": {"type": "RuntimeDefault"},

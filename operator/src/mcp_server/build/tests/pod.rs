@@ -78,7 +78,7 @@ fn the_manifest_shapes_the_pod() {
         ("/spec/serviceAccountName", json!("github")),
         ("/spec/automountServiceAccountToken", json!(false)),
         ("/spec/imagePullSecrets", json!([{"name": "registry"}])),
-        ("/spec/terminationGracePeriodSeconds", json!(325)),
+        ("/spec/terminationGracePeriodSeconds", json!(335)),
         ("/spec/nodeSelector", json!({"disk": "ssd"})),
         ("/spec/tolerations", json!([{"key": "tools", "operator": "Exists"}])),
         ("/spec/affinity", json!({"podAntiAffinity": {}})),
