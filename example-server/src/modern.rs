@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use longshore_mcp::Raw;
 use longshore_mcp::capabilities::ClientCapabilities;
 use longshore_mcp::detect::{Modern, Wrong};
 use longshore_mcp::envelope::Request;
@@ -9,7 +10,6 @@ use longshore_mcp::listen::{Filter, Offers, Streams};
 use longshore_mcp::meta::{Envelope, Outline, SERVER_INFO};
 use longshore_mcp::method::Method;
 use longshore_mcp::revision::Revision;
-use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast::error::RecvError;
 
@@ -38,7 +38,7 @@ pub(crate) fn judge(request: &Request<'_>, served: Revision) -> Result<Lone, Wro
     let outline = Outline::read(request.params)?;
     let unserved =
         |requested: &str| Wrong::Revision { requested: requested.to_owned(), supported: vec![served] };
-    if request.is(Method::Initialize) && !outline.claims_modern()? {
+    if request.is(Method::Initialize) && !outline.claims_modern() {
         // A client of another era: all that it can learn is which revisions there are.
         return Err(unserved(""));
     }
@@ -70,7 +70,7 @@ impl Lone {
             method,
             params: request
                 .params
-                .map(RawValue::get)
+                .map(Raw::get)
                 .and_then(|text| serde_json::from_str(text).ok())
                 .unwrap_or_default(),
             client,

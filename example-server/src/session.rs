@@ -6,6 +6,7 @@ mod notified;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use longshore_mcp::Raw;
 use longshore_mcp::capabilities::ClientCapabilities;
 use longshore_mcp::envelope::{Message, Request};
 use longshore_mcp::level::Level;
@@ -229,7 +230,7 @@ impl Session {
 
     fn initialize(&self, request: &Request<'_>) -> Result<Value, Refusal> {
         let wrong = |why: String| Refusal { problem: Problem::InvalidParams, why };
-        let params = request.params.map_or("{}", RawValue::get);
+        let params = request.params.map_or("{}", Raw::get);
         let asked: Initialize<'_> =
             serde_json::from_str(params).map_err(|error| wrong(format!("invalid params: {error}")))?;
         let client = ClientCapabilities::read(asked.capabilities.get())
@@ -411,6 +412,6 @@ fn canonical(id: &str) -> String {
 }
 
 /// Parameters of a notification that are an object.
-fn members(params: Option<&RawValue>) -> Map<String, Value> {
+fn members(params: Option<Raw<'_>>) -> Map<String, Value> {
     params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default()
 }

@@ -7,8 +7,9 @@ use thiserror::Error;
 
 use crate::envelope::{self, Id, Malformed, Message};
 use crate::method::Method;
-use crate::object::{array, elements};
+use crate::object::array;
 use crate::revision::Revision;
+use crate::scan;
 
 /// The most messages in a batch. Each may be a call, so whoever sends one could otherwise exceed every limit on calls
 /// with one request.
@@ -82,7 +83,8 @@ impl<'a> Batch<'a> {
     /// Reads an array of messages.
     pub fn read(body: &'a [u8]) -> Result<Self, BadBatch> {
         let text = std::str::from_utf8(body).map_err(|_| Malformed::NotJson)?;
-        let texts = elements(text).map_err(|_| Malformed::NotJson)?;
+        let mut texts = Vec::new();
+        scan::elements(text, |element| texts.push(element.get())).map_err(Malformed::from)?;
         if texts.is_empty() {
             return Err(BadBatch::Empty);
         }

@@ -34,7 +34,7 @@ pub enum HttpMethod {
 #[derive(Clone, Debug)]
 pub enum Conversation<'a> {
     /// A request that stands alone.
-    Modern(Modern<'a>),
+    Modern(Box<Modern<'a>>),
     /// A notification of a modern client. It concerns nothing that goes on: it is accepted and dropped.
     ModernNotification,
     /// A handshake: it begins a session.
@@ -206,7 +206,7 @@ fn judge_request<'a>(
         let outline = claims.map_or_else(|| Outline::read(request.params), Ok);
         let outline = outline.map_err(|invalid| refuse(invalid.into(), era))?;
         return judge_modern(request, outline, fields, served)
-            .map(Conversation::Modern)
+            .map(|modern| Conversation::Modern(Box::new(modern)))
             .map_err(|wrong| refuse(wrong, Revision::V2026_07_28));
     }
     let conversation = if is_handshake {

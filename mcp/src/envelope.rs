@@ -4,13 +4,12 @@
 //! reads it again: a member that occurs twice is refused (also when one of the two is written with escapes), so is one that
 //! resembles another (`Method`), and an array is never taken for an object.
 
-use serde::{Deserialize, Deserializer};
-use serde_json::value::RawValue;
 use thiserror::Error;
 
-use crate::Text;
 use crate::method::Method;
-use crate::spelling::{Exact, Known};
+use crate::scan::{Fault, MAX_DEPTH, Raw};
+use crate::spelling::{self, Unreadable};
+use crate::{Text, object};
 
 /// Why bytes are no message.
 #[derive(Debug, Error)]
@@ -48,7 +47,7 @@ pub struct Request<'a> {
     /// What is asked for.
     pub method: Text<'a>,
     /// With what.
-    pub params: Option<&'a RawValue>,
+    pub params: Option<Raw<'a>>,
 }
 
 /// A message that wants no answer.
@@ -57,7 +56,7 @@ pub struct Notification<'a> {
     /// What happened.
     pub method: Text<'a>,
     /// With what.
-    pub params: Option<&'a RawValue>,
+    pub params: Option<Raw<'a>>,
 }
 
 /// An answer.
@@ -73,9 +72,9 @@ pub struct Response<'a> {
 #[derive(Clone, Debug)]
 pub enum Outcome<'a> {
     /// The result.
-    Result(&'a RawValue),
+    Result(Raw<'a>),
     /// The error object.
-    Error(&'a RawValue),
+    Error(Raw<'a>),
 }
 
 /// A request's id, as it was written: a string or an integer.
@@ -88,8 +87,8 @@ const MAX_ID: usize = 512;
 /// The largest integer that every reader of JSON keeps as it is: many keep numbers as doubles.
 const MAX_INTEGER: u64 = (1 << 53) - 1;
 
-/// How deep values may be nested. The readers here do not recurse; those of servers often do.
-const MAX_DEPTH: usize = 128;
+/// What a message is made of.
+const MEMBERS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 
 /// Reads one message.
 pub fn read(body: &[u8]) -> Result<Message<'_>, Malformed> {
@@ -100,27 +99,22 @@ pub fn read(body: &[u8]) -> Result<Message<'_>, Malformed> {
         _ if is_json(text) => return Err(not_message("it has to be an object")),
         _ => return Err(Malformed::NotJson),
     }
-    if is_too_deep(text) {
-        return Err(Malformed::TooDeep);
-    }
-    let Exact(wire): Exact<Wire<'_>> = serde_json::from_str(text).map_err(|error| {
-        // A wrong member can hide that the rest is no JSON; which of the two it is decides the error's code.
-        if error.is_data() && is_json(text) { not_message(plain(&error)) } else { Malformed::NotJson }
-    })?;
-    if wire.jsonrpc.as_deref() != Some("2.0") {
+    let [jsonrpc, id, method, params, result, error] = spelling::read(text, MEMBERS, &MEMBERS)?;
+    let read = |member| spelling::text(member).map_err(|error| not_message(plain(&error)));
+    if read(jsonrpc)?.as_deref() != Some("2.0") {
         return Err(not_message("\"jsonrpc\" has to be \"2.0\""));
     }
-    match (wire.method, wire.result, wire.error) {
-        (Some(method), None, None) => match wire.id {
-            Some(id) => Ok(Message::Request(Request { id: Id::read(id)?, method, params: wire.params })),
-            None => Ok(Message::Notification(Notification { method, params: wire.params })),
+    match (read(method)?, result, error) {
+        (Some(method), None, None) => match id {
+            Some(id) => Ok(Message::Request(Request { id: Id::read(id)?, method, params })),
+            None => Ok(Message::Notification(Notification { method, params })),
         },
         (None, Some(result), None) => {
-            let id = wire.id.ok_or_else(|| not_message("a result needs an \"id\""))?;
+            let id = id.ok_or_else(|| not_message("a result needs an \"id\""))?;
             Ok(Message::Response(Response { id: Some(Id::read(id)?), outcome: Outcome::Result(result) }))
         }
         (None, None, Some(error)) => {
-            let id = wire.id.filter(|id| id.get() != "null").map(Id::read).transpose()?;
+            let id = id.filter(|id| id.get() != "null").map(Id::read).transpose()?;
             Ok(Message::Response(Response { id, outcome: Outcome::Error(error) }))
         }
         (None, None, None) => Err(not_message("it has no \"method\"")),
@@ -132,26 +126,6 @@ pub fn read(body: &[u8]) -> Result<Message<'_>, Malformed> {
 /// is asked before any of them is used.
 pub(crate) fn is_object(text: &str) -> bool {
     first_byte(text) == Some(b'{')
-}
-
-/// Whether more than [`MAX_DEPTH`] values are open at once. Text that is no JSON may get either answer.
-fn is_too_deep(text: &str) -> bool {
-    // Nearly all texts have too few brackets for it, wherever those are; to count them is quick.
-    let brackets = text.bytes().filter(|byte| byte | 0x20 == b'{').count();
-    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
-    brackets > MAX_DEPTH
-        && text.bytes().any(|byte| {
-            match byte {
-                _ if escaped => escaped = false,
-                b'\\' if in_string => escaped = true,
-                b'"' => in_string = !in_string,
-                _ if in_string => {}
-                b'{' | b'[' => depth += 1,
-                b'}' | b']' => depth = depth.saturating_sub(1),
-                _ => {}
-            }
-            depth > MAX_DEPTH
-        })
 }
 
 fn first_byte(text: &str) -> Option<u8> {
@@ -167,34 +141,27 @@ fn not_message(why: impl Into<String>) -> Malformed {
 }
 
 /// serde_json's message without the position, which would mean nothing to who reads an error response.
-fn plain(error: &serde_json::Error) -> String {
+pub(crate) fn plain(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.split(" at line ").next().unwrap_or_default().to_owned()
 }
 
-#[derive(Deserialize)]
-struct Wire<'a> {
-    #[serde(borrow, default)]
-    jsonrpc: Option<Text<'a>>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    id: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    method: Option<Text<'a>>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    params: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    result: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    error: Option<&'a RawValue>,
+impl From<Fault> for Malformed {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::NotJson => Self::NotJson,
+            Fault::TooDeep => Self::TooDeep,
+        }
+    }
 }
 
-impl Known for Wire<'_> {
-    const MEMBERS: &'static [&'static str] = &["jsonrpc", "id", "method", "params", "result", "error"];
-}
-
-/// `Some` also for `null`: a member that is there and null is not a member that is not there.
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
+impl From<Unreadable> for Malformed {
+    fn from(unreadable: Unreadable) -> Self {
+        match unreadable {
+            Unreadable::Fault(fault) => fault.into(),
+            wrong => not_message(wrong.to_string()),
+        }
+    }
 }
 
 // === impl Message ===
@@ -221,7 +188,7 @@ impl Request<'_> {
 // === impl Id ===
 
 impl<'a> Id<'a> {
-    fn read(raw: &'a RawValue) -> Result<Self, Malformed> {
+    fn read(raw: Raw<'a>) -> Result<Self, Malformed> {
         let text = raw.get();
         if text.len() > MAX_ID {
             return Err(not_message(format!("the \"id\" is longer than {MAX_ID} bytes")));
@@ -229,7 +196,7 @@ impl<'a> Id<'a> {
         // Whoever answers has to write the same id again: one that another reader could take for another value, or
         // could not read, would be answered under a name that nobody waits for.
         let readable = if text.starts_with('"') {
-            serde_json::from_str::<Text<'_>>(text).is_ok()
+            object::string(text).is_some()
         } else {
             text != "-0" && text.parse().is_ok_and(|id: i64| id.unsigned_abs() <= MAX_INTEGER)
         };

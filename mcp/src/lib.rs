@@ -87,6 +87,7 @@ pub mod passing;
 pub mod probe;
 pub mod revision;
 pub mod rounds;
+mod scan;
 pub mod session;
 mod spelling;
 pub mod sse;
@@ -94,4 +95,5 @@ pub mod tasks;
 mod text;
 pub mod translate;
 
+pub use scan::Raw;
 pub use text::Text;

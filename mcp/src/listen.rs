@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::method::ServerNotification;
 use crate::object::{array, quote, string};
-use crate::spelling::{Exact, Known};
+use crate::spelling;
 use crate::translate::names;
 
 pub use streams::{Opened, Streams};
@@ -100,10 +100,6 @@ impl Filter {
     /// Reads the parameters of `subscriptions/listen`. `None` if they are no such parameters.
     pub fn read(params: &str) -> Option<Self> {
         #[derive(Deserialize)]
-        struct Params {
-            notifications: Exact<Wire>,
-        }
-        #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Wire {
             #[serde(default)]
@@ -115,20 +111,18 @@ impl Filter {
             #[serde(default)]
             resource_subscriptions: BTreeSet<String>,
         }
+        const MEMBERS: [&str; 5] = [
+            "toolsListChanged",
+            "promptsListChanged",
+            "resourcesListChanged",
+            "resourceSubscriptions",
+            "taskIds",
+        ];
         // What is decided on here must not be read otherwise by the server.
-        impl Known for Params {
-            const MEMBERS: &'static [&'static str] = &["notifications"];
-        }
-        impl Known for Wire {
-            const MEMBERS: &'static [&'static str] = &[
-                "toolsListChanged",
-                "promptsListChanged",
-                "resourcesListChanged",
-                "resourceSubscriptions",
-                "taskIds",
-            ];
-        }
-        let Exact(Params { notifications: Exact(notifications) }) = serde_json::from_str(params).ok()?;
+        let [notifications] = spelling::read(params, ["notifications"], &["notifications"]).ok()?;
+        let notifications = notifications?.get();
+        spelling::read(notifications, [], &MEMBERS).ok()?;
+        let notifications: Wire = serde_json::from_str(notifications).ok()?;
         Some(Self {
             tools: notifications.tools_list_changed,
             prompts: notifications.prompts_list_changed,

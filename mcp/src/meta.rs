@@ -3,16 +3,14 @@
 //! There is no handshake in that revision, so every request brings its revision and what its client can do.
 
 use memchr::memchr2_iter;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use thiserror::Error;
 
-use crate::Text;
 use crate::envelope::is_object;
 use crate::level::Level;
 use crate::method::Subject;
-use crate::params::{Invalid, object};
-use crate::spelling::Known;
+use crate::object::string;
+use crate::params::{self, Invalid};
+use crate::{Raw, Text};
 
 /// The revision of a request. A request that has it is a modern one.
 pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -65,47 +63,34 @@ pub enum Incomplete {
 }
 
 /// What a request's parameters are looked through for, in one pass: they may be long. Values are not looked into.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Outline<'a> {
-    #[serde(borrow, default, rename = "_meta")]
-    meta: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    name: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    uri: Option<&'a RawValue>,
-    #[serde(borrow, default, rename = "taskId")]
-    task: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    arguments: Option<&'a RawValue>,
-    #[serde(borrow, default, rename = "inputResponses")]
-    responses: Option<&'a RawValue>,
-    #[serde(borrow, default, rename = "requestState")]
-    state: Option<&'a RawValue>,
+    meta: Meta<'a>,
+    name: Option<Raw<'a>>,
+    uri: Option<Raw<'a>>,
+    task: Option<Raw<'a>>,
+    arguments: Option<Raw<'a>>,
+    responses: Option<Raw<'a>>,
+    state: Option<Raw<'a>>,
 }
 
-#[derive(Default, Deserialize)]
-struct Wire<'a> {
-    #[serde(borrow, default, rename = "io.modelcontextprotocol/protocolVersion")]
-    version: Option<&'a RawValue>,
-    #[serde(borrow, default, rename = "io.modelcontextprotocol/clientCapabilities")]
-    capabilities: Option<&'a RawValue>,
-    #[serde(borrow, default, rename = "io.modelcontextprotocol/clientInfo")]
-    client_info: Option<&'a RawValue>,
-    #[serde(borrow, default, rename = "io.modelcontextprotocol/logLevel")]
-    log_level: Option<Text<'a>>,
-    #[serde(borrow, default, rename = "progressToken")]
-    progress_token: Option<&'a RawValue>,
+/// The same of `_meta`.
+#[derive(Clone, Copy, Debug, Default)]
+struct Meta<'a> {
+    version: Option<Raw<'a>>,
+    capabilities: Option<Raw<'a>>,
+    client_info: Option<Raw<'a>>,
+    log_level: Option<Raw<'a>>,
+    progress_token: Option<Raw<'a>>,
 }
 
-// Members beside `_meta` are for whoever decides on the request, see `crate::params`.
-impl Known for Outline<'_> {
-    const MEMBERS: &'static [&'static str] = &["_meta"];
-}
+const MEMBERS: [&str; 7] = ["_meta", "name", "uri", "taskId", "arguments", "inputResponses", "requestState"];
+/// Members beside it are for whoever decides on the request, see `crate::params`.
+const EXACT: [&str; 1] = ["_meta"];
 
-impl Known for Wire<'_> {
-    const MEMBERS: &'static [&'static str] =
-        &[PROTOCOL_VERSION, CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, SUBSCRIPTION_ID, PROGRESS_TOKEN];
-}
+const OF_META: [&str; 5] = [PROTOCOL_VERSION, CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROGRESS_TOKEN];
+const EXACT_OF_META: [&str; 6] =
+    [PROTOCOL_VERSION, CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, SUBSCRIPTION_ID, PROGRESS_TOKEN];
 
 /// Whether JSON can be a progress token: a string or an integer.
 pub fn is_token(json: &str) -> bool {
@@ -117,47 +102,49 @@ pub fn is_token(json: &str) -> bool {
 impl<'a> Outline<'a> {
     /// Looks through the parameters of a request or a notification that says in them that it is of 2026-07-28 or later.
     /// `None`: it does not. Most do not have what says so, and are read by whoever decides on them.
-    pub fn of_modern(params: Option<&'a RawValue>) -> Result<Option<Self>, Invalid> {
+    pub fn of_modern(params: Option<Raw<'a>>) -> Result<Option<Self>, Invalid> {
         // However `_meta` is written, as some readers would take it.
-        let may_have_it = |params: &&RawValue| {
+        let may_have_it = |params: &Raw<'_>| {
             let text = params.get().as_bytes();
             memchr2_iter(b'_', b'\\', text)
                 .any(|at| text[at] == b'\\' || matches!(text.get(at + 1), Some(b'm' | b'M')))
         };
         let Some(params) = params.filter(may_have_it) else { return Ok(None) };
         let outline = Self::read(Some(params))?;
-        Ok(outline.claims_modern()?.then_some(outline))
+        Ok(outline.claims_modern().then_some(outline))
     }
 
     /// Looks through the parameters of a request or a notification. Those that are no object have nothing in them.
-    pub fn read(params: Option<&'a RawValue>) -> Result<Self, Invalid> {
-        match params.filter(|params| is_object(params.get())) {
-            Some(params) => object(params),
-            None => Ok(Self::default()),
-        }
+    pub fn read(params: Option<Raw<'a>>) -> Result<Self, Invalid> {
+        let Some(params) = params.filter(|params| is_object(params.get())) else {
+            return Ok(Self::default());
+        };
+        let [meta, name, uri, task, arguments, responses, state] = params::members(params, MEMBERS, &EXACT)?;
+        let meta = meta.map_or_else(|| Ok(Meta::default()), Meta::read)?;
+        Ok(Self { meta, name, uri, task, arguments, responses, state })
     }
 
     /// Whether a message says that it is of 2026-07-28 or later.
-    pub fn claims_modern(&self) -> Result<bool, Invalid> {
-        Ok(self.wire()?.is_some_and(|wire| wire.version.is_some()))
+    pub fn claims_modern(&self) -> bool {
+        self.meta.version.is_some()
     }
 
     /// The envelope of a request of 2026-07-28.
     pub fn envelope(&self) -> Result<Envelope<'a>, Incomplete> {
-        let wire = self.wire()?.unwrap_or_default();
-        let version = wire.version.ok_or(Incomplete::Missing(PROTOCOL_VERSION))?;
-        let version = serde_json::from_str(version.get()).map_err(|_| Incomplete::Wrong(PROTOCOL_VERSION))?;
-        let capabilities = wire.capabilities.ok_or(Incomplete::Missing(CLIENT_CAPABILITIES))?.get();
+        let Meta { version, capabilities, client_info, log_level, progress_token } = self.meta;
+        let version = version.ok_or(Incomplete::Missing(PROTOCOL_VERSION))?;
+        let version = string(version.get()).ok_or(Incomplete::Wrong(PROTOCOL_VERSION))?;
+        let capabilities = capabilities.ok_or(Incomplete::Missing(CLIENT_CAPABILITIES))?.get();
         if !is_object(capabilities) {
             return Err(Incomplete::Wrong(CLIENT_CAPABILITIES));
         }
-        let client_info = wire.client_info.map(RawValue::get);
+        let client_info = client_info.map(Raw::get);
         if client_info.is_some_and(|info| !is_object(info)) {
             return Err(Incomplete::Wrong(CLIENT_INFO));
         }
         let level = |name: Text<'_>| Level::parse(&name).ok_or(Incomplete::Wrong(LOG_LEVEL));
-        let log_level = wire.log_level.map(level).transpose()?;
-        let progress_token = wire.progress_token.map(RawValue::get);
+        let log_level = params::text(log_level)?.map(level).transpose()?;
+        let progress_token = progress_token.map(Raw::get);
         if progress_token.is_some_and(|token| !is_token(token)) {
             return Err(Incomplete::Wrong(PROGRESS_TOKEN));
         }
@@ -172,12 +159,12 @@ impl<'a> Outline<'a> {
             Subject::Task => self.task,
             Subject::Nothing | Subject::Reference => None,
         };
-        serde_json::from_str(value?.get()).ok()
+        string(value?.get())
     }
 
     /// The arguments of a tool or a prompt, as they were written.
     pub fn arguments(&self) -> Option<&'a str> {
-        self.arguments.map(RawValue::get)
+        self.arguments.map(Raw::get)
     }
 
     /// Whether it goes on with a call in which the server has asked for something.
@@ -187,17 +174,21 @@ impl<'a> Outline<'a> {
 
     /// The answers to what the server asked in the last round, as they were written.
     pub fn input_responses(&self) -> Option<&'a str> {
-        self.responses.map(RawValue::get)
+        self.responses.map(Raw::get)
     }
 
     /// What the server gave along with its questions, decoded. `Err` if it is no string: nobody gave that.
     pub fn request_state(&self) -> Result<Option<Text<'a>>, Incomplete> {
-        let read = |state: &'a RawValue| serde_json::from_str(state.get());
-        self.state.map(read).transpose().map_err(|_| Incomplete::Wrong("requestState"))
+        let read = |state: Raw<'a>| string(state.get()).ok_or(Incomplete::Wrong("requestState"));
+        self.state.map(read).transpose()
     }
+}
 
-    fn wire(&self) -> Result<Option<Wire<'a>>, Invalid> {
-        self.meta.filter(|meta| meta.get() != "null").map(object::<Wire<'a>>).transpose()
+impl<'a> Meta<'a> {
+    fn read(meta: Raw<'a>) -> Result<Self, Invalid> {
+        let [version, capabilities, client_info, log_level, progress_token] =
+            params::members(meta, OF_META, &EXACT_OF_META)?;
+        Ok(Self { version, capabilities, client_info, log_level, progress_token })
     }
 }
 
@@ -207,8 +198,10 @@ mod tests {
 
     fn envelope(meta: &str) -> String {
         let params = format!(r#"{{"name":"x","_meta":{meta}}}"#);
-        let params: Box<RawValue> = RawValue::from_string(params).unwrap();
-        match Outline::read(Some(&params)).unwrap().envelope() {
+        match Outline::read(Some(Raw::of(&params)))
+            .map_err(Incomplete::from)
+            .and_then(|outline| outline.envelope())
+        {
             Ok(envelope) => format!("{} {}", envelope.version, envelope.capabilities),
             Err(error) => error.to_string(),
         }
@@ -254,24 +247,20 @@ mod tests {
             (r#"{"_meta":null}"#, false),
             ("[1]", false),
         ] {
-            let params = RawValue::from_string(params.to_owned()).unwrap();
-            let outline = Outline::read(Some(&params)).unwrap();
-            assert_eq!(outline.claims_modern().unwrap(), expected, "{params}");
+            let outline = Outline::read(Some(Raw::of(params))).unwrap();
+            assert_eq!(outline.claims_modern(), expected, "{params}");
         }
     }
 
     #[test]
     fn what_a_client_brings_back_is_found() {
-        let params = RawValue::from_string(
-            r#"{"name":"a","uri":7,"inputResponses":{ "k":{} },"requestState":"s\u0074"}"#.to_owned(),
-        );
-        let params = params.unwrap();
-        let outline = Outline::read(Some(&params)).unwrap();
+        let params = r#"{"name":"a","uri":7,"inputResponses":{ "k":{} },"requestState":"s\u0074"}"#;
+        let outline = Outline::read(Some(Raw::of(params))).unwrap();
         assert_eq!(outline.input_responses(), Some(r#"{ "k":{} }"#));
         assert_eq!(outline.request_state().unwrap().as_deref(), Some("st"));
         assert_eq!(outline.name(Subject::Tool).as_deref(), Some("a"));
         assert_eq!(outline.name(Subject::Resource), None);
-        let params = RawValue::from_string(r#"{"requestState":7}"#.to_owned()).unwrap();
-        assert!(Outline::read(Some(&params)).unwrap().request_state().is_err());
+        let params = Raw::of(r#"{"requestState":7}"#);
+        assert!(Outline::read(Some(params)).unwrap().request_state().is_err());
     }
 }

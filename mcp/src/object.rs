@@ -5,13 +5,11 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde::de::Error;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
-use crate::Text;
+use crate::{Raw, Text, scan};
 
 /// An object's members in the order in which they were written, values as they were written. A member that occurs
 /// twice is refused.
@@ -24,7 +22,7 @@ pub struct Object<'a> {
 
 #[derive(Clone, Debug)]
 enum Member<'a> {
-    Kept(&'a RawValue),
+    Kept(Raw<'a>),
     Replaced(String),
 }
 
@@ -34,9 +32,12 @@ const FEW: usize = 16;
 impl<'a> Object<'a> {
     /// Reads an object's outermost layer.
     pub fn read(text: &'a str) -> Result<Self, serde_json::Error> {
-        let mut object: Self = serde_json::from_str(text)?;
-        object.unchanged = Some(text);
-        Ok(object)
+        let mut members = Members::default();
+        scan::members(text, |name, value| members.add(name, value)).map_err(serde_json::Error::custom)?;
+        match members.twice {
+            Some(name) => Err(serde_json::Error::custom(format_args!("duplicate field `{name}`"))),
+            None => Ok(Self { unchanged: Some(text), members: members.all }),
+        }
     }
 
     /// An object without members.
@@ -138,40 +139,31 @@ impl Member<'_> {
     }
 }
 
-impl<'de> Deserialize<'de> for Object<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Members)
-    }
+/// The members that were read so far.
+#[derive(Default)]
+struct Members<'a> {
+    all: Vec<(Text<'a>, Member<'a>)>,
+    /// Whoever writes an object chooses how many members it has, so looking at all earlier ones costs too much.
+    names: HashSet<Text<'a>>,
+    /// The first one that occurs again.
+    twice: Option<Text<'a>>,
 }
 
-struct Members;
-
-impl<'de> Visitor<'de> for Members {
-    type Value = Object<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut members: Vec<(Text<'de>, Member<'de>)> = Vec::new();
-        // Whoever writes an object chooses how many members it has, so looking at all earlier ones costs too much.
-        let mut names: HashSet<Text<'de>> = HashSet::new();
-        while let Some(name) = map.next_key::<Text<'de>>()? {
-            let twice = if members.len() < FEW {
-                members.iter().any(|(earlier, _)| *earlier == name)
-            } else {
-                if names.is_empty() {
-                    names.extend(members.iter().map(|(earlier, _)| earlier.clone()));
-                }
-                !names.insert(name.clone())
-            };
-            if twice {
-                return Err(A::Error::custom(format_args!("duplicate field `{name}`")));
+impl<'a> Members<'a> {
+    fn add(&mut self, name: Text<'a>, value: Raw<'a>) {
+        let is_there = if self.all.len() < FEW {
+            self.all.iter().any(|(earlier, _)| *earlier == name)
+        } else {
+            if self.names.is_empty() {
+                self.names.extend(self.all.iter().map(|(earlier, _)| earlier.clone()));
             }
-            members.push((name, Member::Kept(map.next_value()?)));
+            !self.names.insert(name.clone())
+        };
+        if is_there {
+            self.twice.get_or_insert(name);
+        } else {
+            self.all.push((name, Member::Kept(value)));
         }
-        Ok(Object { unchanged: None, members })
     }
 }
 
@@ -188,19 +180,20 @@ pub fn quote(text: &str) -> String {
 }
 
 fn quote_into(json: &mut String, text: &str) {
-    if text.bytes().any(|byte| matches!(byte, b'"' | b'\\') || byte < 0x20) {
-        json.push_str(&Value::from(text).to_string());
-    } else {
+    if scan::plain(text.as_bytes()) == text.len() {
         json.push('"');
         json.push_str(text);
         json.push('"');
+    } else {
+        json.push_str(&Value::from(text).to_string());
     }
 }
 
 /// The elements of an array, as they were written.
 pub fn elements(json: &str) -> Result<Vec<&str>, serde_json::Error> {
-    let elements: Vec<&RawValue> = serde_json::from_str(json)?;
-    Ok(elements.into_iter().map(RawValue::get).collect())
+    let mut all = Vec::new();
+    scan::elements(json, |element| all.push(element.get())).map_err(serde_json::Error::custom)?;
+    Ok(all)
 }
 
 /// Texts as a JSON array.

@@ -1,13 +1,10 @@
 //! What a request is about: the few parameters that decide who may send it. Everything else passes unread.
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use thiserror::Error;
 
-use crate::Text;
-use crate::envelope::is_object;
+use crate::envelope::{is_object, plain};
 use crate::method::Subject;
-use crate::spelling::{Exact, Known};
+use crate::{Raw, Text, meta, spelling};
 
 /// Why parameters cannot be used.
 #[derive(Debug, Error)]
@@ -38,85 +35,56 @@ pub enum Target<'a> {
 }
 
 /// The parameters that Longshore reads.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub struct Params<'a> {
-    #[serde(borrow, default)]
     name: Option<Text<'a>>,
-    #[serde(borrow, default)]
     uri: Option<Text<'a>>,
-    #[serde(borrow, default, rename = "ref")]
-    reference: Option<&'a RawValue>,
-    #[serde(borrow, default, rename = "_meta")]
-    meta: Option<&'a RawValue>,
-    #[serde(borrow, default, rename = "requestId")]
-    request_id: Option<&'a RawValue>,
-    #[serde(borrow, default, rename = "progressToken")]
-    progress_token: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    level: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    task: Option<&'a RawValue>,
-    #[serde(borrow, default, rename = "taskId")]
+    reference: Option<Raw<'a>>,
+    meta: Option<Raw<'a>>,
+    request_id: Option<Raw<'a>>,
+    progress_token: Option<Raw<'a>>,
+    level: Option<Raw<'a>>,
+    task: Option<Raw<'a>>,
     task_id: Option<Text<'a>>,
 }
 
-#[derive(Deserialize)]
-struct Reference<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: Text<'a>,
-    #[serde(borrow, default)]
-    name: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    uri: Option<Text<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Meta<'a> {
-    #[serde(borrow, default, rename = "io.modelcontextprotocol/protocolVersion")]
-    protocol_version: Option<Text<'a>>,
-    #[serde(borrow, default, rename = "progressToken")]
-    progress_token: Option<&'a RawValue>,
-}
-
-impl Known for Params<'_> {
-    // More than is read here: what the handshake is judged by, and what a server reads beside the target.
-    const MEMBERS: &'static [&'static str] = &[
-        "name",
-        "uri",
-        "ref",
-        "_meta",
-        "arguments",
-        "argument",
-        "cursor",
-        "protocolVersion",
-        "capabilities",
-        "clientInfo",
-        "requestId",
-        "progressToken",
-        "level",
-        "task",
-        "taskId",
-    ];
-}
-
-impl Known for Reference<'_> {
-    const MEMBERS: &'static [&'static str] = &["type", "name", "uri"];
-}
-
-impl Known for Meta<'_> {
-    const MEMBERS: &'static [&'static str] = &["io.modelcontextprotocol/protocolVersion", "progressToken"];
-}
+const MEMBERS: [&str; 9] =
+    ["name", "uri", "ref", "_meta", "requestId", "progressToken", "level", "task", "taskId"];
+/// More than is read here: what the handshake is judged by, and what a server reads beside the target.
+const EXACT: [&str; 15] = [
+    "name",
+    "uri",
+    "ref",
+    "_meta",
+    "arguments",
+    "argument",
+    "cursor",
+    "protocolVersion",
+    "capabilities",
+    "clientInfo",
+    "requestId",
+    "progressToken",
+    "level",
+    "task",
+    "taskId",
+];
+const OF_REFERENCE: [&str; 3] = ["type", "name", "uri"];
+const OF_META: [&str; 2] = [meta::PROTOCOL_VERSION, meta::PROGRESS_TOKEN];
 
 impl<'a> Params<'a> {
     /// Reads the parameters of a request or a notification; none at all are as good as empty ones.
-    pub fn read(params: Option<&'a RawValue>) -> Result<Self, Invalid> {
-        params.map_or_else(|| Ok(Self::default()), object)
+    pub fn read(params: Option<Raw<'a>>) -> Result<Self, Invalid> {
+        let Some(params) = params else { return Ok(Self::default()) };
+        let [name, uri, reference, meta, request_id, progress_token, level, task, task_id] =
+            members(params, MEMBERS, &EXACT)?;
+        let (name, uri, task_id) = (text(name)?, text(uri)?, text(task_id)?);
+        Ok(Self { name, uri, reference, meta, request_id, progress_token, level, task, task_id })
     }
 
     /// The revision that a client of 2026-07-28 or later claims in each message.
     pub fn claimed_version(&self) -> Result<Option<Text<'a>>, Invalid> {
         match self.meta {
-            Some(meta) => Ok(object::<Meta<'a>>(meta)?.protocol_version),
+            Some(meta) => text(of_meta(meta)?[0]),
             None => Ok(None),
         }
     }
@@ -124,24 +92,24 @@ impl<'a> Params<'a> {
     /// The token that a request's progress is to be reported under, as JSON.
     pub fn wanted_token(&self) -> Result<Option<&'a str>, Invalid> {
         match self.meta {
-            Some(meta) => Ok(object::<Meta<'a>>(meta)?.progress_token.map(RawValue::get)),
+            Some(meta) => Ok(of_meta(meta)?[1].map(Raw::get)),
             None => Ok(None),
         }
     }
 
     /// The token that a notification of progress carries, as JSON.
     pub fn reported_token(&self) -> Option<&'a str> {
-        self.progress_token.map(RawValue::get)
+        self.progress_token.map(Raw::get)
     }
 
     /// The id of the request that a notification is about, as JSON.
     pub fn request_id(&self) -> Option<&'a str> {
-        self.request_id.map(RawValue::get)
+        self.request_id.map(Raw::get)
     }
 
     /// A level of logging, as JSON.
     pub fn level(&self) -> Option<&'a str> {
-        self.level.map(RawValue::get)
+        self.level.map(Raw::get)
     }
 
     /// Whether the answer may be a task, and what comes of it is asked for later (2025-11-25).
@@ -170,10 +138,12 @@ impl<'a> Params<'a> {
             Subject::Prompt => Some(Target::Prompt(name()?)),
             Subject::Resource => Some(Target::Resource(uri()?)),
             Subject::Reference => {
-                let reference: Reference<'a> = object(self.reference.ok_or(Invalid::Missing("ref"))?)?;
-                Some(match reference.kind.as_str() {
-                    "ref/prompt" => Target::Prompt(reference.name.ok_or(Invalid::Missing("ref.name"))?),
-                    "ref/resource" => Target::Resource(reference.uri.ok_or(Invalid::Missing("ref.uri"))?),
+                let reference = self.reference.ok_or(Invalid::Missing("ref"))?;
+                let [kind, name, uri] = members(reference, OF_REFERENCE, &OF_REFERENCE)?;
+                let (kind, name, uri) = (text(kind)?, text(name)?, text(uri)?);
+                Some(match kind.as_deref() {
+                    Some("ref/prompt") => Target::Prompt(name.ok_or(Invalid::Missing("ref.name"))?),
+                    Some("ref/resource") => Target::Resource(uri.ok_or(Invalid::Missing("ref.uri"))?),
                     _ => return Err(Invalid::Reference),
                 })
             }
@@ -181,15 +151,27 @@ impl<'a> Params<'a> {
     }
 }
 
-pub(crate) fn object<'a, T: Deserialize<'a> + Known>(raw: &'a RawValue) -> Result<T, Invalid> {
+/// Members of parameters, or of an object in them. One that is null is not there.
+pub(crate) fn members<'a, const N: usize>(
+    raw: Raw<'a>,
+    members: [&'static str; N],
+    exact: &[&'static str],
+) -> Result<[Option<Raw<'a>>; N], Invalid> {
     if !is_object(raw.get()) {
         return Err(Invalid::NotObject);
     }
-    let read: Result<Exact<T>, _> = serde_json::from_str(raw.get());
-    read.map(|Exact(object)| object).map_err(|error| {
-        let text = error.to_string();
-        Invalid::Unreadable(text.split(" at line ").next().unwrap_or_default().to_owned())
-    })
+    let read = spelling::read(raw.get(), members, exact);
+    let read = read.map_err(|wrong| Invalid::Unreadable(wrong.to_string()))?;
+    Ok(read.map(|value| value.filter(|value| value.get() != "null")))
+}
+
+/// A parameter that is a string.
+pub(crate) fn text(value: Option<Raw<'_>>) -> Result<Option<Text<'_>>, Invalid> {
+    spelling::text(value).map_err(|error| Invalid::Unreadable(plain(&error)))
+}
+
+fn of_meta(meta: Raw<'_>) -> Result<[Option<Raw<'_>>; 2], Invalid> {
+    members(meta, OF_META, &OF_META)
 }
 
 // === impl Target ===
@@ -208,7 +190,7 @@ mod tests {
     use super::*;
 
     fn target(params: &str, subject: Subject) -> String {
-        let raw: &RawValue = serde_json::from_str(params).unwrap();
+        let raw = Raw::of(params);
         match Params::read(Some(raw)).and_then(|params| params.target(subject)) {
             Ok(None) => "none".to_owned(),
             Ok(Some(Target::Tool(name))) => format!("tool {name}"),
@@ -281,7 +263,7 @@ mod tests {
             assert_eq!(target(params, Tool), "tool echo", "{params}");
         }
         let params = r#"{"_meta":{"IO.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#;
-        let raw: &RawValue = serde_json::from_str(params).unwrap();
+        let raw = Raw::of(params);
         assert!(Params::read(Some(raw)).unwrap().claimed_version().is_err());
     }
 
@@ -292,7 +274,7 @@ mod tests {
             (r#"{"_meta":{"progressToken":1}}"#, None),
             (r#"{}"#, None),
         ] {
-            let raw: &RawValue = serde_json::from_str(params).unwrap();
+            let raw = Raw::of(params);
             let claim = Params::read(Some(raw)).unwrap().claimed_version().unwrap();
             assert_eq!(claim.as_deref(), expected, "{params}");
         }

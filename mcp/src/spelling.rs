@@ -5,63 +5,48 @@
 //! So a member that could be taken for a known one, and is not spelled as it is, makes an object unreadable. Members
 //! that resemble none pass.
 
-use std::fmt;
-use std::marker::PhantomData;
-
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IntoDeserializer, MapAccess, Visitor};
+use thiserror::Error;
 
 use crate::Text;
+use crate::scan::{self, Fault, Raw};
 
-/// A structure that knows the names of its members.
-pub(crate) trait Known {
-    /// The names: those that are read, and those that only must not be mistaken.
-    const MEMBERS: &'static [&'static str];
+/// Why an object cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum Unreadable {
+    /// It is none, or no JSON.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    /// A member that is read is there more than once.
+    #[error("duplicate field `{0}`")]
+    Twice(&'static str),
+    /// A member could be taken for this one.
+    #[error("the member `{0}` has to be spelled so")]
+    Misspelled(&'static str),
 }
 
-/// Reads a structure in one pass, and refuses members that are misspelled.
-pub(crate) struct Exact<T>(pub(crate) T);
-
-impl<'de, T: Deserialize<'de> + Known> Deserialize<'de> for Exact<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Whole(PhantomData))
-    }
-}
-
-struct Whole<T>(PhantomData<T>);
-
-impl<'de, T: Deserialize<'de> + Known> Visitor<'de> for Whole<T> {
-    type Value = Exact<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-        T::deserialize(MapAccessDeserializer::new(Checked { map, members: T::MEMBERS })).map(Exact)
-    }
-}
-
-/// Members of which each name is looked at before the structure sees it.
-struct Checked<A> {
-    map: A,
-    members: &'static [&'static str],
-}
-
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Checked<A> {
-    type Error = A::Error;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
-        let Some(name) = self.map.next_key::<Text<'de>>()? else { return Ok(None) };
-        if let Some(meant) = misspelled(&name, self.members) {
-            return Err(A::Error::custom(format_args!("the member `{meant}` has to be spelled so")));
+/// Reads members of an object in one pass, each as it was written. No member may be taken for one of `exact`.
+pub(crate) fn read<'a, const N: usize>(
+    text: &'a str,
+    members: [&'static str; N],
+    exact: &[&'static str],
+) -> Result<[Option<Raw<'a>>; N], Unreadable> {
+    let (mut values, mut wrong) = ([None; N], None);
+    // All of it, also after a member that is wrong: that it is no JSON comes first.
+    scan::members(text, |name, value| {
+        if let Some(at) = members.iter().position(|member| *member == name.as_str()) {
+            if values[at].replace(value).is_some() {
+                wrong.get_or_insert(Unreadable::Twice(members[at]));
+            }
+        } else if let Some(meant) = misspelled(&name, exact) {
+            wrong.get_or_insert(Unreadable::Misspelled(meant));
         }
-        seed.deserialize(name.as_str().into_deserializer()).map(Some)
-    }
+    })?;
+    wrong.map_or(Ok(values), Err)
+}
 
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, A::Error> {
-        self.map.next_value_seed(seed)
-    }
+/// A member that is a string. One that is null is not there.
+pub(crate) fn text(value: Option<Raw<'_>>) -> Result<Option<Text<'_>>, serde_json::Error> {
+    value.map_or(Ok(None), |value| serde_json::from_str::<Option<Text<'_>>>(value.get()))
 }
 
 /// The member that a name could be taken for without being it.

@@ -25,6 +25,8 @@ use crate::options::AuditLog;
 
 /// How many lines wait at most. A thousand requests a second for eight seconds.
 const QUEUE: usize = 8192;
+/// For how many lines there is always room.
+const ROOM: usize = 512;
 /// How long a batch is gathered.
 const BATCH: Duration = Duration::from_millis(5);
 /// The most of a name or URI that a line holds.
@@ -141,6 +143,8 @@ impl Audit {
 impl Queue {
     fn write(&self, mut out: impl Write) {
         let mut text = Text::default();
+        // The two take turns, so that neither grows anew for each batch.
+        let mut lines = Vec::new();
         let mut closed = false;
         while !closed {
             let mut state = self.lock();
@@ -153,13 +157,15 @@ impl Queue {
                 state = self.lock();
             }
             closed = state.closed;
-            let lines = std::mem::take(&mut state.lines);
+            std::mem::swap(&mut state.lines, &mut lines);
             let lost = std::mem::take(&mut state.lost);
             drop(state);
             text.bytes.clear();
-            for line in lines {
+            for line in lines.drain(..) {
                 text.line(&line);
             }
+            // A batch that was large is seldom followed by another.
+            lines.shrink_to(ROOM);
             if lost > 0 {
                 let _ = writeln!(text.bytes, "{{\"audit\":1,\"lost\":{lost}}}");
             }

@@ -1,13 +1,13 @@
 //! What a client says without asking.
 
+use longshore_mcp::Raw;
 use longshore_mcp::method::NotificationMethod;
-use serde_json::value::RawValue;
 
 use super::{Phase, Session, members};
 
 impl Session {
     /// Takes a notification. One that means nothing here is no mistake: nobody would hear of it.
-    pub(super) fn notified(&self, method: &str, params: Option<&RawValue>) {
+    pub(super) fn notified(&self, method: &str, params: Option<Raw<'_>>) {
         match NotificationMethod::parse(method) {
             Some(NotificationMethod::Initialized) => {
                 let mut state = self.lock();

@@ -12,6 +12,7 @@ use longshore_mcp::params::Params;
 use longshore_mcp::revision::{Era, Revision};
 use longshore_mcp::{initialize, lines, probe};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::input::{Input, is_bounded, is_json, value};
 
@@ -185,6 +186,10 @@ pub(super) fn object(bytes: &[u8]) {
         assert_eq!(value(text), Some(Value::from(&*read)));
         assert_eq!(string(&quote(&read)).as_deref(), Some(&*read));
     }
+    // Two readers that have nothing in common take the same, but for what is nested too deeply.
+    let is_flat = text.matches(['{', '[']).count() <= 128;
+    let theirs: Result<Vec<&RawValue>, _> = serde_json::from_str(text);
+    assert!(elements(text).is_ok() == theirs.is_ok() || !is_flat);
     if let Ok(elements) = elements(text) {
         let same = edit_elements(text, |error| error, |element| Ok(vec![element.into()])).unwrap();
         assert_eq!(same, text);

@@ -35,55 +35,88 @@ pub fn request<'a>(
     if pair.is_same() {
         return Ok(Cow::Borrowed(message));
     }
+    edit(pair, method, message, client, None)
+}
+
+/// The same under this number, which takes the place of its id, and of its progress token if it has one.
+pub fn numbered<'a>(
+    pair: Pair,
+    method: Option<Method>,
+    message: &'a str,
+    client: &Client<'_>,
+    number: &str,
+) -> Result<Cow<'a, str>, Untranslatable> {
+    edit(pair, method, message, client, Some(number))
+}
+
+fn edit<'a>(
+    pair: Pair,
+    method: Option<Method>,
+    message: &'a str,
+    client: &Client<'_>,
+    number: Option<&str>,
+) -> Result<Cow<'a, str>, Untranslatable> {
     let way = pair.up();
     let mut request = way.object("a request", message)?;
     let original = request.original("params").filter(|params| *params != "null");
     let mut params = way.object("the parameters of a request", original.unwrap_or("{}"))?;
-    if way.to.features().tasks != Tasks::Core {
+    if !way.is_same() && way.to.features().tasks != Tasks::Core {
         // The experimental tasks: no server of another revision would answer the way that this asks for.
         params.remove("task");
     }
     if way.to < Revision::V2025_06_18 && method == Some(Method::CompletionComplete) {
         params.remove("context");
     }
-    match pair.eras() {
-        (Era::Modern, Era::Legacy) => strip(way, &mut params)?,
-        (Era::Legacy, Era::Modern) => wrap(way, &mut params, client)?,
-        _ => {}
+    let (from, to) = pair.eras();
+    if from == Era::Modern && to == Era::Legacy {
+        for name in OF_ROUNDS {
+            params.remove(name);
+        }
     }
-    match (original, params.into_text()) {
-        (Some(_), Cow::Borrowed(_)) => {}
-        // There were none, and none are needed.
-        (None, Cow::Borrowed(_)) => {}
-        (_, Cow::Owned(text)) => request.set("params", text),
+    if from != to || number.is_some() {
+        edit_meta(way, &mut params, |meta| {
+            match to {
+                _ if from == to => {}
+                // Trace context and names of vendors stay.
+                Era::Legacy => {
+                    for name in meta::OF_MODERN_REQUESTS {
+                        meta.remove(name);
+                    }
+                }
+                Era::Modern => envelope(meta, way.to, client),
+            }
+            if let Some(token) = number
+                && meta.get(meta::PROGRESS_TOKEN).is_some()
+            {
+                meta.set(meta::PROGRESS_TOKEN, token.to_owned());
+            }
+        })?;
+    }
+    // Where there were no parameters and none are needed, there are none.
+    if let Cow::Owned(text) = params.into_text() {
+        request.set("params", text);
+    }
+    if let Some(number) = number {
+        request.set("id", number.to_owned());
     }
     Ok(request.into_text())
 }
 
-/// Takes away what only a modern server reads. Trace context and names of vendors stay.
-fn strip(way: Way, params: &mut Object<'_>) -> Result<(), Untranslatable> {
-    for name in OF_ROUNDS {
-        params.remove(name);
+/// Changes what a request says of itself. What says nothing is not there.
+fn edit_meta(
+    way: Way,
+    params: &mut Object<'_>,
+    change: impl FnOnce(&mut Object<'_>),
+) -> Result<(), Untranslatable> {
+    let original = params.original("_meta").filter(|meta| *meta != "null");
+    let mut meta = way.object("\"_meta\" of a request", original.unwrap_or("{}"))?;
+    change(&mut meta);
+    let is_empty = meta.is_empty();
+    match meta.into_text() {
+        Cow::Borrowed(_) => {}
+        Cow::Owned(_) if is_empty => drop(params.remove("_meta")),
+        Cow::Owned(text) => params.set("_meta", text),
     }
-    let Some(meta) = params.original("_meta") else { return Ok(()) };
-    let mut meta = way.object("\"_meta\" of a request", meta)?;
-    for name in meta::OF_MODERN_REQUESTS {
-        meta.remove(name);
-    }
-    if meta.is_empty() {
-        params.remove("_meta");
-    } else if let Cow::Owned(text) = meta.into_text() {
-        params.set("_meta", text);
-    }
-    Ok(())
-}
-
-/// Says what each modern request says.
-fn wrap(way: Way, params: &mut Object<'_>, client: &Client<'_>) -> Result<(), Untranslatable> {
-    let meta = params.original("_meta").filter(|meta| *meta != "null").unwrap_or("{}");
-    let mut meta = way.object("\"_meta\" of a request", meta)?;
-    envelope(&mut meta, way.to, client);
-    params.set("_meta", meta.write());
     Ok(())
 }
 
@@ -116,6 +149,25 @@ mod tests {
         let method = crate::translate::names::get(message, &["method"]).and_then(crate::object::string);
         let method = Method::ALL.into_iter().find(|known| Some(known.as_str()) == method.as_deref());
         request(Pair { client, server }, method, message, &CLIENT).unwrap().into_owned()
+    }
+
+    #[test]
+    fn a_number_takes_the_place_of_id_and_token() {
+        let pair = Pair { client: V2026_07_28, server: V2025_11_25 };
+        let modern = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28""#;
+        for (meta, expected) in [
+            (
+                format!(r#"{{{modern},"progressToken":"t","a":1.0}}"#),
+                r#","_meta":{"progressToken":7,"a":1.0}"#,
+            ),
+            (format!("{{{modern}}}"), ""),
+        ] {
+            let request = format!(r#"{{"id":"a","method":"m","params":{{"x":[ ],"_meta":{meta}}}}}"#);
+            assert_eq!(
+                numbered(pair, None, &request, &CLIENT, "7").unwrap(),
+                format!(r#"{{"id":7,"method":"m","params":{{"x":[ ]{expected}}}}}"#)
+            );
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use longshore_mcp::Raw;
 use longshore_mcp::detect::Modern;
 use longshore_mcp::envelope::Message;
 use longshore_mcp::level::Level;
@@ -10,7 +11,6 @@ use longshore_mcp::listen::Filter;
 use longshore_mcp::method::{List, Method, NotificationMethod};
 use longshore_mcp::params::{Invalid, Params, Target};
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use super::session::InSession;
 use super::standing::Standing;
@@ -157,13 +157,13 @@ pub(crate) fn decide_alone(
 }
 
 /// The resources that a client wants to hear of.
-fn subscribed(params: Option<&RawValue>) -> Result<BTreeSet<String>, Refusal> {
+fn subscribed(params: Option<Raw<'_>>) -> Result<BTreeSet<String>, Refusal> {
     let filter = params.and_then(|params| Filter::read(params.get()));
     filter.map(|filter| filter.uris).ok_or(Refusal::InvalidParams(Invalid::Missing("notifications")))
 }
 
 /// What a request sets in its session.
-fn change(method: Method, params: Option<&RawValue>, target: Option<&Target<'_>>) -> Option<Change> {
+fn change(method: Method, params: Option<Raw<'_>>, target: Option<&Target<'_>>) -> Option<Change> {
     #[derive(Deserialize)]
     struct SetLevel {
         level: Level,

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use longshore_mcp::detect::{Modern, Wrong};
-use longshore_mcp::headers::{ARGUMENT_PREFIX, Field, Fields, NAME, argument, sentinel, standard};
+use longshore_mcp::headers::{ARGUMENT_PREFIX, Field, NAME, argument, sentinel, standard};
 use longshore_mcp::method::{Method, Subject};
 
 use super::access::{self, Alone};
@@ -73,11 +73,11 @@ fn headers(worker: &Worker, alone: &Alone, modern: &Modern<'_>) -> Result<Header
     let mut headers = exchange::trace(&alone.headers);
     headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(modern.revision.as_str()));
     for (name, value) in standard::headers(modern.method, &modern.outline) {
-        headers.insert(name, value.try_into().map_err(|_| Refusal::Internal)?);
+        let value = value.try_into().map_err(|_| Refusal::Internal)?;
+        headers.insert(HeaderName::from_static(name), value);
     }
     if modern.method == Method::ToolsCall {
-        let fields = conversation::fields(&alone.headers);
-        for (name, value) in arguments(worker, modern, &fields)? {
+        for (name, value) in arguments(worker, alone, modern)? {
             // What is no header is left out, and the server's to miss.
             if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
                 headers.insert(name, value);
@@ -89,16 +89,16 @@ fn headers(worker: &Worker, alone: &Alone, modern: &Modern<'_>) -> Result<Header
 
 /// The headers that repeat arguments. Those that the tool's schema marks have to say what the body says; what the
 /// others are about only the server knows.
-fn arguments(
-    worker: &Worker,
-    modern: &Modern<'_>,
-    fields: &Fields<'_>,
-) -> Result<Vec<(String, String)>, Refusal> {
+fn arguments(worker: &Worker, alone: &Alone, modern: &Modern<'_>) -> Result<Vec<(String, String)>, Refusal> {
     let tools = worker.marks.of(&worker.shared.view.borrow());
     let name = modern.outline.name(modern.method.subject());
     let marked = name.and_then(|name| tools.get(name.as_str())).map_or(&[][..], Vec::as_slice);
-    let arguments = modern.outline.arguments();
-    argument::check(marked, arguments, fields)
+    let repeats = |name: &HeaderName| name.as_str().starts_with(ARGUMENT_PREFIX);
+    if marked.is_empty() && !alone.headers.keys().any(repeats) {
+        return Ok(Vec::new());
+    }
+    let (fields, arguments) = (conversation::fields(&alone.headers), modern.outline.arguments());
+    argument::check(marked, arguments, &fields)
         .map_err(|mismatch| Refusal::Mistake(Wrong::Header(mismatch)))?;
     let mut headers = argument::headers(marked, arguments);
     for (name, field) in &fields.arguments {

@@ -53,9 +53,14 @@ impl Speaks {
     /// Waits until it is known whether requests may stand alone there, and gives what is known by then. None: nothing
     /// was, in time.
     pub(crate) async fn known(&self, deadline: Instant) -> Option<Spoken> {
+        // Nearly always.
+        let now = *self.known.borrow();
+        if now.is_enough() {
+            return now.spoken;
+        }
         let mut known = self.known.subscribe();
         // What is known is the answer, whether all of it came in time or not.
-        let _ = timeout_at(deadline, known.wait_for(|known| known.settled || known.is_unasked())).await;
+        let _ = timeout_at(deadline, known.wait_for(Known::is_enough)).await;
         known.borrow().spoken
     }
 
@@ -104,6 +109,11 @@ impl Speaks {
 }
 
 impl Known {
+    /// Whether it is known that requests may stand alone there, or that they may not.
+    fn is_enough(&self) -> bool {
+        self.settled || self.is_unasked()
+    }
+
     /// Whether requests may stand alone there, and nobody has asked whether there are sessions too.
     fn is_unasked(&self) -> bool {
         !self.settled && matches!(self.spoken, Some(Spoken { legacy: None, modern: Some(_) }))

@@ -40,7 +40,8 @@ impl Transport {
             Upstream::Stdio {} => Ok(Answer::of(self.stdio.send(request).await?)),
             Upstream::Sse { port, path } => {
                 let place = Place { port: *port, path: path.clone() };
-                Ok(Answer::of(self.sse.send(&place, request).await?))
+                // Boxed, so that calls over the others are not as large as those over this one.
+                Ok(Answer::of(Box::pin(self.sse.send(&place, request)).await?))
             }
         }
     }

@@ -13,6 +13,7 @@ mod stage;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -20,7 +21,7 @@ use http::Method as HttpMethod;
 use http::header::HeaderMap;
 use longshore_mcp::capabilities::Need;
 use longshore_mcp::parked::Parked;
-use longshore_mcp::translate::{Pair, names, requests};
+use longshore_mcp::translate::{Pair, requests};
 use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant};
 
@@ -41,7 +42,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 
 /// The call.
 struct Call {
-    way: Way,
+    way: Rc<Way>,
     lease: Lease,
     pair: Pair,
     number: Number,
@@ -56,6 +57,7 @@ struct Call {
 
 /// Makes a call for a client.
 pub(super) async fn run(way: Way, mut client: Client) {
+    let way = Rc::new(way);
     // Once more if the server has forgotten the session: then it has not seen the call.
     for _ in 0..2 {
         let asked = client.asked.clone();
@@ -78,7 +80,7 @@ pub(super) async fn run(way: Way, mut client: Client) {
 
 impl Call {
     /// Finds it a session, and sends it.
-    async fn begin(way: &Way, asked: &Arc<Asked>) -> Result<Self, Failure> {
+    async fn begin(way: &Rc<Way>, asked: &Arc<Asked>) -> Result<Self, Failure> {
         let purpose = Purpose::of(asked, &way.upstream, &way.opener);
         let lease = way.lease(asked, purpose).await?;
         if asked.can_be_asked() || asked.level.is_some() {
@@ -106,10 +108,9 @@ impl Call {
     /// Sends the request under the call's number.
     fn send(&mut self, asked: &Asked) -> Result<(), Failure> {
         let number = self.number.number.to_string();
-        let request = requests::request(self.pair, Some(asked.method), asked.text(), &asked.client());
+        let request =
+            requests::numbered(self.pair, Some(asked.method), asked.text(), &asked.client(), &number);
         let request = request.map_err(|_| Unusable::Internal)?;
-        let request = names::with_id(&request, &number).map_err(|_| Unusable::Internal)?;
-        let request = names::with_progress_token(&request, &number).map_err(|_| Unusable::Internal)?;
         let request = self.lease.session.request(HttpMethod::POST, request.into_owned().into());
         let request = traced(request, &asked.trace);
         let (session, transport, to) =

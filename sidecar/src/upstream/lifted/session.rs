@@ -170,7 +170,7 @@ impl Session {
         let id = self.errand();
         let request = self.request(Method::POST, text(&id).into());
         let answer = async {
-            while let Some(Heard::Own(message)) = heard.recv().await {
+            while let Some(Heard::Answer(message) | Heard::Own(message)) = heard.recv().await {
                 match envelope::read(&message) {
                     Ok(Message::Response(response)) => return matches!(response.outcome, Outcome::Result(_)),
                     Ok(Message::Request(question)) => {
@@ -326,8 +326,9 @@ impl Number {
             self.level = level;
             state.levels.begin(level)
         };
+        // Boxed, since few calls want this, and all would be as large as if they did.
         if let Some(level) = tell
-            && !self.session.ask(transport, |id| logging::set_level(id, level)).await
+            && !Box::pin(self.session.ask(transport, |id| logging::set_level(id, level))).await
         {
             tracing::debug!(%level, "the server could not be told a level of log messages");
         }

@@ -1,7 +1,9 @@
 //! The sessions with the server that requests share, which stand alone.
 //!
 //! A server may tell sessions apart by who opened them and what that client can do, so requests share one only if
-//! these are the same. There is no end that anybody says, so a session ends when nobody has used it for a while.
+//! these are the same ([`keys`]). There is no end that anybody says, so a session ends when nobody has used it for a while.
+
+mod keys;
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -9,7 +11,6 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longshore_mcp::revision::Revision;
-use longshore_sessions::capsule::{PrincipalDigest, canonical};
 use longshore_sidecar_config::{Isolation, Upstream};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Duration, Instant, timeout};
@@ -18,6 +19,7 @@ use super::asked::Asked;
 use super::failure::Failure as Unusable;
 use super::session::Session;
 use crate::upstream::{Failure, Opener, Transport, stdio};
+use keys::{Key, Keys, Told};
 
 /// After how long without a call a session ends. A process may be behind it; to open another one costs the next call
 /// a moment.
@@ -37,6 +39,7 @@ pub(super) struct Sessions {
 
 #[derive(Default)]
 struct Table {
+    keys: Keys,
     open: HashMap<Key, Vec<Entry>>,
     /// Held while one is being opened that several may share.
     opening: HashMap<Key, Arc<tokio::sync::Mutex<()>>>,
@@ -44,10 +47,6 @@ struct Table {
     total: u32,
     of_principals: HashMap<Arc<str>, u32>,
 }
-
-/// What a server may tell sessions apart by: a digest of it, since clients write some of it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Key([u8; 32]);
 
 struct Entry {
     session: Arc<Session>,
@@ -143,7 +142,14 @@ impl Sessions {
             Opener::Own => Arc::from(""),
             Opener::Client { principal, .. } => principal.clone(),
         };
-        let key = Key::of(&principal, asked, speaks, upstream, opener);
+        let key = self.lock().keys.of(&Told {
+            principal: &principal,
+            capabilities: &asked.capabilities,
+            info: asked.info.as_deref(),
+            revisions: [asked.revision, speaks],
+            upstream,
+            isolation: opener.isolation(),
+        });
         if let Some(lease) = self.find(key, purpose) {
             return Ok(lease);
         }
@@ -345,28 +351,6 @@ impl Opening {
             Ok(session) => session,
         };
         Ok(sessions.add(self.key, place, session, self.purpose))
-    }
-}
-
-impl Key {
-    fn of(principal: &str, asked: &Asked, speaks: Revision, upstream: &Upstream, opener: &Opener) -> Self {
-        let part = |json: &str| canonical(json).unwrap_or_else(|| json.into());
-        let info = asked.info.as_deref().map(part).unwrap_or_default();
-        // Each part behind its length, so that none can be taken for a piece of another.
-        let mut text = String::new();
-        for part in [
-            principal,
-            &part(&asked.capabilities),
-            &info,
-            asked.revision.as_str(),
-            speaks.as_str(),
-            &format!("{upstream:?}"),
-            // Who else is in its process decides on what it may be asked.
-            &format!("{:?}", opener.isolation()),
-        ] {
-            text.push_str(&format!("{}:{part}", part.len()));
-        }
-        Self(PrincipalDigest::of(&text).0)
     }
 }
 

@@ -29,12 +29,28 @@ const MAX_REFUSAL: usize = 64 * 1024;
 /// What a call hears of its server.
 #[derive(Debug)]
 pub(super) enum Heard {
+    /// The answer to this call.
+    Answer(Bytes),
     /// A message that is certainly about this call.
     Own(Bytes),
     /// A message of the session that can only be about this call, since no other is under way.
     Aside(Bytes),
     /// Nothing more comes for the call.
     Over(Ending),
+}
+
+impl Heard {
+    /// A message of the stream that belongs to the call with this id. An error without an id can be to no other one.
+    fn of(message: Bytes, id: &str) -> Self {
+        let is_answer = match envelope::read(&message) {
+            Ok(Message::Response(response)) => match (response.id, response.outcome) {
+                (Some(answered), _) => answered.as_json() == id,
+                (None, outcome) => matches!(outcome, Outcome::Error(_)),
+            },
+            _ => false,
+        };
+        if is_answer { Self::Answer(message) } else { Self::Own(message) }
+    }
 }
 
 /// How an answer ended.
@@ -119,14 +135,14 @@ async fn follow(
             return Ok(Ending::Status(head.status.as_u16()));
         }
         lease.give_back();
-        let _ = to.send(Heard::Own(text)).await;
+        let _ = to.send(Heard::of(text, id)).await;
         return Ok(Ending::Ended);
     }
     let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if headers::is_type(content_type, JSON) {
         let text = collect(body, EDITABLE).await?;
         lease.give_back();
-        let _ = to.send(Heard::Own(text)).await;
+        let _ = to.send(Heard::of(text, id)).await;
         return Ok(Ending::Ended);
     }
     if !headers::is_type(content_type, EVENT_STREAM) {
@@ -139,8 +155,9 @@ async fn follow(
         while let Some(messages) = events.next().await? {
             vain = 0;
             for message in messages {
-                let over = is_answer(&message, id);
-                if to.send(Heard::Own(message)).await.is_err() {
+                let heard = Heard::of(message, id);
+                let over = matches!(heard, Heard::Answer(_));
+                if to.send(heard).await.is_err() {
                     return Ok(Ending::Ended);
                 }
                 if over {
@@ -249,17 +266,6 @@ fn message_of(event: Event<'_>) -> Option<Bytes> {
     // Clients ignore types that they do not know, and so does this.
     let data = event.data.filter(|data| event.event.is_none() && !data.is_empty())?;
     Some(data.into_owned().into())
-}
-
-/// Whether this is the answer to the request of this id. An error without an id can be to no other one here.
-fn is_answer(message: &[u8], id: &str) -> bool {
-    match envelope::read(message) {
-        Ok(Message::Response(response)) => match (response.id, response.outcome) {
-            (Some(answered), _) => answered.as_json() == id,
-            (None, outcome) => matches!(outcome, Outcome::Error(_)),
-        },
-        _ => false,
-    }
 }
 
 fn is_error(text: &[u8]) -> bool {

@@ -15,7 +15,6 @@ use super::sessions::{Lease, Purpose};
 use crate::upstream::{Failure, Opener, Transport};
 
 /// The way of one request.
-#[derive(Clone)]
 pub(super) struct Way {
     pub(super) lifted: Arc<Lifted>,
     pub(super) transport: Rc<Transport>,

@@ -81,11 +81,11 @@ pub(super) async fn call(way: Way, request: &Request<'_>, text: &str) -> Result<
     let name =
         |subject| outline.name(subject).filter(|_| method.subject() == subject).map(|name| name.to_string());
     let (tool, uri) = (name(Subject::Tool), name(Subject::Resource));
-    let known = match &tool {
-        // The server may have to be asked.
-        Some(tool) => under_way.during(async { Ok(way.lowered.tools.get(&way, tool).await) }).await?,
-        None => None,
-    };
+    let mut known = tool.as_ref().and_then(|tool| way.lowered.tools.find(tool));
+    if let (Some(tool), None) = (&tool, &known) {
+        // The server has to be asked. What is rarely needed is boxed, here and below: each call would be as large.
+        known = under_way.during(Box::pin(async { Ok(way.lowered.tools.get(&way, tool).await) })).await?;
+    }
     let marked = known.as_ref().and_then(|tool| tool.marked.as_deref());
     let repeated = repeat(method, &outline, marked);
     let wrapped = known.as_ref().map(|tool| tool.wrapped);
@@ -103,7 +103,7 @@ impl Call {
             let Some(answer) = answer else {
                 let Self { way, under_way, .. } = &mut self;
                 return Err(under_way
-                    .during(unanswered(way, status))
+                    .during(Box::pin(unanswered(way, status)))
                     .await
                     .unwrap_or_else(|failure| failure));
             };
@@ -114,12 +114,12 @@ impl Call {
             match response.outcome {
                 Outcome::Error(error) => {
                     let code = code_of(error.get()).and_then(Code::of);
-                    if code == Some(Code::HeaderMismatch) && !renewed && self.renew(&first).await? {
+                    if code == Some(Code::HeaderMismatch) && !renewed && Box::pin(self.renew(&first)).await? {
                         renewed = true;
                         continue;
                     }
                     let Self { way, under_way, .. } = &mut self;
-                    if is_suspicious(status, code) && !under_way.during(way.is_modern()).await? {
+                    if is_suspicious(status, code) && !under_way.during(Box::pin(way.is_modern())).await? {
                         return Err(Failure::Forgotten.into());
                     }
                 }
@@ -145,11 +145,8 @@ impl Call {
                     if names.failed {
                         return Err(Failure::NoNumbers.into());
                     }
-                    let Some(again) =
-                        ask(&self.way, &mut self.under_way, &self.id, rounds, parked, next, &out).await?
-                    else {
-                        return Ok(());
-                    };
+                    let asked = ask(&self.way, &mut self.under_way, &self.id, rounds, parked, next, &out);
+                    let Some(again) = Box::pin(asked).await? else { return Ok(()) };
                     id = self.way.lowered.question();
                     body = again.again(&id).map_err(|_| Failure::Nonsense)?.into();
                 }
@@ -167,13 +164,13 @@ impl Call {
     /// Sends the request, passes on what comes before the answer, and gives that.
     async fn send(&mut self, body: Bytes, id: &str, out: &Out) -> Result<(StatusCode, Option<String>), Any> {
         let Self { way, under_way, repeated, .. } = self;
-        let exchange = async {
+        let exchange = pin!(async {
             let mut source = way.call(body, repeated).await?;
             let answer = pass(way, &mut source, id, out).await?;
             let status = source.status;
             source.finish();
             Ok((status, answer))
-        };
+        });
         under_way.during(exchange).await
     }
 
@@ -182,7 +179,8 @@ impl Call {
     async fn renew(&mut self, sent: &Bytes) -> Result<bool, Any> {
         let Self { way, under_way, tool, .. } = self;
         let Some(tool) = tool else { return Ok(false) };
-        let known = under_way.during(async { Ok(way.lowered.tools.get_anew(way, tool).await) }).await?;
+        let known = pin!(async { Ok(way.lowered.tools.get_anew(way, tool).await) });
+        let known = under_way.during(known).await?;
         let Some(known) = known else { return Ok(false) };
         self.wrapped = Some(known.wrapped);
         let Some(repeated) = repeated_of(self.method, sent, known.marked.as_deref()) else {
@@ -264,10 +262,10 @@ async fn ask<'a>(
             },
             Next::Again => return Ok(Some(rounds)),
             Next::AgainLater => {
-                let pause = async {
+                let pause = pin!(async {
                     sleep(PAUSE).await;
                     Ok(())
-                };
+                });
                 under_way.during(pause).await?;
                 return Ok(Some(rounds));
             }
@@ -337,8 +335,7 @@ fn withdrawn(id: &str) -> String {
 
 impl UnderWay {
     /// Does something for as long as the client wants the answer.
-    async fn during<T>(&mut self, what: impl Future<Output = Result<T, Any>>) -> Result<T, Any> {
-        let mut what = pin!(what);
+    async fn during<T>(&mut self, mut what: impl Future<Output = Result<T, Any>> + Unpin) -> Result<T, Any> {
         loop {
             tokio::select! {
                 biased;
@@ -348,7 +345,7 @@ impl UnderWay {
                     // It was asked in a round that is over.
                     Some(Word::Answered(..)) => {}
                 },
-                done = what.as_mut() => return done,
+                done = &mut what => return done,
             }
         }
     }

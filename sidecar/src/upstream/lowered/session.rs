@@ -9,6 +9,7 @@ use longshore_mcp::envelope::Id;
 use longshore_mcp::level::Level;
 use longshore_mcp::listen::{Offers, Wishes};
 use longshore_mcp::logging;
+use longshore_mcp::object;
 use longshore_mcp::translate::requests::Client;
 use longshore_mcp::translate::{Pair, names};
 use longshore_sessions::bounds::{MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS};
@@ -260,8 +261,7 @@ impl Drop for Listening {
 /// An id in one spelling.
 fn key(id: Id<'_>) -> String {
     let json = id.as_json();
-    match serde_json::from_str::<String>(json) {
-        Ok(text) => serde_json::Value::String(text).to_string(),
-        Err(_) => json.to_owned(),
-    }
+    // Only a string that has escapes can be written in another way.
+    let text = if json.contains('\\') { object::string(json) } else { None };
+    text.map_or_else(|| json.to_owned(), |text| object::quote(&text))
 }

@@ -9,13 +9,9 @@ use http_body_util::BodyExt;
 use longshore_mcp::envelope::{self, Id, Message};
 use longshore_mcp::headers::{self, JSON};
 use longshore_mcp::sse::Decoder;
-use tokio::time::{Duration, timeout};
 
 use super::{Failure, way};
-use crate::upstream::{Answer, Body, EDITABLE, Failure as Any, Lease};
-
-/// How long the end of a body is waited for when everything in it has been read.
-const REST: Duration = Duration::from_secs(1);
+use crate::upstream::{Answer, Body, EDITABLE, Failure as Any, Lease, Tail};
 
 /// An answer that is being read.
 pub(super) struct Source {
@@ -69,26 +65,9 @@ impl Source {
         Ok(None)
     }
 
-    /// Lets go of it. A body at its end gives its connection back.
-    pub(super) fn finish(mut self) {
-        use http_body::Body as _;
-        if self.body.is_end_stream() || self.over {
-            self.lease.give_back();
-            return;
-        }
-        tokio::task::spawn_local(async move {
-            let rest = async {
-                while let Some(frame) = self.body.frame().await {
-                    if frame.is_err() {
-                        return false;
-                    }
-                }
-                true
-            };
-            if let Ok(true) = timeout(REST, rest).await {
-                self.lease.give_back();
-            }
-        });
+    /// Lets go of it. What follows the answer is read by whoever wants the connection next.
+    pub(super) fn finish(self) {
+        Tail::of(self.body, self.lease).leave();
     }
 
     async fn read_events(&mut self) -> Result<(), Any> {

@@ -63,9 +63,6 @@ impl Tools {
 
     /// What is known of a tool; the server's list is read if nothing is. Without an answer, nothing is known.
     pub(super) async fn get(&self, way: &Way, name: &str) -> Option<Called> {
-        if let Some(called) = self.find(name) {
-            return Some(called);
-        }
         let _one = self.reading.lock().await;
         let fresh = self.lock().read.is_some_and(|read| read.elapsed() < AGAIN);
         if !fresh && self.find(name).is_none() {
@@ -109,7 +106,8 @@ impl Tools {
         }
     }
 
-    fn find(&self, name: &str) -> Option<Called> {
+    /// What is known of a tool now.
+    pub(super) fn find(&self, name: &str) -> Option<Called> {
         self.lock().tools.get(name).cloned()
     }
 

@@ -155,13 +155,13 @@ impl Server {
 
 /// The headers that repeat what a request says, those of a tool's arguments included.
 pub(super) fn repeat(method: Method, outline: &Outline<'_>, marked: Option<&[Marked]>) -> Repeated {
-    let standard = standard::headers(method, outline);
-    let standard = standard.into_iter().map(|(name, value)| (name.to_owned(), value));
-    let arguments = argument::headers(marked.unwrap_or_default(), outline.arguments());
-    let header = |(name, value): (String, String)| {
-        Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?))
-    };
+    let standard = standard::headers(method, outline).into_iter();
+    let standard = standard.map(|(name, value)| (Ok(HeaderName::from_static(name)), value));
+    let arguments = argument::headers(marked.unwrap_or_default(), outline.arguments()).into_iter();
+    let arguments = arguments.map(|(name, value)| (HeaderName::try_from(name), value));
     // What is no header in spite of all is left to the server to miss.
+    let header =
+        |(name, value): (Result<_, _>, String)| Some((name.ok()?, HeaderValue::try_from(value).ok()?));
     standard.chain(arguments).filter_map(header).collect()
 }
 

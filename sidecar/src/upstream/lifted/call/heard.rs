@@ -1,6 +1,6 @@
 //! What the server says in a call.
 
-use longshore_mcp::envelope::{self, Id, Message, Notification, Outcome, Request, Response};
+use longshore_mcp::envelope::{self, Id, Message, Notification, Request};
 use longshore_mcp::logging;
 use longshore_mcp::method::ServerRequest;
 use longshore_mcp::parked::Asked as Kept;
@@ -20,30 +20,19 @@ const GATHER: Duration = Duration::from_millis(100);
 impl Call {
     pub(super) async fn heard(&mut self, heard: Heard, stage: Stage) {
         let (message, is_certain) = match heard {
+            Heard::Answer(message) => return self.end(Ok(message), stage).await,
             Heard::Own(message) => (message, true),
             Heard::Aside(message) => (message, false),
             Heard::Over(ending) => return self.end(Err(ending.into_failure()), stage).await,
         };
         let text = std::str::from_utf8(&message).unwrap_or_default();
         match envelope::read(&message) {
-            Ok(Message::Response(response)) if is_certain && self.is_answer(&response) => {
-                let message = message.clone();
-                self.end(Ok(message), stage).await;
-            }
             Ok(Message::Request(request)) => Box::pin(self.asked(&request, stage)).await,
             Ok(Message::Notification(notification)) => {
                 self.stage = stage;
                 Box::pin(self.told(&notification, text, is_certain)).await;
             }
             Ok(Message::Response(_)) | Err(_) => self.stage = stage,
-        }
-    }
-
-    /// Whether a response is to this call. An error without an id can be to no other message of its stream.
-    fn is_answer(&self, response: &Response<'_>) -> bool {
-        match &response.id {
-            Some(id) => id.as_json() == self.number.number.to_string(),
-            None => matches!(response.outcome, Outcome::Error(_)),
         }
     }
 
