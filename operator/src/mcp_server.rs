@@ -359,7 +359,10 @@ async fn write_status(
     if was != ready {
         context.count_servers();
     }
-    if let Some(wait) = status::wait(memory, previous.as_ref(), &status) {
+    let starts = status::is_starting(&status);
+    lock(memory).starting = starts;
+    let starting = if starts { context.memory.starting() } else { 0 };
+    if let Some(wait) = status::wait(memory, starting, previous.as_ref(), &status) {
         return Ok(Some(wait));
     }
     status::write(context, key, uid, memory, previous.as_ref(), &status).await?;

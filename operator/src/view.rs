@@ -4,7 +4,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{ConfigMap, ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, ContainerStatus, Pod, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::PartialObjectMeta;
 use longshore_crds::names::{SERVER_CONTAINER, SIDECAR_CONTAINER};
@@ -232,12 +232,16 @@ impl View for PodView {
                 .map(|condition| cut(condition.message.as_deref().unwrap_or_default())),
             sidecar: container(SIDECAR_CONTAINER),
             server: container(SERVER_CONTAINER),
-            config_maps: volumes
-                .iter()
-                .filter_map(|volume| Some(volume.config_map.as_ref()?.name.clone()))
-                .collect(),
+            config_maps: volumes.iter().flat_map(config_maps).collect(),
         }
     }
+}
+
+/// Pods of earlier releases have a volume of nothing but a ConfigMap.
+fn config_maps(volume: &Volume) -> impl Iterator<Item = String> {
+    let alone = volume.config_map.iter().map(|source| source.name.clone());
+    let projected = volume.projected.iter().flat_map(|volume| volume.sources.iter().flatten());
+    alone.chain(projected.filter_map(|source| Some(source.config_map.as_ref()?.name.clone())))
 }
 
 // === impl ContainerView ===
@@ -325,4 +329,27 @@ fn cut_front(text: &str) -> String {
         start += 1;
     }
     text[start..].trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_pod_mounts_config_maps_alone_and_projected() {
+        let mounted = |volumes: Value| {
+            let pod =
+                serde_json::from_value(json!({"spec": {"containers": [], "volumes": volumes}})).unwrap();
+            PodView::of(&pod).config_maps
+        };
+        let projected = json!([
+            {"name": "a", "projected": {"sources": [{"configMap": {"name": "x"}}, {"secret": {"name": "k"}}]}},
+            {"name": "b", "emptyDir": {}},
+            {"name": "c", "configMap": {"name": "y"}},
+        ]);
+        assert_eq!(mounted(projected), ["x", "y"]);
+        assert!(mounted(json!([{"name": "k", "secret": {"secretName": "x"}}])).is_empty());
+    }
 }

@@ -1,4 +1,7 @@
-//! Listening sockets that can be reached around the sidecar, from the kernel's tables.
+//! Listening sockets that can be reached around the sidecar: the kernel is asked for them, or its tables are read where it
+//! does not answer.
+
+mod diag;
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -12,7 +15,9 @@ use tokio::time::{Duration, timeout};
 
 use crate::shared::Shared;
 
-/// How often the tables are read.
+/// Where the kernel shows itself.
+const PROC: &str = "/proc";
+/// How often it is looked.
 const EVERY: Duration = Duration::from_secs(30);
 /// How much of a table is read, and how many sockets are reported.
 const MAX_TABLE: u64 = 1024 * 1024;
@@ -60,6 +65,13 @@ pub(crate) async fn watch_sockets(shared: Arc<Shared>) -> Result<(), watch::erro
 
 fn exposed(proc_dir: &Path, own: &[u16]) -> io::Result<Vec<ExposedSocket>> {
     let mut sockets = BTreeSet::new();
+    // Another directory is somebody else's tables. And not every kernel answers, nor lets everybody ask.
+    if proc_dir == Path::new(PROC)
+        && let Ok(all) = diag::listening()
+    {
+        sockets.extend(all.into_iter().filter_map(|(address, port)| reachable(address, port, own)));
+        return Ok(sockets.into_iter().take(MAX_SOCKETS).collect());
+    }
     let mut text = String::new();
     for table in ["tcp", "tcp6"] {
         let path = proc_dir.join("net").join(table);
@@ -82,9 +94,14 @@ fn listening<'a>(table: &'a str, own: &'a [u16]) -> impl Iterator<Item = Exposed
         let (local, _remote, state) = (columns.next()?, columns.next()?, columns.next()?);
         let (address, port) = local.split_once(':')?;
         let (address, port) = (parse_address(address)?, u16::from_str_radix(port, 16).ok()?);
-        let reachable = !address.to_canonical().is_loopback() && !own.contains(&port);
-        (state == LISTEN && reachable).then(|| ExposedSocket { address: address.to_string(), port })
+        reachable(address, port, own).filter(|_| state == LISTEN)
     })
+}
+
+/// A listening socket, unless it is on loopback or one's own.
+fn reachable(address: IpAddr, port: u16, own: &[u16]) -> Option<ExposedSocket> {
+    let reachable = !address.to_canonical().is_loopback() && !own.contains(&port);
+    reachable.then(|| ExposedSocket { address: address.to_string(), port })
 }
 
 /// The kernel writes addresses as 32-bit words in the machine's byte order.

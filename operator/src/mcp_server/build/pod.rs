@@ -1,11 +1,11 @@
 //! The pod: the sidecar first, the server second, and the volumes between them.
 
 use k8s_openapi::api::core::v1::{
-    ConfigMapProjection, ConfigMapVolumeSource, Container, ContainerPort, DownwardAPIProjection,
-    DownwardAPIVolumeFile, EmptyDirVolumeSource, EnvVar, EnvVarSource, ExecAction, HTTPGetAction, KeyToPath,
-    Lifecycle, LifecycleHandler, ObjectFieldSelector, PodSpec, PodTemplateSpec, Probe, ProjectedVolumeSource,
-    ResourceRequirements, SecretVolumeSource, ServiceAccountTokenProjection, TopologySpreadConstraint,
-    Volume, VolumeMount, VolumeProjection,
+    ConfigMapProjection, Container, ContainerPort, DownwardAPIProjection, DownwardAPIVolumeFile,
+    EmptyDirVolumeSource, EnvVar, EnvVarSource, ExecAction, HTTPGetAction, KeyToPath, Lifecycle,
+    LifecycleHandler, ObjectFieldSelector, PodSpec, PodTemplateSpec, Probe, ProjectedVolumeSource,
+    ResourceRequirements, SecretProjection, ServiceAccountTokenProjection, TopologySpreadConstraint, Volume,
+    VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
@@ -19,7 +19,6 @@ use crate::names::{self, DEFAULT_CONTAINER_ANNOTATION, UPSTREAM_ANNOTATION};
 use crate::settings::Settings;
 
 const CONFIG_VOLUME: &str = "longshore-config";
-const KEYS_VOLUME: &str = "longshore-keys";
 const PROGRAM_VOLUME: &str = "longshore-program";
 const SOCKETS_VOLUME: &str = "longshore-sockets";
 const TMP_VOLUME: &str = "longshore-tmp";
@@ -99,19 +98,28 @@ fn grace_period(server: &ValidatedServer) -> i64 {
 }
 
 fn sidecar(server: &ValidatedServer, settings: &Settings) -> Container {
+    let mut args = vec![
+        "serve".to_owned(),
+        "--shim=/shim".to_owned(),
+        format!("--workers={}", server.sidecar.workers),
+        // Kubernetes puts the values of the environment into the arguments.
+        format!("--pod-uid=$({POD_UID})"),
+        format!("--pod-ip=$({POD_IP})"),
+        format!("--keys-dir={}", paths::CONFIG_DIR),
+    ];
+    let mut mounts =
+        vec![read_only(mount(CONFIG_VOLUME, paths::CONFIG_DIR)), mount(PROGRAM_VOLUME, paths::PROGRAM_DIR)];
+    if has_sockets(server) {
+        mounts.push(mount(SOCKETS_VOLUME, paths::SOCKETS_DIR));
+    } else {
+        args.push(format!("--sockets-dir={}", paths::PROGRAM_DIR));
+    }
     Container {
         name: SIDECAR_CONTAINER.to_owned(),
         image: Some(settings.sidecar_image.clone()),
         image_pull_policy: settings.sidecar_image_pull_policy.clone(),
         command: Some(vec!["/longshore-sidecar".to_owned()]),
-        args: Some(vec![
-            "serve".to_owned(),
-            "--shim=/shim".to_owned(),
-            format!("--workers={}", server.sidecar.workers),
-            // Kubernetes puts the values of the environment into the arguments.
-            format!("--pod-uid=$({POD_UID})"),
-            format!("--pod-ip=$({POD_IP})"),
-        ]),
+        args: Some(args),
         ports: Some(vec![
             container_port("mcp", ports::MCP),
             container_port("admin", ports::ADMIN),
@@ -120,12 +128,7 @@ fn sidecar(server: &ValidatedServer, settings: &Settings) -> Container {
         // Which of a server's pods it is, for the session ids that it gives and for the other pods.
         env: Some(vec![field(POD_UID, "metadata.uid"), field(POD_IP, "status.podIP")]),
         resources: Some(server.sidecar.resources.clone().unwrap_or_else(sidecar_resources)),
-        volume_mounts: Some(vec![
-            read_only(mount(CONFIG_VOLUME, paths::CONFIG_DIR)),
-            read_only(mount(KEYS_VOLUME, paths::KEYS_DIR)),
-            mount(PROGRAM_VOLUME, paths::PROGRAM_DIR),
-            mount(SOCKETS_VOLUME, paths::SOCKETS_DIR),
-        ]),
+        volume_mounts: Some(mounts),
         lifecycle: post_start(server),
         // The sidecar holds the first probe until it has an answer, so that no second is lost between two probes.
         readiness_probe: Some(Probe {
@@ -153,8 +156,10 @@ fn server(server: &ValidatedServer) -> Container {
         // Many programs (npx, uvx) want a home that they can write to, and the root file system is read-only.
         env.push(variable("HOME", TMP));
     }
-    let mut mounts =
-        vec![read_only(mount(PROGRAM_VOLUME, paths::PROGRAM_DIR)), mount(SOCKETS_VOLUME, paths::SOCKETS_DIR)];
+    let mut mounts = vec![read_only(mount(PROGRAM_VOLUME, paths::PROGRAM_DIR))];
+    if has_sockets(server) {
+        mounts.push(mount(SOCKETS_VOLUME, paths::SOCKETS_DIR));
+    }
     if needs_tmp(server) {
         mounts.push(mount(TMP_VOLUME, TMP));
     }
@@ -163,6 +168,11 @@ fn server(server: &ValidatedServer) -> Container {
     }
     mounts.extend(container.volume_mounts.iter().cloned());
     let shim = format!("{}/{}", paths::PROGRAM_DIR, paths::SHIM);
+    let socket = format!("{}/{}", paths::PROGRAM_DIR, paths::DRAIN_SOCKET);
+    let mut drain = vec![shim.as_str(), "drain"];
+    if !has_sockets(server) {
+        drain.push(&socket);
+    }
     let (command, args) = match server.upstream {
         Upstream::StreamableHttp { .. } | Upstream::Sse { .. } => {
             (container.command.clone(), container.args.clone())
@@ -180,7 +190,7 @@ fn server(server: &ValidatedServer) -> Container {
         resources: container.resources.clone(),
         volume_mounts: Some(mounts),
         // Keeps the server until the sidecar has drained; without it the server would end first, and its calls too.
-        lifecycle: Some(Lifecycle { pre_stop: Some(exec(&[&shim, "drain"])), ..Lifecycle::default() }),
+        lifecycle: Some(Lifecycle { pre_stop: Some(exec(&drain)), ..Lifecycle::default() }),
         security_context: Some(security::server()),
         // The last lines of a server that fails are then part of the pod's status, and no right to read logs is needed.
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
@@ -203,6 +213,13 @@ fn stdio_command(shim: &str, server: &ValidatedServer) -> Vec<String> {
     words.into_iter().chain(server.container.command.iter().cloned()).collect()
 }
 
+/// Whether the server's container opens sockets of its own for the sidecar: that of a stdio server does, in a volume that
+/// both may write. Otherwise the sidecar's one socket lies beside the shim, where the server may connect and not write:
+/// each volume in memory is a mount on the node and two in the pod, and every mount makes the next one slower.
+fn has_sockets(server: &ValidatedServer) -> bool {
+    matches!(server.upstream, Upstream::Stdio {})
+}
+
 fn needs_tmp(server: &ValidatedServer) -> bool {
     !server.container.volume_mounts.iter().any(|mount| mount.mount_path.trim_end_matches('/') == TMP)
 }
@@ -220,27 +237,13 @@ fn sidecar_resources() -> ResourceRequirements {
 
 fn volumes(server: &ValidatedServer) -> Vec<Volume> {
     let mut volumes = vec![
-        Volume {
-            name: CONFIG_VOLUME.to_owned(),
-            config_map: Some(ConfigMapVolumeSource {
-                name: config_map::name(server, &server.upstream),
-                ..ConfigMapVolumeSource::default()
-            }),
-            ..Volume::default()
-        },
-        Volume {
-            name: KEYS_VOLUME.to_owned(),
-            secret: Some(SecretVolumeSource {
-                secret_name: Some(server.names.keys_secret()),
-                default_mode: Some(GROUP_READABLE),
-                ..SecretVolumeSource::default()
-            }),
-            ..Volume::default()
-        },
+        config_volume(server),
         // The sidecar alone writes here, so it need not count as memory; a mount less is also a faster start.
         disk(PROGRAM_VOLUME, "32Mi"),
-        memory(SOCKETS_VOLUME, "1Mi"),
     ];
+    if has_sockets(server) {
+        volumes.push(memory(SOCKETS_VOLUME, "1Mi"));
+    }
     if needs_tmp(server) {
         volumes.push(memory(TMP_VOLUME, "256Mi"));
     }
@@ -249,6 +252,30 @@ fn volumes(server: &ValidatedServer) -> Vec<Volume> {
     }
     volumes.extend(server.pod.volumes.iter().cloned());
     volumes
+}
+
+/// What the sidecar reads: the configuration, and the keys that belong to it. One volume of both is one mount less, and
+/// the two change in one step.
+fn config_volume(server: &ValidatedServer) -> Volume {
+    let config = VolumeProjection {
+        config_map: Some(ConfigMapProjection {
+            name: config_map::name(server, &server.upstream),
+            ..ConfigMapProjection::default()
+        }),
+        ..VolumeProjection::default()
+    };
+    let keys = VolumeProjection {
+        secret: Some(SecretProjection { name: server.names.keys_secret(), ..SecretProjection::default() }),
+        ..VolumeProjection::default()
+    };
+    Volume {
+        name: CONFIG_VOLUME.to_owned(),
+        projected: Some(ProjectedVolumeSource {
+            sources: Some(vec![config, keys]),
+            default_mode: Some(GROUP_READABLE),
+        }),
+        ..Volume::default()
+    }
 }
 
 fn memory(name: &str, limit: &str) -> Volume {

@@ -163,7 +163,8 @@ fn the_smallest_manifest_makes_these_objects() {
                         "command": ["/longshore-sidecar"],
                         "args": [
                             "serve", "--shim=/shim", "--workers=1", "--pod-uid=$(LONGSHORE_POD_UID)",
-                            "--pod-ip=$(LONGSHORE_POD_IP)",
+                            "--pod-ip=$(LONGSHORE_POD_IP)", "--keys-dir=/etc/longshore/config",
+                            "--sockets-dir=/run/longshore/program",
                         ],
                         "ports": [
                             {"name": "mcp", "containerPort": 15380, "protocol": "TCP"},
@@ -183,9 +184,7 @@ fn the_smallest_manifest_makes_these_objects() {
                         "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "128Mi"}},
                         "volumeMounts": [
                             {"name": "longshore-config", "mountPath": "/etc/longshore/config", "readOnly": true},
-                            {"name": "longshore-keys", "mountPath": "/etc/longshore/keys", "readOnly": true},
                             {"name": "longshore-program", "mountPath": "/run/longshore/program"},
-                            {"name": "longshore-sockets", "mountPath": "/run/longshore/sockets"},
                         ],
                         "readinessProbe": {
                             "httpGet": {"path": "/readyz", "port": 15381},
@@ -208,19 +207,18 @@ fn the_smallest_manifest_makes_these_objects() {
                         "env": [{"name": "HOME", "value": "/tmp"}],
                         "volumeMounts": [
                             {"name": "longshore-program", "mountPath": "/run/longshore/program", "readOnly": true},
-                            {"name": "longshore-sockets", "mountPath": "/run/longshore/sockets"},
                             {"name": "longshore-tmp", "mountPath": "/tmp"},
                         ],
-                        "lifecycle": {"preStop": {"exec": {"command": ["/run/longshore/program/shim", "drain"]}}},
+                        "lifecycle": {"preStop": {"exec": {"command": ["/run/longshore/program/shim", "drain", "/run/longshore/program/drain.sock"]}}},
                         "securityContext": restricted,
                         "terminationMessagePolicy": "FallbackToLogsOnError",
                     },
                 ],
                 "volumes": [
-                    {"name": "longshore-config", "configMap": {"name": name}},
-                    {"name": "longshore-keys", "secret": {"secretName": "github-longshore-keys", "defaultMode": 0o440}},
+                    {"name": "longshore-config", "projected": {"defaultMode": 0o440, "sources": [
+                        {"configMap": {"name": name}}, {"secret": {"name": "github-longshore-keys"}},
+                    ]}},
                     {"name": "longshore-program", "emptyDir": {"sizeLimit": "32Mi"}},
-                    {"name": "longshore-sockets", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
                     {"name": "longshore-tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "256Mi"}},
                 ],
                 "topologySpreadConstraints": [{

@@ -23,6 +23,23 @@ fn a_stdio_server_is_started_by_the_shim_once_that_is_there() {
             json!({"postStart": {"exec": {"command": ["/longshore-sidecar", "await"]}}}),
         ),
         ("/metadata/annotations/longshore.dev~1upstream", json!("{\"stdio\":{}}")),
+        // The shim opens a socket of its own.
+        (
+            "/spec/containers/1/lifecycle/preStop/exec/command",
+            json!(["/run/longshore/program/shim", "drain"]),
+        ),
+        (
+            "/spec/containers/0/volumeMounts/2",
+            json!({"name": "longshore-sockets", "mountPath": "/run/longshore/sockets"}),
+        ),
+        (
+            "/spec/containers/1/volumeMounts/1",
+            json!({"name": "longshore-sockets", "mountPath": "/run/longshore/sockets"}),
+        ),
+        (
+            "/spec/volumes/2",
+            json!({"name": "longshore-sockets", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}),
+        ),
     ] {
         assert_eq!(template.pointer(pointer), Some(&expected), "{pointer}");
     }
@@ -110,7 +127,6 @@ fn the_manifest_shapes_the_pod() {
         mounts(1),
         &json!([
             {"name": "longshore-program", "mountPath": "/run/longshore/program", "readOnly": true},
-            {"name": "longshore-sockets", "mountPath": "/run/longshore/sockets"},
             {"name": "longshore-token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true},
             {"name": "data", "mountPath": "/tmp/"},
         ]),
@@ -119,17 +135,7 @@ fn the_manifest_shapes_the_pod() {
     assert!(!mounts(0).to_string().contains("longshore-token"), "the sidecar never gets a token");
     let volumes: Vec<_> =
         template["spec"]["volumes"].as_array().unwrap().iter().map(|volume| &volume["name"]).collect();
-    assert_eq!(
-        volumes,
-        [
-            "longshore-config",
-            "longshore-keys",
-            "longshore-program",
-            "longshore-sockets",
-            "longshore-token",
-            "data"
-        ]
-    );
+    assert_eq!(volumes, ["longshore-config", "longshore-program", "longshore-token", "data"]);
 }
 
 #[test]
