@@ -1,6 +1,7 @@
 //! Where the parts of a pod meet in its file systems.
 
-/// The mount of the ConfigMap, and of the Secret with the hashes of the API keys and the keys of sessions. A directory, never a `subPath`: only so does the kubelet update it in place.
+/// The mount of the ConfigMap, and of the Secret with the hashes of the API keys and the keys of sessions. A directory,
+/// never a `subPath`: only so does the kubelet update it in place.
 pub const CONFIG_DIR: &str = "/etc/longshore/config";
 /// [`crate::Config`] as JSON, in [`CONFIG_DIR`].
 pub const CONFIG_FILE: &str = "config.json";

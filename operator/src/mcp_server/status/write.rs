@@ -209,6 +209,7 @@ mod tests {
         tokio::time::advance(PASSING - Duration::from_secs(1)).await;
         assert_eq!(wait(&memory, 1, Some(&starting), &connecting), None);
     }
+
     #[tokio::test(start_paused = true)]
     async fn the_first_status_waits_the_longer_the_more_servers_start() {
         let starting = status(("Unknown", Reason::Starting), "a");
