@@ -296,7 +296,12 @@ fn turn(
         context.mirrors.deployments.get(key, &key.name).and_then(|deployment| deployment.template.clone());
     let observed = server.status.as_ref().and_then(|status| status.observed_generation);
     match live {
-        Some(live) if first_look && live != desired.template && observed == server.metadata.generation => {
+        // One without a status started a moment ago, when its first word could still wait.
+        Some(live)
+            if first_look
+                && live != desired.template
+                && (observed.is_none() || observed == server.metadata.generation) =>
+        {
             let turn = context.upgrades.ask(key);
             if turn != Turn::Now {
                 desired.template = live;
