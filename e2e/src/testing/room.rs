@@ -12,6 +12,8 @@ use std::sync::{Condvar, LazyLock, Mutex, PoisonError};
 pub enum Kind {
     /// It asks an API server now and then.
     Objects,
+    /// It does something to a whole cluster of its own, without a node, and waits for what comes of that.
+    Cluster,
     /// It has pods started.
     Pods,
     /// It keeps servers busy.
@@ -29,6 +31,7 @@ struct Rooms {
 }
 
 static OBJECTS: LazyLock<Rooms> = LazyLock::new(|| Rooms::new(3 * processors()));
+static CLUSTERS: LazyLock<Rooms> = LazyLock::new(|| Rooms::new(processors()));
 static PODS: LazyLock<Rooms> = LazyLock::new(|| Rooms::new(1 + processors()));
 static LOAD: LazyLock<Rooms> = LazyLock::new(|| Rooms::new(processors()));
 
@@ -42,6 +45,7 @@ impl Room {
     pub fn take(kind: Kind) -> Self {
         let rooms: &'static Rooms = match kind {
             Kind::Objects => &OBJECTS,
+            Kind::Cluster => &CLUSTERS,
             Kind::Pods => &PODS,
             Kind::Load => &LOAD,
         };

@@ -151,7 +151,7 @@ fn a_key_works_as_long_as_its_file_is_there() {
 
 #[test]
 fn while_the_api_server_is_away_the_last_view_is_served_and_marked() {
-    let _room = Room::take(Kind::Objects);
+    let _room = Room::take(Kind::Cluster);
     let cluster = Cluster::start(Shape::ControlPlane).unwrap();
     install(&cluster).unwrap();
     cluster

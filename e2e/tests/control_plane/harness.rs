@@ -13,7 +13,7 @@ use longshore_e2e::testing::{Kind, Room};
 
 #[test]
 fn clusters_run_beside_each_other_and_do_not_meet() {
-    let _room = Room::take(Kind::Objects);
+    let _room = Room::take(Kind::Cluster);
     let clusters = std::thread::scope(|scope| {
         [0, 1]
             .map(|_| scope.spawn(|| Cluster::start(Shape::Api).unwrap()))
@@ -40,7 +40,7 @@ fn clusters_run_beside_each_other_and_do_not_meet() {
 
 #[test]
 fn a_component_can_be_killed_and_revived_and_nothing_is_lost() {
-    let _room = Room::take(Kind::Objects);
+    let _room = Room::take(Kind::Cluster);
     let cluster = Cluster::start(Shape::Api).unwrap();
     cluster
         .block_on(async || {
@@ -65,7 +65,7 @@ fn a_component_can_be_killed_and_revived_and_nothing_is_lost() {
 
 #[test]
 fn a_component_that_dies_fails_the_cluster_with_the_end_of_its_log() {
-    let _room = Room::take(Kind::Objects);
+    let _room = Room::take(Kind::Cluster);
     let cluster = Cluster::start(Shape::Api).unwrap();
     let folder = folder(&cluster);
     for (_, pid) in
@@ -95,7 +95,7 @@ fn nothing_is_left_when_the_process_that_started_a_cluster_is_killed() {
         std::thread::sleep(Duration::from_secs(600));
         return;
     }
-    let _room = Room::take(Kind::Objects);
+    let _room = Room::take(Kind::Cluster);
     let start = || {
         let mut starter = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "--nocapture", std::thread::current().name().unwrap()])

@@ -17,10 +17,12 @@ fn a_server_is_in_the_catalog_with_its_tools_until_it_goes() {
         becomes(namespace, "listed", ("Published", "True", "Published")).await;
         becomes(namespace, "listed", ("Ready", "True", "Ready")).await;
         let server = format!("/v1/servers/{}/listed", namespace.name());
-        let up =
-            until(namespace, &server, |server| server["health"]["state"] == "Up" && server["tools"] != 0)
-                .await;
-        assert_eq!(up["url"], format!("http://listed.{}.svc.cluster.local/mcp", namespace.name()));
+        // The server and its pods are watched apart.
+        let url = format!("http://listed.{}.svc.cluster.local/mcp", namespace.name());
+        let is_up = |server: &Value| {
+            server["health"]["state"] == "Up" && server["tools"] != 0 && server["url"] == url.as_str()
+        };
+        until(namespace, &server, is_up).await;
         let tools = format!("/v1/tools?namespace={}&q=add", namespace.name());
         let found = until(namespace, &tools, |list| list["total"] != 0).await;
         assert_eq!(found["items"][0]["name"], "add", "{found}");

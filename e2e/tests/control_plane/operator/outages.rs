@@ -12,7 +12,7 @@ use super::stand::{Operator, install, until};
 
 #[test]
 fn an_api_server_that_was_away_is_served_again() {
-    let _room = Room::take(Kind::Objects);
+    let _room = Room::take(Kind::Cluster);
     let cluster = Cluster::start(Shape::ControlPlane).unwrap();
     install(&cluster).unwrap();
     cluster
