@@ -130,16 +130,18 @@ fn sidecar(server: &ValidatedServer, settings: &Settings) -> Container {
         resources: Some(server.sidecar.resources.clone().unwrap_or_else(sidecar_resources)),
         volume_mounts: Some(mounts),
         lifecycle: post_start(server),
-        // The sidecar holds the first probe until it has an answer, so that no second is lost between two probes.
+        // The sidecar holds the first probe until it has an answer, so that no second is lost between two probes. What
+        // it has to say it says at once; one that says nothing hangs, or waits for a processor, as on a node that has
+        // too much to do. There it is no help to send its clients away, and less to start it again.
         readiness_probe: Some(Probe {
             period_seconds: Some(1),
-            timeout_seconds: Some(2),
-            failure_threshold: Some(2),
+            timeout_seconds: Some(3),
+            failure_threshold: Some(3),
             ..get("/readyz")
         }),
         liveness_probe: Some(Probe {
             period_seconds: Some(10),
-            timeout_seconds: Some(3),
+            timeout_seconds: Some(10),
             failure_threshold: Some(3),
             ..get("/healthz")
         }),

@@ -188,11 +188,11 @@ fn the_smallest_manifest_makes_these_objects() {
                         ],
                         "readinessProbe": {
                             "httpGet": {"path": "/readyz", "port": 15381},
-                            "periodSeconds": 1, "timeoutSeconds": 2, "failureThreshold": 2,
+                            "periodSeconds": 1, "timeoutSeconds": 3, "failureThreshold": 3,
                         },
                         "livenessProbe": {
                             "httpGet": {"path": "/healthz", "port": 15381},
-                            "periodSeconds": 10, "timeoutSeconds": 3, "failureThreshold": 3,
+                            "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": 3,
                         },
                         "securityContext": {
                             "runAsUser": 15380, "runAsGroup": 15380, "runAsNonRoot": true,
