@@ -83,8 +83,7 @@ impl<'a> Batch<'a> {
     /// Reads an array of messages.
     pub fn read(body: &'a [u8]) -> Result<Self, BadBatch> {
         let text = std::str::from_utf8(body).map_err(|_| Malformed::NotJson)?;
-        let mut texts = Vec::new();
-        scan::elements(text, |element| texts.push(element.get())).map_err(Malformed::from)?;
+        let texts = scan::elements(text).map_err(Malformed::from)?;
         if texts.is_empty() {
             return Err(BadBatch::Empty);
         }

@@ -191,9 +191,7 @@ fn quote_into(json: &mut String, text: &str) {
 
 /// The elements of an array, as they were written.
 pub fn elements(json: &str) -> Result<Vec<&str>, serde_json::Error> {
-    let mut all = Vec::new();
-    scan::elements(json, |element| all.push(element.get())).map_err(serde_json::Error::custom)?;
-    Ok(all)
+    scan::elements(json).map_err(serde_json::Error::custom)
 }
 
 /// Texts as a JSON array.

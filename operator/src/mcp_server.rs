@@ -366,7 +366,8 @@ async fn write_status(
     }
     let starts = status::is_starting(&status);
     lock(memory).starting = starts;
-    let starting = if starts { context.memory.starting() } else { 0 };
+    // Only a first status asks.
+    let starting = if starts && previous.is_none() { context.memory.starting() } else { 0 };
     if let Some(wait) = status::wait(memory, starting, previous.as_ref(), &status) {
         return Ok(Some(wait));
     }

@@ -54,10 +54,10 @@ pub fn wait(
         return patience.checked_sub(seen.elapsed()).filter(|left| is_starting(status) && !left.is_zero());
     };
     let since = lock(memory).status_written?.elapsed();
-    let same = Some(previous).filter(|previous| *previous != status)?;
-    let is_step = same.observed_generation == status.observed_generation
-        && same.url == status.url
-        && is_starting(same)
+    let is_step = previous != status
+        && previous.observed_generation == status.observed_generation
+        && previous.url == status.url
+        && is_starting(previous)
         && is_starting(status);
     PASSING.checked_sub(since).filter(|left| is_step && !left.is_zero())
 }
