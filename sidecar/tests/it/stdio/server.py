@@ -53,11 +53,12 @@ def progress(message):
 
 
 def pour(message):
-    # Until it is told that nobody wants it.
+    # Until it is told that nobody wants it. A line has to fit into PIPE_BUF: the other thread answers between two
+    # lines then, and never in the middle of one.
     token = message["params"]["_meta"]["progressToken"]
     step = 0
     while message["id"] not in cancelled:
-        note("notifications/progress", progressToken=token, progress=step, message="x" * 4096)
+        note("notifications/progress", progressToken=token, progress=step, message="x" * 3072)
         step += 1
 
 
