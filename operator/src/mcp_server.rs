@@ -364,11 +364,7 @@ async fn write_status(
     if was != ready {
         context.count_servers();
     }
-    let starts = status::is_starting(&status);
-    lock(memory).starting = starts;
-    // Only a first status asks.
-    let starting = if starts && previous.is_none() { context.memory.starting() } else { 0 };
-    if let Some(wait) = status::wait(memory, starting, previous.as_ref(), &status) {
+    if let Some(wait) = status::wait(memory, previous.as_ref(), &status) {
         return Ok(Some(wait));
     }
     status::write(context, key, uid, memory, previous.as_ref(), &status).await?;

@@ -30,10 +30,6 @@ pub struct ServerMemory {
     pub status: Option<(u64, McpServerStatus)>,
     /// When that was.
     pub status_written: Option<Instant>,
-    /// When its first status could have been written.
-    pub seen: Option<Instant>,
-    /// Whether all that there is to say of it is that it starts.
-    pub starting: bool,
     /// What sessions are sealed with, as the Secret has it or will have it.
     pub session_keys: Option<SessionKeys>,
     /// Whether there turned out to be a Secret where none was known of: the session keys are then read, not made.
@@ -141,12 +137,6 @@ impl Memory {
         if let Some(memory) = memory {
             lock(&memory).forget_object((kind, name.to_owned()), uid);
         }
-    }
-
-    /// How many servers start.
-    pub fn starting(&self) -> usize {
-        let servers: Vec<_> = lock(&self.servers).values().cloned().collect();
-        servers.iter().filter(|server| lock(server).starting).count()
     }
 
     /// How many servers have each status of the condition `Ready`.

@@ -30,7 +30,7 @@ use crate::view::{DeploymentView, PodView};
 use available::{available, named};
 use cast::{Cast, Version};
 use diagnosis::{Diagnosis, Severity};
-pub use write::{is_starting, previous, wait, write};
+pub use write::{previous, wait, write};
 
 /// A condition's message is cut here.
 const LONGEST_MESSAGE: usize = 1024;

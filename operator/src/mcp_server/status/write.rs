@@ -35,24 +35,15 @@ pub fn previous(
 /// How long a status that tells of a mere step may wait for the next. Most starts are over by then, those of many
 /// servers at once included.
 const PASSING: Duration = Duration::from_secs(10);
-/// How long a server's very first status may wait if it tells of nothing but a start, for each server that starts at the
-/// time. One alone has started soon after, and of many that were applied at once nobody reads step by step.
-const FIRST_FOR_EACH: Duration = Duration::from_millis(500);
 
 /// How long to wait before this status is worth writing: a start has steps that last for moments, and each write costs
-/// the API server and everybody who watches. `starting` servers start at the time, this one included.
+/// the API server and everybody who watches. The first is written at once: it says that somebody is at work.
 pub fn wait(
     memory: &Mutex<ServerMemory>,
-    starting: usize,
     previous: Option<&McpServerStatus>,
     status: &McpServerStatus,
 ) -> Option<Duration> {
-    let Some(previous) = previous else {
-        let seen = *lock(memory).seen.get_or_insert_with(Instant::now);
-        let patience =
-            FIRST_FOR_EACH.saturating_mul(u32::try_from(starting).unwrap_or(u32::MAX)).min(PASSING);
-        return patience.checked_sub(seen.elapsed()).filter(|left| is_starting(status) && !left.is_zero());
-    };
+    let previous = previous?;
     let since = lock(memory).status_written?.elapsed();
     let is_step = previous != status
         && previous.observed_generation == status.observed_generation
@@ -63,7 +54,7 @@ pub fn wait(
 }
 
 /// Whether all that is to be said is that the server starts.
-pub fn is_starting(status: &McpServerStatus) -> bool {
+fn is_starting(status: &McpServerStatus) -> bool {
     let is_on_its_way =
         |condition: &Condition| condition.status == Truth::True.name() || is_passing(&condition.reason);
     status.conditions.iter().all(is_on_its_way)
@@ -193,36 +184,21 @@ mod tests {
         let starting = status(("Unknown", Reason::Starting), "a");
         let connecting = status(("Unknown", Reason::Connecting), "a");
         let memory = Mutex::new(ServerMemory::default());
-        assert_eq!(wait(&memory, 1, Some(&starting), &connecting), None, "nothing was written yet");
+        assert_eq!(wait(&memory, Some(&starting), &connecting), None, "nothing was written yet");
         lock(&memory).status_written = Some(Instant::now());
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(wait(&memory, 1, Some(&starting), &starting), None, "nothing is to be written");
-        assert_eq!(wait(&memory, 1, Some(&starting), &connecting), Some(PASSING - Duration::from_secs(1)));
+        assert_eq!(wait(&memory, None, &starting), None, "the first word");
+        assert_eq!(wait(&memory, Some(&starting), &starting), None, "nothing is to be written");
+        assert_eq!(wait(&memory, Some(&starting), &connecting), Some(PASSING - Duration::from_secs(1)));
         for news in [
             status(("Unknown", Reason::Connecting), "b"),
             status(("True", Reason::Ready), "a"),
             status(("False", Reason::ServerExited), "a"),
         ] {
-            assert_eq!(wait(&memory, 1, Some(&starting), &news), None, "{news:?}");
-            assert_eq!(wait(&memory, 1, Some(&news), &connecting), None, "{news:?}");
+            assert_eq!(wait(&memory, Some(&starting), &news), None, "{news:?}");
+            assert_eq!(wait(&memory, Some(&news), &connecting), None, "{news:?}");
         }
         tokio::time::advance(PASSING - Duration::from_secs(1)).await;
-        assert_eq!(wait(&memory, 1, Some(&starting), &connecting), None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_first_status_waits_the_longer_the_more_servers_start() {
-        let starting = status(("Unknown", Reason::Starting), "a");
-        let memory = Mutex::new(ServerMemory::default());
-        assert_eq!(wait(&memory, 1, None, &starting), Some(FIRST_FOR_EACH));
-        tokio::time::advance(FIRST_FOR_EACH).await;
-        assert_eq!(wait(&memory, 1, None, &starting), None);
-        assert_eq!(wait(&memory, 3, None, &starting), Some(FIRST_FOR_EACH * 2));
-        assert_eq!(wait(&memory, 5000, None, &starting), Some(PASSING - FIRST_FOR_EACH));
-        for news in [status(("True", Reason::Ready), "a"), status(("False", Reason::ServerExited), "a")] {
-            assert_eq!(wait(&memory, 5000, None, &news), None, "{news:?}");
-        }
-        tokio::time::advance(PASSING - FIRST_FOR_EACH).await;
-        assert_eq!(wait(&memory, 5000, None, &starting), None);
+        assert_eq!(wait(&memory, Some(&starting), &connecting), None);
     }
 }
