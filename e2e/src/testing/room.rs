@@ -12,7 +12,7 @@ use std::sync::{Condvar, LazyLock, Mutex, PoisonError};
 pub enum Kind {
     /// It asks an API server now and then.
     Objects,
-    /// It does something to a whole cluster of its own, without a node, and waits for what comes of that.
+    /// It does something to a cluster as a whole, and waits most of the time for what comes of that.
     Cluster,
     /// It has pods started.
     Pods,

@@ -84,7 +84,11 @@ impl Stage {
     /// # Panics
     /// If the test does.
     pub fn with_namespace(&self, test: impl AsyncFnOnce(&Namespace<'_>) + Send) {
-        let kind = if self.shape == Shape::Node { Kind::Pods } else { Kind::Objects };
+        let kind = match self.shape {
+            Shape::Node if self.shared => Kind::Pods,
+            Shape::Node => Kind::Cluster,
+            Shape::Api | Shape::ControlPlane => Kind::Objects,
+        };
         self.with_namespace_and_room(&Room::take(kind), test);
     }
 

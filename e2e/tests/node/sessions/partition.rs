@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
-use longshore_e2e::load::{Kind, Load};
-use longshore_e2e::testing::{Partition, eventually};
+use longshore_e2e::load::{Kind as Failed, Load};
+use longshore_e2e::testing::{Kind, Partition, eventually};
 
-use super::row::{form, row};
+use super::row::{form, row_of};
 use super::served::{Echo, Served};
 
 #[test]
 fn no_session_is_served_by_two_replicas_that_have_lost_each_other() {
     // Longer than requests wait for a replica that does not answer.
     let (rounds, apart) = form((1, Duration::from_secs(22)), (3, Duration::from_secs(60)));
-    row("partition between two of 3 replicas under load", async |namespace, row| {
+    const TITLE: &str = "partition between two of 3 replicas under load";
+    // Most of it is spent apart.
+    row_of(Kind::Cluster, TITLE, async |namespace, row| {
         let served = Served::up(namespace, Echo::http("http")).await;
         for round in 0..rounds {
             let pods = served.settles().await;
@@ -44,7 +46,7 @@ fn no_session_is_served_by_two_replicas_that_have_lost_each_other() {
             row.saw(&format!("apart for {apart:?}"), &report);
             assert_eq!(report.lost, 0);
             for failure in &report.failures {
-                assert!(matches!(failure.kind, Kind::Rpc(_)), "{failure:?}");
+                assert!(matches!(failure.kind, Failed::Rpc(_)), "{failure:?}");
             }
             assert!(report.failed > 0, "the replicas were not parted");
             let twice: Vec<_> =

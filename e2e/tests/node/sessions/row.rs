@@ -32,20 +32,26 @@ pub(super) struct Row {
 
 /// Runs a row in a namespace of its own, on the cluster that all share.
 pub(super) fn row(title: &'static str, test: impl AsyncFnOnce(&Namespace<'_>, &Row) + Send) {
+    row_of(Kind::Load, title, test);
+}
+
+/// The same for one that does something else to the machine than to keep it busy.
+pub(super) fn row_of(kind: Kind, title: &'static str, test: impl AsyncFnOnce(&Namespace<'_>, &Row) + Send) {
     if STAGE.cluster().spec().is_none() {
         println!("{title}: left out: the processes of this cluster's nodes are out of reach");
         return;
     }
-    row_on(&STAGE, title, test);
+    row_on(&STAGE, kind, title, test);
 }
 
 /// The same on another cluster.
 pub(super) fn row_on(
     stage: &Stage,
+    kind: Kind,
     title: &'static str,
     test: impl AsyncFnOnce(&Namespace<'_>, &Row) + Send,
 ) {
-    let room = Room::take(Kind::Load);
+    let room = Room::take(kind);
     let row = Row { title, began: Instant::now(), said: Mutex::default() };
     stage.with_namespace_and_room(&room, async |namespace| {
         let limit = form(SHORT, FULL);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use longshore_e2e::load::Load;
-use longshore_e2e::testing::eventually;
+use longshore_e2e::testing::{Kind, eventually};
 use longshore_e2e::{images, longshore};
 
 use super::row::{form, row_on};
@@ -16,7 +16,7 @@ use crate::outages::{self, GoBack, release};
 fn an_upgrade_of_longshore_loses_no_call() {
     let pause = form(Duration::from_millis(50), Duration::ZERO);
     let _turn = outages::turn();
-    row_on(&outages::STAGE, "operator upgrade under load", async |namespace, row| {
+    row_on(&outages::STAGE, Kind::Cluster, "operator upgrade under load", async |namespace, row| {
         let sidecar = images::longshore().expect("the images are made").sidecar.reference;
         let newer = format!("{sidecar}-newer");
         namespace.cluster().tag(&sidecar, &newer).expect("an image can have two names");
