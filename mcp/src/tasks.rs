@@ -124,8 +124,8 @@ pub fn aside<'a>(
     method: &str,
     mut name: impl FnMut(&str) -> Option<String>,
 ) -> Result<Option<Cow<'a, str>>, Unnameable> {
-    let is_told = TOLD.contains(&method);
-    if !is_told && !message.contains(RELATED) {
+    let is_told = is_told(method);
+    if !is_told && !may_be_related(message.as_bytes()) {
         return Ok(Some(Cow::Borrowed(message)));
     }
     let mut message = Object::read(message)?;
@@ -146,8 +146,25 @@ pub fn aside<'a>(
 
 /// Whether a message may say which task it belongs to.
 pub fn may_be_related(message: &[u8]) -> bool {
-    static MARK: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(RELATED));
-    MARK.find(message).is_some()
+    // Without what is before the slash, which some programs escape.
+    static MARK: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("/related-task"));
+    MARK.find(message).is_some() || may_be_spelled_otherwise(message)
+}
+
+/// Whether a notification is what servers say of tasks on their own account.
+pub fn is_told(method: &str) -> bool {
+    TOLD.contains(&method)
+}
+
+/// Whether the client's capabilities, which nearly never say so, may declare the extension.
+pub fn may_be_declared(capabilities: &str) -> bool {
+    capabilities.contains("/tasks") || may_be_spelled_otherwise(capabilities.as_bytes())
+}
+
+/// Whether names may stand in a text with other letters than their own: what is searched for is not found then.
+fn may_be_spelled_otherwise(text: &[u8]) -> bool {
+    static ESCAPE: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(b"\\u"));
+    ESCAPE.find(text).is_some()
 }
 
 /// What a client says under the ids of its server: only `_meta`, wherever it is.
@@ -174,7 +191,7 @@ pub fn listened<'a>(
     message: &'a str,
     mut name: impl FnMut(&str) -> Option<String>,
 ) -> Result<Cow<'a, str>, Unnameable> {
-    if !message.contains("taskIds") {
+    if !message.contains("taskIds") && !may_be_spelled_otherwise(message.as_bytes()) {
         return Ok(Cow::Borrowed(message));
     }
     let mut message = Object::read(message)?;
@@ -298,6 +315,12 @@ mod tests {
         };
         assert_eq!(aside(&question("a"), "roots/list", name).unwrap(), Some(question("aa").into()));
         assert_eq!(related_to(&question("a"), name).unwrap(), question("aa"));
+        for spelled in [RELATED.replace('/', "\\/"), RELATED.replace('r', "\\u0072")] {
+            let question = question("a").replace(RELATED, &spelled);
+            let renamed = aside(&question, "roots/list", name).unwrap().unwrap();
+            assert!(renamed.contains(r#"{"taskId":"aa"}"#), "{renamed}");
+            assert_eq!(related_to(&question, name).unwrap(), renamed);
+        }
         let answer =
             r#"{"id":1,"result":{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"other"}}}}"#;
         assert_eq!(related_to(answer, name).unwrap(), r#"{"id":1,"result":{"_meta":{}}}"#);
@@ -314,6 +337,10 @@ mod tests {
         );
         assert_eq!(of_listener(r#"{"notifications":{"taskIds":["a",7]}}"#), ["a"]);
         assert!(of_listener("{}").is_empty());
+        let spelled = listen.replace("taskIds", "task\\u0049ds");
+        assert_eq!(listened(&spelled, |_| None).unwrap(), listen.replace(r#""a","other","b",7"#, ""));
+        let twice = listen.replace(r#""x":true"#, r#""taskIds":[]"#);
+        assert!(listened(&twice, name).is_err());
         let plain = r#"{"id":1,"params":{"notifications":{ }}}"#;
         assert_eq!(listened(plain, name).unwrap(), plain);
     }

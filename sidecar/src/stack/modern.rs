@@ -38,7 +38,7 @@ pub(crate) async fn serve(
     // The decision. From here on the request may reach the server.
     let alone = access::decide_alone(caller, modern, trail)?;
     let mut headers = headers(worker, &alone, modern)?;
-    let (naming, named) = of_tasks.map(|of| (of.naming, of.body)).unzip();
+    let (naming, named) = of_tasks.map(|of| (of.naming, of.body)).unwrap_or_default();
     if let (Some(naming), true) = (&naming, modern.method.subject() == Subject::Task) {
         let id = naming.asked.first().ok_or(Refusal::Internal)?;
         let id = sentinel::encode(&id.id).into_owned().try_into().map_err(|_| Refusal::Internal)?;
@@ -54,7 +54,7 @@ pub(crate) async fn serve(
         level: modern.envelope.log_level,
         headers,
         naming,
-        body: named.flatten().unwrap_or_else(|| body.clone()),
+        body: named.unwrap_or_else(|| body.clone()),
     };
     exchange::call_alone(worker, lone, trail).await.map(Passed::Handed)
 }

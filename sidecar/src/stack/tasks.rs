@@ -5,14 +5,14 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use longshore_mcp::capabilities::{ClientCapabilities, Need, TASKS_EXTENSION};
+use longshore_mcp::capabilities::{ClientCapabilities, Need};
 use longshore_mcp::detect::Modern;
 use longshore_mcp::envelope::{self, Malformed, Message};
 use longshore_mcp::meta::Outline;
 use longshore_mcp::method::{Method, Subject};
 use longshore_mcp::params::{Invalid, Params, Target};
 use longshore_mcp::revision::{Era, Revision};
-use longshore_mcp::tasks::{self, Place};
+use longshore_mcp::tasks::{self, Place, Unnameable};
 use longshore_mcp::translate::Pair;
 use longshore_sessions::capsule::PrincipalDigest;
 use longshore_sessions::{Peer, ServerSession, TaskId};
@@ -31,8 +31,8 @@ const MAX_LISTENED: usize = 1024;
 
 /// What is known of the tasks of a request that stands alone.
 pub(crate) struct OfRequest {
-    /// How they are called.
-    pub(crate) naming: Arc<Naming>,
+    /// How they are called. None: its client is told of none.
+    pub(crate) naming: Option<Arc<Naming>>,
     /// The request with the names that the server knows, if it names any.
     pub(crate) body: Option<Bytes>,
 }
@@ -135,10 +135,14 @@ pub(crate) fn alone(
         return Ok(None);
     }
     // Most clients do not say so, and what they say is not read for that.
-    let declared = modern.envelope.capabilities.contains(TASKS_EXTENSION)
+    let declared = tasks::may_be_declared(modern.envelope.capabilities)
         && ClientCapabilities::read(modern.envelope.capabilities).is_ok_and(|can| can.has(Need::Tasks));
-    if !declared {
-        return if about { Err(Refusal::Lacking(Need::Tasks)) } else { Ok(None) };
+    if !declared && about {
+        return Err(Refusal::Lacking(Need::Tasks));
+    }
+    // Whoever listens may name tasks without it: it hears of none.
+    if !declared && !listens {
+        return Ok(None);
     }
     let spoken = worker.pool.speaks().get();
     if let Some((Some(legacy), None)) = spoken.map(|spoken| (spoken.legacy, spoken.modern)) {
@@ -156,20 +160,24 @@ pub(crate) fn alone(
         asked.push(Named { id: task.id.into(), name: name.as_str().into() });
     } else if listens {
         let listened = tasks::listened(text, |name| {
-            let task = open(worker, caller, name).filter(|_| asked.len() < MAX_LISTENED)?;
+            let task = open(worker, caller, name).filter(|_| declared && asked.len() < MAX_LISTENED)?;
             access::permitted(&caller.snapshot, &caller.caller, &Target::Tool(task.tool.as_str().into()))
                 .ok()?;
             asked.push(Named { id: task.id.as_str().into(), name: name.into() });
             Some(task.id)
         });
-        if let Ok(Cow::Owned(text)) = listened {
+        let unreadable = |error: Unnameable| Refusal::InvalidParams(Invalid::Unreadable(error.to_string()));
+        if let Cow::Owned(text) = listened.map_err(unreadable)? {
             said = Some(text.into());
         }
+    }
+    if !declared {
+        return Ok(Some(OfRequest { naming: None, body: said }));
     }
     let tool = modern.outline.name(Subject::Tool).filter(|_| modern.method == Method::ToolsCall);
     let place = tasks::place(modern.method).unwrap_or(Place::Meta);
     let naming = naming(worker, caller, place, asked, tool.map(|tool| tool.into_owned()).unwrap_or_default());
-    Ok(Some(OfRequest { naming: Arc::new(naming), body: said }))
+    Ok(Some(OfRequest { naming: Some(Arc::new(naming)), body: said }))
 }
 
 /// The other replica whose server has the task that a request is about. None: it is served here, if only to say that
@@ -208,7 +216,7 @@ pub(crate) fn aside<'a>(worker: &Worker, session: &Session, data: &'a [u8]) -> O
         return Some(Cow::Borrowed(data));
     };
     // Nearly nothing is about one, and it is read once more only if it may be.
-    if !text.contains("/tasks") && !text.contains(tasks::RELATED) {
+    if !text.contains("/tasks") && !tasks::may_be_related(data) {
         return Some(Cow::Borrowed(data));
     }
     let principal: PrincipalDigest = session.capsule.principal;

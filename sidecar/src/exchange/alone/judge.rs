@@ -117,7 +117,10 @@ impl Judge {
 
     /// What is said beside the answer, with the tasks as this client calls them.
     fn aside(&self, message: &[u8], method: &str) -> Verdict {
-        let Some(naming) = &self.naming else { return Verdict::Passes(None) };
+        let Some(naming) = &self.naming else {
+            // Whoever asked for nothing of tasks hears nothing of them.
+            return if tasks::is_told(method) { Verdict::Dropped } else { Verdict::Passes(None) };
+        };
         match std::str::from_utf8(message).map(|text| naming.aside(text, method)) {
             Ok(Ok(Some(Cow::Owned(text)))) => Verdict::Passes(Some(text)),
             Ok(Ok(Some(Cow::Borrowed(_)))) => Verdict::Passes(None),

@@ -131,9 +131,22 @@ fn r047_news_of_a_task_goes_to_who_listens_for_it() {
     let server = server();
     let sidecar = shared(server.port);
     let id = begin(&sidecar, "key-a");
-    for (key, own) in [("key-a", true), ("key-b", false)] {
+    for (declared, key, own) in [
+        ("protocol/tasks", "key-a", true),
+        ("protocol/tasks", "key-b", false),
+        // As some programs write a slash, and as nobody writes an S.
+        ("protocol\\/tasks", "key-a", true),
+        ("protocol\\/tasks", "key-b", false),
+        ("protocol/task\\u0073", "key-a", true),
+        // Without the extension nobody hears of tasks, whatever is asked for.
+        ("protocol/nothing", "key-a", false),
+        ("protocol/nothing", "key-b", false),
+    ] {
         let wanted = json!({"notifications": {"taskIds": [id, "task-9"]}});
-        let mut events = Events::open(&request("subscriptions/listen", wanted).key(key), sidecar.mcp);
+        let mut message = modern::message(1, "subscriptions/listen", wanted);
+        message["params"]["_meta"][CAPABILITIES] = extension();
+        let listen = modern::of(&message.to_string().replace("protocol/tasks", declared));
+        let mut events = Events::open(&listen.key(key), sidecar.mcp);
         let heard = events.next().unwrap().message();
         let ids = if own { json!([id]) } else { json!([]) };
         assert_eq!(heard["params"]["notifications"], json!({"taskIds": ids}), "{heard}");
