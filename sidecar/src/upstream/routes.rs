@@ -175,23 +175,27 @@ impl Routes {
         self.cancelled.front().map(|(until, _)| *until)
     }
 
-    /// Ends the cancelled calls whose time is over.
-    pub(super) fn end_cancelled(&mut self, now: Instant) {
+    /// Ends the cancelled calls whose time is over. Gives their numbers.
+    pub(super) fn end_cancelled(&mut self, now: Instant) -> Vec<u64> {
+        let mut ended = Vec::new();
         while let Some((_, number)) = self.cancelled.pop_front_if(|(until, _)| *until <= now) {
             if let Some(call) = self.answered(number) {
                 self.give_up();
                 call.end(Err(Failure::Cancelled));
+                ended.push(number);
             }
         }
+        ended
     }
 
-    /// Nobody waits for this caller's call any more.
-    pub(super) fn gone(&mut self, caller: u64) {
-        let Some((number, Call { from: Some(from), asked, .. })) = self.abandon(caller) else { return };
+    /// Nobody waits for this caller's call any more. Gives its number.
+    pub(super) fn gone(&mut self, caller: u64) -> Option<u64> {
+        let (number, Call { from, asked, .. }) = self.abandon(caller)?;
         if self.lost.len() >= MAX_LOST {
             self.lost.pop_front();
         }
-        self.lost.push_back((from, asked.id, number));
+        self.lost.push_back((from?, asked.id, number));
+        Some(number)
     }
 
     /// This caller waits, and reads nothing. Gives the number that the process knows the call by.

@@ -125,7 +125,9 @@ impl Talk {
     }
 
     fn tick(&mut self, now: Instant) {
-        self.routes.end_cancelled(now);
+        for number in self.routes.end_cancelled(now) {
+            self.posts.over(number, now);
+        }
         self.posts.end_late(now);
         if self.pause.is_some_and(|until| until <= now) {
             self.pause = None;
@@ -147,7 +149,9 @@ impl Talk {
     fn hear(&mut self, control: Control) {
         match control {
             Control::Gone(caller) => {
-                self.routes.gone(caller);
+                if let Some(number) = self.routes.gone(caller) {
+                    self.posts.over(number, Instant::now());
+                }
                 self.listener.take_if(|listener| listener.number == caller);
             }
             Control::Listen(_, caller) => self.listener = Some(caller),

@@ -11,7 +11,7 @@ mod incoming;
 mod indulgence;
 mod taking;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use bytes::Bytes;
 use tokio::task::yield_now;
@@ -53,6 +53,8 @@ pub(super) struct Talk<'a> {
     next: u64,
     /// What the process has asked clients and was not answered, by our numbers.
     asked: HashMap<u64, Question>,
+    /// What is left of a batch of the process.
+    batch: VecDeque<Bytes>,
     /// A message that waits for a slow reader. Nothing is read meanwhile.
     delivery: Option<Delivery>,
     /// How long readers may be waited for, where others wait too.
@@ -115,6 +117,8 @@ struct Delivery {
     since: Instant,
     /// Until then, if others wait too.
     until: Option<Instant>,
+    /// The number of the question that it is, if it is one.
+    question: Option<u64>,
 }
 
 impl<'a> Talk<'a> {
@@ -137,6 +141,7 @@ impl<'a> Talk<'a> {
             routes: Routes::default(),
             next: u64::from(start.life) * CALLS_OF_A_LIFE + FIRST + 1,
             asked: HashMap::new(),
+            batch: VecDeque::new(),
             delivery: None,
             indulgence: Indulgence::default(),
             shaking: shakes,
@@ -272,6 +277,9 @@ impl<'a> Talk<'a> {
         {
             self.waited_for(&late);
             self.missed(&late.to, &late.message, now);
+            if let Some(question) = late.question {
+                self.unread(question);
+            }
         }
         self.rests = self.be_quiet(now);
         let lingers = self.ended.is_none() && self.delivery.is_none();

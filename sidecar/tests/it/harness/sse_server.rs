@@ -135,6 +135,11 @@ fn serve(
             write(&mut stream, "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n");
             continue;
         }
+        if message(&request)["params"]["name"] == "held" {
+            // Some servers answer the POST when they answer the call, and this one does neither.
+            while read(&mut reader).is_some() {}
+            return;
+        }
         write(&mut stream, "HTTP/1.1 202 Accepted\r\ncontent-length: 8\r\n\r\nAccepted");
         let _ = stream.flush();
         let (heard, say) = (message(&request), Say { state, session });

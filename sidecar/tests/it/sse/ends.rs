@@ -78,3 +78,25 @@ fn a_cancelled_call_is_cancelled_there() {
         (crate::harness::scripted::message(&cancelled), crate::harness::scripted::message(&call));
     assert_eq!(cancelled["params"]["requestId"], call["id"]);
 }
+
+#[test]
+fn calls_that_are_over_leave_room_for_others() {
+    let server = SseServer::start(hear);
+    let mut config = server.config();
+    config.limits.request_timeout_ms = 500;
+    let sidecar = Sidecar::start(&config).ready();
+    let client = Client::open(&sidecar, None);
+    // As many as can be on their way, of a server that answers none, nor their cancellation.
+    std::thread::scope(|scope| {
+        for _ in 0..64 {
+            let held =
+                client.request(client.message("tools/call", &json!({"name": "held", "arguments": {}})));
+            let to = sidecar.mcp;
+            scope.spawn(move || held.send(to));
+        }
+    });
+    eventually("the session goes on", || {
+        let answer = client.call("echo", json!({"text": "x"}));
+        (answer["result"] == said("x")).then_some(())
+    });
+}

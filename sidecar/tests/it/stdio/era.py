@@ -110,6 +110,12 @@ for line in sys.stdin:
         send({"id": message["id"], "result": {}})
     elif era == "legacy" and legacy and method == "tools/list":
         send({"id": message["id"], "result": {"tools": tools}})
+    elif era == "legacy" and legacy and method == "tools/call" and params["name"] == "many":
+        # More than waits for whoever reads it, in one line, and the answer at once behind it.
+        words = "x" * 8192
+        lines = [{"method": "notifications/message", "params": {"level": "info", "logger": words, "data": step}} for step in range(64)]
+        print(json.dumps([{"jsonrpc": "2.0", **line} for line in lines]), flush=True)
+        send({"id": message["id"], "result": {"content": []}})
     elif era == "legacy" and legacy and method == "tools/call" and manner == "batch":
         # Two answers in one line, the last first, and one of them again.
         together.insert(0, {"jsonrpc": "2.0", "id": message["id"], "result": {"content": [{"type": "text", "text": params["name"]}]}})

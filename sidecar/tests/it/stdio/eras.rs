@@ -3,7 +3,7 @@
 use longshore_sidecar_config::inventory::{ConnectionReason, ConnectionState, Inventory};
 
 use crate::harness::shim::{python, settled, stdio};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{said, text};
 use crate::harness::{Client, Cluster, Files, Request, Shim, Sidecar, eventually, modern, peer};
@@ -169,6 +169,15 @@ fn a_server_may_answer_in_batches_where_its_revision_lets_it() {
                     assert_eq!((&answer["id"], text(&answer)), (&json!(tool), tool.to_owned()), "{revision}");
                 }
             });
+        }
+        for client in [&one, &other] {
+            let reply = client.send("tools/call", json!({"name": "many"}));
+            let said: Vec<Value> =
+                reply.events().iter().map(|event| serde_json::from_str(event).unwrap()).collect();
+            let (answer, lines) = said.split_last().unwrap();
+            assert!(answer["result"]["content"].is_array(), "{answer}");
+            let steps: Vec<_> = lines.iter().map(|line| line["params"]["data"].as_u64().unwrap()).collect();
+            assert_eq!(steps, (0..64).collect::<Vec<_>>(), "nothing of a batch is lost");
         }
         eventually("answers that came twice are nobody's", || {
             (sidecar.metric("longshore_dropped_lines_total{kind=\"unasked\"}") == 2.0).then_some(())

@@ -3,8 +3,8 @@
 use std::io;
 
 use bytes::Bytes;
-use longshore_mcp::batch::{Batch, Body};
-use longshore_mcp::envelope::{self, Message, Notification, Outcome, Request, Response};
+use longshore_mcp::batch::Batch;
+use longshore_mcp::envelope::{self, Id, Message, Notification, Outcome, Request, Response};
 use longshore_mcp::error::{self, Code};
 use longshore_mcp::method::{Method, NotificationMethod};
 use longshore_mcp::params::Params;
@@ -27,6 +27,8 @@ use crate::upstream::stdio::{Name, Why};
 const DROPPED: usize = 32 * 1024;
 /// How many of its questions may wait for clients.
 const MAX_ASKED: usize = 256;
+/// What a process is told that asked somebody who does not read.
+const UNREAD: &str = "the client does not read";
 /// The pause. Others may wait for what is behind it.
 const PAUSE: Duration = Duration::from_millis(1);
 /// A reader that may be waited for less is not: it would take longer to wake up.
@@ -53,6 +55,10 @@ impl Talk<'_> {
     /// Takes the lines that are complete, until one has to wait.
     pub(super) fn read_lines(&mut self) {
         while self.delivery.is_none() && self.doom.is_none() {
+            if let Some(message) = self.batch.pop_front() {
+                self.line(message);
+                continue;
+            }
             let next = self.lines.next();
             self.restrain();
             match next {
@@ -75,20 +81,19 @@ impl Talk<'_> {
         let half = std::mem::take(&mut self.half);
         // Most noise is known by its first byte; there may be very many lines of it.
         let message = match line.first() {
-            Some(b'{') => envelope::read(&line).ok().map(Body::One),
-            // Where the server has batches it may write them too.
-            Some(b'[') if self.may_batch() => Batch::read(&line).ok().map(Body::Batch),
+            Some(b'{') => envelope::read(&line).ok(),
+            // Where the server has batches it may write them too: each message is a line like any other.
+            Some(b'[') if self.may_batch() => match Batch::read(&line) {
+                Ok(batch) => {
+                    self.batch = batch.iter().map(|(_, text)| line.slice_ref(text.as_bytes())).collect();
+                    return;
+                }
+                Err(_) => None,
+            },
             _ => None,
         };
         let wanted = match message {
-            Some(Body::One(message)) => self.message(&message, &line),
-            Some(Body::Batch(batch)) => {
-                let mut wanted = false;
-                for (message, text) in batch.iter() {
-                    wanted |= self.message(message, &line.slice_ref(text.as_bytes()));
-                }
-                wanted
-            }
+            Some(message) => self.message(&message, &line),
             // The other half is another sidecar's.
             None if half => false,
             None => {
@@ -339,9 +344,13 @@ impl Talk<'_> {
                 let token = params.wanted_token().ok().flatten().and_then(Key::read);
                 if self.aside(Some(to), &message) {
                     self.asked.insert(number, Question { from, id: id.to_owned(), token, call });
+                    // It may still wait for its reader.
+                    if let Some(delivery) = &mut self.delivery {
+                        delivery.question = Some(number);
+                    }
                     return true;
                 }
-                "the client does not read"
+                UNREAD
             }
             Ok(_) => "too many questions are open",
             Err(words) => words,
@@ -406,10 +415,17 @@ impl Talk<'_> {
                     }
                     until = Some(since + time);
                 }
-                self.delivery = Some(Delivery { to, message: line.clone(), since, until });
+                self.delivery = Some(Delivery { to, message: line.clone(), since, until, question: None });
                 true
             }
         }
+    }
+
+    /// A question did not reach its client.
+    pub(super) fn unread(&mut self, number: u64) {
+        let Some(question) = self.asked.remove(&number) else { return };
+        let refusal = error::response(Some(Id::from_json(&question.id)), Code::InternalError, UNREAD, None);
+        self.outgoing.own(refusal.as_bytes());
     }
 
     /// Somebody has missed a message. A call whose client reads nothing is ended: in a process that sessions share, what
