@@ -30,7 +30,7 @@ const EARNED_A_BYTE: Duration = Duration::from_nanos(250);
 const MAX_CREDIT: Duration = Duration::from_millis(5);
 /// Who has taken nothing for so long, and has missed so many bytes meanwhile, does not read.
 const DEAF: Duration = Duration::from_secs(1);
-const MISSED: usize = 1024 * 1024;
+const MISSED: usize = 256 * 1024;
 /// How long a response is held back for the case that the answer is the first thing to come.
 const SILENCE: Duration = Duration::from_secs(5);
 /// The largest piece of a body: so that a large message is not copied as a whole by everybody on its way.
