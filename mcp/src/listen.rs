@@ -73,25 +73,13 @@ enum Topic {
 impl Offers {
     /// Reads a server's capabilities. What cannot be read is not offered.
     pub fn read(capabilities: &str) -> Self {
-        #[derive(Default, Deserialize)]
-        #[serde(default)]
-        struct Wire {
-            tools: Flags,
-            prompts: Flags,
-            resources: Flags,
-        }
-        #[derive(Default, Deserialize)]
-        #[serde(default, rename_all = "camelCase")]
-        struct Flags {
-            list_changed: bool,
-            subscribe: bool,
-        }
-        let wire: Wire = serde_json::from_str(capabilities).unwrap_or_default();
+        // Each by itself: what is wrong with one says nothing of the others.
+        let offers = |of: &str, what: &str| names::get(capabilities, &[of, what]) == Some("true");
         Self {
-            tools: wire.tools.list_changed,
-            prompts: wire.prompts.list_changed,
-            resources: wire.resources.list_changed,
-            updates: wire.resources.subscribe,
+            tools: offers("tools", "listChanged"),
+            prompts: offers("prompts", "listChanged"),
+            resources: offers("resources", "listChanged"),
+            updates: offers("resources", "subscribe"),
         }
     }
 }
@@ -218,6 +206,10 @@ mod tests {
         for (capabilities, expected) in [
             (r#"{"tools":{"listChanged":true},"resources":{}}"#, r#"{"toolsListChanged":true}"#),
             (r#"{"resources":{"subscribe":true}}"#, r#"{"resourceSubscriptions":["a","b"]}"#),
+            (
+                r#"{"tools":{"listChanged":true},"prompts":null,"resources":{"subscribe":null}}"#,
+                r#"{"toolsListChanged":true}"#,
+            ),
             ("{}", "{}"),
             ("7", "{}"),
         ] {

@@ -58,6 +58,11 @@ impl<'a> Object<'a> {
         })
     }
 
+    /// The same, where JSON's `null` is as good as no member: many programs write what they do not have so.
+    pub fn present(&self, name: &str) -> Option<&'a str> {
+        self.original(name).filter(|json| *json != "null")
+    }
+
     /// The value of a member that is a string.
     pub fn string(&self, name: &str) -> Option<Text<'_>> {
         self.get(name).and_then(string)

@@ -169,6 +169,7 @@ impl Parked {
     }
 
     fn keep(&mut self, id: Option<&str>, request: ServerRequest, params: Option<&str>) -> Result<(), String> {
+        let params = params.filter(|params| *params != "null");
         let asked =
             params.map(|params| questions::ask(self.way, request, params, &self.can).map(Cow::into_owned));
         let params = asked.transpose().map_err(|error| error.to_string())?;

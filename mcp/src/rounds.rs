@@ -131,7 +131,7 @@ impl Rounds {
             .and_then(|method| ServerRequest::parse(&method))
             .filter(|request| *request != ServerRequest::Ping)
             .ok_or_else(unusable)?;
-        let params = question.original("params");
+        let params = question.present("params");
         if let Some(need) = questions::need(request, params.unwrap_or("{}"))
             && !self.can.has(need)
         {

@@ -119,8 +119,8 @@ impl Streams {
 /// A notification that says which subscription it belongs to.
 fn marked(message: &str, id: &str) -> Option<String> {
     let mut notification = Object::read(message).ok()?;
-    let mut params = Object::read(notification.original("params").unwrap_or("{}")).ok()?;
-    let mut meta = Object::read(params.original("_meta").unwrap_or("{}")).ok()?;
+    let mut params = Object::read(notification.present("params").unwrap_or("{}")).ok()?;
+    let mut meta = Object::read(params.present("_meta").unwrap_or("{}")).ok()?;
     meta.set(SUBSCRIPTION_ID, id.to_owned());
     params.set("_meta", meta.write());
     notification.set("params", params.write());
@@ -161,6 +161,10 @@ mod tests {
                     .to_owned()
             )]
         );
+        for nothing in [r#"null"#, r#"{"_meta":null}"#] {
+            let changed = changed.replace("}", &format!(r#","params":{nothing}}}"#));
+            assert_eq!(streams.deliver(&changed).len(), 1, "{changed}");
+        }
         let updated = r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"\u0061","_meta":{"v":1.0}}}"#;
         let delivered = streams.deliver(updated);
         assert_eq!(delivered.iter().map(|(stream, _)| *stream).collect::<Vec<_>>(), [one.stream, two.stream]);

@@ -22,7 +22,7 @@ fn questions_are_asked_in_one_round_and_answered_by_key() {
     let mut parked = Parked::new(PAIR, "7", everything());
     assert!(!parked.is_waiting());
     assert_eq!(ask(&mut parked, "1", "elicitation/create", Some(FORM)), Asked::Kept);
-    assert_eq!(ask(&mut parked, "\"r\"", "roots/list", None), Asked::Kept);
+    assert_eq!(ask(&mut parked, "\"r\"", "roots/list", Some("null")), Asked::Kept);
     assert_eq!(
         parked.round("s\"1", Some(r#"{"name":"s"}"#)).unwrap(),
         format!(

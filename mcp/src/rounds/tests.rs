@@ -40,7 +40,7 @@ fn the_client_is_asked_and_the_server_called_again() {
     );
     let asked = required(
         &format!(
-            r#"{{"a":{{"method":"elicitation/create","params":{FORM}}},"\u0062":{{"method":"roots/list"}},"c":{{"method":"elicitation/create","params":{{"mode":"url","url":"https://a","message":"m"}}}}}}"#
+            r#"{{"a":{{"method":"elicitation/create","params":{FORM}}},"\u0062":{{"method":"roots/list","params":null}},"c":{{"method":"elicitation/create","params":{{"mode":"url","url":"https://a","message":"m"}}}}}}"#
         ),
         Some(r#""s\u0074ate""#),
     );

@@ -80,9 +80,13 @@ pub(crate) fn without_subscription(message: &str) -> Option<Cow<'_, str>> {
     let mut notification = crate::object::Object::read(message).ok()?;
     let edit = |params: &'_ str| -> Option<Option<String>> {
         let mut params = crate::object::Object::read(params).ok()?;
-        let Some(meta) = params.original("_meta") else { return Some(None) };
-        let mut meta = crate::object::Object::read(meta).ok()?;
-        if !meta.remove(SUBSCRIPTION_ID) {
+        // What is not there some servers write as `null`, which no client need understand.
+        let mut meta = match params.original("_meta") {
+            None => return Some(None),
+            Some("null") => crate::object::Object::empty(),
+            Some(meta) => crate::object::Object::read(meta).ok()?,
+        };
+        if !meta.remove(SUBSCRIPTION_ID) && !meta.is_empty() {
             return Some(None);
         }
         if meta.is_empty() {
@@ -92,10 +96,14 @@ pub(crate) fn without_subscription(message: &str) -> Option<Cow<'_, str>> {
         }
         Some(Some(params.write()))
     };
-    if let Some(params) = notification.original("params")
-        && let Some(params) = edit(params)?
-    {
-        notification.set("params", params);
+    match notification.original("params") {
+        Some("null") => drop(notification.remove("params")),
+        Some(params) => {
+            if let Some(params) = edit(params)? {
+                notification.set("params", params);
+            }
+        }
+        None => {}
     }
     Some(notification.into_text())
 }
@@ -104,6 +112,21 @@ pub(crate) fn without_subscription(message: &str) -> Option<Cow<'_, str>> {
 mod tests {
     use super::*;
     use crate::revision::Revision::{self, V2025_06_18, V2025_11_25, V2026_07_28};
+
+    #[test]
+    fn what_a_server_wrote_as_null_is_left_out() {
+        let with = |params: &str| {
+            format!(r#"{{"jsonrpc":"2.0","method":"notifications/tools/list_changed"{params}}}"#)
+        };
+        for (params, expected) in [
+            ("", ""),
+            (r#","params":null"#, ""),
+            (r#","params":{"_meta":null}"#, r#","params":{}"#),
+            (r#","params":{"_meta":{ "x":1}}"#, r#","params":{"_meta":{ "x":1}}"#),
+        ] {
+            assert_eq!(without_subscription(&with(params)).unwrap(), with(expected), "{params}");
+        }
+    }
 
     fn down(client: Revision, server: Revision, method: &str) -> String {
         let message = format!(

@@ -135,10 +135,17 @@ pub fn answer<'a>(way: Way, request: ServerRequest, result: &'a str) -> Result<C
     if !is_answer(request, result) {
         return Err(way.unreadable("the client's answer"));
     }
-    if way.is_same() || request != ServerRequest::SamplingCreateMessage {
-        return Ok(Cow::Borrowed(result));
+    match request {
+        _ if way.is_same() => Ok(Cow::Borrowed(result)),
+        ServerRequest::SamplingCreateMessage => sampling::answer(way, result),
+        // Some clients write `null` where they have nothing to say; a server may insist on the schema.
+        ServerRequest::ElicitationCreate if names::get(result, &["content"]) == Some("null") => {
+            let mut result = way.object("the client's answer", result)?;
+            result.remove("content");
+            Ok(result.into_text())
+        }
+        _ => Ok(Cow::Borrowed(result)),
     }
-    sampling::answer(way, result)
 }
 
 /// Whether a result has the form of an answer to this question.
@@ -154,7 +161,8 @@ pub fn is_answer(request: ServerRequest, result: &str) -> bool {
         ServerRequest::ElicitationCreate => {
             let action = member("action").and_then(string);
             matches!(action.as_deref(), Some("accept" | "decline" | "cancel"))
-                && member("content").is_none_or(crate::envelope::is_object)
+                && member("content")
+                    .is_none_or(|content| content == "null" || crate::envelope::is_object(content))
         }
         ServerRequest::SamplingCreateMessage => {
             let role = member("role").and_then(string);

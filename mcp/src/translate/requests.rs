@@ -58,7 +58,7 @@ fn edit<'a>(
 ) -> Result<Cow<'a, str>, Untranslatable> {
     let way = pair.up();
     let mut request = way.object("a request", message)?;
-    let original = request.original("params").filter(|params| *params != "null");
+    let original = request.present("params");
     let mut params = way.object("the parameters of a request", original.unwrap_or("{}"))?;
     if !way.is_same() && way.to.features().tasks != Tasks::Core {
         // The experimental tasks: no server of another revision would answer the way that this asks for.
@@ -108,7 +108,7 @@ fn edit_meta(
     params: &mut Object<'_>,
     change: impl FnOnce(&mut Object<'_>),
 ) -> Result<(), Untranslatable> {
-    let original = params.original("_meta").filter(|meta| *meta != "null");
+    let original = params.present("_meta");
     let mut meta = way.object("\"_meta\" of a request", original.unwrap_or("{}"))?;
     change(&mut meta);
     let is_empty = meta.is_empty();

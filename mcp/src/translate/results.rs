@@ -137,7 +137,9 @@ pub(crate) fn stamp(way: Way, result: &mut Object<'_>, info: &str) -> Result<(),
 
 /// What a tool returned.
 fn called(way: Way, result: &mut Object<'_>, hints: &Hints<'_>) -> Result<(), Untranslatable> {
-    result.edit("content", |blocks| content::blocks(way, blocks))?;
+    if result.present("content").is_some() {
+        result.edit("content", |blocks| content::blocks(way, blocks))?;
+    }
     let knows = way.to.features().structured;
     let structured = result.original("structuredContent");
     let mut needs_words = knows == Structured::None;
@@ -224,6 +226,14 @@ mod tests {
                 r#"{"resultType":"complete","contents":[],"ttlMs":0,"cacheScope":"public","x":1}"#,
                 &none,
                 r#"{"contents":[],"x":1}"#,
+            ),
+            (
+                V2025_11_25,
+                V2026_07_28,
+                Method::ToolsCall,
+                r#"{"content":null,"structuredContent":{"a":1}}"#,
+                &none,
+                r#"{"content":[{"type":"text","text":"{\"a\":1}"}],"structuredContent":{"a":1},"resultType":"complete"}"#,
             ),
             (
                 V2026_07_28,

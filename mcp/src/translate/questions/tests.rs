@@ -123,6 +123,12 @@ fn answers_are_checked_and_made_readable() {
         let expected = if taken { result } else { "unreadable" };
         assert_eq!(answered(V2026_07_28, V2025_11_25, request, result), expected, "{result}");
     }
+    let declined = r#"{"action":"decline","content":null}"#;
+    assert_eq!(
+        answered(V2026_07_28, V2025_11_25, ElicitationCreate, declined),
+        r#"{"action":"decline"}"#,
+        "nothing is no content"
+    );
 }
 
 #[test]
