@@ -154,7 +154,8 @@ pub fn with_body<'a>(
         Body::One(Message::Request(request)) => judge_request(request, fields, served, header_is_modern),
         Body::One(Message::Notification(notification)) => {
             let claims = Outline::of_modern(notification.params).map_err(|invalid| refuse(invalid.into()))?;
-            if claims.is_some() || header_is_modern {
+            let serves_modern = served.iter().any(|revision| revision.era() == Era::Modern);
+            if header_is_modern || claims.is_some() && serves_modern {
                 // What such a notification has to have beside its header is said nowhere: nothing more is asked.
                 if fields.version != Field::Absent {
                     let version = standard::version(fields).map_err(|mismatch| refuse(mismatch.into()))?;

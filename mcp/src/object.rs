@@ -148,28 +148,38 @@ impl Member<'_> {
 #[derive(Default)]
 struct Members<'a> {
     all: Vec<(Text<'a>, Member<'a>)>,
-    /// Whoever writes an object chooses how many members it has, so looking at all earlier ones costs too much.
-    names: HashSet<Text<'a>>,
+    many: HashSet<Text<'a>>,
     /// The first one that occurs again.
     twice: Option<Text<'a>>,
 }
 
 impl<'a> Members<'a> {
     fn add(&mut self, name: Text<'a>, value: Raw<'a>) {
-        let is_there = if self.all.len() < FEW {
-            self.all.iter().any(|(earlier, _)| *earlier == name)
-        } else {
-            if self.names.is_empty() {
-                self.names.extend(self.all.iter().map(|(earlier, _)| earlier.clone()));
-            }
-            !self.names.insert(name.clone())
-        };
-        if is_there {
+        if occurs(&name, self.all.iter().map(|(earlier, _)| earlier), &mut self.many) {
             self.twice.get_or_insert(name);
         } else {
             self.all.push((name, Member::Kept(value)));
         }
     }
+}
+
+/// Whether a member's name is among those of the members before it. Whoever writes an object chooses how many it has, so
+/// looking at all of them costs too much: `many` holds them as soon as they are more than a few.
+pub(crate) fn occurs<'a, 'b>(
+    name: &Text<'a>,
+    earlier: impl ExactSizeIterator<Item = &'b Text<'a>>,
+    many: &mut HashSet<Text<'a>>,
+) -> bool
+where
+    'a: 'b,
+{
+    if earlier.len() < FEW {
+        return { earlier }.any(|one| one == name);
+    }
+    if many.is_empty() {
+        many.extend(earlier.cloned());
+    }
+    !many.insert(name.clone())
 }
 
 /// A JSON text that is a string, decoded.

@@ -5,9 +5,12 @@
 //! So a member that could be taken for a known one, and is not spelled as it is, makes an object unreadable. Members
 //! that resemble none pass.
 
+use std::collections::HashSet;
+
 use thiserror::Error;
 
 use crate::Text;
+use crate::object::occurs;
 use crate::scan::{self, Fault, Raw};
 
 /// Why an object cannot be read.
@@ -16,29 +19,35 @@ pub(crate) enum Unreadable {
     /// It is none, or no JSON.
     #[error(transparent)]
     Fault(#[from] Fault),
-    /// A member that is read is there more than once.
+    /// A member is there more than once.
     #[error("duplicate field `{0}`")]
-    Twice(&'static str),
+    Twice(Box<str>),
     /// A member could be taken for this one.
     #[error("the member `{0}` has to be spelled so")]
     Misspelled(&'static str),
 }
 
-/// Reads members of an object in one pass, each as it was written. No member may be taken for one of `exact`.
+/// Reads members of an object in one pass, each as it was written. No member may be taken for one of `exact`, and none
+/// may occur twice, whether it is read here or not: readers differ in which of the two they take.
 pub(crate) fn read<'a, const N: usize>(
     text: &'a str,
     members: [&'static str; N],
     exact: &[&'static str],
 ) -> Result<[Option<Raw<'a>>; N], Unreadable> {
     let (mut values, mut wrong) = ([None; N], None);
+    let (mut others, mut many) = (Vec::new(), HashSet::new());
     // All of it, also after a member that is wrong: that it is no JSON comes first.
     scan::members(text, |name, value| {
         if let Some(at) = members.iter().position(|member| *member == name.as_str()) {
             if values[at].replace(value).is_some() {
-                wrong.get_or_insert(Unreadable::Twice(members[at]));
+                wrong.get_or_insert_with(|| Unreadable::Twice(members[at].into()));
             }
         } else if let Some(meant) = misspelled(&name, exact) {
             wrong.get_or_insert(Unreadable::Misspelled(meant));
+        } else if occurs(&name, others.iter(), &mut many) {
+            wrong.get_or_insert_with(|| Unreadable::Twice(name.as_str().into()));
+        } else {
+            others.push(name);
         }
     })?;
     wrong.map_or(Ok(values), Err)
@@ -79,6 +88,23 @@ fn fold(letter: char) -> char {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_member_occurs_twice() {
+        let many = (0..40).map(|number| format!(r#""{number}":1,"#)).collect::<String>();
+        for (text, twice) in [
+            (r#"{"a":1,"x":1,"y":2}"#.to_owned(), None),
+            (r#"{"a":1,"x":1,"a":2}"#.to_owned(), Some("a")),
+            (r#"{"a":1,"x":1,"x":2}"#.to_owned(), Some("x")),
+            (r#"{"x":1,"\u0078":2}"#.to_owned(), Some("x")),
+            (format!(r#"{{{many}"a":1}}"#), None),
+            (format!(r#"{{{many}"39":1}}"#), Some("39")),
+            (format!(r#"{{{many}"0":1}}"#), Some("0")),
+        ] {
+            let read = read(&text, ["a"], &["a"]).map(drop);
+            assert_eq!(read, twice.map_or(Ok(()), |name| Err(Unreadable::Twice(name.into()))), "{text}");
+        }
+    }
 
     #[test]
     fn names_that_could_be_taken_for_others_are_found() {
