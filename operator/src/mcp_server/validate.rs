@@ -165,6 +165,22 @@ pub struct ValidatedSidecar {
     pub workers: u8,
 }
 
+// === impl ValidatedServer ===
+
+impl ValidatedServer {
+    /// Whether what is wrong keeps clients from using what the manifest says: there may be no pod of it, or nobody has a
+    /// key.
+    pub fn is_held_back(&self) -> bool {
+        match &self.readiness {
+            Readiness::Complete => false,
+            Readiness::Flawed(_) => {
+                matches!(&self.auth, ValidatedAuth::ApiKeys(keys) if keys.is_empty())
+            }
+            Readiness::Incomplete(_) => true,
+        }
+    }
+}
+
 /// Checks a manifest against the rules and against what it names.
 ///
 /// An error means that not even a sidecar's configuration can be made of it: not a single object is touched. What is

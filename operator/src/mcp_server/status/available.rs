@@ -45,7 +45,7 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
             ),
         ),
         (Some(Version::Older | Version::Both), None)
-            if observed.desired.is_none() || !observed.problems.is_empty() =>
+            if observed.desired.is_none() || observed.held_back =>
         {
             verdict(
                 Truth::True,
@@ -68,7 +68,7 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
                 verdict(Truth::False, reason, format!("none of the {wanted} pods serves: {message}"))
             }
             Some(diagnosis) => verdict(Truth::False, diagnosis.reason, diagnosis.message),
-            None if !observed.problems.is_empty() => {
+            None if observed.held_back => {
                 verdict(Truth::False, Reason::NoPod, "no pod is made; see the condition Accepted")
             }
             None if wanted == 0 => {

@@ -99,6 +99,8 @@ fn ready(pod: PodView) -> PodView {
 struct Scene {
     previous: Option<McpServerStatus>,
     problems: Vec<Problem>,
+    /// Whether the problems cost nothing but what they name.
+    flawed: bool,
     desired: Option<Desired>,
     pods: Vec<PodFacts>,
     deployment: Option<DeploymentView>,
@@ -111,6 +113,7 @@ impl Scene {
         Self {
             previous: None,
             problems: vec![],
+            flawed: false,
             desired: Some(desired()),
             pods,
             deployment: None,
@@ -128,6 +131,7 @@ impl Scene {
             generation: 4,
             previous: self.previous.as_ref(),
             problems: &self.problems,
+            held_back: !self.problems.is_empty() && !self.flawed,
             desired: self.desired.as_ref(),
             pods: &self.pods,
             deployment: self.deployment.as_ref(),

@@ -6,7 +6,7 @@ use longshore_sidecar_config::{ApiKey, InventoryAccess};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api_keys::ParsedKeys;
+use crate::api_keys::{KeyProblem, ParsedKeys};
 use crate::mcp_server::build::{Prepared, Resources, build};
 use crate::mcp_server::dereference::ApiKeysLookup;
 use crate::settings::{Place, Settings};
@@ -213,4 +213,24 @@ fn secrets_of_longshores_own_are_reserved_before_they_exist() {
         {"name": "b", "secret": {"secretName": "longshore-keys", "optional": true}},
     ]});
     assert!(prepared(&server(json!({}), pod), &found()).1.deployment.is_some());
+}
+
+#[test]
+fn a_line_that_is_no_key_holds_nothing_back_while_somebody_has_one() {
+    let bad = || KeyProblem::NoKeys { principal: "bob".to_owned() };
+    let good = || ApiKey { principal: "ada".to_owned(), sha256: "11".to_owned() };
+    for (keys, problems, held_back) in [
+        (vec![good()], vec![], false),
+        (vec![good()], vec![bad()], false),
+        (vec![], vec![bad()], true),
+        (vec![], vec![KeyProblem::Empty], true),
+    ] {
+        let parsed = ParsedKeys { keys, problems };
+        let found = Dereferenced { api_keys: ApiKeysLookup::Present(parsed.clone()), ..found() };
+        let validated = validate(&server(json!({}), json!({})), &found).unwrap();
+        assert_eq!(validated.is_held_back(), held_back, "{parsed:?}");
+        assert!(build(&validated, &settings()).0.deployment.is_some(), "{parsed:?}");
+    }
+    let nobody = Dereferenced { api_keys: ApiKeysLookup::Missing, ..found() };
+    assert!(validate(&server(json!({}), json!({})), &nobody).unwrap().is_held_back());
 }
