@@ -131,7 +131,11 @@ pub fn status(observed: &Observation<'_>) -> McpServerStatus {
         ready_replicas: Some(count(living().filter(|facts| facts.pod.ready))),
         selector: Some(observed.selector.clone()),
         url: observed.url.clone().or(previous.url),
-        public_url: observed.public_url.clone(),
+        // A manifest that names no host has none; one that cannot be used says nothing.
+        public_url: match &observed.url {
+            Some(_) => observed.public_url.clone(),
+            None => previous.public_url,
+        },
         server_info: previous.server_info,
         protocol_versions: previous.protocol_versions,
         capabilities: previous.capabilities,

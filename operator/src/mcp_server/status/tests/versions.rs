@@ -126,3 +126,20 @@ fn what_costs_only_what_it_names_keeps_no_server_from_being_ready() {
     assert_eq!(available, "the version before serves; the new one (generation 4) starts");
     assert_eq!(ready_of(vec![], None).2, "the pod is being made");
 }
+
+#[test]
+fn a_manifest_that_cannot_be_used_takes_no_address_away() {
+    let mut scene = Scene::of(vec![said(ready(pod("new")), summary())]);
+    scene.urls[1] = Some("https://github.example/mcp");
+    let before = scene.status();
+    for (urls, expected) in [
+        ([Some("http://github.tools.svc/mcp"), None], None),
+        ([None, None], Some("https://github.example/mcp")),
+    ] {
+        let mut scene = Scene::of(vec![said(ready(pod("new")), summary())]).after(&before);
+        scene.urls = urls;
+        let status = scene.status();
+        assert_eq!(status.url, before.url);
+        assert_eq!(status.public_url.as_deref(), expected, "{urls:?}");
+    }
+}
