@@ -117,6 +117,32 @@ fn keys_reach_the_sidecar_as_hashes_and_go_with_their_secret() {
 }
 
 #[test]
+fn a_key_is_revoked_while_the_manifest_is_wrong() {
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        let keys = "{ada: a-key-that-is-long-enough, bob: another-key-that-is-long-enough}";
+        namespace
+            .apply(&format!("{{apiVersion: v1, kind: Secret, metadata: {{name: keys}}, stringData: {keys}}}"))
+            .await;
+        let secrets: Api<Secret> = namespace.api();
+        let has_bob = |secret: &Secret| {
+            let file = secret.data.as_ref().and_then(|data| data.get("keys.json"));
+            file.is_some_and(|file| String::from_utf8_lossy(&file.0).contains("\"principal\":\"bob\""))
+        };
+        let auth = "auth: {none: null, apiKeys: {secretRef: {name: keys}}}";
+        namespace.apply(&server(&format!("{{{auth}}}"))).await;
+        namespace.wait(&secrets, "demo-longshore-keys", "to hold bob's key", has_bob).await;
+        // What no schema can see.
+        let backwards = format!("{{{auth}, access: {{rules: [{{name: a, tools: ['[z-a]']}}]}}}}");
+        namespace.apply(&server(&backwards)).await;
+        let message = wait_for(namespace, "Accepted", "False", "Invalid").await;
+        assert!(message.starts_with("spec.access.rules[0].tools[0]: "), "{message}");
+        namespace.kubectl(&["patch", "secret", "keys", "-p", "{\"data\": {\"bob\": null}}"]).await.unwrap();
+        namespace.wait(&secrets, "demo-longshore-keys", "to lose bob's key", |it| !has_bob(it)).await;
+    });
+}
+
+#[test]
 fn longshores_own_secrets_cannot_be_named() {
     STAGE.with_namespace(async |namespace| {
         let _operator = Operator::start(namespace);
