@@ -153,6 +153,8 @@ pub struct PodView {
     pub server: ContainerView,
     /// The names of the ConfigMaps that it mounts.
     pub config_maps: Vec<String>,
+    /// The name of its ServiceAccount.
+    pub service_account: Option<String>,
 }
 
 /// A container of a pod.
@@ -233,6 +235,7 @@ impl View for PodView {
             sidecar: container(SIDECAR_CONTAINER),
             server: container(SERVER_CONTAINER),
             config_maps: volumes.iter().flat_map(config_maps).collect(),
+            service_account: pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone()),
         }
     }
 }
@@ -336,6 +339,16 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn a_pod_has_an_account_whoever_named_it() {
+        let account = |spec: Value| {
+            PodView::of(&serde_json::from_value(json!({"spec": spec})).unwrap()).service_account
+        };
+        let named = json!({"containers": [], "serviceAccountName": "demo-longshore"});
+        assert_eq!(account(named).as_deref(), Some("demo-longshore"));
+        assert_eq!(account(json!({"containers": []})), None);
+    }
 
     #[test]
     fn a_pod_mounts_config_maps_alone_and_projected() {

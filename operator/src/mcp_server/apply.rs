@@ -154,7 +154,9 @@ impl Applier<'_> {
         }
         for (name, account) in mirrors.service_accounts.of_server(self.server) {
             let wanted = applied.service_account.as_ref().is_some_and(|wanted| wanted.name_any() == name);
-            if !wanted && self.is_ours(&account.live) {
+            // While there are pods of the version before, one of them may have to be made anew.
+            let used = pods.values().any(|pod| pod.service_account.as_ref() == Some(&name));
+            if !wanted && !used && self.is_ours(&account.live) {
                 self.delete::<ServiceAccount>(&name, &account.live.uid).await?;
             }
         }
