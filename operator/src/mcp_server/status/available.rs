@@ -8,7 +8,9 @@ use crate::view::DeploymentView;
 
 /// Whether a pod serves, and of which version.
 pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
-    let newest = cast.newest.map(diagnosis::of_pod).or_else(|| refused(observed.deployment));
+    // A pod that serves may have ended once, and hides no other that cannot even be made.
+    let newest = cast.newest.filter(|facts| !facts.pod.ready);
+    let newest = newest.map(diagnosis::of_pod).or_else(|| refused(observed.deployment));
     let failing = newest.as_ref().filter(|diagnosis| diagnosis.severity == Severity::Failure);
     let generation = observed.generation;
     let wanted = observed.desired.map_or(1, |desired| desired.replicas as usize);
