@@ -74,6 +74,8 @@ const LAST_DELAY: Duration = Duration::from_secs(60);
 #[derive(Default)]
 struct Pursuit {
     problems: Vec<Problem>,
+    /// Whether they keep the manifest from being in force.
+    held_back: bool,
     desired: Option<Desired>,
     urls: Option<Urls>,
     pods: Vec<PodFacts>,
@@ -112,6 +114,7 @@ pub async fn reconcile(
                     error.error
                 ),
             )],
+            held_back: true,
             pods: probe::probe(&context, &key, &uid),
             ..Pursuit::default()
         },
@@ -213,11 +216,13 @@ async fn pursue(
         Ok(validated) => validated,
         Err(problems) => {
             pursuit.problems = problems;
+            pursuit.held_back = true;
             pursuit.pods = probe::probe(context, key, uid);
             return pursuit;
         }
     };
     pursuit.problems = validated.readiness.problems().to_vec();
+    pursuit.held_back = validated.is_held_back();
 
     // 3. Make the objects. No client.
     let (mut prepared, mut desired) = build::build(&validated, &context.settings);
@@ -257,6 +262,7 @@ async fn pursue(
         }
         Err(apply::Error::Problem(problem)) => {
             pursuit.problems.insert(0, problem.clone());
+            pursuit.held_back = true;
             pursuit.error = Some(Error::Apply(apply::Error::Problem(problem)));
         }
         Err(error) => pursuit.error = Some(Error::Apply(error)),
@@ -342,6 +348,7 @@ async fn write_status(
         generation: object.meta().generation.unwrap_or_default(),
         previous: previous.as_ref(),
         problems: &pursuit.problems,
+        held_back: pursuit.held_back,
         desired: pursuit.desired.as_ref(),
         pods: &pursuit.pods,
         deployment: deployment.as_deref(),

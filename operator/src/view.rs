@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
+use std::net::IpAddr;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{ConfigMap, ContainerStatus, Pod, Volume};
@@ -153,6 +154,8 @@ pub struct PodView {
     pub server: ContainerView,
     /// The names of the ConfigMaps that it mounts.
     pub config_maps: Vec<String>,
+    /// The name of its ServiceAccount.
+    pub service_account: Option<String>,
 }
 
 /// A container of a pod.
@@ -233,7 +236,22 @@ impl View for PodView {
             sidecar: container(SIDECAR_CONTAINER),
             server: container(SERVER_CONTAINER),
             config_maps: volumes.iter().flat_map(config_maps).collect(),
+            service_account: pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone()),
         }
+    }
+}
+
+// === impl PodView ===
+
+impl PodView {
+    /// Where its sidecar can be asked. Nowhere until that runs: whoever asks shows a token, and before the sidecar a
+    /// container of the manifest's own could listen at its port.
+    pub fn askable_at(&self) -> Option<IpAddr> {
+        let runs = self.sidecar.state == ContainerState::Running;
+        if self.ending || self.failed.is_some() || !runs {
+            return None;
+        }
+        self.ip.as_deref()?.parse().ok()
     }
 }
 
@@ -336,6 +354,70 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn a_sidecar_is_asked_only_while_it_runs() {
+        let view = |status: Value| PodView::of(&serde_json::from_value(json!({"status": status})).unwrap());
+        let containers = |name: &str, state: Value| {
+            json!([{"name": name, "state": state, "image": "x", "imageID": "x", "ready": false, "restartCount": 0}])
+        };
+        let running = || json!({"running": {}});
+        for (name, status, expected) in [
+            ("nothing runs yet", json!({"podIP": "10.0.0.1"}), false),
+            (
+                "a container of the manifest's own runs first",
+                json!({
+                    "podIP": "10.0.0.1", "initContainerStatuses": containers("first", running()),
+                    "containerStatuses":
+                        containers("longshore-sidecar", json!({"waiting": {"reason": "PodInitializing"}})),
+                }),
+                false,
+            ),
+            (
+                "the server alone runs",
+                json!({"podIP": "10.0.0.1", "containerStatuses": containers("server", running())}),
+                false,
+            ),
+            (
+                "the sidecar ended",
+                json!({"podIP": "10.0.0.1", "containerStatuses":
+                    containers("longshore-sidecar", json!({"terminated": {"exitCode": 1}}))}),
+                false,
+            ),
+            (
+                "the sidecar runs",
+                json!({"podIP": "10.0.0.1", "containerStatuses": containers("longshore-sidecar", running())}),
+                true,
+            ),
+            (
+                "it has no address",
+                json!({"containerStatuses": containers("longshore-sidecar", running())}),
+                false,
+            ),
+            (
+                "the pod has ended",
+                json!({"podIP": "10.0.0.1", "phase": "Failed",
+                    "containerStatuses": containers("longshore-sidecar", running())}),
+                false,
+            ),
+        ] {
+            let expected = expected.then(|| IpAddr::from([10, 0, 0, 1]));
+            assert_eq!(view(status).askable_at(), expected, "{name}");
+        }
+        let sidecar = ContainerView { state: ContainerState::Running, ..ContainerView::default() };
+        let ip = Some("10.0.0.1".to_owned());
+        assert_eq!(PodView { ip, sidecar, ending: true, ..PodView::default() }.askable_at(), None);
+    }
+
+    #[test]
+    fn a_pod_has_an_account_whoever_named_it() {
+        let account = |spec: Value| {
+            PodView::of(&serde_json::from_value(json!({"spec": spec})).unwrap()).service_account
+        };
+        let named = json!({"containers": [], "serviceAccountName": "demo-longshore"});
+        assert_eq!(account(named).as_deref(), Some("demo-longshore"));
+        assert_eq!(account(json!({"containers": []})), None);
+    }
 
     #[test]
     fn a_pod_mounts_config_maps_alone_and_projected() {

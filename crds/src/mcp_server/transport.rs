@@ -15,6 +15,9 @@ use crate::schema::SECOND_TO_MONTH;
 #[x_kube(validation = Rule::new(
     "[has(self.streamableHttp), has(self.sse), has(self.stdio)].filter(x, x).size() < 2")
     .message("write one of `streamableHttp`, `sse` and `stdio`: the server is reached in one way"))]
+#[x_kube(validation = Rule::new(
+    "!has(self.sse) || !has(self.protocol) || self.protocol != '2026-07-28'")
+    .message("leave `protocol` out: no server speaks 2026-07-28 over HTTP+SSE"))]
 pub struct Transport {
     /// The one revision of MCP that the server is spoken to in. Default: those that it is found to speak.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -26,8 +29,8 @@ pub struct Transport {
     /// the sidecar where network policies are not enforced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streamable_http: Option<StreamableHttp>,
-    /// HTTP+SSE, the transport of the revision 2024-11-05, for servers that are not written anew. Where such a server
-    /// should listen is said at `streamableHttp`.
+    /// HTTP+SSE, the transport of 2024-11-05, for servers that are not written anew. Where one should listen is said at
+    /// `streamableHttp`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sse: Option<Sse>,
 }

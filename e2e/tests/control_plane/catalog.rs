@@ -124,6 +124,10 @@ async fn pretend(namespace: &Namespace<'_>, node: &Node, address: Ipv4Addr) {
     let status = json!({"status": {
         "phase": "Running", "podIP": address.to_string(), "podIPs": [{"ip": address.to_string()}],
         "conditions": [{"type": "Ready", "status": "True"}],
+        "containerStatuses": [{
+            "name": "longshore-sidecar", "ready": true, "restartCount": 0, "image": "x", "imageID": "x",
+            "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+        }],
     }});
     pods.patch_status("stranger", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
     node.change(|inventory| *inventory = json!({}));

@@ -208,8 +208,7 @@ impl Look<'_> {
 
 /// The pod that speaks for a server, and its address.
 fn face(pods: &[Arc<PodView>]) -> Option<(&PodView, IpAddr)> {
-    let living = pods.iter().filter(|pod| !pod.ending && pod.failed.is_none());
-    let reachable = living.filter_map(|pod| Some((&**pod, pod.ip.as_deref()?.parse().ok()?)));
+    let reachable = pods.iter().filter_map(|pod| Some((&**pod, pod.askable_at()?)));
     reachable.max_by_key(|(pod, _)| (pod.ready, pod.created, pod.uid.clone()))
 }
 
@@ -307,6 +306,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::{ContainerState, ContainerView};
 
     #[test]
     fn a_pod_that_serves_speaks_for_the_server() {
@@ -315,6 +315,7 @@ mod tests {
             created,
             ready,
             ip: ip.map(str::to_owned),
+            sidecar: ContainerView { state: ContainerState::Running, ..ContainerView::default() },
             ..PodView::default()
         };
         let (old, new, pending) = (
@@ -324,10 +325,13 @@ mod tests {
         );
         let ending = PodView { ending: true, ..pod("ending", 9, true, Some("10.0.0.9")) };
         let failed = PodView { failed: Some("x".to_owned()), ..pod("failed", 9, true, Some("10.0.0.9")) };
+        // Something else may listen there until the sidecar does.
+        let early =
+            PodView { sidecar: ContainerView::default(), ..pod("early", 9, false, Some("10.0.0.9")) };
         for (pods, expected) in [
             (vec![&old, &new, &pending, &ending, &failed], Some("old")),
-            (vec![&new, &pending, &ending], Some("new")),
-            (vec![&pending, &ending, &failed], None),
+            (vec![&new, &pending, &ending, &early], Some("new")),
+            (vec![&pending, &ending, &failed, &early], None),
             (vec![], None),
         ] {
             let pods: Vec<_> = pods.into_iter().cloned().map(Arc::new).collect();

@@ -154,7 +154,9 @@ impl Applier<'_> {
         }
         for (name, account) in mirrors.service_accounts.of_server(self.server) {
             let wanted = applied.service_account.as_ref().is_some_and(|wanted| wanted.name_any() == name);
-            if !wanted && self.is_ours(&account.live) {
+            // While there are pods of the version before, one of them may have to be made anew.
+            let used = pods.values().any(|pod| pod.service_account.as_ref() == Some(&name));
+            if !wanted && !used && self.is_ours(&account.live) {
                 self.delete::<ServiceAccount>(&name, &account.live.uid).await?;
             }
         }
@@ -233,7 +235,7 @@ impl Applier<'_> {
         if let Some(found) = &found
             && controller(&found.metadata).as_deref() != Some(self.uid)
         {
-            return Error::Problem(taken(&what, &found.metadata));
+            return Error::Problem(taken(&self.server.name, &what, &found.metadata));
         }
         match error {
             ApiError::Refused(status) => {
@@ -289,9 +291,18 @@ pub fn is_as_applied(live: &Live, applied: &Live) -> bool {
     live.version < applied.version || (live.uid == applied.uid && live.fingerprint == applied.fingerprint)
 }
 
-fn taken(what: &str, found: &ObjectMeta) -> Problem {
+/// Says whose an object is that the server of this name needs.
+fn taken(server: &str, what: &str, found: &ObjectMeta) -> Problem {
     let mut owners = found.owner_references.iter().flatten();
     let message = match owners.find(|owner| owner.controller == Some(true)) {
+        // Two servers want one name: of a server `x` the objects are called `x` and `x-longshore`.
+        Some(owner) if owner.kind == "McpServer" && owner.name != server => {
+            format!(
+                "{what} belongs to the McpServer {}, and the McpServer {server} needs one of the same name: rename one \
+                 of the two",
+                owner.name
+            )
+        }
         Some(owner) if owner.kind == "McpServer" => {
             format!(
                 "{what} still belongs to a McpServer that was deleted; it is made anew once Kubernetes has removed it"
@@ -468,6 +479,29 @@ mod tests {
             "metadata": {"name": name, "namespace": "tools", "uid": "1", "resourceVersion": "1"},
         }))
         .into_response()
+    }
+
+    #[test]
+    fn whose_an_object_is_and_what_to_do_is_said() {
+        let owner = |kind: &str, name: &str| {
+            json!([{"apiVersion": "v1", "kind": kind, "name": name, "uid": "u", "controller": true}])
+        };
+        for (owners, words) in [
+            (owner("McpServer", "x"), "still belongs to a McpServer that was deleted"),
+            (
+                owner("McpServer", "x-longshore"),
+                "belongs to the McpServer x-longshore, and the McpServer x needs one of the same name: rename one of \
+                 the two",
+            ),
+            (owner("Gateway", "x"), "belongs to Gateway x: rename the McpServer, or that object"),
+            (json!([]), "exists already and is not Longshore's"),
+        ] {
+            let found = serde_json::from_value(json!({"ownerReferences": owners})).unwrap();
+            let problem = taken("x", "Service tools/x-longshore", &found);
+            assert_eq!(problem.reason, Reason::NameTaken);
+            let message = problem.message.strip_prefix("Service tools/x-longshore ").unwrap();
+            assert!(message.starts_with(words), "{owners}: {message}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

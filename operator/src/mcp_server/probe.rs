@@ -40,12 +40,8 @@ pub fn pods_of(context: &Context, server: &ServerKey, uid: &str) -> Vec<Arc<PodV
 /// all the time, beside the reconciliations.
 pub fn probe(context: &Context, server: &ServerKey, uid: &str) -> Vec<PodFacts> {
     let pods = pods_of(context, server, uid);
-    let askable = |pod: &&Arc<PodView>| !pod.ending && pod.failed.is_none();
-    let addresses: BTreeMap<PodUid, IpAddr> = pods
-        .iter()
-        .filter(askable)
-        .filter_map(|pod| Some((pod.uid.clone(), pod.ip.as_deref()?.parse().ok()?)))
-        .collect();
+    let addresses: BTreeMap<PodUid, IpAddr> =
+        pods.iter().filter_map(|pod| Some((pod.uid.clone(), pod.askable_at()?))).collect();
     // A server that was deleted during this reconciliation is forgotten, and nobody would end the questions.
     if context.memory.knows(server, uid) {
         context.inventories.track(object_ref(server), addresses);

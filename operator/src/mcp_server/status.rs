@@ -44,6 +44,8 @@ pub struct Observation<'a> {
     pub previous: Option<&'a McpServerStatus>,
     /// What is wrong with the manifest, the gravest first.
     pub problems: &'a [Problem],
+    /// Whether they keep the manifest from being in force. Otherwise they cost nothing but what they name.
+    pub held_back: bool,
     /// What the pod should be like. `None`: nothing could be built.
     pub desired: Option<&'a Desired>,
     /// The pods of the server's Deployment.
@@ -129,7 +131,11 @@ pub fn status(observed: &Observation<'_>) -> McpServerStatus {
         ready_replicas: Some(count(living().filter(|facts| facts.pod.ready))),
         selector: Some(observed.selector.clone()),
         url: observed.url.clone().or(previous.url),
-        public_url: observed.public_url.clone(),
+        // A manifest that names no host has none; one that cannot be used says nothing.
+        public_url: match &observed.url {
+            Some(_) => observed.public_url.clone(),
+            None => previous.public_url,
+        },
         server_info: previous.server_info,
         protocol_versions: previous.protocol_versions,
         capabilities: previous.capabilities,
@@ -171,7 +177,7 @@ fn accepted(problems: &[Problem]) -> Verdict {
 fn connected(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
     let Some(face) = cast.face else {
         let is_made =
-            observed.problems.is_empty() && observed.desired.is_none_or(|desired| desired.replicas > 0);
+            !observed.held_back && observed.desired.is_none_or(|desired| desired.replicas > 0);
         let message = if is_made { "the pod is being made" } else { "there is no pod" };
         return verdict(Truth::Unknown, Reason::NoPod, message);
     };
@@ -338,10 +344,11 @@ fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdict; 3]) -> 
         return (Verdict { truth: Truth::False, reason, message }, generation);
     }
     let Some(pending) = pending(observed, cast, others) else {
-        let [_, available, connected] = others;
+        let [accepted, available, connected] = others;
         let degraded = [available, connected].into_iter().find(|verdict| verdict.reason == Reason::Degraded);
-        let message = match degraded {
-            Some(degraded) => format!("clients can use the server, but {}", degraded.message),
+        let but = degraded.or(Some(accepted).filter(|accepted| accepted.truth != Truth::True));
+        let message = match but {
+            Some(but) => format!("clients can use the server, but {}", but.message),
             None => "clients can use the server".to_owned(),
         };
         return (verdict(Truth::True, Reason::Ready, message), generation);
@@ -368,7 +375,7 @@ fn pending(
     cast: &Cast<'_>,
     [accepted, available, _]: [&Verdict; 3],
 ) -> Option<Verdict> {
-    if accepted.truth != Truth::True {
+    if observed.held_back {
         return Some(verdict(Truth::False, accepted.reason, accepted.message.clone()));
     }
     if cast.serving != Some(Version::Current) {

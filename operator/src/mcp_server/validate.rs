@@ -165,11 +165,27 @@ pub struct ValidatedSidecar {
     pub workers: u8,
 }
 
+// === impl ValidatedServer ===
+
+impl ValidatedServer {
+    /// Whether what is wrong keeps clients from using what the manifest says: there may be no pod of it, or nobody has a
+    /// key.
+    pub fn is_held_back(&self) -> bool {
+        match &self.readiness {
+            Readiness::Complete => false,
+            Readiness::Flawed(_) => {
+                matches!(&self.auth, ValidatedAuth::ApiKeys(keys) if keys.is_empty())
+            }
+            Readiness::Incomplete(_) => true,
+        }
+    }
+}
+
 /// Checks a manifest against the rules and against what it names.
 ///
-/// An error means that not even a sidecar's configuration can be made of it: not a single object is touched. What is
-/// wrong with the pod alone is no such error, or a key that is revoked meanwhile would go on working with the pods that
-/// are there.
+/// An error means that not even a sidecar's configuration can be made of it: not a single object is touched, and a key
+/// that is revoked meanwhile goes on working with the pods that are there. So only what `kubectl apply` refuses is such
+/// an error. What else is wrong costs the pods of the new version, and gives nobody more than the manifest says.
 pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedServer, Vec<Problem>> {
     let mut problems = Vec::new();
     let mut unfit = Vec::new();
@@ -180,6 +196,7 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
         unfit.push(Problem::invalid("spec.source.image", "name the image to run"));
     }
     let upstream = upstream(&spec.transport, &mut problems);
+    let protocol = protocol(&spec.transport, &mut unfit);
     if spec.transport.stdio.is_some() && spec.source.command.is_empty() {
         unfit.push(Problem::invalid(
             "spec.source.command",
@@ -189,12 +206,9 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
     let limits = bounds::limits(spec, &mut problems);
     let sessions = bounds::sessions(spec, found.session_keys.seal_with(), &mut problems);
     let access =
-        spec.access.rules.iter().enumerate().map(|(index, rule)| access_rule(index, rule, &mut problems));
+        spec.access.rules.iter().enumerate().map(|(index, rule)| access_rule(index, rule, &mut problems, &mut unfit));
     let access: Vec<_> = access.collect();
-    check_globs("spec.tools.include", &spec.tools.include, &mut problems);
-    check_globs("spec.tools.exclude", &spec.tools.exclude, &mut problems);
-    let tools =
-        config::ToolFilter { include: spec.tools.include.clone(), exclude: spec.tools.exclude.clone() };
+    let tools = tool_filter(&spec.tools, &mut unfit);
     let pod = pod(&spec.pod, &mut unfit);
     guard::volumes::mounts("spec.pod.volumeMounts", &spec.pod.volume_mounts, &mut unfit);
     let mut missing = Vec::new();
@@ -237,7 +251,7 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
             .cloned()
             .collect(),
         upstream,
-        protocol: spec.transport.protocol,
+        protocol,
         auth,
         access,
         tools,
@@ -289,13 +303,7 @@ fn check_name(name: &str, problems: &mut Vec<Problem>) {
 }
 
 fn upstream(transport: &manifest::Transport, problems: &mut Vec<Problem>) -> Option<config::Upstream> {
-    let manifest::Transport { stdio, streamable_http, sse, protocol } = transport;
-    if sse.is_some() && *protocol == Some(manifest::Protocol::V2026_07_28) {
-        problems.push(Problem::invalid(
-            "spec.transport.protocol",
-            "no server speaks 2026-07-28 over HTTP+SSE: name an older revision, or leave it out",
-        ));
-    }
+    let manifest::Transport { stdio, streamable_http, sse, protocol: _ } = transport;
     let (kind, port, path) = match (stdio, streamable_http, sse) {
         (Some(_), None, None) => return Some(config::Upstream::Stdio {}),
         (None, Some(http), None) => ("streamableHttp", http.port, &http.path),
@@ -327,31 +335,68 @@ fn upstream(transport: &manifest::Transport, problems: &mut Vec<Problem>) -> Opt
     })
 }
 
-fn access_rule(index: usize, rule: &manifest::AccessRule, problems: &mut Vec<Problem>) -> config::AccessRule {
+/// The one revision that the server is spoken to in, if one is named that it can be spoken to in.
+fn protocol(transport: &manifest::Transport, unfit: &mut Vec<Problem>) -> Option<manifest::Protocol> {
+    if transport.sse.is_some() && transport.protocol == Some(manifest::Protocol::V2026_07_28) {
+        unfit.push(Problem::invalid(
+            "spec.transport.protocol",
+            "no server speaks 2026-07-28 over HTTP+SSE: name an older revision, or leave it out",
+        ));
+        return None;
+    }
+    transport.protocol
+}
+
+fn access_rule(
+    index: usize,
+    rule: &manifest::AccessRule,
+    problems: &mut Vec<Problem>,
+    unfit: &mut Vec<Problem>,
+) -> config::AccessRule {
     let path = format!("spec.access.rules[{index}]");
     if rule.name.is_empty() {
         problems.push(Problem::invalid(&format!("{path}.name"), "give the rule a name, for the audit log"));
     }
-    check_globs(&format!("{path}.principals"), rule.principals.as_deref().unwrap_or_default(), problems);
-    check_globs(&format!("{path}.tools"), &rule.tools, problems);
-    check_globs(&format!("{path}.prompts"), &rule.prompts, problems);
-    check_globs(&format!("{path}.resources"), &rule.resources, problems);
+    let mut globs = |field: &str, globs: &[String]| readable(&format!("{path}.{field}"), globs, unfit);
     config::AccessRule {
         name: rule.name.clone(),
-        principals: rule.principals.clone(),
-        tools: rule.tools.clone(),
-        prompts: rule.prompts.clone(),
-        resources: rule.resources.clone(),
+        // None that can be read is nobody; only none at all is everybody.
+        principals: rule.principals.as_deref().map(|principals| globs("principals", principals)),
+        tools: globs("tools", &rule.tools),
+        prompts: globs("prompts", &rule.prompts),
+        resources: globs("resources", &rule.resources),
     }
 }
 
-fn check_globs(path: &str, globs: &[String], problems: &mut Vec<Problem>) {
+fn tool_filter(tools: &manifest::Tools, unfit: &mut Vec<Problem>) -> config::ToolFilter {
+    let include = readable("spec.tools.include", &tools.include, unfit);
+    let mut exclude = readable("spec.tools.exclude", &tools.exclude, unfit);
+    // What cannot be read could have hidden anything, and no glob at all would include everything.
+    if exclude.len() < tools.exclude.len() || (include.is_empty() && !tools.include.is_empty()) {
+        exclude = vec!["*".to_owned()];
+    }
+    config::ToolFilter { include, exclude }
+}
+
+/// The globs that can be read. The others are said to be none, and permit nothing.
+fn readable(path: &str, globs: &[String], unfit: &mut Vec<Problem>) -> Vec<String> {
+    let mut readable = Vec::new();
     for (index, glob) in globs.iter().enumerate() {
-        if let Err(error) = Glob::new(glob) {
-            let field = format!("{path}[{index}]");
-            problems.push(Problem::invalid(&field, format_args!("{glob:?} is not a glob: {}", error.kind())));
+        match Glob::new(glob) {
+            Ok(_) => readable.push(glob.clone()),
+            Err(error) => {
+                let field = format!("{path}[{index}]");
+                unfit.push(Problem::invalid(
+                    &field,
+                    format_args!(
+                        "{glob:?} is not a glob: {}; what it was to say is denied until it is corrected",
+                        error.kind()
+                    ),
+                ));
+            }
         }
     }
+    readable
 }
 
 fn pod(pod: &manifest::Pod, problems: &mut Vec<Problem>) -> ServerPod {

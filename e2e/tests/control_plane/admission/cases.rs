@@ -8,6 +8,8 @@ pub(super) const ACCEPTED: &[&str] = &[
     "{spec: {source: {env: [{name: A, value: a}, {name: B, valueFrom: {secretKeyRef: {name: s, key: k}}}], envFrom: [{configMapRef: {name: c}}]}}}",
     "{spec: {transport: {streamableHttp: {port: 1, path: /}}}}",
     "{spec: {transport: {streamableHttp: {port: 15383, path: '/a/b-c_d.e~f/%20'}}}}",
+    "{spec: {transport: {streamableHttp: null, sse: {port: 3000}, protocol: '2025-11-25'}}}",
+    "{spec: {transport: {protocol: '2026-07-28'}}}",
     "{spec: {transport: {streamableHttp: null, sse: {port: 3000}}}}",
     "{spec: {transport: {streamableHttp: null, sse: {port: 3000, path: /a/sse}}}}",
     "{spec: {source: {command: [/server]}, transport: {streamableHttp: null, stdio: {}}}}",
@@ -122,6 +124,10 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     (
         "{spec: {transport: {sse: {port: 3000}}}}",
         "spec.transport: Invalid value: \"object\": write one of `streamableHttp`, `sse` and `stdio`",
+    ),
+    (
+        "{spec: {transport: {streamableHttp: null, sse: {port: 3000}, protocol: '2026-07-28'}}}",
+        "spec.transport: Invalid value: \"object\": leave `protocol` out: no server speaks 2026-07-28 over HTTP+SSE",
     ),
     (
         "{spec: {transport: {streamableHttp: null, sse: {port: 15381}}}}",

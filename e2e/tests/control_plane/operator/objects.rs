@@ -99,12 +99,15 @@ fn what_no_pod_needs_any_more_is_removed() {
             })
             .await;
         assert!(kept.data.unwrap()["config.json"].contains("\"port\":3000"));
+        // A pod of the version before that dies meanwhile is made anew, and needs its account.
+        node.find_pod(namespace, &old).await;
+        let accounts: Api<ServiceAccount> = namespace.api();
+        accounts.get("demo-longshore").await.unwrap();
         node.run_pod(namespace, &old).await;
         let pods: Api<Pod> = namespace.api();
         // There is no kubelet to end it.
         let _ = pods.delete(&old, &DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() }).await;
         namespace.wait_gone(&config_maps, &before.name_any()).await;
-        let accounts: Api<ServiceAccount> = namespace.api();
         namespace.wait_gone(&accounts, "demo-longshore").await;
     });
 }

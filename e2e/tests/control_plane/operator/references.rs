@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use longshore_crds::McpServer;
 
+use super::node::Node;
 use super::stand::{Operator, condition, is, wait_for};
 use super::{STAGE, server};
 
@@ -77,6 +78,7 @@ fn what_is_missing_is_named_and_healed_within_two_seconds_of_its_coming() {
 fn keys_reach_the_sidecar_as_hashes_and_go_with_their_secret() {
     STAGE.with_namespace(async |namespace| {
         let _operator = Operator::start(namespace);
+        let node = Node::start().await;
         namespace
             .apply("{apiVersion: v1, kind: Secret, metadata: {name: keys}, stringData: {ada: a-key-that-is-long-enough}}")
             .await;
@@ -90,6 +92,10 @@ fn keys_reach_the_sidecar_as_hashes_and_go_with_their_secret() {
         let made = namespace.wait(&secrets, "demo-longshore-keys", "to hold ada's key", |it| has(it, "ada")).await;
         assert!(!file(&made).contains("a-key-that-is-long-enough"), "only a hash leaves the Secret");
 
+        node.run_pod(namespace, "").await;
+        node.load_configuration(namespace).await;
+        wait_for(namespace, "Ready", "True", "Ready").await;
+
         // A line that is no key is named and disables nothing but itself.
         namespace
             .apply("{apiVersion: v1, kind: Secret, metadata: {name: keys}, stringData: {ada: a-key-that-is-long-enough, bob: short}}")
@@ -98,6 +104,8 @@ fn keys_reach_the_sidecar_as_hashes_and_go_with_their_secret() {
         assert!(message.contains(&format!("Secret {}/keys", namespace.name())) && message.contains("\"bob\""), "{message}");
         assert!(!message.contains("short"), "a message never repeats what is in a Secret");
         assert!(has(&secrets.get("demo-longshore-keys").await.unwrap(), "ada"));
+        let message = wait_for(namespace, "Ready", "True", "Ready").await;
+        assert!(message.starts_with("clients can use the server, but Secret"), "{message}");
 
         // Whoever deletes the Secret revokes its keys, also for pods that run.
         namespace.kubectl(&["delete", "secret", "keys"]).await.unwrap();
@@ -105,6 +113,32 @@ fn keys_reach_the_sidecar_as_hashes_and_go_with_their_secret() {
         wait_for(namespace, "Accepted", "False", "SecretNotFound").await;
         let deployments: Api<Deployment> = namespace.api();
         assert!(deployments.get_opt("demo").await.unwrap().is_some(), "pods that run go on running");
+    });
+}
+
+#[test]
+fn a_key_is_revoked_while_the_manifest_is_wrong() {
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        let keys = "{ada: a-key-that-is-long-enough, bob: another-key-that-is-long-enough}";
+        namespace
+            .apply(&format!("{{apiVersion: v1, kind: Secret, metadata: {{name: keys}}, stringData: {keys}}}"))
+            .await;
+        let secrets: Api<Secret> = namespace.api();
+        let has_bob = |secret: &Secret| {
+            let file = secret.data.as_ref().and_then(|data| data.get("keys.json"));
+            file.is_some_and(|file| String::from_utf8_lossy(&file.0).contains("\"principal\":\"bob\""))
+        };
+        let auth = "auth: {none: null, apiKeys: {secretRef: {name: keys}}}";
+        namespace.apply(&server(&format!("{{{auth}}}"))).await;
+        namespace.wait(&secrets, "demo-longshore-keys", "to hold bob's key", has_bob).await;
+        // What no schema can see.
+        let backwards = format!("{{{auth}, access: {{rules: [{{name: a, tools: ['[z-a]']}}]}}}}");
+        namespace.apply(&server(&backwards)).await;
+        let message = wait_for(namespace, "Accepted", "False", "Invalid").await;
+        assert!(message.starts_with("spec.access.rules[0].tools[0]: "), "{message}");
+        namespace.kubectl(&["patch", "secret", "keys", "-p", "{\"data\": {\"bob\": null}}"]).await.unwrap();
+        namespace.wait(&secrets, "demo-longshore-keys", "to lose bob's key", |it| !has_bob(it)).await;
     });
 }
 

@@ -8,7 +8,9 @@ use crate::view::DeploymentView;
 
 /// Whether a pod serves, and of which version.
 pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
-    let newest = cast.newest.map(diagnosis::of_pod).or_else(|| refused(observed.deployment));
+    // A pod that serves may have ended once, and hides no other that cannot even be made.
+    let newest = cast.newest.filter(|facts| !facts.pod.ready);
+    let newest = newest.map(diagnosis::of_pod).or_else(|| refused(observed.deployment));
     let failing = newest.as_ref().filter(|diagnosis| diagnosis.severity == Severity::Failure);
     let generation = observed.generation;
     let wanted = observed.desired.map_or(1, |desired| desired.replicas as usize);
@@ -45,7 +47,7 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
             ),
         ),
         (Some(Version::Older | Version::Both), None)
-            if observed.desired.is_none() || !observed.problems.is_empty() =>
+            if observed.desired.is_none() || observed.held_back =>
         {
             verdict(
                 Truth::True,
@@ -68,7 +70,7 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
                 verdict(Truth::False, reason, format!("none of the {wanted} pods serves: {message}"))
             }
             Some(diagnosis) => verdict(Truth::False, diagnosis.reason, diagnosis.message),
-            None if !observed.problems.is_empty() => {
+            None if observed.held_back => {
                 verdict(Truth::False, Reason::NoPod, "no pod is made; see the condition Accepted")
             }
             None if wanted == 0 => {

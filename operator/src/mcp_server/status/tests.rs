@@ -99,6 +99,10 @@ fn ready(pod: PodView) -> PodView {
 struct Scene {
     previous: Option<McpServerStatus>,
     problems: Vec<Problem>,
+    /// Whether the problems cost nothing but what they name.
+    flawed: bool,
+    /// Inside of the cluster, and outside of it.
+    urls: [Option<&'static str>; 2],
     desired: Option<Desired>,
     pods: Vec<PodFacts>,
     deployment: Option<DeploymentView>,
@@ -111,6 +115,8 @@ impl Scene {
         Self {
             previous: None,
             problems: vec![],
+            flawed: false,
+            urls: [Some("http://github.tools.svc/mcp"), None],
             desired: Some(desired()),
             pods,
             deployment: None,
@@ -128,11 +134,12 @@ impl Scene {
             generation: 4,
             previous: self.previous.as_ref(),
             problems: &self.problems,
+            held_back: !self.problems.is_empty() && !self.flawed,
             desired: self.desired.as_ref(),
             pods: &self.pods,
             deployment: self.deployment.as_ref(),
-            url: Some("http://github.tools.svc/mcp".to_owned()),
-            public_url: None,
+            url: self.urls[0].map(str::to_owned),
+            public_url: self.urls[1].map(str::to_owned),
             selector: "longshore.dev/server=github".to_owned(),
             publication: self.publication,
             now: Time(Timestamp::from_second(self.second).unwrap()),

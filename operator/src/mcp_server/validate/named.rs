@@ -76,13 +76,13 @@ pub(super) fn auth(
     let lookup = if names::is_keys_secret(name) { &ApiKeysLookup::Reserved } else { &found.api_keys };
     let live = match lookup {
         ApiKeysLookup::Reserved => {
-            problems.push(Problem::new(
+            missing.push(Problem::new(
                 Reason::SecretReserved,
                 format!(
                     "{field}: Secret {namespace}/{name} is Longshore's own and cannot hold keys; name another"
                 ),
             ));
-            return None;
+            Vec::new()
         }
         // Whoever deletes the Secret revokes its keys: running sidecars get an empty list.
         ApiKeysLookup::Missing | ApiKeysLookup::NotNamed => {

@@ -6,7 +6,7 @@ use longshore_sidecar_config::{ApiKey, InventoryAccess};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api_keys::ParsedKeys;
+use crate::api_keys::{KeyProblem, ParsedKeys};
 use crate::mcp_server::build::{Prepared, Resources, build};
 use crate::mcp_server::dereference::ApiKeysLookup;
 use crate::settings::{Place, Settings};
@@ -161,10 +161,10 @@ fn a_pod_that_may_not_be_is_not_made_and_keys_reach_the_one_that_is_there() {
 #[test]
 fn what_is_wrong_with_the_pod_is_said_with_what_is_wrong_with_the_configuration() {
     let mut both = server(json!({"image": " "}), json!({}));
-    both.spec.tools.include = vec!["{a".to_owned()];
+    both.spec.limits.request_bytes = "many".to_owned();
     let problems = validate(&both, &found()).unwrap_err();
     let fields: Vec<_> = problems.iter().filter_map(|problem| problem.message.split(": ").next()).collect();
-    assert_eq!(fields, ["spec.tools.include[0]", "spec.source.image"]);
+    assert_eq!(fields, ["spec.limits.requestBytes", "spec.source.image"]);
 }
 
 #[test]
@@ -206,11 +206,106 @@ fn secrets_of_longshores_own_are_reserved_before_they_exist() {
     let mut callers = server(json!({}), json!({}));
     callers.spec.auth.api_keys.as_mut().unwrap().secret_ref.name = own.to_owned();
     let first = Dereferenced { api_keys: ApiKeysLookup::Missing, ..found() };
-    assert_eq!(validate(&callers, &first).unwrap_err()[0].reason, Reason::SecretReserved);
+    let (problems, resources) = prepared(&callers, &first);
+    assert!(problems.len() == 1 && problems[0].reason == Reason::SecretReserved, "{problems:?}");
+    assert_eq!(resources.deployment, None);
     // A ConfigMap may have any name, and a Secret one that only looks like it.
     let pod = json!({"volumes": [
         {"name": "a", "configMap": {"name": own, "optional": true}},
         {"name": "b", "secret": {"secretName": "longshore-keys", "optional": true}},
     ]});
     assert!(prepared(&server(json!({}), pod), &found()).1.deployment.is_some());
+}
+
+#[test]
+fn a_line_that_is_no_key_holds_nothing_back_while_somebody_has_one() {
+    let bad = || KeyProblem::NoKeys { principal: "bob".to_owned() };
+    let good = || ApiKey { principal: "ada".to_owned(), sha256: "11".to_owned() };
+    for (keys, problems, held_back) in [
+        (vec![good()], vec![], false),
+        (vec![good()], vec![bad()], false),
+        (vec![], vec![bad()], true),
+        (vec![], vec![KeyProblem::Empty], true),
+    ] {
+        let parsed = ParsedKeys { keys, problems };
+        let found = Dereferenced { api_keys: ApiKeysLookup::Present(parsed.clone()), ..found() };
+        let validated = validate(&server(json!({}), json!({})), &found).unwrap();
+        assert_eq!(validated.is_held_back(), held_back, "{parsed:?}");
+        assert!(build(&validated, &settings()).0.deployment.is_some(), "{parsed:?}");
+    }
+    let nobody = Dereferenced { api_keys: ApiKeysLookup::Missing, ..found() };
+    assert!(validate(&server(json!({}), json!({})), &nobody).unwrap().is_held_back());
+}
+
+/// Whatever passes `kubectl apply` and is wrong: a key that is revoked meanwhile stops working.
+#[test]
+fn a_revoked_key_goes_from_running_pods_whatever_else_is_wrong() {
+    let two = || {
+        let key = |principal: &str| ApiKey { principal: principal.to_owned(), sha256: "11".to_owned() };
+        let parsed = ParsedKeys { keys: vec![key("ada"), key("bob")], problems: vec![] };
+        Dereferenced { api_keys: ApiKeysLookup::Present(parsed), ..found() }
+    };
+    let keys_of = |resources: &Resources<Prepared>| {
+        String::from_utf8(resources.secret.data.clone().unwrap().remove("keys.json").unwrap().0).unwrap()
+    };
+    for (change, complaint) in [
+        (json!({"access": {"rules": [{"name": "a", "tools": ["[z-a]"]}]}}), "spec.access.rules[0].tools[0]: "),
+        (json!({"tools": {"exclude": ["[z-a]"]}}), "spec.tools.exclude[0]: "),
+        (json!({"transport": {"sse": {"port": 3000}, "protocol": "2026-07-28"}}), "spec.transport.protocol: "),
+        (
+            json!({"auth": {"apiKeys": {"secretRef": {"name": "x-longshore-keys"}}}}),
+            "spec.auth.apiKeys.secretRef: ",
+        ),
+    ] {
+        let mut server = serde_json::to_value(server(json!({}), json!({}))).unwrap();
+        server["spec"].as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        let server: McpServer = serde_json::from_value(server).unwrap();
+        for (found, bob) in [(two(), true), (found(), false)] {
+            let (problems, resources) = prepared(&server, &found);
+            assert!(
+                problems.len() == 1 && problems[0].message.starts_with(complaint),
+                "{change}: {problems:?}"
+            );
+            assert_eq!(resources.deployment, None, "{change}");
+            // A Secret that may not be named gives nobody a key.
+            let bob = bob && !complaint.starts_with("spec.auth");
+            assert_eq!(keys_of(&resources).contains("bob"), bob, "{change}");
+        }
+    }
+}
+
+#[test]
+fn what_a_glob_that_cannot_be_read_was_to_say_is_denied() {
+    let of = |change: Value| {
+        let mut server = serde_json::to_value(server(json!({}), json!({}))).unwrap();
+        server["spec"].as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        validate(&serde_json::from_value(server).unwrap(), &found()).unwrap()
+    };
+    let validated = of(json!({"access": {"rules": [
+        {"name": "a", "principals": ["[z-a]"], "tools": ["[z-a]", "get"], "prompts": ["[z-a]"],
+         "resources": ["[z-a]", "file:///a"]},
+        {"name": "b", "tools": ["*"]},
+    ]}}));
+    assert_eq!(
+        serde_json::to_value(&validated.access).unwrap(),
+        json!([
+            {"name": "a", "principals": [], "tools": ["get"], "prompts": [], "resources": ["file:///a"]},
+            {"name": "b", "principals": null, "tools": ["*"], "prompts": [], "resources": []},
+        ])
+    );
+    let globs = |globs: &[&str]| globs.iter().map(|glob| (*glob).to_owned()).collect::<Vec<_>>();
+    for (include, exclude, expected_include, expected_exclude) in [
+        (&["get"][..], &["a"][..], &["get"][..], &["a"][..]),
+        (&["get", "[z-a]"], &["a"], &["get"], &["a"]),
+        (&["[z-a]"], &["a"], &[], &["*"]),
+        (&["get"], &["a", "[z-a]"], &["get"], &["*"]),
+        (&[], &[], &[], &[]),
+    ] {
+        let tools = of(json!({"tools": {"include": include, "exclude": exclude}})).tools;
+        assert_eq!(
+            (tools.include, tools.exclude),
+            (globs(expected_include), globs(expected_exclude)),
+            "{include:?} {exclude:?}"
+        );
+    }
 }

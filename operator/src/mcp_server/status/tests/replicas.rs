@@ -13,6 +13,10 @@ fn several_pods_are_said_as_numbers() {
             ContainerView { ended: ended(1, "Error", "no token"), ..waiting("CrashLoopBackOff", "x") };
         silent(PodView { ready: false, server, ..pod })
     };
+    let ended_once = |pod: PodView| {
+        let server = ContainerView { ended: ended(137, "OOMKilled", ""), ..running() };
+        PodView { server, ..pod }
+    };
     let well = |pod: PodView| said(pod, summary());
     let lost = |pod: PodView| said(pod, failed(ConnectionReason::ConnectionLost, "gone"));
     let behind = |pod: PodView| {
@@ -40,6 +44,20 @@ fn several_pods_are_said_as_numbers() {
             "True/Degraded: 2 of 3 pods serve, another fails: ServerExited: the server exited with code 1",
             "True/Connected: the server answers",
             "True/Ready 4: clients can use the server, but 2 of 3 pods serve",
+        ),
+        (
+            "one starts, and those that serve ended once",
+            vec![well(ended_once(new(1))), well(ended_once(new(2)))],
+            "True/Serving: 2 of 3 pods serve, the others start",
+            "True/Connected: the server answers",
+            "True/Ready 4: clients can use the server",
+        ),
+        (
+            "a rollout is half way, and a new pod ended once",
+            vec![well(ended_once(new(1))), well(old(1)), well(old(2))],
+            "True/RollingOut: 1 of 3 pods are of the new version (generation 4)",
+            "True/Connected: the server answers",
+            "True/ServingPrevious 3: clients use the server as it was before the last change",
         ),
         (
             "one has lost its server",
@@ -134,4 +152,21 @@ fn a_port_that_one_of_several_pods_shows_is_seen() {
     let scene =
         Scene::of(vec![said(pod_of("a"), Summary { exposed, ..summary() }), said(pod_of("b"), summary())]);
     assert_eq!(of(&scene.status(), ConditionType::Isolated).reason, "ListensBeyondLoopback");
+}
+
+#[test]
+fn a_pod_that_serves_hides_no_other_that_is_refused() {
+    let serving = PodView { uid: "a".to_owned(), ..ready(pod("new")) };
+    let mut scene = Scene::of(vec![said(serving, summary())]);
+    scene.desired = Some(Desired { replicas: 3, ..desired() });
+    let live = crate::view::Live { uid: "d".to_owned(), version: 1, fingerprint: 1, controller: None };
+    scene.deployment =
+        Some(DeploymentView { live, template: None, refused: Some("exceeded quota: pods".to_owned()) });
+    let status = scene.status();
+    let available = of(&status, ConditionType::Available);
+    assert_eq!((available.status.as_str(), available.reason.as_str()), ("True", "Degraded"));
+    assert_eq!(
+        available.message,
+        "1 of 3 pods serve, another fails: PodRejected: the API server refuses the pod: exceeded quota: pods"
+    );
 }

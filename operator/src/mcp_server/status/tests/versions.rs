@@ -93,3 +93,53 @@ fn ready_is_the_generation_that_clients_use() {
         assert_eq!(ready_of(scene), after, "{name}, over a server that works");
     }
 }
+
+/// A line of the Secret that is no key takes nothing from those who have one.
+#[test]
+fn what_costs_only_what_it_names_keeps_no_server_from_being_ready() {
+    let bad_line = "Secret tools/keys: line 2 of data \"ada\" is not a key";
+    let ready_of = |pods: Vec<PodFacts>, before: Option<&McpServerStatus>| {
+        let mut scene = Scene::of(pods);
+        scene.problems = vec![Problem::new(Reason::InvalidKeys, bad_line)];
+        scene.flawed = true;
+        let scene = match before {
+            Some(before) => scene.after(before),
+            None => scene,
+        };
+        let status = scene.status();
+        let accepted = of(&status, ConditionType::Accepted);
+        assert_eq!((accepted.status.as_str(), accepted.reason.as_str()), ("False", "InvalidKeys"));
+        let available = of(&status, ConditionType::Available).message.clone();
+        let ready = of(&status, ConditionType::Ready).clone();
+        let generation = ready.observed_generation.unwrap();
+        (format!("{}/{} {generation}", ready.status, ready.reason), ready.message, available)
+    };
+    let serves = || vec![said(ready(pod("new")), summary())];
+    let but = format!("clients can use the server, but {bad_line}");
+    for before in [None, Some(&was_ready())] {
+        let (ready, message, _) = ready_of(serves(), before);
+        assert_eq!((ready.as_str(), &message), ("True/Ready 4", &but), "before: {}", before.is_some());
+    }
+    let (ready, _, available) =
+        ready_of(vec![said(self::ready(pod("old")), summary()), silent(pod("new"))], Some(&was_ready()));
+    assert_eq!(ready, "True/ServingPrevious 3");
+    assert_eq!(available, "the version before serves; the new one (generation 4) starts");
+    assert_eq!(ready_of(vec![], None).2, "the pod is being made");
+}
+
+#[test]
+fn a_manifest_that_cannot_be_used_takes_no_address_away() {
+    let mut scene = Scene::of(vec![said(ready(pod("new")), summary())]);
+    scene.urls[1] = Some("https://github.example/mcp");
+    let before = scene.status();
+    for (urls, expected) in [
+        ([Some("http://github.tools.svc/mcp"), None], None),
+        ([None, None], Some("https://github.example/mcp")),
+    ] {
+        let mut scene = Scene::of(vec![said(ready(pod("new")), summary())]).after(&before);
+        scene.urls = urls;
+        let status = scene.status();
+        assert_eq!(status.url, before.url);
+        assert_eq!(status.public_url.as_deref(), expected, "{urls:?}");
+    }
+}
