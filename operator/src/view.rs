@@ -148,6 +148,8 @@ pub struct PodView {
     pub ready: bool,
     /// Why no node takes it.
     pub unschedulable: Option<String>,
+    /// Whether it has init containers, which run before all others.
+    pub initialised: bool,
     /// Its first container.
     pub sidecar: ContainerView,
     /// Its second container.
@@ -233,6 +235,10 @@ impl View for PodView {
             unschedulable: condition("PodScheduled")
                 .filter(|condition| condition.status == "False")
                 .map(|condition| cut(condition.message.as_deref().unwrap_or_default())),
+            initialised: pod
+                .spec
+                .as_ref()
+                .is_some_and(|spec| spec.init_containers.as_ref().is_some_and(|all| !all.is_empty())),
             sidecar: container(SIDECAR_CONTAINER),
             server: container(SERVER_CONTAINER),
             config_maps: volumes.iter().flat_map(config_maps).collect(),
@@ -244,11 +250,11 @@ impl View for PodView {
 // === impl PodView ===
 
 impl PodView {
-    /// Where its sidecar can be asked. Nowhere until that runs: whoever asks shows a token, and before the sidecar a
-    /// container of the manifest's own could listen at its port.
+    /// Where its sidecar can be asked. Whoever asks shows a token, and before the sidecar an init container of the
+    /// manifest's own could listen at its port: then it is asked when it is known to run, which the kubelet says late.
     pub fn askable_at(&self) -> Option<IpAddr> {
-        let runs = self.sidecar.state == ContainerState::Running;
-        if self.ending || self.failed.is_some() || !runs {
+        let is_first = !self.initialised || self.sidecar.state == ContainerState::Running;
+        if self.ending || self.failed.is_some() || !is_first {
             return None;
         }
         self.ip.as_deref()?.parse().ok()
@@ -356,57 +362,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sidecar_is_asked_only_while_it_runs() {
-        let view = |status: Value| PodView::of(&serde_json::from_value(json!({"status": status})).unwrap());
-        let containers = |name: &str, state: Value| {
-            json!([{"name": name, "state": state, "image": "x", "imageID": "x", "ready": false, "restartCount": 0}])
+    fn nothing_that_runs_before_the_sidecar_is_asked() {
+        let asked = |init: bool, state: Value, status: Value| {
+            let sidecar = json!({"name": "longshore-sidecar", "state": state, "image": "x", "imageID": "x", "ready": false, "restartCount": 0});
+            let mut pod = json!({"spec": {"containers": []}, "status": {"podIP": "10.0.0.1", "containerStatuses": [sidecar]}});
+            if init {
+                pod["spec"]["initContainers"] = json!([{"name": "first"}]);
+            }
+            pod["status"].as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
+            PodView::of(&serde_json::from_value(pod).unwrap()).askable_at().is_some()
         };
-        let running = || json!({"running": {}});
-        for (name, status, expected) in [
-            ("nothing runs yet", json!({"podIP": "10.0.0.1"}), false),
-            (
-                "a container of the manifest's own runs first",
-                json!({
-                    "podIP": "10.0.0.1", "initContainerStatuses": containers("first", running()),
-                    "containerStatuses":
-                        containers("longshore-sidecar", json!({"waiting": {"reason": "PodInitializing"}})),
-                }),
-                false,
-            ),
-            (
-                "the server alone runs",
-                json!({"podIP": "10.0.0.1", "containerStatuses": containers("server", running())}),
-                false,
-            ),
-            (
-                "the sidecar ended",
-                json!({"podIP": "10.0.0.1", "containerStatuses":
-                    containers("longshore-sidecar", json!({"terminated": {"exitCode": 1}}))}),
-                false,
-            ),
-            (
-                "the sidecar runs",
-                json!({"podIP": "10.0.0.1", "containerStatuses": containers("longshore-sidecar", running())}),
-                true,
-            ),
-            (
-                "it has no address",
-                json!({"containerStatuses": containers("longshore-sidecar", running())}),
-                false,
-            ),
-            (
-                "the pod has ended",
-                json!({"podIP": "10.0.0.1", "phase": "Failed",
-                    "containerStatuses": containers("longshore-sidecar", running())}),
-                false,
-            ),
+        let (running, waiting) = (json!({"running": {}}), json!({"waiting": {"reason": "PodInitializing"}}));
+        for (init, state, expected) in [
+            // The kubelet says late what runs.
+            (false, &waiting, true),
+            (false, &running, true),
+            (true, &waiting, false),
+            (true, &json!({"terminated": {"exitCode": 1}}), false),
+            (true, &running, true),
         ] {
-            let expected = expected.then(|| IpAddr::from([10, 0, 0, 1]));
-            assert_eq!(view(status).askable_at(), expected, "{name}");
+            assert_eq!(asked(init, state.clone(), json!({})), expected, "{init} {state}");
         }
-        let sidecar = ContainerView { state: ContainerState::Running, ..ContainerView::default() };
+        assert!(!asked(true, running.clone(), json!({"containerStatuses": []})), "nothing is known of it");
+        for gone in [json!({"podIP": null}), json!({"podIP": ""}), json!({"phase": "Failed"})] {
+            assert!(!asked(false, running.clone(), gone.clone()), "{gone}");
+        }
         let ip = Some("10.0.0.1".to_owned());
-        assert_eq!(PodView { ip, sidecar, ending: true, ..PodView::default() }.askable_at(), None);
+        assert_eq!(PodView { ip, ending: true, ..PodView::default() }.askable_at(), None);
     }
 
     #[test]

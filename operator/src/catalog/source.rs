@@ -306,7 +306,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::{ContainerState, ContainerView};
 
     #[test]
     fn a_pod_that_serves_speaks_for_the_server() {
@@ -315,7 +314,6 @@ mod tests {
             created,
             ready,
             ip: ip.map(str::to_owned),
-            sidecar: ContainerView { state: ContainerState::Running, ..ContainerView::default() },
             ..PodView::default()
         };
         let (old, new, pending) = (
@@ -326,8 +324,7 @@ mod tests {
         let ending = PodView { ending: true, ..pod("ending", 9, true, Some("10.0.0.9")) };
         let failed = PodView { failed: Some("x".to_owned()), ..pod("failed", 9, true, Some("10.0.0.9")) };
         // Something else may listen there until the sidecar does.
-        let early =
-            PodView { sidecar: ContainerView::default(), ..pod("early", 9, false, Some("10.0.0.9")) };
+        let early = PodView { initialised: true, ..pod("early", 9, false, Some("10.0.0.9")) };
         for (pods, expected) in [
             (vec![&old, &new, &pending, &ending, &failed], Some("old")),
             (vec![&new, &pending, &ending, &early], Some("new")),

@@ -483,9 +483,7 @@ mod tests {
 
     #[test]
     fn whose_an_object_is_and_what_to_do_is_said() {
-        let owner = |kind: &str, name: &str| {
-            json!([{"apiVersion": "v1", "kind": kind, "name": name, "uid": "u", "controller": true}])
-        };
+        let owner = |kind: &str, name: &str| json!([{"apiVersion": "v1", "kind": kind, "name": name, "uid": "u", "controller": true}]);
         for (owners, words) in [
             (owner("McpServer", "x"), "still belongs to a McpServer that was deleted"),
             (

@@ -176,8 +176,7 @@ fn accepted(problems: &[Problem]) -> Verdict {
 
 fn connected(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
     let Some(face) = cast.face else {
-        let is_made =
-            !observed.held_back && observed.desired.is_none_or(|desired| desired.replicas > 0);
+        let is_made = !observed.held_back && observed.desired.is_none_or(|desired| desired.replicas > 0);
         let message = if is_made { "the pod is being made" } else { "there is no pod" };
         return verdict(Truth::Unknown, Reason::NoPod, message);
     };

@@ -205,8 +205,12 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
     }
     let limits = bounds::limits(spec, &mut problems);
     let sessions = bounds::sessions(spec, found.session_keys.seal_with(), &mut problems);
-    let access =
-        spec.access.rules.iter().enumerate().map(|(index, rule)| access_rule(index, rule, &mut problems, &mut unfit));
+    let access = spec
+        .access
+        .rules
+        .iter()
+        .enumerate()
+        .map(|(index, rule)| access_rule(index, rule, &mut problems, &mut unfit));
     let access: Vec<_> = access.collect();
     let tools = tool_filter(&spec.tools, &mut unfit);
     let pod = pod(&spec.pod, &mut unfit);

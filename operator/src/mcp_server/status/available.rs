@@ -46,9 +46,7 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
                 named(failing)
             ),
         ),
-        (Some(Version::Older | Version::Both), None)
-            if observed.desired.is_none() || observed.held_back =>
-        {
+        (Some(Version::Older | Version::Both), None) if observed.desired.is_none() || observed.held_back => {
             verdict(
                 Truth::True,
                 Reason::Serving,

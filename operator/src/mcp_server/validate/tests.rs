@@ -249,9 +249,15 @@ fn a_revoked_key_goes_from_running_pods_whatever_else_is_wrong() {
         String::from_utf8(resources.secret.data.clone().unwrap().remove("keys.json").unwrap().0).unwrap()
     };
     for (change, complaint) in [
-        (json!({"access": {"rules": [{"name": "a", "tools": ["[z-a]"]}]}}), "spec.access.rules[0].tools[0]: "),
+        (
+            json!({"access": {"rules": [{"name": "a", "tools": ["[z-a]"]}]}}),
+            "spec.access.rules[0].tools[0]: ",
+        ),
         (json!({"tools": {"exclude": ["[z-a]"]}}), "spec.tools.exclude[0]: "),
-        (json!({"transport": {"sse": {"port": 3000}, "protocol": "2026-07-28"}}), "spec.transport.protocol: "),
+        (
+            json!({"transport": {"sse": {"port": 3000}, "protocol": "2026-07-28"}}),
+            "spec.transport.protocol: ",
+        ),
         (
             json!({"auth": {"apiKeys": {"secretRef": {"name": "x-longshore-keys"}}}}),
             "spec.auth.apiKeys.secretRef: ",
