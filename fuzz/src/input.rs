@@ -85,6 +85,17 @@ pub(crate) fn able() -> ClientCapabilities {
     ClientCapabilities::read(ABLE).expect("it can be read")
 }
 
+/// Whether there may be a number in it that is too large for a tree: one with three and more digits of exponent, or with
+/// hundreds of digits.
+pub(crate) fn has_vast_number(input: &[u8]) -> bool {
+    let digits = |from: usize| input[from..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    (0..input.len()).any(|at| match input[at] {
+        b'e' | b'E' => digits(at + 1 + usize::from(input.get(at + 1) == Some(&b'+'))) >= 3,
+        byte if byte.is_ascii_digit() && (at == 0 || !input[at - 1].is_ascii_digit()) => digits(at) >= 300,
+        _ => false,
+    })
+}
+
 /// What a text says, for comparison; none if it is too deep for a tree, or no JSON.
 pub(crate) fn value(json: &str) -> Option<Value> {
     serde_json::from_str(json).ok()

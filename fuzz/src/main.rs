@@ -36,5 +36,5 @@ fn begin() {
 fuzz_target!(init: begin(), |input: &[u8]| {
     let Some(target) = TARGET.get() else { return };
     input.clone_into(&mut INPUT.lock().unwrap_or_else(PoisonError::into_inner));
-    (target.run)(input);
+    target.run(input);
 });

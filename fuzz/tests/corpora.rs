@@ -25,7 +25,7 @@ fn kept_inputs_pass() {
         let inputs = corpus::read(target);
         assert!(!inputs.is_empty(), "{} has no inputs", target.name);
         for input in inputs {
-            if catch_unwind(|| (target.run)(&input)).is_err() {
+            if catch_unwind(|| target.run(&input)).is_err() {
                 explain(target, &input);
                 failed.push(target.name);
                 break;
