@@ -41,7 +41,7 @@ use crate::metrics::{Metrics, SessionEnd};
 pub(crate) use begin::{begin_again, end_former};
 use errands::Errand;
 pub(crate) use errands::{Queue, follow};
-pub(crate) use find::{Purpose, Way, find};
+pub(crate) use find::{Purpose, Way, end_elsewhere, find};
 pub(crate) use ids::Ids;
 use journal::Journal;
 pub(crate) use places::{Full, Place, Places};

@@ -16,7 +16,7 @@ use crate::configuration::Snapshot;
 use crate::metrics::SessionEnd;
 use crate::names::LAST_EVENT_ID;
 use crate::rescue::Refusal;
-use crate::sessions::{Session, Use};
+use crate::sessions::{self, Session, Use};
 use crate::stack::respond::{self, Body};
 use crate::stack::{Authenticated, tasks};
 use crate::streams::{Reader, Rest, Streams, Terms, Writer};
@@ -84,14 +84,40 @@ fn events(reader: Reader) -> Response<Body> {
     respond::events(Body::Events(Box::new(reader)), None)
 }
 
-/// Asks the server for its stream.
+/// Asks the server for its stream. A session that it has forgotten is begun again, as for a call, if it may be.
 async fn ask(
+    worker: &Worker,
+    snapshot: &Snapshot,
+    session: &Use,
+    last: Option<&str>,
+) -> Result<Answer, Refusal> {
+    let lost = session.upstream();
+    match ask_within(worker, snapshot, session, last).await {
+        Err(Refusal::SessionLost) => {}
+        answer => return answer,
+    }
+    let answer = match sessions::begin_again(&worker.pool, snapshot, session, lost.as_ref()).await {
+        // Its events are others now.
+        Ok(true) => ask_within(worker, snapshot, session, None).await,
+        Ok(false) => Err(Refusal::SessionLost),
+        // It lives, and its client tries again.
+        Err(refusal) => Err(refusal),
+    };
+    if matches!(answer, Err(Refusal::SessionLost)) {
+        worker.shared.sessions.end(session, SessionEnd::Server);
+    }
+    answer
+}
+
+/// The same in the session that the server has now.
+async fn ask_within(
     worker: &Worker,
     snapshot: &Snapshot,
     session: &Session,
     last: Option<&str>,
 ) -> Result<Answer, Refusal> {
     let pool = &worker.pool;
+    let within = session.upstream();
     let asked = timeout(OPEN, request::get(pool, snapshot, session, last)).await;
     let answer = asked.map_err(|_| Refusal::ServerTimedOut { seconds: OPEN.as_secs_f64() })??;
     if request::is_stream(&answer) {
@@ -101,12 +127,11 @@ async fn ask(
     if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED {
         return Err(Refusal::ServerStatus { status: status.as_u16() });
     }
-    // Also what servers say that serve no GET at this path.
-    if session.upstream().is_some()
+    // Also what servers say that serve no GET at this path. A call may have begun the session again meanwhile.
+    if within.is_some()
         && request::may_mean_lost(status)
-        && !request::is_alive(pool, snapshot, session).await
+        && (session.upstream() != within || !request::is_alive(pool, snapshot, session).await)
     {
-        worker.shared.sessions.end(session, SessionEnd::Server);
         return Err(Refusal::SessionLost);
     }
     Err(Refusal::NoServerStream)
@@ -149,7 +174,7 @@ fn is_known(caller: &Authenticated) -> bool {
 async fn pass(
     worker: &Worker,
     snapshot: &Arc<Snapshot>,
-    session: &Session,
+    session: &Use,
     source: &mut Source,
     writer: &Writer,
 ) -> bool {

@@ -60,6 +60,19 @@ pub(crate) async fn find(
     Box::pin(search.run(worker, snapshot, principal, purpose, forward)).await
 }
 
+/// Ends a session here whose replica is lost. Gives its key, for the others to be told.
+pub(crate) fn end_elsewhere(
+    worker: &Worker,
+    snapshot: &Arc<Snapshot>,
+    principal: &Arc<str>,
+    id: &str,
+) -> Result<SessionKey, Refusal> {
+    let sessions = &worker.shared.sessions;
+    let capsule = worker.ids.open(sessions, snapshot, principal, id).ok_or(Refusal::UnknownSession)?;
+    sessions.bury(Sessions::tombstone(&capsule));
+    Ok(capsule.key)
+}
+
 /// A search that is under way. Dropped, it gives back what it has claimed.
 pub(super) struct Search {
     sessions: Arc<Sessions>,

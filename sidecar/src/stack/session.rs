@@ -13,7 +13,7 @@ use crate::exchange;
 use crate::metrics::SessionEnd;
 use crate::names::SESSION_ID;
 use crate::peers;
-use crate::rescue::Refusal;
+use crate::rescue::{Kind, Refusal};
 use crate::sessions::{self, Purpose, Use, Way};
 use crate::worker::Worker;
 
@@ -50,7 +50,14 @@ pub(crate) async fn end(
     caller: &Authenticated,
     trail: &mut Trail,
 ) -> Result<Response<Body>, Refusal> {
-    match search(worker, caller, Purpose::End, &Bytes::new(), trail).await? {
+    // Clients take 200 for the end of it.
+    trail.kind = Kind::Other;
+    let way = match search(worker, caller, Purpose::End, &Bytes::new(), trail).await {
+        // Nobody knows whether the other replica has noted it.
+        Err(Refusal::ReplicaLost) => return end_lost(worker, caller, trail).await,
+        way => way?,
+    };
+    match way {
         Way::Here(session) => {
             trail.entry.permit(None);
             // Here first: whatever the server says, nobody can use it any more.
@@ -69,9 +76,26 @@ pub(crate) async fn end(
         }
         way => return elsewhere(way, trail),
     }
+    Ok(ended())
+}
+
+/// Ends a session that another replica was to end, which was lost with the request.
+async fn end_lost(
+    worker: &Worker,
+    caller: &Authenticated,
+    trail: &mut Trail,
+) -> Result<Response<Body>, Refusal> {
+    let id = caller.header(SESSION_ID)?.ok_or(Refusal::NoSession)?;
+    let key = sessions::end_elsewhere(worker, &caller.snapshot, caller.principal(), id)?;
+    trail.entry.permit(None);
+    tell(worker, key).await?;
+    Ok(ended())
+}
+
+fn ended() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
-    Ok(response)
+    response
 }
 
 /// Tells the other replicas that a session is ended, before its client hears that it is. One that is down learns it

@@ -81,6 +81,11 @@ impl<'a> Client<'a> {
         Self { session: session.to_owned(), ..self }
     }
 
+    /// The same client, with this key.
+    pub(crate) fn with_key(self, key: &str) -> Self {
+        Self { key: Some(key.to_owned()), ..self }
+    }
+
     /// Ends the session.
     pub(crate) fn end(&self) -> Reply {
         let request = Request::new("DELETE", "/mcp").session(&self.session);

@@ -28,6 +28,8 @@ struct Manners {
     greets: Option<Greeting>,
     /// What is waited for before it takes `notifications/roots/list_changed`.
     hears: Option<Gate>,
+    /// What is waited for before it ends a session.
+    ends: Option<Gate>,
 }
 
 /// How a handshake is answered.
@@ -43,7 +45,7 @@ pub(crate) enum Greeting {
 
 impl Manners {
     fn of(capabilities: Value) -> Self {
-        Self { capabilities, revision: None, modern: false, greets: None, hears: None }
+        Self { capabilities, revision: None, modern: false, greets: None, hears: None, ends: None }
     }
 }
 
@@ -122,6 +124,12 @@ impl Scripted {
     ) -> Self {
         let hears = Some(gate.clone());
         Self::with(0, Manners { hears, ..Manners::of(json!({})) }, without_streams(answer))
+    }
+
+    /// A server that ends sessions when the gate is open.
+    pub(crate) fn ending(gate: &Gate) -> Self {
+        let ends = Some(gate.clone());
+        Self::with(0, Manners { ends, ..Manners::of(json!({})) }, |_, stream| no_stream(stream))
     }
 
     /// The same at this port, as soon as it is free.
@@ -223,6 +231,7 @@ fn serve(
                 write(&mut stream, "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n");
             }
             _ if request.method == "DELETE" => {
+                manners.ends.iter().for_each(Gate::pass);
                 write(&mut stream, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
             }
             _ if request.method == "GET" && own => no_stream(&mut stream),

@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::replicas::{Network, knows, with_peers};
-use crate::harness::{Client, Files, GoServer, config, eventually};
+use crate::harness::{Client, Files, Gate, GoServer, Scripted, config, eventually};
 
 const ALICE: Option<&str> = Some("key-a");
 
@@ -75,6 +75,28 @@ fn another_pod_at_the_address_is_not_the_owner() {
     }
     let holders = [&replicas[1], &newcomer].map(|replica| replica.metric("longshore_sessions"));
     assert_eq!(holders.iter().sum::<f64>(), 1.0, "{holders:?}");
+}
+
+/// A client takes 200 for the end of its session, and nothing else does.
+#[test]
+fn an_end_that_is_lost_with_its_replica_is_noted_where_it_came() {
+    let gate = Gate::default();
+    let servers = [(); 2].map(|()| Scripted::ending(&gate));
+    let network = Network::new();
+    let config = on_loss(OnOwnerLoss::Reinitialize);
+    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let client = Client::open(&replicas[0], ALICE);
+    let other = client.through(&replicas[1]);
+    std::thread::scope(|scope| {
+        let (other, session) = (&replicas[1], &other.session);
+        let ended = scope.spawn(move || Client::in_session(other, session).with_key("key-a").end());
+        eventually("it is on its way", || (!servers[0].seen("DELETE").is_empty()).then_some(()));
+        replicas[0].signal(Signal::KILL);
+        assert_eq!(ended.join().unwrap().status, 204);
+    });
+    assert_eq!(other.send("ping", json!({})).status, 404);
+    replicas[1].audit(|line| line["method"] == "DELETE" && line["status"] == 204);
+    gate.open();
 }
 
 #[test]

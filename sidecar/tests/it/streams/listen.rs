@@ -4,6 +4,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use longshore_sidecar_config::OnOwnerLoss;
 use serde_json::json;
 
 use super::{answer, event, note, said};
@@ -144,6 +145,26 @@ fn a_stream_that_the_server_ends_is_opened_again() {
     assert_eq!(reply.status, 502, "{}", reply.text());
     server.start_again();
     assert_eq!(client.rest(&stream.last).send(sidecar.mcp).status, 404, "it knows nothing of the session");
+}
+
+/// Its client comes back before it makes a call.
+#[test]
+fn a_session_that_only_listens_is_begun_again_with_its_server() {
+    let mut server = GoServer::start(&[]);
+    let mut config = config(server.port);
+    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let sidecar = Sidecar::start(&config).ready();
+    let client = Client::open(&sidecar, None);
+    let mut stream = open(&client);
+    stream.any().unwrap();
+    server.kill();
+    assert!(stream.next().is_none());
+    server.start_again();
+    let mut stream = open(&client);
+    stream.patience(Duration::from_secs(10));
+    client.call("grow", json!({"name": "new"}));
+    assert_eq!(stream.next().unwrap().message()["method"], "notifications/tools/list_changed");
+    assert_eq!(sidecar.metric("longshore_ended_sessions"), 0.0);
 }
 
 #[test]
