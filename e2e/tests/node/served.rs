@@ -21,7 +21,7 @@ const KEY: &str = "example-key-of-alice";
 const EVERYTHING: &str = include_str!("../../../examples/everything.yaml");
 const GO_SERVER: &str = include_str!("../../../examples/go-server.yaml");
 
-/// The example of the README, with every client that others wrote.
+/// An example, with every client that others wrote.
 #[test]
 fn the_example_is_served_to_clients_with_a_key_and_leaves_nothing_behind() {
     STAGE.with_namespace(async |namespace| {
