@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Duration, interval, sleep};
 
 use crate::audit::{Audit, Writer};
-use crate::drain::{Arrivals, Hooks};
+use crate::drain::{Arrivals, Ending, Hooks};
 use crate::inventory::{Inventories, Published};
 use crate::metrics::Metrics;
 use crate::monitor::View;
@@ -208,6 +208,7 @@ impl App {
             doubt: Notify::new(),
             hooks: watch::Sender::new(0),
             draining,
+            ending: Ending::default(),
             arrivals: Arrivals::default(),
         });
         let published = watch::Sender::new(None);

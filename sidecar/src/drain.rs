@@ -8,7 +8,8 @@ mod handover;
 mod hook;
 
 use std::pin::pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -34,17 +35,16 @@ const LAST_MOVES: Duration = Duration::from_secs(1);
 /// with a lag; sessions move to other replicas; calls under way are answered; then the server may go.
 pub(crate) async fn drain(shared: &Shared, released: &watch::Sender<bool>) {
     tracing::info!(calls = shared.calls.count(), forwarded = shared.forwards.count(), "draining");
+    let longest = shared.config().as_ref().map_or(0, |config| config.config.limits.request_timeout_ms);
+    let longest = Duration::from_millis(longest) + LONGER;
+    let latest = Instant::now() + shared.options.drain_minimum * (1 + LATE) + longest;
+    // There is one drain in the life of a process.
+    let _ = shared.ending.latest.set(latest);
     shared.draining.send_replace(true);
     let ending = async {
         until_nobody_comes(shared).await;
-        let longest = shared.config().as_ref().map_or(0, |config| config.config.limits.request_timeout_ms);
-        let ended = async {
-            shared.calls.all_ended().await;
-            shared.forwards.all_ended().await;
-            shared.lifted.waiting().all_ended().await;
-            shared.streams.fetched().await;
-        };
-        if timeout(Duration::from_millis(longest) + LONGER, ended).await.is_err() {
+        shared.ending.quiet.store(true, Ordering::Relaxed);
+        if timeout(longest, all_ended(shared)).await.is_err() {
             tracing::warn!(calls = shared.calls.count(), "calls did not end in time");
         }
     };
@@ -58,13 +58,36 @@ pub(crate) async fn drain(shared: &Shared, released: &watch::Sender<bool>) {
             true
         }
     };
-    if !moved && handover::is_certain(shared) && timeout(LAST_MOVES, moving).await.is_err() {
+    let may_move = !moved && handover::is_certain(shared) && shared.peers.has_serving();
+    if may_move && timeout(LAST_MOVES, moving).await.is_err() {
         tracing::warn!("not all sessions could be moved in time");
     }
     // Nothing may be on its way here when the connections close.
-    shared.peers.farewell(&shared.calls, handover::is_certain(shared)).await;
+    shared.peers.farewell(|| under_way(shared), handover::is_certain(shared), latest).await;
     released.send_replace(true);
     tracing::info!("drained");
+}
+
+/// Waits until nothing is under way any more, all at the same moment: one thing may begin while another ends.
+async fn all_ended(shared: &Shared) {
+    while {
+        shared.calls.all_ended().await;
+        shared.forwards.all_ended().await;
+        shared.lifted.waiting().all_ended().await;
+        shared.streams.fetched().await;
+        under_way(shared) + shared.lifted.waiting().count() > 0
+    } {}
+}
+
+/// How many calls are under way, here or at another replica.
+pub(crate) fn under_way(shared: &Shared) -> usize {
+    shared.calls.count() + shared.forwards.count()
+}
+
+/// Whether sessions here take no more calls, if they can be made elsewhere: the pod ends, and the longest of those under
+/// way may take as long as this one is there. A later one would be cut off.
+pub(crate) fn takes_no_calls(shared: &Shared) -> bool {
+    shared.ending.quiet.load(Ordering::Relaxed) && handover::is_certain(shared)
 }
 
 /// Waits for the minimum, and for clients that come still.
@@ -78,6 +101,22 @@ async fn until_nobody_comes(shared: &Shared) {
             return;
         }
         sleep_until(until).await;
+    }
+}
+
+/// How far the end of the process is.
+#[derive(Default)]
+pub(crate) struct Ending {
+    /// The minimum is over, and nobody comes any more.
+    quiet: AtomicBool,
+    /// Until then calls may be waited for.
+    latest: OnceLock<Instant>,
+}
+
+impl Ending {
+    /// Until when calls may be waited for. None: nothing has been said of an end.
+    pub(crate) fn latest(&self) -> Option<Instant> {
+        self.latest.get().copied()
     }
 }
 

@@ -29,9 +29,8 @@ use longshore_sessions::routing::Outcome;
 use longshore_sessions::tombstones::Tombstone;
 use longshore_sessions::{Answer, Introduction, Keyring, Message, Peer, PodId, Question};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Duration, sleep, timeout};
+use tokio::time::{Duration, Instant, sleep, timeout_at};
 
-use crate::shared::Calls;
 use crate::stack::Authenticated;
 use ask::Ask;
 use connection::{Connections, Unanswered};
@@ -43,7 +42,7 @@ pub(crate) use members::{cut_the_silent, watch};
 pub(crate) use tls::TlsError;
 pub(crate) use wire::Notice;
 
-/// How long the farewell to the others takes at most, with the requests that they sent before they had heard it.
+/// How long it is waited at most until the others have heard the farewell, with the requests that they sent before.
 const FAREWELL: Duration = Duration::from_secs(3);
 /// After how long without one there are no more: longer than one takes from one replica to another.
 const QUIET: Duration = Duration::from_millis(250);
@@ -73,7 +72,7 @@ pub(crate) trait Local: Send + Sync {
     fn alive(&self) -> Vec<(Peer, State)>;
     /// Gives up sessions for their successors: those that can move and that nobody uses just now.
     fn give_up(&self, at_most: usize) -> Vec<(Peer, HandOver)>;
-    /// Whether there are sessions that can move, now or when they become idle.
+    /// Whether there are sessions that can move, when they become idle and somebody serves who takes them.
     fn has_movable(&self) -> bool;
     /// Whether everybody who is listed was reached once, or could not be.
     fn is_greeted(&self) -> bool;
@@ -204,7 +203,7 @@ impl Peers {
         self.0.local.give_up(at_most)
     }
 
-    /// Whether there are sessions that can move, now or when they become idle.
+    /// Whether there are sessions that can move, when they become idle and somebody serves who takes them.
     pub(crate) fn has_movable(&self) -> bool {
         self.0.local.has_movable()
     }
@@ -215,16 +214,23 @@ impl Peers {
         self.tell_all(&Question::Heartbeat).await;
     }
 
-    /// Has the others forward nothing here any more, and waits for what they had forwarded by then. If the pod ends,
-    /// they need not ask here any more either, and take what was left; otherwise they wait for the next sidecar.
-    pub(crate) async fn farewell(&self, calls: &Calls, pod_ends: bool) {
+    /// Whether another replica serves, so that sessions and calls can go there.
+    pub(crate) fn has_serving(&self) -> bool {
+        self.alive().iter().any(|(_, state)| *state == State::Serving)
+    }
+
+    /// Has the others forward nothing here any more, and waits for what is under way by then, but no longer than until
+    /// `latest`. If the pod ends, they need not ask here any more either, and take what was left; otherwise they wait for
+    /// the next sidecar.
+    pub(crate) async fn farewell(&self, under_way: impl Fn() -> usize, pod_ends: bool, latest: Instant) {
         // As after a restart: it is there, and does not serve.
         let last = if pod_ends { State::Leaving } else { State::Starting };
+        let heard = Instant::now() + FAREWELL;
         let quiet = async {
             loop {
                 // Said again, since an older word of this replica may have arrived later than a newer one.
                 self.announce(last).await;
-                if self.0.local.alive().is_empty() {
+                if self.0.local.alive().is_empty() && under_way() == 0 {
                     break;
                 }
                 // What they had sent just before is on its way, or waits to be read.
@@ -232,13 +238,14 @@ impl Peers {
                 sleep(QUIET).await;
                 self.announce(last).await;
                 sleep(QUIET).await;
-                if self.0.arrived.load(Ordering::Relaxed) == arrived && calls.count() == 0 {
+                let is_quiet = self.0.arrived.load(Ordering::Relaxed) == arrived || Instant::now() >= heard;
+                if is_quiet && under_way() == 0 {
                     break;
                 }
             }
         };
-        if timeout(FAREWELL, quiet).await.is_err() {
-            tracing::debug!("other replicas go on forwarding to this one, which ends");
+        if timeout_at(latest.max(heard), quiet).await.is_err() {
+            tracing::debug!("calls go on at this replica, which ends");
         }
     }
 

@@ -205,6 +205,8 @@ pub(crate) enum Refusal {
     SessionEnded,
     #[error("another MCP server is configured by now: make the call again")]
     ServerReplaced,
+    #[error("the replica of this session ends, and the session with it: begin with initialize")]
+    PodEnds,
     #[error("the replica that served this call broke off before it answered")]
     ReplicaLost,
     #[error("an internal error")]
@@ -269,7 +271,7 @@ impl Refusal {
             Self::NoSession | Self::NoStreamName => Problem::NoSession,
             Self::SecondStream => Problem::SecondStream,
             Self::EventsGone => Problem::EventsGone,
-            Self::UnknownSession | Self::SessionLost => Problem::UnknownSession,
+            Self::UnknownSession | Self::SessionLost | Self::PodEnds => Problem::UnknownSession,
             Self::UnknownMethod | Self::TasksDiffer { .. } => Problem::UnknownMethod,
             Self::Lacking(_) => Problem::MissingCapability,
             Self::InvalidParams(_)
@@ -320,6 +322,7 @@ impl Refusal {
             Self::NoSession => "no session",
             Self::NoStreamName => "no stream named",
             Self::UnknownSession => "unknown session",
+            Self::PodEnds => "session ends with its replica",
             Self::TooManySessions => "too many sessions",
             Self::TooManyOwnSessions { .. } => "too many sessions of one principal",
             Self::SessionOutOfReach(Undecided::Unreachable) => "replica out of reach",

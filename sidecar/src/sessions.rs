@@ -23,6 +23,7 @@ mod session;
 
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -34,14 +35,14 @@ use longshore_sessions::membership::View;
 use longshore_sessions::tombstones::{Tombstone, Tombstones};
 use longshore_sessions::{Capsule, Moment, Peer, Question, Replica, ServerSession, SessionKey};
 use longshore_sidecar_config::OnOwnerLoss;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use crate::configuration::Snapshot;
 use crate::metrics::{Metrics, SessionEnd};
 pub(crate) use begin::{begin_again, end_former};
 use errands::Errand;
 pub(crate) use errands::{Queue, follow};
-pub(crate) use find::{Purpose, Way, end_elsewhere, find};
+pub(crate) use find::{Purpose, Way, end_elsewhere, find, let_go};
 pub(crate) use ids::Ids;
 use journal::Journal;
 pub(crate) use places::{Full, Place, Places};
@@ -59,6 +60,10 @@ pub(crate) struct Sessions {
     replica: Mutex<Replica<Arc<Session>>>,
     journal: Journal,
     errands: OnceLock<mpsc::Sender<Errand>>,
+    /// Somebody waits for sessions that nobody uses just now.
+    moving: AtomicBool,
+    /// One has become so.
+    free: Notify,
 }
 
 /// What is known of a session that begins.
@@ -93,6 +98,8 @@ impl Sessions {
             replica: Mutex::new(Replica::new(me, view, tombstones)),
             journal,
             errands: OnceLock::new(),
+            moving: AtomicBool::new(false),
+            free: Notify::new(),
         }
     }
 
@@ -295,6 +302,19 @@ impl Sessions {
             ServerSession::Id(_) | ServerSession::Unfit => {
                 what == OnOwnerLoss::Reinitialize && capsule.can_begin_again()
             }
+        }
+    }
+
+    /// Waits until a session is used by nobody that was in use.
+    pub(crate) async fn one_is_free(&self) {
+        self.moving.store(true, Ordering::Relaxed);
+        self.free.notified().await;
+    }
+
+    /// Nobody uses a session any more that was in use.
+    fn freed(&self) {
+        if self.moving.load(Ordering::Relaxed) {
+            self.free.notify_one();
         }
     }
 

@@ -9,7 +9,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::audit::Audit;
 use crate::configuration::Snapshot;
-use crate::drain::Arrivals;
+use crate::drain::{Arrivals, Ending};
 use crate::metrics::Metrics;
 use crate::monitor::View;
 use crate::options::Options;
@@ -72,6 +72,8 @@ pub(crate) struct Shared {
     pub(crate) hooks: watch::Sender<usize>,
     /// The process ends.
     pub(crate) draining: watch::Sender<bool>,
+    /// How far the end is.
+    pub(crate) ending: Ending,
     /// When clients have connected.
     pub(crate) arrivals: Arrivals,
 }

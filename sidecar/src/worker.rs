@@ -17,8 +17,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Duration, sleep, timeout};
+use tokio::time::{Duration, Instant, sleep, timeout};
 
+use crate::drain;
 use crate::peers::{self, Ways};
 use crate::sessions::{self, Ids, Queue};
 use crate::shared::Shared;
@@ -31,7 +32,8 @@ use crate::upstream::Pool;
 const MAX_HEAD: usize = 64 * 1024;
 /// How long accepting pauses when the process has no descriptors left.
 const BREATHER: Duration = Duration::from_millis(50);
-/// How long connections get to deliver what was answered last. Those that have nothing to deliver end at once.
+/// How long connections get to deliver what was answered last. Those that have nothing to deliver end at once, and those
+/// that wait for the answer of a call get as long as the drain had for it.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// How long the first request of a connection may be on its way when connections end.
 const FIRST: Duration = Duration::from_secs(1);
@@ -123,10 +125,24 @@ pub(crate) async fn serve(
         while connections.join_next().await.is_some() {}
         while replicas.join_next().await.is_some() {}
     };
-    if timeout(FAREWELL, ended).await.is_err() {
+    let given = tokio::select! {
+        () = ended => true,
+        () = enough(&worker.shared) => false,
+    };
+    if !given {
         tracing::info!(connections = connections.len(), "closing connections that did not end");
     }
     Ok(())
+}
+
+/// Waits for as long as connections get: the farewell, and while calls are under way, for as long as there is time for
+/// them.
+async fn enough(shared: &Shared) {
+    sleep(FAREWELL).await;
+    let latest = shared.ending.latest().map(|latest| latest + FAREWELL);
+    while drain::under_way(shared) > 0 && latest.is_some_and(|latest| Instant::now() < latest) {
+        sleep(BREATHER).await;
+    }
 }
 
 async fn connection(worker: Rc<Worker>, stream: TcpStream, stop: watch::Receiver<bool>) {

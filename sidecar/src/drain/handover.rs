@@ -7,13 +7,14 @@ use futures::future::join_all;
 use longshore_sessions::Question;
 use longshore_sessions::membership::State;
 use longshore_sidecar_config::inventory::ConnectionState;
-use tokio::time::{Duration, sleep};
+use tokio::time::{Duration, timeout};
 
 use crate::shared::Shared;
 
 /// How many sessions move at once: each is a message, and the successors answer from memory.
 const AT_ONCE: usize = 64;
-/// How often is looked whether sessions that were in use are idle now.
+/// How often is looked whether sessions that were in use are idle now, if nobody says so, and whether a replica serves by
+/// now that takes them.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Hands over all sessions that can move: idle ones at once, others when they become idle. Returns when none is left.
@@ -30,7 +31,8 @@ pub(super) async fn hand_over(shared: &Shared) {
             if !shared.peers.has_movable() {
                 break;
             }
-            sleep(LOOK).await;
+            // Who makes one call after the other leaves little time in between.
+            let _ = timeout(LOOK, shared.sessions.one_is_free()).await;
             continue;
         }
         moved += given_up.len();

@@ -10,7 +10,7 @@ use longshore_sessions::membership::State;
 use longshore_sessions::message::Copy;
 use longshore_sessions::routing::{Entry, Event, Failure, NotForwarded, Take};
 use longshore_sessions::{Capsule, Peer, Question, Route, SessionKey, Step};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::begin::{self, Begun};
 use super::{Session, Sessions, Use, max_age, unix};
@@ -20,6 +20,12 @@ use crate::rescue::Refusal;
 use crate::stack::forward::Forwarded;
 use crate::stack::respond::Body;
 use crate::worker::Worker;
+
+/// How often a call that waits for its session to move looks.
+const LOOK: Duration = Duration::from_millis(20);
+/// For how long it waits. A call that is under way may itself wait for this one, where the server has asked something
+/// for which its client calls it.
+const HELD: Duration = Duration::from_secs(10);
 
 /// What a session is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +79,38 @@ pub(crate) fn end_elsewhere(
     Ok(capsule.key)
 }
 
+/// Before a call in a session of a replica that takes no more of them: waits until the session has moved, if it can. One
+/// that cannot is over for its client.
+pub(crate) async fn let_go(
+    worker: &Worker,
+    snapshot: &Arc<Snapshot>,
+    principal: &Arc<str>,
+    id: &str,
+) -> Result<(), Refusal> {
+    let sessions = &worker.shared.sessions;
+    let capsule = worker.ids.open(sessions, snapshot, principal, id).ok_or(Refusal::UnknownSession)?;
+    let moved = async {
+        loop {
+            match sessions.fate(&capsule) {
+                Fate::Nothing => return Ok(()),
+                Fate::Moves => sleep(LOOK).await,
+                Fate::Ends => return Err(Refusal::PodEnds),
+            }
+        }
+    };
+    timeout(HELD, moved).await.unwrap_or(Ok(()))
+}
+
+/// What becomes of a session here when its replica ends.
+enum Fate {
+    /// It is not here, or nobody else could serve its client.
+    Nothing,
+    /// It goes on elsewhere when nobody uses it.
+    Moves,
+    /// It ends too.
+    Ends,
+}
+
 /// A search that is under way. Dropped, it gives back what it has claimed.
 pub(super) struct Search {
     sessions: Arc<Sessions>,
@@ -99,6 +137,17 @@ impl Sessions {
         let capsule = snapshot.keyring.open(id).ok()?;
         let good = capsule.is_of(principal) && capsule.ends(max_age(snapshot)) > unix();
         good.then_some(capsule)
+    }
+
+    /// What becomes of a session when this replica ends.
+    fn fate(&self, capsule: &Capsule) -> Fate {
+        let replica = self.lock();
+        let leaves = replica.state() == State::Leaving;
+        if leaves || replica.held(&capsule.key).is_none() || replica.view.serving(self.now()).next().is_none()
+        {
+            return Fate::Nothing;
+        }
+        if self.can_move(capsule) { Fate::Moves } else { Fate::Ends }
     }
 
     /// The session, in use from now on, if it is held here. A replica that leaves serves only where nobody else does:

@@ -183,6 +183,8 @@ impl std::ops::Deref for Use {
 impl Drop for Use {
     fn drop(&mut self) {
         self.session.used.store(self.sessions.now().0, Ordering::Relaxed);
-        self.session.uses(self.what).fetch_sub(1, Ordering::Relaxed);
+        if self.session.uses(self.what).fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.sessions.freed();
+        }
     }
 }

@@ -4,11 +4,14 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
+use longshore_mcp::envelope::{self, Message};
+use longshore_mcp::method::Method;
 use longshore_sessions::routing::{Entry, Outcome};
 use longshore_sessions::{Question, SessionKey};
 
 use super::respond::Body;
 use super::{Authenticated, Through, Trail, forward};
+use crate::drain;
 use crate::exchange;
 use crate::metrics::SessionEnd;
 use crate::names::SESSION_ID;
@@ -35,13 +38,22 @@ pub(crate) async fn find(
     body: &Bytes,
     trail: &mut Trail,
 ) -> Result<Found, Refusal> {
-    if caller.header(SESSION_ID)?.is_none() {
-        return Ok(Found::Here(None));
+    let Some(id) = caller.header(SESSION_ID)? else { return Ok(Found::Here(None)) };
+    if drain::takes_no_calls(&worker.shared) && is_call(body) {
+        // The drain waits for it: it is still to go elsewhere.
+        let _waits = worker.shared.forwards.begin();
+        sessions::let_go(worker, &caller.snapshot, caller.principal(), id).await?;
     }
     Ok(match search(worker, caller, Purpose::Use, body, trail).await? {
         Way::Here(session) => Found::Here(Some(session)),
         way => Found::Elsewhere(elsewhere(way, trail)?),
     })
+}
+
+/// Whether a message is a call that may take long. Answers to the server and the like belong to calls that are under way,
+/// and a client that hears nothing of a ping gives those up. Batches go with what they may hold of that.
+fn is_call(body: &[u8]) -> bool {
+    matches!(envelope::read(body), Ok(Message::Request(request)) if !request.is(Method::Ping))
 }
 
 /// Ends a session, because its client says so.

@@ -1,14 +1,15 @@
 //! Pods that end in an orderly way.
 
-use std::io::Write;
+use std::io::{BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use longshore_sidecar_config::{OnOwnerLoss, paths};
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::harness::http::{Reply, connect};
 use crate::harness::replicas::Network;
 use crate::harness::{
     Client, Events, GoServer, Request, Scripted, Sidecar, client, config, eventually, modern, scripted,
@@ -71,6 +72,134 @@ fn a_pod_that_ends_hands_its_sessions_over_and_loses_no_call() {
         // Theirs, those that each thread opened, and the one that began in the drain.
         assert_eq!(held.iter().sum::<f64>(), 12.0 + 12.0 + 1.0, "{held:?}");
     }
+}
+
+/// Calls that follow each other without a gap, each of them longer than a replica waits at its very end.
+#[test]
+fn calls_that_never_pause_are_not_cut_where_sessions_cannot_move() {
+    let mut servers = [(); 2].map(|()| GoServer::start(&[]));
+    let network = Network::new();
+    let mut config = config(0);
+    config.limits.request_timeout_ms = 7_000;
+    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    // Its streams stay open until the answer.
+    let session = Client::of(&replicas[0], ALICE, "2025-06-18").session.clone();
+    let begun = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for number in 0..4 {
+            let (entry, session, begun) = (&replicas[1], &session, &begun);
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(1_250 * number));
+                let mut client = Client::in_session(entry, session).with_key("key-a");
+                client.revision = "2025-06-18";
+                loop {
+                    begun.fetch_add(1, Ordering::Relaxed);
+                    let reply = client
+                        .send("tools/call", json!({"name": "slow", "arguments": {"milliseconds": 5_000}}));
+                    if reply.status == 404 {
+                        // Its client begins anew, and nothing has happened yet.
+                        break;
+                    }
+                    assert!(reply.message()["result"].is_object(), "{number}: {}", reply.text());
+                }
+            });
+        }
+        eventually("all of them call", || (begun.load(Ordering::Relaxed) >= 4).then_some(()));
+        let mut hook = hook(&replicas[0]);
+        replicas[0].signal(Signal::TERM);
+        // What the kubelet does then.
+        assert_eq!(std::io::Read::read(&mut hook, &mut [0]).unwrap(), 0);
+        servers[0].kill();
+    });
+    replicas[0].audit(|line| line["reason"] == "session ends with its replica" && line["status"] == 404);
+    assert!(replicas[0].wait(Duration::from_secs(10)).success());
+    drop(servers);
+}
+
+/// Each of these sessions has a call under way at any time, until new ones wait for a moment.
+#[test]
+fn sessions_that_are_never_idle_move_too() {
+    let servers = [(); 2].map(|()| GoServer::start(&[]));
+    let network = Network::new();
+    let mut config = config(0);
+    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let session = Client::open(&replicas[0], ALICE).session.clone();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for number in 0..3 {
+            let (entry, session, done) = (&replicas[1], &session, &done);
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(300 * number));
+                let client = Client::in_session(entry, session).with_key("key-a");
+                // Not for ever, should it fail.
+                for _ in (0..60).take_while(|_| !done.load(Ordering::Relaxed)) {
+                    let message = client.call("slow", json!({"milliseconds": 900}));
+                    assert!(message["result"].is_object(), "{number}: {message}");
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(1_000));
+        let hook = hook(&replicas[0]);
+        replicas[0].signal(Signal::TERM);
+        replicas[0].log(|line| line["message"] == "sessions were handed to other replicas");
+        assert!(replicas[0].wait(Duration::from_secs(10)).success(), "it does not take as long as it might");
+        drop(hook);
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(replicas[1].metric("longshore_sessions"), 1.0);
+}
+
+/// As with a single replica whose pod is deleted: the next one is there a little later.
+#[test]
+fn sessions_wait_for_somebody_who_takes_them() {
+    let servers = [(); 2].map(|()| GoServer::start(&[]));
+    let network = Network::new();
+    let mut config = config(0);
+    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let replicas = network.replicas(&config, &[servers[0].port]);
+    let (idle, busy) = (Client::open(&replicas[0], ALICE), Client::open(&replicas[0], ALICE));
+    std::thread::scope(|scope| {
+        let (entry, session) = (&replicas[0], &busy.session);
+        let call = scope.spawn(move || {
+            let client = Client::in_session(entry, session).with_key("key-a");
+            client.call("slow", json!({"milliseconds": 6_000}))
+        });
+        eventually("the call is under way", || (replicas[0].metric("longshore_calls") == 1.0).then_some(()));
+        let hook = hook(&replicas[0]);
+        replicas[0].signal(Signal::TERM);
+        replicas[0].log(|line| line["message"] == "draining");
+        if let longshore_sidecar_config::Upstream::StreamableHttp { port, .. } = &mut config.upstream {
+            *port = servers[1].port;
+        }
+        network.list(&[1, 2]);
+        let next = network.start(2, &config).ready();
+        eventually("it has both", || (next.metric("longshore_sessions") == 2.0).then_some(()));
+        assert_eq!(idle.through(&next).send("ping", json!({})).status, 200);
+        assert!(call.join().unwrap()["result"].is_object());
+        assert!(replicas[0].wait(Duration::from_secs(10)).success());
+        drop(hook);
+    });
+    replicas[0].log(|line| line["message"] == "sessions were handed to other replicas");
+}
+
+/// It comes when nobody was waited for any more, and takes longer than last words do.
+#[test]
+fn a_call_that_comes_last_is_answered_by_its_own_replica() {
+    let servers = [(); 2].map(|()| GoServer::start(&[]));
+    let network = Network::new();
+    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let client = Client::open(&replicas[1], ALICE);
+    let mut stream = connect(replicas[0].mcp);
+    let hook = hook(&replicas[0]);
+    replicas[0].signal(Signal::TERM);
+    replicas[0].log(|line| line["message"] == "drained");
+    let slow = json!({"name": "slow", "arguments": {"milliseconds": 7_000}});
+    client.request(client.message("tools/call", &slow)).write(&mut stream);
+    let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+    assert!(reply.message()["result"].is_object(), "{}", reply.text());
+    assert!(replicas[0].wait(Duration::from_secs(5)).success());
+    drop(hook);
 }
 
 /// A client that has read everything of its stream comes back to another pod, and goes on there.
