@@ -119,6 +119,13 @@ pub enum RunError {
     Aborted,
 }
 
+/// Whether another sidecar may come after this one, beside the same server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Successor {
+    MayCome,
+    None,
+}
+
 /// What a sidecar listens at.
 struct Sockets {
     /// For each worker: that of clients, and that of other replicas.
@@ -229,21 +236,23 @@ impl App {
     pub fn run(self) -> Result<(), RunError> {
         runtime("the control runtime")?.block_on(async {
             let mut signals = Signals::new()?;
-            self.serve(async || signals.next().await).await
+            self.serve(Successor::MayCome, async || signals.next().await).await
         })
     }
 
     /// Serves until `stop` is done, then drains. The process's signals are left to those who own the process.
     pub fn run_until(self, stop: impl Future<Output = ()>) -> Result<(), RunError> {
         let mut stop = pin!(stop.fuse());
-        runtime("the control runtime")?.block_on(self.serve(async || stop.as_mut().await))
+        runtime("the control runtime")?.block_on(self.serve(Successor::None, async || stop.as_mut().await))
     }
 
     /// The first time that `stop` is done begins the drain, the second one ends it early.
-    async fn serve(self, stop: impl AsyncFnMut()) -> Result<(), RunError> {
+    async fn serve(self, successor: Successor, stop: impl AsyncFnMut()) -> Result<(), RunError> {
         let Self { shared, writer, mcp, replicas, errands, admin, hook, published, .. } = self;
+        // Without the volume nobody finds the server's processes again.
+        let successor = if hook.is_some() { successor } else { Successor::None };
         let sockets = Sockets { workers: mcp.into_iter().zip(replicas).collect(), admin, hook };
-        let result = control(shared, &writer, sockets, errands, published, stop).await;
+        let result = control(shared, &writer, sockets, errands, published, successor, stop).await;
         writer.close();
         result
     }
@@ -320,6 +329,7 @@ async fn control(
     sockets: Sockets,
     errands: Errands,
     publish: watch::Sender<Option<Arc<Published>>>,
+    successor: Successor,
     mut told: impl AsyncFnMut(),
 ) -> Result<(), RunError> {
     let Sockets { workers: listeners, admin, hook } = sockets;
@@ -387,9 +397,11 @@ async fn control(
 
     let mut draining = false;
     let drain = async {
-        drain::drain(&shared, &release).await;
-        // Before the threads end that look after them.
-        shared.stdio.close().await;
+        let pod_ends = drain::drain(&shared, &release).await;
+        // Before the threads end that look after them. The next sidecar finds them where there is one, as after a crash.
+        if pod_ends || successor == Successor::None {
+            shared.stdio.close().await;
+        }
     };
     tokio::pin!(drain);
     let mut check = interval(Duration::from_secs(5));

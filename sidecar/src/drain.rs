@@ -32,8 +32,9 @@ const LATE: u32 = 2;
 const LAST_MOVES: Duration = Duration::from_secs(1);
 
 /// Ends the service in an orderly way: connections are accepted until the end, since the endpoints of a Service follow
-/// with a lag; sessions move to other replicas; calls under way are answered; then the server may go.
-pub(crate) async fn drain(shared: &Shared, released: &watch::Sender<bool>) {
+/// with a lag; sessions move to other replicas; calls under way are answered; then the server may go. Says whether the pod
+/// ends, as far as is known; otherwise the next sidecar goes on beside the same server.
+pub(crate) async fn drain(shared: &Shared, released: &watch::Sender<bool>) -> bool {
     tracing::info!(calls = shared.calls.count(), forwarded = shared.forwards.count(), "draining");
     let longest = shared.config().as_ref().map_or(0, |config| config.config.limits.request_timeout_ms);
     let longest = Duration::from_millis(longest) + LONGER;
@@ -63,9 +64,11 @@ pub(crate) async fn drain(shared: &Shared, released: &watch::Sender<bool>) {
         tracing::warn!("not all sessions could be moved in time");
     }
     // Nothing may be on its way here when the connections close.
-    shared.peers.farewell(|| under_way(shared), handover::is_certain(shared), latest).await;
+    let pod_ends = handover::is_certain(shared);
+    shared.peers.farewell(|| under_way(shared), pod_ends, latest).await;
     released.send_replace(true);
     tracing::info!("drained");
+    pod_ends
 }
 
 /// Waits until nothing is under way any more, all at the same moment: one thing may begin while another ends.

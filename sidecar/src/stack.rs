@@ -222,6 +222,9 @@ async fn serve_message(
             return Box::pin(modern::serve(worker, caller, &modern, &body, trail)).await;
         }
         Conversation::ModernNotification => return Ok(modern::drop_notification(&body, trail)),
+        Conversation::Handshake(_) if forward::begins_no_session(worker, &caller) => {
+            return Ok(Passed::Handed(forward::not_begun(trail)));
+        }
         Conversation::Handshake(request) => Message::Request(request),
         Conversation::Session(message) => message,
         Conversation::SessionBatch(batch) => {

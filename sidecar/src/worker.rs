@@ -6,7 +6,6 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use futures::FutureExt;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -35,7 +34,7 @@ const BREATHER: Duration = Duration::from_millis(50);
 /// How long connections get to deliver what was answered last. Those that have nothing to deliver end at once, and those
 /// that wait for the answer of a call get as long as the drain had for it.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// How long the first request of a connection may be on its way when connections end.
+/// How long a request may be on its way when connections end, on one that was idle until then: nobody has told its client.
 const FIRST: Duration = Duration::from_secs(1);
 /// How many small messages to the server are under way at once. A server that asks faster than it listens does not get
 /// more out of this process.
@@ -116,9 +115,18 @@ pub(crate) async fn serve(
             },
         }
     }
-    // Those who are in the kernel's queue believe that they are connected.
-    while let Some(Ok((stream, _))) = listener.accept().now_or_never() {
-        connections.spawn_local(connection(worker.clone(), stream, stopped.clone()));
+    // Those who are in the kernel's queue believe that they are connected. All of them, also if nothing has told the
+    // runtime of them yet.
+    let listener = listener.into_std()?;
+    for _ in 0..limit {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+            Err(_) => break,
+        };
+        if let Ok(stream) = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream)) {
+            connections.spawn_local(connection(worker.clone(), stream, stopped.clone()));
+        }
     }
     drop(listener);
     let ended = async {
@@ -164,7 +172,7 @@ async fn connection(worker: Rc<Worker>, stream: TcpStream, stop: watch::Receiver
         let worker = worker.clone();
         async move { Ok::<_, Infallible>(stack::serve(&worker, request).await) }
     });
-    let heads = Heads { wait: head, size: MAX_HEAD };
+    let heads = Heads { wait: head, size: MAX_HEAD, last: FIRST };
     if let Err(error) = converse(stream, heads, service, stop).await {
         // Heads that are too large, too slow or no HTTP end here; hyper has answered where there is an answer.
         tracing::debug!(%error, "a client's connection ended");
@@ -178,6 +186,8 @@ pub(crate) struct Heads {
     pub(crate) wait: Duration,
     /// How large one may be, in bytes.
     pub(crate) size: usize,
+    /// How long another one is waited for when connections end.
+    pub(crate) last: Duration,
 }
 
 /// Answers the requests of one connection until it ends. When `stop` says so it takes no more, and what is under way is
@@ -209,9 +219,10 @@ where
         result = connection.as_mut() => return result,
         _ = stop.wait_for(|stop| *stop) => {}
     }
-    // One on which nothing has come yet would be closed at once, with a request on its way.
-    if is_new.get()
-        && let Ok(result) = timeout(FIRST, connection.as_mut()).await
+    // One on which nothing comes just now would be closed at once, with a request on its way.
+    let last = if is_new.get() { FIRST } else { heads.last };
+    if !last.is_zero()
+        && let Ok(result) = timeout(last, connection.as_mut()).await
     {
         return result;
     }

@@ -90,11 +90,19 @@ async fn hold(mut stream: UnixStream, hooks: Hooks) {
         tracing::info!(calls = shared.calls.count(), "the server alone is being restarted");
         // Finds out whether it still answers.
         shared.doubt.notify_one();
+        // A SIGTERM that comes late says that the pod ends all the same.
+        let pod_ends = async {
+            let _ = draining.wait_for(|draining| *draining).await;
+        };
         tokio::select! {
-            () = shared.calls.current_ended() => "its calls have ended",
-            () = unresponsive(&shared) => "it does not answer",
-            _ = released.wait_for(|released| *released) => "the pod ends and its calls have ended",
+            // What ends at the same moment as the pod begins to is no reason to go.
+            biased;
+            () = pod_ends => {}
+            () = shared.calls.current_ended() => return "its calls have ended",
+            () = unresponsive(&shared) => return "it does not answer",
         }
+        let _ = released.wait_for(|released| *released).await;
+        "the pod ends and its calls have ended"
     };
     tokio::select! {
         why = may_go => tracing::info!(why, "the server may go"),

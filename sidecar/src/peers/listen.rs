@@ -72,9 +72,12 @@ pub(crate) async fn serve(
             Some(_) = connections.join_next() => {}
             accepted = listener.accept(), if !full => match accepted {
                 Ok((stream, _)) => {
+                    // From before its keys are looked at, so that no change of them is missed in the handshake.
+                    let changed = worker.shared.config_changed.subscribe();
                     // Without keys there is nobody to talk to.
                     if let Some(tls) = tls(&worker) {
-                        connections.spawn_local(connection(worker.clone(), stream, tls, stopped.clone()));
+                        let stop = stopped.clone();
+                        connections.spawn_local(connection(worker.clone(), stream, tls, changed, stop));
                     }
                 }
                 Err(error) => {
@@ -93,7 +96,13 @@ fn tls(worker: &Worker) -> Option<Tls> {
     Some(worker.shared.config().as_ref()?.replicas.as_ref()?.tls.clone())
 }
 
-async fn connection(worker: Rc<Worker>, stream: TcpStream, tls: Tls, stop: watch::Receiver<bool>) {
+async fn connection(
+    worker: Rc<Worker>,
+    stream: TcpStream,
+    tls: Tls,
+    changed: watch::Receiver<u64>,
+    stop: watch::Receiver<bool>,
+) {
     set_options(&stream);
     let stream = match timeout(HANDSHAKE, tls.acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
@@ -112,11 +121,11 @@ async fn connection(worker: Rc<Worker>, stream: TcpStream, tls: Tls, stop: watch
             async move { Ok::<_, Infallible>(answer(&worker, request).await) }
         })
     };
-    let heads = Heads { wait: IDLE, size: MAX_HEAD };
+    // They send what comes too late on another connection, or to another replica.
+    let heads = Heads { wait: IDLE, size: MAX_HEAD, last: Duration::ZERO };
     let (end, ended) = watch::channel(false);
     // A task of its own: nothing of it is to be asked for each request.
     let mut guard = JoinSet::new();
-    let changed = worker.shared.config_changed.subscribe();
     guard.spawn_local(look_after(worker, shown, changed, stop, end));
     tokio::select! {
         result = converse(stream, heads, service, ended) => {

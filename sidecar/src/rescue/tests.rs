@@ -13,6 +13,7 @@ fn the_page_on_sessions_explains_what_sessions_are_refused_for() {
         Refusal::SessionOutOfReach(Undecided::Unreachable),
         Refusal::SessionOutOfReach(Undecided::Unsettled),
         Refusal::SessionOutOfReach(Undecided::Undecided),
+        Refusal::PodEnds,
         Refusal::ReplicaLost,
         Refusal::EndNotNoted,
         Refusal::EventsGone,

@@ -29,7 +29,7 @@ use crate::audit::Entry;
 use crate::gathered::Gathered;
 use crate::metrics::Forward;
 use crate::names::{METHOD, SESSION_ID};
-use crate::peers::{Failure, Lease, Notice, Sent};
+use crate::peers::{self, Failure, Lease, Notice, Sent};
 use crate::rescue::{self, Kind, Refusal};
 use crate::shared::CallGuard;
 use crate::worker::Worker;
@@ -128,6 +128,17 @@ pub(crate) fn may_begin_elsewhere(worker: &Worker, caller: &Authenticated, body:
         && !caller.request.headers().contains_key(SESSION_ID)
         && !parked::is_held_here(worker, body)
         && !tasks::is_held_here(worker, caller, body)
+}
+
+/// Whether a new session is better begun by a third replica: this one, to which it was taken, has begun to end since.
+pub(crate) fn begins_no_session(worker: &Worker, caller: &Authenticated) -> bool {
+    worker.shared.is_draining() && caller.through == Through::Replica
+}
+
+/// Says so to the replica that took it here.
+pub(crate) fn not_begun(trail: &mut Trail) -> Response<Body> {
+    trail.entry.hand_over().leave();
+    peers::moved(None)
 }
 
 /// Takes such a request to a replica that goes on. None: there is none, and it stays here.

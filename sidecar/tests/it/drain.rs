@@ -112,6 +112,25 @@ fn a_request_that_is_on_its_way_when_connections_end_is_answered() {
     assert!(sidecar.wait(Duration::from_secs(5)).success());
 }
 
+/// Clients keep connections, and nobody has told this one that they end.
+#[test]
+fn a_request_on_a_connection_that_was_idle_is_answered_too() {
+    let server = GoServer::start(&[]);
+    let sidecar = sidecar(&server, "300");
+    let client = Client::open(&sidecar, None);
+    let mut stream = connect(sidecar.mcp);
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    client.request(client.message("ping", &json!({}))).write(&mut stream);
+    let mut reply = Reply::read(&mut reader).unwrap();
+    assert_eq!((reply.status, reply.header("connection")), (200, None));
+    sidecar.signal(Signal::TERM);
+    sidecar.log(|line| line["message"] == "drained");
+    client.request(client.message("ping", &json!({}))).write(&mut stream);
+    reply = Reply::read(&mut reader).unwrap();
+    assert_eq!((reply.status, reply.header("connection")), (200, Some("close")));
+    assert!(sidecar.wait(Duration::from_secs(5)).success());
+}
+
 #[test]
 fn a_second_signal_ends_it_at_once() {
     let server = GoServer::start(&[]);
@@ -135,6 +154,26 @@ fn the_server_is_held_until_the_pods_calls_have_ended() {
     sidecar.signal(Signal::TERM);
     assert!(is_held(&mut hook, Duration::from_millis(1000)), "while the call goes on");
     assert_eq!(answer(call)["result"]["content"][0]["text"], "took 2000 ms");
+    assert!(!is_held(&mut hook, Duration::from_secs(2)), "it is let go");
+    drop(client);
+    assert!(sidecar.wait(Duration::from_secs(5)).success());
+}
+
+/// On a node that is busy the signal comes long after the hook.
+#[test]
+fn the_server_is_held_by_a_signal_that_comes_late_too() {
+    let server = GoServer::start(&[]);
+    let sidecar = sidecar(&server, "100");
+    // Its streams stay open until the answer.
+    let client = Client::of(&sidecar, None, "2025-06-18");
+    let call = slow_call(&client, 3000);
+    let mut hook = hook(&sidecar);
+    sidecar.log(|line| line["message"] == "the server alone is being restarted");
+    let later = slow_call(&client, 6000);
+    sidecar.signal(Signal::TERM);
+    assert_eq!(answer(call)["result"]["content"][0]["text"], "took 3000 ms");
+    assert!(is_held(&mut hook, Duration::from_millis(1000)), "while the other call goes on");
+    assert_eq!(answer(later)["result"]["content"][0]["text"], "took 6000 ms");
     assert!(!is_held(&mut hook, Duration::from_secs(2)), "it is let go");
     drop(client);
     assert!(sidecar.wait(Duration::from_secs(5)).success());

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use longshore_sidecar_config::{Keys, OnOwnerLoss};
 use rustix::process::Signal;
@@ -235,12 +236,20 @@ fn keys_change_and_no_call_is_lost() {
     eventually("its id is worth nothing", || (old.send("ping", json!({})).status == 404).then_some(()));
 }
 
+/// Whether it dies, or is told to end while its pod goes on.
 #[test]
 fn a_process_outlives_its_sidecar() {
-    let (shim, sidecar) = serving(&stdio(), &server(&[]), &FLAGS);
+    let flags = [&FLAGS[..], &["--drain-minimum-ms", "0"]].concat();
+    let (shim, sidecar) = serving(&stdio(), &server(&[]), &flags);
     let client = Client::open(&sidecar, None);
     let pid = |client: &Client<'_>| client.call("pid", json!({}))["result"]["content"][0]["text"].clone();
     let (before, session) = (pid(&client), client.session.clone());
+    sidecar.signal(Signal::TERM);
+    assert!(sidecar.wait(Duration::from_secs(10)).success());
+    let files = sidecar.files.clone();
+    drop(sidecar);
+    let sidecar = Sidecar::with(files, &FLAGS).loaded().ready();
+    assert_eq!(pid(&Client::in_session(&sidecar, &session)), before);
     let sidecar = restart(sidecar);
     assert_eq!(pid(&Client::in_session(&sidecar, &session)), before);
     // The end of its session is its own, though nobody has called it since.

@@ -1,9 +1,10 @@
 //! Processes that end, by themselves or not.
 
 use std::io::BufReader;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use longshore_sidecar_config::{Isolation, Processes};
+use longshore_sidecar_config::{Isolation, Processes, paths};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value, json};
 
@@ -134,15 +135,19 @@ fn sessions_end_with_their_processes() {
     }
 }
 
+/// The sidecar that is told to end alone has a successor: `a_process_outlives_its_sidecar`.
 #[test]
-fn a_drain_ends_all_processes() {
+fn a_pod_that_ends_ends_all_processes() {
     let (shim, sidecar) = serving(&stdio(), &server(&[]), &["--drain-minimum-ms", "0"]);
     let client = Client::open(&sidecar, None);
     pid(&client);
     assert_eq!(shim.processes().len(), 2);
+    // What tells that the pod ends.
+    let hook = UnixStream::connect(sidecar.files.path("sockets").join(paths::DRAIN_SOCKET)).unwrap();
     sidecar.signal(Signal::TERM);
     assert!(sidecar.wait(Duration::from_secs(10)).success());
     assert_eq!(shim.processes(), [0; 0]);
+    drop(hook);
 }
 
 #[test]
