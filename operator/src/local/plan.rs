@@ -17,7 +17,7 @@ use super::manifests::{Documents, FoundServer};
 use super::program::{self, Program};
 use super::{Error, ServerId};
 use crate::mcp_server::build;
-use crate::mcp_server::condition::Problem;
+use crate::mcp_server::condition::{Problem, Reason};
 use crate::mcp_server::dereference::{ApiKeysLookup, Dereferenced, Lookup};
 use crate::mcp_server::references::{self, Kind};
 use crate::mcp_server::session_keys::SessionKeys;
@@ -82,6 +82,12 @@ pub(super) fn plan(
         Ok(validated) => validated,
         Err(problems) => return Ok(Err(Refused { id: id.clone(), problems })),
     };
+    if let Readiness::Incomplete(problems) = &validated.readiness
+        && problems.iter().any(|problem| problem.reason == Reason::Invalid)
+    {
+        // On a cluster keys and rules would still reach the pods that are there; here what runs stays as it is.
+        return Ok(Err(Refused { id: id.clone(), problems: problems.clone() }));
+    }
     let (own, not_here) =
         environment::of(&id.namespace, &manifest.spec.source.env, &manifest.spec.source.env_from, documents);
     let mut notes: Vec<String> = cluster_only::sentence(manifest, &not_here).into_iter().collect();
