@@ -3,9 +3,12 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+/// When something is taken for stuck. A busy machine is slow, not broken.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Looks again and again until there is something to see.
 pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    within(Duration::from_secs(20), what, &mut look)
+    within(PATIENCE, what, &mut look)
 }
 
 /// The same, with a deadline that matters.
