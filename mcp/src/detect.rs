@@ -122,7 +122,7 @@ pub fn without_body<'a>(
     served: &[Revision],
 ) -> Result<Conversation<'a>, Mistake<'a>> {
     let mistake = |wrong| Mistake { wrong, id: None, revision: Revision::V2026_07_28 };
-    let has_streams = served.iter().any(|revision| revision.era() == Era::Legacy);
+    let has_streams = serves(served, Era::Legacy);
     // A modern client does not ask for streams; one that names a session means one all the same.
     let is_modern = fields.session == Field::Absent
         && fields.version.one().is_some_and(|version| era_of(version) == Era::Modern);
@@ -133,6 +133,11 @@ pub fn without_body<'a>(
     }
 }
 
+/// Whether revisions of an era are served.
+fn serves(served: &[Revision], era: Era) -> bool {
+    served.iter().any(|revision| revision.era() == era)
+}
+
 /// Judges a `POST`.
 pub fn with_body<'a>(
     body: &'a [u8],
@@ -140,7 +145,7 @@ pub fn with_body<'a>(
     served: &[Revision],
 ) -> Result<Conversation<'a>, Mistake<'a>> {
     let header_is_modern = fields.version.one().is_some_and(|version| era_of(version) == Era::Modern);
-    let serves_legacy = served.iter().any(|revision| revision.era() == Era::Legacy);
+    let serves_legacy = serves(served, Era::Legacy);
     let assumed = if header_is_modern || !serves_legacy {
         Revision::V2026_07_28
     } else {
@@ -154,7 +159,7 @@ pub fn with_body<'a>(
         Body::One(Message::Request(request)) => judge_request(request, fields, served, header_is_modern),
         Body::One(Message::Notification(notification)) => {
             let claims = Outline::of_modern(notification.params).map_err(|invalid| refuse(invalid.into()))?;
-            let serves_modern = served.iter().any(|revision| revision.era() == Era::Modern);
+            let serves_modern = serves(served, Era::Modern);
             if header_is_modern || claims.is_some() && serves_modern {
                 // What such a notification has to have beside its header is said nowhere: nothing more is asked.
                 if fields.version != Field::Absent {
@@ -250,7 +255,7 @@ fn legacy<'a>(
     if matches!(fields.version, Field::Twice | Field::Unreadable) {
         return Err(mistake(Wrong::VersionHeader));
     }
-    if served.iter().any(|revision| revision.era() == Era::Legacy) {
+    if serves(served, Era::Legacy) {
         return Ok(conversation);
     }
     // Such a client has no way to go on; all that it gets is a name for it.

@@ -98,6 +98,13 @@ impl<'a> Object<'a> {
         was_there
     }
 
+    /// Removes a member that is written as `null`.
+    pub fn remove_null(&mut self, name: &str) {
+        if self.original(name) == Some("null") {
+            self.remove(name);
+        }
+    }
+
     /// Changes a member that is there; one that comes back borrowed has not changed.
     pub fn edit<E>(
         &mut self,

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use super::{Pair, Untranslatable};
 use crate::meta::SUBSCRIPTION_ID;
 use crate::method::{NotificationMethod, ServerNotification};
+use crate::object::Object;
 use crate::revision::{Elicitation, Era};
 use crate::tasks;
 
@@ -77,34 +78,24 @@ fn plain(pair: Pair, message: &str) -> Result<Cow<'_, str>, Untranslatable> {
 
 /// A notification without the id of the subscription that it came on.
 pub(crate) fn without_subscription(message: &str) -> Option<Cow<'_, str>> {
-    let mut notification = crate::object::Object::read(message).ok()?;
-    let edit = |params: &'_ str| -> Option<Option<String>> {
-        let mut params = crate::object::Object::read(params).ok()?;
-        // What is not there some servers write as `null`, which no client need understand.
-        let mut meta = match params.original("_meta") {
-            None => return Some(None),
-            Some("null") => crate::object::Object::empty(),
-            Some(meta) => crate::object::Object::read(meta).ok()?,
-        };
-        if !meta.remove(SUBSCRIPTION_ID) && !meta.is_empty() {
-            return Some(None);
-        }
-        if meta.is_empty() {
-            params.remove("_meta");
-        } else {
-            params.set("_meta", meta.write());
-        }
-        Some(Some(params.write()))
-    };
-    match notification.original("params") {
-        Some("null") => drop(notification.remove("params")),
-        Some(params) => {
-            if let Some(params) = edit(params)? {
-                notification.set("params", params);
+    let mut notification = Object::read(message).ok()?;
+    // What is not there some servers write as `null`, which no client need understand.
+    notification.remove_null("params");
+    let edited = notification.edit("params", |params| {
+        let mut params = Object::read(params)?;
+        params.remove_null("_meta");
+        if let Some(meta) = params.original("_meta") {
+            let mut meta = Object::read(meta)?;
+            let was_there = meta.remove(SUBSCRIPTION_ID);
+            if was_there && meta.is_empty() {
+                params.remove("_meta");
+            } else if was_there {
+                params.set("_meta", meta.write());
             }
         }
-        None => {}
-    }
+        Ok::<_, serde_json::Error>(params.into_text())
+    });
+    edited.ok()?;
     Some(notification.into_text())
 }
 
@@ -122,6 +113,7 @@ mod tests {
             ("", ""),
             (r#","params":null"#, ""),
             (r#","params":{"_meta":null}"#, r#","params":{}"#),
+            (r#","params":{"_meta":{}}"#, r#","params":{"_meta":{}}"#),
             (r#","params":{"_meta":{ "x":1}}"#, r#","params":{"_meta":{ "x":1}}"#),
         ] {
             assert_eq!(without_subscription(&with(params)).unwrap(), with(expected), "{params}");

@@ -139,12 +139,12 @@ pub fn answer<'a>(way: Way, request: ServerRequest, result: &'a str) -> Result<C
         _ if way.is_same() => Ok(Cow::Borrowed(result)),
         ServerRequest::SamplingCreateMessage => sampling::answer(way, result),
         // Some clients write `null` where they have nothing to say; a server may insist on the schema.
-        ServerRequest::ElicitationCreate if names::get(result, &["content"]) == Some("null") => {
+        ServerRequest::ElicitationCreate => {
             let mut result = way.object("the client's answer", result)?;
-            result.remove("content");
+            result.remove_null("content");
             Ok(result.into_text())
         }
-        _ => Ok(Cow::Borrowed(result)),
+        ServerRequest::Ping | ServerRequest::RootsList => Ok(Cow::Borrowed(result)),
     }
 }
 

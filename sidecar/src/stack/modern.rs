@@ -34,11 +34,10 @@ pub(crate) async fn serve(
     {
         return Ok(Passed::Handed(response));
     }
-    let of_tasks = tasks::alone(worker, &caller, modern, body, trail)?;
+    let tasks::OfRequest { naming, body: named } = tasks::alone(worker, &caller, modern, body, trail)?;
     // The decision. From here on the request may reach the server.
     let alone = access::decide_alone(caller, modern, trail)?;
     let mut headers = headers(worker, &alone, modern)?;
-    let (naming, named) = of_tasks.map(|of| (of.naming, of.body)).unwrap_or_default();
     if let (Some(naming), true) = (&naming, modern.method.subject() == Subject::Task) {
         let id = naming.asked.first().ok_or(Refusal::Internal)?;
         let id = sentinel::encode(&id.id).into_owned().try_into().map_err(|_| Refusal::Internal)?;

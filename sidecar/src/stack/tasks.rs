@@ -30,8 +30,9 @@ use crate::worker::Worker;
 const MAX_LISTENED: usize = 1024;
 
 /// What is known of the tasks of a request that stands alone.
+#[derive(Default)]
 pub(crate) struct OfRequest {
-    /// How they are called. None: its client is told of none.
+    /// How they are called. None: it is about none, and its client is told of none.
     pub(crate) naming: Option<Arc<Naming>>,
     /// The request with the names that the server knows, if it names any.
     pub(crate) body: Option<Bytes>,
@@ -121,32 +122,29 @@ pub(crate) fn outgoing(
     })
 }
 
-/// Judges a request that stands alone by the tasks that it is about. `None`: it is about none.
+/// Judges a request that stands alone by the tasks that it is about.
 pub(crate) fn alone(
     worker: &Worker,
     caller: &Authenticated,
     modern: &Modern<'_>,
     body: &Bytes,
     trail: &mut Trail,
-) -> Result<Option<OfRequest>, Refusal> {
+) -> Result<OfRequest, Refusal> {
     let listens = modern.method == Method::SubscriptionsListen;
     let about = modern.method.is_about_tasks();
     if !about && !listens && modern.method != Method::ToolsCall {
-        return Ok(None);
+        return Ok(OfRequest::default());
     }
     // Most clients do not say so, and what they say is not read for that.
     let declared = tasks::may_be_declared(modern.envelope.capabilities)
         && ClientCapabilities::read(modern.envelope.capabilities).is_ok_and(|can| can.has(Need::Tasks));
-    if !declared && about {
-        return Err(Refusal::Lacking(Need::Tasks));
-    }
     // Whoever listens may name tasks without it: it hears of none.
     if !declared && !listens {
-        return Ok(None);
+        return if about { Err(Refusal::Lacking(Need::Tasks)) } else { Ok(OfRequest::default()) };
     }
     let spoken = worker.pool.speaks().get();
     if let Some((Some(legacy), None)) = spoken.map(|spoken| (spoken.legacy, spoken.modern)) {
-        return if about { Err(differ(worker, modern.revision, legacy)) } else { Ok(None) };
+        return if about { Err(differ(worker, modern.revision, legacy)) } else { Ok(OfRequest::default()) };
     }
     let text = std::str::from_utf8(body).map_err(|_| Refusal::Malformed(Malformed::NotJson))?;
     let mut asked = Vec::new();
@@ -172,12 +170,12 @@ pub(crate) fn alone(
         }
     }
     if !declared {
-        return Ok(Some(OfRequest { naming: None, body: said }));
+        return Ok(OfRequest { naming: None, body: said });
     }
     let tool = modern.outline.name(Subject::Tool).filter(|_| modern.method == Method::ToolsCall);
     let place = tasks::place(modern.method).unwrap_or(Place::Meta);
     let naming = naming(worker, caller, place, asked, tool.map(|tool| tool.into_owned()).unwrap_or_default());
-    Ok(Some(OfRequest { naming: Some(Arc::new(naming)), body: said }))
+    Ok(OfRequest { naming: Some(Arc::new(naming)), body: said })
 }
 
 /// The other replica whose server has the task that a request is about. None: it is served here, if only to say that

@@ -190,11 +190,11 @@ impl Routes {
 
     /// Nobody waits for this caller's call any more. Gives its number.
     pub(super) fn gone(&mut self, caller: u64) -> Option<u64> {
-        let (number, Call { from, asked, .. }) = self.abandon(caller)?;
+        let (number, Call { from: Some(from), asked, .. }) = self.abandon(caller)? else { return None };
         if self.lost.len() >= MAX_LOST {
             self.lost.pop_front();
         }
-        self.lost.push_back((from?, asked.id, number));
+        self.lost.push_back((from, asked.id, number));
         Some(number)
     }
 
