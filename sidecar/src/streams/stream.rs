@@ -75,8 +75,8 @@ struct State {
     written: Written,
     /// Since when nobody needs it: it has ended, or, if it ends by nothing else, its client has gone.
     since: Option<Instant>,
-    /// When its client was sent away and told to come back.
-    parted: Option<Instant>,
+    /// When the client of a call left: sent away to come back, or for a reason of its own, as a proxy that ends has one.
+    left: Option<Instant>,
     /// Keeps the session from being idle.
     hold: Option<Use>,
     forgotten: bool,
@@ -130,7 +130,7 @@ impl Stream {
             writer: None,
             written: Written::Now,
             since: None,
-            parted: None,
+            left: None,
             hold: Some(hold),
             forgotten: false,
         };
@@ -257,8 +257,9 @@ impl Stream {
             return;
         }
         state.unread = 0;
-        if self.kind == Kind::Own {
-            state.since = Some(Instant::now());
+        match self.kind {
+            Kind::Own => state.since = Some(Instant::now()),
+            Kind::Call => state.left = Some(Instant::now()),
         }
         state.trim(&self.terms);
         let writer = state.writer.take();
@@ -277,20 +278,20 @@ impl Stream {
         client.over = true;
         client.farewell = self.terms.polls.then(|| sse::retry(RETRY).into());
         let waker = client.waker.take();
-        state.parted = (self.kind == Kind::Call).then(Instant::now);
+        state.left = (self.kind == Kind::Call).then(Instant::now);
         let writer = state.writer.take();
         drop(state);
         wake(waker);
         wake(writer);
     }
 
-    /// Whether a client that was sent away is to come for something still. It has so long once everything is there.
+    /// Whether a client that has left is to come for something still. It has so long once everything is there.
     pub(super) fn is_awaited(&self) -> bool {
         let state = self.lock();
-        let Some(parted) = state.parted.filter(|_| !state.forgotten) else { return false };
+        let Some(left) = state.left.filter(|_| !state.forgotten) else { return false };
         match state.since {
             None => true,
-            Some(ended) => state.cursor < state.end() && ended.max(parted).elapsed() < FETCH,
+            Some(ended) => state.cursor < state.end() && ended.max(left).elapsed() < FETCH,
         }
     }
 

@@ -69,6 +69,25 @@ fn r086_streams_close_as_their_revision_wants() {
     }
 }
 
+/// A client whose connection broke by itself, as where a balancer lets go of a pod that ends, comes back too.
+#[test]
+fn the_answer_of_a_client_that_was_cut_off_is_waited_for() {
+    let (server, tell) = told();
+    let sidecar = sidecar(&server);
+    let client = Client::of(&sidecar, None, "2025-06-18");
+    let mut call = client.stream("t", json!({}));
+    assert_eq!(said(&call.next().unwrap()), "1");
+    sidecar.signal(Signal::TERM);
+    let last = call.last.clone();
+    drop(call);
+    tell.send(()).unwrap();
+    eventually("the call has ended", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    std::thread::sleep(Duration::from_millis(1000));
+    let mut rest = Events::open(&client.rest(&last), sidecar.mcp);
+    assert_eq!(said(&rest.next().unwrap()), "answer");
+    assert!(sidecar.wait(Duration::from_secs(10)).success());
+}
+
 #[test]
 fn nobody_is_waited_for_without_end() {
     let (server, tell) = told();
