@@ -46,6 +46,15 @@ pub(super) async fn begin(
     let go_on = |place: Place, upstream: Option<HeaderValue>, copy: Copy| {
         Box::new(Session::new(capsule.clone(), place, upstream, sessions.now().0).with(copy))
     };
+    let may_begin_again = async || sessions.can_move(capsule) && is_as_it_was(pool, capsule).await;
+    let may_be_there = matches!(
+        (take, &capsule.server),
+        (_, ServerSession::None) | (Take::Up, ServerSession::Id(_))
+    );
+    // A client whose session is lost begins another one. To hear that there is no room here would hold it up.
+    if !may_be_there && !may_begin_again().await {
+        return Ok(Begun::Lost);
+    }
     let place = sessions.reserve(principal, snapshot)?;
     let how = match take {
         Take::Up => SessionTaken::Restarted,
@@ -60,15 +69,11 @@ pub(super) async fn begin(
             if pool.recall(&snapshot.config.upstream, &id, former).await? == Recalled::GoesOn {
                 return Ok(Begun::Session(go_on(place, Some(id), copy), how));
             }
+            if !may_begin_again().await {
+                return Ok(Begun::Lost);
+            }
         }
-        (Take::Up, ServerSession::Unfit) | (Take::Adopt, _) => {}
-        (Take::Up, ServerSession::KeptHere) => {}
-    }
-    if !is_as_it_was(pool, capsule).await {
-        return Ok(Begun::Lost);
-    }
-    if !sessions.can_move(capsule) {
-        return Ok(Begun::Lost);
+        (Take::Up, ServerSession::Unfit | ServerSession::KeptHere) | (Take::Adopt, _) => {}
     }
     match anew(pool, snapshot, opener, capsule, &copy).await? {
         Some((upstream, hold)) => {

@@ -54,6 +54,22 @@ fn sessions_of_a_dead_pod_go_on_where_they_can() {
     }
 }
 
+/// Its client begins anew, and finds a pod that has room.
+#[test]
+fn a_session_that_is_lost_is_lost_also_where_there_is_no_room() {
+    let mut servers = [(); 2].map(|()| GoServer::start(&[]));
+    let network = Network::new();
+    let mut config = on_loss(OnOwnerLoss::NotFound);
+    config.sessions.per_principal = 1;
+    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let [lost, kept] = [0, 1].map(|number| Client::open(&replicas[number], ALICE));
+    replicas[0].signal(Signal::KILL);
+    servers[0].kill();
+    network.list(&[2]);
+    assert_eq!(lost.through(&replicas[1]).send("ping", json!({})).status, 404);
+    echo(&kept);
+}
+
 #[test]
 fn another_pod_at_the_address_is_not_the_owner() {
     let servers = [(); 2].map(|()| GoServer::start(&["-stateless"]));
