@@ -24,7 +24,7 @@ use longshore_sessions::routing::NotForwarded;
 use tokio::time::{Duration, timeout};
 
 use super::respond::{Body, BrokenOff};
-use super::{Authenticated, Through, Trail, parked, tasks};
+use super::{Authenticated, Through, Trail, conversation, parked, tasks};
 use crate::audit::Entry;
 use crate::gathered::Gathered;
 use crate::metrics::Forward;
@@ -61,7 +61,9 @@ pub(crate) async fn forward(
         return Err(Refusal::TooManyCalls);
     }
     // A stream that a client listens to has no end of its own, so none is to be waited for.
-    let listens = caller.header(METHOD).is_ok_and(|it| it == Some(McpMethod::SubscriptionsListen.as_str()));
+    // In sessions the header means nothing, and anybody could have said so of a call.
+    let listens = !conversation::names_session(&caller.fields())
+        && caller.header(METHOD).is_ok_and(|it| it == Some(McpMethod::SubscriptionsListen.as_str()));
     let is_call = caller.request.method() != Method::GET && !listens;
     let under_way = is_call.then(|| worker.shared.forwards.begin());
     let (counts, config) = (&worker.shared.metrics, &caller.snapshot.config);

@@ -34,8 +34,9 @@ const SWEEP: Duration = Duration::from_secs(1);
 const MAX_BUFFER: usize = 32 * 1024;
 /// How many answers that are not over yet are looked at for one that is. The oldest is, most likely.
 const LOOK: usize = 4;
-/// How many idle connections are kept.
-const MAX_IDLE: usize = 64;
+/// How many idle connections are kept: about as many as calls that end together. To connect anew costs half as much as a
+/// whole call, and those that are not used again close soon.
+const MAX_IDLE: usize = 256;
 
 /// The connections of one thread.
 #[derive(Default)]
