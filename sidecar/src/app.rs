@@ -36,7 +36,7 @@ use crate::tasks::Tasks;
 use crate::upstream::sse::Sse;
 use crate::upstream::stdio::{self, Stdio};
 use crate::upstream::{Absence, EDITABLE, Lifted, Lowered, Pool, Speaks};
-use crate::{admin, configuration, drain, exchange, inventory, monitor, peers, worker};
+use crate::{admin, configuration, drain, exchange, inventory, monitor, peers, sessions, worker};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -373,6 +373,13 @@ async fn control(
         let shared = shared.clone();
         let pool = pool.clone();
         async move { ("the end of idle sessions", expire(shared, pool).await) }
+    });
+    tasks.spawn_local({
+        let shared = shared.clone();
+        async move {
+            sessions::keep_copies(shared).await;
+            ("the copies of what clients have set", Ok(()))
+        }
     });
     tasks.spawn_local({
         let pool = pool.clone();

@@ -197,22 +197,23 @@ impl Call {
             || self.session.as_deref().and_then(carry::pair).is_some()
     }
 
+    /// Counts what is held for its client.
+    fn hold(&self, bytes: impl Into<Bytes>) -> Result<Bytes, Refusal> {
+        let held = &self.worker.shared.held;
+        held.hold(&self.caller.principal, bytes.into()).ok_or(Refusal::AnswerNotHeld)
+    }
+
     /// Begins the session again that its server has forgotten, if that may be. Says whether it is there again.
     async fn begin_again(&self, lost: Option<HeaderValue>) -> Result<bool, Refusal> {
         let Some(session) = &self.session else { return Ok(false) };
         sessions::begin_again(&self.worker.pool, &self.snapshot, session, lost.as_ref()).await
     }
 
-    /// Keeps what the client has set, here and at the replica that would adopt the session.
+    /// Keeps what the client has set.
     async fn note_change(&mut self, done: &Done) {
-        let (Some(change), Some(session), None) = (self.change.take(), &self.session, done.code) else {
-            return;
-        };
-        let shared = &self.worker.shared;
-        if let Some((buddy, copy)) = shared.sessions.change(session, change)
-            && Box::pin(shared.peers.ask(buddy.address, copy)).await.is_err()
-        {
-            tracing::debug!("no other replica has a copy of what a client has set");
+        if let (Some(change), Some(session), None) = (self.change.take(), &self.session, done.code) {
+            let shared = &self.worker.shared;
+            Box::pin(shared.sessions.change(session, change, &shared.peers)).await;
         }
     }
 

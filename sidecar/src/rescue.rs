@@ -106,6 +106,10 @@ pub(crate) enum Refusal {
     #[error("large messages of other calls are held, so there is no room for this one: try again later")]
     TooMuchHeld,
     #[error(
+        "the call was made, but its answer is lost: large answers to other calls are held until their clients read them"
+    )]
+    AnswerNotHeld,
+    #[error(
         "as many processes of this server run as may ({limit}): end a session that is not needed, or try again later"
     )]
     TooManyProcesses { limit: u32 },
@@ -235,6 +239,11 @@ pub(crate) enum Kind {
 }
 
 impl Refusal {
+    /// Whether what was permitted went wrong at the server, or on the way to it. Everything else is refused here.
+    pub(crate) fn is_failure(&self, revision: Revision) -> bool {
+        matches!(self, Self::NoServerStream) || self.problem(revision) == Problem::ServerFailed
+    }
+
     /// What kind of problem it is, in a conversation of this revision.
     fn problem(&self, revision: Revision) -> Problem {
         match self {
@@ -287,6 +296,7 @@ impl Refusal {
             | Self::ServerStatus { .. }
             | Self::ServerNonsense
             | Self::AnswerTooLarge { .. }
+            | Self::AnswerNotHeld
             | Self::ServerRevision { .. }
             | Self::Process(_)
             | Self::ProcessKeepsDying { .. }
@@ -331,6 +341,7 @@ impl Refusal {
             Self::EndNotNoted => "end not noted by another replica",
             Self::TooManyCalls => "too many calls",
             Self::TooMuchHeld => "too many bytes held",
+            Self::AnswerNotHeld => "answer not held",
             Self::TooManyStreams { .. } => "too many streams",
             Self::SecondStream => "second GET stream",
             Self::EventsGone => "events not kept",

@@ -10,15 +10,19 @@
 //! * [`journal`]: the endings, kept over a restart of this container;
 //! * [`local`]: this replica, as its peers see it;
 //! * [`ids`]: the ids that a thread has opened lately;
-//! * [`find`]: follows the rules of routing; [`begin`]: has the server begin a session again, or go on with it.
+//! * [`find`]: follows the rules of routing; [`begin`]: has the server begin a session again, or go on with it;
+//! * [`copies`]: what clients have set, where it outlives this replica;
+//! * [`questions`]: what a server without sessions has asked in one.
 
 mod begin;
+mod copies;
 mod errands;
 mod find;
 mod ids;
 mod journal;
 mod local;
 mod places;
+mod questions;
 mod session;
 
 use std::net::IpAddr;
@@ -33,13 +37,14 @@ use longshore_mcp::revision::Revision;
 use longshore_sessions::capsule::PrincipalDigest;
 use longshore_sessions::membership::View;
 use longshore_sessions::tombstones::{Tombstone, Tombstones};
-use longshore_sessions::{Capsule, Moment, Peer, Question, Replica, ServerSession, SessionKey};
+use longshore_sessions::{Capsule, Moment, Peer, Replica, ServerSession, SessionKey};
 use longshore_sidecar_config::OnOwnerLoss;
 use tokio::sync::{Notify, mpsc};
 
 use crate::configuration::Snapshot;
 use crate::metrics::{Metrics, SessionEnd};
 pub(crate) use begin::{begin_again, end_former};
+pub(crate) use copies::keep_copies;
 use errands::Errand;
 pub(crate) use errands::{Queue, follow};
 pub(crate) use find::{Purpose, Way, end_elsewhere, find, let_go};
@@ -64,6 +69,8 @@ pub(crate) struct Sessions {
     moving: AtomicBool,
     /// One has become so.
     free: Notify,
+    /// There may be sessions of which no other replica has a copy that should.
+    uncopied: AtomicBool,
 }
 
 /// What is known of a session that begins.
@@ -100,6 +107,7 @@ impl Sessions {
             errands: OnceLock::new(),
             moving: AtomicBool::new(false),
             free: Notify::new(),
+            uncopied: AtomicBool::new(false),
         }
     }
 
@@ -208,15 +216,6 @@ impl Sessions {
     pub(crate) fn ending(&self, key: &SessionKey) -> Option<(Tombstone, Vec<IpAddr>)> {
         let replica = self.lock();
         Some((replica.tombstones().get(key)?, replica.view.to_ask(self.now())))
-    }
-
-    /// Notes what the client of a session has set, and gives who keeps a copy of it, and the copy.
-    pub(crate) fn change(&self, session: &Session, change: Change) -> Option<(Peer, Question)> {
-        let key = session.capsule.key;
-        let copy = session.change(change);
-        // Who would adopt it is likely to have it at hand then, and says so if it is another one.
-        let buddy = self.lock().successor(&key, self.now())?;
-        self.can_move(&session.capsule).then_some((buddy, Question::Keep(key, copy)))
     }
 
     /// Remembers that a session is ended, held or not. Gives what was held.

@@ -1,10 +1,15 @@
 //! Bytes that are held for clients, counted: in all, and of each principal, so that one of them does not take up the
 //! room of the others.
+//!
+//! A message has to be whole before it is read, and an answer is until its client has read it, which may never be.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+
+/// What is not counted of a single message: every connection has about as much of its own.
+const FEW: usize = 8 * 1024;
 
 /// How many bytes may be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +69,14 @@ impl Shares {
         Some(Share { shares: self.clone(), principal: principal.clone(), bytes })
     }
 
+    /// Bytes that are held whole from now on, if there is room for them. Few are not counted.
+    pub(crate) fn hold(self: &Arc<Self>, principal: &Arc<str>, bytes: Bytes) -> Option<Bytes> {
+        if bytes.len() <= FEW {
+            return Some(bytes);
+        }
+        Some(self.take(principal, bytes.len())?.keep(bytes))
+    }
+
     /// A share that holds nothing yet.
     pub(crate) fn nothing(self: &Arc<Self>, principal: &Arc<str>) -> Share {
         Share { shares: self.clone(), principal: principal.clone(), bytes: 0 }
@@ -90,6 +103,11 @@ impl Share {
         fits
     }
 
+    /// Holds so many in all, if there is room for them. Few are not counted.
+    pub(crate) fn reach(&mut self, bytes: usize) -> bool {
+        bytes <= FEW || self.add(bytes.saturating_sub(self.bytes))
+    }
+
     /// So many of the bytes, or all of them, as a share of their own.
     pub(crate) fn split(&mut self, bytes: usize) -> Self {
         let bytes = bytes.min(self.bytes);
@@ -107,7 +125,12 @@ impl Share {
         drop(self.split(self.bytes.saturating_sub(bytes)));
     }
 
-    /// Bytes that give their share back when nobody needs them any more.
+    /// Bytes that are counted in this share until nobody needs them any more.
+    pub(crate) fn keep(self, bytes: Bytes) -> Bytes {
+        if self.bytes == 0 { bytes } else { self.of(bytes) }
+    }
+
+    /// The same of anything that holds bytes.
     pub(crate) fn of(self, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
         Bytes::from_owner(Shared { bytes, _share: self })
     }
@@ -121,6 +144,9 @@ impl<T: AsRef<[u8]>> AsRef<[u8]> for Shared<T> {
 
 impl Drop for Share {
     fn drop(&mut self) {
+        if self.bytes == 0 {
+            return;
+        }
         let mut held = self.shares.lock();
         held.total -= self.bytes;
         if let Some(own) = held.by_principal.get_mut(&self.principal) {

@@ -79,7 +79,11 @@ fn respond(passed: Result<Passed, Refusal>, mut trail: Trail) -> Response<Body> 
         Err(refusal) => {
             let id = trail.id.as_deref().map(Id::from_json);
             let rescued = rescue::rescue(&refusal, id, trail.kind, trail.revision);
-            trail.entry.deny(refusal.reason());
+            if refusal.is_failure(trail.revision) {
+                trail.entry.reason(refusal.reason());
+            } else {
+                trail.entry.deny(refusal.reason());
+            }
             trail.entry.answered(rescued.status.as_u16(), Some(rescued.code));
             tracing::debug!(reason = refusal.reason(), status = rescued.status.as_u16(), "request refused");
             rescue::response(&refusal, rescued)

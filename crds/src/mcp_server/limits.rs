@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Limits {
-    /// The largest request body, as a quantity of bytes such as `512Ki` or `4Mi`: from `1Ki` to `64Mi`.
+    /// The largest request body, as a quantity of bytes such as `512Ki` or `4Mi`: from `1Ki` to `32Mi`.
     #[serde(default = "default_request_bytes")]
     #[schemars(length(max = 12))]
     #[x_kube(validation = Rule::new(
         "self.matches(r'^[0-9]{1,9}(k|M|Ki|Mi)?$') && quantity(self).compareTo(quantity('1Ki')) >= 0 \
-         && quantity(self).compareTo(quantity('64Mi')) <= 0")
-        .message("write a whole number of bytes from 1Ki to 64Mi, with or without a unit (k, M, Ki, Mi), such as `4Mi`"))]
+         && quantity(self).compareTo(quantity('32Mi')) <= 0")
+        .message("write a whole number of bytes from 1Ki to 32Mi, with or without a unit (k, M, Ki, Mi), such as `4Mi`"))]
     pub request_bytes: String,
     /// How long a call may take until its last answer, such as `90s` or `5m`: from `100ms` to `1h`. The pod's grace
     /// period follows it.

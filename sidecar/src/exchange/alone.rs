@@ -30,6 +30,7 @@ use crate::gathered::Gathered;
 use crate::rescue::Refusal;
 use crate::sessions::{Full, Place};
 use crate::shared::CallGuard;
+use crate::shares::Share;
 use crate::stack::Trail;
 use crate::stack::respond::{self, Body};
 use crate::stack::standing::Standing;
@@ -91,7 +92,7 @@ pub(crate) async fn call_alone(
     let judge = Judge::new(&lone);
     let begun = async {
         let answer = patiently(&worker.shared, async || send(worker, &lone).await).await?;
-        begin(answer, &judge).await
+        begin(answer, &judge, worker.shared.held.nothing(&lone.caller.principal)).await
     };
     let begun = timeout_at(deadline, begun)
         .await
@@ -160,38 +161,39 @@ async fn send(worker: &Worker, lone: &Lone) -> Result<Answer, Failure> {
 }
 
 /// Reads an answer until the client's response can begin.
-async fn begin(answer: Answer, judge: &Judge) -> Result<Begun, Refusal> {
+async fn begin(answer: Answer, judge: &Judge, mut share: Share) -> Result<Begun, Refusal> {
     let Answer { response, lease } = answer;
     let (head, body) = response.into_parts();
     let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let is = |wanted| headers::is_type(content_type, wanted);
     if !head.status.is_success() {
-        return failed(head.status, body, lease, judge).await;
+        return failed(head.status, body, lease, judge, share).await;
     }
     if is(EVENT_STREAM) {
-        return events(Source::new(body, lease), judge).await;
+        return events(Source::new(body, lease), judge, share).await;
     }
     if !is(JSON) {
         return Err(Refusal::ServerNonsense);
     }
     let hold = if judge.edits() { EDITABLE } else { HOLD };
-    match collect(body, hold).await? {
+    match collect(body, hold, &mut share).await? {
         Collected::Whole(message) => {
             lease.give_back();
             match judge.look(&message)? {
                 Verdict::Answer { edited, code } => {
-                    Ok(Begun::Whole { message: edited.map_or(message, Bytes::from), code, events: false })
+                    let message = share.keep(edited.map_or(message, Bytes::from));
+                    Ok(Begun::Whole { message, code, events: false })
                 }
                 Verdict::Passes(_) | Verdict::Dropped => Err(Refusal::ServerNonsense),
             }
         }
         Collected::Start(..) if judge.edits() => Err(Refusal::AnswerTooLarge { limit: EDITABLE }),
-        Collected::Start(start, body) => Ok(Begun::Long { start, body, lease }),
+        Collected::Start(start, body) => Ok(Begun::Long { start: share.keep(start), body, lease }),
     }
 }
 
 /// Reads events until the answer, or until some have come and the next ones are to be waited for.
-async fn events(mut source: Source, judge: &Judge) -> Result<Begun, Refusal> {
+async fn events(mut source: Source, judge: &Judge, mut share: Share) -> Result<Begun, Refusal> {
     let mut first = Vec::new();
     let read = async {
         while first.is_empty() {
@@ -200,16 +202,20 @@ async fn events(mut source: Source, judge: &Judge) -> Result<Begun, Refusal> {
                 return Ok(Some(code));
             }
         }
-        Ok(None)
+        Ok::<_, Refusal>(None)
     };
-    match timeout(MOMENT, read).await {
-        Ok(Err(refusal)) => Err(refusal),
-        Ok(Ok(Some(code))) => {
-            source.finish();
-            Ok(Begun::Whole { message: first.into(), code, events: true })
-        }
-        Ok(Ok(None)) | Err(_) => Ok(Begun::Events { source, start: first.into() }),
+    let code = timeout(MOMENT, read).await.unwrap_or(Ok(None))?;
+    if !share.reach(first.len()) {
+        return Err(Refusal::AnswerNotHeld);
     }
+    let first = share.keep(first.into());
+    Ok(match code {
+        Some(code) => {
+            source.finish();
+            Begun::Whole { message: first, code, events: true }
+        }
+        None => Begun::Events { source, start: first },
+    })
 }
 
 /// Makes an error of an answer that is no success.
@@ -218,11 +224,12 @@ async fn failed(
     body: upstream::Body,
     lease: Lease,
     judge: &Judge,
+    mut share: Share,
 ) -> Result<Begun, Refusal> {
-    if let Collected::Whole(message) = collect(body, HOLD).await? {
+    if let Collected::Whole(message) = collect(body, HOLD, &mut share).await? {
         lease.give_back();
         if let Ok(Verdict::Answer { edited, code: Some(code) }) = judge.look(&message) {
-            let message = edited.map_or(message, Bytes::from);
+            let message = share.keep(edited.map_or(message, Bytes::from));
             return Ok(Begun::Whole { message, code: Some(code), events: false });
         }
     }
@@ -236,11 +243,14 @@ enum Collected {
     Start(Bytes, upstream::Body),
 }
 
-async fn collect(mut body: upstream::Body, hold: usize) -> Result<Collected, Refusal> {
+async fn collect(mut body: upstream::Body, hold: usize, share: &mut Share) -> Result<Collected, Refusal> {
     let mut gathered = Gathered::default();
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
         gathered.push(data);
+        if !share.reach(gathered.len()) {
+            return Err(Refusal::AnswerNotHeld);
+        }
         if gathered.len() > hold {
             return Ok(Collected::Start(gathered.freeze(), body));
         }

@@ -16,6 +16,7 @@ use super::opening::Opening;
 use super::{Call, Done, Edit, request};
 use crate::gathered::Gathered;
 use crate::rescue::Refusal;
+use crate::shares::Share;
 use crate::stack::respond::{self, Body};
 use crate::upstream::{self, Answer, EDITABLE, Lease, Tail};
 
@@ -95,7 +96,7 @@ pub(super) fn timed_out() -> Refusal {
 
 /// What was read of a body before it became too much to hold.
 enum Collected {
-    Whole(Bytes, Lease),
+    Whole(Bytes, Share, Lease),
     Start(Bytes, upstream::Body, Lease),
 }
 
@@ -103,9 +104,9 @@ impl Collected {
     /// The body, if it was not too large.
     fn whole(self) -> Result<Bytes, Refusal> {
         match self {
-            Self::Whole(bytes, lease) => {
+            Self::Whole(bytes, share, lease) => {
                 lease.give_back();
-                Ok(bytes)
+                Ok(share.keep(bytes))
             }
             Self::Start(..) => Err(Refusal::AnswerTooLarge { limit: EDITABLE }),
         }
@@ -121,17 +122,21 @@ async fn collect(
     deadline: Instant,
 ) -> Result<Collected, Refusal> {
     let mut gathered = Gathered::default();
+    let mut share = call.worker.shared.held.nothing(&call.caller.principal);
     while let Some(frame) = client.wait(call, deadline, body.frame()).await? {
         if let Ok(data) = frame?.into_data() {
             gathered.push(data);
         }
+        if !share.reach(gathered.len()) {
+            return Err(Refusal::AnswerNotHeld);
+        }
         // What becomes an event has to be whole.
         let hold = if client.reads_events() { EDITABLE } else { hold };
         if gathered.len() > hold {
-            return Ok(Collected::Start(gathered.freeze(), body, lease));
+            return Ok(Collected::Start(share.keep(gathered.freeze()), body, lease));
         }
     }
-    Ok(Collected::Whole(gathered.freeze(), lease))
+    Ok(Collected::Whole(gathered.freeze(), share, lease))
 }
 
 async fn message(
@@ -145,13 +150,13 @@ async fn message(
     let hold = if edits { EDITABLE } else { HOLD };
     let status = StatusCode::OK.as_u16();
     match collect(call, client, body, lease, hold, deadline).await? {
-        Collected::Whole(bytes, lease) => {
+        Collected::Whole(bytes, share, lease) => {
             lease.give_back();
             let edited = edit(call, &bytes)?.ok_or(Refusal::ServerNonsense)?;
             let done = Done { status, code: edited.code, rest: None };
             // What the client hears of is kept by then.
             call.note_change(&done).await;
-            deliver(call, client, edited.text.map_or(bytes, Bytes::from))?;
+            deliver(call, client, share.keep(edited.text.map_or(bytes, Bytes::from)))?;
             Ok(done)
         }
         Collected::Start(..) if client.reads_events() || edits => {
@@ -160,12 +165,13 @@ async fn message(
         // Too large to be held, and nothing in it is edited.
         Collected::Start(bytes, mut body, lease) => {
             client.begin_json(None);
-            client.piece(bytes, deadline).await;
+            client.piece(bytes, deadline).await?;
             while let Some(frame) = timeout_at(deadline, body.frame()).await.map_err(|_| timed_out())? {
                 if let Ok(data) = frame?.into_data() {
-                    client.piece(data, deadline).await;
+                    client.piece(data, deadline).await?;
                 }
             }
+            client.whole();
             lease.give_back();
             Ok(Done { status, code: None, rest: None })
         }
@@ -191,9 +197,9 @@ async fn failed(
     deadline: Instant,
 ) -> Result<Done, Refusal> {
     let message = match collect(call, client, body, lease, HOLD, deadline).await? {
-        Collected::Whole(bytes, lease) => {
+        Collected::Whole(bytes, share, lease) => {
             lease.give_back();
-            bytes
+            share.keep(bytes)
         }
         Collected::Start(..) => Bytes::new(),
     };

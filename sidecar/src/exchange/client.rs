@@ -9,15 +9,16 @@ use tokio::time::{Duration, Instant, timeout, timeout_at};
 use super::answer::timed_out;
 use super::{Call, Edit, listen};
 use crate::rescue::{self, Refusal, Rescued};
-use crate::stack::respond::{self, Body, BrokenOff, Piece};
+use crate::stack::respond::{self, Body, BrokenOff, End, Piece};
 use crate::streams::{Refused, Streams, Writer};
 use crate::upstream;
 
 /// How long a client waits for its answer before its response begins as a stream of events: from then on it has an id
 /// to come back with if its connection breaks. Most answers come sooner, and are spared the stream.
 const MOMENT: Duration = Duration::from_secs(1);
-/// How many pieces of a message wait for a slow client before the server has to wait too.
-const PIECES: usize = 8;
+/// How many pieces of a message wait for a slow client before the server has to wait too. Each may be as large as what is
+/// read from a connection at once.
+const PIECES: usize = 1;
 /// How long a client may take to take an error.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
@@ -36,7 +37,7 @@ enum State {
     /// It reads events, or comes back for them.
     Events(Writer),
     /// It reads a message in pieces.
-    Json(mpsc::Sender<Piece>),
+    Json(mpsc::Sender<Piece>, End),
     /// It has everything, or has gone.
     Done,
 }
@@ -96,7 +97,7 @@ impl Client {
         self.moment = None;
         match std::mem::replace(&mut self.state, State::Done) {
             State::Waiting(reply) => reply.send(response).is_ok(),
-            State::Events(_) | State::Json(_) | State::Done => false,
+            State::Events(_) | State::Json(..) | State::Done => false,
         }
     }
 
@@ -134,8 +135,8 @@ impl Client {
             (State::Waiting(_), Some(session)) => {
                 // The only event: head and all in one piece, and nothing that would have to be kept.
                 let id = session.streams.only()?.to_string();
-                let body = Body::whole(sse::numbered(&id, None, data));
-                self.respond(respond::events(body, None));
+                let event = call.hold(sse::numbered(&id, None, data))?;
+                self.respond(respond::events(Body::whole(event), None));
             }
             (State::Events(writer), _) => {
                 writer.write(None, data);
@@ -157,18 +158,25 @@ impl Client {
 
     /// Begins a response of one message that comes in pieces.
     pub(super) fn begin_json(&mut self, session: Option<HeaderValue>) {
-        let (pieces, body) = mpsc::channel(PIECES);
-        if self.respond(respond::json(Body::Pieces(body), session)) {
-            self.state = State::Json(pieces);
+        let ((pieces, body), end) = (mpsc::channel(PIECES), End::default());
+        if self.respond(respond::json(Body::Message(body, end.clone()), session)) {
+            self.state = State::Json(pieces, end);
         }
     }
 
     /// Gives a piece. Waits for a slow client until the deadline; one that is slower still is given up.
-    pub(super) async fn piece(&mut self, piece: Bytes, deadline: Instant) {
-        let State::Json(pieces) = &self.state else { return };
-        match timeout_at(deadline, pieces.send(Ok(piece))).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) | Err(_) => self.state = State::Done,
+    pub(super) async fn piece(&mut self, piece: Bytes, deadline: Instant) -> Result<(), Refusal> {
+        let State::Json(pieces, _) = &self.state else { return Ok(()) };
+        if timeout_at(deadline, pieces.send(Ok(piece))).await.map_err(|_| Refusal::Unread)?.is_err() {
+            self.state = State::Done;
+        }
+        Ok(())
+    }
+
+    /// All pieces were given.
+    pub(super) fn whole(&mut self) {
+        if let State::Json(_, end) = std::mem::replace(&mut self.state, State::Done) {
+            end.set(true);
         }
     }
 
@@ -185,7 +193,7 @@ impl Client {
                 writer.write(None, rescued.json.as_bytes());
                 StatusCode::OK
             }
-            State::Json(pieces) => {
+            State::Json(pieces, _) => {
                 // Half a message cannot be turned into an error. The connection breaks, and the client sees that.
                 let _ = timeout(LAST_WORDS, pieces.send(Err(BrokenOff))).await;
                 StatusCode::OK

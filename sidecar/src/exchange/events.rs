@@ -92,12 +92,19 @@ fn pass(call: &Call, client: &mut Client, event: &Event<'_>) -> Result<Option<Op
             None => Some(Cow::Borrowed(data)),
         };
         if let Some(data) = named {
+            // Before the client has it, who may be quick.
+            if let Some(session) = session {
+                session.hears(&data);
+            }
             client.event(call, event.event.as_deref(), &data)?;
         }
         return Ok(None);
     };
     match carry::aside(session, pair, data) {
-        Aside::On(text) => client.event(call, None, text.as_bytes())?,
+        Aside::On(text) => {
+            session.hears(text.as_bytes());
+            client.event(call, None, text.as_bytes())?;
+        }
         Aside::Nowhere => {}
         Aside::Unasked(answer) => request::tell(&call.worker, &call.snapshot, session, answer),
     }

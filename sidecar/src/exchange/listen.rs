@@ -186,11 +186,15 @@ async fn pass(
                 (None, _) => {}
                 (Some(message), None) => {
                     if let Some(message) = tasks::aside(worker, session, message) {
+                        session.hears(&message);
                         writer.write(None, &message);
                     }
                 }
                 (Some(message), Some(pair)) => match carry::aside(session, pair, message) {
-                    Aside::On(text) => writer.write(None, text.as_bytes()),
+                    Aside::On(text) => {
+                        session.hears(text.as_bytes());
+                        writer.write(None, text.as_bytes());
+                    }
                     Aside::Nowhere => {}
                     Aside::Unasked(answer) => request::tell(worker, snapshot, session, answer),
                 },

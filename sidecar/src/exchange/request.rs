@@ -144,6 +144,10 @@ pub(crate) fn cancel(call: &Call) {
     let (Edit::Pass | Edit::Filter(_), Some(session), Some(id)) = (call.edit, &call.session, &call.id) else {
         return;
     };
+    // Another client's call may have the same id.
+    if !session.is_known_to_server() {
+        return;
+    }
     let body = format!(
         "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\
          \"params\":{{\"requestId\":{id},\"reason\":\"nobody waits for it any more\"}}}}"

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::Response;
@@ -243,13 +244,17 @@ impl Search {
             .await?
         {
             Begun::Session(session, how) => {
-                let session = Arc::from(session);
+                let session = Arc::<Session>::from(session);
+                let has_copy = session.has_copy();
                 let taken = {
                     let mut replica = self.sessions.lock();
                     self.route.take(&mut *replica, session)
                 };
                 match taken {
-                    Ok(()) => metrics.session_taken(how),
+                    Ok(()) => {
+                        metrics.session_taken(how);
+                        self.sessions.uncopied.fetch_or(has_copy, Ordering::Relaxed);
+                    }
                     // Somebody ended it meanwhile.
                     Err(ended) => self.sessions.close(ended.0),
                 }

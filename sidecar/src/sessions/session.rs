@@ -1,16 +1,18 @@
 //! One session: of a client with the sidecar, and of the sidecar with the server.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use http::HeaderValue;
+use longshore_mcp::envelope::{self, Id, Message};
 use longshore_mcp::level::Level;
 use longshore_mcp::revision::Revision;
 use longshore_sessions::bounds::{MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS};
 use longshore_sessions::message::Copy;
-use longshore_sessions::{Capsule, Moment};
+use longshore_sessions::{Capsule, Moment, PodId};
 
+use super::questions::Questions;
 use super::{Place, Sessions};
 use crate::streams::Streams;
 
@@ -27,7 +29,7 @@ pub(crate) struct Session {
     /// The revision that the server speaks in this session.
     pub(crate) server_revision: Revision,
     /// What the client set. Boxed, since most sessions set nothing.
-    copy: Mutex<Option<Box<Copy>>>,
+    set: Mutex<Option<Box<Set>>>,
     /// Held by whoever begins it again with the server.
     pub(super) beginning: tokio::sync::Mutex<()>,
     /// When it was last used, in milliseconds since the process began.
@@ -38,6 +40,18 @@ pub(crate) struct Session {
     kept: AtomicUsize,
     /// What its client reads.
     pub(crate) streams: Streams,
+    /// What its client was asked, by a server that does not know whom it asks.
+    questions: Questions,
+}
+
+/// What a client has set, and who else knows it.
+#[derive(Default)]
+struct Set {
+    copy: Copy,
+    /// Another replica is to keep it.
+    matters: bool,
+    /// Which one keeps it as it is now.
+    kept_at: Option<PodId>,
 }
 
 /// Something that a client sets in its session, and that has to be set again where the session is begun again.
@@ -75,20 +89,22 @@ impl Session {
             capsule,
             place,
             upstream: RwLock::new(upstream.and_then(alone)),
-            copy: Mutex::default(),
+            set: Mutex::default(),
             beginning: tokio::sync::Mutex::default(),
             used: AtomicU64::new(now),
             busy: AtomicUsize::new(0),
             kept: AtomicUsize::new(0),
             streams: Streams::default(),
+            questions: Questions::default(),
         }
     }
 
     /// The same with what its client has set, and after what it has read.
     pub(super) fn with(self, mut copy: Copy) -> Self {
         let streams = Streams::after(copy.heard.take().as_deref());
-        let copy = (copy != Copy::default()).then(|| Box::new(copy));
-        Self { copy: Mutex::new(copy), streams, ..self }
+        let matters = copy.log_level.is_some() || !copy.subscriptions.is_empty();
+        let set = (copy != Copy::default()).then(|| Box::new(Set { copy, matters, kept_at: None }));
+        Self { set: Mutex::new(set), streams, ..self }
     }
 
     fn uses(&self, what: What) -> &AtomicUsize {
@@ -101,6 +117,26 @@ impl Session {
     /// What the server calls it.
     pub(crate) fn upstream(&self) -> Option<HeaderValue> {
         self.upstream.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether the server knows whose a message is. One without session ids goes by the ids in messages, which are the same
+    /// in all sessions.
+    pub(crate) fn is_known_to_server(&self) -> bool {
+        self.upstream.read().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Notes what the client is given that is no answer.
+    pub(crate) fn hears(&self, message: &[u8]) {
+        if !self.is_known_to_server()
+            && let Ok(Message::Request(question)) = envelope::read(message)
+        {
+            self.questions.asked(&question.id);
+        }
+    }
+
+    /// Whether an answer of the client's is for this session. A server that knows sessions finds out by itself.
+    pub(crate) fn takes_answer(&self, id: Option<&Id<'_>>) -> bool {
+        self.is_known_to_server() || id.is_some_and(|id| self.questions.answered(id))
     }
 
     /// The server calls it so from now on.
@@ -122,13 +158,33 @@ impl Session {
 
     /// What its client has set.
     pub(super) fn copy(&self) -> Copy {
-        self.copy.lock().unwrap_or_else(PoisonError::into_inner).as_deref().cloned().unwrap_or_default()
+        self.set().as_ref().map(|set| set.copy.clone()).unwrap_or_default()
+    }
+
+    /// Whether there is anything that another replica is to keep.
+    pub(super) fn has_copy(&self) -> bool {
+        self.set().as_ref().is_some_and(|set| set.matters)
+    }
+
+    /// What this replica is to keep, if it does not.
+    pub(super) fn to_copy(&self, buddy: &PodId) -> Option<Copy> {
+        let set = self.set();
+        let set = set.as_ref().filter(|set| set.matters && set.kept_at.as_ref() != Some(buddy))?;
+        Some(set.copy.clone())
+    }
+
+    /// Notes that another replica keeps what was set then.
+    pub(super) fn copied(&self, version: u64, buddy: PodId) {
+        if let Some(set) = self.set().as_mut().filter(|set| set.copy.version == version) {
+            set.kept_at = Some(buddy);
+        }
     }
 
     /// Notes what its client sets. What is over the bounds is not kept: it is lost with the replica.
-    pub(super) fn change(&self, change: Change) -> Copy {
-        let mut copy = self.copy.lock().unwrap_or_else(PoisonError::into_inner);
-        let copy = copy.get_or_insert_default();
+    pub(super) fn change(&self, change: Change) {
+        let mut set = self.set();
+        let set = set.get_or_insert_default();
+        let copy = &mut set.copy;
         match change {
             Change::LogLevel(level) => copy.log_level = Some(level),
             Change::Subscribe(uri) => {
@@ -141,7 +197,12 @@ impl Session {
             }
         }
         copy.version += 1;
-        copy.as_ref().clone()
+        (set.matters, set.kept_at) = (true, None);
+    }
+
+    fn set(&self) -> MutexGuard<'_, Option<Box<Set>>> {
+        // Nothing that holds the lock can leave it half changed.
+        self.set.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -106,25 +106,41 @@ pub(crate) fn decide(
                 None => Asks::Handshake,
             }
         }
+        // There is no way to refuse these; not to pass them on is the refusal.
         (Message::Notification(notification), Some(session)) => {
-            if NotificationMethod::parse(&notification.method).is_some() {
-                trail.entry.permit(None);
-                Asks::Nothing { session }
-            } else {
-                // There is no way to refuse a notification; not to pass it on is the refusal.
-                trail.entry.deny("unknown notification");
-                Asks::Ignored
-            }
+            let why = match NotificationMethod::parse(&notification.method) {
+                None => Some("unknown notification"),
+                // It would end whatever call of anybody has that id.
+                Some(NotificationMethod::Cancelled) if !session.is_known_to_server() => {
+                    Some("no sessions at the server")
+                }
+                Some(_) => None,
+            };
+            told(why, session, trail)
         }
         // An answer to a question that the server asked in this very session.
-        (Message::Response(_), Some(session)) => {
-            trail.entry.permit(None);
-            Asks::Nothing { session }
+        (Message::Response(response), Some(session)) => {
+            let is_asked = session.takes_answer(response.id.as_ref());
+            told((!is_asked).then_some("nothing asked"), session, trail)
         }
         (Message::Notification(_) | Message::Response(_), None) => return Err(Refusal::NoSession),
     };
     let headers = request.into_parts().0.headers;
     Ok(Authorised { snapshot, caller, headers, asks, _decided: Decided })
+}
+
+/// A message that nobody answers, and why it does not go on, if it does not.
+fn told(why: Option<&'static str>, session: InSession, trail: &mut Trail) -> Asks {
+    match why {
+        None => {
+            trail.entry.permit(None);
+            Asks::Nothing { session }
+        }
+        Some(why) => {
+            trail.entry.deny(why);
+            Asks::Ignored
+        }
+    }
 }
 
 /// Decides whether a request that stands alone may go on.

@@ -12,7 +12,6 @@ use tokio::time::timeout;
 use super::{Authenticated, Through};
 use crate::gathered::Gathered;
 use crate::rescue::Refusal;
-use crate::shares::Share;
 use crate::worker::Worker;
 
 /// Whether the caller takes a stream of events.
@@ -48,22 +47,19 @@ pub(crate) async fn read(
     }
     let collect = async {
         let mut gathered = Gathered::default();
-        let mut share: Option<Share> = None;
+        let mut share = worker.shared.held.nothing(principal);
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.map_err(|_| Refusal::BodyBroken)?.into_data() else { continue };
             if (gathered.len() + data.len()) as u64 > limit {
                 return Err(Refusal::BodyTooLarge { limit });
             }
-            if share.is_none() && body.is_end_stream() {
-                return Ok(data);
-            }
-            // Others may take their time, and there may be many of them.
-            if !share.get_or_insert_with(|| worker.shared.held.nothing(principal)).add(data.len()) {
+            // Its client may take its time, and the call afterwards, and there may be many of them.
+            if !share.reach(gathered.len() + data.len()) {
                 return Err(Refusal::TooMuchHeld);
             }
             gathered.push(data);
         }
-        Ok(share.map_or_else(Bytes::new, |share| share.of(gathered.freeze())))
+        Ok(share.keep(gathered.freeze()))
     };
     let body =
         timeout(worker.shared.options.bounds.body, collect).await.map_err(|_| Refusal::BodyTooSlow)??;

@@ -1,7 +1,9 @@
 //! Responses: their bodies, and the headers that all of them have.
 
+use std::cell::Cell;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures::Stream;
@@ -26,8 +28,11 @@ use crate::worker::Worker;
 pub(crate) enum Body {
     /// All of it.
     Whole(Option<Bytes>),
-    /// A message that comes in pieces.
+    /// Messages that come one by one.
     Pieces(mpsc::Receiver<Piece>),
+    /// One message that comes in pieces. Broken off before its end was marked, it is an error: half a message must not
+    /// pass for a whole one.
+    Message(mpsc::Receiver<Piece>, End),
     /// Events, for as long as there are any.
     Events(Box<Reader>),
     /// What the server says to a request that stands alone. Dropped, it ends the request.
@@ -35,6 +40,9 @@ pub(crate) enum Body {
     /// What comes from another replica.
     Relayed(Box<Relay>),
 }
+
+/// Whether the last piece of a message was given.
+pub(crate) type End = Rc<Cell<bool>>;
 
 /// A piece of a streamed body, or the news that the rest will not come.
 pub(crate) type Piece = Result<Bytes, BrokenOff>;
@@ -67,6 +75,10 @@ impl http_body::Body for Body {
             Self::Pieces(pieces) => {
                 pieces.poll_recv(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
             }
+            Self::Message(pieces, end) => Poll::Ready(match ready!(pieces.poll_recv(cx)) {
+                None if !end.get() => Some(Err(BrokenOff)),
+                piece => piece.map(|piece| piece.map(Frame::data)),
+            }),
             Self::Relayed(relay) => relay.poll_frame(cx),
             Self::Live(pieces) => {
                 pieces.as_mut().poll_next(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
@@ -80,7 +92,7 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(bytes) => bytes.is_none(),
-            Self::Pieces(_) | Self::Events(_) | Self::Live(_) => false,
+            Self::Pieces(_) | Self::Message(..) | Self::Events(_) | Self::Live(_) => false,
             Self::Relayed(relay) => relay.is_end_stream(),
         }
     }
@@ -88,7 +100,7 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            Self::Pieces(_) | Self::Events(_) | Self::Live(_) => SizeHint::default(),
+            Self::Pieces(_) | Self::Message(..) | Self::Events(_) | Self::Live(_) => SizeHint::default(),
             Self::Relayed(relay) => relay.size_hint(),
         }
     }

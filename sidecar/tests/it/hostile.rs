@@ -9,6 +9,7 @@ use socket2::SockRef;
 
 use crate::harness::http::connect;
 use crate::harness::replicas::Network;
+use crate::harness::shim::{self, serving, stdio};
 use crate::harness::{Client, Files, Reply, Scripted, Sidecar, config, eventually, scripted};
 
 /// How large the messages are that are sent slowly.
@@ -60,6 +61,48 @@ fn what_is_sent_slowly_is_held_within_a_bound() {
     eventually("they have gone", || {
         (client.request(message(2 * LARGE)).send(sidecar.mcp).status == 200).then_some(())
     });
+}
+
+/// What has to be whole before it can be given: a list of which entries are taken out, and what a process has said.
+#[test]
+fn answers_that_nobody_reads_are_held_within_a_bound() {
+    let flags = ["--max-held-bytes", "1000000"];
+    let http = Scripted::start(|request, stream| {
+        let tool = json!({"name": "t", "description": "x".repeat(LARGE), "inputSchema": {"type": "object"}});
+        let result = match scripted::method_of(request).as_str() {
+            "tools/list" => json!({"tools": [tool]}),
+            _ => json!({"content": []}),
+        };
+        scripted::json(stream, &scripted::reply_to(request, &result));
+    });
+    let files = Files::new();
+    files.write(&config(http.port));
+    let over_http = Sidecar::with(files, &flags).loaded();
+    let (_shim, over_stdio) = serving(&stdio(), &shim::server(&[]), &flags);
+    let large = json!({"name": "echo", "arguments": {"text": "x", "times": LARGE}});
+    for (sidecar, method, params) in
+        [(&over_http, "tools/list", json!({})), (&over_stdio, "tools/call", large)]
+    {
+        let client = Client::open(sidecar, None);
+        let ask = || {
+            let mut stream = connect(sidecar.mcp);
+            SockRef::from(&stream).set_recv_buffer_size(16 << 10).unwrap();
+            client.request(client.message(method, &params)).write(&mut stream);
+            let mut answer = BufReader::new(stream);
+            let (status, _) = Reply::read_head(&mut answer).unwrap();
+            (status, answer)
+        };
+        let unread = [ask(), ask()];
+        assert_eq!(unread.each_ref().map(|(status, _)| *status), [200; 2], "{method}");
+        let refused = client.send(method, params.clone());
+        // It is no request to try again: what was asked for is done.
+        assert_eq!((refused.status, &refused.message()["error"]["code"]), (200, &json!(-32603)), "{method}");
+        sidecar.audit(|line| line["reason"] == "answer not held" && line["decision"] == "permit");
+        // Small ones need no room, and there is some when nobody is there any more who does not read.
+        client.ask("tools/call", json!({"name": "echo", "arguments": {"text": "x"}}));
+        drop(unread);
+        eventually("they have gone", || client.ask(method, params.clone()).get("result").map(drop));
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::harness::config::keys;
 use crate::harness::http::{Reply, connect, read_chunk};
-use crate::harness::{Client, Events, Files, GoServer, Request, Scripted, Sidecar, config, modern, scripted};
+use crate::harness::{Client, Events, Files, Gate, GoServer, Request, Scripted, Sidecar, config, modern, scripted};
 
 const ODD: &str = "{\"id\": 5 ,\"jsonrpc\":\"2.0\",\r\n \"method\":\"tools/call\",\"params\":{\"arguments\":{\"n\":1.0e+2,\"t\":\"\\u00e9\u{e9}\",\"big\":12345678901234567890123},\"name\":\"t\",\"_meta\":{\"progressToken\":\"p\",\"x.example/y\":[ ]}}}";
 const ODD_RESULT: &str =
@@ -44,6 +44,45 @@ fn params_and_results_keep_their_bytes() {
             }
         }
     }
+}
+
+/// A server that gives no session ids goes by the ids in messages, and any client could give those of another one.
+#[test]
+fn r060_answers_and_cancellations_stay_apart_where_the_server_has_no_sessions() {
+    let gate = Gate::default();
+    let answered = gate.clone();
+    let server = Scripted::nameless(move |request, stream| {
+        scripted::begin_events(stream);
+        scripted::chunk(stream, "data: {\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"roots/list\"}\n\n");
+        answered.pass();
+        let answer = scripted::reply_to(request, &json!({"content": []}));
+        scripted::chunk(stream, &format!("data: {answer}\n\n"));
+        scripted::write(stream, "0\r\n\r\n");
+    });
+    let files = Files::new();
+    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    let sidecar = Sidecar::with(files, &[]).loaded();
+    let [alice, bob] = ["key-a", "key-b"].map(|key| Client::open(&sidecar, Some(key)));
+    let mut call = alice.stream("t", json!({}));
+    assert_eq!(call.next().expect("a question").message()["method"], "roots/list");
+    let answer = json!({"jsonrpc": "2.0", "id": 0, "result": {"roots": []}}).to_string();
+    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
+    for (client, message, passes) in [
+        (&bob, &answer, false),
+        (&bob, &cancel.to_string(), false),
+        (&alice, &answer, true),
+        // It was asked once.
+        (&alice, &answer, false),
+    ] {
+        let before = sidecar.audit_lines();
+        let reply = client.request(message.as_str()).send(sidecar.mcp);
+        assert_eq!((reply.status, reply.text()), (202, ""), "{message}");
+        let line = sidecar.audit_after(before);
+        assert_eq!(line["decision"], if passes { "permit" } else { "deny" }, "{line}");
+    }
+    assert_eq!((server.seen("").len(), server.seen("notifications/cancelled").len()), (1, 0));
+    gate.open();
+    assert_eq!(call.next().expect("an answer").message()["result"], json!({"content": []}));
 }
 
 #[test]

@@ -30,6 +30,8 @@ struct Manners {
     hears: Option<Gate>,
     /// What is waited for before it ends a session.
     ends: Option<Gate>,
+    /// It gives sessions no names.
+    nameless: bool,
 }
 
 /// How a handshake is answered.
@@ -45,7 +47,15 @@ pub(crate) enum Greeting {
 
 impl Manners {
     fn of(capabilities: Value) -> Self {
-        Self { capabilities, revision: None, modern: false, greets: None, hears: None, ends: None }
+        Self {
+            capabilities,
+            revision: None,
+            modern: false,
+            greets: None,
+            hears: None,
+            ends: None,
+            nameless: false,
+        }
     }
 }
 
@@ -126,6 +136,12 @@ impl Scripted {
         Self::with(0, Manners { hears, ..Manners::of(json!({})) }, without_streams(answer))
     }
 
+    /// A server that does not know clients apart.
+    pub(crate) fn nameless(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
+        let manners = Manners { nameless: true, ..Manners::of(json!({})) };
+        Self::with(0, manners, without_streams(answer))
+    }
+
     /// A server that ends sessions when the gate is open.
     pub(crate) fn ending(gate: &Gate) -> Self {
         let ends = Some(gate.clone());
@@ -199,7 +215,11 @@ fn serve(
                     "serverInfo": {"name": "scripted", "version": "1"},
                 });
                 let session = if own { OWN_SESSION } else { UPSTREAM_SESSION };
-                let headers = format!("mcp-session-id: {session}\r\n");
+                let headers = if manners.nameless && !own {
+                    String::new()
+                } else {
+                    format!("mcp-session-id: {session}\r\n")
+                };
                 match greeting {
                     Some(Greeting::Half) => {
                         let half =

@@ -180,19 +180,28 @@ fn what_a_client_has_set_is_set_again() {
     assert_eq!(again(&heard), ["logging/setLevel", "resources/subscribe", "tools/call"]);
 }
 
+/// And the one that comes after it, since whoever has it tells another one.
 #[test]
 fn what_a_client_has_set_outlives_its_replica() {
     let (server, heard) = forgetful(Arc::default());
     let mut config = config(0);
     config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
     let network = Network::new();
-    let replicas = network.replicas(&config, &[server.port; 2]);
+    let replicas = network.replicas(&config, &[server.port; 3]);
     let client = Client::open(&replicas[0], Some("key-a"));
     set(&client);
-    replicas[0].signal(Signal::KILL);
-    client.through(&replicas[1]).call("t", json!({}));
-    assert_eq!(again(&heard), ["logging/setLevel", "resources/subscribe", "tools/call"]);
-    assert_eq!(taken(&replicas[1], "adopted"), 1.0);
+    let mut others: Vec<_> = replicas.iter().collect();
+    let mut owner = others.remove(0);
+    let mut expected = Vec::new();
+    while let Some(other) = others.first() {
+        owner.log(|line| line["message"] == "another replica keeps what a client has set");
+        owner.signal(Signal::KILL);
+        client.through(other).call("t", json!({}));
+        expected.extend(["logging/setLevel", "resources/subscribe", "tools/call"]);
+        assert_eq!(again(&heard), expected);
+        let at = others.iter().position(|replica| taken(replica, "adopted") == 1.0);
+        owner = others.remove(at.expect("somebody has it"));
+    }
 }
 
 #[test]

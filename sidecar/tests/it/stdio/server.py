@@ -81,7 +81,7 @@ def call(message):
     elif name == "count":
         text(message, calls)
     elif name == "echo":
-        text(message, arguments["text"])
+        text(message, arguments["text"] * arguments.get("times", 1))
     elif name == "exit":
         os.write(2, b"first words\nlast words\n")
         os._exit(arguments["status"])

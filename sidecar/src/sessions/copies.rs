@@ -1,0 +1,86 @@
+//! Copies of what clients have set in their sessions. Each is at the replica that would adopt the session, so that any
+//! one of them may be lost, and after it another one.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use futures::future::join_all;
+use longshore_sessions::bounds::HEARTBEAT;
+use longshore_sessions::message::Copy;
+use longshore_sessions::{Peer, PodId, Question};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::{Change, Session, Sessions};
+use crate::peers::Peers;
+use crate::shared::Shared;
+
+/// How many are sent at once.
+const AT_ONCE: usize = 64;
+
+impl Sessions {
+    /// Notes what the client of a session has set, here and at the replica that would adopt it.
+    pub(crate) async fn change(&self, session: &Session, change: Change, peers: &Peers) {
+        session.change(change);
+        if !self.copy(session, peers).await {
+            tracing::debug!("no other replica has a copy of what a client has set");
+            self.uncopied.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Has the replica that would adopt a session keep a copy, if it does not. Says whether it has what it should have.
+    async fn copy(&self, session: &Session, peers: &Peers) -> bool {
+        let Some((buddy, copy)) = self.to_copy(session) else { return true };
+        let version = copy.version;
+        let kept = peers.ask(buddy.address, Question::Keep(session.capsule.key, copy)).await.is_ok();
+        if kept {
+            session.copied(version, buddy.pod);
+            tracing::debug!("another replica keeps what a client has set");
+        }
+        kept
+    }
+
+    /// What is to be copied of a session, and to whom.
+    fn to_copy(&self, session: &Session) -> Option<(Peer, Copy)> {
+        // Who would adopt it is likely to have it at hand then, and says so if it is another one.
+        let buddy = self.lock().successor(&session.capsule.key, self.now())?;
+        let copy = session.to_copy(&buddy.pod).filter(|_| self.can_move(&session.capsule))?;
+        Some((buddy, copy))
+    }
+
+    /// The same for all sessions that are held.
+    async fn copy_all(&self, peers: &Peers) -> bool {
+        let sessions: Vec<Arc<Session>> = {
+            let replica = self.lock();
+            let held = replica.all_held().map(|(_, session)| session);
+            held.filter(|session| session.has_copy()).cloned().collect()
+        };
+        let mut all = true;
+        for some in sessions.chunks(AT_ONCE) {
+            all &= join_all(some.iter().map(|session| self.copy(session, peers))).await.iter().all(|kept| *kept);
+        }
+        all
+    }
+
+    fn serving(&self) -> Vec<PodId> {
+        let replica = self.lock();
+        replica.view.serving(self.now()).map(|peer| peer.pod.clone()).collect()
+    }
+}
+
+/// Sees to it, for as long as the process lives, that copies are where they belong: when other replicas come and go, and
+/// when sessions have come from them.
+pub(crate) async fn keep_copies(shared: Arc<Shared>) {
+    let sessions = &shared.sessions;
+    let mut served = Vec::new();
+    let mut tick = interval(HEARTBEAT);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        let serving = sessions.serving();
+        let new = sessions.uncopied.swap(false, Ordering::Relaxed);
+        if (new || serving != served) && !sessions.copy_all(&shared.peers).await {
+            sessions.uncopied.store(true, Ordering::Relaxed);
+        }
+        served = serving;
+    }
+}
