@@ -19,7 +19,7 @@ pub(super) const ACCEPTED: &[&str] = &[
     "{spec: {auth: {none: null, apiKeys: {secretRef: {name: keys.v1}}}}}",
     "{spec: {access: {rules: [{name: a, tools: ['*']}, {name: B.2_c-d, prompts: ['?'], principals: ['al*']}, {name: c, resources: ['file:///{a,b}/[x-z]*', '\\[']}]}}}",
     "{spec: {tools: {include: ['get_*', '[!a]b'], exclude: ['{a,b}_c']}}}",
-    "{spec: {limits: {requestBytes: 64Mi, requestTimeout: 1h}}}",
+    "{spec: {limits: {requestBytes: 32Mi, requestTimeout: 1h}}}",
     "{spec: {limits: {requestBytes: '1024', requestTimeout: 1m0s100ms}}}",
     "{spec: {expose: {host: tools.example.com, allowedOrigins: ['https://app.example.com', 'http://localhost:6274', 'http://[::1]:80', 'vscode-webview://abc']}}}",
     "{spec: {pod: {metadata: {labels: {example.com/team: a, mylongshore.dev/b: c}, annotations: {app.kubernetes.io/name: a}}}}}",
@@ -278,8 +278,8 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ("{spec: {tools: {exclude: ['a\\']}}}", "spec.tools.exclude[0]: Invalid value: \"string\": write a glob"),
     // Limits.
     (
-        "{spec: {limits: {requestBytes: 65Mi}}}",
-        "spec.limits.requestBytes: Invalid value: \"string\": write a whole number of bytes from 1Ki to 64Mi, with or without a unit (k, M, Ki, Mi), such as `4Mi`",
+        "{spec: {limits: {requestBytes: 33Mi}}}",
+        "spec.limits.requestBytes: Invalid value: \"string\": write a whole number of bytes from 1Ki to 32Mi, with or without a unit (k, M, Ki, Mi), such as `4Mi`",
     ),
     ("{spec: {limits: {requestBytes: '1000'}}}", "write a whole number of bytes"),
     ("{spec: {limits: {requestBytes: 1.5Mi}}}", "write a whole number of bytes"),
