@@ -11,6 +11,8 @@ fn example() -> Value {
     open("a", &[LONGSHORE, "example-server", "--transport", "stdio"], json!({"stdio": {}}))
 }
 
+const SECRET: &str = r#"{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"}}"#;
+
 fn with(change: impl FnOnce(&mut Value)) -> String {
     let mut manifest = example();
     change(&mut manifest);
@@ -39,6 +41,11 @@ fn what_cannot_be_read_ends_it_with_2() {
             "a.yaml",
             format!("{}\n---\n{}\n", example(), example()),
             "McpServer tools/a is in another file or document too",
+        ),
+        (
+            "a.yaml",
+            format!("{}\n---\n{SECRET}\n---\n{SECRET}\n", example()),
+            "Secret default/keys is in another file or document too",
         ),
     ] {
         let path = folder.write(file, &text);

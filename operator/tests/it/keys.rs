@@ -61,6 +61,20 @@ fn keys_are_those_of_the_secret_or_made() {
 }
 
 #[test]
+fn the_secret_of_the_file_that_was_asked_for_is_the_one() {
+    let folder = Folder::new();
+    let write = |name: &str, key: &str| {
+        let items = json!([keyed("keyed"), secret(key)]);
+        folder.write(name, &json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())
+    };
+    let (before, asked, after) = ("another-key-of-some-length", PLAIN, "a-third-key-of-some-length");
+    write("a.json", before);
+    let path = write("b.json", asked);
+    write("c.json", after);
+    assert_eq!(Local::json(&[path.to_str().unwrap()]).server("keyed").key.as_deref(), Some(asked));
+}
+
+#[test]
 fn what_only_pods_need_is_not_missed() {
     let folder = Folder::new();
     let server = |name: &str| {
