@@ -176,6 +176,9 @@ pub async fn run(options: Options, mut stop: impl AsyncFnMut()) -> Result<ExitCo
                     for problem in &problems {
                         local.say(&format!("{}; what was there before goes on", sentence(problem)));
                     }
+                    if documents.servers.is_empty() {
+                        continue;
+                    }
                     if let Err(error) = local.update(&documents).await {
                         break Err(error);
                     }

@@ -164,6 +164,7 @@ impl Reader {
     pub(super) fn read(&mut self) -> (Documents, Vec<ManifestError>) {
         let mut problems = Vec::new();
         let mut documents = Documents::default();
+        let before = self.good.clone();
         let files = self.files(&mut problems);
         self.good.retain(|path, _| files.iter().any(|(file, _)| file == path));
         let mut seen = BTreeSet::new();
@@ -198,9 +199,13 @@ impl Reader {
                 }
             }
         }
-        if documents.servers.is_empty() && problems.is_empty() {
-            let paths: Vec<_> = self.paths.iter().map(|path| path.display().to_string()).collect();
-            problems.push(ManifestError::NoServer(paths.join(", ")));
+        if documents.servers.is_empty() {
+            // An editor may have emptied a file for a moment.
+            self.good = before;
+            if problems.is_empty() {
+                let paths: Vec<_> = self.paths.iter().map(|path| path.display().to_string()).collect();
+                problems.push(ManifestError::NoServer(paths.join(", ")));
+            }
         }
         (documents, problems)
     }
@@ -237,7 +242,7 @@ impl Reader {
                     }
                 }
             } else if self.known_in(path).next().is_some() {
-                // A folder that is away for a moment, or for good: its servers end when it is there without them.
+                // A folder that is away for a moment, or for good: its servers end when it is there with others.
                 files.extend(self.known_in(path));
             } else {
                 files.push((path.clone(), Take::All));

@@ -37,7 +37,9 @@ fn changes_are_taken_up_and_nothing_more_than_they_need_is_started_anew() {
     });
     eventually("it answers", || tools(&served).contains("\"echo\"").then_some(()));
 
-    // What is wrong changes nothing.
+    // What is wrong changes nothing, and neither does a file that is empty for a moment.
+    folder.write("go.json", "{}");
+    local.says("there is no McpServer in");
     folder.write("go.json", "{\"apiVersion\": ");
     local.says("go.json is not JSON");
     manifest["spec"]["access"]["rules"][0]["tools"] = json!(["[echo"]);
