@@ -121,9 +121,9 @@ enum Event {
     /// A sidecar knows something new of its server.
     Inventory { id: ServerId, run: u64, inventory: Box<Inventory> },
     /// A server that listens at a port was started.
-    Started { id: ServerId },
+    Started { id: ServerId, run: u64 },
     /// A server's process ended, or could not be started.
-    Process { id: ServerId, message: String },
+    Process { id: ServerId, run: u64, message: String },
     /// A sidecar ended by itself.
     SidecarFailed { id: ServerId, error: Box<longshore_sidecar::RunError> },
 }

@@ -1,5 +1,8 @@
 //! What runs, kept to what the manifests say.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -55,7 +58,7 @@ struct Running {
     place: Place,
     sidecar: Sidecar,
     process: Process,
-    /// Tells this sidecar's inventories from those of the one before.
+    /// Tells what is heard of this sidecar and its process from what was said of those before.
     run: u64,
     began: Instant,
     feed: JoinHandle<()>,
@@ -86,6 +89,11 @@ fn same_port<'a>(plans: &'a [Plan], plan: &Plan) -> Option<(u16, &'a ServerId)> 
     };
     let port = at(plan)?;
     plans.iter().find(|other| at(other) == Some(port)).map(|other| (port, &other.id))
+}
+
+/// The server, if this run of it is the one that goes on.
+fn find<'a>(servers: &'a mut [Running], id: &ServerId, run: u64) -> Option<&'a mut Running> {
+    servers.iter_mut().find(|running| running.plan.id == *id && running.run == run)
 }
 
 // === impl Local ===
@@ -176,16 +184,16 @@ impl Local {
     pub(super) fn hear(&mut self, event: Event) -> Result<(), Error> {
         match event {
             Event::Inventory { id, run, inventory } => self.heard(&id, run, inventory)?,
-            Event::Process { id, message } => {
+            Event::Process { id, run, message } => {
                 let report = self.report;
-                let found = self.servers.iter_mut().find(|running| running.plan.id == id);
+                let found = find(&mut self.servers, &id, run);
                 if let Some(running) = found.filter(|running| running.ended.as_ref() != Some(&message)) {
                     report.line(&format!("{id} does not run: {message}; it is started again"));
                     running.ended = Some(message);
                 }
             }
-            Event::Started { id } => {
-                let found = self.servers.iter_mut().find(|running| running.plan.id == id);
+            Event::Started { id, run } => {
+                let found = find(&mut self.servers, &id, run);
                 if let Some(running) = found.filter(|running| !running.introduced) {
                     running.place.write(&running.plan.files).map_err(Error::Files)?;
                     running.introduced = true;
@@ -289,12 +297,12 @@ impl Local {
         if introduced {
             place.write(&plan.files).map_err(Error::Files)?;
         }
-        let process = Process::start(plan.id.clone(), launch(&plan, &place), self.tell.clone());
+        self.runs += 1;
+        let (run, began, shown) = (self.runs, Instant::now(), Shown::Nothing);
+        let process = Process::start(plan.id.clone(), run, launch(&plan, &place), self.tell.clone());
         let (sidecar, inventories) = self.listen(&plan, &place)?;
         self.ports.insert(plan.id.clone(), sidecar.address.port());
-        self.runs += 1;
-        let feed = tokio::spawn(pass_on(plan.id.clone(), self.runs, inventories, self.tell.clone()));
-        let (run, began, shown) = (self.runs, Instant::now(), Shown::Nothing);
+        let feed = tokio::spawn(pass_on(plan.id.clone(), run, inventories, self.tell.clone()));
         Ok(Running {
             plan,
             place,
@@ -354,8 +362,7 @@ impl Local {
 
     fn heard(&mut self, id: &ServerId, run: u64, inventory: Box<Inventory>) -> Result<(), Error> {
         let report = self.report;
-        let found = self.servers.iter_mut().find(|running| running.plan.id == *id && running.run == run);
-        let Some(running) = found else { return Ok(()) };
+        let Some(running) = find(&mut self.servers, id, run) else { return Ok(()) };
         if let Some(line) = running.news(&inventory) {
             report.line(&line);
         }
