@@ -141,6 +141,11 @@ impl App {
     pub fn bind(mut options: Options) -> Result<Self, BindError> {
         // Only where listeners are to share an address: otherwise a port that is taken has to be an error.
         let share = if options.workers > 1 { Share::Workers } else { Share::Nobody };
+        if share == Share::Workers {
+            // Those of another process would share it too.
+            bind(options.mcp, Share::Nobody)
+                .map_err(|source| BindError::Listen { address: options.mcp, source })?;
+        }
         let first = listen(options.mcp, share)?;
         let address = |listener: &StdTcpListener, wanted| {
             listener.local_addr().map_err(|source| BindError::Listen { address: wanted, source })

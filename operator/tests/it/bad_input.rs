@@ -109,9 +109,19 @@ fn a_port_that_is_taken_is_left_or_told_of() {
     assert_eq!(local.code(), Some(1));
     local.says(&format!("port {port} is taken: choose another with --port"));
 
-    // Two runs side by side find ports of their own.
-    let (mut one, mut two) = (Local::json(&[]), Local::json(&[]));
-    let (one, two) = (one.announced(), two.announced());
-    assert_ne!(one["catalog"], two["catalog"]);
-    assert_ne!(one["servers"][0]["url"], two["servers"][0]["url"]);
+    // Two runs side by side find ports of their own, also those whose threads share one.
+    let folder = Folder::new();
+    let path = folder.write("a.json", &with(|it| it["spec"]["sidecar"] = json!({"workers": 2})));
+    for manifests in [&[][..], &[path.to_str().unwrap()]] {
+        let (mut one, mut two) = (Local::json(manifests), Local::json(manifests));
+        let (one, two) = (one.announced(), two.announced());
+        assert_ne!(one["catalog"], two["catalog"]);
+        let url = one["servers"][0]["url"].as_str().unwrap();
+        assert_ne!(url, two["servers"][0]["url"]);
+
+        let port = url.trim_end_matches("/mcp").rsplit_once(':').unwrap().1;
+        let mut third = Local::json(&[&["--port", port][..], manifests].concat());
+        assert_eq!(third.code(), Some(1));
+        third.says(&format!("port {port} is taken"));
+    }
 }
