@@ -3,13 +3,12 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener as StdTcpListener};
 use std::os::unix::net::UnixListener as StdUnixListener;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use arc_swap::ArcSwapOption;
-use futures::{FutureExt, StreamExt};
+use futures::StreamExt;
 use longshore_sessions::{Peer, PodId};
 use longshore_sidecar_config::paths;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -245,10 +244,10 @@ impl App {
         })
     }
 
-    /// Serves until `stop` is done, then drains. The process's signals are left to those who own the process.
-    pub fn run_until(self, stop: impl Future<Output = ()>) -> Result<(), RunError> {
-        let mut stop = pin!(stop.fuse());
-        runtime("the control runtime")?.block_on(self.serve(Successor::None, async || stop.as_mut().await))
+    /// Serves until `stop` is done, then drains. The process's signals are left to those who own the process. When `stop`
+    /// is done once more, the drain ends early, and nothing that the sidecar had opened is open afterwards.
+    pub fn run_until(self, stop: impl AsyncFnMut()) -> Result<(), RunError> {
+        runtime("the control runtime")?.block_on(self.serve(Successor::None, stop))
     }
 
     /// The first time that `stop` is done begins the drain, the second one ends it early.
@@ -410,12 +409,13 @@ async fn control(
     };
     tokio::pin!(drain);
     let mut check = interval(Duration::from_secs(5));
-    loop {
+    let outcome = loop {
         tokio::select! {
-            () = drain.as_mut(), if draining => break,
+            () = drain.as_mut(), if draining => break Ok(()),
             () = told() => {
                 if draining {
-                    return Err(RunError::Aborted);
+                    shared.ending.cut();
+                    break Err(RunError::Aborted);
                 }
                 draining = true;
             }
@@ -429,7 +429,7 @@ async fn control(
                 }
             }
         }
-    }
+    };
     stop.send_replace(true);
     for worker in workers {
         // The thread ends by itself now; that it panicked would have ended the process.
@@ -437,7 +437,7 @@ async fn control(
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
-    Ok(())
+    outcome
 }
 
 type Workers = (Vec<JoinHandle<()>>, mpsc::UnboundedReceiver<io::Result<()>>);

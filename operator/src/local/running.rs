@@ -215,6 +215,8 @@ impl Local {
         for line in refused {
             self.say(&format!("{line}; what was there before goes on"));
         }
+        let addresses: BTreeMap<ServerId, SocketAddr> =
+            self.servers.iter().map(|running| (running.plan.id.clone(), running.sidecar.address)).collect();
         let gone = |running: &Running| documents.servers.iter().all(|found| found.id != running.plan.id);
         while let Some(at) = self.servers.iter().position(gone) {
             let running = self.servers.remove(at);
@@ -222,33 +224,48 @@ impl Local {
             self.catalog.forget(&running.plan);
             running.end().await;
         }
-        let mut other_keys = false;
+        let mut news = false;
+        let mut to_begin = Vec::new();
         for plan in plans {
-            match self.servers.iter().position(|running| running.plan.id == plan.id) {
-                None => {
-                    other_keys = true;
-                    self.say(&format!("{}: new", plan.id));
-                    self.notes(&plan);
-                    self.begin(plan)?;
-                }
-                Some(at) if self.servers[at].plan == plan => {}
-                Some(at) => {
-                    self.say(&format!("{}: its manifest has changed", plan.id));
-                    other_keys |= self.servers[at].plan.key != plan.key;
-                    if self.servers[at].plan.notes != plan.notes
-                        || self.servers[at].plan.program != plan.program
-                    {
-                        self.notes(&plan);
-                    }
-                    self.servers[at].ended = None;
-                    self.change(at, plan).await?;
-                }
+            let Some(at) = self.servers.iter().position(|running| running.plan.id == plan.id) else {
+                news = true;
+                self.say(&format!("{}: new", plan.id));
+                self.notes(&plan);
+                to_begin.push(plan);
+                continue;
+            };
+            let before = &self.servers[at].plan;
+            if *before == plan {
+                continue;
+            }
+            self.say(&format!("{}: its manifest has changed", plan.id));
+            news |= before.key != plan.key;
+            if before.notes != plan.notes || before.program != plan.program {
+                self.notes(&plan);
+            }
+            let same_sidecar = before.upstream == plan.upstream && before.workers == plan.workers;
+            if same_sidecar {
+                self.servers[at].change(plan)?;
+            } else {
+                // Another way to reach the server, or other threads: another sidecar, at the same port.
+                self.servers.remove(at).end().await;
+                to_begin.push(plan);
             }
         }
-        for running in &self.servers {
-            self.catalog.show(&running.plan, running.sidecar.address, running.inventory.as_deref())?;
+        for plan in to_begin {
+            self.begin(plan)?;
         }
-        if other_keys {
+        let place = |running: &Running| documents.servers.iter().position(|it| it.id == running.plan.id);
+        self.servers.sort_by_key(place);
+        for running in &self.servers {
+            let (id, address) = (&running.plan.id, running.sidecar.address);
+            if addresses.get(id).is_some_and(|before| *before != address) {
+                news = true;
+                self.say(&format!("{id}: its port is taken, it is at {} now", super::url(address)));
+            }
+            self.catalog.show(&running.plan, address, running.inventory.as_deref())?;
+        }
+        if news {
             self.overview();
         }
         self.announce();
@@ -343,23 +360,6 @@ impl Local {
         highest.map_or(self.options.port.unwrap_or(FIRST_PORT), |port| port.saturating_add(1))
     }
 
-    async fn change(&mut self, at: usize, plan: Plan) -> Result<(), Error> {
-        let running = &mut self.servers[at];
-        if running.plan.upstream == plan.upstream && running.plan.workers == plan.workers {
-            running.process.change(launch(&plan, &running.place));
-            if running.introduced && running.plan.files != plan.files {
-                running.place.write(&plan.files).map_err(Error::Files)?;
-            }
-            running.plan = plan;
-            return Ok(());
-        }
-        // Another way to reach the server, or other threads: another sidecar, at the same port.
-        self.servers.remove(at).end().await;
-        let running = self.started(plan)?;
-        self.servers.insert(at, running);
-        Ok(())
-    }
-
     fn heard(&mut self, id: &ServerId, run: u64, inventory: Box<Inventory>) -> Result<(), Error> {
         let report = self.report;
         let Some(running) = find(&mut self.servers, id, run) else { return Ok(()) };
@@ -413,13 +413,25 @@ impl Local {
 // === impl Running ===
 
 impl Running {
-    /// Ends the sidecar, so that it ends its sessions, and then the process.
+    /// Becomes what this plan says, with the same sidecar.
+    fn change(&mut self, plan: Plan) -> Result<(), Error> {
+        self.process.change(launch(&plan, &self.place));
+        if self.introduced && self.plan.files != plan.files {
+            self.place.write(&plan.files).map_err(Error::Files)?;
+        }
+        self.plan = plan;
+        self.ended = None;
+        Ok(())
+    }
+
+    /// Has the sidecar end its sessions, then ends the process, so that calls under way are answered, and then the sidecar.
     async fn end(self) {
         let Self { sidecar, process, feed, place, .. } = self;
         process.hush();
-        sidecar.end().await;
+        sidecar.drain().await;
         feed.abort();
         process.end().await;
+        sidecar.end().await;
         if let Err(error) = place.remove() {
             tracing::debug!(%error, "cannot remove a server's files");
         }

@@ -1,9 +1,29 @@
 //! Manifests that change while their servers run.
 
+use std::process::{Child, Command};
+
 use serde_json::json;
 
-use crate::harness::{Folder, LONGSHORE, Local, Served, eventually, free_port, get, inspector, peer};
+use crate::harness::{
+    Folder, LONGSHORE, Local, Served, eventually, free_port, get, inspector, peer, post,
+};
 use crate::peers::open;
+
+/// A server that nobody but the test looks after.
+struct Server(Child);
+
+impl Server {
+    fn start(arguments: &[&str]) -> Self {
+        Self(Command::new(peer("go-server")).args(arguments).spawn().unwrap())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 fn tools(of: &Served) -> String {
     inspector(of, &["--method", "tools/list"]).1
@@ -63,4 +83,38 @@ fn changes_are_taken_up_and_nothing_more_than_they_need_is_started_anew() {
     assert_eq!(listed["items"][0]["name"], "another");
     let url = served.url.clone();
     assert!(std::panic::catch_unwind(|| get(&url, &[])).is_err(), "nobody listens there any more");
+}
+
+#[test]
+fn a_call_without_end_does_not_keep_another_sidecar_from_the_url() {
+    let folder = Folder::new();
+    let http = |command: &[&str], port: u16| open("go", command, json!({"streamableHttp": {"port": port}}));
+    let (before, after) = (free_port(), free_port());
+    folder.write("go.json", &http(&["sleep", "1000"], before).to_string());
+    let mut local = Local::json(&[folder.path().to_str().unwrap()]);
+    eventually("it was started", || (!local.running("sleep").is_empty()).then_some(()));
+    // Nobody ends this one, so the call goes on when the program of the manifest has ended.
+    let _server = Server::start(&["-listen", &format!("127.0.0.1:{before}")]);
+    let served = local.server("go");
+    let answer = post(
+        &served.url,
+        &[],
+        &json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+            "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}}),
+        "\"result\"",
+    );
+    let session = answer.head("mcp-session-id");
+    let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
+        "name": "slow", "arguments": {"milliseconds": 1_000_000, "steps": 10_000}, "_meta": {"progressToken": 1}}});
+    let _under_way = post(&served.url, &[("mcp-session-id", &session)], &call, "notifications/progress");
+
+    let listen = format!("127.0.0.1:{after}");
+    folder.write("go.json", &http(&[&peer("go-server"), "-listen", &listen], after).to_string());
+    eventually("the other server", || (!local.running("go-server").is_empty()).then_some(()));
+    let listed = eventually("it is there", || {
+        let server = local.catalog("/v1/servers")["items"][0].clone();
+        (server["health"]["state"] == "Up").then_some(server)
+    });
+    assert_eq!(listed["url"], served.url, "{}", local.said());
+    assert!(tools(&served).contains("\"echo\""));
 }
