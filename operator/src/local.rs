@@ -155,14 +155,19 @@ pub async fn run(options: Options, mut stop: impl AsyncFnMut()) -> Result<ExitCo
     let serving = local.serve_catalog(catalog);
     let indexing = catalog::index(indexer);
     tokio::pin!(serving, indexing);
+    let mut over = async || {
+        tokio::select! {
+            () = stop() => Ok(()),
+            ended = &mut serving => ended.map_err(Error::Catalog),
+            ended = &mut indexing => ended.map(|never| match never {}).map_err(Error::from),
+        }
+    };
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut changing = false;
     let outcome = loop {
         tokio::select! {
-            () = stop() => break Ok(()),
-            ended = &mut serving => break ended.map_err(Error::Catalog),
-            ended = &mut indexing => break ended.map(|never| match never {}).map_err(Error::from),
+            outcome = over() => break outcome,
             event = local.next() => if let Err(error) = local.hear(event) {
                 break Err(error);
             },
@@ -179,8 +184,12 @@ pub async fn run(options: Options, mut stop: impl AsyncFnMut()) -> Result<ExitCo
                     if documents.servers.is_empty() {
                         continue;
                     }
-                    if let Err(error) = local.update(&documents).await {
-                        break Err(error);
+                    // It waits for servers to end, and some take their time.
+                    tokio::select! {
+                        outcome = over() => break outcome,
+                        updated = local.update(&documents) => if let Err(error) = updated {
+                            break Err(error);
+                        },
                     }
                 }
             }

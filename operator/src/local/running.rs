@@ -8,14 +8,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use futures::future::join_all;
 use longshore_catalog::Indexer;
 use longshore_sidecar::{BindError, Inventories};
 use longshore_sidecar_config::Upstream;
 use longshore_sidecar_config::inventory::{ConnectionState, Inventory};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use super::environment::{Environment, INHERITED};
@@ -43,6 +42,8 @@ pub(super) struct Local {
     ports: BTreeMap<ServerId, u16>,
     /// In the order of the manifests.
     servers: Vec<Running>,
+    /// Those that are ending.
+    ending: JoinSet<()>,
     catalog: Arc<catalog::Local>,
     catalog_at: SocketAddr,
     events: mpsc::UnboundedReceiver<Event>,
@@ -114,6 +115,7 @@ impl Local {
             folder: Folder::new().map_err(Error::Files)?,
             ports: BTreeMap::new(),
             servers: Vec::new(),
+            ending: JoinSet::new(),
             catalog: Arc::new(catalog),
             catalog_at: SocketAddr::from(([127, 0, 0, 1], 0)),
             events,
@@ -209,7 +211,8 @@ impl Local {
         self.report.line(line);
     }
 
-    /// Makes what runs what the manifests say now. What cannot be served stays as it is.
+    /// Makes what runs what the manifests say now. What cannot be served stays as it is. It may be dropped before it is
+    /// done: [`Self::end`] then waits for what has begun to end.
     pub(super) async fn update(&mut self, documents: &Documents) -> Result<(), Error> {
         let (plans, refused) = self.plans(documents)?;
         for line in refused {
@@ -222,7 +225,7 @@ impl Local {
             let running = self.servers.remove(at);
             self.say(&format!("{}: its manifest has gone, and so has the server", running.plan.id));
             self.catalog.forget(&running.plan);
-            running.end().await;
+            self.ending.spawn(running.end());
         }
         let mut news = false;
         let mut to_begin = Vec::new();
@@ -248,10 +251,11 @@ impl Local {
                 self.servers[at].change(plan)?;
             } else {
                 // Another way to reach the server, or other threads: another sidecar, at the same port.
-                self.servers.remove(at).end().await;
+                self.ending.spawn(self.servers.remove(at).end());
                 to_begin.push(plan);
             }
         }
+        while self.ending.join_next().await.is_some() {}
         for plan in to_begin {
             self.begin(plan)?;
         }
@@ -274,8 +278,11 @@ impl Local {
 
     /// Ends all of it, everything at once.
     pub(super) async fn end(self) {
-        let Self { servers, folder, .. } = self;
-        join_all(servers.into_iter().map(Running::end)).await;
+        let Self { servers, mut ending, folder, .. } = self;
+        for running in servers {
+            ending.spawn(running.end());
+        }
+        while ending.join_next().await.is_some() {}
         // Removed now that nobody reads it any more.
         drop(folder);
     }

@@ -2,10 +2,11 @@
 
 use std::process::{Child, Command};
 
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::{
-    Folder, LONGSHORE, Local, Served, eventually, free_port, get, inspector, peer, post,
+    Folder, LONGSHORE, Local, Served, eventually, free_port, get, gone, inspector, peer, post,
 };
 use crate::peers::open;
 
@@ -117,4 +118,30 @@ fn a_call_without_end_does_not_keep_another_sidecar_from_the_url() {
     });
     assert_eq!(listed["url"], served.url, "{}", local.said());
     assert!(tools(&served).contains("\"echo\""));
+}
+
+#[test]
+fn while_a_server_takes_its_time_to_end_the_catalog_answers_and_all_of_it_can_be_ended() {
+    let folder = Folder::new();
+    let stubborn = open(
+        "stubborn",
+        &["sh", "-c", "trap '' TERM; while :; do sleep 1; done"],
+        json!({"streamableHttp": {"port": free_port()}}),
+    );
+    let example =
+        open("example", &[LONGSHORE, "example-server", "--transport", "stdio"], json!({"stdio": {}}));
+    folder.write("example.json", &example.to_string());
+    let mut local = Local::json(&[folder.path().to_str().unwrap()]);
+    local.announced();
+    let path = folder.write("stubborn.json", &stubborn.to_string());
+    eventually("it runs", || (!local.running("trap").is_empty()).then_some(()));
+    let family = local.descendants();
+    std::fs::remove_file(path).unwrap();
+    local.says("tools/stubborn: its manifest has gone");
+    assert_eq!(local.catalog("/v1/servers")["items"].as_array().unwrap().len(), 1);
+    assert!(!local.running("trap").is_empty(), "the catalog waited for the server's end");
+    local.signal(Signal::INT);
+    assert_eq!(local.code(), Some(0), "{}", local.said());
+    gone(&family);
+    assert_eq!(local.files(), Vec::<std::path::PathBuf>::new());
 }
