@@ -65,6 +65,19 @@ pub(super) struct Refused {
     pub(super) problems: Vec<Problem>,
 }
 
+// === impl Plan ===
+
+impl Plan {
+    /// The rules and keys of this one, which nothing can be started for, with the program that runs. `None`: that program
+    /// cannot be reached as this one says.
+    pub(super) fn with_program_of(self, running: &Self) -> Option<Self> {
+        let as_before = self.upstream == running.upstream
+            && self.workers == running.workers
+            && self.processes == running.processes;
+        as_before.then(|| Self { program: running.program.clone(), ..self })
+    }
+}
+
 /// Plans a server.
 pub(super) fn plan(
     found: &FoundServer,

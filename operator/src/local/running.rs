@@ -237,6 +237,7 @@ impl Local {
                 to_begin.push(plan);
                 continue;
             };
+            let Some(plan) = self.possible(&self.servers[at].plan, plan) else { continue };
             let before = &self.servers[at].plan;
             if *before == plan {
                 continue;
@@ -274,6 +275,15 @@ impl Local {
         }
         self.announce();
         Ok(())
+    }
+
+    /// What can be taken up of a plan, if anything: where nothing can be started, what runs goes on, and it is said why.
+    fn possible(&self, running: &Plan, plan: Plan) -> Option<Plan> {
+        let (Err(problems), Ok(_)) = (&plan.program, &running.program) else { return Some(plan) };
+        for problem in problems {
+            self.say(&format!("{}: {problem}; what was there before goes on", plan.id));
+        }
+        plan.with_program_of(running)
     }
 
     /// Ends all of it, everything at once.

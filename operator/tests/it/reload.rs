@@ -69,6 +69,24 @@ fn changes_are_taken_up_and_nothing_more_than_they_need_is_started_anew() {
     assert_eq!(local.running("go-server"), after);
     assert!(tools(&served).contains("\"echo\""));
 
+    // What cannot be started does not end what runs. Rules reach that, if it can be reached as before.
+    manifest["spec"]["access"]["rules"][0]["tools"] = json!(["slow"]);
+    manifest["spec"]["transport"]["streamableHttp"]["path"] = json!("/elsewhere");
+    manifest["spec"]["source"]["command"][0] = json!("no-such-program");
+    folder.write("go.json", &manifest.to_string());
+    let said = local.says("\"no-such-program\", which spec.source.command names");
+    assert!(said.ends_with("; what was there before goes on"), "{said}");
+    manifest["spec"]["access"]["rules"][0]["tools"] = json!(["echo", "add"]);
+    manifest["spec"]["transport"]["streamableHttp"]["path"] = json!("/mcp");
+    manifest["spec"]["source"]["env"] =
+        json!([{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "no-such-secret", "key": "a"}}}]);
+    folder.write("go.json", &manifest.to_string());
+    let said = local.says("Secret tools/no-such-secret");
+    assert!(said.ends_with("; what was there before goes on"), "{said}");
+    let now = eventually("the rule is in force", || Some(tools(&served)).filter(|it| it.contains("\"add\"")));
+    assert!(now.contains("\"echo\"") && !now.contains("\"slow\""), "{now}");
+    assert_eq!(local.running("go-server"), after);
+
     // A new file, and one that goes.
     let example =
         open("another", &[LONGSHORE, "example-server", "--transport", "stdio"], json!({"stdio": {}}));
