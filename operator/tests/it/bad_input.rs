@@ -35,6 +35,13 @@ fn what_cannot_be_read_ends_it_with_2() {
         ),
         ("a.json", with(|it| it["spec"]["auth"] = json!({})), "spec.auth: choose exactly one"),
         ("a.json", with(|it| it["spec"]["transport"] = json!({})), "spec.transport: say in exactly one way"),
+        (
+            "a.json",
+            with(|it| {
+                it["spec"]["transport"] = json!({"streamableHttp": {"port": 3000, "path": "/my path"}})
+            }),
+            "spec.transport.streamableHttp.path: write a path",
+        ),
         ("a.json", with(|it| it["kind"] = json!("McpServr")), "there is no \"McpServr\" of longshore.dev"),
         ("a.json", with(|it| it["apiVersion"] = json!("longshore.dev/v2")), "write `longshore.dev/v1alpha1`"),
         (
