@@ -1,5 +1,6 @@
 //! What runs, kept to what the manifests say.
 
+mod server;
 #[cfg(test)]
 mod tests;
 
@@ -11,10 +12,10 @@ use std::sync::Arc;
 use longshore_catalog::Indexer;
 use longshore_sidecar::{BindError, Inventories};
 use longshore_sidecar_config::Upstream;
-use longshore_sidecar_config::inventory::{ConnectionState, Inventory};
+use longshore_sidecar_config::inventory::Inventory;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::environment::{Environment, INHERITED};
@@ -22,10 +23,11 @@ use super::files::{Folder, Place};
 use super::keys::Made;
 use super::manifests::Documents;
 use super::plan::{self, Plan};
-use super::process::{Launch, Process};
+use super::process::Process;
 use super::report::{Report, Served};
 use super::sidecar::Sidecar;
 use super::{Error, Event, Options, ServerId, catalog};
+use server::{Running, Shown, launch};
 
 /// Where ports begin when nobody says.
 const FIRST_PORT: u16 = 8380;
@@ -51,35 +53,6 @@ pub(super) struct Local {
     runs: u64,
     /// Whether it has been said that all of them serve.
     announced: bool,
-}
-
-/// A server that runs.
-struct Running {
-    plan: Plan,
-    place: Place,
-    sidecar: Sidecar,
-    process: Process,
-    /// Tells what is heard of this sidecar and its process from what was said of those before.
-    run: u64,
-    began: Instant,
-    feed: JoinHandle<()>,
-    inventory: Option<Box<Inventory>>,
-    shown: Shown,
-    /// Whether the sidecar has its configuration. Where the server is to listen at a port, it has none before the
-    /// server was started: whatever else listens there would be served under this server's rules.
-    introduced: bool,
-    /// How its process ended last, so that one that ends again and again is told of once.
-    ended: Option<String>,
-    /// Whether it has been said that its stdout holds more than messages.
-    noisy: bool,
-}
-
-/// What was said last of a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Shown {
-    Nothing,
-    Ready { tools: usize },
-    NotReady { reason: String },
 }
 
 /// The port at which another of these servers listens too, and that server.
@@ -425,73 +398,6 @@ impl Local {
             self.say(&format!("{} is not started: {problem}", plan.id));
         }
     }
-}
-
-// === impl Running ===
-
-impl Running {
-    /// Becomes what this plan says, with the same sidecar.
-    fn change(&mut self, plan: Plan) -> Result<(), Error> {
-        self.process.change(launch(&plan, &self.place));
-        if self.introduced && self.plan.files != plan.files {
-            self.place.write(&plan.files).map_err(Error::Files)?;
-        }
-        self.plan = plan;
-        self.ended = None;
-        Ok(())
-    }
-
-    /// Has the sidecar end its sessions, then ends the process, so that calls under way are answered, and then the sidecar.
-    async fn end(self) {
-        let Self { sidecar, process, feed, place, .. } = self;
-        process.hush();
-        sidecar.drain().await;
-        feed.abort();
-        process.end().await;
-        sidecar.end().await;
-        if let Err(error) = place.remove() {
-            tracing::debug!(%error, "cannot remove a server's files");
-        }
-    }
-
-    /// What is worth a line in an inventory.
-    fn news(&mut self, inventory: &Inventory) -> Option<String> {
-        let id = &self.plan.id;
-        let connection = &inventory.connection;
-        let tools = inventory.tools.len();
-        let now = match connection.state {
-            ConnectionState::Connected => Shown::Ready { tools },
-            ConnectionState::Connecting => return None,
-            // It has been said why nothing was started.
-            ConnectionState::Failed if self.plan.program.is_err() => return None,
-            ConnectionState::Failed => {
-                let reason = connection.reason.map(|reason| format!("{reason:?}")).unwrap_or_default();
-                Shown::NotReady { reason }
-            }
-        };
-        let before = std::mem::replace(&mut self.shown, now.clone());
-        if now != before && matches!(now, Shown::Ready { .. }) {
-            self.ended = None;
-        }
-        let many = if tools == 1 { "1 tool".to_owned() } else { format!("{tools} tools") };
-        match (&before, &now) {
-            _ if before == now => None,
-            (Shown::Nothing, Shown::Ready { .. }) => {
-                Some(format!("{id} is ready: {many} (after {} ms)", self.began.elapsed().as_millis()))
-            }
-            (Shown::Ready { .. }, Shown::Ready { .. }) => Some(format!("{id} has {many} now")),
-            (Shown::NotReady { .. }, Shown::Ready { .. }) => Some(format!("{id} is ready: {many}")),
-            (_, Shown::NotReady { reason }) => {
-                Some(format!("{id} is not ready ({reason}): {}", connection.message))
-            }
-            (_, Shown::Nothing) => None,
-        }
-    }
-}
-
-fn launch(plan: &Plan, place: &Place) -> Option<Launch> {
-    let program = plan.program.clone().ok()?;
-    Some(Launch::new(program, &plan.upstream, place.socket(), plan.processes))
 }
 
 fn is_taken(error: &BindError) -> bool {
