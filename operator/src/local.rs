@@ -121,9 +121,9 @@ enum Event {
     /// A sidecar knows something new of its server.
     Inventory { id: ServerId, run: u64, inventory: Box<Inventory> },
     /// A server that listens at a port was started.
-    Started { id: ServerId },
+    Started { id: ServerId, run: u64 },
     /// A server's process ended, or could not be started.
-    Process { id: ServerId, message: String },
+    Process { id: ServerId, run: u64, message: String },
     /// A sidecar ended by itself.
     SidecarFailed { id: ServerId, error: Box<longshore_sidecar::RunError> },
 }
@@ -155,14 +155,19 @@ pub async fn run(options: Options, mut stop: impl AsyncFnMut()) -> Result<ExitCo
     let serving = local.serve_catalog(catalog);
     let indexing = catalog::index(indexer);
     tokio::pin!(serving, indexing);
+    let mut over = async || {
+        tokio::select! {
+            () = stop() => Ok(()),
+            ended = &mut serving => ended.map_err(Error::Catalog),
+            ended = &mut indexing => ended.map(|never| match never {}).map_err(Error::from),
+        }
+    };
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut changing = false;
     let outcome = loop {
         tokio::select! {
-            () = stop() => break Ok(()),
-            ended = &mut serving => break ended.map_err(Error::Catalog),
-            ended = &mut indexing => break ended.map(|never| match never {}).map_err(Error::from),
+            outcome = over() => break outcome,
             event = local.next() => if let Err(error) = local.hear(event) {
                 break Err(error);
             },
@@ -176,8 +181,15 @@ pub async fn run(options: Options, mut stop: impl AsyncFnMut()) -> Result<ExitCo
                     for problem in &problems {
                         local.say(&format!("{}; what was there before goes on", sentence(problem)));
                     }
-                    if let Err(error) = local.update(&documents).await {
-                        break Err(error);
+                    if documents.servers.is_empty() {
+                        continue;
+                    }
+                    // It waits for servers to end, and some take their time.
+                    tokio::select! {
+                        outcome = over() => break outcome,
+                        updated = local.update(&documents) => if let Err(error) = updated {
+                            break Err(error);
+                        },
                     }
                 }
             }

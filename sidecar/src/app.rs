@@ -3,13 +3,12 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener as StdTcpListener};
 use std::os::unix::net::UnixListener as StdUnixListener;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use arc_swap::ArcSwapOption;
-use futures::{FutureExt, StreamExt};
+use futures::StreamExt;
 use longshore_sessions::{Peer, PodId};
 use longshore_sidecar_config::paths;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -141,6 +140,11 @@ impl App {
     pub fn bind(mut options: Options) -> Result<Self, BindError> {
         // Only where listeners are to share an address: otherwise a port that is taken has to be an error.
         let share = if options.workers > 1 { Share::Workers } else { Share::Nobody };
+        if share == Share::Workers {
+            // Those of another process would share it too.
+            bind(options.mcp, Share::Nobody)
+                .map_err(|source| BindError::Listen { address: options.mcp, source })?;
+        }
         let first = listen(options.mcp, share)?;
         let address = |listener: &StdTcpListener, wanted| {
             listener.local_addr().map_err(|source| BindError::Listen { address: wanted, source })
@@ -240,10 +244,10 @@ impl App {
         })
     }
 
-    /// Serves until `stop` is done, then drains. The process's signals are left to those who own the process.
-    pub fn run_until(self, stop: impl Future<Output = ()>) -> Result<(), RunError> {
-        let mut stop = pin!(stop.fuse());
-        runtime("the control runtime")?.block_on(self.serve(Successor::None, async || stop.as_mut().await))
+    /// Serves until `stop` is done, then drains. The process's signals are left to those who own the process. When `stop`
+    /// is done once more, the drain ends early, and nothing that the sidecar had opened is open afterwards.
+    pub fn run_until(self, stop: impl AsyncFnMut()) -> Result<(), RunError> {
+        runtime("the control runtime")?.block_on(self.serve(Successor::None, stop))
     }
 
     /// The first time that `stop` is done begins the drain, the second one ends it early.
@@ -412,12 +416,13 @@ async fn control(
     };
     tokio::pin!(drain);
     let mut check = interval(Duration::from_secs(5));
-    loop {
+    let outcome = loop {
         tokio::select! {
-            () = drain.as_mut(), if draining => break,
+            () = drain.as_mut(), if draining => break Ok(()),
             () = told() => {
                 if draining {
-                    return Err(RunError::Aborted);
+                    shared.ending.cut();
+                    break Err(RunError::Aborted);
                 }
                 draining = true;
             }
@@ -431,7 +436,7 @@ async fn control(
                 }
             }
         }
-    }
+    };
     stop.send_replace(true);
     for worker in workers {
         // The thread ends by itself now; that it panicked would have ended the process.
@@ -439,7 +444,7 @@ async fn control(
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
-    Ok(())
+    outcome
 }
 
 type Workers = (Vec<JoinHandle<()>>, mpsc::UnboundedReceiver<io::Result<()>>);

@@ -114,12 +114,25 @@ pub(crate) struct Ending {
     quiet: AtomicBool,
     /// Until then calls may be waited for.
     latest: OnceLock<Instant>,
+    /// Nothing is waited for any longer.
+    cut: watch::Sender<bool>,
 }
 
 impl Ending {
     /// Until when calls may be waited for. None: nothing has been said of an end.
     pub(crate) fn latest(&self) -> Option<Instant> {
         self.latest.get().copied()
+    }
+
+    /// Nothing is waited for any longer, whatever is under way.
+    pub(crate) fn cut(&self) {
+        self.cut.send_replace(true);
+    }
+
+    /// Waits until nothing is waited for any longer.
+    pub(crate) async fn is_cut(&self) {
+        // The sender is here.
+        let _ = self.cut.subscribe().wait_for(|cut| *cut).await;
     }
 }
 

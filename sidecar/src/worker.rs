@@ -136,6 +136,7 @@ pub(crate) async fn serve(
     let given = tokio::select! {
         () = ended => true,
         () = enough(&worker.shared) => false,
+        () = worker.shared.ending.is_cut() => false,
     };
     if !given {
         tracing::info!(connections = connections.len(), "closing connections that did not end");

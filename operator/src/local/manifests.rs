@@ -93,13 +93,17 @@ pub(super) enum ManifestError {
         /// What is wrong, and in which field.
         message: String,
     },
-    /// Two documents are about one server.
-    #[error("{path}: McpServer {id} is in another file or document too: keep one of them")]
+    /// Two documents are about one object.
+    #[error("{path}: {kind} {namespace}/{name} is in another file or document too: keep one of them")]
     Twice {
         /// The second one.
         path: PathBuf,
-        /// Which server.
-        id: ServerId,
+        /// What it is.
+        kind: &'static str,
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
     },
     /// There is nothing to serve.
     #[error("there is no McpServer in {0}")]
@@ -115,10 +119,17 @@ pub(super) struct Reader {
 
 /// A document that matters here.
 #[derive(Clone, Debug)]
-enum Document {
+struct Document {
+    namespace: String,
+    name: String,
+    content: Content,
+}
+
+#[derive(Clone, Debug)]
+enum Content {
     Server(Box<McpServer>),
-    Secret(String, String, Data),
-    ConfigMap(String, String, Data),
+    Secret(Data),
+    ConfigMap(Data),
 }
 
 /// What is taken from a file.
@@ -127,6 +138,18 @@ enum Take {
     All,
     /// Secrets and ConfigMaps: the file was not asked for, it is beside one that was.
     References,
+}
+
+// === impl Content ===
+
+impl Content {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Server(_) => "McpServer",
+            Self::Secret(_) => "Secret",
+            Self::ConfigMap(_) => "ConfigMap",
+        }
+    }
 }
 
 // === impl Reader ===
@@ -141,6 +164,7 @@ impl Reader {
     pub(super) fn read(&mut self) -> (Documents, Vec<ManifestError>) {
         let mut problems = Vec::new();
         let mut documents = Documents::default();
+        let before = self.good.clone();
         let files = self.files(&mut problems);
         self.good.retain(|path, _| files.iter().any(|(file, _)| file == path));
         let mut seen = BTreeSet::new();
@@ -152,29 +176,36 @@ impl Reader {
                 Err(_) if take == Take::References => {}
                 Err(error) => problems.push(error),
             }
-            for document in self.good.get(&path).into_iter().flatten().cloned() {
-                match document {
-                    Document::Server(manifest) => {
-                        let id = ServerId::of(&manifest);
-                        if !seen.insert(id.clone()) {
-                            problems.push(ManifestError::Twice { path: path.clone(), id });
-                            continue;
-                        }
-                        let folder = folder_of(&path);
+            for Document { namespace, name, content } in self.good.get(&path).into_iter().flatten().cloned() {
+                let kind = content.kind();
+                if !seen.insert((kind, namespace.clone(), name.clone())) {
+                    // A file that nobody asked for only adds what is not in those that were.
+                    if take == Take::All {
+                        problems.push(ManifestError::Twice { path: path.clone(), kind, namespace, name });
+                    }
+                    continue;
+                }
+                match content {
+                    Content::Server(manifest) => {
+                        let (id, folder) = (ServerId { namespace, name }, folder_of(&path));
                         documents.servers.push(FoundServer { id, manifest, folder });
                     }
-                    Document::Secret(namespace, name, data) => {
+                    Content::Secret(data) => {
                         documents.secrets.insert((namespace, name), data);
                     }
-                    Document::ConfigMap(namespace, name, data) => {
+                    Content::ConfigMap(data) => {
                         documents.config_maps.insert((namespace, name), data);
                     }
                 }
             }
         }
-        if documents.servers.is_empty() && problems.is_empty() {
-            let paths: Vec<_> = self.paths.iter().map(|path| path.display().to_string()).collect();
-            problems.push(ManifestError::NoServer(paths.join(", ")));
+        if documents.servers.is_empty() {
+            // An editor may have emptied a file for a moment.
+            self.good = before;
+            if problems.is_empty() {
+                let paths: Vec<_> = self.paths.iter().map(|path| path.display().to_string()).collect();
+                problems.push(ManifestError::NoServer(paths.join(", ")));
+            }
         }
         (documents, problems)
     }
@@ -211,7 +242,7 @@ impl Reader {
                     }
                 }
             } else if self.known_in(path).next().is_some() {
-                // A folder that is away for a moment, or for good: its servers end when it is there without them.
+                // A folder that is away for a moment, or for good: its servers end when it is there with others.
                 files.extend(self.known_in(path));
             } else {
                 files.push((path.clone(), Take::All));
@@ -295,6 +326,9 @@ fn read(path: &Path, value: Value, take: Take) -> Result<Option<Document>, Manif
         name: name.clone(),
         message,
     };
+    let found = |given: Option<String>, content: Content| {
+        Ok(Some(Document { namespace: namespace(given), name: name.clone(), content }))
+    };
     match (group.as_str(), kind.as_str()) {
         ("v1", "Secret") => {
             let secret = Secret::deserialize(value).map_err(|error| wrong(error.to_string()))?;
@@ -302,7 +336,7 @@ fn read(path: &Path, value: Value, take: Take) -> Result<Option<Document>, Manif
             for (name, text) in secret.string_data.unwrap_or_default() {
                 data.insert(name, ByteString(text.into_bytes()));
             }
-            Ok(Some(Document::Secret(namespace(secret.metadata.namespace), name, data)))
+            found(secret.metadata.namespace, Content::Secret(data))
         }
         ("v1", "ConfigMap") => {
             let map = ConfigMap::deserialize(value).map_err(|error| wrong(error.to_string()))?;
@@ -310,7 +344,7 @@ fn read(path: &Path, value: Value, take: Take) -> Result<Option<Document>, Manif
             for (name, text) in map.data.unwrap_or_default() {
                 data.insert(name, ByteString(text.into_bytes()));
             }
-            Ok(Some(Document::ConfigMap(namespace(map.metadata.namespace), name, data)))
+            found(map.metadata.namespace, Content::ConfigMap(data))
         }
         (api_version, "McpServer") if take == Take::All => {
             let known = <McpServer as kube::Resource>::api_version(&());
@@ -318,8 +352,9 @@ fn read(path: &Path, value: Value, take: Take) -> Result<Option<Document>, Manif
                 return Err(wrong(format!("apiVersion: write `{known}`, not {api_version:?}")));
             }
             let mut manifest = strict(value).map_err(wrong)?;
-            manifest.metadata.namespace = Some(namespace(manifest.metadata.namespace.take()));
-            Ok(Some(Document::Server(Box::new(manifest))))
+            let namespace = namespace(manifest.metadata.namespace.take());
+            manifest.metadata.namespace = Some(namespace.clone());
+            found(Some(namespace), Content::Server(Box::new(manifest)))
         }
         (_, other) if take == Take::All && group.starts_with(GROUP) => {
             Err(wrong(format!("kind: there is no {other:?} of {GROUP}; write `McpServer`")))

@@ -3,7 +3,7 @@
 //! The steps are the operator's own: the same validation, and the sidecar's files by the same function as the ConfigMap
 //! and the Secret of a cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use longshore_crds::McpServer;
@@ -19,7 +19,7 @@ use super::{Error, ServerId};
 use crate::mcp_server::build;
 use crate::mcp_server::condition::{Problem, Reason};
 use crate::mcp_server::dereference::{ApiKeysLookup, Dereferenced, Lookup};
-use crate::mcp_server::references::{self, Kind};
+use crate::mcp_server::references::{self, Kind, Need, Reference};
 use crate::mcp_server::session_keys::SessionKeys;
 use crate::mcp_server::validate::{Readiness, ValidatedAuth, ValidatedServer, validate};
 use crate::settings::{Place, Settings};
@@ -63,6 +63,19 @@ pub(super) struct Refused {
     pub(super) id: ServerId,
     /// Why.
     pub(super) problems: Vec<Problem>,
+}
+
+// === impl Plan ===
+
+impl Plan {
+    /// The rules and keys of this one, which nothing can be started for, with the program that runs. `None`: that program
+    /// cannot be reached as this one says.
+    pub(super) fn with_program_of(self, running: &Self) -> Option<Self> {
+        let as_before = self.upstream == running.upstream
+            && self.workers == running.workers
+            && self.processes == running.processes;
+        as_before.then(|| Self { program: running.program.clone(), ..self })
+    }
 }
 
 /// Plans a server.
@@ -125,16 +138,28 @@ fn dereferenced(
     api_keys: ApiKeysLookup,
     session_keys: SessionKeys,
 ) -> Dereferenced {
+    // What `spec.pod` names is left out with it, and need not be here. What the server's variables need has to be,
+    // whoever else names it.
+    let is_needed = |it: &Reference| it.need == Need::Required && !it.field.starts_with("spec.pod.");
+    let (needed, left_out): (Vec<_>, Vec<_>) =
+        references::of(&manifest.spec).into_iter().partition(is_needed);
     let mut objects = BTreeMap::new();
-    for reference in references::of(&manifest.spec) {
-        let at = (id.namespace.clone(), reference.name.clone());
-        let data = match reference.kind {
+    for Reference { kind, name, .. } in needed {
+        let at = (id.namespace.clone(), name.clone());
+        let data = match kind {
             Kind::Secret => documents.secrets.get(&at),
             Kind::ConfigMap => documents.config_maps.get(&at),
         };
         let lookup =
             data.map_or(Lookup::Missing, |data| Lookup::Present { keys: data.keys().cloned().collect() });
-        objects.insert((reference.kind, reference.name), lookup);
+        objects.insert((kind, name), lookup);
+    }
+    let mut granted: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
+    for Reference { kind, name, key, .. } in left_out {
+        granted.entry((kind, name)).or_default().extend(key);
+    }
+    for (object, keys) in granted {
+        objects.entry(object).or_insert(Lookup::Present { keys });
     }
     // Nobody has a token here: the catalog is in the same process and asks the sidecar itself.
     let inventory = InventoryAccess {

@@ -68,10 +68,15 @@ pub(super) struct Process {
 
 impl Process {
     /// Looks after the process of a server.
-    pub(super) fn start(id: ServerId, launch: Option<Launch>, events: mpsc::UnboundedSender<Event>) -> Self {
+    pub(super) fn start(
+        id: ServerId,
+        run: u64,
+        launch: Option<Launch>,
+        events: mpsc::UnboundedSender<Event>,
+    ) -> Self {
         let (wanted, changes) = watch::channel(launch);
         let quiet = Arc::new(AtomicBool::new(false));
-        let task = tokio::spawn(Supervisor { id, wanted: changes, events, quiet: quiet.clone() }.run());
+        let task = tokio::spawn(Supervisor { id, run, wanted: changes, events, quiet: quiet.clone() }.run());
         Self { wanted, task, quiet }
     }
 
@@ -144,6 +149,8 @@ impl Launch {
 
 struct Supervisor {
     id: ServerId,
+    /// Which sidecar it is behind.
+    run: u64,
     wanted: watch::Receiver<Option<Launch>>,
     events: mpsc::UnboundedSender<Event>,
     quiet: Arc<AtomicBool>,
@@ -175,7 +182,7 @@ impl Supervisor {
                 Left::Changed(changed) => changed,
                 Left::Ended(message) => {
                     // Whoever listened has ended, and so does this.
-                    let _ = self.events.send(Event::Process { id: self.id.clone(), message });
+                    let _ = self.events.send(Event::Process { id: self.id.clone(), run: self.run, message });
                     tokio::select! {
                         () = sleep(pause) => {
                             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -202,7 +209,7 @@ impl Supervisor {
             Err(error) => return Left::Ended(format!("it cannot be started: {error}")),
         };
         // Whoever listened has ended, and so does this.
-        let _ = self.events.send(Event::Started { id: self.id.clone() });
+        let _ = self.events.send(Event::Started { id: self.id.clone(), run: self.run });
         let lifeline = child.stdin.take();
         let mut output = Output::follow(&self.id, &mut child, &self.quiet);
         let changed = tokio::select! {

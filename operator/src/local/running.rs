@@ -1,18 +1,21 @@
 //! What runs, kept to what the manifests say.
 
+mod server;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use futures::future::join_all;
 use longshore_catalog::Indexer;
 use longshore_sidecar::{BindError, Inventories};
 use longshore_sidecar_config::Upstream;
-use longshore_sidecar_config::inventory::{ConnectionState, Inventory};
+use longshore_sidecar_config::inventory::Inventory;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::environment::{Environment, INHERITED};
@@ -20,10 +23,11 @@ use super::files::{Folder, Place};
 use super::keys::Made;
 use super::manifests::Documents;
 use super::plan::{self, Plan};
-use super::process::{Launch, Process};
+use super::process::Process;
 use super::report::{Report, Served};
 use super::sidecar::Sidecar;
 use super::{Error, Event, Options, ServerId, catalog};
+use server::{Running, Shown, launch};
 
 /// Where ports begin when nobody says.
 const FIRST_PORT: u16 = 8380;
@@ -40,6 +44,8 @@ pub(super) struct Local {
     ports: BTreeMap<ServerId, u16>,
     /// In the order of the manifests.
     servers: Vec<Running>,
+    /// Those that are ending.
+    ending: JoinSet<()>,
     catalog: Arc<catalog::Local>,
     catalog_at: SocketAddr,
     events: mpsc::UnboundedReceiver<Event>,
@@ -47,35 +53,6 @@ pub(super) struct Local {
     runs: u64,
     /// Whether it has been said that all of them serve.
     announced: bool,
-}
-
-/// A server that runs.
-struct Running {
-    plan: Plan,
-    place: Place,
-    sidecar: Sidecar,
-    process: Process,
-    /// Tells this sidecar's inventories from those of the one before.
-    run: u64,
-    began: Instant,
-    feed: JoinHandle<()>,
-    inventory: Option<Box<Inventory>>,
-    shown: Shown,
-    /// Whether the sidecar has its configuration. Where the server is to listen at a port, it has none before the
-    /// server was started: whatever else listens there would be served under this server's rules.
-    introduced: bool,
-    /// How its process ended last, so that one that ends again and again is told of once.
-    ended: Option<String>,
-    /// Whether it has been said that its stdout holds more than messages.
-    noisy: bool,
-}
-
-/// What was said last of a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Shown {
-    Nothing,
-    Ready { tools: usize },
-    NotReady { reason: String },
 }
 
 /// The port at which another of these servers listens too, and that server.
@@ -86,6 +63,11 @@ fn same_port<'a>(plans: &'a [Plan], plan: &Plan) -> Option<(u16, &'a ServerId)> 
     };
     let port = at(plan)?;
     plans.iter().find(|other| at(other) == Some(port)).map(|other| (port, &other.id))
+}
+
+/// The server, if this run of it is the one that goes on.
+fn find<'a>(servers: &'a mut [Running], id: &ServerId, run: u64) -> Option<&'a mut Running> {
+    servers.iter_mut().find(|running| running.plan.id == *id && running.run == run)
 }
 
 // === impl Local ===
@@ -106,6 +88,7 @@ impl Local {
             folder: Folder::new().map_err(Error::Files)?,
             ports: BTreeMap::new(),
             servers: Vec::new(),
+            ending: JoinSet::new(),
             catalog: Arc::new(catalog),
             catalog_at: SocketAddr::from(([127, 0, 0, 1], 0)),
             events,
@@ -176,16 +159,16 @@ impl Local {
     pub(super) fn hear(&mut self, event: Event) -> Result<(), Error> {
         match event {
             Event::Inventory { id, run, inventory } => self.heard(&id, run, inventory)?,
-            Event::Process { id, message } => {
+            Event::Process { id, run, message } => {
                 let report = self.report;
-                let found = self.servers.iter_mut().find(|running| running.plan.id == id);
+                let found = find(&mut self.servers, &id, run);
                 if let Some(running) = found.filter(|running| running.ended.as_ref() != Some(&message)) {
                     report.line(&format!("{id} does not run: {message}; it is started again"));
                     running.ended = Some(message);
                 }
             }
-            Event::Started { id } => {
-                let found = self.servers.iter_mut().find(|running| running.plan.id == id);
+            Event::Started { id, run } => {
+                let found = find(&mut self.servers, &id, run);
                 if let Some(running) = found.filter(|running| !running.introduced) {
                     running.place.write(&running.plan.files).map_err(Error::Files)?;
                     running.introduced = true;
@@ -201,56 +184,88 @@ impl Local {
         self.report.line(line);
     }
 
-    /// Makes what runs what the manifests say now. What cannot be served stays as it is.
+    /// Makes what runs what the manifests say now. What cannot be served stays as it is. It may be dropped before it is
+    /// done: [`Self::end`] then waits for what has begun to end.
     pub(super) async fn update(&mut self, documents: &Documents) -> Result<(), Error> {
         let (plans, refused) = self.plans(documents)?;
         for line in refused {
             self.say(&format!("{line}; what was there before goes on"));
         }
+        let addresses: BTreeMap<ServerId, SocketAddr> =
+            self.servers.iter().map(|running| (running.plan.id.clone(), running.sidecar.address)).collect();
         let gone = |running: &Running| documents.servers.iter().all(|found| found.id != running.plan.id);
         while let Some(at) = self.servers.iter().position(gone) {
             let running = self.servers.remove(at);
             self.say(&format!("{}: its manifest has gone, and so has the server", running.plan.id));
             self.catalog.forget(&running.plan);
-            running.end().await;
+            self.ending.spawn(running.end());
         }
-        let mut other_keys = false;
+        let mut news = false;
+        let mut to_begin = Vec::new();
         for plan in plans {
-            match self.servers.iter().position(|running| running.plan.id == plan.id) {
-                None => {
-                    other_keys = true;
-                    self.say(&format!("{}: new", plan.id));
-                    self.notes(&plan);
-                    self.begin(plan)?;
-                }
-                Some(at) if self.servers[at].plan == plan => {}
-                Some(at) => {
-                    self.say(&format!("{}: its manifest has changed", plan.id));
-                    other_keys |= self.servers[at].plan.key != plan.key;
-                    if self.servers[at].plan.notes != plan.notes
-                        || self.servers[at].plan.program != plan.program
-                    {
-                        self.notes(&plan);
-                    }
-                    self.servers[at].ended = None;
-                    self.change(at, plan).await?;
-                }
+            let Some(at) = self.servers.iter().position(|running| running.plan.id == plan.id) else {
+                news = true;
+                self.say(&format!("{}: new", plan.id));
+                self.notes(&plan);
+                to_begin.push(plan);
+                continue;
+            };
+            let Some(plan) = self.possible(&self.servers[at].plan, plan) else { continue };
+            let before = &self.servers[at].plan;
+            if *before == plan {
+                continue;
+            }
+            self.say(&format!("{}: its manifest has changed", plan.id));
+            news |= before.key != plan.key;
+            if before.notes != plan.notes || before.program != plan.program {
+                self.notes(&plan);
+            }
+            let same_sidecar = before.upstream == plan.upstream && before.workers == plan.workers;
+            if same_sidecar {
+                self.servers[at].change(plan)?;
+            } else {
+                // Another way to reach the server, or other threads: another sidecar, at the same port.
+                self.ending.spawn(self.servers.remove(at).end());
+                to_begin.push(plan);
             }
         }
-        for running in &self.servers {
-            self.catalog.show(&running.plan, running.sidecar.address, running.inventory.as_deref())?;
+        while self.ending.join_next().await.is_some() {}
+        for plan in to_begin {
+            self.begin(plan)?;
         }
-        if other_keys {
+        let place = |running: &Running| documents.servers.iter().position(|it| it.id == running.plan.id);
+        self.servers.sort_by_key(place);
+        for running in &self.servers {
+            let (id, address) = (&running.plan.id, running.sidecar.address);
+            if addresses.get(id).is_some_and(|before| *before != address) {
+                news = true;
+                self.say(&format!("{id}: its port is taken, it is at {} now", super::url(address)));
+            }
+            self.catalog.show(&running.plan, address, running.inventory.as_deref())?;
+        }
+        if news {
             self.overview();
         }
         self.announce();
         Ok(())
     }
 
+    /// What can be taken up of a plan, if anything: where nothing can be started, what runs goes on, and it is said why.
+    fn possible(&self, running: &Plan, plan: Plan) -> Option<Plan> {
+        let (Err(problems), Ok(_)) = (&plan.program, &running.program) else { return Some(plan) };
+        for problem in problems {
+            self.say(&format!("{}: {problem}; what was there before goes on", plan.id));
+        }
+        plan.with_program_of(running)
+    }
+
     /// Ends all of it, everything at once.
     pub(super) async fn end(self) {
-        let Self { servers, folder, .. } = self;
-        join_all(servers.into_iter().map(Running::end)).await;
+        let Self { servers, mut ending, folder, .. } = self;
+        for running in servers {
+            ending.spawn(running.end());
+        }
+        while ending.join_next().await.is_some() {}
         // Removed now that nobody reads it any more.
         drop(folder);
     }
@@ -289,12 +304,12 @@ impl Local {
         if introduced {
             place.write(&plan.files).map_err(Error::Files)?;
         }
-        let process = Process::start(plan.id.clone(), launch(&plan, &place), self.tell.clone());
+        self.runs += 1;
+        let (run, began, shown) = (self.runs, Instant::now(), Shown::Nothing);
+        let process = Process::start(plan.id.clone(), run, launch(&plan, &place), self.tell.clone());
         let (sidecar, inventories) = self.listen(&plan, &place)?;
         self.ports.insert(plan.id.clone(), sidecar.address.port());
-        self.runs += 1;
-        let feed = tokio::spawn(pass_on(plan.id.clone(), self.runs, inventories, self.tell.clone()));
-        let (run, began, shown) = (self.runs, Instant::now(), Shown::Nothing);
+        let feed = tokio::spawn(pass_on(plan.id.clone(), run, inventories, self.tell.clone()));
         Ok(Running {
             plan,
             place,
@@ -335,27 +350,9 @@ impl Local {
         highest.map_or(self.options.port.unwrap_or(FIRST_PORT), |port| port.saturating_add(1))
     }
 
-    async fn change(&mut self, at: usize, plan: Plan) -> Result<(), Error> {
-        let running = &mut self.servers[at];
-        if running.plan.upstream == plan.upstream && running.plan.workers == plan.workers {
-            running.process.change(launch(&plan, &running.place));
-            if running.introduced && running.plan.files != plan.files {
-                running.place.write(&plan.files).map_err(Error::Files)?;
-            }
-            running.plan = plan;
-            return Ok(());
-        }
-        // Another way to reach the server, or other threads: another sidecar, at the same port.
-        self.servers.remove(at).end().await;
-        let running = self.started(plan)?;
-        self.servers.insert(at, running);
-        Ok(())
-    }
-
     fn heard(&mut self, id: &ServerId, run: u64, inventory: Box<Inventory>) -> Result<(), Error> {
         let report = self.report;
-        let found = self.servers.iter_mut().find(|running| running.plan.id == *id && running.run == run);
-        let Some(running) = found else { return Ok(()) };
+        let Some(running) = find(&mut self.servers, id, run) else { return Ok(()) };
         if let Some(line) = running.news(&inventory) {
             report.line(&line);
         }
@@ -401,61 +398,6 @@ impl Local {
             self.say(&format!("{} is not started: {problem}", plan.id));
         }
     }
-}
-
-// === impl Running ===
-
-impl Running {
-    /// Ends the sidecar, so that it ends its sessions, and then the process.
-    async fn end(self) {
-        let Self { sidecar, process, feed, place, .. } = self;
-        process.hush();
-        sidecar.end().await;
-        feed.abort();
-        process.end().await;
-        if let Err(error) = place.remove() {
-            tracing::debug!(%error, "cannot remove a server's files");
-        }
-    }
-
-    /// What is worth a line in an inventory.
-    fn news(&mut self, inventory: &Inventory) -> Option<String> {
-        let id = &self.plan.id;
-        let connection = &inventory.connection;
-        let tools = inventory.tools.len();
-        let now = match connection.state {
-            ConnectionState::Connected => Shown::Ready { tools },
-            ConnectionState::Connecting => return None,
-            // It has been said why nothing was started.
-            ConnectionState::Failed if self.plan.program.is_err() => return None,
-            ConnectionState::Failed => {
-                let reason = connection.reason.map(|reason| format!("{reason:?}")).unwrap_or_default();
-                Shown::NotReady { reason }
-            }
-        };
-        let before = std::mem::replace(&mut self.shown, now.clone());
-        if now != before && matches!(now, Shown::Ready { .. }) {
-            self.ended = None;
-        }
-        let many = if tools == 1 { "1 tool".to_owned() } else { format!("{tools} tools") };
-        match (&before, &now) {
-            _ if before == now => None,
-            (Shown::Nothing, Shown::Ready { .. }) => {
-                Some(format!("{id} is ready: {many} (after {} ms)", self.began.elapsed().as_millis()))
-            }
-            (Shown::Ready { .. }, Shown::Ready { .. }) => Some(format!("{id} has {many} now")),
-            (Shown::NotReady { .. }, Shown::Ready { .. }) => Some(format!("{id} is ready: {many}")),
-            (_, Shown::NotReady { reason }) => {
-                Some(format!("{id} is not ready ({reason}): {}", connection.message))
-            }
-            (_, Shown::Nothing) => None,
-        }
-    }
-}
-
-fn launch(plan: &Plan, place: &Place) -> Option<Launch> {
-    let program = plan.program.clone().ok()?;
-    Some(Launch::new(program, &plan.upstream, place.socket(), plan.processes))
 }
 
 fn is_taken(error: &BindError) -> bool {

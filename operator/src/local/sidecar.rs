@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use longshore_sidecar::{App, AuditLog, Bounds, Inventories, Options};
-use tokio::sync::{mpsc, oneshot};
+use longshore_sidecar::{App, AuditLog, Bounds, Inventories, Options, RunError};
+use tokio::sync::mpsc;
 
 use super::files::Place;
 use super::{Error, Event, ServerId};
@@ -12,9 +12,13 @@ use super::{Error, Event, ServerId};
 /// How long calls under way may go on when all of it ends.
 pub(super) const FAREWELL: Duration = Duration::from_secs(1);
 
+/// How often it is looked whether a thread has ended.
+const LOOK: Duration = Duration::from_millis(2);
+
 /// A sidecar that serves.
 pub(super) struct Sidecar {
-    stop: oneshot::Sender<()>,
+    /// Once: it drains. Twice, or gone: it ends.
+    stop: mpsc::UnboundedSender<()>,
     thread: std::thread::JoinHandle<()>,
     /// Where clients connect.
     pub(super) address: SocketAddr,
@@ -52,16 +56,19 @@ impl Sidecar {
             drain_minimum: Duration::ZERO,
         })?;
         let (address, inventories) = (app.bound().mcp, app.inventories());
-        let (stop, stopped) = oneshot::channel();
+        let (stop, mut stopped) = mpsc::unbounded_channel();
         let name = id.clone();
         let run = move || {
-            let ended = app.run_until(async {
+            let ended = app.run_until(async || {
                 // It ends as well when nobody can tell it any more.
-                let _ = stopped.await;
+                let _ = stopped.recv().await;
             });
-            if let Err(error) = ended {
-                // Whoever listened has ended, and so does the process.
-                let _ = events.send(Event::SidecarFailed { id: name, error: Box::new(error) });
+            match ended {
+                Ok(()) | Err(RunError::Aborted) => {}
+                Err(error) => {
+                    // Whoever listened has ended, and so does the process.
+                    let _ = events.send(Event::SidecarFailed { id: name, error: Box::new(error) });
+                }
             }
         };
         let thread = std::thread::Builder::new().name(format!("sidecar {}", id.name)).spawn(run);
@@ -69,14 +76,22 @@ impl Sidecar {
         Ok((Self { stop, thread, address }, inventories))
     }
 
-    /// Has calls under way end, for a moment, and then no longer. Its port is free afterwards.
-    pub(super) async fn end(self) {
-        let Self { stop, thread, .. } = self;
+    /// Has calls under way end, for a moment. Clients are served until [`Self::end`].
+    pub(super) async fn drain(&self) {
         // A sidecar that has failed hears nothing.
-        let _ = stop.send(());
+        let _ = self.stop.send(());
         let last = Instant::now() + FAREWELL;
-        while !thread.is_finished() && Instant::now() < last {
-            tokio::time::sleep(Duration::from_millis(2)).await;
+        while !self.thread.is_finished() && Instant::now() < last {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Ends it, after [`Self::drain`], whatever calls are still under way. Its port is free afterwards.
+    pub(super) async fn end(self) {
+        // One that has drained is gone.
+        let _ = self.stop.send(());
+        while !self.thread.is_finished() {
+            tokio::time::sleep(LOOK).await;
         }
     }
 }

@@ -328,8 +328,13 @@ fn upstream(transport: &manifest::Transport, problems: &mut Vec<Problem>) -> Opt
         ));
         return None;
     }
-    if !path.starts_with('/') {
-        problems.push(Problem::invalid(&format!("spec.transport.{kind}.path"), "a path begins with `/`"));
+    // The sidecar could not use another one, and would have no configuration at all.
+    let is_of_path = |byte: u8| byte.is_ascii_graphic() && byte != b'?' && byte != b'#';
+    if !path.starts_with('/') || !path.bytes().all(is_of_path) {
+        problems.push(Problem::invalid(
+            &format!("spec.transport.{kind}.path"),
+            "write a path that begins with `/`, without a query and spaces, such as `/mcp`",
+        ));
         return None;
     }
     let path = path.clone();

@@ -11,6 +11,8 @@ fn example() -> Value {
     open("a", &[LONGSHORE, "example-server", "--transport", "stdio"], json!({"stdio": {}}))
 }
 
+const SECRET: &str = r#"{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"}}"#;
+
 fn with(change: impl FnOnce(&mut Value)) -> String {
     let mut manifest = example();
     change(&mut manifest);
@@ -33,12 +35,24 @@ fn what_cannot_be_read_ends_it_with_2() {
         ),
         ("a.json", with(|it| it["spec"]["auth"] = json!({})), "spec.auth: choose exactly one"),
         ("a.json", with(|it| it["spec"]["transport"] = json!({})), "spec.transport: say in exactly one way"),
+        (
+            "a.json",
+            with(|it| {
+                it["spec"]["transport"] = json!({"streamableHttp": {"port": 3000, "path": "/my path"}})
+            }),
+            "spec.transport.streamableHttp.path: write a path",
+        ),
         ("a.json", with(|it| it["kind"] = json!("McpServr")), "there is no \"McpServr\" of longshore.dev"),
         ("a.json", with(|it| it["apiVersion"] = json!("longshore.dev/v2")), "write `longshore.dev/v1alpha1`"),
         (
             "a.yaml",
             format!("{}\n---\n{}\n", example(), example()),
             "McpServer tools/a is in another file or document too",
+        ),
+        (
+            "a.yaml",
+            format!("{}\n---\n{SECRET}\n---\n{SECRET}\n", example()),
+            "Secret default/keys is in another file or document too",
         ),
     ] {
         let path = folder.write(file, &text);
@@ -102,9 +116,19 @@ fn a_port_that_is_taken_is_left_or_told_of() {
     assert_eq!(local.code(), Some(1));
     local.says(&format!("port {port} is taken: choose another with --port"));
 
-    // Two runs side by side find ports of their own.
-    let (mut one, mut two) = (Local::json(&[]), Local::json(&[]));
-    let (one, two) = (one.announced(), two.announced());
-    assert_ne!(one["catalog"], two["catalog"]);
-    assert_ne!(one["servers"][0]["url"], two["servers"][0]["url"]);
+    // Two runs side by side find ports of their own, also those whose threads share one.
+    let folder = Folder::new();
+    let path = folder.write("a.json", &with(|it| it["spec"]["sidecar"] = json!({"workers": 2})));
+    for manifests in [&[][..], &[path.to_str().unwrap()]] {
+        let (mut one, mut two) = (Local::json(manifests), Local::json(manifests));
+        let (one, two) = (one.announced(), two.announced());
+        assert_ne!(one["catalog"], two["catalog"]);
+        let url = one["servers"][0]["url"].as_str().unwrap();
+        assert_ne!(url, two["servers"][0]["url"]);
+
+        let port = url.trim_end_matches("/mcp").rsplit_once(':').unwrap().1;
+        let mut third = Local::json(&[&["--port", port][..], manifests].concat());
+        assert_eq!(third.code(), Some(1));
+        third.says(&format!("port {port} is taken"));
+    }
 }

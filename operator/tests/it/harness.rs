@@ -7,7 +7,7 @@ mod local;
 use std::time::{Duration, Instant};
 
 pub(crate) use clients::{compare, inspector, peer, python, typescript};
-pub(crate) use http::get;
+pub(crate) use http::{get, post};
 pub(crate) use local::{Folder, Local, Served, gone};
 
 /// The program.

@@ -16,12 +16,11 @@ fn keyed(name: &str) -> serde_json::Value {
     manifest
 }
 
-fn secret(line: &str) -> String {
+fn secret(line: &str) -> serde_json::Value {
     json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys", "namespace": "tools"},
         "stringData": {"ada": line},
     })
-    .to_string()
 }
 
 fn works(to: &Served, key: Option<&str>) -> bool {
@@ -41,7 +40,7 @@ fn keys_are_those_of_the_secret_or_made() {
     assert!(works(&served, served.key.as_deref()) && !works(&served, None) && !works(&served, Some(PLAIN)));
 
     // A Secret beside it: its key is the one, and the other one is none any more.
-    folder.write("keys.json", &secret(PLAIN));
+    folder.write("keys.json", &secret(PLAIN).to_string());
     crate::harness::eventually("the Secret's key works", || works(&served, Some(PLAIN)).then_some(()));
     assert!(!works(&served, served.key.as_deref()));
     assert!(!local.said().contains(PLAIN), "only what is asked for is shown: {}", local.said());
@@ -52,13 +51,59 @@ fn keys_are_those_of_the_secret_or_made() {
     let printed =
         Command::new(LONGSHORE).args(["key", "new", "--json"]).stderr(Stdio::inherit()).output().unwrap();
     let printed: serde_json::Value = serde_json::from_slice(&printed.stdout).unwrap();
-    folder.write("keys.json", &secret(printed["secretLine"].as_str().unwrap()));
+    folder.write("keys.json", &secret(printed["secretLine"].as_str().unwrap()).to_string());
     let served = Local::json(&[path]).server("keyed");
     assert_eq!(served.key, None);
     let key = printed["key"].as_str().unwrap();
     assert_eq!(Local::json(&[path, "--key", key]).server("keyed").key.as_deref(), Some(key));
     let local = Local::start(&[path, "--key", "something-else-entirely"]);
     local.says("that of --key is none of its Secret's");
+}
+
+#[test]
+fn the_secret_of_the_file_that_was_asked_for_is_the_one() {
+    let folder = Folder::new();
+    let write = |name: &str, key: &str| {
+        let items = json!([keyed("keyed"), secret(key)]);
+        folder.write(name, &json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())
+    };
+    let (before, asked, after) = ("another-key-of-some-length", PLAIN, "a-third-key-of-some-length");
+    write("a.json", before);
+    let path = write("b.json", asked);
+    write("c.json", after);
+    assert_eq!(Local::json(&[path.to_str().unwrap()]).server("keyed").key.as_deref(), Some(asked));
+}
+
+#[test]
+fn what_only_pods_need_is_not_missed() {
+    let folder = Folder::new();
+    let server = |name: &str| {
+        let mut manifest =
+            open(name, &[LONGSHORE, "example-server", "--transport", "stdio"], json!({"stdio": {}}));
+        manifest["spec"]["pod"] = json!({
+            "imagePullSecrets": [{"name": "registry"}],
+            "volumes": [
+                {"name": "a", "secret": {"secretName": "keys"}},
+                {"name": "b", "configMap": {"name": "settings", "items": [{"key": "a", "path": "a"}]}},
+            ],
+        });
+        manifest
+    };
+    let mut needs_a_key = server("needs-a-key");
+    needs_a_key["spec"]["source"]["env"] =
+        json!([{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "ada"}}}]);
+    for manifest in [server("pod"), needs_a_key] {
+        let name = manifest["metadata"]["name"].as_str().unwrap();
+        folder.write(&format!("{name}.json"), &manifest.to_string());
+    }
+    let local = Local::start(&[folder.path().to_str().unwrap()]);
+    for words in [
+        "tools/pod: left out, since it needs a cluster: spec.pod.imagePullSecrets, spec.pod.volumes",
+        "tools/pod is ready: 4 tools",
+        "tools/needs-a-key is not started: Secret tools/keys, which spec.source.env[0].valueFrom.secretKeyRef names",
+    ] {
+        local.says(words);
+    }
 }
 
 #[test]
@@ -80,7 +125,7 @@ fn the_environment_is_the_manifests_and_little_else() {
     folder.write("server.json", &manifest.to_string());
     let local = Local::start(&[folder.path().to_str().unwrap()]);
     local.says("Secret tools/keys, which spec.source.env[1].valueFrom.secretKeyRef names, does not exist");
-    folder.write("keys.json", &secret("the-token"));
+    folder.write("keys.json", &secret("the-token").to_string());
     for line in ["PLAIN=one", "TOKEN=the-token", "URL=http://one/", "PATH=/"] {
         local.says(&format!("tools/env | {line}"));
     }
