@@ -88,8 +88,9 @@ impl View {
     pub(crate) fn enter(&mut self, mut record: ServerRecord, id: u64, now: &str) -> bool {
         let before = self.servers.get(&record.key);
         settle(&mut record.health, before.map(|entry| &entry.record.health), now);
-        let offer = record.offer.take().or_else(|| before.and_then(|entry| entry.record.offer.clone()));
-        // Names alone are better than nothing, until the server has been heard.
+        let heard = |entry: &Entry| entry.record.offer.clone().filter(|offer| offer.reported.is_some());
+        let offer = record.offer.take().or_else(|| before.and_then(heard));
+        // Names alone are better than nothing, and the newest of them, until the server has been heard.
         let offer = offer.or_else(|| {
             (!record.known_tools.is_empty()).then(|| Arc::new(Offer::of_names(&record.known_tools)))
         });
