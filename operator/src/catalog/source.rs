@@ -1,8 +1,7 @@
 //! What the catalog hears of the cluster, and how it reaches the catalog.
 //!
 //! Whatever changes (a manifest or its status, a pod, a sidecar's words) names its server, and that is looked at as a
-//! whole. A server is asked through one of its pods: of those that its Deployment owns, one that serves, else the
-//! newest that could.
+//! whole. A server is asked through one of the pods that its Deployment owns, see [`face`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -15,6 +14,7 @@ use kube::api::ListParams;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
+use longshore_catalog::model::Health;
 use longshore_catalog::{Catalog, Offer, Reader};
 use longshore_crds::McpServer;
 use longshore_sidecar_client::{
@@ -24,6 +24,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use super::face::{self, Heard};
 use super::published::Published;
 use crate::api;
 use crate::mirror::{Mirror, ServerKey};
@@ -152,10 +153,16 @@ struct Look<'a> {
     mirrors: &'a Mirrors,
     inventories: &'a Inventories<ServerKey, Offer>,
     servers: &'a Servers,
-    /// The pod whose sidecar is asked.
-    asked: HashMap<ServerKey, (PodUid, IpAddr)>,
+    asked: HashMap<ServerKey, Asked>,
     /// Which servers are listed, by UID: one of the same name may be another.
     uids: HashMap<ServerKey, String>,
+}
+
+/// Whom a server was asked through when it was last looked at, and how it was.
+struct Asked {
+    speaks: Option<PodUid>,
+    sidecars: BTreeMap<PodUid, IpAddr>,
+    health: Health,
 }
 
 impl Look<'_> {
@@ -191,25 +198,21 @@ impl Look<'_> {
         self.uids.insert(server.clone(), published.uid.clone());
         let Mirrors { deployments, replica_sets, pods } = self.mirrors;
         let pods = ownership::pods_of(deployments, replica_sets, pods, server, &published.uid);
-        let face = face(&pods);
-        let asked = face.map(|(pod, address)| (pod.uid.clone(), address));
-        if self.asked.get(server) != asked.as_ref() {
-            let sidecars: BTreeMap<PodUid, IpAddr> = asked.iter().cloned().collect();
-            self.inventories.track(server.clone(), sidecars);
-            match asked {
-                Some(asked) => self.asked.insert(server.clone(), asked),
-                None => self.asked.remove(server),
-            };
+        let before = self.asked.remove(server);
+        let speaks = before.as_ref().and_then(|before| before.speaks.as_deref());
+        let asked = face::cast(&pods, speaks, |pod| Heard::of(&self.inventories.of(&pod.uid)));
+        let sidecars = asked.iter().map(|(pod, address)| (pod.uid.clone(), *address)).collect();
+        if before.as_ref().map(|before| &before.sidecars) != Some(&sidecars) {
+            self.inventories.track(server.clone(), sidecars.clone());
         }
-        let said = face.map(|(pod, _)| (pod, self.inventories.of(&pod.uid)));
-        self.catalog.upsert(published.record(key, said));
+        let face = asked.first().map(|(pod, _)| (*pod, self.inventories.of(&pod.uid)));
+        let speaks = face.as_ref().map(|(pod, _)| pod.uid.clone());
+        let before = before.filter(|before| before.speaks.is_some()).map(|before| before.health);
+        let record = published.record(key, face, before);
+        let health = record.health.clone();
+        self.asked.insert(server.clone(), Asked { speaks, sidecars, health });
+        self.catalog.upsert(record);
     }
-}
-
-/// The pod that speaks for a server, and its address.
-fn face(pods: &[Arc<PodView>]) -> Option<(&PodView, IpAddr)> {
-    let reachable = pods.iter().filter_map(|pod| Some((&**pod, pod.askable_at()?)));
-    reachable.max_by_key(|(pod, _)| (pod.ready, pod.created, pod.uid.clone()))
 }
 
 // === impl Servers ===
@@ -301,38 +304,4 @@ impl Servers {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Every critical section leaves its map whole at each step.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pod_that_serves_speaks_for_the_server() {
-        let pod = |uid: &str, created: i64, ready: bool, ip: Option<&str>| PodView {
-            uid: uid.to_owned(),
-            created,
-            ready,
-            ip: ip.map(str::to_owned),
-            ..PodView::default()
-        };
-        let (old, new, pending) = (
-            pod("old", 1, true, Some("10.0.0.1")),
-            pod("new", 2, false, Some("fd00::2")),
-            pod("pending", 3, false, None),
-        );
-        let ending = PodView { ending: true, ..pod("ending", 9, true, Some("10.0.0.9")) };
-        let failed = PodView { failed: Some("x".to_owned()), ..pod("failed", 9, true, Some("10.0.0.9")) };
-        // Something else may listen there until the sidecar does.
-        let early = PodView { initialised: true, ..pod("early", 9, false, Some("10.0.0.9")) };
-        for (pods, expected) in [
-            (vec![&old, &new, &pending, &ending, &failed], Some("old")),
-            (vec![&new, &pending, &ending, &early], Some("new")),
-            (vec![&pending, &ending, &failed, &early], None),
-            (vec![], None),
-        ] {
-            let pods: Vec<_> = pods.into_iter().cloned().map(Arc::new).collect();
-            assert_eq!(face(&pods).map(|(pod, _)| pod.uid.as_str()), expected);
-        }
-    }
 }
