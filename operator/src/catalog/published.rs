@@ -179,7 +179,8 @@ mod tests {
             "connection": {"state": state, "since": "2026-02-02T00:00:00Z", "reason": reason, "message": "so"},
             "server": {"info": {"name": "s"}, "protocolVersion": "1"}, "tools": [{"name": "echo"}],
         });
-        let offer = Reader::default().read(inventory.to_string().as_bytes()).unwrap();
+        let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
+        let offer = Reader::default().read(&key, inventory.to_string().as_bytes()).unwrap();
         Observation { summary: Some(Arc::new(offer)), unreachable: None }
     }
 

@@ -18,7 +18,7 @@ use longshore_catalog::model::Health;
 use longshore_catalog::{Catalog, Offer, Reader};
 use longshore_crds::McpServer;
 use longshore_sidecar_client::{
-    Bounds, Changes, Inventories, PodUid, Poller, TokenFile, inventories_with, jittered,
+    Bounds, Changes, Inventories, PodUid, Poller, Read, TokenFile, inventories_with, jittered,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
@@ -81,8 +81,9 @@ impl Source {
     pub(super) fn new(client: Client, scopes: Vec<Scope>, token: TokenFile, catalog: Catalog) -> Self {
         let reader = Reader::default();
         let bounds = Bounds { concurrent_answers: ANSWERS, ..Bounds::default() };
-        let (inventories, changes, poller) =
-            inventories_with(token, bounds, Arc::new(move |json| reader.read(json)));
+        let keep = move |server: &ServerKey, json: &[u8]| reader.read(&key(server), json);
+        let read = Read { keep: Arc::new(keep), is_short: Arc::new(Offer::may_grow) };
+        let (inventories, changes, poller) = inventories_with(token, bounds, read);
         let (sender, due) = unbounded_channel();
         let servers = Servers {
             published: Arc::default(),
@@ -184,7 +185,7 @@ impl Look<'_> {
     }
 
     fn at(&mut self, server: &ServerKey) {
-        let key = Key { namespace: server.namespace.clone(), name: server.name.clone() };
+        let key = key(server);
         let published = lock(&self.servers.published).get(server).cloned();
         let uid = published.as_ref().map(|published| &published.uid);
         if self.uids.get(server) != uid {
@@ -213,6 +214,10 @@ impl Look<'_> {
         self.asked.insert(server.clone(), Asked { speaks, sidecars, health });
         self.catalog.upsert(record);
     }
+}
+
+fn key(server: &ServerKey) -> Key {
+    Key { namespace: server.namespace.clone(), name: server.name.clone() }
 }
 
 // === impl Servers ===
