@@ -4,39 +4,36 @@
 //! whole. A server is asked through one of the pods that its Deployment owns, see [`face`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Debug;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use futures::future::{BoxFuture, select_all};
-use futures::{FutureExt as _, StreamExt as _};
-use kube::api::ListParams;
-use kube::core::{DeserializeGuard, PartialObjectMeta};
-use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client};
+use futures::{FutureExt as _, Stream, StreamExt as _};
+use k8s_openapi::NamespaceResourceScope;
+use kube::core::DeserializeGuard;
+use kube::runtime::watcher::{self, Event};
+use kube::{Client, Resource};
 use longshore_catalog::model::Health;
 use longshore_catalog::{Catalog, Offer, Reader};
 use longshore_crds::McpServer;
 use longshore_sidecar_client::{
-    Bounds, Changes, Inventories, PodUid, Poller, Read, TokenFile, inventories_with, jittered,
+    Bounds, Changes, Inventories, PodUid, Poller, Read, TokenFile, inventories_with,
 };
+use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
-use tokio::time::sleep;
 
 use super::face::{self, Heard};
+use super::hearing::Hearing;
 use super::published::Published;
-use crate::api;
 use crate::mirror::{Mirror, ServerKey};
 use crate::ownership;
 use crate::scope::{self, PAGE, Scope};
-use crate::view::{DeploymentView, PodView, ReplicaSetView};
+use crate::view::{DeploymentView, PodView, ReplicaSetView, View};
 
 /// A watch of manifests is made anew so often: a connection that has died unnoticed is noticed then.
 const WATCH_SECONDS: u32 = 30;
-/// While the API server is away, it is asked for so often.
-const RETRY: Duration = Duration::from_secs(1);
-
 /// How many answers of sidecars are in memory at once: one may be long, and they all come at the start.
 const ANSWERS: usize = 4;
 
@@ -62,8 +59,6 @@ struct Servers {
     published: Arc<Mutex<HashMap<ServerKey, Published>>>,
     /// How many watches have had their first complete list.
     listed: watch::Sender<usize>,
-    /// Which watches fail: answers are stale while one does.
-    failing: Arc<Mutex<BTreeSet<Scope>>>,
     /// Unbounded in type and bounded by nature: each entry is a change that the API server or a sidecar told.
     due: UnboundedSender<ServerKey>,
 }
@@ -85,12 +80,7 @@ impl Source {
         let read = Read { keep: Arc::new(keep), is_short: Arc::new(Offer::may_grow) };
         let (inventories, changes, poller) = inventories_with(token, bounds, read);
         let (sender, due) = unbounded_channel();
-        let servers = Servers {
-            published: Arc::default(),
-            listed: watch::Sender::new(0),
-            failing: Arc::default(),
-            due: sender,
-        };
+        let servers = Servers { published: Arc::default(), listed: watch::Sender::new(0), due: sender };
         Self {
             client,
             scopes,
@@ -111,16 +101,14 @@ impl Source {
             // The receiver ends only with the process.
             let _ = servers.due.send(server.clone());
         };
+        let hearing = Hearing::new(catalog.clone());
         let mut watches: Vec<BoxFuture<'_, ()>> = Vec::new();
         for scope in &scopes {
-            watches.push(servers.watch(&client, scope, &catalog).boxed());
-            watches.push(
-                mirrors.deployments.clone().run(&client, scope, |server, _, _, _| look_at(server)).boxed(),
-            );
-            watches.push(
-                mirrors.replica_sets.clone().run(&client, scope, |server, _, _, _| look_at(server)).boxed(),
-            );
-            watches.push(mirrors.pods.clone().run(&client, scope, |server, _, _, _| look_at(server)).boxed());
+            let config = watcher::Config::default().page_size(PAGE).timeout(WATCH_SECONDS);
+            watches.push(servers.follow(hearing.events(&client, scope, config), scope).boxed());
+            watches.push(mirrored(&mirrors.deployments, &hearing, &client, scope, &look_at).boxed());
+            watches.push(mirrored(&mirrors.replica_sets, &hearing, &client, scope, &look_at).boxed());
+            watches.push(mirrored(&mirrors.pods, &hearing, &client, scope, &look_at).boxed());
         }
         let watching = select_all(watches);
         let looking = async {
@@ -146,6 +134,26 @@ impl Source {
             never = poller.run() => match never {},
         }
     }
+}
+
+/// Keeps a mirror up to date with a scope.
+async fn mirrored<V, K>(
+    mirror: &Mirror<V>,
+    hearing: &Hearing,
+    client: &Client,
+    scope: &Scope,
+    look_at: &impl Fn(&ServerKey),
+) where
+    V: View<Object = K>,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Debug
+        + Send
+        + 'static,
+{
+    let events = hearing.events(client, scope, scope::owned());
+    mirror.follow(events, scope.as_deref(), &mut |server, _, _, _| look_at(server)).await;
 }
 
 /// Looks at servers, one at a time.
@@ -224,19 +232,18 @@ fn key(server: &ServerKey) -> Key {
 
 impl Servers {
     /// Follows the manifests of a scope.
-    async fn watch(&self, client: &Client, scope: &Scope, catalog: &Catalog) {
-        let config = watcher::Config::default().page_size(PAGE).timeout(WATCH_SECONDS);
-        let mut events = std::pin::pin!(watcher(scope::api::<Guarded>(client, scope), config));
+    async fn follow(&self, events: impl Stream<Item = Event<Guarded>>, scope: &Scope) {
+        let mut events = std::pin::pin!(events);
         let mut listed = BTreeSet::new();
         let mut counted = false;
         while let Some(event) = events.next().await {
             match event {
-                Ok(Event::Init) => listed.clear(),
-                Ok(Event::InitApply(server)) => {
+                Event::Init => listed.clear(),
+                Event::InitApply(server) => {
                     listed.insert(ServerKey::of(&server));
                     self.seen(&server);
                 }
-                Ok(Event::InitDone) => {
+                Event::InitDone => {
                     let gone: Vec<_> = {
                         let published = lock(&self.published);
                         let in_scope = published
@@ -250,30 +257,10 @@ impl Servers {
                         self.listed.send_modify(|listed| *listed += 1);
                     }
                 }
-                Ok(Event::Apply(server)) => self.seen(&server),
-                Ok(Event::Delete(server)) => self.forget(ServerKey::of(&server)),
-                Err(error) => {
-                    tracing::warn!(%error, "the watch of McpServers failed and starts again");
-                    // What answers one request may still refuse the next: never at the pace of its refusals.
-                    sleep(jittered(RETRY)).await;
-                    self.wait_for_api(client, scope, catalog).await;
-                }
+                Event::Apply(server) => self.seen(&server),
+                Event::Delete(server) => self.forget(ServerKey::of(&server)),
             }
         }
-    }
-
-    /// Waits until the API server lists servers again. While it does not, the catalog says that it may be out of date.
-    async fn wait_for_api(&self, client: &Client, scope: &Scope, catalog: &Catalog) {
-        let servers: Api<PartialObjectMeta<McpServer>> = scope::api(client, scope);
-        while let Err(error) = api::call(servers.list(&ListParams::default().limit(1))).await {
-            tracing::warn!(%error, "cannot list McpServers; waiting");
-            lock(&self.failing).insert(scope.clone());
-            catalog.set_stale(true);
-            sleep(jittered(RETRY)).await;
-        }
-        let mut failing = lock(&self.failing);
-        failing.remove(scope);
-        catalog.set_stale(!failing.is_empty());
     }
 
     fn seen(&self, server: &Guarded) {
