@@ -21,3 +21,5 @@ pub const SERVER_TEXT: usize = 8 << 20;
 pub const TEXT: usize = 96 << 20;
 /// How many tools of all servers are listed.
 pub const ALL_TOOLS: usize = 100_000;
+/// How long the entries of one page are together, unless it is a single one.
+pub const PAGE: usize = 256 << 10;
