@@ -142,11 +142,11 @@ async fn measure(what: &str, mut corpus: impl FnMut(&mut Random) -> String) {
         let tools: Vec<String> = (0..TOOLS).map(|_| corpus(&mut random)).collect();
         let json = inventory(&tools);
         drop(tools);
+        let key = ServerKey { namespace: format!("team-{}", number % 50), name: format!("server-{number}") };
         let start = Instant::now();
-        let offer = reader.read(json.as_bytes()).unwrap();
+        let offer = reader.read(&key, json.as_bytes()).unwrap();
         reading += start.elapsed();
         drop(json);
-        let key = ServerKey { namespace: format!("team-{}", number % 50), name: format!("server-{number}") };
         catalog.upsert(record(key, Arc::new(offer)));
         // What is to be indexed is not to queue up behind what is read.
         tokio::task::yield_now().await;
@@ -189,8 +189,8 @@ async fn measure(what: &str, mut corpus: impl FnMut(&mut Random) -> String) {
     for number in 0..200 {
         let mut tools: Vec<String> = (0..TOOLS).map(|_| corpus(&mut random)).collect();
         tools.push(format!("{{\"name\":\"new-{number}\"}}"));
-        let offer = Arc::new(reader.read(inventory(&tools).as_bytes()).unwrap());
         let key = ServerKey { namespace: format!("team-{}", number % 50), name: format!("server-{number}") };
+        let offer = Arc::new(reader.read(&key, inventory(&tools).as_bytes()).unwrap());
         let new = format!("new-{number}");
         let start = Instant::now();
         catalog.upsert(record(key.clone(), offer));

@@ -16,7 +16,10 @@ pub const PARAMETERS: usize = 64;
 pub const TOOLS: usize = 10_000;
 /// How much text all tools of one server have. When it is spent, schemas are left out, and then tools.
 pub const SERVER_TEXT: usize = 8 << 20;
-/// How much text all tools of all servers have.
+/// How much text all tools of all servers have. Of this and of their number half is for one namespace, and a fifth is
+/// there beside, for lists that are replaced.
 pub const TEXT: usize = 96 << 20;
 /// How many tools of all servers are listed.
 pub const ALL_TOOLS: usize = 100_000;
+/// How long the entries of one page are together, unless it is a single one.
+pub const PAGE: usize = 256 << 10;

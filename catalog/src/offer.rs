@@ -1,16 +1,18 @@
 //! What a server offers, made of its sidecar's inventory: every text bounded and cleaned, every list bounded.
 
 mod read;
+mod room;
 mod schema;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use longshore_sidecar_config::inventory::{Connection, Inventory, Phase};
 use serde_json::value::RawValue;
 
 use crate::limits;
 use crate::model::{Annotations, Omitted, Reported};
+use crate::record::ServerKey;
+use room::{Room, Share};
 
 /// What a sidecar says, as far as the catalog keeps it.
 #[derive(Debug, PartialEq)]
@@ -32,7 +34,7 @@ pub struct Offer {
     /// How many resources and resource templates there are.
     pub resources: usize,
     /// Held as long as this is in memory.
-    _share: Share,
+    share: Share,
 }
 
 /// One tool.
@@ -63,22 +65,7 @@ pub struct Schema(pub Box<RawValue>);
 /// Makes offers of inventories, and holds all of them together to their bound. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Reader {
-    budget: Arc<Budget>,
-}
-
-/// What is left of the room for tools.
-#[derive(Debug)]
-struct Budget {
-    bytes: AtomicUsize,
-    tools: AtomicUsize,
-}
-
-/// What one offer has of a [`Budget`]. It goes back when the offer goes.
-#[derive(Debug)]
-struct Share {
-    budget: Option<Arc<Budget>>,
-    bytes: usize,
-    tools: usize,
+    room: Arc<Room>,
 }
 
 // === impl Reader ===
@@ -90,19 +77,20 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// A reader whose offers have at most so much text, and so many tools, at any one time.
+    /// A reader whose offers have so much text, and so many tools, at most: of one namespace half of that, and a fifth
+    /// more while lists are replaced.
     pub fn new(bytes: usize, tools: usize) -> Self {
-        Self { budget: Arc::new(Budget { bytes: bytes.into(), tools: tools.into() }) }
+        Self { room: Arc::new(Room::new(bytes, tools)) }
     }
 
-    /// Reads the JSON of an inventory. Definitions that are too long are never in memory a second time.
-    pub fn read(&self, json: &[u8]) -> serde_json::Result<Offer> {
-        read::inventory(json, Share { budget: Some(self.budget.clone()), bytes: 0, tools: 0 })
+    /// Reads the JSON of a server's inventory. Definitions that are too long are never in memory a second time.
+    pub fn read(&self, server: &ServerKey, json: &[u8]) -> serde_json::Result<Offer> {
+        read::inventory(json, Share::of(&self.room, server))
     }
 
     /// The same for an inventory that is there already.
-    pub fn offer(&self, inventory: &Inventory) -> serde_json::Result<Offer> {
-        self.read(&serde_json::to_vec(inventory)?)
+    pub fn offer(&self, server: &ServerKey, inventory: &Inventory) -> serde_json::Result<Offer> {
+        self.read(server, &serde_json::to_vec(inventory)?)
     }
 }
 
@@ -132,7 +120,7 @@ impl Offer {
             tools_digest: String::new(),
             prompts: 0,
             resources: 0,
-            _share: Share { budget: None, bytes: 0, tools: 0 },
+            share: Share::none(),
         }
     }
 
@@ -140,6 +128,11 @@ impl Offer {
     pub fn tool(&self, name: &str) -> Option<&ToolEntry> {
         let at = self.tools.binary_search_by(|tool| (*tool.name).cmp(name)).ok()?;
         self.tools.get(at)
+    }
+
+    /// Whether more tools would be listed if the same inventory were read again: others have given room back.
+    pub fn may_grow(&self) -> bool {
+        self.share.may_grow()
     }
 
     /// Whether the other lists the same tools and calls itself the same.
@@ -187,48 +180,6 @@ impl PartialEq for Schema {
     }
 }
 
-// === impl Share ===
-
-impl Share {
-    /// Takes room for a tool of this length, if there is any.
-    fn take(&mut self, bytes: usize) -> bool {
-        if self.bytes + bytes > limits::SERVER_TEXT || self.tools >= limits::TOOLS {
-            return false;
-        }
-        let Some(budget) = &self.budget else { return true };
-        if !take(&budget.bytes, bytes) {
-            return false;
-        }
-        if !take(&budget.tools, 1) {
-            budget.bytes.fetch_add(bytes, Ordering::Relaxed);
-            return false;
-        }
-        self.bytes += bytes;
-        self.tools += 1;
-        true
-    }
-}
-
-fn take(left: &AtomicUsize, amount: usize) -> bool {
-    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(amount)).is_ok()
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        if let Some(budget) = &self.budget {
-            budget.bytes.fetch_add(self.bytes, Ordering::Relaxed);
-            budget.tools.fetch_add(self.tools, Ordering::Relaxed);
-        }
-    }
-}
-
-impl PartialEq for Share {
-    /// What an offer costs says nothing about what it is.
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -250,8 +201,12 @@ mod tests {
         })
     }
 
+    fn key(namespace: &str, name: &str) -> ServerKey {
+        ServerKey { namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
     fn read(tools: &[Value]) -> Offer {
-        Reader::default().read(inventory(tools).to_string().as_bytes()).unwrap()
+        Reader::default().read(&key("a", "demo"), inventory(tools).to_string().as_bytes()).unwrap()
     }
 
     #[test]
@@ -312,7 +267,7 @@ mod tests {
                 "{{\"name\":\"t\",\"inputSchema\":{schema},\"outputSchema\":{{\"type\":\"object\"}}}}"
             );
             let json = inventory(&[]).to_string().replace("\"tools\":[]", &format!("\"tools\":[{tool}]"));
-            Reader::default().read(json.as_bytes()).unwrap()
+            Reader::default().read(&key("a", "demo"), json.as_bytes()).unwrap()
         };
         assert_eq!(with(&deep.to_string()).tools[0].omitted, []);
         let long = format!("{{\"x\":\"{}\"}}", "y".repeat(1 << 20));
@@ -330,16 +285,48 @@ mod tests {
         }
     }
 
+    /// What a server with so many tools has, and what is left out.
+    fn of(reader: &Reader, namespace: &str, name: &str, tools: usize) -> (Offer, (usize, usize)) {
+        let tools: Vec<Value> = (0..tools).map(|n| json!({"name": format!("tool-{n:02}")})).collect();
+        let offer = reader.read(&key(namespace, name), inventory(&tools).to_string().as_bytes()).unwrap();
+        let counts = (offer.tools.len(), offer.tools_left_out);
+        (offer, counts)
+    }
+
     #[test]
     fn all_offers_together_stay_within_the_bound_and_give_back_what_they_had() {
-        let tools: Vec<Value> = (0..20).map(|n| json!({"name": format!("tool-{n:02}")})).collect();
-        let json = inventory(&tools).to_string();
-        let reader = Reader::new(1 << 20, 30);
-        let one = reader.read(json.as_bytes()).unwrap();
-        let two = reader.read(json.as_bytes()).unwrap();
-        assert_eq!((one.tools.len(), two.tools.len(), two.tools_left_out), (20, 10, 10));
+        let reader = Reader::new(1 << 20, 60);
+        let (one, listed) = of(&reader, "a", "one", 20);
+        assert_eq!(listed, (20, 0));
+        let (two, listed) = of(&reader, "a", "two", 20);
+        assert_eq!(listed, (10, 10), "a namespace has half of the room");
+        let (three, listed) = of(&reader, "b", "three", 40);
+        assert_eq!(listed, (30, 10), "and another the other half");
+        let (_four, listed) = of(&reader, "c", "four", 10);
+        assert_eq!(listed, (0, 10), "then there is none");
+        assert!(!one.may_grow() && !two.may_grow() && !three.may_grow());
         drop(one);
-        assert_eq!(reader.read(json.as_bytes()).unwrap().tools.len(), 20);
+        assert!(two.may_grow() && !three.may_grow(), "what goes back is there for who has less than half");
+        assert_eq!(of(&reader, "a", "two", 20).1, (20, 0));
+    }
+
+    #[test]
+    fn what_a_server_had_is_there_for_its_next_list() {
+        let reader = Reader::new(1 << 20, 60);
+        let hostile = [of(&reader, "a", "hostile", 60).0, of(&reader, "b", "hostile", 25).0];
+        let (mut honest, listed) = of(&reader, "c", "honest", 5);
+        assert_eq!((hostile[0].tools.len(), listed), (30, (5, 0)));
+        for (tools, expected) in [(5, (5, 0)), (7, (5, 2)), (4, (4, 0)), (5, (5, 0))] {
+            let (next, listed) = of(&reader, "c", "honest", tools);
+            assert_eq!(listed, expected, "{tools} tools");
+            honest = next;
+        }
+        // Who keeps what is to be replaced has the spare room of half of the lists, and no more.
+        let kept: Vec<_> = (0..3).map(|_| of(&reader, "a", "hostile", 60)).collect();
+        let listed: Vec<_> = kept.iter().map(|(_, (listed, _))| *listed).collect();
+        assert_eq!(listed, [6, 0, 0]);
+        assert_eq!(of(&reader, "c", "honest", 5).1, (5, 0));
+        drop((hostile, honest));
     }
 
     #[test]
@@ -357,7 +344,7 @@ mod tests {
     #[test]
     fn an_inventory_that_is_none_is_refused() {
         for json in ["", "[]", "{}", "{\"tools\": 3}"] {
-            assert!(Reader::default().read(json.as_bytes()).is_err(), "{json}");
+            assert!(Reader::default().read(&key("a", "demo"), json.as_bytes()).is_err(), "{json}");
         }
     }
 }

@@ -63,28 +63,78 @@ fn cut(mut text: String, longest: usize) -> String {
 /// The characters that are seen where they stand, with one kind of line break.
 fn visible(text: &str) -> impl Iterator<Item = char> {
     let mut marks = 0;
-    text.chars()
+    let shown = text
+        .chars()
         .map(|character| match character {
             '\u{2028}' | '\u{2029}' | '\u{85}' | '\u{b}' | '\u{c}' => '\n',
             other => other,
         })
         .filter(|&character| !is_hidden(character))
         .filter(move |&character| {
-            marks = if is_combining_mark(character) { marks + 1 } else { 0 };
+            marks = match character {
+                joiner if is_joiner(joiner) => marks,
+                mark if is_combining_mark(mark) => marks + 1,
+                _ => 0,
+            };
             marks <= MARKS
-        })
+        });
+    joined(shown)
+}
+
+/// Leaves joiners and selectors, which are not seen themselves, where they can change how others are.
+fn joined(characters: impl Iterator<Item = char>) -> impl Iterator<Item = char> {
+    let mut characters = characters.peekable();
+    let mut before = None;
+    std::iter::from_fn(move || {
+        loop {
+            let character = characters.next()?;
+            let stays = match character {
+                joiner if is_joiner(joiner) => {
+                    let after = characters.peek().copied().filter(|&after| !is_selector(after));
+                    before.is_some_and(is_joined) && after.is_some_and(is_joined)
+                }
+                selector if is_selector(selector) => before.is_some_and(is_selected),
+                _ => true,
+            };
+            if stays {
+                before = Some(character);
+                return Some(character);
+            }
+        }
+    })
+}
+
+/// Scripts and emoji need them, between two others and one at a time.
+fn is_joiner(character: char) -> bool {
+    matches!(character, '\u{200c}' | '\u{200d}')
+}
+
+/// Which form of the character before is meant: emoji, and some letters, have several.
+fn is_selector(character: char) -> bool {
+    matches!(character, '\u{180b}'..='\u{180d}' | '\u{180f}' | '\u{fe00}'..='\u{fe0f}')
+}
+
+/// Whether joiners may stand beside it: the letters before Arabic's, ASCII among them, are never joined.
+fn is_joined(character: char) -> bool {
+    character >= '\u{600}' && !character.is_whitespace() && !is_joiner(character)
+}
+
+fn is_selected(character: char) -> bool {
+    !character.is_ascii() && !character.is_whitespace() && !is_joiner(character) && !is_selector(character)
 }
 
 /// Control characters, and those that are invisible, change the direction of others, or can carry a message that only
-/// programs read. Joiners (U+200C, U+200D) stay: scripts and emoji need them.
+/// programs read.
 fn is_hidden(character: char) -> bool {
     match character {
         '\n' | '\t' => false,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{feff}' => {
             true
         }
+        // Fillers, and vowels that are written for programs alone.
+        '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}' | '\u{ffa0}' => true,
         '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{fff0}'..='\u{fffb}' => true,
-        '\u{e0000}'..='\u{e0fff}' => true,
+        '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}' => true,
         other => other.is_control(),
     }
 }
@@ -107,6 +157,17 @@ mod tests {
             ("hid\u{e0068}\u{e0069}den\u{200b}\u{feff}", "hidden"),
             ("b\u{301}\u{301}\u{301}\u{301}\u{301}\u{301}\u{301}c", "b\u{301}\u{301}\u{301}\u{301}c"),
             ("family 👩\u{200d}👧, नमस्ते, 日本語", "family 👩\u{200d}👧, नमस्ते, 日本語"),
+            (
+                "❤\u{fe0f}\u{200d}🔥 می\u{200c}خواهم র\u{200d}\u{9cd}য",
+                "❤\u{fe0f}\u{200d}🔥 می\u{200c}خواهم র\u{200d}\u{9cd}য",
+            ),
+            ("\u{200d}a\u{200d}b\u{200c} é\u{200d}é 👩\u{200d} 👩\u{200d}b\u{200d}", "ab éé 👩 👩b"),
+            (&format!("x日{}本", "\u{200d}\u{200c}".repeat(650)), "x日\u{200c}本"),
+            (
+                &format!("b{}", "\u{301}\u{301}\u{301}\u{301}\u{200d}".repeat(9)),
+                "b\u{301}\u{301}\u{301}\u{301}",
+            ),
+            ("a\u{fe0f}\u{fe00}b ©\u{fe0f}\u{fe0e}\u{fe01} \u{3164}\u{17b4}", "ab ©\u{fe0f}"),
             ("one\u{2028}two", "one two"),
         ] {
             assert_eq!(line(given, 100), expected, "{given:?}");
@@ -125,6 +186,12 @@ mod tests {
             ("a\nb", false),
             ("a\u{202e}b", false),
             ("a\u{200b}b", false),
+            ("send\u{200d}_mail", false),
+            ("send_mail\u{200c}", false),
+            ("send\u{fe0f}_mail", false),
+            ("日\u{200d}\u{200d}本", false),
+            ("日\u{200d}b", false),
+            ("می\u{200c}خواهم", true),
             ("too long a name", false),
         ] {
             assert_eq!(is_plain(name, 14 + 6), expected || name == "too long a name", "{name:?}");
@@ -138,6 +205,7 @@ mod tests {
             for cleaned in [line(&text, longest), lines(&text, longest)] {
                 prop_assert!(cleaned.len() <= longest);
                 prop_assert!(cleaned.chars().all(|character| !is_hidden(character)));
+                prop_assert_eq!(seen(&cleaned), cleaned);
             }
         }
     }

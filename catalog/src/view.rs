@@ -1,15 +1,21 @@
 //! What the catalog knows at a moment, and how it is looked through: filters, order, pages.
 
+mod page;
+
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use crate::index::{Document, Hit, Index, Kind, Query, Segment};
 use crate::limits;
-use crate::model::{Freshness, Health, Link, Reported, Server, ServerReference, State, Tool, ToolSummary};
+use crate::model::{Freshness, Health, Link, Reported, Server, ServerReference, Tool, ToolSummary};
 use crate::offer::{Offer, ToolEntry};
 use crate::record::{About, ServerKey, ServerRecord};
 use crate::text;
+use page::Filling;
+pub use page::{Found, Page, Position};
 
 /// All that is known.
 #[derive(Debug, Default)]
@@ -38,49 +44,6 @@ pub(crate) struct Entry {
     title: String,
 }
 
-/// Which servers and tools are meant, and from where on.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Page {
-    /// What to look for. `None`: everything, by name.
-    pub query: Option<String>,
-    /// Only servers of this namespace.
-    pub namespace: Option<String>,
-    /// Only servers of this owner.
-    pub owner: Option<String>,
-    /// Only servers with all of these tags.
-    pub tags: Vec<String>,
-    /// Only servers that are so.
-    pub health: Option<State>,
-    /// How many.
-    pub limit: usize,
-    /// Only what comes after this.
-    pub after: Option<Position>,
-}
-
-/// A place in a list: that of its last entry. It needs not be there any more.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Position {
-    /// The score, where there is a query.
-    pub score: Option<f32>,
-    /// The server.
-    pub server: ServerKey,
-    /// The tool, in a list of tools.
-    pub tool: Option<String>,
-}
-
-/// One page of what was found.
-#[derive(Clone, Debug)]
-pub struct Found<T> {
-    /// The entries.
-    pub items: Vec<T>,
-    /// How many there are on all pages.
-    pub total: usize,
-    /// Where the next page begins, if there is one.
-    pub next: Option<Position>,
-    /// Whether this may be out of date.
-    pub freshness: Freshness,
-}
-
 // === impl View ===
 
 impl View {
@@ -88,8 +51,9 @@ impl View {
     pub(crate) fn enter(&mut self, mut record: ServerRecord, id: u64, now: &str) -> bool {
         let before = self.servers.get(&record.key);
         settle(&mut record.health, before.map(|entry| &entry.record.health), now);
-        let offer = record.offer.take().or_else(|| before.and_then(|entry| entry.record.offer.clone()));
-        // Names alone are better than nothing, until the server has been heard.
+        let heard = |entry: &Entry| entry.record.offer.clone().filter(|offer| offer.reported.is_some());
+        let offer = record.offer.take().or_else(|| before.and_then(heard));
+        // Names alone are better than nothing, and the newest of them, until the server has been heard.
         let offer = offer.or_else(|| {
             (!record.known_tools.is_empty()).then(|| Arc::new(Offer::of_names(&record.known_tools)))
         });
@@ -183,23 +147,18 @@ impl View {
         if let Some(query) = &page.query {
             return self.found(page, query, Kind::Servers, |entry, _| Some(entry.server()));
         }
-        let matching = || self.servers.iter().filter(|(_, entry)| page.admits(entry));
+        let matching = |after: Bound<&ServerKey>| {
+            let servers = self.servers.range::<ServerKey, _>((after, Bound::Unbounded));
+            servers.filter(|(_, entry)| page.admits(entry))
+        };
         let start = page.after.as_ref().map_or(Bound::Unbounded, |after| Bound::Excluded(&after.server));
-        let mut items: Vec<_> = self
-            .servers
-            .range::<ServerKey, _>((start, Bound::Unbounded))
-            .filter(|(_, entry)| page.admits(entry))
-            .take(page.limit + 1)
-            .collect();
-        let more = items.len() > page.limit;
-        items.truncate(page.limit);
-        let last = items.last().map(|(key, _)| Position { score: None, server: (*key).clone(), tool: None });
-        Found {
-            total: matching().count(),
-            next: last.filter(|_| more),
-            items: items.into_iter().map(|(_, entry)| entry.server()).collect(),
-            freshness: self.freshness(),
+        let mut filling = Filling::new(page);
+        for (key, entry) in matching(start) {
+            if !filling.put(entry.server(), || Position { score: None, server: key.clone(), tool: None }) {
+                break;
+            }
         }
+        filling.found(matching(Bound::Unbounded).count(), self.freshness())
     }
 
     pub(crate) fn tools_page(&self, page: &Page) -> Found<ToolSummary> {
@@ -211,27 +170,26 @@ impl View {
         }
         let total = self.servers.values().filter(|entry| page.admits(entry)).map(Entry::tool_count).sum();
         let start = page.after.as_ref().map_or(Bound::Unbounded, |after| Bound::Included(&after.server));
-        let mut items = Vec::new();
-        let mut last = None;
-        for (key, entry) in self.servers.range::<ServerKey, _>((start, Bound::Unbounded)) {
+        let mut filling = Filling::new(page);
+        'page: for (key, entry) in self.servers.range::<ServerKey, _>((start, Bound::Unbounded)) {
             let Some(offer) = entry.offer.as_ref().filter(|_| page.admits(entry)) else { continue };
             let seen = page.after.as_ref().filter(|after| after.server == *key).map_or(0, |after| {
                 let tool = after.tool.as_deref().unwrap_or_default();
                 offer.tools.partition_point(|it| *it.name <= *tool)
             });
             for tool in offer.tools.iter().skip(seen) {
-                if items.len() == page.limit {
-                    return Found { items, total, next: last, freshness: self.freshness() };
+                let position =
+                    || Position { score: None, server: key.clone(), tool: Some(tool.name.to_string()) };
+                if !filling.put(entry.summary(tool), position) {
+                    break 'page;
                 }
-                items.push(entry.summary(tool));
-                last = Some(Position { score: None, server: key.clone(), tool: Some(tool.name.to_string()) });
             }
         }
-        Found { items, total, next: None, freshness: self.freshness() }
+        filling.found(total, self.freshness())
     }
 
     /// The best of what a query finds.
-    fn found<T>(
+    fn found<T: Serialize>(
         &self,
         page: &Page,
         query: &str,
@@ -261,15 +219,22 @@ impl View {
                 }
             });
         }
-        let more = hits.len() > page.limit;
-        if more {
-            hits.select_nth_unstable_by(page.limit.saturating_sub(1), order);
-            hits.truncate(page.limit);
+        // One more says that there is a next page.
+        let most = page.limit.saturating_add(1);
+        if hits.len() > most {
+            hits.select_nth_unstable_by(page.limit, order);
+            hits.truncate(most);
         }
         hits.sort_unstable_by(order);
-        let last = hits.last().and_then(|hit| Some(entry(hit.slot)?.position(hit)));
-        let items = hits.iter().filter_map(|hit| show(entry(hit.slot)?, hit.document as usize)).collect();
-        Found { items, total, next: last.filter(|_| more), freshness: self.freshness() }
+        let mut filling = Filling::new(page);
+        for hit in &hits {
+            let Some(entry) = entry(hit.slot) else { continue };
+            let Some(item) = show(entry, hit.document as usize) else { continue };
+            if !filling.put(item, || entry.position(hit)) {
+                break;
+            }
+        }
+        filling.found(total, self.freshness())
     }
 }
 
@@ -401,18 +366,6 @@ impl Entry {
     fn comes_after(&self, document: usize, position: &Position) -> bool {
         let own = (&self.record.key, self.tool_name(document));
         own > (&position.server, position.tool.as_deref())
-    }
-}
-
-// === impl Page ===
-
-impl Page {
-    fn admits(&self, entry: &Entry) -> bool {
-        let ServerRecord { key, about, health, .. } = &entry.record;
-        self.namespace.as_ref().is_none_or(|namespace| *namespace == key.namespace)
-            && self.owner.as_ref().is_none_or(|owner| about.owner.as_ref() == Some(owner))
-            && self.tags.iter().all(|tag| about.tags.contains(tag))
-            && self.health.is_none_or(|state| state == health.state)
     }
 }
 

@@ -5,6 +5,8 @@
 //!
 //! Everything runs inside one future, as the operator does: a branch that ends unasked ends the process.
 
+mod face;
+mod hearing;
 mod keys;
 pub(crate) mod published;
 mod source;

@@ -11,7 +11,7 @@ use futures::{Stream, StreamExt as _};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{Event, watcher};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -101,12 +101,16 @@ impl<V: View> Mirror<V> {
             + 'static,
     {
         let events = watcher(scope::api(client, scope), scope::owned()).default_backoff();
+        let events = events.filter_map(|event| {
+            ready(event.inspect_err(|error| tracing::warn!(%error, "a watch failed and starts again")).ok())
+        });
         self.follow(events, scope.as_deref(), &mut changed).await;
     }
 
-    async fn follow<K>(
+    /// The same with what somebody else watches.
+    pub async fn follow<K>(
         &self,
-        events: impl Stream<Item = watcher::Result<Event<K>>>,
+        events: impl Stream<Item = Event<K>>,
         namespace: Option<&str>,
         changed: &mut impl FnMut(&ServerKey, Change, &str, &V),
     ) where
@@ -116,9 +120,6 @@ impl<V: View> Mirror<V> {
         let mut listed: HashSet<(String, String)> = HashSet::new();
         let mut counted = false;
         let in_scope = |address: &(String, String)| namespace.is_none_or(|namespace| namespace == address.0);
-        let events = events.filter_map(|event| {
-            ready(event.inspect_err(|error| tracing::warn!(%error, "a watch failed and starts again")).ok())
-        });
         let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
             match event {
@@ -248,7 +249,7 @@ mod tests {
         let mut changed = |server: &ServerKey, change: Change, name: &str, _: &Owned<Service>| {
             said.push(format!("{change:?} {}/{name} of {}", server.namespace, server.name));
         };
-        mirror.follow(stream::iter(events.into_iter().map(Ok)), namespace, &mut changed).await;
+        mirror.follow(stream::iter(events), namespace, &mut changed).await;
         said
     }
 

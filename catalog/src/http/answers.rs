@@ -138,10 +138,12 @@ fn unreadable() -> Response {
 
 /// The answer with its tag, or the word that the asker has it already.
 fn answer<T: Serialize>(asked: &HeaderMap, freshness: &Freshness, value: &T) -> Response {
-    let Ok(body) = serde_json::to_vec(value) else {
+    let Ok(mut body) = serde_json::to_vec(value) else {
         return Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the answer cannot be written")
             .into_response();
     };
+    // It stays as long as its reader takes.
+    body.shrink_to_fit();
     let tag: String = Sha256::digest(&body).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     let tag = format!("\"{tag}\"");
     let mut headers = HeaderMap::new();

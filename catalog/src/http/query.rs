@@ -39,7 +39,7 @@ pub(super) struct ListParameters {
     /// Only servers in this state.
     #[param(inline)]
     health: Option<State>,
-    /// How many entries a page has.
+    /// How many entries a page has. One that would be longer than 256 KiB has fewer.
     #[param(minimum = 1, maximum = 200, default = 50)]
     limit: Option<usize>,
     /// `nextCursor` of the page before, with the same parameters otherwise. It stays valid while the catalog changes:

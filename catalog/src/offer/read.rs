@@ -123,7 +123,7 @@ pub(super) fn inventory(json: &[u8], mut share: Share) -> serde_json::Result<Off
         tools_digest: text::line(&inventory.tools_digest, limits::LINE),
         prompts: inventory.prompts.0,
         resources: inventory.resources.0.saturating_add(inventory.resource_templates.0),
-        _share: share,
+        share: share.whole(),
     })
 }
 

@@ -93,16 +93,22 @@ async fn a_server_that_is_down_stays_with_its_last_known_tools() {
 #[tokio::test]
 async fn names_stand_in_until_a_server_is_heard() {
     let stand = Stand::open().await;
-    let mut known = record("a", "demo", About::default());
-    known.known_tools = vec!["echo".to_owned(), "bad\u{202e}name".to_owned(), "add".to_owned()];
-    stand.catalog.upsert(known);
-    crate::harness::eventually("the names are listed", || {
-        stand.catalog.list_tools(&longshore_catalog::Page { limit: 9, ..Default::default() }).total == 2
-    })
-    .await;
+    let list = |known: &[&str]| {
+        let mut record = record("a", "demo", About::default());
+        record.known_tools = known.iter().map(|&name| name.to_owned()).collect();
+        stand.catalog.upsert(record);
+    };
+    let listed = || stand.catalog.list_tools(&longshore_catalog::Page { limit: 9, ..Default::default() });
+    // They are those of the newest status.
+    list(&["gone"]);
+    crate::harness::eventually("a name is listed", || listed().total == 1).await;
+    list(&["echo", "bad\u{202e}name", "add"]);
+    crate::harness::eventually("the names are listed", || listed().total == 2).await;
     assert_eq!(names(&stand.json("/v1/tools?q=ech").await), ["echo"]);
     stand.serve("a", "demo", About::default(), &[tool("other", "x")]).await;
     assert_eq!(names(&stand.json("/v1/tools").await), ["other"]);
+    list(&["echo"]);
+    assert_eq!(names(&stand.json("/v1/tools").await), ["other"], "it has been heard");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use longshore_catalog::About;
+use longshore_catalog::{About, Reader};
 use serde_json::json;
 
 use crate::harness::{Stand, eventually, inventory, names, record, tool};
@@ -38,6 +38,28 @@ async fn a_flood_of_hostile_tools_is_cut_to_its_bounds() {
     assert_eq!(names(&stand.json("/v1/tools?q=says+again").await)[0], "echo");
 }
 
+/// A tenant that takes all that it can get leaves the others what they have, through every change of it.
+#[tokio::test]
+async fn a_tenant_that_fills_the_room_costs_the_others_nothing() {
+    let mut stand = Stand::open().await;
+    stand.reader = Reader::new(1 << 20, 100);
+    let many: Vec<_> = (0..100).map(|n| tool(&format!("tool-{n}"), "one of many")).collect();
+    stand.serve("honest", "demo", About::default(), &many[..20]).await;
+    for name in ["one", "two", "three"] {
+        stand.serve("hostile", name, About::default(), &many).await;
+    }
+    let hostile = stand.json("/v1/tools?namespace=hostile").await;
+    assert_eq!(hostile["total"], 50, "half of the room");
+    stand.serve("others", "demo", About::default(), &many).await;
+    for round in 0..3 {
+        let mut changed = many[..20].to_vec();
+        changed[0] = tool("changed", &format!("round {round}"));
+        stand.serve("honest", "demo", About::default(), &changed).await;
+        let honest = stand.json("/v1/servers/honest/demo").await;
+        assert_eq!((&honest["tools"], &honest["toolsLeftOut"]), (&json!(20), &json!(0)), "{round}");
+    }
+}
+
 /// What a server says in between is never listed, what it says at last is; and the others do not wait for it.
 #[tokio::test]
 async fn a_server_that_never_settles_costs_the_others_nothing() {
@@ -48,7 +70,8 @@ async fn a_server_that_never_settles_costs_the_others_nothing() {
         let mut restless = record("a", "restless", About::default());
         let mut tools = many.clone();
         tools.push(tool(&format!("round-{round}"), "x"));
-        restless.offer = Some(Arc::new(stand.reader.read(inventory(&tools).to_string().as_bytes()).unwrap()));
+        let json = inventory(&tools).to_string();
+        restless.offer = Some(Arc::new(stand.reader.read(&restless.key, json.as_bytes()).unwrap()));
         stand.catalog.upsert(restless);
         if round == 100 {
             stand.serve("a", "calm", About::default(), &[tool("echo", "x")]).await;

@@ -67,7 +67,7 @@ impl Stand {
     pub(crate) async fn feed(&self, mut record: ServerRecord, tools: Option<&[Value]>) {
         if let Some(tools) = tools {
             let inventory = inventory(tools).to_string();
-            record.offer = Some(Arc::new(self.reader.read(inventory.as_bytes()).unwrap()));
+            record.offer = Some(Arc::new(self.reader.read(&record.key, inventory.as_bytes()).unwrap()));
         }
         let path = format!("/v1/servers/{}/{}", record.key.namespace, record.key.name);
         let key = record.key.clone();

@@ -62,7 +62,9 @@ async fn walk(stand: &Stand, path: &str) -> Vec<String> {
     let mut all = Vec::new();
     let mut cursor = String::new();
     loop {
-        let page = stand.json(&format!("{path}{cursor}")).await;
+        let page = stand.get(&format!("{path}{cursor}")).await;
+        assert!(page.body.len() < 260 << 10, "a page has {} bytes", page.body.len());
+        let page = page.json();
         all.extend(names(&page).into_iter().map(str::to_owned));
         assert!(all.len() <= 1000, "the pages do not end");
         match page["nextCursor"].as_str() {
@@ -87,6 +89,27 @@ async fn pages_put_together_are_the_list() {
                 "{path} by {limit}"
             );
         }
+    }
+}
+
+/// What readers have not taken yet is in memory, so no page is long; and still nothing is left out.
+#[tokio::test]
+async fn a_page_of_long_entries_is_short() {
+    let stand = Stand::open().await;
+    let parameters: serde_json::Map<_, _> = (0..64).map(|n| (format!("{n:0>250}"), json!({}))).collect();
+    let tools: Vec<_> = (0..50)
+        .map(|n| {
+            json!({
+                "name": format!("tool-{n:02}"), "description": "verbose ".repeat(500),
+                "inputSchema": {"type": "object", "properties": parameters},
+            })
+        })
+        .collect();
+    stand.serve("a", "verbose", About::default(), &tools).await;
+    let expected: Vec<_> = (0..50).map(|n| format!("tool-{n:02}")).collect();
+    for path in ["/v1/tools?limit=200", "/v1/tools?limit=200&q=verbose"] {
+        assert_eq!(stand.json(path).await["total"], 50, "{path}");
+        assert_eq!(walk(&stand, path).await, expected, "{path}");
     }
 }
 

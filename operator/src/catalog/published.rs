@@ -47,9 +47,18 @@ impl Published {
         })
     }
 
-    /// What the catalog is told, with what the sidecar of one of its pods says.
-    pub(super) fn record(&self, key: ServerKey, pod: Option<(&PodView, Observation<Offer>)>) -> ServerRecord {
-        let health = self.health(pod.as_ref().map(|(_, said)| said));
+    /// What the catalog is told, with what the sidecar of one of its pods says, and how the server was by another's.
+    pub(super) fn record(
+        &self,
+        key: ServerKey,
+        pod: Option<(&PodView, Observation<Offer>)>,
+        before: Option<Health>,
+    ) -> ServerRecord {
+        let health = match (&pod, before) {
+            // A pod that has just taken over is in service; how it is, it says in a moment.
+            (Some((pod, said)), Some(before)) if pod.ready && *said == Observation::default() => before,
+            _ => self.health(pod.as_ref().map(|(_, said)| said)),
+        };
         ServerRecord {
             key,
             about: self.about.clone(),
@@ -170,7 +179,8 @@ mod tests {
             "connection": {"state": state, "since": "2026-02-02T00:00:00Z", "reason": reason, "message": "so"},
             "server": {"info": {"name": "s"}, "protocolVersion": "1"}, "tools": [{"name": "echo"}],
         });
-        let offer = Reader::default().read(inventory.to_string().as_bytes()).unwrap();
+        let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
+        let offer = Reader::default().read(&key, inventory.to_string().as_bytes()).unwrap();
         Observation { summary: Some(Arc::new(offer)), unreachable: None }
     }
 
@@ -179,13 +189,31 @@ mod tests {
         assert_eq!(Published::of(&server(false, ready("True", "Ready"))), None);
         let published = Published::of(&server(true, ready("True", "Ready"))).unwrap();
         let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
-        let record = published.record(key, None);
+        let record = published.record(key, None, None);
         assert_eq!(record.about.title.as_deref(), Some("Demo"));
         assert_eq!(
             (record.endpoint.url.as_deref(), &*record.endpoint.auth),
             (Some("http://demo"), &["apiKeys".to_owned()][..])
         );
         assert_eq!(record.known_tools, ["echo"]);
+    }
+
+    #[test]
+    fn a_pod_in_service_that_was_not_heard_yet_leaves_a_server_as_it_was() {
+        let published = Published::of(&server(true, ready("True", "Ready"))).unwrap();
+        let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
+        let before = published.health(Some(&said("Connected", Value::Null)));
+        for (in_service, said, before, expected) in [
+            (true, Observation::default(), Some(&before), State::Up),
+            (true, Observation::default(), None, State::Unknown),
+            (false, Observation::default(), Some(&before), State::Unknown),
+            (true, said("Connecting", Value::Null), Some(&before), State::Unknown),
+            (true, said("Failed", json!("ConnectionLost")), Some(&before), State::Down),
+        ] {
+            let pod = PodView { ready: in_service, ..PodView::default() };
+            let record = published.record(key.clone(), Some((&pod, said)), before.cloned());
+            assert_eq!(record.health.state, expected);
+        }
     }
 
     #[test]

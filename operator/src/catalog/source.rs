@@ -1,41 +1,39 @@
 //! What the catalog hears of the cluster, and how it reaches the catalog.
 //!
 //! Whatever changes (a manifest or its status, a pod, a sidecar's words) names its server, and that is looked at as a
-//! whole. A server is asked through one of its pods: of those that its Deployment owns, one that serves, else the
-//! newest that could.
+//! whole. A server is asked through one of the pods that its Deployment owns, see [`face`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Debug;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use futures::future::{BoxFuture, select_all};
-use futures::{FutureExt as _, StreamExt as _};
-use kube::api::ListParams;
-use kube::core::{DeserializeGuard, PartialObjectMeta};
-use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client};
+use futures::{FutureExt as _, Stream, StreamExt as _};
+use k8s_openapi::NamespaceResourceScope;
+use kube::core::DeserializeGuard;
+use kube::runtime::watcher::{self, Event};
+use kube::{Client, Resource};
+use longshore_catalog::model::Health;
 use longshore_catalog::{Catalog, Offer, Reader};
 use longshore_crds::McpServer;
 use longshore_sidecar_client::{
-    Bounds, Changes, Inventories, PodUid, Poller, TokenFile, inventories_with, jittered,
+    Bounds, Changes, Inventories, PodUid, Poller, Read, TokenFile, inventories_with,
 };
+use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
-use tokio::time::sleep;
 
+use super::face::{self, Heard};
+use super::hearing::Hearing;
 use super::published::Published;
-use crate::api;
 use crate::mirror::{Mirror, ServerKey};
 use crate::ownership;
 use crate::scope::{self, PAGE, Scope};
-use crate::view::{DeploymentView, PodView, ReplicaSetView};
+use crate::view::{DeploymentView, PodView, ReplicaSetView, View};
 
 /// A watch of manifests is made anew so often: a connection that has died unnoticed is noticed then.
 const WATCH_SECONDS: u32 = 30;
-/// While the API server is away, it is asked for so often.
-const RETRY: Duration = Duration::from_secs(1);
-
 /// How many answers of sidecars are in memory at once: one may be long, and they all come at the start.
 const ANSWERS: usize = 4;
 
@@ -61,8 +59,6 @@ struct Servers {
     published: Arc<Mutex<HashMap<ServerKey, Published>>>,
     /// How many watches have had their first complete list.
     listed: watch::Sender<usize>,
-    /// Which watches fail: answers are stale while one does.
-    failing: Arc<Mutex<BTreeSet<Scope>>>,
     /// Unbounded in type and bounded by nature: each entry is a change that the API server or a sidecar told.
     due: UnboundedSender<ServerKey>,
 }
@@ -80,15 +76,11 @@ impl Source {
     pub(super) fn new(client: Client, scopes: Vec<Scope>, token: TokenFile, catalog: Catalog) -> Self {
         let reader = Reader::default();
         let bounds = Bounds { concurrent_answers: ANSWERS, ..Bounds::default() };
-        let (inventories, changes, poller) =
-            inventories_with(token, bounds, Arc::new(move |json| reader.read(json)));
+        let keep = move |server: &ServerKey, json: &[u8]| reader.read(&key(server), json);
+        let read = Read { keep: Arc::new(keep), is_short: Arc::new(Offer::may_grow) };
+        let (inventories, changes, poller) = inventories_with(token, bounds, read);
         let (sender, due) = unbounded_channel();
-        let servers = Servers {
-            published: Arc::default(),
-            listed: watch::Sender::new(0),
-            failing: Arc::default(),
-            due: sender,
-        };
+        let servers = Servers { published: Arc::default(), listed: watch::Sender::new(0), due: sender };
         Self {
             client,
             scopes,
@@ -109,16 +101,14 @@ impl Source {
             // The receiver ends only with the process.
             let _ = servers.due.send(server.clone());
         };
+        let hearing = Hearing::new(catalog.clone());
         let mut watches: Vec<BoxFuture<'_, ()>> = Vec::new();
         for scope in &scopes {
-            watches.push(servers.watch(&client, scope, &catalog).boxed());
-            watches.push(
-                mirrors.deployments.clone().run(&client, scope, |server, _, _, _| look_at(server)).boxed(),
-            );
-            watches.push(
-                mirrors.replica_sets.clone().run(&client, scope, |server, _, _, _| look_at(server)).boxed(),
-            );
-            watches.push(mirrors.pods.clone().run(&client, scope, |server, _, _, _| look_at(server)).boxed());
+            let config = watcher::Config::default().page_size(PAGE).timeout(WATCH_SECONDS);
+            watches.push(servers.follow(hearing.events(&client, scope, config), scope).boxed());
+            watches.push(mirrored(&mirrors.deployments, &hearing, &client, scope, &look_at).boxed());
+            watches.push(mirrored(&mirrors.replica_sets, &hearing, &client, scope, &look_at).boxed());
+            watches.push(mirrored(&mirrors.pods, &hearing, &client, scope, &look_at).boxed());
         }
         let watching = select_all(watches);
         let looking = async {
@@ -146,16 +136,42 @@ impl Source {
     }
 }
 
+/// Keeps a mirror up to date with a scope.
+async fn mirrored<V, K>(
+    mirror: &Mirror<V>,
+    hearing: &Hearing,
+    client: &Client,
+    scope: &Scope,
+    look_at: &impl Fn(&ServerKey),
+) where
+    V: View<Object = K>,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Debug
+        + Send
+        + 'static,
+{
+    let events = hearing.events(client, scope, scope::owned());
+    mirror.follow(events, scope.as_deref(), &mut |server, _, _, _| look_at(server)).await;
+}
+
 /// Looks at servers, one at a time.
 struct Look<'a> {
     catalog: &'a Catalog,
     mirrors: &'a Mirrors,
     inventories: &'a Inventories<ServerKey, Offer>,
     servers: &'a Servers,
-    /// The pod whose sidecar is asked.
-    asked: HashMap<ServerKey, (PodUid, IpAddr)>,
+    asked: HashMap<ServerKey, Asked>,
     /// Which servers are listed, by UID: one of the same name may be another.
     uids: HashMap<ServerKey, String>,
+}
+
+/// Whom a server was asked through when it was last looked at, and how it was.
+struct Asked {
+    speaks: Option<PodUid>,
+    sidecars: BTreeMap<PodUid, IpAddr>,
+    health: Health,
 }
 
 impl Look<'_> {
@@ -177,7 +193,7 @@ impl Look<'_> {
     }
 
     fn at(&mut self, server: &ServerKey) {
-        let key = Key { namespace: server.namespace.clone(), name: server.name.clone() };
+        let key = key(server);
         let published = lock(&self.servers.published).get(server).cloned();
         let uid = published.as_ref().map(|published| &published.uid);
         if self.uids.get(server) != uid {
@@ -191,44 +207,43 @@ impl Look<'_> {
         self.uids.insert(server.clone(), published.uid.clone());
         let Mirrors { deployments, replica_sets, pods } = self.mirrors;
         let pods = ownership::pods_of(deployments, replica_sets, pods, server, &published.uid);
-        let face = face(&pods);
-        let asked = face.map(|(pod, address)| (pod.uid.clone(), address));
-        if self.asked.get(server) != asked.as_ref() {
-            let sidecars: BTreeMap<PodUid, IpAddr> = asked.iter().cloned().collect();
-            self.inventories.track(server.clone(), sidecars);
-            match asked {
-                Some(asked) => self.asked.insert(server.clone(), asked),
-                None => self.asked.remove(server),
-            };
+        let before = self.asked.remove(server);
+        let speaks = before.as_ref().and_then(|before| before.speaks.as_deref());
+        let asked = face::cast(&pods, speaks, |pod| Heard::of(&self.inventories.of(&pod.uid)));
+        let sidecars = asked.iter().map(|(pod, address)| (pod.uid.clone(), *address)).collect();
+        if before.as_ref().map(|before| &before.sidecars) != Some(&sidecars) {
+            self.inventories.track(server.clone(), sidecars.clone());
         }
-        let said = face.map(|(pod, _)| (pod, self.inventories.of(&pod.uid)));
-        self.catalog.upsert(published.record(key, said));
+        let face = asked.first().map(|(pod, _)| (*pod, self.inventories.of(&pod.uid)));
+        let speaks = face.as_ref().map(|(pod, _)| pod.uid.clone());
+        let before = before.filter(|before| before.speaks.is_some()).map(|before| before.health);
+        let record = published.record(key, face, before);
+        let health = record.health.clone();
+        self.asked.insert(server.clone(), Asked { speaks, sidecars, health });
+        self.catalog.upsert(record);
     }
 }
 
-/// The pod that speaks for a server, and its address.
-fn face(pods: &[Arc<PodView>]) -> Option<(&PodView, IpAddr)> {
-    let reachable = pods.iter().filter_map(|pod| Some((&**pod, pod.askable_at()?)));
-    reachable.max_by_key(|(pod, _)| (pod.ready, pod.created, pod.uid.clone()))
+fn key(server: &ServerKey) -> Key {
+    Key { namespace: server.namespace.clone(), name: server.name.clone() }
 }
 
 // === impl Servers ===
 
 impl Servers {
     /// Follows the manifests of a scope.
-    async fn watch(&self, client: &Client, scope: &Scope, catalog: &Catalog) {
-        let config = watcher::Config::default().page_size(PAGE).timeout(WATCH_SECONDS);
-        let mut events = std::pin::pin!(watcher(scope::api::<Guarded>(client, scope), config));
+    async fn follow(&self, events: impl Stream<Item = Event<Guarded>>, scope: &Scope) {
+        let mut events = std::pin::pin!(events);
         let mut listed = BTreeSet::new();
         let mut counted = false;
         while let Some(event) = events.next().await {
             match event {
-                Ok(Event::Init) => listed.clear(),
-                Ok(Event::InitApply(server)) => {
+                Event::Init => listed.clear(),
+                Event::InitApply(server) => {
                     listed.insert(ServerKey::of(&server));
                     self.seen(&server);
                 }
-                Ok(Event::InitDone) => {
+                Event::InitDone => {
                     let gone: Vec<_> = {
                         let published = lock(&self.published);
                         let in_scope = published
@@ -242,30 +257,10 @@ impl Servers {
                         self.listed.send_modify(|listed| *listed += 1);
                     }
                 }
-                Ok(Event::Apply(server)) => self.seen(&server),
-                Ok(Event::Delete(server)) => self.forget(ServerKey::of(&server)),
-                Err(error) => {
-                    tracing::warn!(%error, "the watch of McpServers failed and starts again");
-                    // What answers one request may still refuse the next: never at the pace of its refusals.
-                    sleep(jittered(RETRY)).await;
-                    self.wait_for_api(client, scope, catalog).await;
-                }
+                Event::Apply(server) => self.seen(&server),
+                Event::Delete(server) => self.forget(ServerKey::of(&server)),
             }
         }
-    }
-
-    /// Waits until the API server lists servers again. While it does not, the catalog says that it may be out of date.
-    async fn wait_for_api(&self, client: &Client, scope: &Scope, catalog: &Catalog) {
-        let servers: Api<PartialObjectMeta<McpServer>> = scope::api(client, scope);
-        while let Err(error) = api::call(servers.list(&ListParams::default().limit(1))).await {
-            tracing::warn!(%error, "cannot list McpServers; waiting");
-            lock(&self.failing).insert(scope.clone());
-            catalog.set_stale(true);
-            sleep(jittered(RETRY)).await;
-        }
-        let mut failing = lock(&self.failing);
-        failing.remove(scope);
-        catalog.set_stale(!failing.is_empty());
     }
 
     fn seen(&self, server: &Guarded) {
@@ -301,38 +296,4 @@ impl Servers {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Every critical section leaves its map whole at each step.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pod_that_serves_speaks_for_the_server() {
-        let pod = |uid: &str, created: i64, ready: bool, ip: Option<&str>| PodView {
-            uid: uid.to_owned(),
-            created,
-            ready,
-            ip: ip.map(str::to_owned),
-            ..PodView::default()
-        };
-        let (old, new, pending) = (
-            pod("old", 1, true, Some("10.0.0.1")),
-            pod("new", 2, false, Some("fd00::2")),
-            pod("pending", 3, false, None),
-        );
-        let ending = PodView { ending: true, ..pod("ending", 9, true, Some("10.0.0.9")) };
-        let failed = PodView { failed: Some("x".to_owned()), ..pod("failed", 9, true, Some("10.0.0.9")) };
-        // Something else may listen there until the sidecar does.
-        let early = PodView { initialised: true, ..pod("early", 9, false, Some("10.0.0.9")) };
-        for (pods, expected) in [
-            (vec![&old, &new, &pending, &ending, &failed], Some("old")),
-            (vec![&new, &pending, &ending, &early], Some("new")),
-            (vec![&pending, &ending, &failed, &early], None),
-            (vec![], None),
-        ] {
-            let pods: Vec<_> = pods.into_iter().cloned().map(Arc::new).collect();
-            assert_eq!(face(&pods).map(|(pod, _)| pod.uid.as_str()), expected);
-        }
-    }
 }

@@ -50,7 +50,7 @@ impl Local {
             ClientKey::NotNeeded => Vec::new(),
             ClientKey::Known(_) | ClientKey::Hashed | ClientKey::NotTheirs => vec!["apiKeys".to_owned()],
         };
-        let offer = inventory.map(|it| self.reader.offer(it)).transpose().map_err(Error::Inventory)?;
+        let offer = inventory.map(|it| self.reader.offer(&key, it)).transpose().map_err(Error::Inventory)?;
         self.catalog.upsert(ServerRecord {
             key,
             about: published::about(&plan.about),

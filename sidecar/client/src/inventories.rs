@@ -40,21 +40,32 @@ pub type Changes<K> = mpsc::UnboundedReceiver<K>;
 /// Asks the sidecars.
 pub struct Poller<K, S> {
     shared: Arc<Shared<S>>,
-    read: Read<S>,
+    read: Read<K, S>,
     tracked: mpsc::UnboundedReceiver<Tracked<K>>,
     changes: mpsc::UnboundedSender<K>,
     token: TokenFile,
 }
 
-/// Makes of an answer's JSON what is kept of it.
-pub type Read<S> = Arc<dyn Fn(&[u8]) -> serde_json::Result<S> + Send + Sync>;
+/// How answers are read.
+pub struct Read<K, S> {
+    /// Makes of the JSON of an answer, by the sidecar of this server, what is kept of it.
+    pub keep: Arc<Keep<K, S>>,
+    /// Whether more would be kept of the same answer if it were read again. It is asked for again then, at the pace of
+    /// a sidecar that has no news.
+    pub is_short: Arc<IsShort<S>>,
+}
+
+type Keep<K, S> = dyn Fn(&K, &[u8]) -> serde_json::Result<S> + Send + Sync;
+type IsShort<S> = dyn Fn(&S) -> bool + Send + Sync;
 
 /// The parts, for a type that reads itself: the handle, the stream of changes, and the future to run.
 pub fn inventories<K, S: DeserializeOwned>(
     token: TokenFile,
     bounds: Bounds,
 ) -> (Inventories<K, S>, Changes<K>, Poller<K, S>) {
-    inventories_with(token, bounds, Arc::new(|json| serde_json::from_slice(json)))
+    let read =
+        Read { keep: Arc::new(|_: &K, json| serde_json::from_slice(json)), is_short: Arc::new(|_| false) };
+    inventories_with(token, bounds, read)
 }
 
 /// The parts: the handle, the stream of changes, and the future to run.
@@ -64,7 +75,7 @@ pub fn inventories<K, S: DeserializeOwned>(
 pub fn inventories_with<K, S>(
     token: TokenFile,
     bounds: Bounds,
-    read: Read<S>,
+    read: Read<K, S>,
 ) -> (Inventories<K, S>, Changes<K>, Poller<K, S>) {
     let shared = Arc::new(Shared {
         known: Mutex::new(HashMap::new()),
@@ -147,9 +158,22 @@ impl<K, S> Clone for Inventories<K, S> {
     }
 }
 
+// === impl Read ===
+
+impl<K, S> Clone for Read<K, S> {
+    fn clone(&self) -> Self {
+        Self { keep: self.keep.clone(), is_short: self.is_short.clone() }
+    }
+}
+
 // === impl Shared ===
 
 impl<S> Shared<S> {
+    /// What the sidecar of this pod said last.
+    pub(crate) fn summary(&self, pod: &str) -> Option<Arc<S>> {
+        self.lock().get(pod)?.observation.summary.clone()
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<PodUid, Known<S>>> {
         // Every critical section leaves the map whole at each step.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
@@ -190,7 +214,7 @@ impl<S: PartialEq> Shared<S> {
 
 impl<K, S> Poller<K, S>
 where
-    K: Clone + Eq + Hash + Send + 'static,
+    K: Clone + Eq + Hash + Send + Sync + 'static,
     S: PartialEq + Send + Sync + 'static,
 {
     /// Asks every tracked sidecar, for ever.

@@ -21,7 +21,7 @@ const LAST_RETRY: Duration = Duration::from_secs(5);
 /// One sidecar, and whom to tell of it.
 pub(crate) struct Poll<K, S> {
     pub(crate) shared: Arc<Shared<S>>,
-    pub(crate) read: Read<S>,
+    pub(crate) read: Read<K, S>,
     pub(crate) changes: mpsc::UnboundedSender<K>,
     pub(crate) token: TokenFile,
     pub(crate) server: K,
@@ -29,23 +29,30 @@ pub(crate) struct Poll<K, S> {
     pub(crate) address: AdminAddress,
 }
 
-impl<K: Clone, S: PartialEq> Poll<K, S> {
+impl<K: Clone + Sync, S: PartialEq> Poll<K, S> {
     pub(crate) async fn run(self) -> Infallible {
-        let Self { shared, read, token, pod, address, .. } = &self;
+        let Self { shared, read, token, server, pod, address, .. } = &self;
+        let keep = |json: &[u8]| (read.keep)(server, json);
         let mut pace = Pace::new(&shared.bounds, Instant::now());
         let mut tag: Option<String> = None;
+        let mut again = false;
         let mut failing: Option<Instant> = None;
         let mut retry = FIRST_RETRY;
         loop {
             let limits = Limits { answer_bytes: shared.bounds.answer_bytes, answers: &shared.answers };
             let mut cost = Duration::ZERO;
-            let kept = match request::ask(*address, token, tag.as_deref(), limits, &**read).await {
+            let known = tag.as_deref().filter(|_| !again);
+            let kept = match request::ask(*address, token, known, limits, &keep).await {
                 Ok(Answer::Changed { kept, tag: new, took }) => {
                     tag = new;
+                    again = false;
                     cost = took;
                     Some(kept)
                 }
-                Ok(Answer::Unchanged) => None,
+                Ok(Answer::Unchanged) => {
+                    again = shared.summary(pod).is_some_and(|kept| (read.is_short)(&kept));
+                    None
+                }
                 Err(error) => {
                     if error.is_unauthorized() {
                         shared.unauthorized.notify_one();

@@ -14,7 +14,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use longshore_sidecar_client::{Bounds, Changes, Inventories, TokenFile, inventories};
+use longshore_sidecar_client::{Bounds, Changes, Inventories, Read, TokenFile, inventories_with};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
@@ -30,6 +30,7 @@ struct Sidecar {
     says: watch::Receiver<String>,
     asked: Arc<AtomicUsize>,
     tokens: Arc<Mutex<Vec<String>>>,
+    patience: Duration,
 }
 
 async fn answer(State(mut sidecar): State<Sidecar>, headers: HeaderMap) -> Response {
@@ -42,7 +43,7 @@ async fn answer(State(mut sidecar): State<Sidecar>, headers: HeaderMap) -> Respo
     let known = text("if-none-match");
     assert!(known.is_empty() || text("prefer").starts_with("wait="));
     let news = sidecar.says.wait_for(|says| tag(says) != known);
-    match timeout(Duration::from_secs(30), news).await {
+    match timeout(sidecar.patience, news).await {
         Ok(Ok(says)) => {
             let says = says.clone();
             ([("etag", tag(&says))], says).into_response()
@@ -63,8 +64,12 @@ struct Served {
 }
 
 async fn serve(says: &str) -> Served {
+    serve_with(says, Duration::from_secs(30)).await
+}
+
+async fn serve_with(says: &str, patience: Duration) -> Served {
     let (send, says) = watch::channel(says.to_owned());
-    let sidecar = Sidecar { says, asked: Arc::default(), tokens: Arc::default() };
+    let sidecar = Sidecar { says, asked: Arc::default(), tokens: Arc::default(), patience };
     let (asked, tokens) = (sidecar.asked.clone(), sidecar.tokens.clone());
     let router = Router::new().route("/v1/inventory", get(answer)).with_state(sidecar);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -80,9 +85,20 @@ struct Client {
 }
 
 fn client(bounds: Bounds) -> Client {
+    client_that(
+        bounds,
+        Read {
+            keep: Arc::new(|_: &&'static str, json| serde_json::from_slice(json)),
+            is_short: Arc::new(|_| false),
+        },
+    )
+}
+
+fn client_that(bounds: Bounds, read: Read<&'static str, Kept>) -> Client {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     writeln!(file, "{TOKEN}").unwrap();
-    let (inventories, changes, poller) = inventories(TokenFile::new(file.path().to_owned()), bounds);
+    let (inventories, changes, poller) =
+        inventories_with(TokenFile::new(file.path().to_owned()), bounds, read);
     tokio::spawn(poller.run());
     Client { inventories, changes, _token: file }
 }
@@ -122,6 +138,26 @@ async fn news_come_at_once_and_quiet_costs_nothing() {
     // One answer each, and the request that waits now.
     assert!(sidecar.asked.load(Ordering::Relaxed) <= 3);
     assert!(sidecar.tokens.lock().unwrap().iter().all(|token| *token == format!("Bearer {TOKEN}")));
+}
+
+#[tokio::test]
+async fn an_answer_is_read_again_when_more_of_it_can_be_kept() {
+    let sidecar = serve_with("[1,2,3]", Duration::from_millis(50)).await;
+    let room = Arc::new(AtomicUsize::new(1));
+    let (reading, looking) = (room.clone(), room.clone());
+    let keep = move |_: &&'static str, json: &[u8]| {
+        let all: Vec<Kept> = serde_json::from_slice(json)?;
+        Ok(all.into_iter().take(reading.load(Ordering::Relaxed)).collect())
+    };
+    let is_short = move |kept: &Kept| kept.as_array().unwrap().len() < looking.load(Ordering::Relaxed).min(3);
+    let mut client =
+        client_that(Bounds::default(), Read { keep: Arc::new(keep), is_short: Arc::new(is_short) });
+    client.track(&[("pod", sidecar.address)]);
+    for (size, expected) in [(1, "[1]"), (2, "[1,2]"), (9, "[1,2,3]")] {
+        room.store(size, Ordering::Relaxed);
+        let expected: Kept = serde_json::from_str(expected).unwrap();
+        client.until("pod", |kept, _| kept == Some(&expected)).await;
+    }
 }
 
 #[tokio::test]

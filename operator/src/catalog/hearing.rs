@@ -1,0 +1,259 @@
+//! Watches of what is in the cluster, and whether all of them are heard.
+//!
+//! A watch that failed would go on where it ended and say nothing until something changes, so nobody could tell whether
+//! it is heard again. Here it begins anew instead: its list, once complete, is the proof.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt as _};
+use k8s_openapi::NamespaceResourceScope;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Resource};
+use longshore_catalog::Catalog;
+use longshore_sidecar_client::jittered;
+use serde::de::DeserializeOwned;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::scope::{self, Scope};
+
+/// How long a page of a list may take. `kube` itself would wait for ever.
+const PAGE_WITHIN: Duration = Duration::from_secs(10);
+/// A watch begins anew after this, which doubles while it keeps failing: each time costs a whole list.
+const FIRST_RETRY: Duration = Duration::from_millis(200);
+const LAST_RETRY: Duration = Duration::from_secs(10);
+/// A watch that has not failed for so long is a good one.
+const GOOD: Duration = Duration::from_secs(60);
+
+/// Tells the catalog while it may be out of date: while any of the watches is not heard. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Hearing {
+    catalog: Catalog,
+    failing: Arc<Mutex<BTreeSet<Name>>>,
+}
+
+/// Which watch: of which kind, and where.
+type Name = (String, Scope);
+
+struct Watch<K: 'static> {
+    hearing: Hearing,
+    name: Name,
+    api: Api<K>,
+    config: watcher::Config,
+    events: BoxStream<'static, watcher::Result<Event<K>>>,
+    state: State,
+    retry: Retry,
+}
+
+/// What is known of a watch.
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    /// The next event does not depend on anything happening: it is of a list.
+    Listing,
+    /// It is heard, and its reader has not yet read what it said last.
+    Heard,
+    /// It is heard.
+    Waiting,
+}
+
+struct Retry {
+    next: Duration,
+    failed: Instant,
+}
+
+// === impl Hearing ===
+
+impl Hearing {
+    pub(super) fn new(catalog: Catalog) -> Self {
+        Self { catalog, failing: Arc::default() }
+    }
+
+    /// What there is of a kind, and what becomes of it, without end.
+    pub(super) fn events<K>(
+        &self,
+        client: &Client,
+        scope: &Scope,
+        config: watcher::Config,
+    ) -> impl Stream<Item = Event<K>> + use<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + Debug
+            + Send
+            + 'static,
+    {
+        let api = scope::api::<K>(client, scope);
+        let watch = Watch {
+            hearing: self.clone(),
+            name: (K::plural(&()).into_owned(), scope.clone()),
+            events: watcher(api.clone(), config.clone()).boxed(),
+            api,
+            config,
+            state: State::Listing,
+            retry: Retry { next: FIRST_RETRY, failed: Instant::now() },
+        };
+        stream::unfold(watch, |mut watch| async move { Some((watch.next().await, watch)) })
+    }
+
+    fn tell(&self, watch: &Name, heard: bool) {
+        // Every critical section leaves the set whole at each step.
+        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        let news = if heard { failing.remove(watch) } else { failing.insert(watch.clone()) };
+        if news {
+            self.catalog.set_stale(!failing.is_empty());
+        }
+    }
+}
+
+// === impl Watch ===
+
+impl<K> Watch<K>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    async fn next(&mut self) -> Event<K> {
+        if self.state == State::Heard {
+            self.hearing.tell(&self.name, true);
+            self.state = State::Waiting;
+        }
+        loop {
+            let event = match self.state {
+                State::Listing => timeout(PAGE_WITHIN, self.events.next()).await,
+                State::Heard | State::Waiting => Ok(self.events.next().await),
+            };
+            let kind = &self.name.0;
+            match event {
+                Ok(Some(Ok(event))) => {
+                    self.state = match event {
+                        Event::Init | Event::InitApply(_) => State::Listing,
+                        Event::InitDone | Event::Apply(_) | Event::Delete(_) => State::Heard,
+                    };
+                    return event;
+                }
+                Ok(Some(Err(error))) => tracing::warn!(%error, kind, "a watch failed and starts again"),
+                Ok(None) => tracing::warn!(kind, "a watch ended and starts again"),
+                Err(_) => tracing::warn!(kind, "the API server does not answer; a watch starts again"),
+            }
+            self.hearing.tell(&self.name, false);
+            sleep(jittered(self.retry.after(Instant::now()))).await;
+            self.events = watcher(self.api.clone(), self.config.clone()).boxed();
+            self.state = State::Listing;
+        }
+    }
+}
+
+// === impl Retry ===
+
+impl Retry {
+    /// How long to wait after a failure now.
+    fn after(&mut self, now: Instant) -> Duration {
+        if now - self.failed > GOOD {
+            self.next = FIRST_RETRY;
+        }
+        self.failed = now;
+        let wait = self.next;
+        self.next = (wait * 2).min(LAST_RETRY);
+        wait
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::Router;
+    use axum::extract::Query;
+    use axum::response::{IntoResponse as _, Response};
+    use futures::future::join;
+    use http::StatusCode;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use longshore_catalog::Metrics;
+    use serde_json::json;
+
+    use super::*;
+
+    /// What an API server does with a list, and with a watch.
+    #[derive(Clone, Copy, Debug)]
+    enum Does {
+        Answer,
+        Refuse,
+        Hang,
+    }
+
+    #[derive(Clone)]
+    struct ApiServer {
+        does: Arc<Mutex<(Does, Does)>>,
+        lists: Arc<AtomicUsize>,
+    }
+
+    impl ApiServer {
+        fn that(list: Does, watch: Does) -> Self {
+            Self { does: Arc::new(Mutex::new((list, watch))), lists: Arc::default() }
+        }
+
+        fn client(&self) -> Client {
+            let server = self.clone();
+            let answer = move |query: Query<HashMap<String, String>>| async move {
+                server.answer(query.contains_key("watch")).await
+            };
+            Client::new(Router::new().fallback(answer), "tools")
+        }
+
+        async fn answer(&self, is_watch: bool) -> Response {
+            let (list, watch) = *self.does.lock().unwrap();
+            if !is_watch {
+                self.lists.fetch_add(1, Ordering::Relaxed);
+            }
+            match if is_watch { watch } else { list } {
+                // A watch says something when something happens, and nothing does.
+                Does::Answer if is_watch => std::future::pending().await,
+                Does::Hang => std::future::pending().await,
+                Does::Answer => axum::Json(json!({
+                    "apiVersion": "v1", "kind": "ConfigMapList", "metadata": {"resourceVersion": "1"},
+                    "items": [{"metadata": {"name": "x", "namespace": "tools", "resourceVersion": "1"}}],
+                }))
+                .into_response(),
+                Does::Refuse => {
+                    let status = json!({
+                        "apiVersion": "v1", "kind": "Status", "status": "Failure", "message": "no",
+                        "reason": "TooManyRequests", "code": 429,
+                    });
+                    (StatusCode::TOO_MANY_REQUESTS, axum::Json(status)).into_response()
+                }
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_catalog_is_stale_while_any_watch_is_not_heard() {
+        use Does::{Answer, Hang, Refuse};
+        for (list, watch, most_lists) in
+            [(Answer, Answer, 1), (Refuse, Answer, 20), (Hang, Answer, 12), (Answer, Refuse, 20)]
+        {
+            let (catalog, _indexer) = Catalog::new(Metrics::new().unwrap());
+            let hearing = Hearing::new(catalog.clone());
+            let (one, other) = (ApiServer::that(list, watch), ApiServer::that(Answer, Answer));
+            let events = |server: &ApiServer, scope: &str| {
+                let config = watcher::Config::default();
+                let events = hearing.events::<ConfigMap>(&server.client(), &Some(scope.to_owned()), config);
+                events.for_each(|_| std::future::ready(()))
+            };
+            let mut reading = Box::pin(join(events(&one, "one"), events(&other, "other")));
+            let minutes = Duration::from_secs(120);
+            assert!(timeout(minutes, &mut reading).await.is_err());
+            let is_good = matches!((list, watch), (Answer, Answer));
+            assert_eq!(catalog.stale_since().is_none(), is_good, "{list:?} {watch:?}");
+            let lists = one.lists.load(Ordering::Relaxed);
+            assert!(lists <= most_lists, "{list:?} {watch:?}: {lists} lists");
+
+            *one.does.lock().unwrap() = (Answer, Answer);
+            assert!(timeout(minutes, &mut reading).await.is_err());
+            assert_eq!(catalog.stale_since(), None, "after {list:?} {watch:?}");
+        }
+    }
+}
