@@ -390,7 +390,7 @@ async fn greeted(answer: Answer) -> Result<String, Failure> {
         lease.give_back();
         Some(text)
     } else if headers::is_type(content_type, EVENT_STREAM) {
-        let mut events = Events::new(body);
+        let mut events = Events::new(body, None);
         let mut found = None;
         while let (None, Some(messages)) = (&found, events.next().await.map_err(Ending::into_failure)?) {
             // Nothing else can be said before the handshake is done.
