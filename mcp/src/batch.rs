@@ -70,6 +70,18 @@ pub fn read(body: &[u8], revision: Revision) -> Result<Body<'_>, BadBatch> {
     }
 }
 
+/// The messages of a batch that a server has written, each as it stands there. `None`: it is none, or the server's
+/// revision has none. That is also so before the revision is known: the handshake is no part of a batch.
+///
+/// 2024-11-05 does not say that there are none, as JSON-RPC has them.
+pub fn parts(said: &[u8], revision: Option<Revision>) -> Option<Vec<&str>> {
+    let may_be = revision.is_some_and(|revision| revision <= Revision::V2025_03_26);
+    if !may_be || said.trim_ascii_start().first() != Some(&b'[') {
+        return None;
+    }
+    Some(Batch::read(said).ok()?.iter().map(|(_, text)| *text).collect())
+}
+
 /// The answers to a batch, as they arrive. There is one for each request, whatever becomes of it.
 #[derive(Debug)]
 pub struct Answers {
@@ -197,6 +209,20 @@ mod tests {
             let taken = read(format!("[{CALL}]").as_bytes(), revision).is_ok();
             assert_eq!(taken, revision == Revision::V2025_03_26, "{revision}");
         }
+    }
+
+    #[test]
+    fn servers_write_batches_where_their_revision_does_not_forbid_it() {
+        let batch = format!(" [ {TOLD} , {TOLD}]");
+        for revision in Revision::ALL {
+            let split = parts(batch.as_bytes(), Some(revision));
+            let may = revision <= Revision::V2025_03_26;
+            assert_eq!(split, may.then(|| vec![TOLD, TOLD]), "{revision}");
+        }
+        for other in [TOLD, "[]", "[7]", "", &format!("[{TOLD},{ANSWER}]")] {
+            assert_eq!(parts(other.as_bytes(), Some(Revision::V2025_03_26)), None, "{other}");
+        }
+        assert_eq!(parts(batch.as_bytes(), None), None);
     }
 
     #[test]

@@ -113,7 +113,7 @@ impl Parked {
         let refuse = |code, why: &str| Asked::Answered(error::response(Some(id), code, why, None));
         let request = match ServerRequest::parse(method) {
             Some(request) if request != ServerRequest::Ping => request,
-            _ => return Asked::Answered(questions::outside_of_calls(id, method)),
+            _ => return Asked::Answered(questions::outside_of_calls(self.way, id, method)),
         };
         if let Some(need) = questions::need(request, params.unwrap_or("{}"))
             && !self.can.has(need)
@@ -246,12 +246,11 @@ impl Parked {
         })
     }
 
-    /// Nobody will answer any more: the client has gone, or took too long. These messages go to the server, so that
-    /// it waits for nothing.
-    pub fn abandon(self, why: &str) -> Vec<String> {
-        let mut messages: Vec<String> = self
-            .open
-            .iter()
+    /// The server has ended the call without waiting for what it asked in it. These messages go to it: each question
+    /// has an answer.
+    pub fn ended(&mut self, why: &str) -> Vec<String> {
+        self.open
+            .drain(..)
             .filter_map(|open| {
                 let id = open.id.as_deref()?;
                 Some(match open.request {
@@ -261,8 +260,15 @@ impl Parked {
                     _ => error::response(Some(Id::from_json(id)), Code::InternalError, why, None),
                 })
             })
-            .collect();
-        if self.open.iter().all(|open| open.id.is_some()) {
+            .collect()
+    }
+
+    /// Nobody will answer any more: the client has gone, or took too long. These messages go to the server, so that
+    /// it waits for nothing.
+    pub fn abandon(mut self, why: &str) -> Vec<String> {
+        let has_ended = self.has_ended();
+        let mut messages = self.ended(why);
+        if !has_ended {
             messages.push(format!(
                 r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{},"reason":{}}}}}"#,
                 self.call,

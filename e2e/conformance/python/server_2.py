@@ -12,10 +12,17 @@ from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, PromptsListChanged, ToolsListChanged
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fixtures import Fixtures, fill
 
 CHANGED = {"tools": ToolsListChanged, "prompts": PromptsListChanged}
+REQUESTS = {
+    "sampling/createMessage": (types.CreateMessageRequest, types.CreateMessageResult),
+    "elicitation/create": (types.ElicitRequest, types.ElicitResult),
+    "roots/list": (types.ListRootsRequest, types.ListRootsResult),
+}
 NEEDS = {"sampling/createMessage": "sampling", "elicitation/create": "elicitation", "roots/list": "roots"}
 
 have = Fixtures("2026-07-28")
@@ -35,8 +42,24 @@ def bare(response):
     return response if isinstance(response, dict) else None
 
 
-def ask(ctx, params, rounds, keeps_state, words):
+async def ask_at_once(ctx, questions):
+    """What a client with a session answers to questions that are asked at once."""
+    about, answers = ServerMessageMetadata(related_request_id=ctx.request_id), {}
+
+    async def one(key, question):
+        kind, result = REQUESTS[question["method"]]
+        answers[key] = bare(await ctx.session.send_request(kind.model_validate(question), result, metadata=about))
+
+    async with anyio.create_task_group() as group:
+        for key, question in questions.items():
+            group.start_soon(one, key, question)
+    return answers
+
+
+async def ask(ctx, params, rounds, keeps_state, words):
     """What is still to be asked of the client, or the text of everything that it answered."""
+    if ctx.session.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        return None, json.dumps([await ask_at_once(ctx, fill(questions, words)) for questions in rounds])
     before = json.loads(params.request_state) if keeps_state and params.request_state else []
     if len(before) >= len(rounds):
         return None, json.dumps(before)
@@ -74,7 +97,7 @@ async def call_tool(ctx, params):
     rounds = entry.get("rounds", [])
     if "choose" in entry:
         rounds = [{k: v for name, asks in entry["choose"].items() if name in can(ctx) for k, v in asks.items()}]
-    asked, answers = ask(ctx, params, rounds, entry.get("state", False), params.arguments or {})
+    asked, answers = await ask(ctx, params, rounds, entry.get("state", False), params.arguments or {})
     return asked or types.CallToolResult.model_validate(fill(entry["result"], {"answers": answers}))
 
 
@@ -86,7 +109,7 @@ async def get_prompt(ctx, params):
     entry = have.prompts.get(params.name)
     if entry is None:
         raise MCPError(-32602, f"Unknown prompt: {params.name}")
-    asked, answers = ask(ctx, params, entry.get("rounds", []), False, {})
+    asked, answers = await ask(ctx, params, entry.get("rounds", []), False, {})
     words = {**(params.arguments or {}), "answers": answers}
     return asked or types.GetPromptResult.model_validate({"messages": fill(entry["messages"], words)})
 

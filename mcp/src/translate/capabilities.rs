@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::{Untranslatable, Way};
 use crate::capabilities::ClientCapabilities;
+use crate::envelope::is_object;
 use crate::revision::{Elicitation, Era};
 
 /// The experimental tasks of 2025-11-25: they are not carried between revisions.
@@ -19,20 +20,35 @@ pub fn client(way: Way, json: &str) -> Result<Cow<'_, str>, Untranslatable> {
     const WHAT: &str = "the client's capabilities";
     let mut capabilities = way.object(WHAT, json)?;
     capabilities.remove(TASKS);
-    match way.to.era() {
-        Era::Legacy => {
-            capabilities.remove(EXTENSIONS);
-        }
-        // Nobody could tell a modern server that the roots have changed.
-        Era::Modern => capabilities.edit("roots", |roots| {
-            let mut roots = way.object(WHAT, roots)?;
-            roots.remove("listChanged");
-            Ok(roots.into_text())
-        })?,
+    let (from, to) = (way.from.features(), way.to.features());
+    if !from.extensions || !to.extensions {
+        capabilities.remove(EXTENSIONS);
+    }
+    let mut without = |capability: &str, member: &str| {
+        capabilities.edit(capability, |json| {
+            if !is_object(json) {
+                return Ok(Cow::Borrowed(json));
+            }
+            let mut capability = way.object(WHAT, json)?;
+            capability.remove(member);
+            Ok(capability.into_text())
+        })
+    };
+    if way.from.era() != way.to.era() {
+        // A modern server cannot be told that the roots have changed, and a modern client does not say so.
+        without("roots", "listChanged")?;
+    }
+    // What the client's own revision does not have it could not be asked for, whatever it declares.
+    if !from.sampling_tools {
+        without("sampling", "tools")?;
+    }
+    if from.elicitation < Elicitation::FormAndUrl {
+        without("elicitation", "url")?;
     }
     // Without modes the capability means forms, so a client that only visits URLs must not seem to have it.
     let can = ClientCapabilities::read(json).map_err(|_| way.unreadable(WHAT))?;
-    if way.to.features().elicitation < Elicitation::FormAndUrl && !can.elicitation_form {
+    let has_modes = from.elicitation.min(to.elicitation) == Elicitation::FormAndUrl;
+    if from.elicitation == Elicitation::None || !has_modes && !can.elicitation_form {
         capabilities.remove("elicitation");
     }
     Ok(capabilities.into_text())
@@ -57,7 +73,7 @@ pub fn server(way: Way, json: &str) -> Result<Cow<'_, str>, Untranslatable> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::revision::Revision::{V2025_03_26, V2025_06_18, V2025_11_25, V2026_07_28};
+    use crate::revision::Revision::{V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25, V2026_07_28};
 
     #[test]
     fn only_what_can_be_kept_is_offered() {
@@ -66,12 +82,19 @@ mod tests {
             (
                 V2025_11_25,
                 V2026_07_28,
-                r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"url":{}},"extensions":{"a/b":{}},"experimental":{"x":1}}"#,
+                r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"url":{}},"experimental":{"x":1}}"#,
             ),
             (
                 V2026_07_28,
                 V2025_11_25,
-                r#"{"roots":{"listChanged":true},"sampling":{"tools":{}},"elicitation":{"url":{}},"experimental":{"x":1}}"#,
+                r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"url":{}},"experimental":{"x":1}}"#,
+            ),
+            // What their own revision does not have.
+            (V2025_06_18, V2026_07_28, r#"{"roots":{},"sampling":{},"experimental":{"x":1}}"#),
+            (
+                V2024_11_05,
+                V2025_11_25,
+                r#"{"roots":{"listChanged":true},"sampling":{},"experimental":{"x":1}}"#,
             ),
             (
                 V2025_11_25,
@@ -85,6 +108,10 @@ mod tests {
         let forms = r#"{ "elicitation": {"form":{},"url":{}} }"#;
         let way = Way { from: V2025_11_25, to: V2025_03_26 };
         assert_eq!(client(way, forms).unwrap(), forms);
+        for (from, expected) in [(V2025_06_18, r#"{"elicitation":{"form":{}}}"#), (V2025_03_26, "{}")] {
+            let way = Way { from, to: V2026_07_28 };
+            assert_eq!(client(way, forms).unwrap(), expected, "{from}");
+        }
         let all = r#"{"tools":{"listChanged":true},"tasks":{},"extensions":{}}"#;
         let way = Way { from: V2026_07_28, to: V2025_11_25 };
         assert_eq!(server(way, all).unwrap(), r#"{"tools":{"listChanged":true}}"#);

@@ -83,14 +83,14 @@ pub fn ask<'a>(
     Ok(asked.into_text())
 }
 
-/// The answer to what a legacy server asks while no call of a modern client is under way: there is nobody to ask.
-/// The id is JSON, the answer the whole message.
-pub fn outside_of_calls(id: Id<'_>, method: &str) -> String {
+/// The answer to what a legacy server asks while no request of a modern client is under way that may be answered with a
+/// question: there is nobody to ask. The way is that of the question, the id is JSON, the answer the whole message.
+pub fn outside_of_calls(way: Way, id: Id<'_>, method: &str) -> String {
     match ServerRequest::parse(method) {
         Some(ServerRequest::Ping) => format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, id.as_json()),
         Some(_) => {
-            let why = "revision 2026-07-28 of the client can be asked only during a call";
-            error::response(Some(id), Code::MethodNotFound, why, None)
+            let why = way.unknown("a question outside of tools/call, prompts/get and resources/read");
+            error::response(Some(id), Code::MethodNotFound, &why.to_string(), None)
         }
         None => error::response(Some(id), Code::MethodNotFound, "Method not found", None),
     }

@@ -87,16 +87,17 @@ fn r070_the_page_says_what_the_code_does() {
     assert_eq!(found.lines().count(), table.lines().count(), "{UPDATE}=1 writes docs/revisions.md anew");
 }
 
-/// Between two sides of one revision nothing ever changes.
+/// Between two sides of one revision nothing ever changes, but for what is refused whoever they are.
 #[test]
 fn equals_hear_each_other() {
     for revision in Revision::ALL {
         let pair = Pair { client: revision, server: revision };
         for feature in FEATURES {
             let verdict = (feature.probe)(pair);
-            let own = "cancellation";
+            let own =
+                ["cancellation", "methods that nobody knows"].iter().any(|own| feature.name.contains(own));
             assert!(
-                matches!(verdict, Verdict::Passes | Verdict::Unheard) || feature.name.contains(own),
+                matches!(verdict, Verdict::Passes | Verdict::Unheard) || own,
                 "{}, {revision}: {verdict:?}",
                 feature.name
             );

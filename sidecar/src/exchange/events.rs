@@ -6,7 +6,9 @@ use std::pin::pin;
 use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::BodyExt;
+use longshore_mcp::batch;
 use longshore_mcp::envelope::{self, Message};
+use longshore_mcp::revision::Revision;
 use longshore_mcp::sse::{self, Decoder, Event};
 use tokio::time::{Duration, Instant, sleep, timeout_at};
 
@@ -27,6 +29,8 @@ pub(super) struct Source {
     body: upstream::Body,
     lease: Lease,
     decoder: Decoder,
+    /// What the server speaks, if it has sessions.
+    revision: Option<Revision>,
     /// Where the stream can be taken up again when it ends early: its last event's id.
     last: Option<String>,
     retry: Duration,
@@ -42,6 +46,9 @@ pub(super) async fn events(
 ) -> Result<Done, Refusal> {
     client.expect_events(call, &body)?;
     let mut source = Source::new(body, lease);
+    if let Some(session) = &call.session {
+        source = source.speaking(session.server_revision);
+    }
     let code = loop {
         let Some(data) = client.wait(call, deadline, pin!(source.next())).await?? else {
             let again = Box::pin(source.again(async |last| request::resume(call, last?).await));
@@ -113,7 +120,12 @@ fn pass(call: &Call, client: &mut Client, event: &Event<'_>) -> Result<Option<Op
 
 impl Source {
     pub(super) fn new(body: upstream::Body, lease: Lease) -> Self {
-        Self { body, lease, decoder: Decoder::new(EDITABLE), last: None, retry: RETRY }
+        Self { body, lease, decoder: Decoder::new(EDITABLE), revision: None, last: None, retry: RETRY }
+    }
+
+    /// The same of a server that speaks this in a session.
+    pub(super) fn speaking(self, revision: Revision) -> Self {
+        Self { revision: Some(revision), ..self }
     }
 
     /// What comes next. None: the stream has ended in an orderly way.
@@ -131,9 +143,9 @@ impl Source {
         Tail::of(self.body, self.lease).leave();
     }
 
-    /// Takes data apart, and remembers where the stream is.
+    /// Takes data apart, and remembers where the stream is. What comes in a batch is as if it had come by itself.
     pub(super) fn read(&mut self, data: &[u8], mut each: impl FnMut(Event<'_>)) -> Result<(), Refusal> {
-        let Self { decoder, last, retry, .. } = self;
+        let Self { decoder, revision, last, retry, .. } = self;
         let read = decoder.push(data, |event| {
             if let Some(id) = &event.id {
                 *last = Some(id.clone().into_owned()).filter(|id| !id.is_empty());
@@ -141,7 +153,13 @@ impl Source {
             if let Some(milliseconds) = event.retry {
                 *retry = Duration::from_millis(milliseconds);
             }
-            each(event);
+            let parts = data_of(&event).filter(|_| event.event.is_none());
+            match parts.and_then(|data| batch::parts(data, *revision)) {
+                Some(parts) => parts.into_iter().for_each(|part| {
+                    each(Event { data: Some(Cow::Borrowed(part.as_bytes())), ..Event::default() });
+                }),
+                None => each(event),
+            }
         });
         read.map_err(|_| Refusal::AnswerTooLarge { limit: EDITABLE })
     }

@@ -142,7 +142,8 @@ async fn hear(worker: Rc<Worker>, caller: Authenticated, session: Use, writer: W
     let principal = caller.principal().clone();
     let mut changed = worker.shared.config_changed.subscribe();
     let mut caller = caller;
-    let mut source = Source::new(answer.response.into_body(), answer.lease);
+    let source = Source::new(answer.response.into_body(), answer.lease);
+    let mut source = source.speaking(session.server_revision);
     loop {
         tokio::select! {
             going_on = pass(&worker, &caller.snapshot, &session, &mut source, &writer) => {

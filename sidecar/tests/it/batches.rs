@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::harness::config::rule;
 use crate::harness::{
-    Client, Events, Files, Gate, GoServer, Reply, Scripted, Sidecar, config, eventually, scripted,
+    Client, Events, Files, Gate, GoServer, Reply, Scripted, Sidecar, config, eventually, modern, scripted,
 };
 
 const REVISION: &str = "2025-03-26";
@@ -189,5 +189,71 @@ fn large_answers_share_the_room_that_there_is() {
     for at in 1..4 {
         let reply = send(&client, &batch(10 * at..10 * at + 1));
         assert!(reply.text().contains("xxx"), "nothing is kept");
+    }
+}
+
+/// 7: a server of that revision may write batches in its streams, and whoever its client is, their messages come one by
+/// one. The sidecar's own requests are answered so too, or it would not be ready.
+#[test]
+fn r007_what_a_server_writes_in_batches_is_understood() {
+    let gate = Gate::default();
+    let opens = gate.clone();
+    let capabilities = json!({"tools": {"listChanged": true}});
+    let server = Scripted::of_with(REVISION, capabilities, move |request, stream| {
+        let batch = |messages: &[Value]| format!("data: {}\n\n", json!(messages));
+        if request.method == "GET" {
+            scripted::begin_events(stream);
+            opens.pass();
+            let changed = told("notifications/tools/list_changed");
+            scripted::chunk(stream, &batch(&[changed.clone(), changed]));
+            // Until the other side closes.
+            let _ = std::io::Read::read(stream, &mut [0]);
+            return;
+        }
+        let asked = scripted::message(request);
+        let mut progress = told("notifications/progress");
+        progress["params"] =
+            json!({"progressToken": asked["params"]["_meta"]["progressToken"], "progress": 1});
+        let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"tools": [], "content": []}});
+        let mut events = vec![batch(&[progress.clone(), progress]), batch(&[answer])];
+        if asked["method"] != "tools/call" {
+            events.remove(0);
+        }
+        scripted::events(stream, &events.iter().map(String::as_str).collect::<Vec<_>>());
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+
+    let alone = |method, params| Events::open(&modern::request("a", method, params), sidecar.mcp);
+    let mut listening = alone("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}));
+    assert_eq!(listening.next().unwrap().message()["method"], "notifications/subscriptions/acknowledged");
+    gate.open();
+    let clients = [REVISION, "2025-06-18"].map(|revision| Client::of(&sidecar, None, revision));
+    let [same, newer] = clients.each_ref().map(|client| Events::open(&client.get(), sidecar.mcp));
+    for mut events in [listening, same, newer] {
+        for _ in 0..2 {
+            assert_eq!(events.next().unwrap().message()["method"], "notifications/tools/list_changed");
+        }
+    }
+
+    let call = json!({"name": "t", "_meta": {"progressToken": "p"}});
+    let requests = |method: &str, params: &Value| {
+        let mut requests = vec![modern::request("a", method, params.clone())];
+        requests.extend(clients.iter().map(|client| client.request(client.message(method, params))));
+        requests
+    };
+    for (method, params, progress) in [("tools/call", call, 2), ("tools/list", json!({}), 0)] {
+        for request in requests(method, &params) {
+            let reply = request.send(sidecar.mcp);
+            let messages: Vec<Value> = match reply.header("content-type") {
+                Some("text/event-stream") => {
+                    reply.events().iter().map(|event| serde_json::from_str(event).unwrap()).collect()
+                }
+                _ => vec![reply.message()],
+            };
+            let (answer, before) = messages.split_last().unwrap();
+            assert_eq!(answer["result"]["tools"], json!([]), "{method}: {}", reply.text());
+            assert_eq!(before.len(), progress, "{method}: {}", reply.text());
+            assert!(before.iter().all(|told| told["params"]["progressToken"] == "p"), "{before:?}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 mod ends;
 mod faults;
 mod limits;
+mod nobody;
 mod old;
 mod plain;
 mod questions;

@@ -152,10 +152,12 @@ fn whole_messages_pass_between_legacy_revisions() {
 #[test]
 fn nobody_is_asked_outside_of_a_call() {
     let id = Id::from_json("\"a\"");
-    assert_eq!(outside_of_calls(id, "ping"), r#"{"jsonrpc":"2.0","id":"a","result":{}}"#);
-    for method in ["roots/list", "elicitation/create", "no/such"] {
-        assert!(
-            outside_of_calls(id, method).starts_with(r#"{"jsonrpc":"2.0","id":"a","error":{"code":-32601,"#)
-        );
+    let way = Way { from: V2025_11_25, to: V2026_07_28 };
+    assert_eq!(outside_of_calls(way, id, "ping"), r#"{"jsonrpc":"2.0","id":"a","result":{}}"#);
+    for (method, names_both) in [("roots/list", true), ("elicitation/create", true), ("no/such", false)] {
+        let answer = outside_of_calls(way, id, method);
+        assert!(answer.starts_with(r#"{"jsonrpc":"2.0","id":"a","error":{"code":-32601,"#), "{answer}");
+        let names = [way.from, way.to].iter().all(|revision| answer.contains(revision.as_str()));
+        assert_eq!(names, names_both, "{answer}");
     }
 }

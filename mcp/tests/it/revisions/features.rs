@@ -3,12 +3,14 @@
 use std::borrow::Cow;
 
 use longshore_mcp::capabilities::ClientCapabilities;
+use longshore_mcp::detect;
 use longshore_mcp::envelope::{self, Id, Message};
 use longshore_mcp::error::{Code, code_of};
+use longshore_mcp::headers::Fields;
 use longshore_mcp::matrix::{Problem, answer, status_of_error};
 use longshore_mcp::method::{Method, ServerNotification, ServerRequest};
 use longshore_mcp::parked::{self, Parked};
-use longshore_mcp::revision::{Elicitation, Era, Questions, Structured, Tasks};
+use longshore_mcp::revision::{Elicitation, Era, Questions, Revision, Structured, Tasks};
 use longshore_mcp::rounds::{self, Rounds};
 use longshore_mcp::tasks;
 use longshore_mcp::translate::destination::{self, Destination};
@@ -43,7 +45,7 @@ features! {
             .map(|method| asks(pair, method, json!({"name": "n", "uri": "a://b", "arguments": {"a": "b"}}))));
     "`completion/complete`", ToServer, |pair| asks(pair, Method::CompletionComplete, json!({"ref": {}}));
     "its `context` (since 2025-06-18)", ToServer, context;
-    "methods that nobody knows", ToServer, |pair| asks_by_name(pair, "com.example/do", None, json!({}));
+    "methods that nobody knows", ToServer, strange_method;
     "results", ToClient, |pair| result(pair, Method::PromptsList, json!({"prompts": []}), Becomes("with `resultType`, caching hints (not kept, private) and who the server is"), Becomes("without `resultType` and caching hints"));
     "structured results that are objects (since 2025-06-18)", ToClient, |pair| structured(pair, json!({"a": 1}));
     "structured results that are none (2026-07-28)", ToClient, |pair| structured(pair, json!([1]));
@@ -86,13 +88,10 @@ fn alike(verdicts: &[Verdict]) -> Verdict {
     verdicts[0].clone()
 }
 
-fn asks(pair: Pair, method: Method, params: Value) -> Verdict {
-    asks_by_name(pair, method.as_str(), Some(method), params)
-}
-
 /// A client's request.
-fn asks_by_name(pair: Pair, name: &str, method: Option<Method>, params: Value) -> Verdict {
-    if method.is_some_and(|method| !method.is_in(pair.client)) {
+fn asks(pair: Pair, method: Method, params: Value) -> Verdict {
+    let name = method.as_str();
+    if !method.is_in(pair.client) {
         assert_eq!(destination::of(pair, name), Destination::Unknown);
         return Unheard;
     }
@@ -123,7 +122,7 @@ fn asks_by_name(pair: Pair, name: &str, method: Option<Method>, params: Value) -
         });
     }
     let text = message.to_string();
-    match requests::request(pair, method, &text, &CLIENT).unwrap() {
+    match requests::request(pair, Some(method), &text, &CLIENT).unwrap() {
         Cow::Borrowed(_) => Passes,
         Cow::Owned(made) => {
             let claims = made.contains("io.modelcontextprotocol/protocolVersion");
@@ -142,8 +141,27 @@ fn no_such_method(pair: Pair) -> Verdict {
     Refused(format!("{} (HTTP {})", answer.code.number(), answer.status))
 }
 
+/// What no rule can permit goes no way at all: it is refused where requests are read, or where they are decided on.
+fn strange_method(pair: Pair) -> Verdict {
+    const NAME: &str = "com.example/do";
+    assert_eq!(Method::parse(NAME), None);
+    if pair.client.era() == Era::Modern {
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": NAME, "params": {"_meta": {
+            "io.modelcontextprotocol/protocolVersion": pair.client.as_str(),
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }}})
+        .to_string();
+        let version = ("mcp-protocol-version", pair.client.as_str().as_bytes());
+        let fields = Fields::read([version, ("mcp-method", NAME.as_bytes())]);
+        let mistake = detect::with_body(body.as_bytes(), &fields, &Revision::ALL).unwrap_err();
+        assert!(matches!(mistake.wrong, detect::Wrong::Method), "{:?}", mistake.wrong);
+    }
+    let Refused(error) = no_such_method(pair) else { panic!("it is refused") };
+    Refused(format!("{error}: no rule could permit them"))
+}
+
 fn context(pair: Pair) -> Verdict {
-    if pair.client < longshore_mcp::revision::Revision::V2025_06_18 {
+    if pair.client < Revision::V2025_06_18 {
         return Unheard;
     }
     let text = json!({"jsonrpc": "2.0", "id": 1, "method": "completion/complete", "params": {"context": {"arguments": {}}}});

@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt;
+use longshore_mcp::batch;
 use longshore_mcp::envelope::{self, Id, Message, Outcome};
 use longshore_mcp::headers::{self, EVENT_STREAM, JSON};
 use longshore_mcp::method::Method as McpMethod;
@@ -89,12 +90,17 @@ impl Server {
             decoder
                 .push(&data, |event| messages.extend(event.data.map(Cow::into_owned)))
                 .map_err(|_| CallError::TooLarge)?;
+            let messages =
+                messages.iter().flat_map(|said: &Vec<u8>| match batch::parts(said, self.revision) {
+                    Some(parts) => parts.into_iter().map(str::as_bytes).collect(),
+                    None => vec![said.as_slice()],
+                });
             for message in messages {
-                match envelope::read(&message) {
+                match envelope::read(message) {
                     Ok(Message::Response(response))
                         if response.id.is_some_and(|got| got.is(&Id::from_json(id))) =>
                     {
-                        return Ok(message.into());
+                        return Ok(Bytes::copy_from_slice(message));
                     }
                     Ok(Message::Request(request)) => self.reply(&request).await,
                     _ => {}

@@ -86,7 +86,7 @@ impl Call {
         if asked.can_be_asked() || asked.level.is_some() {
             Box::pin(hearing::begin(&lease.session, &way.transport)).await;
         }
-        let pair = Pair { client: asked.revision, server: lease.session.revision };
+        let pair = lease.session.pair();
         let (mut number, inbox) = lease.session.number(&asked.id)?;
         number.set_level(&way.transport, asked.level).await;
         let parked = Parked::new(pair, &number.number.to_string(), asked.can.clone());

@@ -8,7 +8,6 @@ use http::StatusCode;
 use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::method::ServerNotification;
 use longshore_mcp::params::Params;
-use longshore_mcp::translate::questions;
 use tokio::task::AbortHandle;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
@@ -122,7 +121,8 @@ async fn open(session: &Session, transport: &Transport, last: Option<&str>) -> O
             StatusCode::NOT_FOUND | StatusCode::GONE => Opened::Forgotten,
             // Not now: it may be busy, or think that the stream before is still there.
             status if status != StatusCode::METHOD_NOT_ALLOWED && !status.is_success() => Opened::Failed,
-            _ => stream(response).map_or(Opened::None, |body| Opened::Stream(Events::new(body))),
+            _ => stream(response)
+                .map_or(Opened::None, |body| Opened::Stream(Events::new(body, Some(session.revision)))),
         },
         Err(_) => Opened::Failed,
     }
@@ -159,8 +159,7 @@ async fn route(session: &Arc<Session>, transport: &Transport, message: Bytes) {
         Ok(Message::Request(request)) => {
             let is_ping = request.method.as_str() == "ping";
             if is_ping || !session.aside(message.clone()) {
-                let answer = questions::outside_of_calls(request.id, &request.method);
-                session.tell(transport, &answer).await;
+                session.refuse(transport, &request).await;
             }
         }
         // An answer belongs to a call's own stream; what is no message belongs nowhere.

@@ -15,7 +15,7 @@ use longshore_mcp::listen::{Offers, Streams};
 use longshore_mcp::logging::{self, Levels};
 use longshore_mcp::object::Object;
 use longshore_mcp::revision::{Era, Revision};
-use longshore_mcp::translate::{Way, handshake, questions};
+use longshore_mcp::translate::{Pair, Way, handshake, questions};
 use longshore_sidecar_config::Upstream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Duration, timeout};
@@ -44,6 +44,8 @@ pub(super) struct Session {
     id: Option<HeaderValue>,
     /// The revision that the server speaks in it.
     pub(super) revision: Revision,
+    /// The revision of the clients whose requests it serves.
+    client: Revision,
     /// What the server answered to the handshake: the result.
     pub(super) greeting: String,
     /// Who the server says that it is, as JSON.
@@ -125,6 +127,7 @@ impl Session {
             upstream: upstream.clone(),
             id,
             revision,
+            client: asked.revision,
             info,
             offers,
             logs,
@@ -146,6 +149,11 @@ impl Session {
         Ok(session)
     }
 
+    /// What its two sides speak.
+    pub(super) fn pair(&self) -> Pair {
+        Pair { client: self.client, server: self.revision }
+    }
+
     /// A request in it.
     pub(super) fn request(&self, method: Method, body: Bytes) -> Request<Bytes> {
         exchange::build(&self.upstream, method, Some((self.id.clone(), self.revision)), body)
@@ -164,6 +172,12 @@ impl Session {
         }
     }
 
+    /// Answers what the server asks where nobody can be asked.
+    pub(super) async fn refuse(&self, transport: &Transport, question: &envelope::Request<'_>) {
+        let answer = questions::outside_of_calls(self.pair().down(), question.id, &question.method);
+        self.tell(transport, &answer).await;
+    }
+
     /// Sends a request of the sidecar's own, and says whether the server did as it says.
     pub(super) async fn ask(&self, transport: &Transport, text: impl FnOnce(&str) -> String) -> bool {
         let (to, mut heard) = mpsc::channel(WAITING);
@@ -174,8 +188,7 @@ impl Session {
                 match envelope::read(&message) {
                     Ok(Message::Response(response)) => return matches!(response.outcome, Outcome::Result(_)),
                     Ok(Message::Request(question)) => {
-                        let refusal = questions::outside_of_calls(question.id, &question.method);
-                        self.tell(transport, &refusal).await;
+                        self.refuse(transport, &question).await;
                     }
                     _ => {}
                 }
@@ -377,7 +390,7 @@ async fn greeted(answer: Answer) -> Result<String, Failure> {
         lease.give_back();
         Some(text)
     } else if headers::is_type(content_type, EVENT_STREAM) {
-        let mut events = Events::new(body);
+        let mut events = Events::new(body, None);
         let mut found = None;
         while let (None, Some(messages)) = (&found, events.next().await.map_err(Ending::into_failure)?) {
             // Nothing else can be said before the handshake is done.

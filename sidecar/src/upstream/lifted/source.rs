@@ -4,8 +4,10 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
+use longshore_mcp::batch;
 use longshore_mcp::envelope::{self, Message, Outcome};
 use longshore_mcp::headers::{self, EVENT_STREAM, JSON};
+use longshore_mcp::revision::Revision;
 use longshore_mcp::sse::{Decoder, Event};
 use tokio::sync::mpsc;
 use tokio::time::{Duration, sleep};
@@ -102,6 +104,8 @@ impl Ending {
 pub(super) struct Events {
     body: upstream::Body,
     decoder: Decoder,
+    /// What the server speaks. None: it is being greeted.
+    revision: Option<Revision>,
     last: Option<String>,
     retry: Duration,
 }
@@ -149,7 +153,7 @@ async fn follow(
         return Ok(Ending::Nonsense);
     }
     let mut lease = lease;
-    let mut events = Events::new(body);
+    let mut events = Events::new(body, Some(session.revision));
     let mut vain = 0;
     loop {
         while let Some(messages) = events.next().await? {
@@ -182,15 +186,15 @@ async fn follow(
 }
 
 impl Events {
-    pub(super) fn new(body: upstream::Body) -> Self {
-        Self { body, decoder: Decoder::new(EDITABLE), last: None, retry: RETRY }
+    pub(super) fn new(body: upstream::Body, revision: Option<Revision>) -> Self {
+        Self { body, decoder: Decoder::new(EDITABLE), revision, last: None, retry: RETRY }
     }
 
     /// The messages that come next. None: the stream has ended in an orderly way.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<Bytes>>, Ending> {
         while let Some(frame) = self.body.frame().await {
             let Ok(data) = frame?.into_data() else { continue };
-            let Self { decoder, last, retry, .. } = self;
+            let Self { decoder, revision, last, retry, .. } = self;
             let mut messages = Vec::new();
             let read = decoder.push(&data, |event| {
                 if let Some(id) = &event.id {
@@ -199,7 +203,13 @@ impl Events {
                 if let Some(milliseconds) = event.retry {
                     *retry = Duration::from_millis(milliseconds);
                 }
-                messages.extend(message_of(event));
+                let Some(message) = message_of(event) else { return };
+                match batch::parts(&message, *revision) {
+                    Some(parts) => {
+                        messages.extend(parts.into_iter().map(|part| message.slice_ref(part.as_bytes())));
+                    }
+                    None => messages.push(message),
+                }
             });
             read.map_err(|_| Ending::TooLarge)?;
             if !messages.is_empty() {
@@ -215,7 +225,8 @@ impl Events {
         let last = self.last.clone()?;
         sleep(self.retry.max(RETRY_MINIMUM)).await;
         let Answer { response, lease } = get(session, transport, Some(&last)).await.ok()?;
-        let next = Self { last: Some(last), retry: self.retry, ..Self::new(stream(response)?) };
+        let next =
+            Self { last: Some(last), retry: self.retry, ..Self::new(stream(response)?, self.revision) };
         Some((next, lease))
     }
 

@@ -1,14 +1,17 @@
 //! What belongs to no call: a GET of the client's becomes one `subscriptions/listen` for all that the session wants to
 //! hear. When that changes the server is asked anew, and the old stream goes when the new one is there.
 
+use std::collections::BTreeSet;
+
 use http::StatusCode;
 use longshore_mcp::envelope::{self, Message};
-use longshore_mcp::listen::Offers;
+use longshore_mcp::listen::{Filter, Offers};
 use longshore_mcp::meta::Outline;
 use longshore_mcp::method::{Method, ServerNotification};
+use longshore_mcp::translate::names;
 use tokio::time::{Duration, Instant, sleep_until, timeout, timeout_at};
 
-use super::session::Listening;
+use super::session::{Heard, Listening};
 use super::source::{Source, is_answer};
 use super::way::{Way, repeat};
 use super::{Failure, empty};
@@ -52,7 +55,7 @@ impl Hearing {
     async fn go_on(mut self, way: Way, _listening: Listening, out: Out) -> Result<(), Any> {
         let mut over = way.session.over.subscribe();
         let mut wishes = way.session.wishes.subscribe();
-        if *way.session.heard.borrow() < *wishes.borrow_and_update() {
+        if way.session.heard.borrow().wishes < *wishes.borrow_and_update() {
             self.due.get_or_insert_with(Instant::now);
         }
         loop {
@@ -98,11 +101,18 @@ impl Hearing {
         let wanted = *way.session.wishes.borrow();
         let opened = timeout(UNDERSTOOD, open(way)).await;
         match opened.unwrap_or(Err(Failure::BrokenOff.into())) {
-            Ok(source) => {
+            Ok(opened) => {
+                let (source, granted) = opened.unzip();
                 self.current = source;
                 self.due = None;
                 self.pause = AGAIN;
-                way.session.heard.send_modify(|heard| *heard = wanted.max(*heard));
+                way.session.heard.send_if_modified(|heard| {
+                    let news = wanted >= heard.wishes;
+                    if news {
+                        *heard = Heard { wishes: wanted, granted: granted.flatten() };
+                    }
+                    news
+                });
                 Ok(())
             }
             Err(failure) => {
@@ -114,8 +124,8 @@ impl Hearing {
     }
 }
 
-/// The server's stream, understood; none if there is nothing to ask for.
-async fn open(way: &Way) -> Result<Option<Source>, Any> {
+/// The server's stream, understood, and the resources that it will tell of; none if there is nothing to ask for.
+async fn open(way: &Way) -> Result<Option<(Source, Option<BTreeSet<String>>)>, Any> {
     let id = way.lowered.question();
     let Some(request) = way.session.listen(&id) else { return Ok(None) };
     let repeated = repeat(Method::SubscriptionsListen, &Outline::default(), None);
@@ -128,7 +138,8 @@ async fn open(way: &Way) -> Result<Option<Source>, Any> {
             return Err(Failure::Nonsense.into());
         }
         if is(&message, ServerNotification::SubscriptionsAcknowledged) {
-            return Ok(Some(source));
+            let granted = names::get(&message, &["params"]).and_then(Filter::read).map(|filter| filter.uris);
+            return Ok(Some((source, granted)));
         }
     }
     Err(Failure::BrokenOff.into())

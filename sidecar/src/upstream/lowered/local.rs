@@ -12,7 +12,7 @@ use super::way::Way;
 use super::{Failure, message};
 use crate::upstream::{Answer, Failure as Any, Opener};
 
-/// How long a subscription waits for the server to be told of it. What is subscribed to is told as soon as it is.
+/// How long a subscription waits for the server to take it.
 const TOLD: Duration = Duration::from_secs(5);
 
 /// `ping`. A client asks whether anybody is there, and somebody is; the sidecar itself asks for the server.
@@ -55,14 +55,20 @@ pub(super) async fn subscription(way: &Way, request: &Request<'_>) -> Result<Ans
         let wanted = *session.wishes.borrow();
         let mut heard = session.heard.subscribe();
         let mut over = session.over.subscribe();
-        let told = async {
+        let taken = async {
             tokio::select! {
-                told = heard.wait_for(|heard| *heard >= wanted) => drop(told),
-                over = over.wait_for(|over| *over) => drop(over),
+                told = heard.wait_for(|heard| heard.wishes >= wanted) => {
+                    told.is_ok_and(|told| told.granted.as_ref().is_none_or(|uris| uris.contains(&*uri)))
+                }
+                _ = over.wait_for(|over| *over) => true,
             }
         };
-        // Later is better than never: the server is still being asked.
-        let _ = timeout(TOLD, told).await;
+        // Who does not listen any more is as one who does not listen yet.
+        if !timeout(TOLD, taken).await.unwrap_or_else(|_| !session.is_heard()) {
+            session.unsubscribe(&uri);
+            let why = "the server does not say that it will tell of changes of this resource";
+            return Ok(refused(request, Code::InternalError, why));
+        }
     }
     Ok(done(request))
 }

@@ -1,6 +1,6 @@
 //! What is known of one session.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -28,8 +28,8 @@ pub(in crate::upstream) struct Session {
     state: Mutex<State>,
     /// Counts the changes of what the client wants to hear.
     pub(super) wishes: watch::Sender<u64>,
-    /// Up to which of them the server has been told.
-    pub(super) heard: watch::Sender<u64>,
+    /// What the server has been told of them.
+    pub(super) heard: watch::Sender<Heard>,
     /// Whether it is ended.
     pub(super) over: watch::Sender<bool>,
 }
@@ -43,6 +43,15 @@ struct State {
     calls: HashMap<String, mpsc::UnboundedSender<Word>>,
     /// What the client was asked, and for which call.
     questions: HashMap<String, mpsc::UnboundedSender<Word>>,
+}
+
+/// What a server has been asked to tell.
+#[derive(Default)]
+pub(super) struct Heard {
+    /// After so many changes.
+    pub(super) wishes: u64,
+    /// The resources of which it says that it will. `None`: it does not say.
+    pub(super) granted: Option<BTreeSet<String>>,
 }
 
 /// What a call hears of its client. Nobody can say more than one for the call, and one for each of its questions.
@@ -103,7 +112,7 @@ impl Session {
             parts,
             state: Mutex::new(state),
             wishes: watch::Sender::new(0),
-            heard: watch::Sender::new(0),
+            heard: watch::Sender::default(),
             over: watch::Sender::new(false),
         }
     }

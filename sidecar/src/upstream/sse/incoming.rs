@@ -1,7 +1,8 @@
 //! What a server says in its stream, and to whom it goes.
 
 use bytes::Bytes;
-use longshore_mcp::envelope::{self, Message, Notification, Request, Response};
+use longshore_mcp::batch;
+use longshore_mcp::envelope::{self, Malformed, Message, Notification, Request, Response};
 use longshore_mcp::error::{self, Code};
 use longshore_mcp::method::{Method, NotificationMethod};
 use longshore_mcp::params::Params;
@@ -20,6 +21,7 @@ impl Talk {
                 (self.notification(&notification, message), Dropped::Unasked)
             }
             Ok(Message::Request(request)) => (self.request(&request, message), Dropped::Unasked),
+            Err(Malformed::Batch) if self.unpack(message) => return,
             Err(_) => (false, Dropped::Noise),
         };
         if wanted {
@@ -28,6 +30,15 @@ impl Talk {
             self.dropped += message.len();
             self.registered.sse.metrics.dropped(why);
         }
+    }
+
+    /// Has the messages of a batch come one after the other, where the server may write batches.
+    fn unpack(&mut self, message: &Bytes) -> bool {
+        let Some(parts) = batch::parts(message, self.posts.revision()) else { return false };
+        for part in parts.into_iter().rev() {
+            self.stream.waiting.push_front(message.slice_ref(part.as_bytes()));
+        }
+        true
     }
 
     /// Says whether somebody wanted it, as the next two.

@@ -8,6 +8,7 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt;
 use longshore_mcp::headers::JSON;
+use longshore_mcp::revision::Revision;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Duration, Instant, timeout};
 
@@ -75,6 +76,11 @@ impl Posts {
         if self.version.is_none() {
             self.version = headers.get(PROTOCOL_VERSION).cloned();
         }
+    }
+
+    /// The revision of the conversation, once it is known.
+    pub(super) fn revision(&self) -> Option<Revision> {
+        Revision::parse(self.version.as_ref()?.to_str().ok()?)
     }
 
     /// Sends a message of the sidecar's own. Says whether there was room for it.

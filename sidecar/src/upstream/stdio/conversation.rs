@@ -236,9 +236,12 @@ impl Conversation {
                 }
                 waits = self.admit(unseen);
                 needed = false;
+                if waits.is_empty() {
+                    self.members.end_listening();
+                }
             } else {
                 match self.next().await {
-                    Some(command) => waits.push(command),
+                    Some(commands) => (waits, needed) = (commands, true),
                     None => break,
                 }
             }
@@ -329,8 +332,8 @@ impl Conversation {
         Ok(process)
     }
 
-    /// Waits, without a process, for a message that needs one.
-    async fn next(&mut self) -> Option<Command> {
+    /// Waits, without a process, for what needs one: a message, or somebody who listens for what it has subscribed to.
+    async fn next(&mut self) -> Option<Vec<Command>> {
         loop {
             // Nothing is lost with a process that is not there.
             self.left.clear();
@@ -341,7 +344,16 @@ impl Conversation {
                 return None;
             }
             tokio::select! {
-                Some(control) = self.control.recv() => self.control(control),
+                Some(control) = self.control.recv() => {
+                    let listens = if let Control::Listen(name, _) = &control { Some(*name) } else { None };
+                    self.control(control);
+                    if listens.is_some_and(|name| self.members.awaits_updates(name)) {
+                        if self.restarts.take(Instant::now()).is_ok() {
+                            return Some(Vec::new());
+                        }
+                        self.members.end_listening();
+                    }
+                }
                 command = self.commands.recv() => {
                     let command = command?;
                     if command.caller.is_gone() {
@@ -349,10 +361,11 @@ impl Conversation {
                     }
                     match command.kind {
                         // It has not died.
-                        Kind::Request(_) if std::mem::take(&mut self.rests) => return Some(command),
+                        Kind::Request(_) if std::mem::take(&mut self.rests) => return Some(vec![command]),
                         Kind::Request(_) => {
-                            if let Some(command) = self.admit(vec![command]).pop() {
-                                return Some(command);
+                            let admitted = self.admit(vec![command]);
+                            if !admitted.is_empty() {
+                                return Some(admitted);
                             }
                         }
                         Kind::Initialized => {

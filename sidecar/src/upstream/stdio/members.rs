@@ -60,6 +60,21 @@ impl Members {
         }
     }
 
+    /// Whether this one is subscribed to anything, and listens.
+    pub(super) fn awaits_updates(&self, name: Name) -> bool {
+        self.get(name).is_some_and(|member| member.listener.is_some() && !member.subscriptions.is_empty())
+    }
+
+    /// Ends the streams of those who would wait in vain, since there is no process that could tell them anything. They
+    /// are asked for again.
+    pub(super) fn end_listening(&mut self) {
+        for member in self.0.values_mut().filter(|member| !member.subscriptions.is_empty()) {
+            if let Some(listener) = member.listener.take() {
+                listener.end(Ok(None));
+            }
+        }
+    }
+
     /// The most that any of them wants to hear.
     pub(super) fn level(&self) -> Option<Level> {
         self.0.values().filter_map(|member| member.level).min()

@@ -1,8 +1,8 @@
 //! A client that reads a stream of events at its own pace.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -87,7 +87,12 @@ impl Events {
     pub(crate) fn try_any(&mut self) -> std::io::Result<Option<Event>> {
         let mut event = Event::default();
         let (mut fields, mut data) = (false, Vec::new());
+        let (began, patience) = (Instant::now(), self.body.stream.get_ref().read_timeout()?);
         loop {
+            // Comments keep the connection alive, and are not what is waited for.
+            if patience.is_some_and(|patience| began.elapsed() >= patience) {
+                return Err(ErrorKind::TimedOut.into());
+            }
             let mut line = String::new();
             BufReader::with_capacity(1, &mut self.body).read_line(&mut line)?;
             if line.is_empty() {

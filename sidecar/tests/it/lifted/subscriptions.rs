@@ -1,12 +1,12 @@
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{SUBSCRIPTION, call, request, text};
 use crate::harness::peer::everything;
 use crate::harness::shim::{server, serving, stdio};
-use crate::harness::{Events, Sidecar, config};
+use crate::harness::{Client, Events, Sidecar, config};
 
 fn listen(id: &str, notifications: Value) -> crate::harness::Request {
     request(id, "subscriptions/listen", json!({"notifications": notifications}), &json!({}))
@@ -71,4 +71,41 @@ fn a_server_is_subscribed_for_as_long_as_somebody_listens() {
     assert_eq!(subscriptions(), json!(["a:b"]));
     drop(two);
     crate::harness::eventually("nobody listens", || (subscriptions() == json!([])).then_some(()));
+}
+
+/// 64: who is subscribed and only listens has no next call that would begin another process.
+#[test]
+fn r064_who_listens_has_a_new_process_when_one_dies() {
+    let (shim, sidecar) = serving(&stdio(), &server(&["telling"]), &[]);
+    let own = shim.processes();
+    let client = Client::open(&sidecar, None);
+    let mut old = Events::open(&client.get(), sidecar.mcp);
+    client.ask("resources/subscribe", json!({"uri": "a:b"}));
+    let mut new = Events::open(&listen("new", json!({"resourceSubscriptions": ["a:b"]})), sidecar.mcp);
+    let acknowledged = new.next().unwrap().message();
+    assert_eq!(acknowledged["method"], "notifications/subscriptions/acknowledged");
+    // Each process says so as soon as it is subscribed to.
+    for dies in [true, true, false] {
+        for events in [&mut old, &mut new] {
+            events.patience(Duration::from_secs(20));
+            let updated = events.next().unwrap().message();
+            assert_eq!(updated["method"], "notifications/resources/updated", "{updated}");
+        }
+        for process in shim.processes().into_iter().filter(|process| dies && !own.contains(process)) {
+            kill_process(Pid::from_raw(process.cast_signed()).unwrap(), Signal::KILL).unwrap();
+        }
+    }
+}
+
+/// One that dies whenever it is subscribed to is not started for ever: who listens hears that it is over.
+#[test]
+fn r064_a_process_that_keeps_dying_ends_the_streams_of_those_who_listen() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&["fragile"]), &[]);
+    let started = sidecar.metric("longshore_processes_started_total");
+    let mut events = Events::open(&listen("it", json!({"resourceSubscriptions": ["a:b"]})), sidecar.mcp);
+    events.patience(Duration::from_secs(60));
+    let last = std::iter::from_fn(|| events.next()).last().unwrap().message();
+    assert_eq!((&last["id"], &last["result"]["resultType"]), (&json!("it"), &json!("complete")), "{last}");
+    // The first, and as many as there may be in a minute.
+    assert_eq!(sidecar.metric("longshore_processes_started_total") - started, 6.0);
 }

@@ -146,6 +146,10 @@ fn what_a_client_cannot_answer_ends_its_call_in_words() {
         assert_eq!(end["result"]["isError"], true, "{end}");
         let text = end["result"]["content"][0]["text"].as_str().unwrap();
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
+        // It was not told that it could ask.
+        let call = message(&server.seen("tools/call")[0]);
+        let declared = &call["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"]["elicitation"];
+        assert!(declared["url"].is_null() && (revision != "2025-03-26" || declared.is_null()), "{call}");
         let end = client.ask("prompts/get", json!({"name": "p"}));
         assert!(end["error"]["message"].is_string(), "{end}");
     }

@@ -12,7 +12,7 @@ use crate::harness::{Events, Request, Sessionless, eventually};
 /// The open streams of a server, and what each was asked for.
 type Streams = Arc<Mutex<Vec<(Value, Value, TcpStream)>>>;
 
-/// A server that acknowledges what it is asked to tell.
+/// A server that acknowledges what it is asked to tell, but for `test://refused`, and nothing if `test://mute` is in it.
 fn telling() -> (Sessionless, Streams) {
     let streams = Streams::default();
     let open = streams.clone();
@@ -24,9 +24,12 @@ fn telling() -> (Sessionless, Streams) {
             let is_own =
                 asked["params"]["_meta"]["io.modelcontextprotocol/clientInfo"]["name"] == "longshore-sidecar";
             scripted::begin_events(stream);
-            let acknowledged = json!({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
-            "params": {"notifications": wanted, "_meta": {"io.modelcontextprotocol/subscriptionId": id}}});
-            scripted::chunk(stream, &format!("data: {acknowledged}\n\n"));
+            let mut honoured = wanted.clone();
+            let uris = honoured.get_mut("resourceSubscriptions").and_then(Value::as_array_mut);
+            if uris.as_ref().is_none_or(|uris| !uris.contains(&json!("test://mute"))) {
+                uris.into_iter().for_each(|uris| uris.retain(|uri| uri != "test://refused"));
+                acknowledge(stream, &id, &honoured);
+            }
             if !is_own {
                 open.lock().unwrap().push((id, wanted, stream.try_clone().unwrap()));
             }
@@ -34,6 +37,12 @@ fn telling() -> (Sessionless, Streams) {
             let _ = std::io::Read::read(stream, &mut rest);
         });
     (server, streams)
+}
+
+fn acknowledge(stream: &mut TcpStream, id: &Value, honoured: &Value) {
+    let acknowledged = json!({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
+    "params": {"notifications": honoured, "_meta": {"io.modelcontextprotocol/subscriptionId": id}}});
+    scripted::chunk(stream, &format!("data: {acknowledged}\n\n"));
 }
 
 /// Tells something on the newest stream.
@@ -111,6 +120,30 @@ fn r073_what_may_have_been_missed_is_said_when_the_stream_is_back() {
     assert_eq!(wanted(&streams).len(), 1, "it is open again");
     tell(&streams, "notifications/resources/updated", json!({"uri": "test://a"}));
     assert_eq!(events.next().unwrap().message()["params"]["uri"], "test://a");
+}
+
+/// 73: what the server does not take is no success.
+#[test]
+fn r073_a_subscription_that_the_server_does_not_take_is_an_error() {
+    let (server, streams) = telling();
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    let _events = Events::open(&client.get(), sidecar.mcp);
+    for (uri, taken) in [
+        ("test://refused", false),
+        ("test://a", true),
+        ("test://refused", false),
+        ("test://mute", false),
+        ("test://b", true),
+    ] {
+        let answer = client.ask("resources/subscribe", json!({"uri": uri}));
+        assert_eq!(answer.get("result").is_some(), taken, "{uri}: {answer}");
+        assert_eq!(answer.get("error").is_some(), !taken, "{uri}: {answer}");
+    }
+    eventually("it is not asked for any more", || {
+        let last = wanted(&streams).last().unwrap()["resourceSubscriptions"].clone();
+        (last == json!(["test://a", "test://b"])).then_some(())
+    });
 }
 
 #[test]

@@ -136,3 +136,29 @@ fn r055_what_a_server_says_goes_to_one_stream() {
         posted.iter().map(message).any(|message| message["id"] == "p").then_some(())
     });
 }
+
+/// 7: in this transport too.
+#[test]
+fn r007_a_server_may_write_batches_where_its_revision_has_them() {
+    let server = SseServer::start(|heard: &Value, say: &Say<'_>| {
+        let answer = json!({"jsonrpc": "2.0", "id": heard["id"], "result": said("batched")});
+        let progress = json!({
+            "jsonrpc": "2.0", "method": "notifications/progress",
+            "params": {"progressToken": heard["params"]["_meta"]["progressToken"], "progress": 1},
+        });
+        if heard["method"] == "tools/call" {
+            say.say(&json!([progress, progress]));
+            say.say(&json!([answer]));
+        }
+    });
+    let sidecar = Sidecar::start(&server.config()).ready();
+    for revision in ["2024-11-05", "2025-03-26"] {
+        let client = Client::of(&sidecar, None, revision);
+        let reply = client.send("tools/call", json!({"name": "t", "_meta": {"progressToken": "p"}}));
+        let messages: Vec<Value> =
+            reply.events().iter().map(|event| serde_json::from_str(event).unwrap()).collect();
+        let (answer, before) = messages.split_last().unwrap();
+        assert_eq!(answer["result"], said("batched"), "{revision}");
+        assert_eq!(before.len(), 2, "{revision}: {messages:?}");
+    }
+}

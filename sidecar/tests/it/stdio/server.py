@@ -222,6 +222,10 @@ def main():
         elif method == "resources/subscribe":
             subscriptions.append(message["params"]["uri"])
             send({"id": message["id"], "result": {}})
+            if "telling" in flags:
+                note("notifications/resources/updated", uri=message["params"]["uri"])
+            if "fragile" in flags:
+                os._exit(1)
         elif method == "resources/unsubscribe":
             subscriptions.remove(message["params"]["uri"])
             send({"id": message["id"], "result": {}})

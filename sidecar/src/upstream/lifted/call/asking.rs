@@ -24,15 +24,6 @@ impl Call {
             self.stage = Stage::Serving(client);
             return;
         }
-        if !client.asked.method.may_need_input() {
-            self.abandon("the client cannot be asked anything in this request").await;
-            let why = format!(
-                "the server asks its client something in {}, which revision {} does not allow there",
-                client.asked.method.as_str(),
-                self.pair.client
-            );
-            return client.refuse(Code::InternalError, &why).await;
-        }
         match self.park(&client.asked) {
             Ok((waiting, result)) => {
                 self.stage = Stage::Waiting(Box::new(waiting));

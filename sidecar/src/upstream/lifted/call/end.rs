@@ -31,9 +31,15 @@ impl Call {
         }
     }
 
-    /// Answers the client.
-    pub(super) async fn finish(&mut self, ended: Result<Bytes, Failure>, mut client: Client) {
+    /// Answers the client, and then the server whatever it has asked and did not wait for.
+    pub(super) async fn finish(&mut self, ended: Result<Bytes, Failure>, client: Client) {
         self.reading = None;
+        let unanswered = self.parked.ended("the call was over before the client was asked");
+        self.answer(ended, client).await;
+        self.tell_all(&unanswered).await;
+    }
+
+    async fn answer(&mut self, ended: Result<Bytes, Failure>, mut client: Client) {
         let message = match ended {
             Ok(message) => message,
             Err(failure) => {

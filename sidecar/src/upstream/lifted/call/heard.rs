@@ -37,6 +37,10 @@ impl Call {
     }
 
     async fn asked(&mut self, request: &Request<'_>, stage: Stage) {
+        if !self.may_ask(&stage) {
+            self.stage = stage;
+            return self.lease.session.refuse(&self.way.transport, request).await;
+        }
         let params = request.params.map(|params| params.get());
         if let Some(asks) = ServerRequest::parse(&request.method) {
             let need = questions::need(asks, params.unwrap_or("{}"));
@@ -63,6 +67,16 @@ impl Call {
             // It is put to the client when that comes back.
             (Kept::Kept, stage) => stage,
         };
+    }
+
+    /// Whether the client can be asked anything in this call. Many servers ask on their own account, and that comes to the
+    /// only request under way, whichever it is.
+    fn may_ask(&self, stage: &Stage) -> bool {
+        match stage {
+            Stage::Serving(client) | Stage::Gathering(client, _) => client.asked.method.may_need_input(),
+            Stage::Waiting(waiting) => waiting.ended.is_none() && !self.parked.has_ended(),
+            Stage::Over => false,
+        }
     }
 
     async fn told(&mut self, notification: &Notification<'_>, text: &str, is_certain: bool) {

@@ -3,7 +3,7 @@
 use std::io;
 
 use bytes::Bytes;
-use longshore_mcp::batch::Batch;
+use longshore_mcp::batch;
 use longshore_mcp::envelope::{self, Id, Message, Notification, Outcome, Request, Response};
 use longshore_mcp::error::{self, Code};
 use longshore_mcp::method::{Method, NotificationMethod};
@@ -83,13 +83,14 @@ impl Talk<'_> {
         let message = match line.first() {
             Some(b'{') => envelope::read(&line).ok(),
             // Where the server has batches it may write them too: each message is a line like any other.
-            Some(b'[') if self.may_batch() => match Batch::read(&line) {
-                Ok(batch) => {
-                    self.batch = batch.iter().map(|(_, text)| line.slice_ref(text.as_bytes())).collect();
+            Some(b'[') => {
+                let version = self.conversation.handshake.version().and_then(Revision::parse);
+                if let Some(parts) = batch::parts(&line, version) {
+                    self.batch = parts.into_iter().map(|part| line.slice_ref(part.as_bytes())).collect();
                     return;
                 }
-                Err(_) => None,
-            },
+                None
+            }
             _ => None,
         };
         let wanted = match message {
@@ -117,12 +118,6 @@ impl Talk<'_> {
             self.conversation.stdio().metrics.dropped(Dropped::Unasked);
         }
         wanted
-    }
-
-    /// Whether the process speaks a revision that has batches, or none that says that there are none.
-    fn may_batch(&self) -> bool {
-        let version = self.conversation.handshake.version().and_then(Revision::parse);
-        version.is_some_and(|version| version <= Revision::V2025_03_26)
     }
 
     /// Sees to it that what is for nobody does not go on without end.

@@ -1,0 +1,70 @@
+//! What a server asks where nobody can be asked, or is asked any more.
+
+use std::thread;
+
+use serde_json::{Value, json};
+
+use super::{request, roots};
+use crate::harness::{Gate, Scripted, Sidecar, config, eventually, scripted};
+
+/// A server that asks for roots in its answer or aside of it, and may wait before it goes on.
+fn asking(aside: bool, goes_on: Option<Gate>) -> Scripted {
+    let asks = Gate::default();
+    let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
+    let question = format!("data: {question}\n\n");
+    Scripted::offering(json!({"tools": {"listChanged": true}}), move |request, stream| {
+        let answer = scripted::reply_to(request, &json!({"tools": [], "content": []}));
+        if request.headers.iter().all(|(_, value)| value != scripted::UPSTREAM_SESSION) {
+            return scripted::json(stream, &answer);
+        }
+        scripted::begin_events(stream);
+        if request.method == "GET" {
+            asks.pass();
+            scripted::chunk(stream, &question);
+            // Until the other side closes.
+            let _ = std::io::Read::read(stream, &mut [0]);
+            return;
+        }
+        if aside {
+            asks.open();
+        } else {
+            scripted::chunk(stream, &question);
+        }
+        goes_on.iter().for_each(Gate::pass);
+        scripted::chunk(stream, &format!("data: {answer}\n\n"));
+        scripted::write(stream, "0\r\n\r\n");
+    })
+}
+
+/// 71: many servers ask for roots as soon as they are greeted. That ends no request in which nobody may be asked, and a
+/// call that does not wait for its question leaves none open: the server always has an answer.
+#[test]
+fn r071_what_nobody_can_be_asked_is_answered_all_the_same() {
+    for (method, aside, waits, code) in [
+        ("tools/list", false, false, -32601),
+        ("tools/list", false, true, -32601),
+        ("tools/list", true, true, -32601),
+        ("tools/call", false, false, -32603),
+    ] {
+        let goes_on = Gate::default();
+        let server = asking(aside, waits.then(|| goes_on.clone()));
+        let sidecar = Sidecar::start(&config(server.port)).ready();
+        let asked = request(1, method, json!({"name": "t"}), &roots());
+        let (reply, answer) = thread::scope(|scope| {
+            let reply = scope.spawn(|| asked.send(sidecar.mcp));
+            let answer = eventually("the server has an answer", || {
+                let mut said = server.seen("").into_iter().map(|request| scripted::message(&request));
+                said.find(|message: &Value| message["id"] == "q")
+            });
+            goes_on.open();
+            (reply.join().unwrap(), answer)
+        });
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        assert_eq!(reply.message()["result"]["resultType"], "complete", "{method}: {}", reply.text());
+        assert_eq!(answer["error"]["code"], code, "{method}: {answer}");
+        if code == -32601 {
+            let words = answer["error"]["message"].as_str().unwrap();
+            assert!(words.contains("2025-11-25") && words.contains("2026-07-28"), "{words}");
+        }
+    }
+}
