@@ -3,11 +3,12 @@
 
 use std::io::{BufReader, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use serde_json::json;
 use socket2::SockRef;
 
-use crate::harness::http::connect;
+use crate::harness::http::{self, connect};
 use crate::harness::replicas::Network;
 use crate::harness::shim::{self, serving, stdio};
 use crate::harness::{Client, Files, Reply, Scripted, Sidecar, config, eventually, scripted};
@@ -103,6 +104,35 @@ fn answers_that_nobody_reads_are_held_within_a_bound() {
         drop(unread);
         eventually("they have gone", || client.ask(method, params.clone()).get("result").map(drop));
     }
+}
+
+/// It would be taken for a whole one, or for nonsense of the server's.
+#[test]
+fn half_an_answer_never_ends_as_a_whole_one() {
+    let server = Scripted::start(|request, stream| {
+        let text = "x".repeat(20 * LARGE);
+        let result = json!({"content": [{"type": "text", "text": text}]});
+        scripted::json(stream, &scripted::reply_to(request, &result));
+    });
+    let mut config = config(server.port);
+    config.limits.request_timeout_ms = 1_000;
+    let sidecar = Sidecar::start(&config);
+    let client = Client::open(&sidecar, None);
+    let mut stream = connect(sidecar.mcp);
+    SockRef::from(&stream).set_recv_buffer_size(16 << 10).unwrap();
+    client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut stream);
+    let mut answer = BufReader::new(stream);
+    assert_eq!(Reply::read_head(&mut answer).unwrap().0, 200);
+    std::thread::sleep(Duration::from_millis(1_500));
+    let broken = loop {
+        match http::read_chunk(&mut answer) {
+            Ok(Some(_)) => {}
+            Ok(None) => break false,
+            Err(_) => break true,
+        }
+    };
+    assert!(broken, "it ends as if that were all");
+    assert_eq!(sidecar.audit(|line| line["method"] == "tools/call")["reason"], "not read by its client");
 }
 
 #[test]
