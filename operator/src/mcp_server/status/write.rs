@@ -55,9 +55,12 @@ pub fn wait(
 
 /// Whether all that is to be said is that the server starts.
 fn is_starting(status: &McpServerStatus) -> bool {
+    // That the catalog does not list it is somebody's decision, and no part of a start.
+    let mut of_the_start =
+        status.conditions.iter().filter(|condition| condition.type_ != ConditionType::Published.name());
     let is_on_its_way =
         |condition: &Condition| condition.status == Truth::True.name() || is_passing(&condition.reason);
-    status.conditions.iter().all(is_on_its_way)
+    of_the_start.all(is_on_its_way)
         && status
             .conditions
             .iter()
@@ -159,23 +162,56 @@ mod tests {
 
     use super::*;
 
-    fn status(ready: (&str, Reason), url: &str) -> McpServerStatus {
-        let condition = |type_: ConditionType, status: &str, reason: Reason| Condition {
+    fn with(conditions: &[(ConditionType, &str, Reason)]) -> McpServerStatus {
+        let condition = |(type_, status, reason): &(ConditionType, &str, Reason)| Condition {
             type_: type_.name().to_owned(),
-            status: status.to_owned(),
+            status: (*status).to_owned(),
             reason: reason.name().to_owned(),
             message: String::new(),
             observed_generation: Some(1),
             last_transition_time: Time(Timestamp::UNIX_EPOCH),
         };
-        McpServerStatus {
-            observed_generation: Some(1),
-            url: Some(url.to_owned()),
-            conditions: vec![
-                condition(ConditionType::Accepted, "True", Reason::Accepted),
-                condition(ConditionType::Ready, ready.0, ready.1),
-            ],
-            ..McpServerStatus::default()
+        let conditions = conditions.iter().map(condition).collect();
+        McpServerStatus { observed_generation: Some(1), conditions, ..McpServerStatus::default() }
+    }
+
+    fn status(ready: (&str, Reason), url: &str) -> McpServerStatus {
+        let conditions = [
+            (ConditionType::Accepted, "True", Reason::Accepted),
+            (ConditionType::Published, "False", Reason::NotPublished),
+            (ConditionType::Ready, ready.0, ready.1),
+        ];
+        McpServerStatus { url: Some(url.to_owned()), ..with(&conditions) }
+    }
+
+    #[test]
+    fn a_server_that_becomes_ready_and_each_cause_of_a_failure_are_events() {
+        use ConditionType::{Available, Connected, Published, Ready};
+        let starts: &[_] = &[(Available, "False", Reason::Starting), (Ready, "False", Reason::Starting)];
+        let serves: &[_] = &[(Available, "True", Reason::Serving), (Ready, "True", Reason::Ready)];
+        let fails: &[_] =
+            &[(Available, "False", Reason::ImagePullFailed), (Ready, "False", Reason::ImagePullFailed)];
+        let no_rollout: &[_] =
+            &[(Available, "True", Reason::RolloutFailing), (Ready, "True", Reason::ServingPrevious)];
+        let unknown: &[_] = &[(Connected, "Unknown", Reason::SidecarUnreachable)];
+        let withheld: &[_] = &[(Published, "False", Reason::NotPublished)];
+        for (what, before, now, expected) in [
+            ("a start has steps", None, starts, vec![]),
+            ("it is ready", Some(starts), serves, vec!["Normal Ready"]),
+            ("it goes on", Some(serves), serves, vec![]),
+            ("one cause of two conditions", Some(starts), fails, vec!["Warning ImagePullFailed"]),
+            ("it goes on failing", Some(fails), fails, vec![]),
+            ("it is ready after all", Some(fails), serves, vec!["Normal Ready"]),
+            ("it starts again", Some(serves), starts, vec![]),
+            ("it serves as before", Some(serves), no_rollout, vec!["Warning RolloutFailing"]),
+            ("nobody knows", None, unknown, vec![]),
+            ("it is withheld", None, withheld, vec![]),
+        ] {
+            let said: Vec<_> = events(before.map(with).as_ref(), &with(now))
+                .iter()
+                .map(|event| format!("{:?} {}", event.type_, event.reason))
+                .collect();
+            assert_eq!(said, expected, "{what}");
         }
     }
 
