@@ -125,7 +125,7 @@ pub async fn reconcile(
         Some(Error::Dereference(_) | Error::SessionKeys(_) | Error::Apply(apply::Error::NamespaceEnds)) => {
             Ok(None)
         }
-        Some(_) | None => write_status(&object, &context, &key, &uid, &memory, &pursuit).await,
+        Some(_) | None => write_status(&object, &context, &key, &memory, &pursuit).await,
     };
     let (later, unwritten) = match written {
         Ok(later) => (later, None),
@@ -336,7 +336,6 @@ async fn write_status(
     object: &DeserializeGuard<McpServer>,
     context: &Context,
     key: &ServerKey,
-    uid: &str,
     memory: &Mutex<ServerMemory>,
     pursuit: &Pursuit,
 ) -> Result<Option<Duration>, ApiError> {
@@ -374,7 +373,7 @@ async fn write_status(
     if let Some(wait) = status::wait(memory, previous.as_ref(), &status) {
         return Ok(Some(wait));
     }
-    status::write(context, key, uid, memory, previous.as_ref(), &status).await?;
+    status::write(context, key, object.meta(), memory, previous.as_ref(), &status).await?;
     Ok(None)
 }
 

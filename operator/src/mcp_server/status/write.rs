@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::api::{Patch, PatchParams};
 use kube::core::PartialObjectMeta;
 use kube::runtime::events::{Event, EventType};
@@ -19,6 +19,7 @@ use crate::mcp_server::memory::{ServerMemory, lock};
 use crate::metrics::Write;
 use crate::mirror::ServerKey;
 use crate::names::MANAGER;
+use crate::view::Live;
 
 /// The status before: what was written last, as long as the watch has not shown what came of it.
 pub fn previous(
@@ -71,7 +72,7 @@ fn is_starting(status: &McpServerStatus) -> bool {
 pub async fn write(
     context: &Context,
     server: &ServerKey,
-    uid: &str,
+    observed: &ObjectMeta,
     memory: &Mutex<ServerMemory>,
     previous: Option<&McpServerStatus>,
     status: &McpServerStatus,
@@ -79,6 +80,7 @@ pub async fn write(
     if previous == Some(status) {
         return Ok(());
     }
+    let uid = observed.uid.as_deref().unwrap_or_default();
     let body = json!({
         "apiVersion": McpServer::api_version(&()),
         "kind": McpServer::kind(&()),
@@ -99,16 +101,22 @@ pub async fn write(
             Err(error) => return Err(error),
         };
     context.metrics.wrote(Write::Status);
-    let version = written.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
     {
         let mut memory = lock(memory);
-        memory.status = Some((version.unwrap_or_default(), status.clone()));
+        memory.status = Some((Live::of(&written.metadata).version, status.clone()));
+        memory.echo = echo(observed, &written.metadata);
         memory.status_written = Some(Instant::now());
     }
     for event in events(previous, status) {
         context.tell(server, uid, &event).await;
     }
     Ok(())
+}
+
+/// The version of which the status is all that is new. There is none where somebody has changed the manifest meanwhile.
+fn echo(observed: &ObjectMeta, written: &ObjectMeta) -> Option<u64> {
+    let (observed, written) = (Live::of(observed), Live::of(written));
+    (observed == written).then_some(written.version)
 }
 
 /// What is worth an event: that a server became ready or no longer is, and every cause of a failure once.
@@ -212,6 +220,26 @@ mod tests {
                 .map(|event| format!("{:?} {}", event.type_, event.reason))
                 .collect();
             assert_eq!(said, expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn only_a_status_of_the_manifest_as_it_still_is_is_an_echo() {
+        let server = |uid: &str, version: &str, generation: i64, annotation: &str| ObjectMeta {
+            uid: Some(uid.to_owned()),
+            resource_version: Some(version.to_owned()),
+            generation: Some(generation),
+            annotations: Some([("key".to_owned(), annotation.to_owned())].into()),
+            ..ObjectMeta::default()
+        };
+        let observed = server("a", "7", 1, "x");
+        for (written, expected) in [
+            (server("a", "8", 1, "x"), Some(8)),
+            (server("a", "9", 2, "x"), None),
+            (server("a", "9", 1, "y"), None),
+            (server("b", "9", 1, "x"), None),
+        ] {
+            assert_eq!(echo(&observed, &written), expected, "{written:?}");
         }
     }
 
