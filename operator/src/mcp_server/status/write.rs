@@ -35,7 +35,7 @@ pub fn previous(
 
 /// How long a status that tells of a mere step may wait for the next. Most starts are over by then, those of many
 /// servers at once included.
-const PASSING: Duration = Duration::from_secs(10);
+const PASSING: Duration = Duration::from_secs(20);
 
 /// How long to wait before this status is worth writing: a start has steps that last for moments, and each write costs
 /// the API server and everybody who watches. The first is written at once: it says that somebody is at work.
