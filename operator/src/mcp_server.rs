@@ -405,3 +405,25 @@ fn delay(memory: &Mutex<ServerMemory>, first: Duration) -> Duration {
     memory.failures = memory.failures.saturating_add(1);
     longshore_sidecar_client::jittered(delay)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failure_in_a_row_is_waited_for_longer_and_none_for_ever() {
+        let memory = Mutex::default();
+        let waits = |expected: u64| {
+            let (shortest, longest) = (expected * 3 / 4, expected * 5 / 4);
+            let delay = delay(&memory, FIRST_DELAY).as_millis();
+            assert!((shortest.into()..=longest.into()).contains(&delay), "{delay} for {expected}");
+        };
+        for expected in [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 60_000, 60_000] {
+            waits(expected);
+        }
+        lock(&memory).failures = u32::MAX;
+        waits(60_000);
+        lock(&memory).failures = 0;
+        waits(200);
+    }
+}
