@@ -16,21 +16,22 @@ use longshore_e2e::testing::{Namespace, Stage, eventually, kill_container};
 use serde_json::json;
 
 use crate::faults::{SERVER, SIDECAR, connect, open, restarts, the_pod};
+use crate::may_start_a_node;
 use crate::server::{becomes, condition, go_server};
 
 pub(crate) static STAGE: Stage = Stage::to_break(Shape::Node, crate::install);
 
 /// Runs a test when no other of these runs.
 fn in_turn(test: impl AsyncFnOnce(&Namespace<'_>) + Send) {
-    let _turn = turn();
+    let Some(_turn) = turn() else { return };
     STAGE.with_namespace(test);
 }
 
-/// Waits until no other of these tests runs.
-pub(crate) fn turn() -> MutexGuard<'static, ()> {
+/// Waits until no other of these tests runs. `None`: none of them can.
+pub(crate) fn turn() -> Option<MutexGuard<'static, ()>> {
     static TURN: Mutex<()> = Mutex::new(());
     // A test that failed has left the cluster as it was: the next will say what it thinks of that.
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    may_start_a_node().then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Operators are killed at moments that nobody chose, while servers come and go: what is wanted comes true in the end,
