@@ -101,8 +101,15 @@ clustered() { tests --test "$1" -- --test-threads 100; }
 # The operator and the schema against a real API server.
 control-plane() { e2e/cluster/install.sh control-plane >/dev/null && clustered control_plane; }
 
-# Everything, installed with Helm, on a real node.
-node() { e2e/cluster/install.sh >/dev/null && clustered node; }
+# Everything, installed with Helm, on a real node. Of a cluster that is there already the tests need kubectl and Helm alone.
+node() {
+  local programs
+  if [ -n "${LONGSHORE_E2E_KUBECONFIG:-}" ]; then
+    programs=$(e2e/cluster/install.sh control-plane) && PATH=$PATH:$programs clustered node
+  else
+    e2e/cluster/install.sh >/dev/null && clustered node
+  fi
+}
 
 run() { # layer $1
   local started=$SECONDS outcome

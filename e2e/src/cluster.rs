@@ -118,6 +118,12 @@ struct Own {
 }
 
 impl Cluster {
+    /// Whether this process may start a cluster of this shape.
+    #[must_use]
+    pub fn may_start(shape: Shape) -> bool {
+        shape != Shape::Node || nix::unistd::geteuid().is_root()
+    }
+
     /// Starts a cluster that lives as long as this value, and not longer than this process. Returns when everything in
     /// it is ready, which takes seconds; the first time on a machine its programs are built, which takes minutes.
     pub fn start(shape: Shape) -> Result<Self, StartError> {
@@ -282,7 +288,7 @@ impl Cluster {
 fn plan(shape: Shape, name: Option<String>) -> Result<Plan, StartError> {
     let scope = match shape {
         Shape::Api | Shape::ControlPlane => Scope::ControlPlane,
-        Shape::Node if nix::unistd::geteuid().is_root() => Scope::Whole,
+        Shape::Node if Cluster::may_start(shape) => Scope::Whole,
         Shape::Node => return Err(StartError::NotRoot),
     };
     let programs = Programs::install(scope)?;

@@ -284,6 +284,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test may know the time")]
     fn many_members_take_no_longer_each() {
         let members: Vec<String> = (0..400_000).map(|number| format!("\"{number}\":0")).collect();
         let begin = std::time::Instant::now();

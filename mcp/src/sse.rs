@@ -283,6 +283,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test may know the time")]
     fn many_events_take_no_longer_each() {
         let events = 2_000_000;
         let mut decoder = Decoder::new(1 << 20);

@@ -100,3 +100,35 @@ impl StopSignals {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn the_operator_and_the_catalog_are_reached_over_whatever_a_cluster_has() {
+        let operator =
+            "longshore operator --sidecar-image x --namespace x --identity x --inventory-subject x";
+        let parse = |line: &str| Cli::try_parse_from(line.split(' ')).unwrap().command;
+        let addresses: Vec<SocketAddr> = [parse(operator), parse("longshore catalog --auth none")]
+            .iter()
+            .flat_map(|command| match command {
+                Command::Operator(args) => vec![args.health_addr],
+                Command::Catalog(args) => vec![args.listen_addr, args.health_addr],
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(addresses.iter().map(SocketAddr::port).collect::<Vec<_>>(), [8081, 8080, 8081]);
+        let loopbacks = [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()];
+        let loopbacks = loopbacks.into_iter().filter(|loopback| TcpListener::bind((*loopback, 0)).is_ok());
+        for loopback in loopbacks {
+            for address in &addresses {
+                let listener = TcpListener::bind((address.ip(), 0)).unwrap();
+                let port = listener.local_addr().unwrap().port();
+                assert!(TcpStream::connect((loopback, port)).is_ok(), "{address} at {loopback}");
+            }
+        }
+    }
+}

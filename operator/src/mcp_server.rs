@@ -125,7 +125,7 @@ pub async fn reconcile(
         Some(Error::Dereference(_) | Error::SessionKeys(_) | Error::Apply(apply::Error::NamespaceEnds)) => {
             Ok(None)
         }
-        Some(_) | None => write_status(&object, &context, &key, &uid, &memory, &pursuit).await,
+        Some(_) | None => write_status(&object, &context, &key, &memory, &pursuit).await,
     };
     let (later, unwritten) = match written {
         Ok(later) => (later, None),
@@ -253,7 +253,7 @@ async fn pursue(
 
     // 4. Apply them, and delete what is left over. Client required.
     let applier = Applier { context, server: key, uid, memory, keys_from: keys_from.as_ref() };
-    let applied = async { applier.prune(&applier.apply(prepared).await?).await };
+    let applied = async { applier.prune(&applier.apply(prepared).await?, &desired).await };
     match applied.await {
         Ok(()) => {
             if let Some((_, step)) = rotation.next {
@@ -336,7 +336,6 @@ async fn write_status(
     object: &DeserializeGuard<McpServer>,
     context: &Context,
     key: &ServerKey,
-    uid: &str,
     memory: &Mutex<ServerMemory>,
     pursuit: &Pursuit,
 ) -> Result<Option<Duration>, ApiError> {
@@ -374,7 +373,7 @@ async fn write_status(
     if let Some(wait) = status::wait(memory, previous.as_ref(), &status) {
         return Ok(Some(wait));
     }
-    status::write(context, key, uid, memory, previous.as_ref(), &status).await?;
+    status::write(context, key, object.meta(), memory, previous.as_ref(), &status).await?;
     Ok(None)
 }
 
@@ -405,4 +404,26 @@ fn delay(memory: &Mutex<ServerMemory>, first: Duration) -> Duration {
     let delay = first.saturating_mul(1_u32 << memory.failures.min(10)).min(LAST_DELAY);
     memory.failures = memory.failures.saturating_add(1);
     longshore_sidecar_client::jittered(delay)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failure_in_a_row_is_waited_for_longer_and_none_for_ever() {
+        let memory = Mutex::default();
+        let waits = |expected: u64| {
+            let (shortest, longest) = (expected * 3 / 4, expected * 5 / 4);
+            let delay = delay(&memory, FIRST_DELAY).as_millis();
+            assert!((shortest.into()..=longest.into()).contains(&delay), "{delay} for {expected}");
+        };
+        for expected in [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 60_000, 60_000] {
+            waits(expected);
+        }
+        lock(&memory).failures = u32::MAX;
+        waits(60_000);
+        lock(&memory).failures = 0;
+        waits(200);
+    }
 }

@@ -289,6 +289,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_status_that_changes_is_no_news_and_a_manifest_that_does_is() {
+        let of = |generation: i64, version: u64| {
+            let mut object = object("a", "x", Some("one"), version);
+            object.metadata.generation = Some(generation);
+            Event::Apply(object)
+        };
+        let mirror = Mirror::default();
+        for (event, news) in [(of(1, 1), 1), (of(1, 2), 0), (of(2, 3), 1), (of(2, 4), 0)] {
+            assert_eq!(follow(&mirror, None, vec![event]).await.len(), news);
+        }
+        let one = ServerKey { namespace: "a".to_owned(), name: "one".to_owned() };
+        assert_eq!(mirror.get(&one, "x").unwrap().live.version, 4, "the newest is known all the same");
+    }
+
+    #[tokio::test]
     async fn a_watch_that_begins_anew_says_what_went_meanwhile_in_its_own_namespace() {
         let mirror = Mirror::default();
         let list = |namespace: &str, names: &[&str]| {

@@ -23,8 +23,9 @@ pub trait View: Sized + PartialEq + Send + Sync + 'static {
     fn of(object: &Self::Object) -> Self;
 }
 
-/// Which object this is, in which state, and who controls it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Which object this is, in which state, and who controls it. Two sightings are equal if nothing that matters has changed
+/// between them.
+#[derive(Clone, Debug)]
 pub struct Live {
     /// Its UID.
     pub uid: String,
@@ -296,6 +297,16 @@ impl ContainerView {
 }
 
 // === impl Live ===
+
+impl PartialEq for Live {
+    fn eq(&self, other: &Self) -> bool {
+        // A new version alone is a status that changes all the time, or else it shows in the fingerprint.
+        let Self { uid, version: _, fingerprint, controller } = self;
+        (uid, fingerprint, controller) == (&other.uid, &other.fingerprint, &other.controller)
+    }
+}
+
+impl Eq for Live {}
 
 impl Live {
     /// Of an object.

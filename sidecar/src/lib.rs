@@ -38,4 +38,4 @@ mod worker;
 
 pub use app::{App, BindError, Bound, RunError};
 pub use inventory::Inventories;
-pub use options::{AuditLog, Bounds, Options, Pod};
+pub use options::{AuditLog, Bounds, Options, Pod, any_address};

@@ -1,7 +1,7 @@
 //! The sidecar's program.
 
 use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use longshore_sessions::PodId;
 use longshore_sidecar::start;
-use longshore_sidecar::{App, AuditLog, Bounds, Options, Pod, log};
+use longshore_sidecar::{App, AuditLog, Bounds, Options, Pod, any_address, log};
 use longshore_sidecar_config::{paths, ports};
 
 #[derive(Parser)]
@@ -37,13 +37,13 @@ struct Serve {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: u16,
     /// Where clients connect.
-    #[arg(long, default_value_t = any(ports::MCP))]
+    #[arg(long, default_value_t = any_address(ports::MCP))]
     mcp_addr: SocketAddr,
     /// Where probes, metrics and the inventory are.
-    #[arg(long, default_value_t = any(ports::ADMIN))]
+    #[arg(long, default_value_t = any_address(ports::ADMIN))]
     admin_addr: SocketAddr,
     /// Where the other replicas connect.
-    #[arg(long, default_value_t = any(ports::PEERS))]
+    #[arg(long, default_value_t = any_address(ports::PEERS))]
     peers_addr: SocketAddr,
     /// The UID of this pod, without which it has no other replicas.
     #[arg(long, env = "LONGSHORE_POD_UID", value_parser = PodId::new, requires = "pod_ip")]
@@ -173,13 +173,6 @@ fn abort_on_panic() {
         tracing::error!(%panic, "a bug: the sidecar ends");
         std::process::abort();
     }));
-}
-
-/// Every address of the pod: also those of IPv6 where there is IPv6, since a cluster may have no other.
-fn any(port: u16) -> SocketAddr {
-    let has_v6 = std::net::UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
-    let address = if has_v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
-    SocketAddr::new(address, port)
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -1,10 +1,17 @@
 //! What a sidecar is told when it starts. Everything that belongs to a server is in its configuration instead.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use longshore_sessions::PodId;
+
+/// A port at every address of the pod: also those of IPv6 where there is IPv6, since a cluster may have no other.
+pub fn any_address(port: u16) -> SocketAddr {
+    let has_v6 = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
+    let address = if has_v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+    SocketAddr::new(address, port)
+}
 
 /// The settings of a process.
 #[derive(Clone, Debug)]

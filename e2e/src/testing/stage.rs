@@ -63,13 +63,11 @@ impl Stage {
 
     /// The cluster that the environment names, where this stage may be on one that others use too.
     fn given(&self) -> Result<Option<Cluster>, String> {
-        if !self.shared {
+        // On such a cluster Longshore is installed: no place for tests that run parts of it themselves.
+        if !self.shared || self.shape != Shape::Node {
             return Ok(None);
         }
-        // On that cluster Longshore is installed: no place for tests that run parts of it themselves.
-        if self.shape == Shape::Node
-            && let Ok(name) = std::env::var("LONGSHORE_E2E_CLUSTER")
-        {
+        if let Ok(name) = std::env::var("LONGSHORE_E2E_CLUSTER") {
             let running = Cluster::running(&name).map_err(|error| error.to_string())?;
             let missing = || format!("no cluster {name} is running; `make cluster` starts one named dev");
             return running.ok_or_else(missing).map(Some);

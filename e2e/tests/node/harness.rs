@@ -10,7 +10,7 @@ use longshore_e2e::images;
 use longshore_e2e::peers::Peers;
 use longshore_e2e::testing::{Kind, Room, eventually};
 
-use crate::STAGE;
+use crate::{STAGE, may_start_a_node};
 
 /// This is how a test on the node is written: manifests in, a real client against what they made.
 #[test]
@@ -61,6 +61,9 @@ spec: {{selector: {{app: server}}, ports: [{{port: 80, targetPort: 3000}}]}}
 /// Whoever dies, and however: the node's processes end, and its folder and cgroups go.
 #[test]
 fn a_node_starts_beside_another_and_leaves_no_trace() {
+    if !may_start_a_node() {
+        return;
+    }
     let _room = Room::take(Kind::Pods);
     STAGE.cluster();
 

@@ -27,6 +27,17 @@ use longshore_e2e::testing::Stage;
 /// The node that the tests share, with Longshore installed.
 static STAGE: Stage = Stage::prepared(Shape::Node, install);
 
+/// Whether a test may have a node of its own, as where all others are on a cluster that was there already. Says so where
+/// it may not.
+#[expect(clippy::print_stdout, reason = "this is how a test speaks")]
+fn may_start_a_node() -> bool {
+    let may = Cluster::may_start(Shape::Node);
+    if !may {
+        println!("left out: a node of its own needs root");
+    }
+    may
+}
+
 fn install(cluster: &Cluster) -> Result<(), String> {
     longshore::install(cluster).map_err(|error| error.to_string())
 }

@@ -2,6 +2,7 @@
 //! has a short form, which runs with all other tests, and a full one (`make soak`), which takes its time and writes down
 //! what it saw.
 
+mod api_server;
 mod deleted;
 mod drained;
 mod hostile;

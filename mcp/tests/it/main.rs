@@ -5,6 +5,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
+    clippy::disallowed_methods,
     reason = "a test speaks by failing; clippy frees only functions that are marked as tests, not what they share"
 )]
 

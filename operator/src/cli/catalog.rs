@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::ValueEnum;
+use longshore_sidecar::any_address;
 
 use super::log::LogLevel;
 use crate::catalog::Options;
@@ -25,11 +26,11 @@ pub(super) struct Args {
     #[arg(long, default_value = "/var/run/secrets/longshore/token")]
     inventory_token_file: PathBuf,
     /// The address of the REST API.
-    #[arg(long, default_value = "0.0.0.0:8080")]
-    listen_addr: SocketAddr,
+    #[arg(long, default_value_t = any_address(8080))]
+    pub(super) listen_addr: SocketAddr,
     /// The address of /livez, /readyz and /metrics.
-    #[arg(long, default_value = "0.0.0.0:8081")]
-    health_addr: SocketAddr,
+    #[arg(long, default_value_t = any_address(8081))]
+    pub(super) health_addr: SocketAddr,
     /// What to log.
     #[arg(long, value_enum, default_value_t = LogLevel::Info, env = "LONGSHORE_LOG_LEVEL")]
     log_level: LogLevel,

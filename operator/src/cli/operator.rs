@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use longshore_sidecar::any_address;
+
 use super::log::LogLevel;
 use crate::mcp_server::validate::duration;
 use crate::run::Options;
@@ -52,8 +54,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME=VALUE,...", value_parser = labels)]
     metrics_from: Vec<BTreeMap<String, String>>,
     /// The address of /healthz, /readyz and /metrics.
-    #[arg(long, default_value = "0.0.0.0:8081")]
-    health_addr: SocketAddr,
+    #[arg(long, default_value_t = any_address(8081))]
+    pub(super) health_addr: SocketAddr,
     /// The name of the lease that one of several operators holds.
     #[arg(long, default_value = "longshore-operator")]
     lease_name: String,

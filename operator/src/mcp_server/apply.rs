@@ -4,16 +4,16 @@
 //! an object that belongs to somebody else is never taken over: each request says what it expects to find, and the API
 //! server refuses it in the same step where that is not so. Nobody has to look first, and nothing can come in between.
 
+mod prune;
+
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::Mutex;
 
 use futures::join;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt as _};
 use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
@@ -130,39 +130,6 @@ impl Applier<'_> {
         })
     }
 
-    /// Deletes what this server no longer needs: configurations that no pod mounts, an identity that no pod has, and a
-    /// budget for more pods than there are.
-    pub async fn prune(&self, applied: &Resources<Applied>) -> Result<(), Error> {
-        if applied.deployment.is_none() {
-            // The pods are from before, and may need what is not among the objects of now.
-            return Ok(());
-        }
-        let mirrors = &self.context.mirrors;
-        let pods = mirrors.pods.of_server(self.server);
-        for (name, config_map) in mirrors.config_maps.of_server(self.server) {
-            let wanted = applied.config_maps.iter().any(|wanted| wanted.name_any() == name);
-            let mounted = pods.values().any(|pod| pod.config_maps.contains(&name));
-            if !wanted && !mounted && self.is_ours(&config_map.live) {
-                self.delete::<ConfigMap>(&name, &config_map.live.uid).await?;
-            }
-        }
-        for (name, budget) in mirrors.disruption_budgets.of_server(self.server) {
-            let wanted = applied.disruption_budget.as_ref().is_some_and(|wanted| wanted.name_any() == name);
-            if !wanted && self.is_ours(&budget.live) {
-                self.delete::<PodDisruptionBudget>(&name, &budget.live.uid).await?;
-            }
-        }
-        for (name, account) in mirrors.service_accounts.of_server(self.server) {
-            let wanted = applied.service_account.as_ref().is_some_and(|wanted| wanted.name_any() == name);
-            // While there are pods of the version before, one of them may have to be made anew.
-            let used = pods.values().any(|pod| pod.service_account.as_ref() == Some(&name));
-            if !wanted && !used && self.is_ours(&account.live) {
-                self.delete::<ServiceAccount>(&name, &account.live.uid).await?;
-            }
-        }
-        Ok(())
-    }
-
     fn is_ours(&self, live: &Live) -> bool {
         live.controller.as_deref() == Some(self.uid)
     }
@@ -262,26 +229,6 @@ impl Applier<'_> {
         if kind == SECRET {
             memory.session_keys = None;
             memory.has_keys = true;
-        }
-    }
-
-    async fn delete<K>(&self, name: &str, uid: &str) -> Result<(), Error>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
-    {
-        let objects = Api::<K>::namespaced(self.context.client.clone(), &self.server.namespace);
-        let this_one = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
-        let parameters = DeleteParams { preconditions: Some(this_one), ..DeleteParams::default() };
-        match api::call(objects.delete(name, &parameters)).await {
-            Ok(_) => {
-                self.context.metrics.wrote(Write::Prune);
-                tracing::info!(kind = %K::kind(&()), name, "deleted what is no longer needed");
-                Ok(())
-            }
-            Err(error) if error.is_not_found() => Ok(()),
-            Err(source) => {
-                Err(Error::Api { what: format!("{} {}/{name}", K::kind(&()), self.server.namespace), source })
-            }
         }
     }
 }

@@ -28,6 +28,8 @@ pub struct ServerMemory {
     applying: HashMap<Object, Option<String>>,
     /// What was written into the status last, and the resource version that this gave.
     pub status: Option<(u64, McpServerStatus)>,
+    /// The resource version that shows that status, and otherwise what the status speaks of.
+    pub echo: Option<u64>,
     /// When that was.
     pub status_written: Option<Instant>,
     /// What sessions are sealed with, as the Secret has it or will have it.
@@ -119,6 +121,15 @@ impl Memory {
     pub fn knows(&self, server: &ServerKey, uid: &str) -> bool {
         let memory = lock(&self.servers).get(server).cloned();
         memory.is_some_and(|memory| lock(&memory).uid == uid)
+    }
+
+    /// Whether all that is new of a server in this version is the status that was written last.
+    pub fn is_echo(&self, server: &ServerKey, seen: &Live) -> bool {
+        let memory = lock(&self.servers).get(server).cloned();
+        memory.is_some_and(|memory| {
+            let memory = lock(&memory);
+            memory.uid == seen.uid && memory.echo == Some(seen.version)
+        })
     }
 
     /// The server has gone.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::future::{BoxFuture, join_all, select_all};
-use futures::{FutureExt as _, StreamExt as _};
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::{DeserializeGuard, PartialObjectMeta};
@@ -26,7 +26,7 @@ use crate::mcp_server::references::Kind;
 use crate::mcp_server::{error_policy, reconcile};
 use crate::mirror::{Change, Mirror, ServerKey};
 use crate::scope::{PAGE, Scope, api};
-use crate::view::View;
+use crate::view::{Live, View};
 
 /// How many servers are reconciled at once. A reconciliation mostly waits for the API server.
 const CONCURRENCY: u16 = 16;
@@ -169,7 +169,13 @@ async fn one_controller(
                 }
                 Ok(Event::Apply(_)) | Err(_) => {}
             });
-    let servers = reflector::reflector(writer, servers).touched_objects();
+    let remembering = context.clone();
+    let servers = reflector::reflector(writer, servers)
+        .touched_objects()
+        // What the operator itself has just written is no news.
+        .try_filter(move |server| {
+            ready(!remembering.memory.is_echo(&ServerKey::of(server), &Live::of(server.meta())))
+        });
     Controller::for_stream(servers, reader)
         .with_config(controller::Config::default().concurrency(CONCURRENCY))
         .reconcile_on(queue)

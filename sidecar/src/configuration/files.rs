@@ -82,13 +82,24 @@ pub(crate) fn digest(bytes: &[u8]) -> String {
     text
 }
 
-/// Reads and compiles the two files.
-pub(crate) fn load(config_dir: &Path, keys_dir: &Path) -> Result<Snapshot, LoadError> {
+/// Reads the two files, and compiles them if they are not what is running.
+pub(crate) fn load(
+    config_dir: &Path,
+    keys_dir: &Path,
+    running: Option<&Snapshot>,
+) -> Result<Option<Snapshot>, LoadError> {
     let path = config_dir.join(paths::CONFIG_FILE);
+    let keys_path = keys_dir.join(paths::KEYS_FILE);
     let bytes = read(&path)?;
+    let digest = digest(&bytes);
+    if let Some(running) = running.filter(|running| running.digest == digest) {
+        // The keys may have changed all the same, and then do not belong to it.
+        read_keys(&keys_path, &running.config.keys_digest)?;
+        return Ok(None);
+    }
     let config = parse(&path, &bytes)?;
-    let keys = read_keys(&keys_dir.join(paths::KEYS_FILE), &config.keys_digest)?;
-    compile(config, digest(&bytes), keys, keys_dir)
+    let keys = read_keys(&keys_path, &config.keys_digest)?;
+    compile(config, digest, keys, keys_dir).map(Some)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, LoadError> {

@@ -80,14 +80,13 @@ fn add(events: &OwnedFd, directory: &Path) {
 
 /// Loads and swaps. Returns why the files on disk were refused, so that each reason is logged once.
 fn reload(shared: &Shared, refused_before: Option<String>) -> Option<String> {
-    match load(&shared.options.config_dir, &shared.options.keys_dir) {
-        Ok(snapshot) => {
-            let running = shared.snapshot.load();
-            if running.as_ref().is_some_and(|running| running.digest == snapshot.digest) {
-                shared.set_config_error(None);
-                return None;
-            }
-            drop(running);
+    let running = shared.snapshot.load();
+    match load(&shared.options.config_dir, &shared.options.keys_dir, running.as_deref()) {
+        Ok(None) => {
+            shared.set_config_error(None);
+            None
+        }
+        Ok(Some(snapshot)) => {
             log::set_level(snapshot.config.log_level);
             shared.metrics.config_loaded();
             let snapshot = Arc::new(snapshot);

@@ -9,6 +9,7 @@ use kube::Api;
 use kube::ResourceExt as _;
 use longshore::rbac;
 use longshore_crds::McpServer;
+use longshore_e2e::testing::Namespace;
 
 use super::node::Node;
 use super::stand::{Operator, audit_lines, is, kinds, requests, wait_for};
@@ -20,19 +21,7 @@ const SETTLED: Duration = Duration::from_secs(12);
 #[test]
 fn a_settled_server_costs_the_api_server_nothing() {
     STAGE.with_namespace(async |namespace| {
-        let _operator = Operator::start(namespace);
-        let node = Node::start().await;
-        namespace
-            .apply("{apiVersion: v1, kind: Secret, metadata: {name: keys}, stringData: {ada: a-key-that-is-long-enough}}")
-            .await;
-        namespace.apply(&server("{replicas: 2, auth: {none: null, apiKeys: {secretRef: {name: keys}}}}")).await;
-        for pod in node.find_pods(namespace, 2).await {
-            node.run(namespace, &pod).await;
-        }
-        node.load_configuration(namespace).await;
-        wait_for(namespace, "Ready", "True", "Ready").await;
-        // What was under way when it became ready.
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        let (_operator, node) = settled(namespace).await;
         let before = audit_lines(namespace.cluster());
         let asked = node.asked();
         tokio::time::sleep(SETTLED).await;
@@ -43,6 +32,53 @@ fn a_settled_server_costs_the_api_server_nothing() {
         assert_eq!(said, [], "requests in a settled namespace");
         assert!(node.asked() <= asked + 2, "the sidecar was asked {} times", node.asked() - asked);
     });
+}
+
+#[test]
+fn neither_its_own_writing_nor_the_status_of_a_deployment_makes_the_operator_look() {
+    const ROUNDS: i64 = 5;
+    STAGE.with_namespace(async |namespace| {
+        let (operator, _node) = settled(namespace).await;
+        let looks = || operator.log().lines().filter(|line| line.contains("reconciled")).count();
+        let before = looks();
+        let servers: Api<McpServer> = namespace.api();
+        for round in 1..=ROUNDS {
+            // Of which only the status has to tell.
+            let owner = format!(r#"{{"spec": {{"catalog": {{"owner": "team {round}"}}}}}}"#);
+            namespace.kubectl(&["patch", "lmcp", "demo", "--type=merge", "-p", &owner]).await.unwrap();
+            let is_observed = |it: &McpServer| {
+                it.status.as_ref().is_some_and(|status| status.observed_generation == Some(1 + round))
+            };
+            namespace.wait(&servers, "demo", "to be looked at", is_observed).await;
+            let news = format!(
+                r#"{{"status": {{"conditions": [{{"type": "Example", "status": "True", "reason": "Round{round}"}}]}}}}"#
+            );
+            let patch = ["patch", "deployment", "demo", "--subresource=status", "-p", &news];
+            namespace.kubectl(&patch).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let looks = looks() - before;
+        // One for each change of the manifest. The watch may be quicker than the answer now and then.
+        assert!((5..=7).contains(&looks), "{looks} reconciliations");
+    });
+}
+
+/// A server of two pods that are ready, when all that was under way has ended.
+async fn settled(namespace: &Namespace<'_>) -> (Operator, Node) {
+    let operator = Operator::start(namespace);
+    let node = Node::start().await;
+    namespace
+        .apply("{apiVersion: v1, kind: Secret, metadata: {name: keys}, stringData: {ada: a-key-that-is-long-enough}}")
+        .await;
+    namespace.apply(&server("{replicas: 2, auth: {none: null, apiKeys: {secretRef: {name: keys}}}}")).await;
+    for pod in node.find_pods(namespace, 2).await {
+        node.run(namespace, &pod).await;
+    }
+    node.load_configuration(namespace).await;
+    wait_for(namespace, "Ready", "True", "Ready").await;
+    // What was under way when it became ready.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    (operator, node)
 }
 
 #[test]

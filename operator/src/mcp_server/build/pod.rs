@@ -139,7 +139,9 @@ fn sidecar(server: &ValidatedServer, settings: &Settings) -> Container {
             failure_threshold: Some(3),
             ..get("/readyz")
         }),
+        // At first the readiness probe alone asks: a node on which many start has enough to do.
         liveness_probe: Some(Probe {
+            initial_delay_seconds: Some(10),
             period_seconds: Some(10),
             timeout_seconds: Some(10),
             failure_threshold: Some(3),

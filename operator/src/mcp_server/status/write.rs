@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::api::{Patch, PatchParams};
 use kube::core::PartialObjectMeta;
 use kube::runtime::events::{Event, EventType};
@@ -19,6 +19,7 @@ use crate::mcp_server::memory::{ServerMemory, lock};
 use crate::metrics::Write;
 use crate::mirror::ServerKey;
 use crate::names::MANAGER;
+use crate::view::Live;
 
 /// The status before: what was written last, as long as the watch has not shown what came of it.
 pub fn previous(
@@ -34,7 +35,7 @@ pub fn previous(
 
 /// How long a status that tells of a mere step may wait for the next. Most starts are over by then, those of many
 /// servers at once included.
-const PASSING: Duration = Duration::from_secs(10);
+const PASSING: Duration = Duration::from_secs(20);
 
 /// How long to wait before this status is worth writing: a start has steps that last for moments, and each write costs
 /// the API server and everybody who watches. The first is written at once: it says that somebody is at work.
@@ -55,9 +56,12 @@ pub fn wait(
 
 /// Whether all that is to be said is that the server starts.
 fn is_starting(status: &McpServerStatus) -> bool {
+    // That the catalog does not list it is somebody's decision, and no part of a start.
+    let mut of_the_start =
+        status.conditions.iter().filter(|condition| condition.type_ != ConditionType::Published.name());
     let is_on_its_way =
         |condition: &Condition| condition.status == Truth::True.name() || is_passing(&condition.reason);
-    status.conditions.iter().all(is_on_its_way)
+    of_the_start.all(is_on_its_way)
         && status
             .conditions
             .iter()
@@ -68,7 +72,7 @@ fn is_starting(status: &McpServerStatus) -> bool {
 pub async fn write(
     context: &Context,
     server: &ServerKey,
-    uid: &str,
+    observed: &ObjectMeta,
     memory: &Mutex<ServerMemory>,
     previous: Option<&McpServerStatus>,
     status: &McpServerStatus,
@@ -76,6 +80,7 @@ pub async fn write(
     if previous == Some(status) {
         return Ok(());
     }
+    let uid = observed.uid.as_deref().unwrap_or_default();
     let body = json!({
         "apiVersion": McpServer::api_version(&()),
         "kind": McpServer::kind(&()),
@@ -96,16 +101,22 @@ pub async fn write(
             Err(error) => return Err(error),
         };
     context.metrics.wrote(Write::Status);
-    let version = written.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
     {
         let mut memory = lock(memory);
-        memory.status = Some((version.unwrap_or_default(), status.clone()));
+        memory.status = Some((Live::of(&written.metadata).version, status.clone()));
+        memory.echo = echo(observed, &written.metadata);
         memory.status_written = Some(Instant::now());
     }
     for event in events(previous, status) {
         context.tell(server, uid, &event).await;
     }
     Ok(())
+}
+
+/// The version of which the status is all that is new. There is none where somebody has changed the manifest meanwhile.
+fn echo(observed: &ObjectMeta, written: &ObjectMeta) -> Option<u64> {
+    let (observed, written) = (Live::of(observed), Live::of(written));
+    (observed == written).then_some(written.version)
 }
 
 /// What is worth an event: that a server became ready or no longer is, and every cause of a failure once.
@@ -159,23 +170,76 @@ mod tests {
 
     use super::*;
 
-    fn status(ready: (&str, Reason), url: &str) -> McpServerStatus {
-        let condition = |type_: ConditionType, status: &str, reason: Reason| Condition {
+    fn with(conditions: &[(ConditionType, &str, Reason)]) -> McpServerStatus {
+        let condition = |(type_, status, reason): &(ConditionType, &str, Reason)| Condition {
             type_: type_.name().to_owned(),
-            status: status.to_owned(),
+            status: (*status).to_owned(),
             reason: reason.name().to_owned(),
             message: String::new(),
             observed_generation: Some(1),
             last_transition_time: Time(Timestamp::UNIX_EPOCH),
         };
-        McpServerStatus {
-            observed_generation: Some(1),
-            url: Some(url.to_owned()),
-            conditions: vec![
-                condition(ConditionType::Accepted, "True", Reason::Accepted),
-                condition(ConditionType::Ready, ready.0, ready.1),
-            ],
-            ..McpServerStatus::default()
+        let conditions = conditions.iter().map(condition).collect();
+        McpServerStatus { observed_generation: Some(1), conditions, ..McpServerStatus::default() }
+    }
+
+    fn status(ready: (&str, Reason), url: &str) -> McpServerStatus {
+        let conditions = [
+            (ConditionType::Accepted, "True", Reason::Accepted),
+            (ConditionType::Published, "False", Reason::NotPublished),
+            (ConditionType::Ready, ready.0, ready.1),
+        ];
+        McpServerStatus { url: Some(url.to_owned()), ..with(&conditions) }
+    }
+
+    #[test]
+    fn a_server_that_becomes_ready_and_each_cause_of_a_failure_are_events() {
+        use ConditionType::{Available, Connected, Published, Ready};
+        let starts: &[_] = &[(Available, "False", Reason::Starting), (Ready, "False", Reason::Starting)];
+        let serves: &[_] = &[(Available, "True", Reason::Serving), (Ready, "True", Reason::Ready)];
+        let fails: &[_] =
+            &[(Available, "False", Reason::ImagePullFailed), (Ready, "False", Reason::ImagePullFailed)];
+        let no_rollout: &[_] =
+            &[(Available, "True", Reason::RolloutFailing), (Ready, "True", Reason::ServingPrevious)];
+        let unknown: &[_] = &[(Connected, "Unknown", Reason::SidecarUnreachable)];
+        let withheld: &[_] = &[(Published, "False", Reason::NotPublished)];
+        for (what, before, now, expected) in [
+            ("a start has steps", None, starts, vec![]),
+            ("it is ready", Some(starts), serves, vec!["Normal Ready"]),
+            ("it goes on", Some(serves), serves, vec![]),
+            ("one cause of two conditions", Some(starts), fails, vec!["Warning ImagePullFailed"]),
+            ("it goes on failing", Some(fails), fails, vec![]),
+            ("it is ready after all", Some(fails), serves, vec!["Normal Ready"]),
+            ("it starts again", Some(serves), starts, vec![]),
+            ("it serves as before", Some(serves), no_rollout, vec!["Warning RolloutFailing"]),
+            ("nobody knows", None, unknown, vec![]),
+            ("it is withheld", None, withheld, vec![]),
+        ] {
+            let said: Vec<_> = events(before.map(with).as_ref(), &with(now))
+                .iter()
+                .map(|event| format!("{:?} {}", event.type_, event.reason))
+                .collect();
+            assert_eq!(said, expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn only_a_status_of_the_manifest_as_it_still_is_is_an_echo() {
+        let server = |uid: &str, version: &str, generation: i64, annotation: &str| ObjectMeta {
+            uid: Some(uid.to_owned()),
+            resource_version: Some(version.to_owned()),
+            generation: Some(generation),
+            annotations: Some([("key".to_owned(), annotation.to_owned())].into()),
+            ..ObjectMeta::default()
+        };
+        let observed = server("a", "7", 1, "x");
+        for (written, expected) in [
+            (server("a", "8", 1, "x"), Some(8)),
+            (server("a", "9", 2, "x"), None),
+            (server("a", "9", 1, "y"), None),
+            (server("b", "9", 1, "x"), None),
+        ] {
+            assert_eq!(echo(&observed, &written), expected, "{written:?}");
         }
     }
 

@@ -18,6 +18,7 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stdout,
+    clippy::disallowed_methods,
     reason = "a test speaks by failing; clippy frees only functions that are marked as tests, not what they share"
 )]
 

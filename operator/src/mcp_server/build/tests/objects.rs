@@ -192,6 +192,7 @@ fn the_smallest_manifest_makes_these_objects() {
                         },
                         "livenessProbe": {
                             "httpGet": {"path": "/healthz", "port": 15381},
+                            "initialDelaySeconds": 10,
                             "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": 3,
                         },
                         "securityContext": {

@@ -1,0 +1,114 @@
+//! Deletes what a server no longer needs.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{DeleteParams, Preconditions};
+use kube::{Api, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+
+use super::{Applier, Error};
+use crate::api;
+use crate::mcp_server::build::{Applied, Desired, Resources};
+use crate::metrics::Write;
+use crate::view::PodView;
+
+impl Applier<'_> {
+    /// Deletes what this server no longer needs: configurations that no pod mounts, an identity that no pod can need, and
+    /// a budget for more pods than there are.
+    pub async fn prune(&self, applied: &Resources<Applied>, desired: &Desired) -> Result<(), Error> {
+        if applied.deployment.is_none() {
+            // The pods are from before, and may need what is not among the objects of now.
+            return Ok(());
+        }
+        let mirrors = &self.context.mirrors;
+        let pods = mirrors.pods.of_server(self.server);
+        for (name, config_map) in mirrors.config_maps.of_server(self.server) {
+            let wanted = applied.config_maps.iter().any(|wanted| wanted.name_any() == name);
+            let mounted = pods.values().any(|pod| pod.config_maps.contains(&name));
+            if !wanted && !mounted && self.is_ours(&config_map.live) {
+                self.delete::<ConfigMap>(&name, &config_map.live.uid).await?;
+            }
+        }
+        for (name, budget) in mirrors.disruption_budgets.of_server(self.server) {
+            let wanted = applied.disruption_budget.as_ref().is_some_and(|wanted| wanted.name_any() == name);
+            if !wanted && self.is_ours(&budget.live) {
+                self.delete::<PodDisruptionBudget>(&name, &budget.live.uid).await?;
+            }
+        }
+        for (name, account) in mirrors.service_accounts.of_server(self.server) {
+            let wanted = applied.service_account.as_ref().is_some_and(|wanted| wanted.name_any() == name);
+            if !wanted && is_needless(&name, &pods, desired) && self.is_ours(&account.live) {
+                self.delete::<ServiceAccount>(&name, &account.live.uid).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn delete<K>(&self, name: &str, uid: &str) -> Result<(), Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+    {
+        let objects = Api::<K>::namespaced(self.context.client.clone(), &self.server.namespace);
+        let this_one = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+        let parameters = DeleteParams { preconditions: Some(this_one), ..DeleteParams::default() };
+        match api::call(objects.delete(name, &parameters)).await {
+            Ok(_) => {
+                self.context.metrics.wrote(Write::Prune);
+                tracing::info!(kind = %K::kind(&()), name, "deleted what is no longer needed");
+                Ok(())
+            }
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(source) => {
+                Err(Error::Api { what: format!("{} {}/{name}", K::kind(&()), self.server.namespace), source })
+            }
+        }
+    }
+}
+
+/// Whether no pod has or will have an identity that the manifest does not ask for. Until the new version is there in
+/// full, pods of the one before may have to be made anew, and without it they cannot be.
+fn is_needless(account: &str, pods: &BTreeMap<String, Arc<PodView>>, desired: &Desired) -> bool {
+    let has_it = |pod: &Arc<PodView>| pod.service_account.as_deref() == Some(account);
+    let serves =
+        |pod: &&Arc<PodView>| pod.ready && !pod.ending && pod.template.as_deref() == Some(&desired.template);
+    !pods.values().any(has_it) && pods.values().filter(serves).count() >= desired.replicas as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_goes_only_when_the_version_before_cannot_come_back() {
+        let pod = |template: &str, account: &str, ready: bool| PodView {
+            template: Some(template.to_owned()),
+            service_account: Some(account.to_owned()),
+            ready,
+            ..PodView::default()
+        };
+        let (old, new) = (pod("old", "demo-longshore", true), pod("new", "own", true));
+        let failing = pod("new", "own", false);
+        let ending = PodView { ending: true, ..new.clone() };
+        for (what, replicas, pods, expected) in [
+            ("the old one serves beside one that fails", 1, vec![old.clone(), failing.clone()], false),
+            ("the old one was deleted and is to be made anew", 1, vec![failing], false),
+            ("nothing is there for a moment", 1, vec![], false),
+            ("the new one serves, the old one ends", 1, vec![new.clone(), old], false),
+            ("the new one serves", 1, vec![new.clone()], true),
+            ("the new one ends", 1, vec![ending], false),
+            ("one of two is new", 2, vec![new.clone()], false),
+            ("both are", 2, vec![new.clone(), new], true),
+            ("no pod is wanted", 0, vec![], true),
+        ] {
+            let pods = pods.into_iter().enumerate();
+            let pods = pods.map(|(index, pod)| (index.to_string(), Arc::new(pod))).collect();
+            let desired = Desired { template: "new".to_owned(), configs: BTreeMap::new(), replicas };
+            assert_eq!(is_needless("demo-longshore", &pods, &desired), expected, "{what}");
+        }
+    }
+}
