@@ -47,10 +47,8 @@ pub(super) async fn begin(
         Box::new(Session::new(capsule.clone(), place, upstream, sessions.now().0).with(copy))
     };
     let may_begin_again = async || sessions.can_move(capsule) && is_as_it_was(pool, capsule).await;
-    let may_be_there = matches!(
-        (take, &capsule.server),
-        (_, ServerSession::None) | (Take::Up, ServerSession::Id(_))
-    );
+    let may_be_there =
+        matches!((take, &capsule.server), (_, ServerSession::None) | (Take::Up, ServerSession::Id(_)));
     // A client whose session is lost begins another one. To hear that there is no room here would hold it up.
     if !may_be_there && !may_begin_again().await {
         return Ok(Begun::Lost);

@@ -56,7 +56,8 @@ impl Sessions {
         };
         let mut all = true;
         for some in sessions.chunks(AT_ONCE) {
-            all &= join_all(some.iter().map(|session| self.copy(session, peers))).await.iter().all(|kept| *kept);
+            all &=
+                join_all(some.iter().map(|session| self.copy(session, peers))).await.iter().all(|kept| *kept);
         }
         all
     }

@@ -8,7 +8,9 @@ use serde_json::json;
 
 use crate::harness::config::keys;
 use crate::harness::http::{Reply, connect, read_chunk};
-use crate::harness::{Client, Events, Files, Gate, GoServer, Request, Scripted, Sidecar, config, modern, scripted};
+use crate::harness::{
+    Client, Events, Files, Gate, GoServer, Request, Scripted, Sidecar, config, modern, scripted,
+};
 
 const ODD: &str = "{\"id\": 5 ,\"jsonrpc\":\"2.0\",\r\n \"method\":\"tools/call\",\"params\":{\"arguments\":{\"n\":1.0e+2,\"t\":\"\\u00e9\u{e9}\",\"big\":12345678901234567890123},\"name\":\"t\",\"_meta\":{\"progressToken\":\"p\",\"x.example/y\":[ ]}}}";
 const ODD_RESULT: &str =
