@@ -121,7 +121,7 @@ fn hold(share: &mut Share, held: usize, more: usize) -> Result<(), Refusal> {
     if held + more > EDITABLE {
         return Err(Refusal::AnswerTooLarge { limit: EDITABLE });
     }
-    if share.add(more) { Ok(()) } else { Err(Refusal::TooMuchHeld) }
+    if share.add(more) { Ok(()) } else { Err(Refusal::AnswerNotHeld) }
 }
 
 /// Nobody reads any more.

@@ -109,13 +109,13 @@ fn answers_that_nobody_reads_are_held_within_a_bound() {
 /// It would be taken for a whole one, or for nonsense of the server's.
 #[test]
 fn half_an_answer_never_ends_as_a_whole_one() {
-    let server = Scripted::start(|request, stream| {
-        let text = "x".repeat(20 * LARGE);
+    let text = "x".repeat(20 * LARGE);
+    let server = Scripted::start(move |request, stream| {
         let result = json!({"content": [{"type": "text", "text": text}]});
         scripted::json(stream, &scripted::reply_to(request, &result));
     });
     let mut config = config(server.port);
-    config.limits.request_timeout_ms = 1_000;
+    config.limits.request_timeout_ms = 3_000;
     let sidecar = Sidecar::start(&config);
     let client = Client::open(&sidecar, None);
     let mut stream = connect(sidecar.mcp);
@@ -123,7 +123,7 @@ fn half_an_answer_never_ends_as_a_whole_one() {
     client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut stream);
     let mut answer = BufReader::new(stream);
     assert_eq!(Reply::read_head(&mut answer).unwrap().0, 200);
-    std::thread::sleep(Duration::from_millis(1_500));
+    std::thread::sleep(Duration::from_millis(3_500));
     let broken = loop {
         match http::read_chunk(&mut answer) {
             Ok(Some(_)) => {}

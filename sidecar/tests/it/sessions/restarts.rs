@@ -196,7 +196,8 @@ fn what_a_client_has_set_outlives_its_replica() {
     while let Some(other) = others.first() {
         owner.log(|line| line["message"] == "another replica keeps what a client has set");
         owner.signal(Signal::KILL);
-        client.through(other).call("t", json!({}));
+        // One that is forwarded before it is known is lost with it.
+        eventually("it goes on", || client.through(other).call("t", json!({})).get("result").map(drop));
         expected.extend(["logging/setLevel", "resources/subscribe", "tools/call"]);
         assert_eq!(again(&heard), expected);
         let at = others.iter().position(|replica| taken(replica, "adopted") == 1.0);
