@@ -36,13 +36,16 @@ fn a_settled_server_costs_the_api_server_nothing() {
 
 #[test]
 fn neither_its_own_writing_nor_the_status_of_a_deployment_makes_the_operator_look() {
-    const ROUNDS: i64 = 5;
+    // The watch may be quicker than the answer to a write, on a busy machine time and again.
+    const ROUNDS: i64 = 20;
+    const SOON: Duration = Duration::from_millis(500);
     STAGE.with_namespace(async |namespace| {
         let (operator, _node) = settled(namespace).await;
         let looks = || operator.log().lines().filter(|line| line.contains("reconciled")).count();
-        let before = looks();
         let servers: Api<McpServer> = namespace.api();
+        let mut fewest = usize::MAX;
         for round in 1..=ROUNDS {
+            let before = looks();
             // Of which only the status has to tell.
             let owner = format!(r#"{{"spec": {{"catalog": {{"owner": "team {round}"}}}}}}"#);
             namespace.kubectl(&["patch", "lmcp", "demo", "--type=merge", "-p", &owner]).await.unwrap();
@@ -50,16 +53,23 @@ fn neither_its_own_writing_nor_the_status_of_a_deployment_makes_the_operator_loo
                 it.status.as_ref().is_some_and(|status| status.observed_generation == Some(1 + round))
             };
             namespace.wait(&servers, "demo", "to be looked at", is_observed).await;
+            tokio::time::sleep(SOON).await;
+            fewest = fewest.min(looks() - before);
+            if fewest == 1 {
+                break;
+            }
+        }
+        assert_eq!(fewest, 1, "reconciliations for a change of the manifest");
+        let before = looks();
+        for round in 1..=5 {
             let news = format!(
                 r#"{{"status": {{"conditions": [{{"type": "Example", "status": "True", "reason": "Round{round}"}}]}}}}"#
             );
             let patch = ["patch", "deployment", "demo", "--subresource=status", "-p", &news];
             namespace.kubectl(&patch).await.unwrap();
         }
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        let looks = looks() - before;
-        // One for each change of the manifest. The watch may be quicker than the answer now and then.
-        assert!((5..=7).contains(&looks), "{looks} reconciliations");
+        tokio::time::sleep(SOON).await;
+        assert_eq!(looks() - before, 0, "reconciliations for what changes only in a Deployment's status");
     });
 }
 
