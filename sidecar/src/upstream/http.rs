@@ -34,8 +34,8 @@ const SWEEP: Duration = Duration::from_secs(1);
 const MAX_BUFFER: usize = 32 * 1024;
 /// How many answers that are not over yet are looked at for one that is. The oldest is, most likely.
 const LOOK: usize = 4;
-/// How many idle connections are kept: about as many as calls that end together. To connect anew costs half as much as a
-/// whole call, and those that are not used again close soon.
+/// How many idle connections are kept: more than calls that end together, which would otherwise connect anew each time.
+/// Those that are not used again close soon.
 const MAX_IDLE: usize = 256;
 
 /// The connections of one thread.
