@@ -108,7 +108,7 @@ fn answers_that_nobody_reads_are_held_within_a_bound() {
 /// It would be taken for a whole one, or for nonsense of the server's.
 #[test]
 fn half_an_answer_never_ends_as_a_whole_one() {
-    let text = "x".repeat(20 * LARGE);
+    let text = "x".repeat(5 * LARGE);
     let server = Scripted::start(move |request, stream| {
         let result = json!({"content": [{"type": "text", "text": text}]});
         scripted::json(stream, &scripted::reply_to(request, &result));
@@ -116,7 +116,8 @@ fn half_an_answer_never_ends_as_a_whole_one() {
     let mut config = config(server.port);
     config.limits.request_timeout_ms = 3_000;
     let sidecar = Sidecar::start(&config);
-    let client = Client::open(&sidecar, None);
+    // Newer clients come back for an answer that takes a busy machine long, so all of it is kept for them.
+    let client = Client::of(&sidecar, None, "2025-06-18");
     let mut stream = connect(sidecar.mcp);
     SockRef::from(&stream).set_recv_buffer_size(16 << 10).unwrap();
     client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut stream);
