@@ -20,6 +20,9 @@ for layer in "${layers[@]}"; do
 done
 
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
+# The programs in the images are those of a release but for how much the compiler makes of them, which would take longer
+# than all tests on a node. `make soak` and `make bench` have those of a release.
+export LONGSHORE_IMAGES_PROFILE=${LONGSHORE_IMAGES_PROFILE:-test-images}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 summary=()

@@ -2,17 +2,19 @@
 #
 # The programs are static, since the images have nothing else in them. The target triple is given although it is the
 # machine's own: without it the flag would reach the build scripts and procedural macros too, which cannot be static.
-# A target folder of its own, because the flag would otherwise rebuild everything each time.
+# A target folder of its own, because the flag would otherwise rebuild everything each time. LONGSHORE_IMAGES_PROFILE
+# names one of Cargo's profiles other than that of a release.
 
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 root=$(dirname "$(dirname "$here")")
 target=${LONGSHORE_IMAGES_TARGET:-$root/target/images}
 triple=$(rustc -vV | sed -n 's/^host: //p')
-built=$target/$triple/release
+profile=${LONGSHORE_IMAGES_PROFILE:-release}
+built=$target/$triple/$profile
 
 build() { # builds binary $2 of package $1
   RUSTFLAGS="-C target-feature=+crt-static" CARGO_TARGET_DIR=$target \
-    cargo build --manifest-path "$root/Cargo.toml" --locked --quiet --release --target "$triple" -p "$1" --bin "$2" >&2
+    cargo build --manifest-path "$root/Cargo.toml" --locked --quiet --profile "$profile" --target "$triple" -p "$1" --bin "$2" >&2
 }
 
 image() { # image.sh for $1 with Containerfile $2 and the binaries that follow
