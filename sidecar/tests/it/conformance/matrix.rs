@@ -16,7 +16,7 @@ const FEATURES: [&str; 8] =
     ["connect", "tool", "resource", "prompt", "progress", "cancellation", "elicitation", "sampling"];
 
 /// The clients: what `bin/client` calls them, or [`rust`] if they are on the Rust SDK, and what they are.
-pub(super) const CLIENTS: [(&str, &str); 17] = [
+pub(super) const CLIENTS: [(&str, &str); 20] = [
     ("typescript-2-modern", "TypeScript 2.4.0, 2026-07-28"),
     ("typescript-2-legacy", "TypeScript 2.4.0, as it is by default"),
     ("typescript-2025-11-25", "TypeScript 1.32.2"),
@@ -34,10 +34,13 @@ pub(super) const CLIENTS: [(&str, &str); 17] = [
     ("go-2025-06-18", "Go 1.1.0"),
     ("rust-modern", "Rust 3.9.0, 2026-07-28"),
     ("rust-legacy", "Rust 3.9.0, as it is by default"),
+    ("rust-2025-11-25", "Rust 2.2.0"),
+    ("rust-2025-06-18", "Rust 0.9.1"),
+    ("rust-2024-11-05", "Rust 0.1.5, HTTP+SSE"),
 ];
 
 /// The servers, and what they are.
-pub(super) const SERVERS: [(Maker, &str, Transport, &str); 16] = [
+pub(super) const SERVERS: [(Maker, &str, Transport, &str); 19] = [
     (Maker::TypeScript, "2026-07-28", Transport::Http, "TypeScript 2.4.0"),
     (Maker::TypeScript, "2025-11-25", Transport::Http, "TypeScript 1.32.2"),
     (Maker::TypeScript, "2025-06-18", Transport::Http, "TypeScript 1.22.0"),
@@ -54,11 +57,19 @@ pub(super) const SERVERS: [(Maker, &str, Transport, &str); 16] = [
     (Maker::OlderGo, "2025-06-18", Transport::Http, "Go 1.1.0"),
     (Maker::Rust, "2026-07-28", Transport::Http, "Rust 3.9.0, 2026-07-28"),
     (Maker::Rust, "2025-11-25", Transport::Http, "Rust 3.9.0, with sessions"),
+    (Maker::OlderRust, "2025-11-25", Transport::Http, "Rust 2.2.0"),
+    (Maker::OlderRust, "2025-06-18", Transport::Http, "Rust 0.9.1"),
+    (Maker::OlderRust, "2024-11-05", Transport::Sse, "Rust 0.1.5, HTTP+SSE"),
 ];
 
-/// Those that lose their sessions when a call is cancelled: what comes of that is a question of time.
-const ENDED_BY_CANCELLATION: [(Maker, &str); 2] =
-    [(Maker::Python, "2025-03-26"), (Maker::Python, "2024-11-05")];
+/// What is not counted. On older releases on Python a session is lost when a call is cancelled: what comes of that is a
+/// question of time. On the first ones on Rust a tool does not learn the progress token of its call, so there is no step
+/// to give it up at.
+const LEFT_OUT: [(Maker, &str, &[&str]); 3] = [
+    (Maker::Python, "2025-03-26", &["cancellation"]),
+    (Maker::Python, "2024-11-05", &["cancellation"]),
+    (Maker::OlderRust, "2024-11-05", &["progress", "cancellation"]),
+];
 
 /// How often a client that found something wrong looks again.
 const LOOKS: usize = 2;
@@ -74,7 +85,10 @@ fn the_page_says_which_clients_work_with_which_servers() {
     let tried: Vec<_> = std::iter::zip(&servers, SERVERS)
         .map(|(served, (maker, revision, ..))| Tried {
             url: &served.url,
-            cancels: !ENDED_BY_CANCELLATION.contains(&(maker, revision)),
+            left_out: LEFT_OUT
+                .iter()
+                .find(|one| (one.0, one.1) == (maker, revision))
+                .map_or(&[], |one| one.2),
         })
         .collect();
     // By client, and for each by server.
@@ -94,8 +108,8 @@ fn the_page_says_which_clients_work_with_which_servers() {
 #[derive(Clone, Copy)]
 struct Tried<'a> {
     url: &'a str,
-    /// Whether it counts what comes of a call that is cancelled.
-    cancels: bool,
+    /// What is not counted.
+    left_out: &'static [&'static str],
 }
 
 /// A client that finds something wrong looks again: on a busy machine some of them give up early, and some lose what
@@ -147,9 +161,7 @@ fn explore(client: &str, servers: &[Tried<'_>]) -> Vec<Outcome> {
     let outcome = |server: &Tried<'_>| {
         let mut outcome =
             said.get(server.url).cloned().unwrap_or_else(|| [("connect".to_owned(), words())].into());
-        if !server.cancels {
-            outcome.insert("cancellation".to_owned(), "-".to_owned());
-        }
+        outcome.extend(server.left_out.iter().map(|feature| ((*feature).to_owned(), "-".to_owned())));
         outcome
     };
     servers.iter().map(outcome).collect()

@@ -3,21 +3,29 @@
 mod client;
 mod server;
 
+use std::collections::BTreeSet;
+
 /// The client, which is told how to connect and which URLs there are.
 pub(super) const CLIENT: &str = "conformance::rust::client::explore";
 /// The server, which is told as the others are: a revision, a transport, and a port.
 pub(super) const SERVER: &str = "conformance::rust::server::serve";
+/// The same on the last release before the next revision.
+pub(super) const OLDER_SERVER: &str = "conformance::rust::server::older::serve";
 
-/// What the matrix calls it is what is built.
+/// What the matrix calls them is what is built.
 #[test]
-fn the_matrix_names_the_release_that_is_here() {
+fn the_matrix_names_the_releases_that_are_here() {
     let locked = include_str!("../../../../Cargo.lock");
-    let (_, of_rmcp) = locked.split_once("name = \"rmcp\"\nversion = \"").expect("it is there");
-    let (version, _) = of_rmcp.split_once('"').expect("a version");
-    let named = super::matrix::CLIENTS.iter().filter(|(client, _)| client.starts_with("rust-"));
-    let named = named.map(|(_, name)| *name);
-    let servers = super::matrix::SERVERS.iter().filter(|(maker, ..)| *maker == super::server::Maker::Rust);
-    for name in named.chain(servers.map(|(.., name)| *name)) {
-        assert!(name.starts_with(&format!("Rust {version}, ")), "{name}");
+    let releases: Vec<_> = locked
+        .split("name = \"rmcp\"\nversion = \"")
+        .skip(1)
+        .filter_map(|package| Some(package.split_once('"')?.0))
+        .collect();
+    let clients = super::matrix::CLIENTS.iter().map(|(_, name)| *name);
+    let servers = super::matrix::SERVERS.iter().map(|(.., name)| *name);
+    for names in [clients.collect::<Vec<_>>(), servers.collect()] {
+        let named = names.iter().filter_map(|name| name.strip_prefix("Rust ")?.split(',').next());
+        let (named, built) = (named.collect::<BTreeSet<_>>(), releases.iter().copied().collect());
+        assert_eq!(named, built);
     }
 }

@@ -23,6 +23,8 @@ pub(super) enum Maker {
     OlderGo,
     /// It has what the matrix tries, and no more.
     Rust,
+    /// The last release of the Rust SDK that knows nothing newer. It has what the matrix tries, and no more.
+    OlderRust,
 }
 
 /// How a server is spoken to.
@@ -65,6 +67,7 @@ impl Server {
         let program = match self.maker {
             Maker::Longshore => return own::command("conformance::server::example", &arguments),
             Maker::Rust => return own::command(rust::SERVER, &arguments),
+            Maker::OlderRust => return own::command(rust::OLDER_SERVER, &arguments),
             Maker::TypeScript => "bin/typescript",
             Maker::Python => "bin/python",
             Maker::Go => "bin/go",
@@ -215,7 +218,7 @@ impl fmt::Display for Maker {
             Self::TypeScript => "TypeScript SDK",
             Self::Python => "Python SDK",
             Self::Go | Self::OlderGo => "Go SDK",
-            Self::Rust => "Rust SDK",
+            Self::Rust | Self::OlderRust => "Rust SDK",
         })
     }
 }

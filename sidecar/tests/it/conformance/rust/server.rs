@@ -2,6 +2,8 @@
 
 #![expect(deprecated, reason = "what later revisions advise against is what clients of older ones know")]
 
+mod older;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,6 +56,24 @@ fn serve() {
 #[derive(Clone)]
 struct Fixtures {
     is_modern: bool,
+}
+
+/// What a tool takes.
+fn schema(argument: Option<&str>) -> Value {
+    let mut schema = json!({"type": "object"});
+    if let Some(argument) = argument {
+        schema["properties"] = json!({argument: {"type": "string"}});
+    }
+    schema
+}
+
+/// What a user is asked to fill in.
+fn form() -> Value {
+    json!({
+        "type": "object",
+        "properties": {"username": {"type": "string"}, "email": {"type": "string"}},
+        "required": ["username"],
+    })
 }
 
 fn text(text: &str) -> CallToolResponse {
@@ -111,11 +131,7 @@ impl ServerHandler for Fixtures {
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let tools = TOOLS.map(|(name, argument)| {
-            let mut schema = json!({"type": "object"});
-            if let Some(argument) = argument {
-                schema["properties"] = json!({argument: {"type": "string"}});
-            }
-            let Value::Object(schema) = schema else { unreachable!("an object") };
+            let Value::Object(schema) = schema(argument) else { unreachable!("an object") };
             Tool::new(name, format!("Tests {name}"), schema)
         });
         Ok(ListToolsResult::with_all_items(tools.into()))
@@ -143,15 +159,10 @@ impl ServerHandler for Fixtures {
                 Ok(text("done"))
             }
             "test_elicitation" => {
-                let form = json!({
-                    "type": "object",
-                    "properties": {"username": {"type": "string"}, "email": {"type": "string"}},
-                    "required": ["username"],
-                });
                 let params = ElicitRequestParams::FormElicitationParams {
                     meta: None,
                     message: argument("message"),
-                    requested_schema: serde_json::from_value(form).map_err(failed)?,
+                    requested_schema: serde_json::from_value(form()).map_err(failed)?,
                 };
                 self.ask(&request, &context, InputRequest::Elicitation(ElicitRequest::new(params))).await
             }
