@@ -45,9 +45,7 @@ pub(crate) fn by_replica(request: Request<()>, snapshot: Arc<Snapshot>, principa
 }
 
 fn by_word(request: Request<()>, snapshot: Arc<Snapshot>, principal: &str) -> Authenticated {
-    let caller = snapshot.authenticator.caller(principal).cloned();
-    // A key that only the other replica knows yet, say: its word counts.
-    let caller = caller.unwrap_or_else(|| snapshot.access.caller(principal));
+    let caller = snapshot.caller(principal);
     Authenticated { request, snapshot, caller, through: Through::Replica }
 }
 
