@@ -8,12 +8,15 @@ mod streams;
 mod wishes;
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
+use memchr::memmem;
 use serde::Deserialize;
 
 use crate::method::ServerNotification;
 use crate::object::{array, quote, string};
 use crate::spelling;
+use crate::tasks::may_be_spelled_otherwise;
 use crate::translate::names;
 
 pub use streams::{Opened, Streams};
@@ -179,6 +182,19 @@ fn topic(message: &str) -> Option<Topic> {
     }
 }
 
+/// The resource of which a message says that it has changed.
+pub fn updated(message: &str) -> Option<String> {
+    // Nearly no message does, and none is read for that. Without what is before the slash, which some programs escape.
+    static MARK: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("/updated"));
+    if MARK.find(message.as_bytes()).is_none() && !may_be_spelled_otherwise(message.as_bytes()) {
+        return None;
+    }
+    match topic(message)? {
+        Topic::Uri(uri) => Some(uri),
+        Topic::Tools | Topic::Prompts | Topic::Resources => None,
+    }
+}
+
 /// `resources/subscribe`: the whole message.
 pub fn subscribe(id: &str, uri: &str) -> String {
     let uri = quote(uri);
@@ -194,6 +210,19 @@ pub fn unsubscribe(id: &str, uri: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn news_of_a_resource_says_of_which() {
+        for (message, expected) in [
+            (r#"{"method":"notifications/resources/updated","params":{"uri":"a"}}"#, Some("a")),
+            (r#"{"method":"notifications\/resources\/upd\u0061ted","params":{"uri":"\u0061"}}"#, Some("a")),
+            (r#"{"method":"notifications/resources/updated","params":{}}"#, None),
+            (r#"{"method":"notifications/resources/list_changed","params":{"uri":"/updated"}}"#, None),
+            (r#"{"id":1,"result":{"uri":"/updated"}}"#, None),
+        ] {
+            assert_eq!(updated(message).as_deref(), expected, "{message}");
+        }
+    }
 
     #[test]
     fn filters_are_cut_to_what_is_offered() {

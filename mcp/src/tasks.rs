@@ -162,7 +162,7 @@ pub fn may_be_declared(capabilities: &str) -> bool {
 }
 
 /// Whether names may stand in a text with other letters than their own: what is searched for is not found then.
-fn may_be_spelled_otherwise(text: &[u8]) -> bool {
+pub(crate) fn may_be_spelled_otherwise(text: &[u8]) -> bool {
     static ESCAPE: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(b"\\u"));
     ESCAPE.find(text).is_some()
 }

@@ -13,7 +13,7 @@ use longshore_mcp::revision::Revision;
 use longshore_sessions::Keyring;
 use longshore_sidecar_config::Config;
 
-use crate::access::Access;
+use crate::access::{Access, Caller};
 use crate::authenticate::Authenticator;
 use crate::inventory::Readers;
 use crate::peers::Replicas;
@@ -44,4 +44,12 @@ pub(crate) struct Snapshot {
     pub(crate) replicas: Option<Replicas>,
     /// Who may read the inventory.
     pub(crate) readers: Readers,
+}
+
+impl Snapshot {
+    /// The caller of this name, also one whose key is not known here: another replica's word for it counts.
+    pub(crate) fn caller(&self, principal: &str) -> Caller {
+        let known = self.authenticator.caller(principal).cloned();
+        known.unwrap_or_else(|| self.access.caller(principal))
+    }
 }

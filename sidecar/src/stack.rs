@@ -27,6 +27,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use http::header::EXPECT;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use longshore_mcp::detect::Conversation;
@@ -55,14 +56,20 @@ pub(crate) struct Trail {
     pub(crate) kind: Kind,
     /// The revision of the conversation.
     pub(crate) revision: Revision,
+    /// The body, until it is read.
+    pub(crate) body: Option<Incoming>,
 }
 
 /// Serves one request: whatever happens on the path, there is a response and an audit line.
 pub(crate) async fn serve(worker: &Rc<Worker>, request: Request<Incoming>) -> Response<Body> {
     let mut trail = Trail::new(worker);
     let allowed_origin = origin::allowed(worker, request.headers());
+    let waits = request.headers().contains_key(EXPECT);
+    let request = trail.keep_body(request);
     let passed = walk(worker, request, &mut trail).await;
+    let unread = trail.body.take();
     let mut response = respond(passed, trail);
+    body::leave(unread, waits, &mut response).await;
     respond::finish(worker, &mut response, allowed_origin);
     response
 }
@@ -94,8 +101,13 @@ fn respond(passed: Result<Passed, Refusal>, mut trail: Trail) -> Response<Body> 
 /// Serves one request that another replica has taken here. Host, origin and credentials were looked at there.
 pub(crate) async fn serve_forwarded(worker: &Rc<Worker>, forwarded: Forwarded) -> Response<Body> {
     let mut trail = Trail::new(worker);
-    let passed = walk_forwarded(worker, forwarded, &mut trail).await;
-    respond(passed, trail)
+    let (request, principal) = forwarded.into_parts();
+    let request = trail.keep_body(request);
+    let passed = walk_forwarded(worker, request, &principal, &mut trail).await;
+    let unread = trail.body.take();
+    let mut response = respond(passed, trail);
+    body::leave(unread, false, &mut response).await;
+    response
 }
 
 /// How a request got to the end of the path.
@@ -109,7 +121,7 @@ pub(crate) enum Passed {
 /// The path.
 ///
 /// Before it: the listener, which bounds connections, and hyper, which bounds heads (`worker`).
-async fn walk(worker: &Rc<Worker>, request: Request<Incoming>, trail: &mut Trail) -> Result<Passed, Refusal> {
+async fn walk(worker: &Rc<Worker>, request: Request<()>, trail: &mut Trail) -> Result<Passed, Refusal> {
     // One configuration for the whole request. None: deny.
     let snapshot = worker.shared.snapshot.load_full().ok_or(Refusal::NotConfigured)?;
     trail.entry.server(&snapshot.server);
@@ -129,13 +141,13 @@ async fn walk(worker: &Rc<Worker>, request: Request<Incoming>, trail: &mut Trail
 /// The path of a request that another replica has taken here: from where its caller is known.
 async fn walk_forwarded(
     worker: &Rc<Worker>,
-    forwarded: Forwarded,
+    request: Request<()>,
+    principal: &str,
     trail: &mut Trail,
 ) -> Result<Passed, Refusal> {
     let snapshot = worker.shared.snapshot.load_full().ok_or(Refusal::NotConfigured)?;
     trail.entry.server(&snapshot.server);
-    let (request, principal) = forwarded.into_parts();
-    serve_known(worker, authenticate::by_replica(request, snapshot, &principal), trail).await
+    serve_known(worker, authenticate::by_replica(request, snapshot, principal), trail).await
 }
 
 /// The rest of the path.
@@ -160,7 +172,7 @@ async fn serve_known(
         }
         None => {}
     }
-    let (caller, body) = body::read(worker, caller).await?;
+    let body = body::read(worker, &caller, trail).await?;
     let caller = caller.once_more(worker)?;
     trail.entry.principal(caller.principal());
     serve_message(worker, caller, body, trail).await
@@ -258,7 +270,16 @@ impl Trail {
             id: None,
             kind: Kind::Request,
             revision: Revision::NEWEST_WITH_INITIALIZE,
+            body: None,
         }
+    }
+
+    /// Keeps the body of a request: what nobody has read of it when there is a response decides what becomes of the
+    /// connection.
+    fn keep_body(&mut self, request: Request<Incoming>) -> Request<()> {
+        let (head, body) = request.into_parts();
+        self.body = Some(body);
+        Request::from_parts(head, ())
     }
 
     /// Notes what a request is, for the log and for error responses.

@@ -5,15 +5,19 @@
 //! are named that were begun or asked for here; what is not known any more is left out, and still found by its id.
 
 use std::borrow::Cow;
+use std::cell::LazyCell;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longshore_mcp::method::ServerNotification;
+use longshore_mcp::params::Target;
 use longshore_mcp::tasks::{self, Place, Unnameable};
 use longshore_sessions::capsule::PrincipalDigest;
 use longshore_sessions::{Peer, TaskId};
 
 use crate::configuration::Snapshot;
+use crate::shared::Shared;
+use crate::stack::standing::Now;
 
 /// The most tasks that are remembered of all principals, each of some hundred bytes, and of one.
 const MAX_KNOWN: usize = 4096;
@@ -33,16 +37,17 @@ struct Known {
     count: usize,
 }
 
-/// A task: what the server calls it, and what its client does.
+/// A task: what the server calls it, what its client does, and the tool that was called for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Named {
     pub(crate) id: Box<str>,
     pub(crate) name: Arc<str>,
+    pub(crate) tool: Arc<str>,
 }
 
 /// How the tasks are called in what the server says to one request.
 pub(crate) struct Naming {
-    pub(crate) tasks: Arc<Tasks>,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) principal: Arc<str>,
     /// Where they stand in the answer.
@@ -66,7 +71,7 @@ impl Tasks {
         let task = snapshot.keyring.open_task(name).ok()?;
         let own = task.principal == PrincipalDigest::of(principal);
         if own && self.is_here(&task) {
-            self.note(task.principal, Named { id: task.id.as_str().into(), name: name.into() });
+            self.note(task.principal, Named::of(&task, name.into()));
         }
         own.then_some(task)
     }
@@ -79,8 +84,8 @@ impl Tasks {
     /// Names a task that the server has begun for a principal.
     fn begun(&self, snapshot: &Snapshot, principal: &str, tool: &str, id: &str) -> Option<Arc<str>> {
         let principal = PrincipalDigest::of(principal);
-        if let Some(name) = self.named(principal, id) {
-            return Some(name);
+        if let Some(task) = self.named(principal, id) {
+            return Some(task.name);
         }
         let task = TaskId { owner: self.me.clone(), principal, tool: tool.to_owned(), id: id.to_owned() };
         let mut nonce = [0; 12];
@@ -88,15 +93,20 @@ impl Tasks {
         let sealed = snapshot.keyring.seal_task(&task, nonce);
         let name: Arc<str> =
             sealed.inspect_err(|error| tracing::warn!(%error, "a task is lost")).ok()?.into();
-        self.note(principal, Named { id: id.into(), name: name.clone() });
+        self.note(principal, Named::of(&task, name.clone()));
         Some(name)
     }
 
     /// What a principal knows a task of the server by.
-    pub(crate) fn named(&self, principal: PrincipalDigest, id: &str) -> Option<Arc<str>> {
-        let known = self.lock();
-        let task = known.of.get(&principal)?.iter().find(|task| &*task.id == id)?;
-        Some(task.name.clone())
+    pub(crate) fn named(&self, principal: PrincipalDigest, id: &str) -> Option<Named> {
+        self.lock().of.get(&principal)?.iter().find(|task| &*task.id == id).cloned()
+    }
+
+    /// The same where it is shown unasked, to somebody who may do this now: whoever may not call its tool any more does
+    /// not hear of it either.
+    pub(crate) fn shown(&self, principal: PrincipalDigest, id: &str, now: Option<&Now>) -> Option<String> {
+        let task = self.named(principal, id)?;
+        now?.permits(&Target::Tool((*task.tool).into())).then(|| (*task.name).to_owned())
     }
 
     fn note(&self, principal: PrincipalDigest, task: Named) {
@@ -136,12 +146,22 @@ impl Known {
     }
 }
 
+// === impl Named ===
+
+impl Named {
+    /// A task under this name.
+    pub(crate) fn of(task: &TaskId, name: Arc<str>) -> Self {
+        Self { id: task.id.as_str().into(), name, tool: task.tool.as_str().into() }
+    }
+}
+
 // === impl Naming ===
 
 impl Naming {
     /// An answer with the names that the client knows.
     pub(crate) fn answer<'a>(&self, message: &'a str) -> Result<Cow<'a, str>, Unnameable> {
-        tasks::answer(message, self.place, |id| self.name(id))
+        let now = LazyCell::new(|| self.now());
+        tasks::answer(message, self.place, |id| self.name(id, || now.as_ref()))
     }
 
     /// What the server says beside answers. `None`: it is not for this client.
@@ -150,23 +170,31 @@ impl Naming {
         message: &'a str,
         method: &str,
     ) -> Result<Option<Cow<'a, str>>, Unnameable> {
+        let now = LazyCell::new(|| self.now());
         if method == ServerNotification::SubscriptionsAcknowledged.as_str() {
-            return tasks::listened(message, |id| self.name(id)).map(Some);
+            return tasks::listened(message, |id| self.name(id, || now.as_ref())).map(Some);
         }
-        tasks::aside(message, method, |id| self.name(id))
+        tasks::aside(message, method, |id| self.name(id, || now.as_ref()))
     }
 
-    fn name(&self, id: &str) -> Option<String> {
+    fn now(&self) -> Option<Now> {
+        Now::of(&self.shared, &self.principal)
+    }
+
+    fn name<'a>(&self, id: &str, now: impl FnOnce() -> Option<&'a Now>) -> Option<String> {
         if let Some(task) = self.asked.iter().find(|task| &*task.id == id) {
             return Some((*task.name).to_owned());
         }
-        let name = match self.place {
-            Place::Begun => self.tasks.begun(&self.snapshot, &self.principal, &self.tool, id),
-            Place::Task | Place::List | Place::Meta => {
-                self.tasks.named(PrincipalDigest::of(&self.principal), id)
+        let tasks = &self.shared.tasks;
+        match self.place {
+            Place::Begun => {
+                let name = tasks.begun(&self.snapshot, &self.principal, &self.tool, id);
+                name.map(|name| (*name).to_owned())
             }
-        };
-        name.map(|name| (*name).to_owned())
+            Place::Task | Place::List | Place::Meta => {
+                tasks.shown(PrincipalDigest::of(&self.principal), id, now())
+            }
+        }
     }
 }
 
@@ -183,7 +211,7 @@ mod tests {
     }
 
     fn named(number: usize) -> Named {
-        Named { id: number.to_string().into(), name: format!("name {number}").into() }
+        Named { id: number.to_string().into(), name: format!("name {number}").into(), tool: "tool".into() }
     }
 
     #[test]
@@ -191,8 +219,8 @@ mod tests {
         let (tasks, ann, bob) = (tasks(), PrincipalDigest::of("ann"), PrincipalDigest::of("bob"));
         tasks.note(ann, named(1));
         tasks.note(ann, Named { name: "again".into(), ..named(1) });
-        assert_eq!(tasks.named(ann, "1").as_deref(), Some("name 1"), "the name that the client has");
-        assert_eq!(tasks.named(bob, "1"), None);
+        assert_eq!(&*tasks.named(ann, "1").unwrap().name, "name 1", "the name that the client has");
+        assert!(tasks.named(bob, "1").is_none());
         assert_eq!(tasks.lock().count, 1);
     }
 
@@ -201,7 +229,7 @@ mod tests {
         let (tasks, ann, bob) = (tasks(), PrincipalDigest::of("ann"), PrincipalDigest::of("bob"));
         tasks.note(bob, named(0));
         (0..=MAX_OF_PRINCIPAL).for_each(|number| tasks.note(ann, named(number)));
-        assert_eq!(tasks.named(ann, "0"), None);
+        assert!(tasks.named(ann, "0").is_none());
         assert!(tasks.named(ann, "1").is_some() && tasks.named(bob, "0").is_some());
         for principal in 0..MAX_KNOWN / MAX_OF_PRINCIPAL {
             let principal = PrincipalDigest::of(&principal.to_string());

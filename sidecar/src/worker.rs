@@ -1,5 +1,7 @@
 //! A thread that carries requests: its own listener, its own connections to the server, its own runtime.
 
+mod linger;
+
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::io;
@@ -24,7 +26,7 @@ use crate::sessions::{self, Ids, Queue};
 use crate::shared::Shared;
 use crate::stack;
 use crate::stack::marks::Marks;
-use crate::stack::respond::Body;
+use crate::stack::respond::{Body, Unread};
 use crate::upstream::Pool;
 
 /// The largest head of a request.
@@ -194,10 +196,31 @@ pub(crate) struct Heads {
 /// Answers the requests of one connection until it ends. When `stop` says so it takes no more, and what is under way is
 /// answered.
 pub(crate) async fn converse<I, S>(
+    mut stream: I,
+    heads: Heads,
+    service: S,
+    stop: watch::Receiver<bool>,
+) -> hyper::Result<()>
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>,
+{
+    let is_unread = Cell::new(false);
+    let result = answer(&mut stream, heads, service, stop, &is_unread).await;
+    // hyper answers heads that it cannot read, and does not read on either.
+    if is_unread.get() || result.as_ref().is_err_and(hyper::Error::is_parse) {
+        linger::until_closed(&mut stream).await;
+    }
+    result
+}
+
+/// The same until there is nothing more to answer. `is_unread` then says whether the last request was left unread.
+async fn answer<I, S>(
     stream: I,
     heads: Heads,
     service: S,
     mut stop: watch::Receiver<bool>,
+    is_unread: &Cell<bool>,
 ) -> hyper::Result<()>
 where
     I: AsyncRead + AsyncWrite + Unpin,
@@ -212,7 +235,12 @@ where
             TokioIo::new(stream),
             service_fn(|request| {
                 is_new.set(false);
-                service.call(request)
+                let response = service.call(request);
+                async {
+                    let response = response.await?;
+                    is_unread.set(response.extensions().get::<Unread>().is_some());
+                    Ok::<_, Infallible>(response)
+                }
             }),
         );
     tokio::pin!(connection);

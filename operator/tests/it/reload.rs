@@ -42,6 +42,7 @@ fn changes_are_taken_up_and_nothing_more_than_they_need_is_started_anew() {
     let served = local.server("go");
     let before = local.running("go-server");
     assert!(tools(&served).contains("\"slow\""));
+    assert!(!local.said().contains("ERROR"), "{}", local.said());
 
     // Rules alone: the sidecar reloads, the server goes on.
     manifest["spec"]["access"]["rules"][0]["tools"] = json!(["echo"]);

@@ -57,6 +57,11 @@ impl LoadError {
         matches!(self, Self::KeysPending { .. })
     }
 
+    /// Whether there is no configuration at all.
+    pub(crate) fn is_absence(&self) -> bool {
+        matches!(self, Self::Read { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
     /// The whole chain of reasons in one sentence.
     pub(crate) fn sentence(&self) -> String {
         let mut text = self.to_string();

@@ -103,7 +103,8 @@ fn reload(shared: &Shared, refused_before: Option<String>) -> Option<String> {
         Err(error) => {
             let sentence = error.sentence();
             if refused_before.as_ref() != Some(&sentence) {
-                if error.is_pending() {
+                // Whoever starts a sidecar may have reason to let its configuration come later.
+                if error.is_pending() || running.is_none() && error.is_absence() {
                     tracing::info!(reason = %sentence, "configuration is not complete yet");
                 } else {
                     shared.metrics.config_refused();

@@ -89,7 +89,7 @@ pub(crate) async fn call_alone(
     let held = admit(worker, &lone)?;
     let limit = Duration::from_millis(lone.snapshot.config.limits.request_timeout_ms);
     let deadline = Instant::now() + limit;
-    let judge = Judge::new(&lone);
+    let judge = Judge::new(worker, &lone);
     let begun = async {
         let answer = patiently(&worker.shared, async || send(worker, &lone).await).await?;
         begin(answer, &judge, worker.shared.held.nothing(&lone.caller.principal)).await

@@ -17,7 +17,7 @@ use super::client::Client;
 use super::edit::{Looked, edit, look};
 use super::{Call, Done, Edit, request};
 use crate::rescue::Refusal;
-use crate::stack::tasks;
+use crate::stack::{standing, tasks};
 use crate::upstream::{self, Answer, EDITABLE, Lease, Tail};
 
 /// How long to wait before a stream is asked for again, if the server does not say, and at least.
@@ -93,9 +93,13 @@ fn pass(call: &Call, client: &mut Client, event: &Event<'_>) -> Result<Option<Op
         return Err(Refusal::ServerNonsense);
     }
     let session = call.session.as_ref().filter(|_| event.event.is_none());
+    let principal = &call.caller.principal;
+    if session.is_some() && !standing::may_hear(&call.worker.shared, principal, data) {
+        return Ok(None);
+    }
     let Some((session, pair)) = session.and_then(|session| Some((session, carry::pair(session)?))) else {
         let named = match session {
-            Some(session) => tasks::aside(&call.worker, session, data),
+            Some(session) => tasks::aside(&call.worker, principal, session, data),
             None => Some(Cow::Borrowed(data)),
         };
         if let Some(data) = named {

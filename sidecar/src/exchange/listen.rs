@@ -2,7 +2,6 @@
 //! the same, in the session of the client, and passes on what comes.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use http::{Response, StatusCode};
 use longshore_mcp::revision::Revision;
@@ -18,7 +17,7 @@ use crate::names::LAST_EVENT_ID;
 use crate::rescue::Refusal;
 use crate::sessions::{self, Session, Use};
 use crate::stack::respond::{self, Body};
-use crate::stack::{Authenticated, tasks};
+use crate::stack::{Authenticated, standing, tasks};
 use crate::streams::{Reader, Rest, Streams, Terms, Writer};
 use crate::upstream::Answer;
 use crate::worker::Worker;
@@ -141,16 +140,15 @@ async fn ask_within(
 async fn hear(worker: Rc<Worker>, caller: Authenticated, session: Use, writer: Writer, answer: Answer) {
     let principal = caller.principal().clone();
     let mut changed = worker.shared.config_changed.subscribe();
+    // There may be another configuration since the stream was permitted.
+    changed.mark_changed();
     let mut caller = caller;
     let source = Source::new(answer.response.into_body(), answer.lease);
     let mut source = source.speaking(session.server_revision);
     loop {
         tokio::select! {
-            going_on = pass(&worker, &caller.snapshot, &session, &mut source, &writer) => {
-                if !going_on {
-                    return;
-                }
-            }
+            // A server that always has something to say is no reason to go on.
+            biased;
             // A key that was revoked opens nothing any more, and keeps nothing open.
             _ = changed.changed() => {
                 let was_known = is_known(&caller);
@@ -159,6 +157,11 @@ async fn hear(worker: Rc<Worker>, caller: Authenticated, session: Use, writer: W
                     Ok(_) | Err(_) => return,
                 }
                 if was_known && !is_known(&caller) {
+                    return;
+                }
+            }
+            going_on = pass(&worker, &caller, &session, &mut source, &writer) => {
+                if !going_on {
                     return;
                 }
             }
@@ -174,19 +177,21 @@ fn is_known(caller: &Authenticated) -> bool {
 /// Passes on what comes until the server ends its stream, and opens that again. Says whether it could.
 async fn pass(
     worker: &Worker,
-    snapshot: &Arc<Snapshot>,
+    caller: &Authenticated,
     session: &Use,
     source: &mut Source,
     writer: &Writer,
 ) -> bool {
+    let (snapshot, principal) = (&caller.snapshot, caller.principal());
     while let Ok(Some(data)) = source.next().await {
         let read = source.read(&data, |event| {
             // An answer belongs to a call, whose answer is looked into; here it would pass unseen.
             let message = data_of(&event).filter(|data| event.event.is_none() && is_aside(data));
+            let message = message.filter(|data| standing::may_hear(&worker.shared, principal, data));
             match (message, carry::pair(session)) {
                 (None, _) => {}
                 (Some(message), None) => {
-                    if let Some(message) = tasks::aside(worker, session, message) {
+                    if let Some(message) = tasks::aside(worker, principal, session, message) {
                         session.hears(&message);
                         writer.write(None, &message);
                     }

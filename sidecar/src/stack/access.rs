@@ -19,6 +19,7 @@ use crate::access::{Caller, Decision};
 use crate::configuration::Snapshot;
 use crate::rescue::Refusal;
 use crate::sessions::Change;
+use crate::tasks::Naming;
 
 /// A message that may reach the server. Nothing else can make one.
 pub(crate) struct Authorised {
@@ -143,10 +144,11 @@ fn told(why: Option<&'static str>, session: InSession, trail: &mut Trail) -> Ask
     }
 }
 
-/// Decides whether a request that stands alone may go on.
+/// Decides whether a request that stands alone may go on. `naming` has the tasks that it is about, which are its caller's.
 pub(crate) fn decide_alone(
     caller: Authenticated,
     modern: &Modern<'_>,
+    naming: Option<&Naming>,
     trail: &mut Trail,
 ) -> Result<Alone, Refusal> {
     let params = Params::read(modern.request.params)?;
@@ -164,7 +166,8 @@ pub(crate) fn decide_alone(
         for uri in &uris {
             permitted(&caller.snapshot, &caller.caller, &Target::Resource(uri.as_str().into()))?;
         }
-        standing = Some(Standing::of(&caller, uris));
+        let tools = naming.map(|naming| naming.asked.iter().map(|task| task.tool.clone()).collect());
+        standing = Some(Standing::of(&caller, uris, tools.unwrap_or_default()));
     }
     trail.entry.permit(rule);
     let Authenticated { request, snapshot, caller, .. } = caller;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use http::{HeaderName, Method, Request};
-use hyper::body::Incoming;
 
 use super::Received;
 use crate::access::Caller;
@@ -13,8 +12,7 @@ use crate::worker::Worker;
 
 /// A request whose caller is known.
 pub(crate) struct Authenticated {
-    /// With its body, until that is read.
-    pub(crate) request: Request<Option<Incoming>>,
+    pub(crate) request: Request<()>,
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) caller: Caller,
     pub(crate) through: Through,
@@ -32,31 +30,22 @@ pub(crate) enum Through {
 /// Checks the credentials. A key in the query string is not looked at, and the query string never travels on.
 pub(crate) fn authenticate(received: Received) -> Result<Authenticated, Refusal> {
     let Received { request, snapshot } = received;
-    by_credentials(request.map(Some), snapshot)
+    by_credentials(request, snapshot)
 }
 
-fn by_credentials(
-    request: Request<Option<Incoming>>,
-    snapshot: Arc<Snapshot>,
-) -> Result<Authenticated, Refusal> {
+fn by_credentials(request: Request<()>, snapshot: Arc<Snapshot>) -> Result<Authenticated, Refusal> {
     let caller =
         snapshot.authenticator.authenticate(request.headers()).map_err(Refusal::Unauthenticated)?.clone();
     Ok(Authenticated { request, snapshot, caller, through: Through::Client })
 }
 
 /// Takes another replica's word for who calls. What they may call is decided here.
-pub(crate) fn by_replica(
-    request: Request<Incoming>,
-    snapshot: Arc<Snapshot>,
-    principal: &str,
-) -> Authenticated {
-    by_word(request.map(Some), snapshot, principal)
+pub(crate) fn by_replica(request: Request<()>, snapshot: Arc<Snapshot>, principal: &str) -> Authenticated {
+    by_word(request, snapshot, principal)
 }
 
-fn by_word(request: Request<Option<Incoming>>, snapshot: Arc<Snapshot>, principal: &str) -> Authenticated {
-    let caller = snapshot.authenticator.caller(principal).cloned();
-    // A key that only the other replica knows yet, say: its word counts.
-    let caller = caller.unwrap_or_else(|| snapshot.access.caller(principal));
+fn by_word(request: Request<()>, snapshot: Arc<Snapshot>, principal: &str) -> Authenticated {
+    let caller = snapshot.caller(principal);
     Authenticated { request, snapshot, caller, through: Through::Replica }
 }
 
@@ -74,9 +63,9 @@ impl Authenticated {
         }
     }
 
-    /// Another request of the same caller, with the same headers and without a body that is to be read.
+    /// Another request of the same caller, with the same headers.
     pub(crate) fn another(&self, method: Method) -> Self {
-        let mut request = Request::new(None);
+        let mut request = Request::new(());
         *request.method_mut() = method;
         *request.uri_mut() = self.request.uri().clone();
         *request.headers_mut() = self.request.headers().clone();

@@ -1,18 +1,26 @@
-//! Reads the body, within its bounds.
+//! Reads the body, within its bounds, or leaves it.
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use http::Response;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http_body::Body as _;
 use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use longshore_mcp::headers;
-use tokio::time::timeout;
+use tokio::time::{Duration, timeout};
 
-use super::{Authenticated, Through};
+use super::respond::{self, Body};
+use super::{Authenticated, Through, Trail};
 use crate::gathered::Gathered;
 use crate::rescue::Refusal;
 use crate::worker::Worker;
+
+/// What is read of a body that nobody needs, so that its connection can go on: more than most messages are.
+const LITTLE: u64 = 64 * 1024;
+/// How long that may take. Most of it has come with the head.
+const SOON: Duration = Duration::from_millis(200);
 
 /// Whether the caller takes a stream of events.
 pub(crate) fn accepts_events(caller: &Authenticated) -> Result<(), Refusal> {
@@ -26,11 +34,12 @@ pub(crate) fn accepts_events(caller: &Authenticated) -> Result<(), Refusal> {
 /// Reads what a request carries.
 pub(crate) async fn read(
     worker: &Worker,
-    mut caller: Authenticated,
-) -> Result<(Authenticated, Bytes), Refusal> {
+    caller: &Authenticated,
+    trail: &mut Trail,
+) -> Result<Bytes, Refusal> {
     // Whoever forwarded it has looked at these.
     if caller.through == Through::Client {
-        if !headers::accepts_both(joined(&caller).as_deref()) {
+        if !headers::accepts_both(joined(caller).as_deref()) {
             return Err(Refusal::NotAcceptable);
         }
         if !headers::is_type(caller.header(CONTENT_TYPE)?, headers::JSON) {
@@ -40,7 +49,7 @@ pub(crate) async fn read(
     let limit = caller.snapshot.config.limits.request_bytes;
     let refusal = Refusal::BodyTooLarge { limit };
     let principal = &caller.caller.principal;
-    let Some(body) = caller.request.body_mut() else { return Err(Refusal::Internal) };
+    let Some(body) = &mut trail.body else { return Err(Refusal::Internal) };
     // What is declared too large is not read at all.
     if body.size_hint().lower() > limit {
         return Err(refusal);
@@ -61,9 +70,30 @@ pub(crate) async fn read(
         }
         Ok(share.keep(gathered.freeze()))
     };
-    let body =
+    let whole =
         timeout(worker.shared.options.bounds.body, collect).await.map_err(|_| Refusal::BodyTooSlow)??;
-    Ok((caller, body))
+    trail.body = None;
+    Ok(whole)
+}
+
+/// Leaves what is unread of a body. Little is read and dropped, and the connection goes on; otherwise it ends with the
+/// response, which says so. A client that `waits` has not begun to send: reading would ask it to.
+pub(crate) async fn leave(unread: Option<Incoming>, waits: bool, response: &mut Response<Body>) {
+    let Some(mut body) = unread.filter(|body| !body.is_end_stream()) else { return };
+    let is_little = !waits && body.size_hint().lower() <= LITTLE;
+    let rest = async {
+        let mut read = 0;
+        while let Some(frame) = body.frame().await {
+            read += frame.ok()?.data_ref().map_or(0, |data| data.len() as u64);
+            if read > LITTLE {
+                return None;
+            }
+        }
+        Some(())
+    };
+    if !is_little || timeout(SOON, rest).await != Ok(Some(())) {
+        respond::end_unread(response);
+    }
 }
 
 /// All `Accept` headers as one.

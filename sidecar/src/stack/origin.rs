@@ -2,14 +2,13 @@
 
 use http::header::{HOST, ORIGIN};
 use http::{HeaderMap, HeaderValue, Request};
-use hyper::body::Incoming;
 
 use crate::configuration::Snapshot;
 use crate::rescue::Refusal;
 use crate::worker::Worker;
 
 /// Refuses requests for other hosts and from other origins.
-pub(crate) fn check(request: Request<Incoming>, snapshot: &Snapshot) -> Result<Request<Incoming>, Refusal> {
+pub(crate) fn check(request: Request<()>, snapshot: &Snapshot) -> Result<Request<()>, Refusal> {
     // A request line may carry an authority too; it would have to be one of the server's as well.
     let authority = request.uri().authority().map(http::uri::Authority::as_str);
     let host = single(request.headers(), HOST)?;

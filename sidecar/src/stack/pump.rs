@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::Response;
 use http::header::CONTENT_TYPE;
 use http_body_util::BodyExt;
@@ -14,7 +14,6 @@ use tokio::sync::mpsc;
 use tokio::time::Duration;
 
 use super::respond::{Body, Piece};
-use crate::gathered::Gathered;
 use crate::rescue::{self, Kind, Refusal};
 use crate::shares::{Share, Shares};
 use crate::upstream::EDITABLE;
@@ -72,11 +71,14 @@ async fn pass(response: Response<Body>, to: &To, mut see: impl FnMut(&Bytes)) ->
     if !headers::is_type(content_type, JSON) {
         return Err(Refusal::ServerLost);
     }
-    let (mut gathered, mut share) = (Gathered::default(), to.nothing());
+    let (mut gathered, mut share) = (BytesMut::new(), to.nothing());
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|_| Refusal::ServerLost)?.into_data() else { continue };
-        hold(&mut share, gathered.len(), data.len())?;
-        gathered.push(data);
+        let (held, more) = (gathered.len(), data.len());
+        gathered.extend_from_slice(&data);
+        // Whoever read it from the server may have counted it, which ends here.
+        drop(data);
+        hold(&mut share, held, more)?;
     }
     let message = gathered.freeze();
     if !message.is_empty() {
@@ -93,18 +95,21 @@ async fn events(mut body: Body, to: &To, mut see: impl FnMut(&Bytes)) -> Result<
     let mut share = to.nothing();
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|_| Refusal::ServerLost)?.into_data() else { continue };
-        hold(&mut share, 0, data.len())?;
+        let more = data.len();
         let mut found = Vec::new();
         let read = decoder.push(&data, |event| {
             let data = event.data.filter(|data| event.event.is_none() && !data.is_empty());
             found.extend(data.map(|data| Bytes::from(data.into_owned())));
         });
         read.map_err(|_| Refusal::AnswerTooLarge { limit: EDITABLE })?;
+        // As above.
+        drop(data);
+        hold(&mut share, 0, more)?;
         let found: Vec<_> = found.into_iter().map(|message| (share.split(message.len()), message)).collect();
         if decoder.is_between_events() {
             share.shrink(0);
         } else if !found.is_empty() {
-            share.shrink(data.len());
+            share.shrink(more);
         }
         for (share, message) in found {
             see(&message);

@@ -169,6 +169,16 @@ pub(crate) fn preflight(asked: &HeaderMap, headers: &mut HeaderMap) {
     headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
 }
 
+/// Has a connection end with this response: its client still sends a request that nobody reads.
+pub(crate) fn end_unread(response: &mut Response<Body>) {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response.extensions_mut().insert(Unread);
+}
+
+/// Marks the response to a request that was not read to its end.
+#[derive(Clone, Copy)]
+pub(crate) struct Unread;
+
 /// The headers that every response gets.
 pub(crate) fn finish(worker: &Worker, response: &mut Response<Body>, allowed_origin: Option<HeaderValue>) {
     let headers = response.headers_mut();

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ALLOW};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
 
 use crate::configuration::Snapshot;
 use crate::rescue::{ALLOWED_METHODS, Refusal};
@@ -17,7 +16,7 @@ const ENDPOINT: &str = "/mcp";
 
 /// A request that is addressed to this server, with an HTTP method that it serves.
 pub(crate) struct Received {
-    pub(crate) request: Request<Incoming>,
+    pub(crate) request: Request<()>,
     pub(crate) snapshot: Arc<Snapshot>,
 }
 
@@ -30,7 +29,7 @@ pub(crate) enum Routed {
 }
 
 /// Finds out what a request is for.
-pub(crate) fn route(mut request: Request<Incoming>, snapshot: Arc<Snapshot>) -> Result<Routed, Refusal> {
+pub(crate) fn route(mut request: Request<()>, snapshot: Arc<Snapshot>) -> Result<Routed, Refusal> {
     // What this says is said here alone.
     request.headers_mut().remove(sse::MARK);
     let (methods, allowed): (&[Method], _) = match request.uri().path() {

@@ -84,7 +84,7 @@ pub(crate) async fn serve(
     if caller.request.method() == Method::GET {
         return begin(worker, caller, trail).map(Passed::Answered);
     }
-    let (caller, body) = body::read(worker, caller).await?;
+    let body = body::read(worker, &caller, trail).await?;
     let caller = caller.once_more(worker)?;
     let name = caller.header(SESSION_ID)?.ok_or(Refusal::NoStreamName)?;
     let named = worker.shared.sessions.named(caller.principal(), &caller.snapshot, name);

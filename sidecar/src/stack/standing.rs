@@ -1,14 +1,17 @@
-//! Whether a request that has no end of its own may go on under another configuration.
+//! What holds under the configuration in force, whatever held when a request was made: whether one that has no end of its
+//! own may go on, and what may be shown to its caller unasked.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use http::HeaderMap;
+use longshore_mcp::listen;
 use longshore_mcp::params::Target;
 
 use super::authenticate::{Authenticated, Through};
 use crate::access::{Caller, Decision};
 use crate::configuration::Snapshot;
+use crate::shared::Shared;
 
 /// What a subscription was permitted for.
 pub(crate) struct Standing {
@@ -20,28 +23,35 @@ pub(crate) struct Standing {
     is_known: bool,
     /// The resources that are listened to.
     uris: BTreeSet<String>,
+    /// The tools whose tasks are.
+    tools: BTreeSet<Arc<str>>,
+}
+
+/// A caller under the configuration in force.
+pub(crate) struct Now {
+    snapshot: Arc<Snapshot>,
+    caller: Caller,
 }
 
 impl Standing {
-    /// That of a caller who may hear of these resources.
-    pub(crate) fn of(caller: &Authenticated, uris: BTreeSet<String>) -> Self {
+    /// That of a caller who may hear of these resources, and of tasks of these tools.
+    pub(crate) fn of(caller: &Authenticated, uris: BTreeSet<String>, tools: BTreeSet<Arc<str>>) -> Self {
         Self {
             headers: caller.request.headers().clone(),
             through: caller.through,
             principal: caller.principal().clone(),
             is_known: caller.snapshot.authenticator.caller(caller.principal()).is_some(),
             uris,
+            tools,
         }
     }
 
     /// Whether it still holds: a key that was revoked opens nothing any more, and keeps nothing open.
     pub(crate) fn holds(&mut self, snapshot: &Snapshot) -> bool {
         self.caller(snapshot).is_some_and(|caller| {
-            let may_read = |uri: &String| {
-                let decision = snapshot.access.decide(&caller, &Target::Resource(uri.as_str().into()));
-                matches!(decision, Decision::Permit(_))
-            };
-            self.uris.iter().all(may_read)
+            let may = |target| permits(snapshot, &caller, &target);
+            self.uris.iter().all(|uri| may(Target::Resource(uri.as_str().into())))
+                && self.tools.iter().all(|tool| may(Target::Tool((**tool).into())))
         })
     }
 
@@ -53,13 +63,36 @@ impl Standing {
                 (caller.principal == self.principal).then(|| caller.clone())
             }
             Through::Replica => {
-                let known = snapshot.authenticator.caller(&self.principal).cloned();
-                let was_known = std::mem::replace(&mut self.is_known, known.is_some());
-                match known {
-                    None if was_known => None,
-                    known => Some(known.unwrap_or_else(|| snapshot.access.caller(&self.principal))),
-                }
+                let is_known = snapshot.authenticator.caller(&self.principal).is_some();
+                let was_known = std::mem::replace(&mut self.is_known, is_known);
+                (is_known || !was_known).then(|| snapshot.caller(&self.principal))
             }
         }
     }
+}
+
+impl Now {
+    /// None: there is no configuration.
+    pub(crate) fn of(shared: &Shared, principal: &str) -> Option<Self> {
+        let snapshot = shared.snapshot.load_full()?;
+        let caller = snapshot.caller(principal);
+        Some(Self { snapshot, caller })
+    }
+
+    /// Whether the caller may see this. It is the decision that guards calls.
+    pub(crate) fn permits(&self, target: &Target<'_>) -> bool {
+        permits(&self.snapshot, &self.caller, target)
+    }
+}
+
+/// Whether a principal may hear this message of the server: that a resource has changed is for those who may read it.
+pub(crate) fn may_hear(shared: &Shared, principal: &str, message: &[u8]) -> bool {
+    let resource = std::str::from_utf8(message).ok().and_then(listen::updated);
+    resource.is_none_or(|uri| {
+        Now::of(shared, principal).is_some_and(|now| now.permits(&Target::Resource(uri.into())))
+    })
+}
+
+fn permits(snapshot: &Snapshot, caller: &Caller, target: &Target<'_>) -> bool {
+    matches!(snapshot.access.decide(caller, target), Decision::Permit(_))
 }

@@ -11,8 +11,8 @@ use crate::exchange;
 use crate::rescue::{Kind, Refusal};
 use crate::worker::Worker;
 
-/// Opens the stream. What comes in it needs no rule: the server speaks in a session whose client was let in, and what
-/// a call is answered with was decided on when it was made.
+/// Opens the stream, which needs no rule: the server speaks in a session whose client was let in, and what a call is
+/// answered with was decided on when it was made. News of resources and tasks is decided on as it comes.
 pub(crate) async fn open(
     worker: &Rc<Worker>,
     caller: Authenticated,

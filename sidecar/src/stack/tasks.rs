@@ -2,6 +2,7 @@
 //! nobody else. It is asked for where its server is.
 
 use std::borrow::Cow;
+use std::cell::LazyCell;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -19,6 +20,7 @@ use longshore_sessions::{Peer, ServerSession, TaskId};
 
 use super::access::{Asks, Authorised};
 use super::session::InSession;
+use super::standing::Now;
 use super::translate::Outgoing;
 use super::{Authenticated, Through, Trail, access};
 use crate::rescue::Refusal;
@@ -78,7 +80,7 @@ pub(crate) fn in_session(
         let name = params.task_id().ok_or(Refusal::InvalidParams(Invalid::Missing("taskId")))?;
         let task = open(worker, caller, name).ok_or(Refusal::UnknownTask)?;
         permit(caller, &task, trail)?;
-        asked.push(Named { id: task.id.into(), name: name.into() });
+        asked.push(Named::of(&task, name.into()));
     }
     let place = tasks::place(method).unwrap_or(Place::Meta);
     Ok(Some(naming(worker, caller, place, asked, tool.unwrap_or_default())))
@@ -155,13 +157,13 @@ pub(crate) fn alone(
         let task = open(worker, caller, &name).ok_or(Refusal::UnknownTask)?;
         permit(caller, &task, trail)?;
         said = Some(tasks::with_id(text, &task.id).map_err(|_| Refusal::UnknownTask)?.into());
-        asked.push(Named { id: task.id.into(), name: name.as_str().into() });
+        asked.push(Named::of(&task, name.as_str().into()));
     } else if listens {
         let listened = tasks::listened(text, |name| {
             let task = open(worker, caller, name).filter(|_| declared && asked.len() < MAX_LISTENED)?;
             access::permitted(&caller.snapshot, &caller.caller, &Target::Tool(task.tool.as_str().into()))
                 .ok()?;
-            asked.push(Named { id: task.id.as_str().into(), name: name.into() });
+            asked.push(Named::of(&task, name.into()));
             Some(task.id)
         });
         let unreadable = |error: Unnameable| Refusal::InvalidParams(Invalid::Unreadable(error.to_string()));
@@ -209,7 +211,12 @@ pub(crate) fn is_held_here(worker: &Worker, caller: &Authenticated, body: &[u8])
 }
 
 /// What a session's server says beside answers, with the names that its client knows. `None`: it is not for this client.
-pub(crate) fn aside<'a>(worker: &Worker, session: &Session, data: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+pub(crate) fn aside<'a>(
+    worker: &Worker,
+    principal: &str,
+    session: &Session,
+    data: &'a [u8],
+) -> Option<Cow<'a, [u8]>> {
     let (true, Ok(text)) = (are_in(session), std::str::from_utf8(data)) else {
         return Some(Cow::Borrowed(data));
     };
@@ -217,14 +224,14 @@ pub(crate) fn aside<'a>(worker: &Worker, session: &Session, data: &'a [u8]) -> O
     if !text.contains("/tasks") && !tasks::may_be_related(data) {
         return Some(Cow::Borrowed(data));
     }
-    let principal: PrincipalDigest = session.capsule.principal;
     let method = match envelope::read(data) {
         Ok(Message::Request(request)) => request.method.to_string(),
         Ok(Message::Notification(notification)) => notification.method.to_string(),
         Ok(Message::Response(_)) | Err(_) => return Some(Cow::Borrowed(data)),
     };
-    let name = |id: &str| worker.shared.tasks.named(principal, id).map(|name| (*name).to_owned());
-    match tasks::aside(text, &method, name) {
+    let digest: PrincipalDigest = session.capsule.principal;
+    let now = LazyCell::new(|| Now::of(&worker.shared, principal));
+    match tasks::aside(text, &method, |id| worker.shared.tasks.shown(digest, id, now.as_ref())) {
         Ok(Some(Cow::Owned(text))) => Some(Cow::Owned(text.into_bytes())),
         Ok(Some(Cow::Borrowed(_))) => Some(Cow::Borrowed(data)),
         Ok(None) | Err(_) => {
@@ -248,7 +255,7 @@ fn permit(caller: &Authenticated, task: &TaskId, trail: &mut Trail) -> Result<()
 
 fn naming(worker: &Worker, caller: &Authenticated, place: Place, asked: Vec<Named>, tool: String) -> Naming {
     Naming {
-        tasks: worker.shared.tasks.clone(),
+        shared: worker.shared.clone(),
         snapshot: caller.snapshot.clone(),
         principal: caller.principal().clone(),
         place,

@@ -1,5 +1,7 @@
 //! Everything that can be wrong with a request, each with the status, the code and the one audit line it gets.
 
+mod unread;
+
 use std::io::{BufReader, Read, Write};
 use std::time::Duration;
 

@@ -5,6 +5,7 @@ use std::io::Write;
 use serde_json::{Value, json};
 
 use crate::harness::config::rule;
+use crate::harness::shim::{self, serving, stdio};
 use crate::harness::{
     Client, Events, Files, Gate, GoServer, Reply, Scripted, Sidecar, config, eventually, modern, scripted,
 };
@@ -189,6 +190,33 @@ fn large_answers_share_the_room_that_there_is() {
     for at in 1..4 {
         let reply = send(&client, &batch(10 * at..10 * at + 1));
         assert!(reply.text().contains("xxx"), "nothing is kept");
+    }
+}
+
+#[test]
+fn an_answer_that_there_is_room_for_alone_finds_it_in_a_batch() {
+    const LARGE: usize = 400_000;
+    let flags = ["--max-held-bytes", "700000"];
+    let http = Scripted::start(|request, stream| {
+        let tool = json!({"name": "t", "description": "x".repeat(LARGE), "inputSchema": {"type": "object"}});
+        let result = match scripted::method_of(request).as_str() {
+            "tools/list" => json!({"tools": [tool]}),
+            _ => json!({"content": []}),
+        };
+        scripted::json(stream, &scripted::reply_to(request, &result));
+    });
+    let files = Files::new();
+    files.write(&config(http.port));
+    let over_http = Sidecar::with(files, &flags).loaded();
+    let (_shim, over_stdio) = serving(&stdio(), &shim::server(&[]), &flags);
+    let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
+    let echo = call(1, "echo", &json!({"text": "x", "times": LARGE}));
+    for (sidecar, message) in [(&over_http, list), (&over_stdio, echo)] {
+        let client = Client::of(sidecar, None, REVISION);
+        for batch in [json!([message]), json!([message, {"jsonrpc": "2.0", "id": 2, "method": "ping"}])] {
+            let reply = send(&client, &batch);
+            assert!(reply.text().len() > LARGE, "{message}: {:.300}", reply.text());
+        }
     }
 }
 

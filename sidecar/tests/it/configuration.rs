@@ -167,6 +167,9 @@ fn nothing_is_served_without_a_configuration() {
         (503, &json!("no configuration is loaded yet"))
     );
     sidecar.audit(|line| line["reason"] == "no configuration is loaded");
+    let line = sidecar.log(|line| line["message"] == "configuration is not complete yet");
+    assert!(line["reason"].as_str().unwrap().contains("cannot read"), "{line}");
+    assert!(!sidecar.written().contains("configuration refused"), "nothing was there to refuse");
     assert_eq!(sidecar.get("/startupz").status, 503);
     assert!(sidecar.get("/startupz").text().contains("cannot read"));
     assert_eq!(sidecar.get("/readyz").status, 503);

@@ -16,11 +16,14 @@ use crate::access::Caller;
 use crate::configuration::Snapshot;
 use crate::exchange::events::{Source, data_of};
 use crate::rescue::Refusal;
-use crate::stack::SERVED;
+use crate::shared::Shared;
+use crate::stack::{SERVED, standing};
 use crate::tasks::Naming;
+use crate::worker::Worker;
 
 /// Looks at what comes for one request.
 pub(super) struct Judge {
+    shared: Arc<Shared>,
     snapshot: Arc<Snapshot>,
     caller: Caller,
     id: String,
@@ -41,8 +44,9 @@ pub(super) enum Verdict {
 }
 
 impl Judge {
-    pub(super) fn new(lone: &Lone) -> Self {
+    pub(super) fn new(worker: &Worker, lone: &Lone) -> Self {
         Self {
+            shared: worker.shared.clone(),
             snapshot: lone.snapshot.clone(),
             caller: lone.caller.clone(),
             id: lone.id.clone(),
@@ -104,7 +108,8 @@ impl Judge {
             Ok(Message::Response(response)) => self.answer(&response, message)?,
             Ok(Message::Notification(notification)) => {
                 let is_log = notification.method.as_str() == ServerNotification::Message.as_str();
-                if is_log && !self.wants(message) {
+                let may_hear = standing::may_hear(&self.shared, &self.caller.principal, message);
+                if !may_hear || is_log && !self.wants(message) {
                     Verdict::Dropped
                 } else {
                     self.aside(message, &notification.method)

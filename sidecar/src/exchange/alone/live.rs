@@ -103,7 +103,9 @@ impl Rest {
 impl Live {
     pub(super) fn new(rest: Rest, judge: Judge, source: Source, start: Bytes, entry: Entry) -> Self {
         let shared = &rest.worker.shared;
-        let (draining, configured) = (shared.draining.subscribe(), shared.config_changed.subscribe());
+        let (draining, mut configured) = (shared.draining.subscribe(), shared.config_changed.subscribe());
+        // There may be another since the request was permitted.
+        configured.mark_changed();
         let (said, line) = (Instant::now(), Line::new(entry));
         Self { rest, judge, source: Some(source), ready: start, said, draining, configured, line }
     }
@@ -149,6 +151,8 @@ impl Live {
             biased;
             // A server that always has something to say is no reason to be late.
             () = over => Next::Failed(self.rest.timed_out()),
+            // Nor to go on when it may not.
+            Ok(()) = self.configured.changed(), if listens => Next::Configured,
             data = source.next() => match data {
                 Ok(Some(data)) => Next::Data(data),
                 // Only the answer ends it, and there is nothing to come back to.
@@ -156,7 +160,6 @@ impl Live {
                 Err(refusal) => Next::Failed(refusal),
             },
             _ = self.draining.wait_for(|draining| *draining), if listens => Next::Draining,
-            Ok(()) = self.configured.changed(), if listens => Next::Configured,
             () = sleep_until(self.said + SILENCE) => Next::Silence,
         })
     }

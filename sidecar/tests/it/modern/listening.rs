@@ -2,14 +2,22 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::harness::config::rule;
-use crate::harness::{Events, Files, Request, Scripted, Sidecar, config, eventually, modern, scripted};
+use crate::harness::config::{keys, rule};
+use crate::harness::{Events, Files, Gate, Request, Scripted, Sidecar, config, eventually, modern, scripted};
 
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// A server that acknowledges, tells of one change, and goes on listening.
 fn server() -> Scripted {
-    Scripted::of_both(json!({}), |request, stream| {
+    let gate = Gate::default();
+    gate.open();
+    server_behind(gate)
+}
+
+/// The same, once this is open.
+fn server_behind(gate: Gate) -> Scripted {
+    Scripted::of_both(json!({}), move |request, stream| {
+        gate.pass();
         let id = &scripted::message(request)["id"];
         let notification = |method: &str| json!({"jsonrpc": "2.0", "method": method, "params": {"notifications": {}, "_meta": {SUBSCRIPTION: id}}});
         scripted::begin_events(stream);
@@ -97,7 +105,6 @@ fn only_what_may_be_read_is_listened_to() {
 /// A key that was revoked keeps nothing open.
 #[test]
 fn a_subscription_ends_with_the_right_to_it() {
-    use crate::harness::config::keys;
     let server = server();
     let files = std::sync::Arc::new(Files::new());
     let config = config(server.port);
@@ -115,4 +122,23 @@ fn a_subscription_ends_with_the_right_to_it() {
     assert!(alice.next().is_none());
     bob.patience(Duration::from_millis(300));
     assert!(bob.try_any().is_err(), "bob's goes on");
+}
+
+/// Also one that is revoked while the server takes its time.
+#[test]
+fn a_subscription_ends_that_may_not_begin_any_more() {
+    let gate = Gate::default();
+    let server = server_behind(gate.clone());
+    let files = std::sync::Arc::new(Files::new());
+    let config = config(server.port);
+    files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    let sidecar = Sidecar::with(files.clone(), &[]).loaded();
+    let (request, mcp) = (listen("l").key("key-a"), sidecar.mcp);
+    let opened = std::thread::spawn(move || Events::open(&request, mcp));
+    eventually("the server is asked", || (!server.seen("subscriptions/listen").is_empty()).then_some(()));
+    let digest = files.write_with_keys(&config, &keys(&[("bob", "key-b")]));
+    sidecar.runs(&digest);
+    gate.open();
+    let heard = opened.join().unwrap().all();
+    assert_eq!(heard.last().unwrap().message()["result"]["resultType"], "complete", "{heard:?}");
 }

@@ -8,10 +8,10 @@ use longshore_sidecar_config::OnOwnerLoss;
 use serde_json::json;
 
 use super::{answer, event, note, said};
-use crate::harness::config::{idle, keys};
+use crate::harness::config::{idle, keys, rule};
 use crate::harness::shim::{self, serving, stdio};
 use crate::harness::{
-    Client, Events, Files, GoServer, Request, Scripted, Sidecar, config, eventually, scripted, within,
+    Client, Events, Files, Gate, GoServer, Request, Scripted, Sidecar, config, eventually, scripted, within,
 };
 
 /// A server whose stream says what it is told; nothing ends it.
@@ -239,6 +239,54 @@ fn a_key_that_is_revoked_hears_nothing_more() {
         tell.send(Some(event(&note(1)))).unwrap();
         bob.try_any().ok()?
     });
+}
+
+/// Also one that is revoked while the server takes its time to open its stream.
+#[test]
+fn a_key_that_was_revoked_has_nothing_opened() {
+    let gate = Gate::default();
+    let opens = gate.clone();
+    let server = Scripted::listening(move |request, stream| {
+        if request.method == "POST" {
+            scripted::json(stream, &answer(request));
+            return;
+        }
+        opens.pass();
+        scripted::begin_events(stream);
+        scripted::chunk(stream, &event(&note(1)));
+        let _ = std::io::Read::read(stream, &mut [0]);
+    });
+    let files = Files::new();
+    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    let sidecar = Sidecar::with(files, &[]).loaded();
+    let client = Client::open(&sidecar, Some("key-a"));
+    let (get, mcp) = (client.get(), sidecar.mcp);
+    let opened = std::thread::spawn(move || Events::open(&get, mcp));
+    eventually("the server is asked", || (!server.seen("GET").is_empty()).then_some(()));
+    let digest = sidecar.files.write_with_keys(&config(server.port), &keys(&[("bob", "key-b")]));
+    sidecar.runs(&digest);
+    gate.open();
+    assert_eq!(opened.join().unwrap().next(), None);
+}
+
+/// That a resource has changed is for those who may read it, now.
+#[test]
+fn news_of_a_resource_is_for_those_who_may_read_it() {
+    let (server, tell) = told();
+    let mut config = config(server.port);
+    config.access = vec![rule("some", &["*"], &["*"], &["memo://*"])];
+    let sidecar = Sidecar::start(&config);
+    let client = Client::open(&sidecar, None);
+    let mut stream = open(&client);
+    let updated = |uri: &str| json!({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri}});
+    let says = |texts: &[String]| texts.iter().for_each(|text| tell.send(Some(event(text))).unwrap());
+    says(&[updated("file:///a").to_string(), updated("memo://a").to_string()]);
+    assert_eq!(stream.next().unwrap().message(), updated("memo://a"));
+    config.access = vec![rule("some", &["*"], &["*"], &[])];
+    sidecar.runs(&sidecar.files.write(&config));
+    let spelled = updated("memo://a").to_string().replace("updated", "upd\\u0061ted").replace('/', "\\/");
+    says(&[updated("memo://a").to_string(), spelled, note(1)]);
+    assert_eq!(said(&stream.next().unwrap()), "1", "the stream goes on");
 }
 
 #[test]

@@ -98,6 +98,7 @@ fn r047_a_task_is_its_principals_and_nobody_elses() {
     // What may not be called any more has come to nothing.
     forbid(&sidecar, server.port);
     is_unknown(&alice.send("tasks/result", json!({"taskId": first})));
+    assert!(listed(&alice).is_empty() && listed(&bob).is_empty());
     let written = sidecar.written();
     assert!(!written.contains(&first) && !written.contains("task-1"), "ids are in a log");
 }
@@ -127,4 +128,10 @@ fn r047_news_of_a_task_goes_to_its_principal() {
     assert_eq!(events.next().unwrap().message(), status(&id));
     assert_eq!(events.next().unwrap().message(), log(json!({"taskId": id})));
     assert_eq!(events.next().unwrap().message()["params"]["_meta"], json!({}), "of whom nobody knows");
+    // Nor is there news of what came of a tool that may not be called any more.
+    forbid(&sidecar, server.port);
+    for told in [status("task-1"), log(json!({"taskId": "task-1"}))] {
+        tell.send(told.to_string()).unwrap();
+    }
+    assert_eq!(events.next().unwrap().message()["params"]["_meta"], json!({}));
 }

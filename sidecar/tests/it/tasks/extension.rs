@@ -131,6 +131,12 @@ fn r047_news_of_a_task_goes_to_who_listens_for_it() {
     let server = server();
     let sidecar = shared(server.port);
     let id = begin(&sidecar, "key-a");
+    let listen = |declared: &str| {
+        let wanted = json!({"notifications": {"taskIds": [id, "task-9"]}});
+        let mut message = modern::message(1, "subscriptions/listen", wanted);
+        message["params"]["_meta"][CAPABILITIES] = extension();
+        modern::of(&message.to_string().replace("protocol/tasks", declared))
+    };
     for (declared, key, own) in [
         ("protocol/tasks", "key-a", true),
         ("protocol/tasks", "key-b", false),
@@ -142,11 +148,7 @@ fn r047_news_of_a_task_goes_to_who_listens_for_it() {
         ("protocol/nothing", "key-a", false),
         ("protocol/nothing", "key-b", false),
     ] {
-        let wanted = json!({"notifications": {"taskIds": [id, "task-9"]}});
-        let mut message = modern::message(1, "subscriptions/listen", wanted);
-        message["params"]["_meta"][CAPABILITIES] = extension();
-        let listen = modern::of(&message.to_string().replace("protocol/tasks", declared));
-        let mut events = Events::open(&listen.key(key), sidecar.mcp);
+        let mut events = Events::open(&listen(declared).key(key), sidecar.mcp);
         let heard = events.next().unwrap().message();
         let ids = if own { json!([id]) } else { json!([]) };
         assert_eq!(heard["params"]["notifications"], json!({"taskIds": ids}), "{heard}");
@@ -161,6 +163,16 @@ fn r047_news_of_a_task_goes_to_who_listens_for_it() {
             assert!(events.try_any().is_err(), "not of other people's tasks");
         }
     }
+    // It ends with the right to call the tool, and who asks again hears of nothing.
+    let ask = || Events::open(&listen("protocol/tasks").key("key-a"), sidecar.mcp);
+    let mut events = ask();
+    for method in ["notifications/subscriptions/acknowledged", "notifications/tasks"] {
+        assert_eq!(events.next().unwrap().message()["method"], method);
+    }
+    forbid(&sidecar, server.port);
+    assert_eq!(events.next().unwrap().message()["result"]["resultType"], "complete");
+    assert!(events.next().is_none());
+    assert_eq!(ask().next().unwrap().message()["params"]["notifications"], json!({"taskIds": []}));
 }
 
 #[test]
