@@ -1,6 +1,7 @@
 //! Several replicas of one server.
 
 mod drains;
+mod endings;
 mod forwarding;
 mod losses;
 mod meeting;
