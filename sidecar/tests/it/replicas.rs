@@ -5,4 +5,5 @@ mod endings;
 mod forwarding;
 mod losses;
 mod meeting;
+mod questions;
 mod rolling;
