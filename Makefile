@@ -46,5 +46,5 @@ cluster-down: ## End that cluster, and leave nothing of it behind
 	@cargo run --locked --quiet -p longshore-e2e --bin longshore-cluster -- down
 
 .PHONY: bench
-bench: ## Measure what docs/benchmarks.md tells (needs root)
+bench: ## Measure what docs/benchmarks.md tells, on core LONGSHORE_BENCH_CPU what is of one core (needs root)
 	cargo bench --locked --workspace --bench '*'

@@ -73,8 +73,7 @@ fn main() {
     }
     let chosen: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
     let wants = |what: &str| chosen.is_empty() || chosen.iter().any(|word| *word == what);
-    let processor = std::env::var("LONGSHORE_BENCH_CPU").ok().and_then(|text| text.parse().ok());
-    machine::pin(processor.unwrap_or(0));
+    machine::pin();
     println!("| what | measured |\n|---|---|");
     if wants("calls") {
         calls();

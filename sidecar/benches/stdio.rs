@@ -3,8 +3,8 @@
 //!
 //! `cargo bench -p longshore-sidecar --bench stdio`. The server is the peers' Go server. Directly and through take
 //! turns, so that both see the same machine. Then how soon a session begins that finds a process waiting, and how many
-//! small calls pass: this program is client and server of those, and `taskset -c 0` before the command has all of it on
-//! one processor.
+//! small calls pass: this program is client and server of those. All of it is on one processor (the first, or
+//! `LONGSHORE_BENCH_CPU`).
 
 #![expect(
     clippy::expect_used,
@@ -39,6 +39,8 @@ mod harness {
 
 #[path = "stdio/load.rs"]
 mod load;
+#[path = "shared/machine.rs"]
+mod machine;
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -57,6 +59,7 @@ fn main() {
     if std::env::args().nth(1).as_deref() == Some(load::ECHO) {
         return load::echo();
     }
+    machine::pin();
     let program = peer::folder().join("bin/go-server").to_str().expect("text").to_owned();
     let command = [program, "-stdio".to_owned()];
     let mut config = stdio();

@@ -304,6 +304,12 @@ impl Sessions {
         }
     }
 
+    /// The same of one that is held here. Another replica knows of it what its id says.
+    fn can_leave(&self, session: &Session) -> bool {
+        let is_known = session.fits || session.capsule.server == ServerSession::None;
+        is_known && self.can_move(&session.capsule)
+    }
+
     /// Waits until a session is used by nobody that was in use.
     pub(crate) async fn one_is_free(&self) {
         self.moving.store(true, Ordering::Relaxed);

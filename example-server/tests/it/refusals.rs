@@ -150,8 +150,32 @@ async fn requests_that_stand_alone() {
     let told = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
     let told = fixture.whole("POST", &borrowed(&headers[..3]), told.to_string()).await;
     assert_eq!((told.status, told.text.as_str()), (202, ""));
-    let hello = fixture.whole("POST", &POST, initialize(V2025_11_25, json!({})).to_string()).await;
-    assert_eq!(hello.json()["error"]["data"]["supported"], json!(["2026-07-28"]), "{hello:?}");
+}
+
+/// 20: a client with sessions learns that it has come to the wrong server, whatever it begins with.
+#[tokio::test]
+async fn r020_a_server_without_sessions_says_so_to_those_who_begin_one() {
+    let fixture = Fixture::start(V2026_07_28).await;
+    for revision in [V2025_03_26, V2025_06_18, V2025_11_25] {
+        let hello = fixture.whole("POST", &POST, initialize(revision, json!({})).to_string()).await;
+        let answer = hello.json();
+        assert_eq!((hello.status, &answer["error"]["code"]), (400, &json!(-32022)), "{revision}: {answer}");
+        let data = json!({"supported": ["2026-07-28"], "requested": revision.as_str()});
+        assert_eq!((&answer["error"]["data"], &answer["id"]), (&data, &json!(0)), "{revision}");
+        // In a session that it never began it gets no further.
+        let headers = [&POST[..], &[("mcp-session-id", "s"), ("mcp-protocol-version", revision.as_str())]];
+        let headers = headers.concat();
+        let call = fixture.whole("POST", &headers, request(1, "tools/list", json!({})).to_string()).await;
+        assert_eq!((call.status, &call.json()["error"]["code"]), (400, &json!(-32022)), "{call:?}");
+        for method in ["GET", "DELETE"] {
+            for headers in [&[("accept", "text/event-stream")][..], &headers] {
+                let refused = fixture.whole(method, headers, "").await;
+                let allow = refused.headers["allow"].to_str().unwrap();
+                assert_eq!((refused.status, allow), (405, "POST"), "{revision}: {method}");
+                assert!(!refused.headers.contains_key("mcp-session-id"), "{revision}: {method}");
+            }
+        }
+    }
 }
 
 #[tokio::test]

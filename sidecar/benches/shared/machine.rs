@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// Has this process, and all that it starts from now on, run on one processor.
+/// Has this process, and all that it starts from now on, run on one processor: the first, or `LONGSHORE_BENCH_CPU`.
 #[allow(dead_code, reason = "not every measurement needs it")]
-pub(crate) fn pin(processor: usize) {
+pub(crate) fn pin() {
+    let processor = std::env::var("LONGSHORE_BENCH_CPU").ok().and_then(|text| text.parse().ok());
     let mut set = CpuSet::new();
-    set.set(processor);
+    set.set(processor.unwrap_or(0));
     sched_setaffinity(None, &set).expect("a processor of this machine");
 }
 
@@ -33,6 +34,7 @@ pub(crate) fn memory(process: u32, which: &str) -> u64 {
 }
 
 /// The middle one.
+#[allow(dead_code, reason = "not every measurement needs it")]
 pub(crate) fn median<T: Copy + PartialOrd>(values: &[T]) -> T {
     let mut values = values.to_vec();
     values.sort_unstable_by(|a, b| a.partial_cmp(b).expect("numbers"));

@@ -11,6 +11,7 @@ use crate::harness::config::processes;
 use crate::harness::http::connect;
 use crate::harness::shim::{serving, stdio};
 use crate::harness::{Reply, Request, client, eventually};
+use crate::machine::processor_time;
 
 /// The argument that makes this program the server.
 pub(crate) const ECHO: &str = "echo";
@@ -76,9 +77,10 @@ pub(crate) fn calls() {
             .collect();
         connections.iter_mut().for_each(Connection::ask);
         turn(&mut connections, WARM_UP);
-        let (before, began) = (processor(), Instant::now());
+        let process = sidecar_process();
+        let (before, began) = (processor_time(process), Instant::now());
         let count = turn(&mut connections, MEASURED);
-        let (used, took) = (processor() - before, began.elapsed());
+        let (used, took) = (processor_time(process) - before, began.elapsed());
         println!(
             "calls with {IN_FLIGHT} in flight, {name}: {:.0} a second, {:.2} \u{b5}s of the sidecar's processor time each",
             count as f64 / took.as_secs_f64(),
@@ -87,18 +89,16 @@ pub(crate) fn calls() {
     }
 }
 
-/// How much of the processor's time the sidecar has used, of its own and of the kernel's.
-fn processor() -> Duration {
+/// The process of the sidecar, which is a child of this one as the shim is.
+fn sidecar_process() -> u32 {
     let own = std::process::id();
     let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).expect("its children");
-    let stats =
-        children.split_ascii_whitespace().map(|pid| std::fs::read_to_string(format!("/proc/{pid}/stat")));
-    let stat =
-        stats.filter_map(Result::ok).find(|stat| stat.contains("(longshore-sid")).expect("the sidecar");
-    let fields: Vec<&str> = stat.rsplit(") ").next().expect("fields").split(' ').collect();
-    // In hundredths of a second.
-    let ticks = [11, 12].map(|field| fields[field].parse::<u64>().expect("a number"));
-    Duration::from_millis(10 * ticks.iter().sum::<u64>())
+    let mut children = children.split_ascii_whitespace();
+    let is_sidecar = |process: &&str| {
+        std::fs::read_to_string(format!("/proc/{process}/comm"))
+            .is_ok_and(|name| name.starts_with("longshore-sid"))
+    };
+    children.find(is_sidecar).and_then(|process| process.parse().ok()).expect("the sidecar")
 }
 
 /// Reads each connection's answer and asks again, in turn.

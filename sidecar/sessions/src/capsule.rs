@@ -177,6 +177,11 @@ impl Capsule {
         self.issued.saturating_add(max_age_seconds).min(self.expires)
     }
 
+    /// Whether its id says what the client can do. What does not fit is known to the replica that opened it alone.
+    pub fn fits(&self) -> bool {
+        codec::read(&self.plain()).is_some_and(|sealed| sealed.capabilities == self.capabilities)
+    }
+
     /// Whether another replica can begin it again with its server: it knows what the client can do.
     pub fn can_begin_again(&self) -> bool {
         self.capabilities.is_some()
@@ -284,6 +289,7 @@ mod tests {
                 prop_assert!(long.len() > 550);
                 expected.server = ServerSession::Unfit;
             }
+            prop_assert_eq!(capsule.fits(), opened.capabilities == capsule.capabilities);
             if opened.capabilities.is_none() {
                 expected.capabilities = None;
             }

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Method as HttpMethod, Response, StatusCode};
 use http_body_util::BodyExt;
+use longshore_mcp::error::Code;
 use longshore_mcp::headers::{self, EVENT_STREAM, JSON};
 use longshore_mcp::level::Level;
 use longshore_mcp::matrix;
@@ -43,6 +44,10 @@ use live::{Live, Rest};
 /// How long the first event of an answer is waited for, so that it goes out in one piece with the head.
 const MOMENT: Duration = Duration::from_secs(1);
 
+/// How long a call that the server would not look at waits for whoever finds out what the server is by now. They take a
+/// breath of a second where it was hardly there.
+const LOOK: Duration = Duration::from_secs(2);
+
 /// A request that stands alone, on its way to the server.
 pub(crate) struct Lone {
     pub(crate) snapshot: Arc<Snapshot>,
@@ -72,8 +77,8 @@ struct Held {
 
 /// How far an answer has come when its response can begin.
 enum Begun {
-    /// All of it.
-    Whole { message: Bytes, code: Option<i64>, events: bool },
+    /// All of it. A server that is `strange` has not looked at the request, as one of another era would not.
+    Whole { message: Bytes, code: Option<i64>, events: bool, strange: bool },
     /// A message that is too large to be held, of which nothing is edited.
     Long { start: Bytes, body: upstream::Body, lease: Lease },
     /// Events, of which these have come.
@@ -90,11 +95,7 @@ pub(crate) async fn call_alone(
     let limit = Duration::from_millis(lone.snapshot.config.limits.request_timeout_ms);
     let deadline = Instant::now() + limit;
     let judge = Judge::new(worker, &lone);
-    let begun = async {
-        let answer = patiently(&worker.shared, async || send(worker, &lone).await).await?;
-        begin(answer, &judge, worker.shared.held.nothing(&lone.caller.principal)).await
-    };
-    let begun = timeout_at(deadline, begun)
+    let begun = timeout_at(deadline, reach(worker, &lone, &judge))
         .await
         .unwrap_or_else(|_| Err(Refusal::ServerTimedOut { seconds: limit.as_secs_f64() }));
     let begun = begun.inspect_err(|refusal| doubt(&worker.shared, refusal))?;
@@ -106,7 +107,7 @@ pub(crate) async fn call_alone(
         _held: held,
     };
     Ok(match begun {
-        Begun::Whole { message, code, events } => {
+        Begun::Whole { message, code, events, .. } => {
             let mut response = if events {
                 respond::events(Body::whole(message), None)
             } else {
@@ -160,6 +161,48 @@ async fn send(worker: &Worker, lone: &Lone) -> Result<Answer, Failure> {
     worker.pool.call(&config.upstream, &opener, request).await
 }
 
+/// Has the request answered: by a second try where the server has become one of another era. It may have restarted so,
+/// and calls find that out before anybody else does.
+async fn reach(worker: &Worker, lone: &Lone, judge: &Judge) -> Result<Begun, Refusal> {
+    let speaks = worker.pool.speaks();
+    let known = speaks.get();
+    let first = attempt(worker, lone, judge).await;
+    if !is_strange(&first) {
+        return first;
+    }
+    worker.shared.doubt.notify_one();
+    if speaks.other_than(known, Instant::now() + LOOK).await {
+        return attempt(worker, lone, judge).await;
+    }
+    first
+}
+
+async fn attempt(worker: &Worker, lone: &Lone, judge: &Judge) -> Result<Begun, Refusal> {
+    let answer = patiently(&worker.shared, async || send(worker, lone).await).await?;
+    begin(answer, judge, worker.shared.held.nothing(&lone.caller.principal)).await
+}
+
+/// Whether a server may be of another era than it was: it would not begin a session, or knows no request without one.
+fn is_strange(begun: &Result<Begun, Refusal>) -> bool {
+    match begun {
+        Ok(Begun::Whole { strange, .. }) => *strange,
+        Ok(_) => false,
+        Err(Refusal::ServerStatus { status }) => refuses_strangers(*status),
+        Err(_) => false,
+    }
+}
+
+/// Whether servers that do not know what they are asked answer with this status.
+fn refuses_strangers(status: u16) -> bool {
+    matches!(status, 400 | 404 | 405)
+}
+
+/// Whether an error is one of a server that knows requests which stand alone.
+fn is_of_its_era(code: i64) -> bool {
+    use Code::{HeaderMismatch, InvalidParams, MethodNotFound, MissingClientCapability};
+    matches!(Code::of(code), Some(MethodNotFound | InvalidParams | HeaderMismatch | MissingClientCapability))
+}
+
 /// Reads an answer until the client's response can begin.
 async fn begin(answer: Answer, judge: &Judge, mut share: Share) -> Result<Begun, Refusal> {
     let Answer { response, lease } = answer;
@@ -182,7 +225,7 @@ async fn begin(answer: Answer, judge: &Judge, mut share: Share) -> Result<Begun,
             match judge.look(&message)? {
                 Verdict::Answer { edited, code } => {
                     let message = share.keep(edited.map_or(message, Bytes::from));
-                    Ok(Begun::Whole { message, code, events: false })
+                    Ok(Begun::Whole { message, code, events: false, strange: false })
                 }
                 Verdict::Passes(_) | Verdict::Dropped => Err(Refusal::ServerNonsense),
             }
@@ -212,7 +255,7 @@ async fn events(mut source: Source, judge: &Judge, mut share: Share) -> Result<B
     Ok(match code {
         Some(code) => {
             source.finish();
-            Begun::Whole { message: first, code, events: true }
+            Begun::Whole { message: first, code, events: true, strange: false }
         }
         None => Begun::Events { source, start: first },
     })
@@ -230,7 +273,8 @@ async fn failed(
         lease.give_back();
         if let Ok(Verdict::Answer { edited, code: Some(code) }) = judge.look(&message) {
             let message = share.keep(edited.map_or(message, Bytes::from));
-            return Ok(Begun::Whole { message, code: Some(code), events: false });
+            let strange = refuses_strangers(status.as_u16()) && !is_of_its_era(code);
+            return Ok(Begun::Whole { message, code: Some(code), events: false, strange });
         }
     }
     Err(Refusal::ServerStatus { status: status.as_u16() })

@@ -43,7 +43,7 @@ impl Sessions {
     fn to_copy(&self, session: &Session) -> Option<(Peer, Copy)> {
         // Who would adopt it is likely to have it at hand then, and says so if it is another one.
         let buddy = self.lock().successor(&session.capsule.key, self.now())?;
-        let copy = session.to_copy(&buddy.pod).filter(|_| self.can_move(&session.capsule))?;
+        let copy = session.to_copy(&buddy.pod).filter(|_| self.can_leave(session))?;
         Some((buddy, copy))
     }
 

@@ -89,7 +89,7 @@ impl Local for Sessions {
 
     fn give_up(&self, at_most: usize) -> Vec<(Peer, HandOver)> {
         let (mut replica, now) = (self.lock(), self.now());
-        let free = |session: &Session| session.is_free() && self.can_move(&session.capsule);
+        let free = |session: &Session| session.is_free() && self.can_leave(session);
         let movable: Vec<SessionKey> = replica
             .all_held()
             .filter(|(_, session)| free(session))
@@ -123,7 +123,7 @@ impl Local for Sessions {
     }
 
     fn has_movable(&self) -> bool {
-        self.lock().all_held().any(|(_, session)| self.can_move(&session.capsule))
+        self.lock().all_held().any(|(_, session)| self.can_leave(session))
     }
 
     fn is_greeted(&self) -> bool {

@@ -20,6 +20,8 @@ use crate::streams::Streams;
 pub(crate) struct Session {
     /// What its id says.
     pub(crate) capsule: Capsule,
+    /// Whether its id says all of that.
+    pub(super) fits: bool,
     /// What it takes of the limits, for as long as anybody uses it.
     pub(super) place: Place,
     /// What the server here calls it, if it has sessions at all. Not what the id says, if it was begun again.
@@ -86,6 +88,7 @@ impl Session {
         Self {
             revision: capsule.revision,
             server_revision: capsule.server_revision,
+            fits: capsule.fits(),
             capsule,
             place,
             upstream: RwLock::new(upstream.and_then(alone)),

@@ -75,6 +75,12 @@ impl Speaks {
         }
     }
 
+    /// Waits until something else than this is known, or nothing any more. Says whether that is so.
+    pub(crate) async fn other_than(&self, spoken: Option<Spoken>, deadline: Instant) -> bool {
+        let mut known = self.known.subscribe();
+        timeout_at(deadline, known.wait_for(|known| known.spoken != spoken)).await.is_ok()
+    }
+
     /// Waits until the server is to be asked whether it has sessions of its own.
     pub(crate) async fn wanted(&self) {
         loop {
@@ -144,6 +150,9 @@ mod tests {
         assert!(!speaks.known.borrow().settled);
         speaks.set(None);
         assert_eq!(speaks.get(), None);
+        assert!(!speaks.other_than(None, Instant::now()).await);
+        let (changed, ()) = tokio::join!(speaks.other_than(None, later), async { speaks.set(Some(both)) });
+        assert!(changed);
     }
 
     #[tokio::test]

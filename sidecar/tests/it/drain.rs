@@ -1,6 +1,6 @@
 //! The end of a sidecar, and of the server beside it.
 
-use std::io::{BufReader, Read, Write};
+use std::io::{BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::http::{Reply, connect};
-use crate::harness::{Client, Files, GoServer, Request, Sidecar, client, config, eventually, within};
+use crate::harness::{Client, Files, GoServer, Request, Sidecar, client, config, eventually};
 
 fn sidecar(server: &GoServer, minimum: &str) -> Sidecar {
     let files = Files::new();
@@ -31,13 +31,6 @@ fn answer(stream: std::net::TcpStream) -> Value {
     Reply::read(&mut BufReader::new(stream)).unwrap().message()
 }
 
-/// What `shim drain` does.
-fn hook(sidecar: &Sidecar) -> UnixStream {
-    let mut stream = UnixStream::connect(sidecar.files.path("sockets").join(paths::DRAIN_SOCKET)).unwrap();
-    stream.write_all(b"drain\n").unwrap();
-    stream
-}
-
 /// Whether a hook is held for so long.
 fn is_held(hook: &mut UnixStream, time: Duration) -> bool {
     hook.set_read_timeout(Some(time)).unwrap();
@@ -52,7 +45,7 @@ fn calls_in_flight_are_answered_and_nothing_new_begins() {
     let call = slow_call(&client, 1500);
     let began = Instant::now();
     sidecar.signal(Signal::TERM);
-    within(Duration::from_millis(300), "readiness goes at once", || {
+    eventually("readiness goes before anything else", || {
         (sidecar.get("/readyz").text() == "draining\n").then_some(())
     });
     // Sessions that are there work on, new ones go elsewhere, and connections end after each response.
@@ -150,7 +143,7 @@ fn the_server_is_held_until_the_pods_calls_have_ended() {
     assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o660);
     let client = Client::open(&sidecar, None);
     let call = slow_call(&client, 2000);
-    let mut hook = hook(&sidecar);
+    let mut hook = sidecar.hook();
     sidecar.signal(Signal::TERM);
     assert!(is_held(&mut hook, Duration::from_millis(1000)), "while the call goes on");
     assert_eq!(answer(call)["result"]["content"][0]["text"], "took 2000 ms");
@@ -167,7 +160,7 @@ fn the_server_is_held_by_a_signal_that_comes_late_too() {
     // Its streams stay open until the answer.
     let client = Client::of(&sidecar, None, "2025-06-18");
     let call = slow_call(&client, 3000);
-    let mut hook = hook(&sidecar);
+    let mut hook = sidecar.hook();
     sidecar.log(|line| line["message"] == "the server alone is being restarted");
     let later = slow_call(&client, 6000);
     sidecar.signal(Signal::TERM);
@@ -185,7 +178,7 @@ fn a_server_that_is_restarted_alone_ends_nothing() {
     let sidecar = sidecar(&server, "100");
     let client = Client::open(&sidecar, None);
     let call = slow_call(&client, 2500);
-    let mut held = hook(&sidecar);
+    let mut held = sidecar.hook();
     assert!(is_held(&mut held, Duration::from_millis(1500)), "while the call goes on");
     sidecar.log(|line| line["message"] == "the server alone is being restarted");
     // Calls that begin meanwhile are served and not waited for.
@@ -206,7 +199,7 @@ fn a_server_that_does_not_answer_is_not_held_for_long() {
     let call = slow_call(&client, 30_000);
     server.kill();
     assert_eq!(answer(call)["error"]["code"], -32603);
-    let mut hook = hook(&sidecar);
+    let mut hook = sidecar.hook();
     assert!(!is_held(&mut hook, Duration::from_secs(8)), "it is let go");
     assert!(sidecar.is_running());
 }
@@ -219,6 +212,6 @@ fn a_restart_takes_the_socket_over() {
     let socket = files.path("sockets").join(paths::DRAIN_SOCKET);
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     let sidecar = Sidecar::with(files, &[]).loaded().ready();
-    drop(hook(&sidecar));
+    drop(sidecar.hook());
     assert!(sidecar.is_running());
 }

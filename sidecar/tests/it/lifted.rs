@@ -1,6 +1,7 @@
 //! Requests that stand alone, in front of servers with sessions.
 
 mod ends;
+mod eras;
 mod faults;
 mod limits;
 mod nobody;

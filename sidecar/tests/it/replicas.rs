@@ -1,7 +1,9 @@
 //! Several replicas of one server.
 
 mod drains;
+mod endings;
 mod forwarding;
 mod losses;
 mod meeting;
+mod questions;
 mod rolling;

@@ -8,6 +8,7 @@ mod inventory;
 mod limits;
 mod noise;
 mod peers;
+mod pods;
 mod queue;
 mod shared;
 mod warm;

@@ -21,6 +21,9 @@ struct Form {
     clients: usize,
     /// Calls of the others, without them and with them.
     calls: u64,
+    /// How many times as long as before the slowest of a hundred of their calls may take. A run beside other tests says
+    /// nothing of that.
+    slower: Option<f64>,
 }
 
 /// How long those that are slow take for a byte.
@@ -41,7 +44,10 @@ fn hostile_clients_and_a_server_that_floods_are_nobody_elses_trouble() {
 }
 
 async fn attacked(namespace: &Namespace<'_>, row: &Row, echo: Echo) {
-    let mut form = form(Form { clients: 10, calls: 1_000 }, Form { clients: 50, calls: 20_000 });
+    let mut form = form(
+        Form { clients: 10, calls: 1_000, slower: None },
+        Form { clients: 50, calls: 20_000, slower: Some(2.0) },
+    );
     if matches!(echo.transport, Transport::Stdio { isolation: "Session" }) {
         // One caller may have 200 processes, and the others want some too.
         form.clients = form.clients.min(30);
@@ -76,6 +82,8 @@ async fn attacked(namespace: &Namespace<'_>, row: &Row, echo: Echo) {
         after / 1024
     ));
     assert!(after < before + GROWTH, "the sidecar grew from {before} to {after} bytes");
+    let bound = form.slower.unwrap_or(f64::INFINITY);
+    assert!(ratio <= bound, "{name}: p99 of the others is {ratio:.2} times what it was");
     let now = served.settles().await.remove(0);
     assert_eq!(restarts(&now, SIDECAR), 0);
     hostile.shutdown().await;

@@ -62,10 +62,10 @@ impl Server {
             Transport::Sse => "sse",
             Transport::Stdio => "stdio",
         };
-        let port = port.to_string();
-        let arguments = [self.revision, transport, &port];
+        let number = port.to_string();
+        let arguments = [self.revision, transport, &number];
         let program = match self.maker {
-            Maker::Longshore => return own::command("conformance::server::example", &arguments),
+            Maker::Longshore => return own::example(self.revision, transport, port),
             Maker::Rust => return own::command(rust::SERVER, &arguments),
             Maker::OlderRust => return own::command(rust::OLDER_SERVER, &arguments),
             Maker::TypeScript => "bin/typescript",

@@ -1,12 +1,13 @@
 //! The program, running.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use longshore_sidecar_config::Config;
+use longshore_sidecar_config::{Config, paths};
 use serde_json::Value;
 
 use super::{Files, Reply, Request, eventually, schemas, within};
@@ -47,7 +48,7 @@ impl Sidecar {
         let line = eventually("it listens", || find(&err, |line| line["message"] == "listening"));
         let address =
             |name: &str| line[name].as_str().and_then(|text| text.parse().ok()).expect("an address");
-        let shim = files.path("sockets").join(longshore_sidecar_config::paths::STDIO_SOCKET);
+        let shim = files.path("sockets").join(paths::STDIO_SOCKET);
         schemas::sidecar(address("mcp"), files.server_port(), shim);
         Self { files, mcp: address("mcp"), admin: address("admin"), child: Mutex::new(child), out, err }
     }
@@ -116,6 +117,14 @@ impl Sidecar {
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child());
         rustix::process::kill_process(pid, signal).expect("a signal");
+    }
+
+    /// What `shim drain` does: the server beside it is to end, and is held up until this is closed.
+    pub(crate) fn hook(&self) -> UnixStream {
+        let socket = self.files.path("sockets").join(paths::DRAIN_SOCKET);
+        let mut stream = UnixStream::connect(socket).expect("the socket of hooks");
+        stream.write_all(b"drain\n").expect("a hook");
+        stream
     }
 
     /// Waits for its end.

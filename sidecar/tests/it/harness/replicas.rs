@@ -3,6 +3,7 @@
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use longshore_sidecar_config::{Config, Keys, Peers, ports};
@@ -75,7 +76,7 @@ impl Network {
     }
 
     /// Starts a replica with the files of one that has ended.
-    pub(crate) fn start_again(&self, number: u8, uid: &str, files: Files) -> Sidecar {
+    pub(crate) fn start_again(&self, number: u8, uid: &str, files: impl Into<Arc<Files>>) -> Sidecar {
         let flags = self.flags(number, uid);
         Sidecar::with(files, &flags.iter().map(String::as_str).collect::<Vec<_>>()).loaded()
     }

@@ -30,6 +30,8 @@ struct State {
 pub(crate) struct Say<'a> {
     state: &'a State,
     pub(crate) session: String,
+    /// What it is said to, as it was written.
+    pub(crate) posted: &'a Request,
 }
 
 impl Say<'_> {
@@ -142,7 +144,7 @@ fn serve(
         }
         write(&mut stream, "HTTP/1.1 202 Accepted\r\ncontent-length: 8\r\n\r\nAccepted");
         let _ = stream.flush();
-        let (heard, say) = (message(&request), Say { state, session });
+        let (heard, say) = (message(&request), Say { state, session, posted: &request });
         match heard["method"].as_str() {
             Some("initialize") => say.answer(
                 &heard,

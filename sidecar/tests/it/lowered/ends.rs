@@ -63,13 +63,9 @@ fn idle_sessions_end() {
     let server = echoing();
     let sidecar = Sidecar::start(&idle(config(server.port), 300)).ready();
     let client = able(&sidecar, "2025-11-25");
-    eventually("it is over", || {
-        (client.send("ping", json!({})).status == 404).then_some(()).or_else(|| {
-            // Each look is a use: so not too often.
-            std::thread::sleep(std::time::Duration::from_millis(600));
-            None
-        })
-    });
+    // To ask the session itself would be a use of it.
+    eventually("it is over", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
+    assert_eq!(client.send("ping", json!({})).status, 404);
 }
 
 /// A server with sessions, which knows nothing of requests that stand alone. It answers calls with its name.

@@ -12,7 +12,7 @@ use proptest::test_runner::TestRunner;
 
 use crate::harness::http::{Reply, connect};
 use crate::harness::shim::{Shim, python, serving, stdio};
-use crate::harness::{Client, Files, Request, Scripted, Sidecar, config, modern, scripted};
+use crate::harness::{Client, Files, Request, Scripted, Sidecar, SseServer, config, modern, scripted};
 
 const REVISIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
 /// How many messages each revision gets, over each transport.
@@ -189,6 +189,14 @@ fn all_come_back(sidecar: &Sidecar, revision: &'static str, mut each: impl FnMut
     }
 }
 
+/// Compares what a server got with what was sent.
+fn has_come(got: &[Request], sent: &[String], revision: &str) {
+    assert_eq!(got.len(), sent.len());
+    for (got, sent) in got.iter().zip(sent) {
+        assert_eq!(member(std::str::from_utf8(&got.body).unwrap(), "params"), sent, "{revision}");
+    }
+}
+
 /// A server over HTTP that answers with what it got, as JSON and as events by turns.
 fn echo() -> Scripted {
     Scripted::of_both(serde_json::json!({}), |request, stream| {
@@ -210,11 +218,27 @@ fn no_byte_changes_over_http() {
         let sidecar = Sidecar::start(&config(server.port));
         let mut sent = Vec::new();
         all_come_back(&sidecar, revision, |_, params| sent.push(params.to_owned()));
-        let got = server.seen("tools/call");
-        assert_eq!(got.len(), sent.len());
-        for (got, sent) in got.iter().zip(&sent) {
-            assert_eq!(member(std::str::from_utf8(&got.body).unwrap(), "params"), sent, "{revision}");
-        }
+        has_come(&server.seen("tools/call"), &sent, revision);
+    }
+}
+
+/// The newest revision has left this transport behind.
+#[test]
+fn no_byte_changes_over_sse() {
+    for revision in REVISIONS.into_iter().filter(|revision| *revision != modern::REVISION) {
+        let server = SseServer::start(|heard, say| {
+            if heard["method"] == "tools/call" {
+                let body = std::str::from_utf8(&say.posted.body).expect("text");
+                let (id, params) = (member(body, "id"), member(body, "params"));
+                say.raw(&format!(
+                    "event: message\ndata: {{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{params}}}\n\n"
+                ));
+            }
+        });
+        let sidecar = Sidecar::start(&server.config()).ready();
+        let mut sent = Vec::new();
+        all_come_back(&sidecar, revision, |_, params| sent.push(params.to_owned()));
+        has_come(&server.seen("tools/call"), &sent, revision);
     }
 }
 

@@ -1,28 +1,20 @@
 //! Pods that end in an orderly way.
 
-use std::io::{BufReader, Write};
-use std::os::unix::net::UnixStream;
+use std::io::BufReader;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use longshore_sidecar_config::{OnOwnerLoss, paths};
+use longshore_sidecar_config::OnOwnerLoss;
 use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::http::{Reply, connect};
 use crate::harness::replicas::Network;
 use crate::harness::{
-    Client, Events, GoServer, Request, Scripted, Sidecar, client, config, eventually, modern, scripted,
+    Client, Events, Gate, GoServer, Request, Scripted, client, config, eventually, modern, scripted,
 };
 
 const ALICE: Option<&str> = Some("key-a");
-
-/// What `shim drain` does.
-fn hook(sidecar: &Sidecar) -> UnixStream {
-    let mut stream = UnixStream::connect(sidecar.files.path("sockets").join(paths::DRAIN_SOCKET)).unwrap();
-    stream.write_all(b"drain\n").unwrap();
-    stream
-}
 
 #[test]
 fn a_pod_that_ends_hands_its_sessions_over_and_loses_no_call() {
@@ -33,11 +25,11 @@ fn a_pod_that_ends_hands_its_sessions_over_and_loses_no_call() {
         let mut config = config(0);
         config.sessions.on_owner_loss = what;
         let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
-        let done = AtomicBool::new(false);
+        let (done, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
         let sessions: Vec<_> = (0..12).map(|_| Client::open(&replicas[0], ALICE).session).collect();
         std::thread::scope(|scope| {
             for (number, session) in sessions.iter().enumerate() {
-                let (replicas, done) = (&replicas, &done);
+                let (replicas, done, calls) = (&replicas, &done, &calls);
                 scope.spawn(move || {
                     let mut client = Client::open(&replicas[1 + number % 2], ALICE);
                     client.session.clone_from(session);
@@ -51,11 +43,16 @@ fn a_pod_that_ends_hands_its_sessions_over_and_loses_no_call() {
                         let message = reply.message();
                         assert_eq!(reply.status, 200, "{number} in round {round}: {message}");
                         assert!(message["result"].is_object(), "{number} in round {round}: {message}");
+                        calls.fetch_add(1, Ordering::Relaxed);
                     }
                 });
             }
-            std::thread::sleep(Duration::from_millis(200));
-            let hook = hook(&replicas[0]);
+            let more = |calls: &AtomicUsize| {
+                let until = calls.load(Ordering::Relaxed) + 24;
+                eventually("they call", || (calls.load(Ordering::Relaxed) >= until).then_some(()));
+            };
+            more(&calls);
+            let hook = replicas[0].hook();
             replicas[0].signal(Signal::TERM);
             // New sessions begin where they can stay.
             let opened = Request::post(client::initialize("2025-11-25")).key("key-a").send(replicas[0].mcp);
@@ -65,7 +62,7 @@ fn a_pod_that_ends_hands_its_sessions_over_and_loses_no_call() {
             drop(hook);
             servers[0].kill();
             network.list(&[2, 3]);
-            std::thread::sleep(Duration::from_millis(500));
+            more(&calls);
             done.store(true, Ordering::Relaxed);
         });
         let held = [1, 2].map(|number| replicas[number].metric("longshore_sessions"));
@@ -105,7 +102,7 @@ fn calls_that_never_pause_are_not_cut_where_sessions_cannot_move() {
             });
         }
         eventually("all of them call", || (begun.load(Ordering::Relaxed) >= 4).then_some(()));
-        let mut hook = hook(&replicas[0]);
+        let mut hook = replicas[0].hook();
         replicas[0].signal(Signal::TERM);
         // What the kubelet does then.
         assert_eq!(std::io::Read::read(&mut hook, &mut [0]).unwrap(), 0);
@@ -125,10 +122,10 @@ fn sessions_that_are_never_idle_move_too() {
     config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
     let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
     let session = Client::open(&replicas[0], ALICE).session.clone();
-    let done = AtomicBool::new(false);
+    let (done, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for number in 0..3 {
-            let (entry, session, done) = (&replicas[1], &session, &done);
+            let (entry, session, done, calls) = (&replicas[1], &session, &done, &calls);
             scope.spawn(move || {
                 std::thread::sleep(Duration::from_millis(300 * number));
                 let client = Client::in_session(entry, session).with_key("key-a");
@@ -136,11 +133,12 @@ fn sessions_that_are_never_idle_move_too() {
                 for _ in (0..60).take_while(|_| !done.load(Ordering::Relaxed)) {
                     let message = client.call("slow", json!({"milliseconds": 900}));
                     assert!(message["result"].is_object(), "{number}: {message}");
+                    calls.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
-        std::thread::sleep(Duration::from_millis(1_000));
-        let hook = hook(&replicas[0]);
+        eventually("all of them call", || (calls.load(Ordering::Relaxed) >= 3).then_some(()));
+        let hook = replicas[0].hook();
         replicas[0].signal(Signal::TERM);
         replicas[0].log(|line| line["message"] == "sessions were handed to other replicas");
         assert!(replicas[0].wait(Duration::from_secs(10)).success(), "it does not take as long as it might");
@@ -153,20 +151,28 @@ fn sessions_that_are_never_idle_move_too() {
 /// As with a single replica whose pod is deleted: the next one is there a little later.
 #[test]
 fn sessions_wait_for_somebody_who_takes_them() {
-    let servers = [(); 2].map(|()| GoServer::start(&[]));
+    let gate = Gate::default();
+    let servers = [(); 2].map(|()| {
+        let gate = gate.clone();
+        Scripted::start(move |request, stream| {
+            gate.pass();
+            scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+        })
+    });
     let network = Network::new();
     let mut config = config(0);
     config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    config.limits.request_timeout_ms = 60_000;
     let replicas = network.replicas(&config, &[servers[0].port]);
     let (idle, busy) = (Client::open(&replicas[0], ALICE), Client::open(&replicas[0], ALICE));
     std::thread::scope(|scope| {
         let (entry, session) = (&replicas[0], &busy.session);
         let call = scope.spawn(move || {
             let client = Client::in_session(entry, session).with_key("key-a");
-            client.call("slow", json!({"milliseconds": 6_000}))
+            client.call("t", json!({}))
         });
         eventually("the call is under way", || (replicas[0].metric("longshore_calls") == 1.0).then_some(()));
-        let hook = hook(&replicas[0]);
+        let hook = replicas[0].hook();
         replicas[0].signal(Signal::TERM);
         replicas[0].log(|line| line["message"] == "draining");
         if let longshore_sidecar_config::Upstream::StreamableHttp { port, .. } = &mut config.upstream {
@@ -174,6 +180,8 @@ fn sessions_wait_for_somebody_who_takes_them() {
         }
         network.list(&[1, 2]);
         let next = network.start(2, &config).ready();
+        eventually("it has the idle one", || (next.metric("longshore_sessions") == 1.0).then_some(()));
+        gate.open();
         eventually("it has both", || (next.metric("longshore_sessions") == 2.0).then_some(()));
         assert_eq!(idle.through(&next).send("ping", json!({})).status, 200);
         assert!(call.join().unwrap()["result"].is_object());
@@ -191,7 +199,7 @@ fn a_call_that_comes_last_is_answered_by_its_own_replica() {
     let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
     let client = Client::open(&replicas[1], ALICE);
     let mut stream = connect(replicas[0].mcp);
-    let hook = hook(&replicas[0]);
+    let hook = replicas[0].hook();
     replicas[0].signal(Signal::TERM);
     replicas[0].log(|line| line["message"] == "drained");
     let slow = json!({"name": "slow", "arguments": {"milliseconds": 7_000}});
@@ -216,7 +224,7 @@ fn the_stream_of_a_session_that_moves_goes_on_elsewhere() {
     for stream in &mut streams {
         assert_eq!(stream.next().unwrap().message()["method"], "notifications/tools/list_changed");
     }
-    let hook = hook(&replicas[0]);
+    let hook = replicas[0].hook();
     replicas[0].signal(Signal::TERM);
     for stream in &mut streams {
         assert_eq!(stream.any().unwrap().retry, Some(1000));
@@ -267,7 +275,7 @@ fn what_stands_alone_is_taken_elsewhere_in_a_drain() {
     let seen = || servers.each_ref().map(|server| server.seen("tools/call").len());
     assert_eq!(seen(), [1, 0]);
 
-    let hook = hook(&replicas[0]);
+    let hook = replicas[0].hook();
     replicas[0].signal(Signal::TERM);
     assert_eq!(before.next().unwrap().message()["result"]["resultType"], "complete");
     assert!(before.next().is_none(), "it ends in order");

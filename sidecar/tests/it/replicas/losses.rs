@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::replicas::{Network, knows, with_peers};
-use crate::harness::{Client, Files, Gate, GoServer, Scripted, config, eventually};
+use crate::harness::{Client, Files, GoServer, config, eventually};
 
 const ALICE: Option<&str> = Some("key-a");
 
@@ -93,50 +93,49 @@ fn another_pod_at_the_address_is_not_the_owner() {
     assert_eq!(holders.iter().sum::<f64>(), 1.0, "{holders:?}");
 }
 
-/// A client takes 200 for the end of its session, and nothing else does.
+/// What a client says of itself is in the id of its session, if there is room. What another pod does not know it cannot
+/// tell its server.
 #[test]
-fn an_end_that_is_lost_with_its_replica_is_noted_where_it_came() {
-    let gate = Gate::default();
-    let servers = [(); 2].map(|()| Scripted::ending(&gate));
-    let network = Network::new();
-    let config = on_loss(OnOwnerLoss::Reinitialize);
-    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
-    let client = Client::open(&replicas[0], ALICE);
-    let other = client.through(&replicas[1]);
-    std::thread::scope(|scope| {
-        let (other, session) = (&replicas[1], &other.session);
-        let ended = scope.spawn(move || Client::in_session(other, session).with_key("key-a").end());
-        eventually("it is on its way", || (!servers[0].seen("DELETE").is_empty()).then_some(()));
-        replicas[0].signal(Signal::KILL);
-        assert_eq!(ended.join().unwrap().status, 204);
-    });
-    assert_eq!(other.send("ping", json!({})).status, 404);
-    replicas[1].audit(|line| line["method"] == "DELETE" && line["status"] == 204);
-    gate.open();
-}
-
-#[test]
-fn an_ended_session_never_lives_again() {
-    let mut servers = [(); 3].map(|()| GoServer::start(&["-stateless"]));
-    let network = Network::new();
-    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
-    let client = Client::open(&replicas[0], ALICE);
-    assert_eq!(client.through(&replicas[1]).end().status, 204);
-    replicas[0].signal(Signal::KILL);
-    servers[0].kill();
-    for replica in &replicas[1..] {
-        assert_eq!(client.through(replica).send("ping", json!({})).status, 404);
+fn a_session_whose_client_says_too_much_lives_as_long_as_its_pod() {
+    let large = json!({"experimental": {"example.com/x": {"text": "x".repeat(900)}}});
+    for drains in [false, true] {
+        let mut servers = [(); 3].map(|()| GoServer::start(&[]));
+        let network = Network::new();
+        let config = on_loss(OnOwnerLoss::Reinitialize);
+        let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+        let open = |can| Client::with_capabilities(&replicas[0], ALICE, "2025-11-25", &can);
+        let (lost, kept) = (open(large.clone()), open(json!({"roots": {}})));
+        for client in [&lost, &kept] {
+            replicas.iter().for_each(|replica| echo(&client.through(replica)));
+        }
+        // Its server alone is no loss: this pod knows what the client said.
+        servers[0].kill();
+        servers[0].start_again();
+        for client in [&lost, &kept] {
+            let call = json!({"name": "echo", "arguments": {"text": "a"}});
+            eventually("it goes on", || {
+                let reply = client.send("tools/call", call.clone());
+                assert_eq!(reply.status, 200, "{}", reply.text());
+                reply.message()["result"].is_object().then_some(())
+            });
+        }
+        if drains {
+            let hook = replicas[0].hook();
+            replicas[0].signal(Signal::TERM);
+            let handed = replicas[0].log(|line| line["message"] == "sessions were handed to other replicas");
+            assert_eq!(handed["sessions"], 1, "the other one stays while its pod does");
+            assert!(replicas[0].wait(std::time::Duration::from_secs(20)).success());
+            drop(hook);
+        } else {
+            replicas[0].signal(Signal::KILL);
+        }
+        servers[0].kill();
+        network.list(&[2, 3]);
+        for replica in &replicas[1..] {
+            assert_eq!(lost.through(replica).send("ping", json!({})).status, 404, "drains: {drains}");
+            echo(&kept.through(replica));
+        }
+        let held: f64 = replicas[1..].iter().map(|replica| replica.metric("longshore_sessions")).sum();
+        assert_eq!(held, 1.0, "drains: {drains}");
     }
-    // One that was not there then has been told before it is ready.
-    network.list(&[2, 3, 4]);
-    let newcomer = network.start(4, &config(servers[1].port)).ready();
-    for replica in &replicas[1..] {
-        replica.signal(Signal::KILL);
-    }
-    network.list(&[4]);
-    assert_eq!(client.through(&newcomer).send("ping", json!({})).status, 404);
-    eventually("only it is left", || {
-        (newcomer.metric("longshore_replicas{state=\"serving\"}") == 0.0).then_some(())
-    });
-    assert_eq!(client.through(&newcomer).send("ping", json!({})).status, 404);
 }

@@ -1,14 +1,12 @@
 //! A rolling update, as a Deployment does it: one pod more, then one less, until all are new.
 
 use std::collections::VecDeque;
-use std::io::Write;
 use std::net::SocketAddr;
-use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use longshore_sidecar_config::{OnOwnerLoss, paths};
+use longshore_sidecar_config::OnOwnerLoss;
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -71,9 +69,7 @@ fn a_rolling_update_loses_no_call_and_no_session() {
             pods.push_back(start(&network, number));
             endpoints.lock().unwrap().push(pods[3].sidecar.mcp);
             let Some(mut old) = pods.pop_front() else { break };
-            let drain = old.sidecar.files.path("sockets").join(paths::DRAIN_SOCKET);
-            let mut hook = UnixStream::connect(drain).unwrap();
-            hook.write_all(b"drain\n").unwrap();
+            let _hook = old.sidecar.hook();
             old.sidecar.signal(Signal::TERM);
             // What leads connections to pods is behind; the drain's minimum is for that.
             std::thread::sleep(Duration::from_millis(100));

@@ -142,17 +142,17 @@ fn an_id_is_used_once_at_a_time() {
     let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
     let client = Client::open(&sidecar, None);
     let body = |name: &str| {
-        let params = json!({"name": name, "arguments": {"seconds": 0.5}});
-        json!({"jsonrpc": "2.0", "id": "x", "method": "tools/call", "params": params}).to_string()
+        json!({"jsonrpc": "2.0", "id": "x", "method": "tools/call", "params": {"name": name}}).to_string()
     };
     let mut first = connect(sidecar.mcp);
-    client.request(body("later")).write(&mut first);
+    client.request(body("wait")).write(&mut first);
     under_way(&client, 1.0);
     let reply = client.request(body("pid").replace("\"x\"", "\"\\u0078\"")).send(sidecar.mcp);
     assert_eq!(reply.status, 400, "{}", reply.text());
     assert_eq!(reply.message()["error"]["code"], -32600);
     sidecar.audit(|line| line["reason"] == "id in use");
-    assert_eq!(text(&answer(first).message()), "later");
+    said(&client, "release", json!({}));
+    assert_eq!(text(&answer(first).message()), "released");
     assert_eq!(client.request(body("pid")).send(sidecar.mcp).status, 200, "and then again");
 }
 

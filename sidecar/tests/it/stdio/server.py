@@ -12,6 +12,7 @@ calls = 0
 level = None
 subscriptions = []
 cancelled = set()
+waiting = []
 heard = []
 stdin = sys.stdin.buffer
 # What is read is looked at when the test is over.
@@ -138,6 +139,13 @@ def call(message):
     elif name == "later":
         # Answered by another thread, so that others are answered in between.
         threading.Timer(arguments["seconds"], text, (message, "later")).start()
+    elif name == "wait":
+        # Answered when another call says so.
+        waiting.append(message)
+    elif name == "release":
+        while waiting:
+            text(waiting.pop(0), "released")
+        text(message, "released")
     elif name == "ask":
         send({"id": "q", "method": arguments["method"], "params": {}})
         while (answer := read()).get("id") != "q":

@@ -1,28 +1,27 @@
 //! How many streams a session may have, and how much all of them may hold.
 
-use std::time::Duration;
-
 use serde_json::json;
 
 use super::{answer, argument, event, note};
-use crate::harness::{Client, Events, Files, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::{Client, Events, Files, Gate, Scripted, Sidecar, config, eventually, scripted};
 
-fn server() -> Scripted {
-    Scripted::listening(|request, stream| {
+/// A server that answers with JSON when the gate is open.
+fn server(gate: &Gate) -> Scripted {
+    let gate = gate.clone();
+    Scripted::listening(move |request, stream| {
         if request.method == "GET" {
             scripted::begin_events(stream);
-            std::thread::sleep(Duration::from_secs(20));
+            // Until the other side closes.
+            let _ = std::io::Read::read(stream, &mut [0]);
             return;
         }
-        let time = Duration::from_millis(argument(request, "time").as_u64().unwrap_or(0));
         if argument(request, "json") == json!(true) {
-            std::thread::sleep(time);
+            gate.pass();
             scripted::json(stream, &answer(request));
             return;
         }
         scripted::begin_events(stream);
         scripted::chunk(stream, &event(&note(1)));
-        std::thread::sleep(time);
         scripted::chunk(stream, &event(&answer(request)));
         scripted::write(stream, "0\r\n\r\n");
     })
@@ -30,14 +29,15 @@ fn server() -> Scripted {
 
 #[test]
 fn a_session_has_only_so_many_streams() {
-    let server = server();
+    let gate = Gate::default();
+    let server = server(&gate);
     let mut config = config(server.port);
     config.sessions.streams = 2;
     let sidecar = Sidecar::start(&config);
     let client = Client::open(&sidecar, None);
     let own = Events::open(&client.get(), sidecar.mcp);
     // This one begins before it is known whether it needs a stream.
-    let mut slow = client.stream("t", json!({"time": 3000, "json": true}));
+    let mut slow = client.stream("t", json!({"json": true}));
     assert_eq!(slow.any().unwrap().data, "");
     let calls = server.seen("tools/call").len();
     let refused = client.send("tools/call", json!({"name": "t", "arguments": {}}));
@@ -52,6 +52,7 @@ fn a_session_has_only_so_many_streams() {
     // Other sessions have streams of their own.
     let other = Client::open(&sidecar, None);
     assert_eq!(other.stream("t", json!({})).all().len(), 2);
+    gate.open();
     assert!(taken_over.next().is_some(), "the answer");
     drop(own);
     eventually("there is room again", || {
@@ -62,18 +63,24 @@ fn a_session_has_only_so_many_streams() {
 
 #[test]
 fn an_answer_that_needs_no_stream_comes_without_one() {
-    let server = server();
+    let gate = Gate::default();
+    let server = server(&gate);
     let mut config = config(server.port);
     config.sessions.streams = 1;
     let sidecar = Sidecar::start(&config);
     let client = Client::open(&sidecar, None);
     // All three begin at once, when there is no stream yet; one gets it.
-    let time = json!({"time": 2500, "json": true});
+    let arguments = json!({"json": true});
     std::thread::scope(|scope| {
         let calls: Vec<_> = (0..3)
-            .map(|_| client.request(client.message("tools/call", &json!({"name": "t", "arguments": time}))))
+            .map(|_| {
+                client.request(client.message("tools/call", &json!({"name": "t", "arguments": arguments})))
+            })
             .map(|request| scope.spawn(move || request.send(sidecar.mcp)))
             .collect();
+        eventually("all three have come", || (server.seen("tools/call").len() == 3).then_some(()));
+        eventually("one has begun", || (sidecar.metric("longshore_streams") == 1.0).then_some(()));
+        gate.open();
         let replies: Vec<_> = calls.into_iter().map(|call| call.join().unwrap()).collect();
         let events = replies.iter().filter(|reply| reply.header("content-type") == Some("text/event-stream"));
         assert_eq!(events.count(), 1);

@@ -6,17 +6,26 @@ use serde_json::json;
 
 use super::{answer, event, note};
 use crate::harness::shim::{self, serving, stdio};
-use crate::harness::{Client, Events, Files, Scripted, Sidecar, client, config, scripted};
+use crate::harness::{Client, Events, Files, Gate, Scripted, Sidecar, client, config, scripted};
 
 /// How a server answers.
 #[derive(Clone, Copy, Debug)]
 enum How {
     /// With events, of which this is the text; `ANSWER` stands for the answer.
     Events(&'static [&'static str]),
-    /// With JSON, after so many milliseconds.
-    Json(u64),
-    /// With an error as JSON, after so many milliseconds.
-    Error(u64),
+    /// With JSON, at once or when the response has begun.
+    Json(When),
+    /// With an error as JSON.
+    Error(When),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    AtOnce,
+    /// When the client has the head of its response.
+    Begun,
+    /// After longer than others begin to respond.
+    Late,
 }
 
 const NOTE: &str =
@@ -39,8 +48,8 @@ fn r057_responses_are_numbered_as_their_revision_wants() {
     const OLD: &str = "2025-06-18";
     let prime = "id: E-1-1\ndata: \n\n";
     for (revision, how, expected) in [
-        (NEW, How::Json(0), "A".to_owned()),
-        (NEW, How::Error(0), "A".to_owned()),
+        (NEW, How::Json(When::AtOnce), "A".to_owned()),
+        (NEW, How::Error(When::AtOnce), "A".to_owned()),
         // One event is all there is: whoever has seen it needs nothing more.
         (NEW, How::Events(&["data: ANSWER\n\n"]), "id: E-1-0\ndata: A\n\n".to_owned()),
         (OLD, How::Events(&["data: ANSWER\n\n"]), "id: E-1-0\ndata: A\n\n".to_owned()),
@@ -69,22 +78,24 @@ fn r057_responses_are_numbered_as_their_revision_wants() {
             ),
         ),
         // An answer that takes its time.
-        (NEW, How::Json(1500), format!("{prime}id: E-1-2\ndata: A\n\n")),
-        (NEW, How::Error(1500), format!("{prime}id: E-1-2\ndata: A\n\n")),
-        (OLD, How::Json(1500), "A".to_owned()),
+        (NEW, How::Json(When::Begun), format!("{prime}id: E-1-2\ndata: A\n\n")),
+        (NEW, How::Error(When::Begun), format!("{prime}id: E-1-2\ndata: A\n\n")),
+        (OLD, How::Json(When::Late), "A".to_owned()),
     ] {
+        let gate = Gate::default();
+        let begun = gate.clone();
         let server = Scripted::start(move |request, stream| match how {
             How::Events(pieces) => {
                 let answer = answer(request);
                 let pieces: Vec<_> = pieces.iter().map(|piece| piece.replace("ANSWER", &answer)).collect();
                 scripted::events(stream, &pieces.iter().map(String::as_str).collect::<Vec<_>>());
             }
-            How::Json(time) => {
-                std::thread::sleep(Duration::from_millis(time));
+            How::Json(_) => {
+                begun.pass();
                 scripted::json(stream, &answer(request));
             }
-            How::Error(time) => {
-                std::thread::sleep(Duration::from_millis(time));
+            How::Error(_) => {
+                begun.pass();
                 scripted::json(stream, r#"{"jsonrpc":"2.0","id":1,"error":{"code":-5,"message":"m"}}"#);
             }
         });
@@ -98,8 +109,20 @@ fn r057_responses_are_numbered_as_their_revision_wants() {
                     .to_string()
             }
         };
-        let text = client.stream("t", json!({})).text();
-        assert_eq!(shape(&text, &message, &mut epoch), expected, "{revision} {how:?}");
+        match how {
+            How::Json(When::Begun) | How::Error(When::Begun) => {}
+            How::Json(When::Late) => {
+                let gate = gate.clone();
+                std::thread::spawn(move || {
+                    std::thread::sleep(Duration::from_millis(1500));
+                    gate.open();
+                });
+            }
+            _ => gate.open(),
+        }
+        let stream = client.stream("t", json!({}));
+        gate.open();
+        assert_eq!(shape(&stream.text(), &message, &mut epoch), expected, "{revision} {how:?}");
         // The next stream of the session has the next number.
         if let How::Events(_) = how {
             let text = client.stream("t", json!({})).text();
@@ -158,7 +181,12 @@ fn processes_answer_in_the_same_way() {
     let (_shim, sidecar) = serving(&stdio(), &shim::server(&[]), &[]);
     for (revision, events) in [("2025-11-25", true), ("2025-06-18", false)] {
         let client = Client::of(&sidecar, None, revision);
-        let reply = client.stream("later", json!({"seconds": 1.5}));
+        // It begins with what is there, which is the answer for one of them.
+        let (tool, arguments) = if events { ("wait", json!({})) } else { ("later", json!({"seconds": 1.5})) };
+        let reply = client.stream(tool, arguments);
+        if events {
+            client.call("release", json!({}));
+        }
         let json = reply.headers.contains(&("content-type".to_owned(), "application/json".to_owned()));
         assert_eq!(!json, events, "{revision}");
         if events {

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{answer, argument, event, note, said};
 use crate::harness::config::{idle, keys};
 use crate::harness::shim::{self, serving, stdio};
-use crate::harness::{Client, Events, Files, Request, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::{Client, Events, Files, Gate, Request, Scripted, Sidecar, config, eventually, scripted};
 
 /// A server that says what it is told, one word at a time: a note, or nothing for the answer.
 fn told() -> (Scripted, Sender<Option<usize>>) {
@@ -135,9 +135,12 @@ fn a_stream_goes_on_with_another_connection() {
 
 #[test]
 fn r058_the_answer_of_a_client_that_went_away_is_kept() {
-    let late = Scripted::start(|request, stream| {
-        std::thread::sleep(Duration::from_millis(2500));
-        if argument(request, "dies") == json!(true) {
+    let gates = [(); 2].map(|()| Gate::default());
+    let waiting = gates.clone();
+    let late = Scripted::start(move |request, stream| {
+        let dies = argument(request, "dies") == json!(true);
+        waiting[usize::from(dies)].pass();
+        if dies {
             stream.shutdown(std::net::Shutdown::Both).unwrap();
         } else {
             scripted::json(stream, &answer(request));
@@ -145,9 +148,9 @@ fn r058_the_answer_of_a_client_that_went_away_is_kept() {
     });
     let http = Sidecar::start(&config(late.port));
     let (_shim, stdio) = serving(&stdio(), &shim::server(&[]), &[]);
-    for (sidecar, tool, dies) in [(&http, "t", false), (&http, "t", true), (&stdio, "later", false)] {
+    for (sidecar, tool, dies) in [(&http, "t", false), (&http, "t", true), (&stdio, "wait", false)] {
         let client = Client::open(sidecar, None);
-        let mut stream = client.stream(tool, json!({"seconds": 2.5, "dies": dies}));
+        let mut stream = client.stream(tool, json!({"dies": dies}));
         let first = stream.any().unwrap();
         assert_eq!(
             (first.data.as_str(), first.id.ends_with("-1-1")),
@@ -155,6 +158,10 @@ fn r058_the_answer_of_a_client_that_went_away_is_kept() {
             "something to come back with"
         );
         drop(stream);
+        gates[usize::from(dies)].open();
+        if tool == "wait" {
+            client.call("release", json!({}));
+        }
         eventually("the call has ended", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
         let rest = Events::open(&client.rest(&first.id), sidecar.mcp).all();
         assert_eq!(rest.len(), 1);
@@ -224,7 +231,7 @@ fn where_nothing_is_kept_nothing_is_promised() {
 fn a_session_with_something_kept_is_not_idle() {
     let (server, tell) = told();
     let mut config = config(server.port);
-    config.sessions.resume.ttl_ms = 2500;
+    config.sessions.resume.ttl_ms = 8_000;
     let files = Files::new();
     files.write(&idle(config, 300));
     let sidecar = Sidecar::with(files, &[]).loaded();
@@ -232,7 +239,9 @@ fn a_session_with_something_kept_is_not_idle() {
     tell.send(Some(1)).unwrap();
     tell.send(None).unwrap();
     let all = client.stream("t", json!({})).all();
-    std::thread::sleep(Duration::from_millis(1200));
+    drop(Client::open(&sidecar, None));
+    let idle = "longshore_sessions_ended_total{cause=\"idle\"}";
+    eventually("another one with nothing kept ends", || (sidecar.metric(idle) == 1.0).then_some(()));
     assert_eq!(Events::open(&client.rest(&all[0].id), sidecar.mcp).all().len(), 1);
     eventually("it ends then", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
     assert_eq!(sidecar.metric("longshore_streams"), 0.0);

@@ -1,0 +1,166 @@
+//! A server that is of another era after a restart, and clients of 2026-07-28 that go on calling it.
+
+use std::io::BufReader;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::json;
+
+use super::{call, text};
+use crate::harness::own::example_server;
+use crate::harness::{Client, Reply, Request, Sidecar, config, eventually, scripted};
+
+const LEGACY: &str = "2025-11-25";
+const MODERN: &str = "2026-07-28";
+
+fn echo(to: SocketAddr, word: &str) -> Reply {
+    call("echo", json!({"message": word}), &json!({})).send(to)
+}
+
+/// Whether a call was answered. If not, it was told why, under its own id, and nothing else.
+fn is_answered(reply: &Reply, word: &str) -> bool {
+    let message = reply.message();
+    assert_eq!(message["id"], 1, "{message}");
+    let Some(error) = message.get("error") else {
+        assert_eq!(text(reply), word);
+        return true;
+    };
+    assert!(!error["message"].as_str().unwrap_or_default().is_empty(), "{message}");
+    false
+}
+
+/// Before and after, one of the two is translated for. In between a call may fail, and the next one works.
+#[test]
+fn calls_go_on_with_a_server_that_changes_its_era_at_a_restart() {
+    for (before, after) in [(LEGACY, MODERN), (MODERN, LEGACY)] {
+        let case = format!("{before}, then {after}");
+        let mut server = example_server(before, 0);
+        let port = server.port;
+        let sidecar = Sidecar::start(&config(port)).ready();
+        assert!(is_answered(&echo(sidecar.mcp, "before"), "before"), "{case}");
+        let session = Client::open(&sidecar, None);
+        let said = |client: &Client<'_>| {
+            let message = client.call("echo", json!({"message": "hi"}));
+            assert_eq!(message["result"]["content"][0]["text"], "hi", "{case}: {message}");
+        };
+        said(&session);
+        let mcp = sidecar.mcp;
+        let under_way =
+            std::thread::spawn(move || call("countdown", json!({"seconds": 30}), &json!({})).send(mcp));
+        eventually("a call is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+        server.kill();
+        let failed = under_way.join().unwrap();
+        assert_eq!(failed.message()["error"]["code"], -32603, "{case}: {}", failed.text());
+        // They wait for the server that comes, and each that it answers gets its own answer.
+        let meanwhile: Vec<_> = (0..4)
+            .map(|number| {
+                let word = format!("meanwhile {number}");
+                std::thread::spawn(move || is_answered(&echo(mcp, &word), &word))
+            })
+            .collect();
+        let _server = example_server(after, port);
+        for call in meanwhile {
+            call.join().unwrap();
+        }
+        let answered: Vec<_> =
+            (0..10).map(|turn| turn.to_string()).map(|turn| is_answered(&echo(mcp, &turn), &turn)).collect();
+        let failures = answered.iter().filter(|answered| !**answered).count();
+        assert!(failures <= 1, "{case}: {answered:?}");
+        // What the server from before knew is over, and nothing else.
+        assert_eq!(session.send("ping", json!({})).status, 404, "{case}");
+        said(&Client::open(&sidecar, None));
+    }
+}
+
+/// A server of one era or the other, as it is told. Nothing that it has open ends when it changes: it is one behind an
+/// address that has moved. It answers calls with the era that it is of.
+fn either(is_modern: &Arc<AtomicBool>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let is_modern = is_modern.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let is_modern = is_modern.clone();
+            std::thread::spawn(move || {
+                let mut stream = stream;
+                let mut reader = BufReader::new(stream.try_clone().unwrap());
+                while let Some(request) = scripted::read(&mut reader) {
+                    let (status, header, text) = if request.method != "POST" {
+                        (405, "", String::new())
+                    } else if is_modern.load(Ordering::SeqCst) {
+                        alone(&request)
+                    } else {
+                        in_session(&request)
+                    };
+                    scripted::json_with(&mut stream, status, header, &text);
+                }
+            });
+        }
+    });
+    port
+}
+
+fn header<'a>(request: &'a Request, name: &str) -> Option<&'a str> {
+    request.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
+}
+
+fn refused(request: &Request, code: i64) -> (u16, &'static str, String) {
+    let id = &scripted::message(request)["id"];
+    let error = json!({"code": code, "message": "no", "data": {"supported": [MODERN], "requested": LEGACY}});
+    (400, "", json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string())
+}
+
+fn alone(request: &Request) -> (u16, &'static str, String) {
+    if header(request, "mcp-protocol-version") != Some(MODERN) {
+        return refused(request, -32022);
+    }
+    let mut result = match scripted::method_of(request).as_str() {
+        "server/discover" => json!({
+            "supportedVersions": [MODERN], "capabilities": {"tools": {}}, "ttlMs": 0, "cacheScope": "private",
+        }),
+        "tools/list" => json!({"tools": [], "ttlMs": 0, "cacheScope": "private"}),
+        _ => json!({"content": [{"type": "text", "text": MODERN}]}),
+    };
+    result["resultType"] = json!("complete");
+    (200, "", scripted::reply_to(request, &result))
+}
+
+fn in_session(request: &Request) -> (u16, &'static str, String) {
+    const SESSION: &str = "mcp-session-id: s\r\n";
+    let (result, header) = match (scripted::method_of(request).as_str(), header(request, "mcp-session-id")) {
+        ("initialize", _) => (
+            json!({
+                "protocolVersion": LEGACY, "capabilities": {"tools": {}},
+                "serverInfo": {"name": "either", "version": "1"},
+            }),
+            SESSION,
+        ),
+        (_, None) => return refused(request, -32600),
+        (method, _) if method.starts_with("notifications/") => return (202, "", String::new()),
+        ("tools/list", _) => (json!({"tools": []}), ""),
+        ("ping", _) => (json!({}), ""),
+        _ => (json!({"content": [{"type": "text", "text": LEGACY}]}), ""),
+    };
+    (200, header, scripted::reply_to(request, &result))
+}
+
+/// The first call finds it out, and the second is answered at the latest.
+#[test]
+fn a_server_that_changes_its_era_unseen_is_found_out_by_those_who_call_it() {
+    let is_modern = Arc::new(AtomicBool::new(false));
+    let sidecar = Sidecar::start(&config(either(&is_modern))).ready();
+    let mut session = Client::open(&sidecar, None);
+    for (turn, era) in [LEGACY, MODERN, LEGACY, MODERN].into_iter().enumerate() {
+        is_modern.store(era == MODERN, Ordering::SeqCst);
+        let answered = [(); 3].map(|()| is_answered(&echo(sidecar.mcp, ""), era));
+        let failures = answered.iter().filter(|answered| !**answered).count();
+        assert!(failures <= usize::from(turn > 0), "turn {turn}: {answered:?}");
+        if turn > 0 {
+            eventually("the session that was begun before is over", || {
+                (session.send("ping", json!({})).status == 404).then_some(())
+            });
+            session = Client::open(&sidecar, None);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Sessions that have ended, and stay so whichever replica is asked.
+
+use longshore_sidecar_config::{Config, OnOwnerLoss};
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::harness::replicas::Network;
+use crate::harness::{Client, Gate, GoServer, Scripted, Sidecar, config, eventually};
+
+const ALICE: Option<&str> = Some("key-a");
+
+fn on_loss(what: OnOwnerLoss) -> Config {
+    let mut config = config(0);
+    config.sessions.on_owner_loss = what;
+    config
+}
+
+/// A client takes 200 for the end of its session, and nothing else does.
+#[test]
+fn an_end_that_is_lost_with_its_replica_is_noted_where_it_came() {
+    let gate = Gate::default();
+    let servers = [(); 2].map(|()| Scripted::ending(&gate));
+    let network = Network::new();
+    let config = on_loss(OnOwnerLoss::Reinitialize);
+    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let client = Client::open(&replicas[0], ALICE);
+    let other = client.through(&replicas[1]);
+    std::thread::scope(|scope| {
+        let (other, session) = (&replicas[1], &other.session);
+        let ended = scope.spawn(move || Client::in_session(other, session).with_key("key-a").end());
+        eventually("it is on its way", || (!servers[0].seen("DELETE").is_empty()).then_some(()));
+        replicas[0].signal(Signal::KILL);
+        assert_eq!(ended.join().unwrap().status, 204);
+    });
+    assert_eq!(other.send("ping", json!({})).status, 404);
+    replicas[1].audit(|line| line["method"] == "DELETE" && line["status"] == 204);
+    gate.open();
+}
+
+#[test]
+fn an_ended_session_never_lives_again() {
+    let mut servers = [(); 3].map(|()| GoServer::start(&["-stateless"]));
+    let network = Network::new();
+    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let client = Client::open(&replicas[0], ALICE);
+    assert_eq!(client.through(&replicas[1]).end().status, 204);
+    replicas[0].signal(Signal::KILL);
+    servers[0].kill();
+    for replica in &replicas[1..] {
+        assert_eq!(client.through(replica).send("ping", json!({})).status, 404);
+    }
+    // One that was not there then has been told before it is ready.
+    network.list(&[2, 3, 4]);
+    let newcomer = network.start(4, &config(servers[1].port)).ready();
+    for replica in &replicas[1..] {
+        replica.signal(Signal::KILL);
+    }
+    network.list(&[4]);
+    assert_eq!(client.through(&newcomer).send("ping", json!({})).status, 404);
+    eventually("only it is left", || {
+        (newcomer.metric("longshore_replicas{state=\"serving\"}") == 0.0).then_some(())
+    });
+    assert_eq!(client.through(&newcomer).send("ping", json!({})).status, 404);
+}
+
+/// As one does that its client ended.
+#[test]
+fn a_session_that_nobody_used_or_that_is_too_old_never_lives_again() {
+    for (is_idle, what) in [
+        (true, OnOwnerLoss::NotFound),
+        (true, OnOwnerLoss::Reinitialize),
+        (false, OnOwnerLoss::NotFound),
+        (false, OnOwnerLoss::Reinitialize),
+    ] {
+        let case = format!("idle: {is_idle}, {what:?}");
+        let flags = if what == OnOwnerLoss::NotFound { &["-stateless"][..] } else { &[] };
+        let mut servers = [(); 3].map(|()| GoServer::start(flags));
+        let network = Network::new();
+        let mut config = on_loss(what);
+        if is_idle {
+            config.sessions.idle_timeout_ms = 4_000;
+        } else {
+            config.sessions.max_age_ms = 4_000;
+        }
+        let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+        let client = Client::open(&replicas[0], ALICE);
+        let cause = if is_idle { "idle" } else { "aged" };
+        let ended = format!("longshore_sessions_ended_total{{cause=\"{cause}\"}}");
+        eventually("it is over", || (replicas[0].metric(&ended) == 1.0).then_some(()));
+        let nobody_has_it = |replicas: &[Sidecar]| {
+            for replica in replicas {
+                assert_eq!(client.through(replica).send("ping", json!({})).status, 404, "{case}");
+                assert_eq!(client.through(replica).get().send(replica.mcp).status, 404, "{case}");
+                assert_eq!(replica.metric("longshore_sessions"), 0.0, "{case}");
+            }
+        };
+        nobody_has_it(&replicas);
+        // What the id does not say they tell each other.
+        let known = if is_idle { 1.0 } else { 0.0 };
+        for replica in &replicas {
+            eventually("everybody knows", || {
+                (replica.metric("longshore_ended_sessions") == known).then_some(())
+            });
+        }
+        replicas[0].signal(Signal::KILL);
+        servers[0].kill();
+        network.list(&[2, 3]);
+        nobody_has_it(&replicas[1..]);
+    }
+}

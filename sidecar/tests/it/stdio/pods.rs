@@ -1,0 +1,185 @@
+//! Sessions that share processes, and pods that end.
+
+use std::time::Duration;
+
+use longshore_sidecar_config::{Config, Isolation, OnOwnerLoss, Processes};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::{pid, said, text};
+use crate::harness::config::processes;
+use crate::harness::replicas::Network;
+use crate::harness::shim::{server, stdio};
+use crate::harness::{Client, Events, Pod, Sidecar, eventually};
+
+const ALICE: Option<&str> = Some("key-a");
+const BOB: Option<&str> = Some("key-b");
+
+/// Who shares a process, and what becomes of their sessions.
+const CASES: [(Isolation, OnOwnerLoss); 4] = [
+    (Isolation::Principal, OnOwnerLoss::Reinitialize),
+    (Isolation::Shared, OnOwnerLoss::Reinitialize),
+    (Isolation::Principal, OnOwnerLoss::NotFound),
+    (Isolation::Shared, OnOwnerLoss::NotFound),
+];
+
+fn config(isolation: Isolation, what: OnOwnerLoss) -> Config {
+    let mut config = stdio();
+    let total = if isolation == Isolation::Shared { 1 } else { 8 };
+    config.limits.processes = Some(Processes { isolation, ..processes(total, total) });
+    config.sessions.on_owner_loss = what;
+    config
+}
+
+/// Two sessions of Alice's and one of Bob's. Two of them have set something, which another pod keeps.
+fn three(sidecar: &Sidecar, what: OnOwnerLoss) -> [Client<'_>; 3] {
+    let clients = [ALICE, ALICE, BOB].map(|key| Client::open(sidecar, key));
+    clients[0].ask("logging/setLevel", json!({"level": "notice"}));
+    clients[2].ask("resources/subscribe", json!({"uri": "x:1"}));
+    if what == OnOwnerLoss::Reinitialize {
+        eventually("another pod keeps it", || {
+            let kept = sidecar.written().matches("another replica keeps what a client has set").count();
+            (kept >= 2).then_some(())
+        });
+    }
+    clients
+}
+
+fn state(client: &Client<'_>) -> Value {
+    serde_json::from_str(&said(client, "state", json!({}))).unwrap()
+}
+
+/// Whether they share as before, with processes that were greeted once and know what was set.
+fn go_on(clients: &[Client<'_>; 3], isolation: Isolation) {
+    let [first, second, other] = clients.each_ref().map(pid);
+    assert_eq!(first, second, "{isolation:?}");
+    assert_eq!(first == other, isolation == Isolation::Shared, "{isolation:?}");
+    let (alices, bobs) = (state(&clients[0]), state(&clients[2]));
+    for state in [&alices, &bobs] {
+        assert_eq!(state["heard"].as_array().unwrap().len(), 2, "{isolation:?}: {state}");
+    }
+    assert_eq!((&alices["level"], &bobs["subscriptions"]), (&json!("notice"), &json!(["x:1"])));
+}
+
+/// Whether they are over. Their clients begin anew where others go on.
+fn are_over(clients: &[Client<'_>; 3]) {
+    for client in clients {
+        assert_eq!(client.send("ping", json!({})).status, 404);
+    }
+    pid(&Client::open(clients[0].sidecar, ALICE));
+}
+
+/// Begins a call in a session of Alice's that is answered after so many seconds, by way of this pod.
+fn later(sidecar: &Sidecar, session: &str, seconds: f64) -> Events {
+    let client = Client::in_session(sidecar, session).with_key("key-a");
+    client.stream("later", json!({"seconds": seconds}))
+}
+
+/// The answer of a call whose client comes back for it when it is sent away.
+fn answer_of(mut call: Events, sidecar: &Sidecar, session: &str) -> Value {
+    let client = Client::in_session(sidecar, session).with_key("key-a");
+    loop {
+        match call.next() {
+            Some(event) => return event.message(),
+            None => call = Events::open(&client.rest(&call.last), sidecar.mcp),
+        }
+        assert_eq!(call.status, 200);
+    }
+}
+
+#[test]
+fn sessions_that_share_a_process_move_or_end_when_their_pod_drains() {
+    for (isolation, what) in CASES {
+        let network = Network::new();
+        let pods = Pod::start(&network, &config(isolation, what), &server(&[]), 2);
+        let [leaves, stays] = &pods[..] else { panic!("two pods") };
+        let clients = three(&leaves.sidecar, what);
+        let beside = Client::open(&stays.sidecar, BOB);
+        let before = [&clients[0], &beside].map(pid);
+        let through = clients.each_ref().map(|client| client.through(&stays.sidecar));
+        let call = later(&stays.sidecar, &clients[1].session, 4.0);
+        let hook = leaves.sidecar.hook();
+        leaves.sidecar.signal(Signal::TERM);
+        if what == OnOwnerLoss::NotFound {
+            eventually("its clients are told, at the latest when it takes no more calls", || {
+                let reply = through[0].send("tools/call", json!({"name": "pid"}));
+                if reply.status == 200 {
+                    assert_eq!(text(&reply.message()), before[0].to_string());
+                }
+                (reply.status == 404).then_some(())
+            });
+        }
+        let answer = answer_of(call, &stays.sidecar, &clients[1].session);
+        assert_eq!(text(&answer), "later", "{isolation:?}, {what:?}");
+        if what == OnOwnerLoss::Reinitialize {
+            leaves.sidecar.log(|line| line["message"] == "sessions were handed to other replicas");
+        }
+        assert!(leaves.sidecar.wait(Duration::from_secs(30)).success());
+        drop(hook);
+        eventually("its processes have ended", || leaves.shim.processes().is_empty().then_some(()));
+        network.list(&[2]);
+        match what {
+            OnOwnerLoss::Reinitialize => {
+                go_on(&through, isolation);
+                assert_eq!(pid(&through[2]), before[1], "Bob has one process there");
+                assert_eq!(stays.sidecar.metric("longshore_sessions"), 4.0);
+            }
+            OnOwnerLoss::NotFound => are_over(&through),
+        }
+        assert_eq!(pid(&beside), before[1], "{isolation:?}, {what:?}");
+    }
+}
+
+#[test]
+fn sessions_that_share_a_process_are_begun_again_or_end_when_their_pod_dies() {
+    for (isolation, what) in CASES {
+        let network = Network::new();
+        let mut pods = Pod::start(&network, &config(isolation, what), &server(&[]), 2);
+        let Ok([dies, stays]) = pods.get_disjoint_mut([0, 1]) else { panic!("two pods") };
+        let clients = three(&dies.sidecar, what);
+        let beside = Client::open(&stays.sidecar, BOB);
+        let before = pid(&beside);
+        let through = clients.map(|client| client.through(&stays.sidecar));
+        let mut call = later(&stays.sidecar, &through[1].session, 60.0);
+        dies.dies();
+        network.list(&[2]);
+        let failed = call.next().expect("what was under way has failed").message();
+        assert_eq!(failed["error"]["code"], -32603, "{isolation:?}, {what:?}: {failed}");
+        match what {
+            OnOwnerLoss::Reinitialize => {
+                go_on(&through, isolation);
+                assert_eq!(pid(&through[2]), before, "Bob has one process there");
+            }
+            OnOwnerLoss::NotFound => are_over(&through),
+        }
+        assert_eq!(pid(&beside), before, "{isolation:?}, {what:?}");
+    }
+}
+
+/// The processes are still there, but nobody knows any more who had asked them for what.
+#[test]
+fn sessions_that_share_a_process_are_begun_again_or_end_when_their_sidecar_alone_dies() {
+    for (isolation, what) in CASES {
+        let network = Network::new();
+        let mut pods = Pod::start(&network, &config(isolation, what), &server(&[]), 2);
+        let (first, second) = (pods.remove(0), pods.remove(0));
+        let clients = three(&first.sidecar, what);
+        let beside = Client::open(&second.sidecar, BOB);
+        let before = [&clients[0], &beside].map(pid);
+        let through = clients.map(|client| client.through(&second.sidecar));
+        first.sidecar.signal(Signal::KILL);
+        let files = first.sidecar.files.clone();
+        drop(first.sidecar);
+        let again = network.start_again(1, "pod-1", files).ready();
+        let through = through.map(|client| client.through(&again));
+        match what {
+            OnOwnerLoss::Reinitialize => {
+                go_on(&through, isolation);
+                assert_ne!(pid(&through[0]), before[0]);
+                assert_eq!(again.metric("longshore_sessions"), 3.0, "they stay in their pod");
+            }
+            OnOwnerLoss::NotFound => are_over(&through),
+        }
+        assert_eq!(pid(&beside), before[1], "{isolation:?}, {what:?}");
+    }
+}
