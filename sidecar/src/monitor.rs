@@ -265,7 +265,10 @@ async fn attend(
             () = sleep_until(next_ping) => {
                 next_ping = Instant::now() + PING_EVERY;
                 match timeout(PING_TIMEOUT, server.ping()).await {
-                    Ok(Ok(())) => late = 0,
+                    Ok(Ok(())) => {
+                        late = 0;
+                        shared.speaks.confirm();
+                    }
                     Ok(Err(CallError::SessionGone)) => return Left::SessionGone,
                     Ok(Err(error)) => return lost(error.to_string()),
                     Err(_) => {

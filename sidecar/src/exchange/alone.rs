@@ -170,8 +170,9 @@ async fn reach(worker: &Worker, lone: &Lone, judge: &Judge) -> Result<Begun, Ref
     if !is_strange(&first) {
         return first;
     }
+    let other = speaks.other_than(known, Instant::now() + LOOK);
     worker.shared.doubt.notify_one();
-    if speaks.other_than(known, Instant::now() + LOOK).await {
+    if other.await {
         return attempt(worker, lone, judge).await;
     }
     first

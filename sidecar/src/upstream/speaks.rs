@@ -21,6 +21,8 @@ pub(crate) struct Speaks {
     known: watch::Sender<Known>,
     /// Somebody would like to know whether the server has sessions of its own.
     wanted: Notify,
+    /// How often the server was asked how it is, and is what it was.
+    confirmed: watch::Sender<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +44,11 @@ impl Spoken {
 
 impl Speaks {
     pub(crate) fn new() -> Self {
-        Self { known: watch::Sender::new(Known::default()), wanted: Notify::new() }
+        Self {
+            known: watch::Sender::new(Known::default()),
+            wanted: Notify::new(),
+            confirmed: watch::Sender::new(0),
+        }
     }
 
     /// What is known now. A server that has shaken hands may be found to speak the other era too.
@@ -75,10 +81,27 @@ impl Speaks {
         }
     }
 
-    /// Waits until something else than this is known, or nothing any more. Says whether that is so.
-    pub(crate) async fn other_than(&self, spoken: Option<Spoken>, deadline: Instant) -> bool {
-        let mut known = self.known.subscribe();
-        timeout_at(deadline, known.wait_for(|known| known.spoken != spoken)).await.is_ok()
+    /// Waits until something else than this is known, or nothing any more, and says whether that is so. It is not if the
+    /// server is found to be what it was, from the call of this on.
+    pub(crate) fn other_than(
+        &self,
+        spoken: Option<Spoken>,
+        deadline: Instant,
+    ) -> impl Future<Output = bool> + use<> {
+        let (mut known, mut confirmed) = (self.known.subscribe(), self.confirmed.subscribe());
+        let other = async move {
+            tokio::select! {
+                biased;
+                other = known.wait_for(|known| known.spoken != spoken) => other.is_ok(),
+                _ = confirmed.changed() => false,
+            }
+        };
+        async move { timeout_at(deadline, other).await.unwrap_or(false) }
+    }
+
+    /// Notes that the server was asked how it is, and is what it was.
+    pub(crate) fn confirm(&self) {
+        self.confirmed.send_modify(|count| *count += 1);
     }
 
     /// Waits until the server is to be asked whether it has sessions of its own.
@@ -153,6 +176,9 @@ mod tests {
         assert!(!speaks.other_than(None, Instant::now()).await);
         let (changed, ()) = tokio::join!(speaks.other_than(None, later), async { speaks.set(Some(both)) });
         assert!(changed);
+        let later = Instant::now() + Duration::from_secs(60);
+        let (changed, ()) = tokio::join!(speaks.other_than(Some(both), later), async { speaks.confirm() });
+        assert!(!changed && Instant::now() < later, "it is what it was");
     }
 
     #[tokio::test]
