@@ -256,8 +256,8 @@ pub(crate) fn string_map(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// What a glob is made of: characters, `\` with one, `[ab]`, and `{a,b}` of those. A subset of what the sidecar's
-/// matcher takes, so that a glob that is refused is refused here and not by a condition later; only a range that runs
-/// backwards (`[z-a]`) passes.
+/// matcher takes, so that a glob that is refused is refused here and not by a condition later; only ranges that run
+/// backwards (`[z-a]`) and classes of more than ASCII pass, which would make it too dear for the API server.
 const GLOB: &str =
     r"^([^\\\[{}]|\\.|\[[!^]?[^\[\]!^][^\[\]]*\]|\{([^\\\[{}]|\\.|\[[!^]?[^\[\]!^][^\[\]]*\])*\})+$";
 

@@ -234,7 +234,10 @@ mod tests {
 
     #[test]
     fn a_bad_pattern_refuses_everything() {
-        assert!(Access::compile(&[rule("r", None, &["a["], &[], &[])], &ToolFilter::default()).is_err());
+        for glob in ["a[", "[\u{e9}]*"] {
+            let access = Access::compile(&[rule("r", None, &[glob], &[], &[])], &ToolFilter::default());
+            assert!(access.is_err(), "{glob}");
+        }
         let filter = ToolFilter { include: vec![], exclude: vec!["{".to_owned()] };
         assert!(Access::compile(&[], &filter).is_err());
     }

@@ -21,6 +21,7 @@ use longshore_crds::McpServer;
 use longshore_crds::mcp_server as manifest;
 use longshore_crds::names::MAX_NAME_LENGTH;
 use longshore_sidecar_config as config;
+use longshore_sidecar_config::glob::has_wide_class;
 
 use crate::mcp_server::condition::{Problem, Reason};
 use crate::mcp_server::dereference::Dereferenced;
@@ -391,19 +392,20 @@ fn tool_filter(tools: &manifest::Tools, unfit: &mut Vec<Problem>) -> config::Too
 fn readable(path: &str, globs: &[String], unfit: &mut Vec<Problem>) -> Vec<String> {
     let mut readable = Vec::new();
     for (index, glob) in globs.iter().enumerate() {
-        match Glob::new(glob) {
-            Ok(_) => readable.push(glob.clone()),
-            Err(error) => {
-                let field = format!("{path}[{index}]");
-                unfit.push(Problem::invalid(
-                    &field,
-                    format_args!(
-                        "{glob:?} is not a glob: {}; what it was to say is denied until it is corrected",
-                        error.kind()
-                    ),
-                ));
+        let why = match Glob::new(glob) {
+            Ok(_) if has_wide_class(glob) => {
+                "between brackets there may be characters of ASCII alone".to_owned()
             }
-        }
+            Ok(_) => {
+                readable.push(glob.clone());
+                continue;
+            }
+            Err(error) => error.kind().to_string(),
+        };
+        unfit.push(Problem::invalid(
+            &format!("{path}[{index}]"),
+            format_args!("{glob:?} is not a glob: {why}; what it was to say is denied until it is corrected"),
+        ));
     }
     readable
 }

@@ -12,6 +12,7 @@
 //!
 //! Plain data only: no I/O, no hashing, no defaults that hide a decision of the operator.
 
+pub mod glob;
 pub mod inventory;
 pub mod paths;
 pub mod ports;

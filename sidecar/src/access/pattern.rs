@@ -1,14 +1,16 @@
 //! Globs over names and URIs.
 
 use globset::{Candidate, Glob, GlobMatcher};
+use longshore_sidecar_config::glob::has_wide_class;
 use thiserror::Error;
 
 /// A glob that is none.
 #[derive(Debug, Error)]
-#[error("the glob {glob:?} cannot be read")]
-pub(crate) struct PatternError {
-    glob: String,
-    source: globset::Error,
+pub(crate) enum PatternError {
+    #[error("the glob {glob:?} cannot be read")]
+    Unreadable { glob: String, source: globset::Error },
+    #[error("the glob {glob:?} has more than characters of ASCII between brackets")]
+    Wide { glob: String },
 }
 
 /// Globs of which one has to match.
@@ -69,9 +71,12 @@ impl Pattern {
         if !glob.contains(['*', '?', '[', ']', '{', '}', '\\', '!']) {
             return Ok(Self::Exact(glob.into()));
         }
+        if has_wide_class(glob) {
+            return Err(PatternError::Wide { glob: glob.to_owned() });
+        }
         match Glob::new(glob) {
             Ok(compiled) => Ok(Self::Glob(glob.into(), Box::new(compiled.compile_matcher()))),
-            Err(source) => Err(PatternError { glob: glob.to_owned(), source }),
+            Err(source) => Err(PatternError::Unreadable { glob: glob.to_owned(), source }),
         }
     }
 

@@ -254,6 +254,7 @@ fn a_revoked_key_goes_from_running_pods_whatever_else_is_wrong() {
             "spec.access.rules[0].tools[0]: ",
         ),
         (json!({"tools": {"exclude": ["[z-a]"]}}), "spec.tools.exclude[0]: "),
+        (json!({"tools": {"include": ["[\u{e9}]*"]}}), "spec.tools.include[0]: "),
         (
             json!({"transport": {"sse": {"port": 3000}, "protocol": "2026-07-28"}}),
             "spec.transport.protocol: ",
@@ -304,6 +305,7 @@ fn what_a_glob_that_cannot_be_read_was_to_say_is_denied() {
         (&["get"][..], &["a"][..], &["get"][..], &["a"][..]),
         (&["get", "[z-a]"], &["a"], &["get"], &["a"]),
         (&["[z-a]"], &["a"], &[], &["*"]),
+        (&["get", "[\u{e9}]"], &["[!\u{e9}]"], &["get"], &["*"]),
         (&["get"], &["a", "[z-a]"], &["get"], &["*"]),
         (&[], &[], &[], &[]),
     ] {
