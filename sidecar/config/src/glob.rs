@@ -13,8 +13,8 @@ pub fn has_wide_class(glob: &str) -> bool {
                     first = letters.next();
                 }
                 // The first one may be the bracket itself.
-                let class = first.into_iter().chain(letters.by_ref().take_while(|letter| *letter != ']'));
-                if class.fold(false, |wide, letter| wide || !letter.is_ascii()) {
+                let mut class = first.into_iter().chain(letters.by_ref().take_while(|letter| *letter != ']'));
+                if class.any(|letter| !letter.is_ascii()) {
                     return true;
                 }
             }
