@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, Response};
 use longshore_sidecar_config::{Isolation, Processes};
 use tokio::sync::mpsc;
-use tokio::time::{Duration, Instant, timeout};
+use tokio::time::{Duration, Instant, timeout_at};
 
 use super::conversation::{Conversation, Joining, Opening, Sharing};
 use super::handshake::{Handshake, Offer};
@@ -27,9 +27,6 @@ mod tests;
 
 /// How long the place of a process is waited for that ends for this session: longer than it is given.
 const GIVEN_WAY: Duration = Duration::from_secs(4);
-
-/// How often a process that waits, or its place, is waited for before somebody else gets the next.
-const STARTS: usize = 3;
 
 /// What a session needs.
 pub(super) struct Acquired {
@@ -150,7 +147,9 @@ impl Stdio {
     pub(super) async fn acquire(&self, client: &Client, line: &Bytes) -> Result<Acquired, Failure> {
         let principal = client.principal.as_ref();
         let mut patience = Duration::from_millis(client.limits.queue_ms);
-        for _ in 0..STARTS {
+        let until = Instant::now() + GIVEN_WAY;
+        let mut wanting = None;
+        loop {
             if self.places.allow(principal)
                 && let Some(Given { number, mut place, ready }) = self.warm.take(line).await
             {
@@ -162,19 +161,25 @@ impl Stdio {
             match self.places.take(principal, Duration::ZERO).await {
                 Ok(place) => return Acquired::anew(place),
                 Err(Failure::Full { .. }) => {
-                    let others = !self.warm.give_way() && self.ask_empty();
-                    if others {
+                    let wanting = wanting.get_or_insert_with(|| self.warm.want());
+                    if !wanting.have_one_end() && self.ask_empty() {
                         patience = patience.max(GIVEN_WAY);
                     }
                     // A place may also be that of a process which is being started, for a session like this.
-                    if timeout(GIVEN_WAY, self.warm.moved()).await != Ok(true) {
+                    if timeout_at(until, self.warm.moved()).await != Ok(true) {
                         break;
                     }
                 }
-                Err(_) => break,
+                Err(_) => {
+                    // Nothing that ends here would be this principal's.
+                    wanting = None;
+                    break;
+                }
             }
         }
-        Acquired::anew(self.places.take(principal, patience).await?)
+        let place = self.places.take(principal, patience).await;
+        drop(wanting);
+        Acquired::anew(place?)
     }
 
     /// Has a process end that was shared by sessions and has none now. Says whether there is one.

@@ -48,6 +48,8 @@ struct State {
     starting: usize,
     /// How many end because they were told to.
     leaving: usize,
+    /// How many sessions want a process or its place, and have neither.
+    wanting: usize,
     /// What the last client said, and how many said the same in a row.
     said: Option<(Bytes, u32)>,
 }
@@ -116,6 +118,13 @@ impl Warm {
         }
     }
 
+    /// Notes that a session has no process, and no place for one, until this is dropped. No process is started ahead
+    /// meanwhile: it would take the place of one that ends for this session.
+    pub(super) fn want(&self) -> Wanting<'_> {
+        self.lock().wanting += 1;
+        Wanting(self)
+    }
+
     /// Waits until one that is being started is there, or could not be, or one that ends is gone. Says whether there
     /// was anything to wait for.
     pub(super) async fn moved(&self) -> bool {
@@ -150,9 +159,36 @@ impl Warm {
         !self.lock().waiting.is_empty()
     }
 
+    fn is_wanted(&self) -> bool {
+        self.lock().wanting > 0
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that holds the lock can leave the state half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A session that wants a process, or its place.
+pub(super) struct Wanting<'a>(&'a Warm);
+
+impl Wanting<'_> {
+    /// Has one that waits end for this session, unless as many end already as sessions want one. Says whether one
+    /// ends.
+    pub(super) fn have_one_end(&self) -> bool {
+        let mut state = self.0.lock();
+        while state.leaving < state.wanting {
+            let Some(last) = state.waiting.len().checked_sub(1) else { break };
+            state.dismiss(last);
+        }
+        state.leaving > 0
+    }
+}
+
+impl Drop for Wanting<'_> {
+    fn drop(&mut self) {
+        self.0.lock().wanting -= 1;
+        self.0.changed.notify_one();
     }
 }
 
@@ -219,9 +255,11 @@ pub(crate) async fn keep(shared: Arc<Shared>) -> Result<(), watch::error::RecvEr
             }
         }
         let due = pause.map(|(until, _)| until).filter(|until| *until > Instant::now());
-        while due.is_none() && keepers.len() < wanted {
+        while due.is_none() && keepers.len() < wanted && !stdio.warm.is_wanted() {
+            // Whoever finds no place finds that one is being started, and waits for it.
+            let starting = Starting::begin(stdio.clone());
             let Some(place) = stdio.places.take_ahead() else { break };
-            keepers.spawn_local(wait(stdio.clone(), place, wanted, max_age));
+            keepers.spawn_local(wait(starting, place, wanted, max_age));
         }
         tokio::select! {
             changed = config.changed() => changed?,
@@ -251,10 +289,10 @@ pub(super) fn limits_of(config: &Config) -> Option<Processes> {
 }
 
 /// Starts a process, and waits with it.
-async fn wait(stdio: Arc<Stdio>, place: Place, wanted: usize, max_age: Option<Duration>) -> Left {
+async fn wait(starting: Starting, place: Place, wanted: usize, max_age: Option<Duration>) -> Left {
     let Some(number) = random() else { return Left::Died };
     let started = Instant::now();
-    let starting = Starting::begin(&stdio.warm);
+    let stdio = starting.0.clone();
     let process = match Idle::start(&stdio.socket, number, &stdio.metrics).await {
         Ok(process) => process,
         Err(why) => {
@@ -280,19 +318,19 @@ async fn wait(stdio: Arc<Stdio>, place: Place, wanted: usize, max_age: Option<Du
 }
 
 /// A process that is being started.
-struct Starting<'a>(&'a Warm);
+struct Starting(Arc<Stdio>);
 
-impl<'a> Starting<'a> {
-    fn begin(warm: &'a Warm) -> Self {
-        warm.lock().starting += 1;
-        Self(warm)
+impl Starting {
+    fn begin(stdio: Arc<Stdio>) -> Self {
+        stdio.warm.lock().starting += 1;
+        Self(stdio)
     }
 }
 
-impl Drop for Starting<'_> {
+impl Drop for Starting {
     fn drop(&mut self) {
-        self.0.lock().starting -= 1;
-        self.0.moved.notify_waiters();
+        self.0.warm.lock().starting -= 1;
+        self.0.warm.moved.notify_waiters();
     }
 }
 
@@ -379,6 +417,7 @@ mod tests {
             waiting: waiting.collect(),
             starting: 0,
             leaving: 0,
+            wanting: 0,
             said: said.map(|(said, times)| (said.into(), times)),
         }
     }
