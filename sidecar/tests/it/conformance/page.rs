@@ -23,25 +23,37 @@ fn path(page: &str) -> PathBuf {
 /// Compares a part of the page with what came of a test, or writes it. `said` is what went wrong, for whoever reads a
 /// failure.
 pub(super) fn agrees(page: &str, part: &str, text: &str, said: &str) {
-    let path = path(page);
     let _writing = WRITING.lock();
-    let begin = format!("<!-- begin: {part}, written by LONGSHORE_UPDATE_CONFORMANCE=1 -->\n");
-    let old = std::fs::read_to_string(&path).expect("the page");
-    let (before, rest) = old.split_once(&begin).expect("where the part begins");
-    let (there, after) = rest.split_once(END).expect("where the part ends");
+    let [before, there, after] = split(page, part);
     if std::env::var_os("LONGSHORE_UPDATE_CONFORMANCE").is_some() {
         eprintln!("{text}{said}");
         // Some rows make no page.
         if std::env::var_os("LONGSHORE_CONFORMANCE").is_none() {
-            std::fs::write(&path, format!("{before}{begin}{text}{END}{after}")).expect("the page");
+            std::fs::write(path(page), format!("{before}{text}{after}")).expect("the page");
         }
         return;
     }
-    let changed = differences(there, text);
+    let changed = differences(&there, text);
     assert!(
         changed.is_empty(),
         "docs/{page} says something else (write it with LONGSHORE_UPDATE_CONFORMANCE=1):\n{changed}{said}"
     );
+}
+
+/// What a part of the page says.
+pub(super) fn part(page: &str, part: &str) -> String {
+    let _writing = WRITING.lock();
+    let [_, there, _] = split(page, part);
+    there
+}
+
+/// What a page says before a part, with the line that begins it; the part; and what follows, with the line that ends it.
+fn split(page: &str, part: &str) -> [String; 3] {
+    let begin = format!("<!-- begin: {part}, written by LONGSHORE_UPDATE_CONFORMANCE=1 -->\n");
+    let text = std::fs::read_to_string(path(page)).expect("the page");
+    let begins = text.find(&begin).expect("where the part begins") + begin.len();
+    let ends = begins + text[begins..].find(END).expect("where the part ends");
+    [&text[..begins], &text[begins..ends], &text[ends..]].map(str::to_owned)
 }
 
 /// Compares what the suite said.
