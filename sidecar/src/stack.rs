@@ -28,7 +28,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::header::EXPECT;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use hyper::body::Incoming;
 use longshore_mcp::detect::Conversation;
 use longshore_mcp::envelope::{self, Id, Message};
@@ -37,7 +37,7 @@ use longshore_mcp::revision::Revision;
 use crate::audit::Entry;
 use crate::peers::Forwarded;
 use crate::rescue::{self, Kind, Refusal};
-use crate::worker::Worker;
+use crate::worker::{Reading, Worker};
 pub(crate) use authenticate::{Authenticated, Through};
 use respond::Body;
 pub(crate) use route::Received;
@@ -58,11 +58,20 @@ pub(crate) struct Trail {
     pub(crate) revision: Revision,
     /// The body, until it is read.
     pub(crate) body: Option<Incoming>,
+    /// Where it is said that it is read.
+    pub(crate) reading: Reading,
 }
 
 /// Serves one request: whatever happens on the path, there is a response and an audit line.
-pub(crate) async fn serve(worker: &Rc<Worker>, request: Request<Incoming>) -> Response<Body> {
-    let mut trail = Trail::new(worker);
+pub(crate) async fn serve(
+    worker: &Rc<Worker>,
+    request: Request<Incoming>,
+    reading: Reading,
+) -> Response<Body> {
+    if request.method() != Method::POST {
+        reading.end();
+    }
+    let mut trail = Trail { reading, ..Trail::new(worker) };
     let allowed_origin = origin::allowed(worker, request.headers());
     let waits = request.headers().contains_key(EXPECT);
     let request = trail.keep_body(request);
@@ -271,6 +280,7 @@ impl Trail {
             kind: Kind::Request,
             revision: Revision::NEWEST_WITH_INITIALIZE,
             body: None,
+            reading: Reading::default(),
         }
     }
 

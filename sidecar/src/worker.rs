@@ -1,6 +1,7 @@
 //! A thread that carries requests: its own listener, its own connections to the server, its own runtime.
 
 mod linger;
+mod whole;
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -28,6 +29,8 @@ use crate::stack;
 use crate::stack::marks::Marks;
 use crate::stack::respond::{Body, Unread};
 use crate::upstream::Pool;
+pub(crate) use whole::Reading;
+use whole::Serving;
 
 /// The largest head of a request.
 const MAX_HEAD: usize = 64 * 1024;
@@ -173,7 +176,9 @@ async fn connection(worker: Rc<Worker>, stream: TcpStream, stop: watch::Receiver
     let head = worker.shared.options.bounds.head;
     let service = service_fn(move |request| {
         let worker = worker.clone();
-        async move { Ok::<_, Infallible>(stack::serve(&worker, request).await) }
+        Serving::new(
+            |reading| async move { Ok::<_, Infallible>(stack::serve(&worker, request, reading).await) },
+        )
     });
     let heads = Heads { wait: head, size: MAX_HEAD, last: FIRST };
     if let Err(error) = converse(stream, heads, service, stop).await {

@@ -1,9 +1,10 @@
 //! Servers that die, hang or talk nonsense; clients that go away.
 
-use std::io::BufReader;
+use std::io::{BufReader, Write as _};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::http::{Reply, connect, read_chunk};
@@ -163,21 +164,31 @@ fn a_client_that_goes_away_cancels_nothing_and_leaves_nothing() {
         }
         scripted::chunk(stream, &format!("data: {}\n\n", scripted::reply_to(request, &json!({}))));
         // Written to somebody who is still there.
-        let alive = std::io::Write::write_all(stream, b"0\r\n\r\n").is_ok();
+        let alive = stream.write_all(b"0\r\n\r\n").is_ok();
         finished.lock().unwrap().send(alive).unwrap();
     });
     let sidecar = Sidecar::start(&config(server.port));
     let client = Client::open(&sidecar, None);
     for read_something in [true, false] {
         let mut stream = connect(sidecar.mcp);
-        client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut stream);
+        let call = client.request(client.message("tools/call", &json!({"name": "t"})));
         if read_something {
+            call.write(&mut stream);
             let mut reader = BufReader::new(&stream);
             Reply::read_head(&mut reader).unwrap();
             read_chunk(&mut reader).unwrap();
+        } else {
+            // The sidecar learns at once that there is the rest of it, and that its client has gone.
+            let bytes = call.bytes();
+            let (head, rest) = bytes.split_at(bytes.len() - 9);
+            stream.write_all(head).unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+            sidecar.signal(Signal::STOP);
+            stream.write_all(rest).unwrap();
         }
         drop(stream);
-        assert!(finish.recv_timeout(Duration::from_secs(5)).unwrap(), "the call went on to its end");
+        sidecar.signal(Signal::CONT);
+        assert!(finish.recv_timeout(Duration::from_secs(30)).unwrap(), "the call went on to its end");
         assert!(server.seen("notifications/cancelled").is_empty());
     }
     let lines = || sidecar.written().matches("\"method\":\"tools/call\"").count();
