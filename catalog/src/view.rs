@@ -65,6 +65,10 @@ impl View {
                 if !behind {
                     // The tools are the same; what else it says of itself may not be, and the index has none of it.
                     entry.offer.clone_from(&entry.record.offer);
+                    // What was read before need not be in memory for its tools.
+                    if let Some((_, indexed)) = &mut entry.indexed {
+                        indexed.clone_from(&entry.record.offer);
+                    }
                 }
                 entry.retitle();
                 behind

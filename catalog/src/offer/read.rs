@@ -109,6 +109,8 @@ pub(super) fn inventory(json: &[u8], mut share: Share) -> serde_json::Result<Off
         }
         tools.insert(tool.name.clone(), tool);
     }
+    // A pod that has not heard its server yet says nothing of what there is.
+    let share = if inventory.server.is_some() { share.whole() } else { share };
     let connection = Connection {
         message: text::line(&inventory.connection.message, limits::MESSAGE),
         since: text::line(&inventory.connection.since, 40),
@@ -123,7 +125,7 @@ pub(super) fn inventory(json: &[u8], mut share: Share) -> serde_json::Result<Off
         tools_digest: text::line(&inventory.tools_digest, limits::LINE),
         prompts: inventory.prompts.0,
         resources: inventory.resources.0.saturating_add(inventory.resource_templates.0),
-        share: share.whole(),
+        share,
     })
 }
 

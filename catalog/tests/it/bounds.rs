@@ -51,10 +51,16 @@ async fn a_tenant_that_fills_the_room_costs_the_others_nothing() {
     let hostile = stand.json("/v1/tools?namespace=hostile").await;
     assert_eq!(hostile["total"], 50, "half of the room");
     stand.serve("others", "demo", About::default(), &many).await;
+    let key = record("honest", "demo", About::default()).key;
+    let mut list = many[..20].to_vec();
     for round in 0..3 {
-        let mut changed = many[..20].to_vec();
-        changed[0] = tool("changed", &format!("round {round}"));
-        stand.serve("honest", "demo", About::default(), &changed).await;
+        // Another pod of it says the same, and a third one has not heard its server yet.
+        stand.serve("honest", "demo", About::default(), &list).await;
+        let mut starting = inventory(&[]);
+        starting["server"] = json!(null);
+        let _starting = stand.reader.read(&key, starting.to_string().as_bytes()).unwrap();
+        list[0] = tool("changed", &format!("round {round}"));
+        stand.serve("honest", "demo", About::default(), &list).await;
         let honest = stand.json("/v1/servers/honest/demo").await;
         assert_eq!((&honest["tools"], &honest["toolsLeftOut"]), (&json!(20), &json!(0)), "{round}");
     }
