@@ -62,6 +62,16 @@ impl Sessions {
         all
     }
 
+    /// These have come, or come back: what one had before is gone.
+    fn came(&self, pods: &[PodId]) {
+        if pods.is_empty() {
+            return;
+        }
+        for (_, session) in self.lock().all_held() {
+            session.lost_at(pods);
+        }
+    }
+
     fn serving(&self) -> Vec<PodId> {
         let replica = self.lock();
         replica.view.serving(self.now()).map(|peer| peer.pod.clone()).collect()
@@ -78,6 +88,8 @@ pub(crate) async fn keep_copies(shared: Arc<Shared>) {
     loop {
         tick.tick().await;
         let serving = sessions.serving();
+        let came: Vec<_> = serving.iter().filter(|pod| !served.contains(*pod)).cloned().collect();
+        sessions.came(&came);
         let new = sessions.uncopied.swap(false, Ordering::Relaxed);
         if (new || serving != served) && !sessions.copy_all(&shared.peers).await {
             sessions.uncopied.store(true, Ordering::Relaxed);

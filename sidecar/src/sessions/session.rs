@@ -183,6 +183,13 @@ impl Session {
         }
     }
 
+    /// Notes that these replicas keep nothing of it.
+    pub(super) fn lost_at(&self, pods: &[PodId]) {
+        if let Some(set) = self.set().as_mut() {
+            set.kept_at.take_if(|pod| pods.contains(pod));
+        }
+    }
+
     /// Notes what its client sets. What is over the bounds is not kept: it is lost with the replica.
     pub(super) fn change(&self, change: Change) {
         let mut set = self.set();

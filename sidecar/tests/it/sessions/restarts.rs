@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::config::{keys, session_key};
-use crate::harness::replicas::Network;
+use crate::harness::replicas::{Network, knows};
 use crate::harness::shim::{server, serving, stdio};
 use crate::harness::{Client, Files, GoServer, Scripted, Sidecar, config, eventually, scripted};
 
@@ -203,6 +203,30 @@ fn what_a_client_has_set_outlives_its_replica() {
         let at = others.iter().position(|replica| taken(replica, "adopted") == 1.0);
         owner = others.remove(at.expect("somebody has it"));
     }
+}
+
+/// Also where the one that had it has lost it meanwhile.
+#[test]
+fn what_a_client_has_set_is_told_again_to_a_replica_that_restarts() {
+    let (server, heard) = forgetful(Arc::default());
+    let mut config = config(0);
+    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let network = Network::new();
+    let mut replicas = network.replicas(&config, &[server.port; 2]);
+    let (other, owner) = (replicas.pop().unwrap(), replicas.pop().unwrap());
+    let client = Client::open(&owner, Some("key-a"));
+    set(&client);
+    let told = || owner.written().matches("another replica keeps what a client has set").count();
+    let before = eventually("it is told", || Some(told()).filter(|told| *told > 0));
+    other.signal(Signal::KILL);
+    knows(&owner, 0);
+    let files = other.files.clone();
+    drop(other);
+    let other = network.start_again(2, "pod-2", files).ready();
+    eventually("it is told again", || (told() > before).then_some(()));
+    owner.signal(Signal::KILL);
+    eventually("it goes on", || client.through(&other).call("t", json!({})).get("result").map(drop));
+    assert_eq!(again(&heard), ["logging/setLevel", "resources/subscribe", "tools/call"]);
 }
 
 #[test]
