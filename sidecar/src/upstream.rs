@@ -285,6 +285,11 @@ impl Pool {
         matches!(self.speaks.get(), Some(Spoken { legacy: None, modern: Some(_) }))
     }
 
+    /// What the server speaks, as far as it is known when there was time to find out.
+    pub(crate) async fn known(&self) -> Option<Spoken> {
+        self.speaks.known(Instant::now() + KNOWN).await
+    }
+
     /// Sends a request that stands alone, and waits for the head of the answer. Who drops this, or the answer, cancels
     /// it.
     pub(crate) async fn call(
@@ -293,7 +298,7 @@ impl Pool {
         opener: &Opener,
         request: Request<Bytes>,
     ) -> Result<Answer, Failure> {
-        match self.speaks.known(Instant::now() + KNOWN).await {
+        match self.known().await {
             Some(Spoken { modern: Some(_), .. }) => self.transport.call(upstream, opener, request).await,
             Some(Spoken { legacy: Some(revision), modern: None }) => {
                 let lifted =

@@ -164,13 +164,11 @@ async fn send(worker: &Worker, lone: &Lone) -> Result<Answer, Failure> {
 /// Has the request answered: by a second try where the server has become one of another era. It may have restarted so,
 /// and calls find that out before anybody else does.
 async fn reach(worker: &Worker, lone: &Lone, judge: &Judge) -> Result<Begun, Refusal> {
-    let speaks = worker.pool.speaks();
-    let known = speaks.get();
+    // By which the first try went.
+    let known = worker.pool.known().await;
     let first = attempt(worker, lone, judge).await;
-    if !is_strange(&first) {
-        return first;
-    }
-    let other = speaks.other_than(known, Instant::now() + LOOK);
+    let Some(known) = known.filter(|_| is_strange(&first)) else { return first };
+    let other = worker.pool.speaks().other_than(known, Instant::now() + LOOK);
     worker.shared.doubt.notify_one();
     if other.await {
         return attempt(worker, lone, judge).await;

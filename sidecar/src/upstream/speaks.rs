@@ -81,18 +81,15 @@ impl Speaks {
         }
     }
 
-    /// Waits until something else than this is known, or nothing any more, and says whether that is so. It is not if the
-    /// server is found to be what it was, from the call of this on.
-    pub(crate) fn other_than(
-        &self,
-        spoken: Option<Spoken>,
-        deadline: Instant,
-    ) -> impl Future<Output = bool> + use<> {
+    /// Waits until requests are known to stand alone there where they did not in what was known before, or the other
+    /// way round, and says whether that is so. It is not if the server is found to be what it was, from the call of this
+    /// on.
+    pub(crate) fn other_than(&self, before: Spoken, deadline: Instant) -> impl Future<Output = bool> + use<> {
         let (mut known, mut confirmed) = (self.known.subscribe(), self.confirmed.subscribe());
         let other = async move {
             tokio::select! {
                 biased;
-                other = known.wait_for(|known| known.spoken != spoken) => other.is_ok(),
+                other = known.wait_for(|known| known.is_other_than(before)) => other.is_ok(),
                 _ = confirmed.changed() => false,
             }
         };
@@ -138,6 +135,10 @@ impl Speaks {
 }
 
 impl Known {
+    fn is_other_than(&self, before: Spoken) -> bool {
+        self.spoken.is_some_and(|spoken| spoken.modern.is_some() != before.modern.is_some())
+    }
+
     /// Whether it is known that requests may stand alone there, or that they may not.
     fn is_enough(&self) -> bool {
         self.settled || self.is_unasked()
@@ -173,11 +174,20 @@ mod tests {
         assert!(!speaks.known.borrow().settled);
         speaks.set(None);
         assert_eq!(speaks.get(), None);
-        assert!(!speaks.other_than(None, Instant::now()).await);
-        let (changed, ()) = tokio::join!(speaks.other_than(None, later), async { speaks.set(Some(both)) });
+        let old = Spoken::only(legacy);
+        assert!(!speaks.other_than(old, Instant::now()).await, "it may come back as it was");
+        let (changed, ()) = tokio::join!(speaks.other_than(old, later), async {
+            speaks.set(Some(old));
+            speaks.set(Some(both));
+        });
         assert!(changed);
+        let soon = Instant::now() + Duration::from_millis(10);
+        let (changed, ()) = tokio::join!(speaks.other_than(both, soon), async {
+            speaks.set(Some(Spoken::only(modern)));
+        });
+        assert!(!changed, "requests stand alone there as before");
         let later = Instant::now() + Duration::from_secs(60);
-        let (changed, ()) = tokio::join!(speaks.other_than(Some(both), later), async { speaks.confirm() });
+        let (changed, ()) = tokio::join!(speaks.other_than(both, later), async { speaks.confirm() });
         assert!(!changed && Instant::now() < later, "it is what it was");
     }
 
