@@ -76,6 +76,13 @@ pub(super) async fn events(
 /// what is none here.
 fn pass(call: &Call, client: &mut Client, event: &Event<'_>) -> Result<Option<Option<i64>>, Refusal> {
     let Some(data) = data_of(event) else { return Ok(None) };
+    // A batch of a server that may not write any: nobody has looked at what is in it.
+    if event.event.is_none() && batch::is_array(data) {
+        return match call.edit {
+            Edit::Filter(_) => Err(Refusal::ServerNonsense),
+            _ => Ok(None),
+        };
+    }
     // Clients ignore types that they do not know, and so does this.
     let looked = if event.event.is_none() { look(call, data)? } else { Looked::Aside };
     match looked {
