@@ -70,6 +70,8 @@ pub(super) async fn run(way: Way, mut client: Client) {
             Ok(call) => call,
             Err(failure) => return client.fail(failure).await,
         };
+        // What its client sent is not kept while the call is parked.
+        drop(asked);
         match call.serve(client).await {
             Some(unserved) => client = unserved,
             None => return,

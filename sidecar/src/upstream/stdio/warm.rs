@@ -346,14 +346,15 @@ struct Waiting {
 async fn wait_for(
     stdio: &Stdio,
     waiting: Waiting,
-    ordered: oneshot::Receiver<Order>,
+    mut ordered: oneshot::Receiver<Order>,
     max_age: Option<Duration>,
 ) -> Left {
     let Waiting { process, place, number, told, started } = waiting;
     let aged = max_age.map(|age| started + age);
     let mut dismissed = false;
     let heard = tokio::select! {
-        order = ordered => match order {
+        biased;
+        order = &mut ordered => match order {
             Ok(Order::Give(give)) => {
                 let given = process.into_parts().map(|parts| Given { number, place, ready: Ready { parts, told } });
                 return match given.map(|given| give.send(given)) {
@@ -377,6 +378,8 @@ async fn wait_for(
         heard = process.heard() => Some(heard),
     };
     stdio.warm.lock().waiting.retain(|entry| entry.number != number);
+    // It may have been told so while it ended by itself. From here on nobody tells it anything.
+    dismissed |= matches!(ordered.try_recv(), Ok(Order::End));
     let Some(heard) = heard else {
         process.end().await;
         stdio.metrics.process_ended(Why::Asked.label());
@@ -388,7 +391,11 @@ async fn wait_for(
     };
     tracing::info!(reason = why.name(), "a process of the server ended before it had a session");
     stdio.metrics.process_ended(why.label());
-    if started.elapsed() >= LIVED { Left::Ended } else { Left::Died }
+    match started.elapsed() {
+        _ if dismissed => Left::Dismissed,
+        lived if lived >= LIVED => Left::Ended,
+        _ => Left::Died,
+    }
 }
 
 /// Ends a process that nobody wants any more.
