@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use longshore_crds::McpServer;
 use longshore_e2e::peers::Peers;
 
 use crate::STAGE;
@@ -29,10 +30,15 @@ fn a_new_version_that_fails_leaves_the_old_one_serving() {
         let url = url_that_leads_there(namespace, &server).await;
         for (what, manifest, reason) in &table {
             namespace.apply(manifest).await;
-            let failing = becomes(namespace, "go", ("Available", "True", "RolloutFailing")).await;
+            // A server that is slow to exit is found not to listen first.
+            let says = |server: &McpServer| {
+                let available = condition(server, "Available");
+                available.is_some_and(|it| it.reason == "RolloutFailing" && it.message.contains(reason))
+            };
+            let servers = namespace.api::<McpServer>();
+            let failing = namespace.wait(&servers, "go", &format!("to say {reason}"), says).await;
             let generation = failing.metadata.generation.unwrap_or_default();
             let message = &condition(&failing, "Available").expect("it was waited for").message;
-            assert!(message.contains(reason), "{what}: {reason} is not in: {message}");
             assert!(message.contains(&generation.to_string()), "{what}: no generation in: {message}");
             let ready = condition(&failing, "Ready").expect("there is one");
             assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("True", "ServingPrevious"), "{what}");

@@ -16,7 +16,7 @@ fn steps() -> Value {
         {"act": "callTool", "params": {"name": "echo", "arguments": {"message": "hi"}}},
         {"act": "callTool", "params": {"name": "add", "arguments": {"a": 1, "b": 2.5}}},
         {"act": "callTool", "params": {"name": "add", "arguments": {"a": 1}}},
-        {"act": "callTool", "params": {"name": "countdown", "arguments": {"seconds": 0.6}}, "watch": true},
+        {"act": "callTool", "params": {"name": "countdown", "arguments": {"seconds": 0.7}}, "watch": true},
         {"act": "callTool", "params": {"name": "countdown", "arguments": {"seconds": 3000}}, "cancel": true},
         {"act": "callTool", "params": {"name": "countdown", "arguments": {"seconds": -1}}},
         {"act": "callTool", "params": {"name": "nothing"}},
@@ -37,11 +37,11 @@ fn the_example_is_the_same_through_local_as_directly() {
     let names: Vec<_> = seen[2]["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
     assert_eq!(names, ["echo", "add", "countdown", "now"]);
     assert_eq!(seen[7]["structuredContent"]["sum"], 3.5, "{seen:#}");
-    assert_eq!(seen[9]["progress"], json!([[0.25, 0.6], [0.5, 0.6]]), "{seen:#}");
+    assert_eq!(seen[9]["progress"], json!([[0.25, 0.7], [0.5, 0.7]]), "{seen:#}");
     assert_eq!(seen[10], json!({"failed": 1}), "the call was given up at its first news");
 
-    let seen = python(&example, "countdown", &json!({"seconds": 0.3}));
-    assert_eq!(seen["progress"], json!([[0.25, 0.3]]), "{seen}");
+    let seen = python(&example, "countdown", &json!({"seconds": 0.45}));
+    assert_eq!(seen["progress"], json!([[0.25, 0.45]]), "{seen}");
     let (worked, text) = inspector(&example, &["--method", "tools/call", "--tool-name", "now"]);
     assert!(worked && text.contains("\"isError\": false"), "{text}");
     let nobody = crate::harness::Served { key: None, ..example };

@@ -65,7 +65,7 @@ fn servers_of_others_are_the_same_through_local_as_directly() {
         {"act": "listTools"}, {"act": "listResources"}, {"act": "listPrompts"},
         call("echo", json!({"message": "hi"})),
         {"act": "callTool", "watch": true, "params": {
-            "name": "trigger-long-running-operation", "arguments": {"duration": 0.4, "steps": 4}}},
+            "name": "trigger-long-running-operation", "arguments": {"duration": 2, "steps": 4}}},
         {"act": "callTool", "cancel": true, "params": {
             "name": "trigger-long-running-operation", "arguments": {"duration": 40, "steps": 100}}},
         call("get-structured-content", json!({"location": "New York"})),
@@ -89,7 +89,7 @@ fn servers_of_others_are_the_same_through_local_as_directly() {
     let seen = compare(&local.server("git"), &git_server, &steps);
     assert!(seen.to_string().contains("the first"), "{seen:#}");
 
-    let slow = json!({"milliseconds": 300, "steps": 3});
+    let slow = json!({"milliseconds": 1500, "steps": 3});
     let steps = json!([{"act": "listTools"}, {"act": "callTool", "watch": true, "params": {"name": "slow", "arguments": slow}}]);
     let seen = compare(&local.server("go"), &[&go, "-stdio"], &steps);
     assert_eq!(typescript(&local.server("go-http"), &steps), seen);

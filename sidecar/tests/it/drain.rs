@@ -42,8 +42,8 @@ fn calls_in_flight_are_answered_and_nothing_new_begins() {
     let server = GoServer::start(&[]);
     let sidecar = sidecar(&server, "600");
     let client = Client::open(&sidecar, None);
-    let call = slow_call(&client, 1500);
     let began = Instant::now();
+    let call = slow_call(&client, 5000);
     sidecar.signal(Signal::TERM);
     eventually("readiness goes before anything else", || {
         (sidecar.get("/readyz").text() == "draining\n").then_some(())
@@ -55,10 +55,10 @@ fn calls_in_flight_are_answered_and_nothing_new_begins() {
     assert_eq!(refused.status, 503);
     sidecar.audit(|line| line["reason"] == "draining");
 
-    assert_eq!(answer(call)["result"]["content"][0]["text"], "took 1500 ms");
+    assert_eq!(answer(call)["result"]["content"][0]["text"], "took 5000 ms");
     drop(client);
     assert!(sidecar.wait(Duration::from_secs(5)).success());
-    assert!(began.elapsed() >= Duration::from_millis(1300), "it waited for the call");
+    assert!(began.elapsed() >= Duration::from_secs(5), "it waited for the call");
     let line = sidecar.audit(|line| line["target"] == "slow");
     assert_eq!(line["status"], 200, "the last lines are written");
 }
@@ -81,13 +81,21 @@ fn clients_that_still_come_are_waited_for() {
     let began = Instant::now();
     sidecar.signal(Signal::TERM);
     // As if nobody had told whoever sends them here. Every one of them is answered while the listener is there.
+    let (mut last, mut longest) = (began, Duration::ZERO);
     while let Ok(mut stream) = std::net::TcpStream::connect(sidecar.mcp) {
+        longest = longest.max(last.elapsed());
+        last = Instant::now();
         client.request(client.message("ping", &json!({}))).write(&mut stream);
         assert_eq!(Reply::read(&mut BufReader::new(stream)).unwrap().status, 200);
     }
     // Not for ever.
     let took = began.elapsed();
-    assert!(took >= Duration::from_millis(2500) && took < Duration::from_secs(10), "{took:?}");
+    // On a busy machine the test itself may not come for so long that nobody seems to come any more.
+    let is_steady = longest < Duration::from_millis(300);
+    assert!(
+        (took >= Duration::from_millis(2500) || !is_steady) && took < Duration::from_secs(10),
+        "{took:?}"
+    );
     assert!(sidecar.wait(Duration::from_secs(5)).success());
 }
 
@@ -142,11 +150,11 @@ fn the_server_is_held_until_the_pods_calls_have_ended() {
     let socket = sidecar.files.path("sockets").join(paths::DRAIN_SOCKET);
     assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o660);
     let client = Client::open(&sidecar, None);
-    let call = slow_call(&client, 2000);
+    let call = slow_call(&client, 5000);
     let mut hook = sidecar.hook();
     sidecar.signal(Signal::TERM);
     assert!(is_held(&mut hook, Duration::from_millis(1000)), "while the call goes on");
-    assert_eq!(answer(call)["result"]["content"][0]["text"], "took 2000 ms");
+    assert_eq!(answer(call)["result"]["content"][0]["text"], "took 5000 ms");
     assert!(!is_held(&mut hook, Duration::from_secs(2)), "it is let go");
     drop(client);
     assert!(sidecar.wait(Duration::from_secs(5)).success());
@@ -159,14 +167,14 @@ fn the_server_is_held_by_a_signal_that_comes_late_too() {
     let sidecar = sidecar(&server, "100");
     // Its streams stay open until the answer.
     let client = Client::of(&sidecar, None, "2025-06-18");
-    let call = slow_call(&client, 3000);
+    let call = slow_call(&client, 4000);
     let mut hook = sidecar.hook();
     sidecar.log(|line| line["message"] == "the server alone is being restarted");
-    let later = slow_call(&client, 6000);
+    let later = slow_call(&client, 9000);
     sidecar.signal(Signal::TERM);
-    assert_eq!(answer(call)["result"]["content"][0]["text"], "took 3000 ms");
+    assert_eq!(answer(call)["result"]["content"][0]["text"], "took 4000 ms");
     assert!(is_held(&mut hook, Duration::from_millis(1000)), "while the other call goes on");
-    assert_eq!(answer(later)["result"]["content"][0]["text"], "took 6000 ms");
+    assert_eq!(answer(later)["result"]["content"][0]["text"], "took 9000 ms");
     assert!(!is_held(&mut hook, Duration::from_secs(2)), "it is let go");
     drop(client);
     assert!(sidecar.wait(Duration::from_secs(5)).success());
@@ -177,14 +185,14 @@ fn a_server_that_is_restarted_alone_ends_nothing() {
     let server = GoServer::start(&[]);
     let sidecar = sidecar(&server, "100");
     let client = Client::open(&sidecar, None);
-    let call = slow_call(&client, 2500);
+    let call = slow_call(&client, 5000);
     let mut held = sidecar.hook();
     assert!(is_held(&mut held, Duration::from_millis(1500)), "while the call goes on");
     sidecar.log(|line| line["message"] == "the server alone is being restarted");
     // Calls that begin meanwhile are served and not waited for.
-    let later = slow_call(&client, 8000);
+    let later = slow_call(&client, 10_000);
     assert_eq!(sidecar.get("/readyz").status, 200);
-    assert_eq!(answer(call)["result"]["content"][0]["text"], "took 2500 ms");
+    assert_eq!(answer(call)["result"]["content"][0]["text"], "took 5000 ms");
     assert!(!is_held(&mut held, Duration::from_secs(2)), "it is let go");
     assert!(sidecar.is_running());
     assert_eq!(client.call("echo", json!({"text": "a"}))["result"]["content"][0]["text"], "a");

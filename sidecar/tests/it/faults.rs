@@ -28,7 +28,8 @@ fn each_call_in_flight_hears_that_the_server_was_killed() {
         let killed = Instant::now();
         for stream in calls {
             let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
-            assert!(killed.elapsed() < Duration::from_secs(1), "{:?}", killed.elapsed());
+            // Otherwise they would end with the call's own time.
+            assert!(killed.elapsed() < Duration::from_secs(10), "{:?}", killed.elapsed());
             assert_eq!(reply.status, 200);
             let message = reply.message();
             assert_eq!((&message["id"], &message["error"]["code"]), (&json!(1), &json!(-32603)), "{message}");
@@ -43,7 +44,8 @@ fn each_call_in_flight_hears_that_the_server_was_killed() {
         let asked = Instant::now();
         let message = clients[0].call("echo", json!({"text": "a"}));
         assert_eq!(message["error"]["code"], -32603, "{message}");
-        assert!(asked.elapsed() < Duration::from_secs(1));
+        // Whoever waits does so for four.
+        assert!(asked.elapsed() < Duration::from_secs(3));
         assert_eq!(sidecar.get("/readyz").status, 200);
         sidecar.log(|line| {
             line["message"] == "the MCP server is not connected" || line["reason"] == "server down"
@@ -132,15 +134,14 @@ fn r069_an_answer_that_does_not_come_is_ended_and_cancelled() {
             let _ = std::io::Read::read(stream, &mut [0]);
         });
         let mut config = config(server.port);
-        config.limits.request_timeout_ms = 300;
         let sidecar = Sidecar::start(&config);
         let client = Client::open(&sidecar, None);
+        config.limits.request_timeout_ms = 300;
+        sidecar.runs(&sidecar.files.write(&config));
         let message = client.call("t", json!({}));
         assert_eq!(message["error"]["code"], -32603);
         assert_eq!(message["error"]["message"], "the MCP server did not answer within 0.3 seconds");
-        let cancelled = within(Duration::from_secs(2), "the server hears of it", || {
-            server.seen("notifications/cancelled").pop()
-        });
+        let cancelled = eventually("the server hears of it", || server.seen("notifications/cancelled").pop());
         let params = &scripted::message(&cancelled)["params"];
         assert_eq!(params["requestId"], message["id"]);
         assert_eq!(sidecar.audit(|line| line["method"] == "tools/call")["reason"], "server timed out");

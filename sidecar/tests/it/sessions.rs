@@ -54,7 +54,7 @@ fn several_workers_share_sessions() {
 fn the_server_hears_that_a_session_has_ended() {
     let server = Scripted::start(|_, _| {});
     let files = Files::new();
-    files.write(&idle(config(server.port), 300));
+    files.write(&config(server.port));
     let sidecar = Sidecar::with(files, &[]).loaded();
     let ended = Client::open(&sidecar, None);
     assert_eq!(ended.end().status, 204);
@@ -64,6 +64,7 @@ fn the_server_hears_that_a_session_has_ended() {
     assert!(deleted[0].headers.contains(&session));
 
     let unused = Client::open(&sidecar, None);
+    sidecar.runs(&sidecar.files.write(&idle(config(server.port), 300)));
     eventually("the idle session ends too", || (server.seen("DELETE").len() == 2).then_some(()));
     assert_eq!(unused.send("ping", json!({})).status, 404);
     for (cause, count) in [("deleted", 1.0), ("idle", 1.0), ("aged", 0.0)] {

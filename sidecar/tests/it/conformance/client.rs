@@ -32,6 +32,11 @@ const ALONE: [&str; 2] = ["http-standard-headers", "request-metadata"];
 
 /// Plays all of them.
 pub(super) fn run(revision: &str, scenarios: &[&str]) -> Results {
+    let scenarios: Vec<_> = scenarios.iter().map(|scenario| (*scenario).to_owned()).collect();
+    suite::patiently(run_each(revision, &scenarios), |_| true, |failed| run_each(revision, failed))
+}
+
+fn run_each(revision: &str, scenarios: &[String]) -> Results {
     let own = std::env::current_exe().expect("its own path");
     // The suite adds its URL, which chooses no test.
     let command = format!("{} --exact --ignored --nocapture conformance::client::drive", own.display());
@@ -42,7 +47,7 @@ pub(super) fn run(revision: &str, scenarios: &[&str]) -> Results {
         suite::judge(&words, directory.path());
         let all = suite::collect(directory.path(), "");
         let nothing = || vec!["it did not come to an end".to_owned()];
-        results.insert((*scenario).to_owned(), all.get(*scenario).cloned().unwrap_or_else(nothing));
+        results.insert(scenario.clone(), all.get(scenario).cloned().unwrap_or_else(nothing));
     }
     results
 }

@@ -1,7 +1,7 @@
 //! What the suite is run against, and what it says.
 
 use super::server::{Maker, Server, Transport};
-use super::suite::Results;
+use super::suite::{Results, patiently};
 use super::{at_once, rules};
 
 /// How many run at once. Most of a run is waiting.
@@ -43,26 +43,28 @@ pub(super) fn run() -> Vec<Row> {
     let mut rows = at_once(AT_ONCE, &rows, |(suite, server)| Row {
         suite,
         server: *server,
-        alone: server.alone(suite),
+        alone: alone(suite, *server),
         through: through(suite, *server),
     });
     rows.sort_by_key(|row| (row.suite, std::cmp::Reverse(row.server.revision), row.server));
     rows
 }
 
-/// What the suite says of a server behind the sidecar. It gives some things a fraction of a second, which is too little
-/// on a busy machine: what fails without a rule that forbids it is tried once more. And what only a rule keeps from
-/// passing counts as that, also where a server or the clock was kind.
+/// What the suite says of a server, if it can speak to it.
+fn alone(suite: &str, server: Server) -> Option<Results> {
+    let is_its_own = |_: &str| suite == server.revision;
+    let results = server.alone(suite)?;
+    Some(patiently(results, is_its_own, |failed| server.alone_in(suite, failed)))
+}
+
+/// What the suite says of a server behind the sidecar. What only a rule keeps from passing counts as that, also where a
+/// server or the clock was kind.
 fn through(suite: &str, server: Server) -> Results {
-    let mut results = server.behind_a_sidecar(suite);
     let is_forbidden = |scenario: &str| rules::forbids(server.revision, scenario).is_some();
-    let failed = |(scenario, failures): (&String, &Vec<String>)| {
-        (!failures.is_empty() && !is_forbidden(scenario)).then(|| scenario.clone())
-    };
-    let again: Vec<_> = results.iter().filter_map(failed).collect();
-    if !again.is_empty() {
-        results.extend(server.behind_a_sidecar_again(suite, &again));
-    }
+    let may_pass = |scenario: &str| !is_forbidden(scenario);
+    let mut results = patiently(server.behind_a_sidecar(suite), may_pass, |failed| {
+        server.behind_a_sidecar_again(suite, failed)
+    });
     for (scenario, failures) in &mut results {
         if failures.is_empty() && is_forbidden(scenario) {
             failures.push("not always".to_owned());

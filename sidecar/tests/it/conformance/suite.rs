@@ -13,6 +13,8 @@ pub(super) type Results = BTreeMap<String, Vec<String>>;
 
 /// What is wrong with a scenario whose checks are all left out.
 pub(super) const SKIPPED: &str = "it tries nothing";
+/// How often what failed is tried again.
+const LOOKS: usize = 5;
 
 #[derive(Deserialize)]
 struct Check {
@@ -48,6 +50,26 @@ pub(super) fn of_tasks() -> Vec<String> {
     let text = std::fs::read_to_string(folder().join(file)).expect("the requirements");
     let names = text.lines().filter_map(|line| line.strip_prefix("  - scenario: "));
     names.filter(|name| name.starts_with("tasks-")).map(str::to_owned).collect()
+}
+
+/// Tries those again that failed and may pass, as often as makes sense: the suite gives some things a fraction of a
+/// second, which is too little on a busy machine.
+pub(super) fn patiently(
+    mut results: Results,
+    may_pass: impl Fn(&str) -> bool,
+    again: impl Fn(&[String]) -> Results,
+) -> Results {
+    for _ in 0..LOOKS {
+        let failed = results.iter().filter(|(scenario, failures)| {
+            failures.iter().any(|failure| failure != SKIPPED) && may_pass(scenario)
+        });
+        let failed: Vec<_> = failed.map(|(scenario, _)| scenario.clone()).collect();
+        if failed.is_empty() {
+            break;
+        }
+        results.extend(again(&failed));
+    }
+    results
 }
 
 /// Runs what a revision requires of servers against the one at this URL.

@@ -21,21 +21,15 @@ pub(super) fn run() -> Tasks {
     let scenarios = suite::of_tasks();
     let server = |transport| Server { revision: REVISION, maker: Maker::Longshore, transport };
     let through = |transport| {
-        let mut results = server(transport).behind_a_sidecar_again(REVISION, &scenarios);
-        // Some give a task a second, which is too little on a busy machine.
-        let failed = |failures: &Vec<String>| failures.iter().any(|failure| failure != suite::SKIPPED);
-        let again: Vec<_> = results.iter().filter(|(_, failures)| failed(failures)).collect();
-        let again: Vec<_> = again.into_iter().map(|(name, _)| name.clone()).collect();
-        if !again.is_empty() {
-            results.extend(server(transport).behind_a_sidecar_again(REVISION, &again));
-        }
-        results
+        let judge = |scenarios: &[String]| server(transport).behind_a_sidecar_again(REVISION, scenarios);
+        suite::patiently(judge(&scenarios), |_| true, judge)
     };
+    let alone = |scenarios: &[String]| server(Transport::Http).alone_in(REVISION, scenarios);
     std::thread::scope(|scope| {
         let http = scope.spawn(|| through(Transport::Http));
         let stdio = scope.spawn(|| through(Transport::Stdio));
         Tasks {
-            alone: server(Transport::Http).alone_in(REVISION, &scenarios),
+            alone: suite::patiently(alone(&scenarios), |_| true, alone),
             http: http.join().expect("its results"),
             stdio: stdio.join().expect("its results"),
         }

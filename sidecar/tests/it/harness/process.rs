@@ -72,7 +72,7 @@ impl Sidecar {
 
     /// Waits until the configuration with this digest runs.
     pub(crate) fn runs(&self, digest: &str) {
-        within(Duration::from_secs(2), "the new configuration runs", || {
+        eventually("the new configuration runs", || {
             let loaded = |line: &Value| line["message"] == "configuration loaded" && line["digest"] == digest;
             find(&self.err, loaded)
         });

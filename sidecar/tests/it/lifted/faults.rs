@@ -92,7 +92,7 @@ fn sessions_with_the_server_are_shared_by_those_who_are_alike() {
         scripted::json(stream, &scripted::reply_to(request, &json!({"content": [], "tools": []})));
     });
     let mut config = config(server.port);
-    config.sessions.idle_timeout_ms = 400;
+    config.sessions.idle_timeout_ms = 5_000;
     let sidecar = Sidecar::start(&config).ready();
     let ask = |can: Value| {
         let reply = request(1, "tools/call", json!({"name": "t"}), &can).send(sidecar.mcp);

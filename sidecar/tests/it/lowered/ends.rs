@@ -61,8 +61,9 @@ fn sessions_survive_the_sidecar_itself() {
 #[test]
 fn idle_sessions_end() {
     let server = echoing();
-    let sidecar = Sidecar::start(&idle(config(server.port), 300)).ready();
+    let sidecar = Sidecar::start(&config(server.port)).ready();
     let client = able(&sidecar, "2025-11-25");
+    sidecar.runs(&sidecar.files.write(&idle(config(server.port), 300)));
     // To ask the session itself would be a use of it.
     eventually("it is over", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
     assert_eq!(client.send("ping", json!({})).status, 404);

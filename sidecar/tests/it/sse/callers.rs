@@ -173,7 +173,7 @@ fn a_drain_ends_streams_in_order() {
     let sidecar = guarded(&server);
     let idle = Caller::open(&sidecar, Some("key-b"));
     let mut busy = Caller::open(&sidecar, Some("key-a"));
-    let slow = call(9, "slow", &json!({"milliseconds": 800}));
+    let slow = call(9, "slow", &json!({"milliseconds": 5000}));
     assert_eq!(busy.post(&sidecar, &slow).status, 202);
     eventually("it is under way", || (sidecar.metric("longshore_calls") >= 1.0).then_some(()));
     sidecar.signal(Signal::TERM);

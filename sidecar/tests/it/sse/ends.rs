@@ -67,9 +67,10 @@ fn what_is_no_message_harms_nobody() {
 fn a_cancelled_call_is_cancelled_there() {
     let server = SseServer::start(hear);
     let mut config = server.config();
-    config.limits.request_timeout_ms = 500;
     let sidecar = Sidecar::start(&config).ready();
     let client = Client::open(&sidecar, None);
+    config.limits.request_timeout_ms = 500;
+    sidecar.runs(&sidecar.files.write(&config));
     let reply = client.send("tools/call", json!({"name": "silent", "arguments": {}}));
     assert!(reply.text().contains("within 0.5 seconds"), "{}", reply.text());
     let cancelled = eventually("the server is told", || server.seen("notifications/cancelled").pop());
@@ -83,9 +84,10 @@ fn a_cancelled_call_is_cancelled_there() {
 fn calls_that_are_over_leave_room_for_others() {
     let server = SseServer::start(hear);
     let mut config = server.config();
-    config.limits.request_timeout_ms = 500;
     let sidecar = Sidecar::start(&config).ready();
     let client = Client::open(&sidecar, None);
+    config.limits.request_timeout_ms = 500;
+    sidecar.runs(&sidecar.files.write(&config));
     // As many as can be on their way, of a server that answers none, nor their cancellation.
     std::thread::scope(|scope| {
         for _ in 0..64 {

@@ -51,11 +51,11 @@ fn answers_find_their_calls_in_any_order() {
 fn progress_goes_to_its_call() {
     let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
     let client = Client::open(&sidecar, None);
-    let arguments = json!({"steps": 50, "seconds": 0.5});
+    let arguments = json!({"steps": 50, "seconds": 3});
     let params = json!({"name": "progress", "arguments": arguments, "_meta": {"progressToken": "t\u{e9}"}});
     let call = begin(&client, &params);
     under_way(&client, 1.0);
-    let other = begin(&client, &json!({"name": "later", "arguments": {"seconds": 1.0}}));
+    let other = begin(&client, &json!({"name": "later", "arguments": {"seconds": 4.0}}));
     let reply = answer(call);
     let events = reply.events();
     assert_eq!(events.len(), 51, "{}", reply.text());

@@ -115,7 +115,7 @@ fn a_server_that_is_another_one_now_ends_the_session() {
 #[test]
 fn sessions_end_with_their_processes() {
     for flags in [&[][..], &["obstinate"]] {
-        let (_shim, sidecar) = serving(&idle(stdio(), 1_000), &server(flags), &[]);
+        let (_shim, sidecar) = serving(&idle(stdio(), 5_000), &server(flags), &[]);
         // By the client's word, which a call under way hears too.
         let client = Client::open(&sidecar, None);
         let first = pid(&client);

@@ -295,10 +295,11 @@ fn a_session_that_listens_is_not_idle() {
     let mut config = config(server.port);
     config.sessions.resume.ttl_ms = 500;
     let files = Files::new();
-    files.write(&idle(config, 300));
+    files.write(&config);
     let sidecar = Sidecar::with(files, &[]).loaded();
     let client = Client::open(&sidecar, None);
     let mut stream = open(&client);
+    sidecar.runs(&sidecar.files.write(&idle(config, 300)));
     std::thread::sleep(Duration::from_millis(1500));
     tell.send(Some(event(&note(1)))).unwrap();
     assert_eq!(said(&stream.next().unwrap()), "1");

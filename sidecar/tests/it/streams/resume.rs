@@ -233,13 +233,14 @@ fn a_session_with_something_kept_is_not_idle() {
     let mut config = config(server.port);
     config.sessions.resume.ttl_ms = 8_000;
     let files = Files::new();
-    files.write(&idle(config, 300));
+    files.write(&config);
     let sidecar = Sidecar::with(files, &[]).loaded();
     let client = Client::open(&sidecar, None);
     tell.send(Some(1)).unwrap();
     tell.send(None).unwrap();
     let all = client.stream("t", json!({})).all();
     drop(Client::open(&sidecar, None));
+    sidecar.runs(&sidecar.files.write(&idle(config, 300)));
     let idle = "longshore_sessions_ended_total{cause=\"idle\"}";
     eventually("another one with nothing kept ends", || (sidecar.metric(idle) == 1.0).then_some(()));
     assert_eq!(Events::open(&client.rest(&all[0].id), sidecar.mcp).all().len(), 1);
