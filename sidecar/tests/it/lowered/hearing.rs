@@ -24,15 +24,18 @@ fn telling() -> (Sessionless, Streams) {
             let is_own =
                 asked["params"]["_meta"]["io.modelcontextprotocol/clientInfo"]["name"] == "longshore-sidecar";
             scripted::begin_events(stream);
-            let mut honoured = wanted.clone();
+            // Nobody looks at them between this one and its acknowledgement.
+            let mut open = open.lock().unwrap();
+            if !is_own {
+                open.push((id.clone(), wanted.clone(), stream.try_clone().unwrap()));
+            }
+            let mut honoured = wanted;
             let uris = honoured.get_mut("resourceSubscriptions").and_then(Value::as_array_mut);
             if uris.as_ref().is_none_or(|uris| !uris.contains(&json!("test://mute"))) {
                 uris.into_iter().for_each(|uris| uris.retain(|uri| uri != "test://refused"));
                 acknowledge(stream, &id, &honoured);
             }
-            if !is_own {
-                open.lock().unwrap().push((id, wanted, stream.try_clone().unwrap()));
-            }
+            drop(open);
             let mut rest = [0; 1];
             let _ = std::io::Read::read(stream, &mut rest);
         });
