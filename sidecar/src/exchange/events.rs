@@ -76,13 +76,6 @@ pub(super) async fn events(
 /// what is none here.
 fn pass(call: &Call, client: &mut Client, event: &Event<'_>) -> Result<Option<Option<i64>>, Refusal> {
     let Some(data) = data_of(event) else { return Ok(None) };
-    // A batch of a server that may not write any: nobody has looked at what is in it.
-    if event.event.is_none() && batch::is_array(data) {
-        return match call.edit {
-            Edit::Filter(_) => Err(Refusal::ServerNonsense),
-            _ => Ok(None),
-        };
-    }
     // Clients ignore types that they do not know, and so does this.
     let looked = if event.event.is_none() { look(call, data)? } else { Looked::Aside };
     match looked {
@@ -98,6 +91,10 @@ fn pass(call: &Call, client: &mut Client, event: &Event<'_>) -> Result<Option<Op
     }
     if matches!(call.edit, Edit::Filter(_)) && !is_aside(data) {
         return Err(Refusal::ServerNonsense);
+    }
+    // A batch of a server that may not write any: nobody has looked at what is in it.
+    if event.event.is_none() && batch::is_array(data) {
+        return Ok(None);
     }
     let session = call.session.as_ref().filter(|_| event.event.is_none());
     let principal = &call.caller.principal;

@@ -170,9 +170,7 @@ impl Stdio {
 
     /// Ends all sessions, and waits until their processes have ended.
     pub(crate) async fn end_all(&self) {
-        while self.warm.count() > 0 {
-            self.warm.give_way();
-        }
+        self.warm.end_all();
         for control in self.lock().controls() {
             let _ = control.send(Control::EndAll);
         }

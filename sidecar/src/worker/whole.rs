@@ -10,18 +10,24 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-/// Whether a request is still to be read.
+/// Whether a request is still to be read; nothing, of one that does not end with its connection.
 #[derive(Clone, Default)]
-pub(crate) struct Reading(Rc<Cell<bool>>);
+pub(crate) struct Reading(Option<Rc<Cell<bool>>>);
 
 impl Reading {
     fn begin() -> Self {
-        Self(Rc::new(Cell::new(true)))
+        Self(Some(Rc::new(Cell::new(true))))
+    }
+
+    fn goes_on(&self) -> bool {
+        self.0.as_ref().is_some_and(|reading| reading.get())
     }
 
     /// It is read, or has nothing that is read.
     pub(crate) fn end(&self) {
-        self.0.set(false);
+        if let Some(reading) = &self.0 {
+            reading.set(false);
+        }
     }
 }
 
@@ -55,13 +61,13 @@ impl<F: Future + 'static> Future for Serving<F> {
 impl<F: Future + 'static> Drop for Serving<F> {
     fn drop(&mut self) {
         if let Some(mut serving) = self.serving.take()
-            && self.reading.0.get()
+            && self.reading.goes_on()
         {
             let reading = self.reading.clone();
             tokio::task::spawn_local(std::future::poll_fn(move |cx| {
                 let served = serving.as_mut().poll(cx).map(drop);
                 // What it waits for by now, it would have waited for with its client.
-                if reading.0.get() { served } else { Poll::Ready(()) }
+                if reading.goes_on() { served } else { Poll::Ready(()) }
             }));
         }
     }

@@ -172,14 +172,12 @@ impl Stdio {
                 }
                 Err(_) => {
                     // Nothing that ends here would be this principal's.
-                    wanting = None;
+                    drop(wanting.take());
                     break;
                 }
             }
         }
-        let place = self.places.take(principal, patience).await;
-        drop(wanting);
-        Acquired::anew(place?)
+        Acquired::anew(self.places.take(principal, patience).await?)
     }
 
     /// Has a process end that was shared by sessions and has none now. Says whether there is one.

@@ -147,11 +147,10 @@ impl Warm {
         self.lock().waiting.len()
     }
 
-    /// Ends one of them, if there is one, so that its place is free.
-    pub(super) fn give_way(&self) -> bool {
+    /// Ends all that wait.
+    pub(super) fn end_all(&self) {
         let mut state = self.lock();
-        let last = state.waiting.len().checked_sub(1);
-        last.is_some_and(|last| state.dismiss(last))
+        while state.dismiss_last() {}
     }
 
     /// Whether any process waits.
@@ -177,10 +176,7 @@ impl Wanting<'_> {
     /// ends.
     pub(super) fn have_one_end(&self) -> bool {
         let mut state = self.0.lock();
-        while state.leaving < state.wanting {
-            let Some(last) = state.waiting.len().checked_sub(1) else { break };
-            state.dismiss(last);
-        }
+        while state.leaving < state.wanting && state.dismiss_last() {}
         state.leaving > 0
     }
 }
@@ -193,11 +189,16 @@ impl Drop for Wanting<'_> {
 }
 
 impl State {
-    /// Has one of them end. Says whether it had not ended already.
-    fn dismiss(&mut self, index: usize) -> bool {
+    /// Has one of them end, if it has not ended already.
+    fn dismiss(&mut self, index: usize) {
         let told = self.waiting.remove(index).order.send(Order::End).is_ok();
         self.leaving += usize::from(told);
-        told
+    }
+
+    /// The same of the one that came last. Says whether there was one.
+    fn dismiss_last(&mut self) -> bool {
+        let last = self.waiting.len().checked_sub(1);
+        last.map(|last| self.dismiss(last)).is_some()
     }
 
     /// What processes are told ahead.
