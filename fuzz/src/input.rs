@@ -96,6 +96,20 @@ pub(crate) fn has_vast_number(input: &[u8]) -> bool {
     })
 }
 
+/// Whether there may be half of a pair of UTF-16 in it, written as an escape: JSON has those, and clients send them where
+/// they have cut a text in two, but the strings of a tree cannot hold them.
+pub(crate) fn has_half_character(input: &[u8]) -> bool {
+    let unit = |at: usize| {
+        let digits = input.get(at..)?.strip_prefix(b"\\u")?.get(..4)?;
+        u16::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()
+    };
+    let is_first = |at: usize| matches!(unit(at), Some(0xd800..=0xdbff));
+    let is_second = |at: usize| matches!(unit(at), Some(0xdc00..=0xdfff));
+    (0..input.len()).any(|at| {
+        is_first(at) && !is_second(at + 6) || is_second(at) && !at.checked_sub(6).is_some_and(is_first)
+    })
+}
+
 /// What a text says, for comparison; none if it is too deep for a tree, or no JSON.
 pub(crate) fn value(json: &str) -> Option<Value> {
     serde_json::from_str(json).ok()

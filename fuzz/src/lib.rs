@@ -31,10 +31,10 @@ pub struct Target {
 }
 
 impl Target {
-    /// Fails if something is wrong. Inputs with numbers that the second reader cannot hold are passed over: they are
-    /// JSON, and pass as they were written.
+    /// Fails if something is wrong. Inputs with numbers and halves of characters that the second reader cannot hold are
+    /// passed over: they are JSON, and pass as they were written.
     pub fn run(&self, input: &[u8]) {
-        if !input::has_vast_number(input) {
+        if !input::has_vast_number(input) && !input::has_half_character(input) {
             (self.run)(input);
         }
     }

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use kube::Client;
+use kube::client::ClientBuilder;
 use longshore_catalog::http::Port;
 use longshore_catalog::{Catalog, Login, Metrics};
 use tokio::signal::unix::{SignalKind, signal};
@@ -64,7 +64,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let probes = Port::probes(options.health_addr, catalog.clone()).await?;
     let mut config = kube::Config::infer().await.context("found no way to the API server")?;
     config.connect_timeout = Some(CONNECT);
-    let client = Client::try_from(config).context("cannot speak to the API server")?;
+    let builder = ClientBuilder::try_from(config).context("cannot speak to the API server")?;
+    let client = builder.with_layer(&hearing::patience()).build();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), api = %api.address()?, probes = %probes.address()?, "the catalog starts");
 
     let (stop, stop_probes) = (CancellationToken::new(), CancellationToken::new());

@@ -36,7 +36,7 @@ use crate::audit::Entry;
 use crate::configuration::Snapshot;
 use crate::metrics::SessionEnd;
 use crate::rescue::{self, Kind, Refusal};
-use crate::sessions::{self, Change, Session, Use};
+use crate::sessions::{self, Answering, Change, Session, Use};
 use crate::shared::CallGuard;
 use crate::shared::Shared;
 use crate::stack::respond::Body;
@@ -64,6 +64,8 @@ pub(crate) struct Call {
     pub(crate) edit: Edit,
     /// What it sets in the session, if the server does as it says.
     pub(crate) change: Option<Change>,
+    /// The question that it answers, where the server does not know whom it asked.
+    pub(crate) answering: Option<Answering>,
     /// How the tasks are called that it is about.
     pub(crate) naming: Option<Naming>,
     /// Trace context that travels along.
@@ -163,6 +165,9 @@ async fn run(mut call: Call, under_way: Option<CallGuard>, reply: oneshot::Sende
     let rest = match result {
         Ok(done) => {
             call.entry.answered(done.status, done.code);
+            if let Some(answering) = call.answering.take() {
+                answering.arrived();
+            }
             call.note_change(&done).await;
             done.rest
         }

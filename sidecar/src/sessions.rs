@@ -51,6 +51,7 @@ pub(crate) use find::{Purpose, Way, end_elsewhere, find, let_go};
 pub(crate) use ids::Ids;
 use journal::Journal;
 pub(crate) use places::{Full, Place, Places};
+pub(crate) use questions::Answering;
 pub(crate) use session::{Change, Session, Use};
 
 /// All sessions of the process.

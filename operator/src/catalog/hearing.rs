@@ -17,16 +17,25 @@ use longshore_catalog::Catalog;
 use longshore_sidecar_client::jittered;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout};
+use tower::timeout::TimeoutLayer;
 
 use crate::scope::{self, Scope};
 
 /// How long a page of a list may take. `kube` itself would wait for ever.
 const PAGE_WITHIN: Duration = Duration::from_secs(10);
+/// How long any answer may take to begin. A watch says nothing until something happens, so nobody would notice that it
+/// never began.
+const BEGINS_WITHIN: Duration = Duration::from_secs(30);
 /// A watch begins anew after this, which doubles while it keeps failing: each time costs a whole list.
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LAST_RETRY: Duration = Duration::from_secs(10);
 /// A watch that has not failed for so long is a good one.
 const GOOD: Duration = Duration::from_secs(60);
+
+/// What a client has to have whose watches are heard here.
+pub(super) fn patience() -> TimeoutLayer {
+    TimeoutLayer::new(BEGINS_WITHIN)
+}
 
 /// Tells the catalog while it may be out of date: while any of the watches is not heard. Cheap to clone.
 #[derive(Clone)]
@@ -164,14 +173,17 @@ impl Retry {
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
+    use std::convert::Infallible;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use axum::Router;
+    use axum::body::{Body, Bytes};
     use axum::extract::Query;
     use axum::response::{IntoResponse as _, Response};
     use futures::future::join;
     use http::StatusCode;
     use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::client::ClientBuilder;
     use longshore_catalog::Metrics;
     use serde_json::json;
 
@@ -201,7 +213,7 @@ mod tests {
             let answer = move |query: Query<HashMap<String, String>>| async move {
                 server.answer(query.contains_key("watch")).await
             };
-            Client::new(Router::new().fallback(answer), "tools")
+            ClientBuilder::new(Router::new().fallback(answer), "tools").with_layer(&patience()).build()
         }
 
         async fn answer(&self, is_watch: bool) -> Response {
@@ -211,7 +223,9 @@ mod tests {
             }
             match if is_watch { watch } else { list } {
                 // A watch says something when something happens, and nothing does.
-                Does::Answer if is_watch => std::future::pending().await,
+                Does::Answer if is_watch => {
+                    Body::from_stream(stream::pending::<Result<Bytes, Infallible>>()).into_response()
+                }
                 Does::Hang => std::future::pending().await,
                 Does::Answer => axum::Json(json!({
                     "apiVersion": "v1", "kind": "ConfigMapList", "metadata": {"resourceVersion": "1"},
@@ -227,6 +241,24 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_never_begins_starts_again() {
+        let (catalog, _indexer) = Catalog::new(Metrics::new().unwrap());
+        let server = ApiServer::that(Does::Answer, Does::Hang);
+        let hearing = Hearing::new(catalog.clone());
+        let config = watcher::Config::default();
+        let events = hearing.events::<ConfigMap>(&server.client(), &Some("one".to_owned()), config);
+        let mut reading = Box::pin(events.for_each(|_| std::future::ready(())));
+        let lists = || server.lists.load(Ordering::Relaxed);
+        assert!(timeout(BEGINS_WITHIN * 4, &mut reading).await.is_err());
+        assert!((3..=5).contains(&lists()), "{} lists", lists());
+        *server.does.lock().unwrap() = (Does::Answer, Does::Answer);
+        assert!(timeout(BEGINS_WITHIN * 2, &mut reading).await.is_err());
+        let before = lists();
+        assert!(timeout(BEGINS_WITHIN * 8, &mut reading).await.is_err());
+        assert_eq!((lists(), catalog.stale_since()), (before, None));
     }
 
     #[tokio::test(start_paused = true)]

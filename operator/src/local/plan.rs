@@ -144,7 +144,9 @@ fn dereferenced(
     let (needed, left_out): (Vec<_>, Vec<_>) =
         references::of(&manifest.spec).into_iter().partition(is_needed);
     let mut objects = BTreeMap::new();
-    for Reference { kind, name, .. } in needed {
+    let mut demanded = BTreeSet::new();
+    for Reference { kind, name, key, .. } in needed {
+        demanded.insert((kind, name.clone(), key));
         let at = (id.namespace.clone(), name.clone());
         let data = match kind {
             Kind::Secret => documents.secrets.get(&at),
@@ -154,12 +156,14 @@ fn dereferenced(
             data.map_or(Lookup::Missing, |data| Lookup::Present { keys: data.keys().cloned().collect() });
         objects.insert((kind, name), lookup);
     }
-    let mut granted: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
     for Reference { kind, name, key, .. } in left_out {
-        granted.entry((kind, name)).or_default().extend(key);
-    }
-    for (object, keys) in granted {
-        objects.entry(object).or_insert(Lookup::Present { keys });
+        let is_demanded = demanded.contains(&(kind, name.clone(), key.clone()));
+        let lookup = objects.entry((kind, name)).or_insert(Lookup::Present { keys: BTreeSet::new() });
+        if let Lookup::Present { keys } = lookup
+            && !is_demanded
+        {
+            keys.extend(key);
+        }
     }
     // Nobody has a token here: the catalog is in the same process and asks the sidecar itself.
     let inventory = InventoryAccess {

@@ -327,8 +327,9 @@ fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdict; 3]) -> 
         && is_silent(face, &face.report)
         && let Some(before) = before(observed, ConditionType::Ready, Truth::True)
     {
-        let reason =
-            if before.reason == Reason::Ready.name() { Reason::Ready } else { Reason::ServingPrevious };
+        let was = |reason: &Reason| reason.name() == before.reason;
+        let reason = [Reason::Ready, Reason::ConfigurationRefused].into_iter().find(was);
+        let reason = reason.unwrap_or(Reason::ServingPrevious);
         let generation = before.observed_generation.unwrap_or(generation);
         return (verdict(Truth::True, reason, before.message.clone()), generation);
     }
@@ -337,7 +338,14 @@ fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdict; 3]) -> 
             summary.connection.state == ConnectionState::Connected && summary.phase != Phase::Starting
         });
     if !works {
-        let cause = others.into_iter().find(|verdict| verdict.truth != Truth::True);
+        let [accepted, available, connected] = others;
+        // What is wrong with the manifest and holds nothing back is not what keeps it from serving.
+        let in_order = if observed.held_back {
+            [accepted, available, connected]
+        } else {
+            [available, connected, accepted]
+        };
+        let cause = in_order.into_iter().find(|verdict| verdict.truth != Truth::True);
         let (reason, message) = cause
             .map_or((Reason::Starting, String::new()), |verdict| (verdict.reason, verdict.message.clone()));
         return (Verdict { truth: Truth::False, reason, message }, generation);
@@ -362,7 +370,10 @@ fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdict; 3]) -> 
         Some(generation) => {
             let message =
                 format!("clients use the server as it was before the last change: {}", pending.message);
-            (verdict(Truth::True, Reason::ServingPrevious, message), generation)
+            // A bug, and nothing that passes: rules and keys that were taken back are still in force.
+            let is_refused = pending.reason == Reason::ConfigurationRefused;
+            let reason = if is_refused { pending.reason } else { Reason::ServingPrevious };
+            (verdict(Truth::True, reason, message), generation)
         }
         None => (Verdict { truth: Truth::False, ..pending }, generation),
     }

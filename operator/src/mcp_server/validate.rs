@@ -435,8 +435,8 @@ fn pod(pod: &manifest::Pod, problems: &mut Vec<Problem>) -> ServerPod {
     if let Some(context) = &pod.security_context {
         guard::security::pod("spec.pod.securityContext", context, problems);
     }
-    guard::metadata_keys("spec.pod.metadata.labels", pod.metadata.labels.keys(), problems);
-    guard::metadata_keys("spec.pod.metadata.annotations", pod.metadata.annotations.keys(), problems);
+    guard::labels("spec.pod.metadata.labels", pod.metadata.labels.keys(), problems);
+    guard::annotations("spec.pod.metadata.annotations", pod.metadata.annotations.keys(), problems);
     ServerPod {
         labels: pod.metadata.labels.clone(),
         annotations: pod.metadata.annotations.clone(),

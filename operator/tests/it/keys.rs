@@ -92,7 +92,13 @@ fn what_only_pods_need_is_not_missed() {
     let mut needs_a_key = server("needs-a-key");
     needs_a_key["spec"]["source"]["env"] =
         json!([{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "ada"}}}]);
-    for manifest in [server("pod"), needs_a_key] {
+    let mut needs_a_part = server("needs-a-part");
+    needs_a_part["spec"]["source"]["env"] =
+        json!([{"name": "HOME", "valueFrom": {"configMapKeyRef": {"name": "part", "key": "there"}}}]);
+    needs_a_part["spec"]["pod"]["volumes"][1]["configMap"]["name"] = json!("part");
+    let part = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "part", "namespace": "tools"}, "data": {"there": "/"}});
+    folder.write("part.yaml", &part.to_string());
+    for manifest in [server("pod"), needs_a_key, needs_a_part] {
         let name = manifest["metadata"]["name"].as_str().unwrap();
         folder.write(&format!("{name}.json"), &manifest.to_string());
     }
@@ -100,6 +106,7 @@ fn what_only_pods_need_is_not_missed() {
     for words in [
         "tools/pod: left out, since it needs a cluster: spec.pod.imagePullSecrets, spec.pod.volumes",
         "tools/pod is ready: 4 tools",
+        "tools/needs-a-part is ready: 4 tools",
         "tools/needs-a-key is not started: Secret tools/keys, which spec.source.env[0].valueFrom.secretKeyRef names",
     ] {
         local.says(words);

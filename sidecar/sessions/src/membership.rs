@@ -44,6 +44,8 @@ pub struct Member {
     pub pod: Option<PodId>,
     /// What it was doing then.
     pub state: State,
+    /// How many processes have spoken from there, as far as was heard.
+    pub lives: u64,
     /// What it knew to be ended then.
     pub tombstones: Digest,
     /// When that was. `None`: never, or it refused a connection since.
@@ -137,6 +139,11 @@ impl View {
             }
         }
         if let Some(member) = self.member(from.address, now) {
+            // One that serves never starts again: this is the process that came after it.
+            let is_new = from.state == State::Starting && member.state != State::Starting;
+            if is_new || member.pod.as_ref() != Some(&from.pod) {
+                member.lives += 1;
+            }
             member.pod = Some(from.pod.clone());
             member.state = from.state;
             member.tombstones = from.tombstones;
@@ -220,6 +227,12 @@ impl View {
     /// Who serves and takes sessions, as far as is known; without this replica itself.
     pub fn serving(&self, now: Moment) -> impl Iterator<Item = Peer> {
         self.alive(now).filter(|(_, state)| *state == State::Serving).map(|(peer, _)| peer)
+    }
+
+    /// The same, by their processes: a pod whose process was followed by another one is another one.
+    pub fn serving_lives(&self, now: Moment) -> impl Iterator<Item = (PodId, u64)> {
+        let serving = self.members.values().filter(|member| member.state == State::Serving);
+        serving.filter_map(move |member| Some((member.alive(now)?.pod, member.lives)))
     }
 
     /// Who is alive; without this replica itself.
@@ -319,6 +332,7 @@ impl Member {
             address,
             pod: None,
             state: State::Starting,
+            lives: 0,
             tombstones: Digest::default(),
             heard: None,
             refused: None,
@@ -390,6 +404,40 @@ mod tests {
         view.heard(&says(State::Starting), at(40));
         assert!(matches!(stands(&view, 40), Standing::Alive(_, State::Starting)));
         assert_eq!(view.to_ask(at(40)), [them]);
+    }
+
+    #[test]
+    fn a_process_that_restarts_in_place_is_another_one() {
+        let (me, them): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        let says = |pod, state| Introduction {
+            pod: PodId::new(pod).unwrap(),
+            address: them,
+            state,
+            tombstones: Digest::default(),
+            left: Vec::new(),
+        };
+        let now = Moment::default();
+        let mut view = View::new(me);
+        let mut seen = Vec::new();
+        for (pod, state) in [
+            ("one", State::Starting),
+            ("one", State::Starting),
+            ("one", State::Serving),
+            ("one", State::Serving),
+            // Within the same moment, so that nobody saw it gone.
+            ("one", State::Starting),
+            ("one", State::Serving),
+            // Whose start was not heard.
+            ("two", State::Serving),
+            ("two", State::Draining),
+        ] {
+            view.heard(&says(pod, state), now);
+            seen.push(view.serving_lives(now).next().map(|(pod, life)| (pod.as_str().to_owned(), life)));
+        }
+        let serves = |pod: &str, life| Some((pod.to_owned(), life));
+        let expected =
+            [None, None, serves("one", 1), serves("one", 1), None, serves("one", 2), serves("two", 3), None];
+        assert_eq!(seen, expected);
     }
 
     #[test]

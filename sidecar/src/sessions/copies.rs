@@ -72,9 +72,9 @@ impl Sessions {
         }
     }
 
-    fn serving(&self) -> Vec<PodId> {
-        let replica = self.lock();
-        replica.view.serving(self.now()).map(|peer| peer.pod.clone()).collect()
+    /// Who serves, and which of its processes.
+    fn serving(&self) -> Vec<(PodId, u64)> {
+        self.lock().view.serving_lives(self.now()).collect()
     }
 }
 
@@ -88,8 +88,8 @@ pub(crate) async fn keep_copies(shared: Arc<Shared>) {
     loop {
         tick.tick().await;
         let serving = sessions.serving();
-        let came: Vec<_> = serving.iter().filter(|pod| !served.contains(*pod)).cloned().collect();
-        sessions.came(&came);
+        let came = serving.iter().filter(|process| !served.contains(*process));
+        sessions.came(&came.map(|(pod, _)| pod.clone()).collect::<Vec<_>>());
         let new = sessions.uncopied.swap(false, Ordering::Relaxed);
         if (new || serving != served) && !sessions.copy_all(&shared.peers).await {
             sessions.uncopied.store(true, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use longshore_sessions::bounds::{MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS};
 use longshore_sessions::message::Copy;
 use longshore_sessions::{Capsule, Moment, PodId};
 
-use super::questions::Questions;
+use super::questions::{Answering, Questions};
 use super::{Place, Sessions};
 use crate::streams::Streams;
 
@@ -43,7 +43,7 @@ pub(crate) struct Session {
     /// What its client reads.
     pub(crate) streams: Streams,
     /// What its client was asked, by a server that does not know whom it asks.
-    questions: Questions,
+    pub(super) questions: Questions,
 }
 
 /// What a client has set, and who else knows it.
@@ -135,11 +135,6 @@ impl Session {
         {
             self.questions.asked(&question.id);
         }
-    }
-
-    /// Whether an answer of the client's is for this session. A server that knows sessions finds out by itself.
-    pub(crate) fn takes_answer(&self, id: Option<&Id<'_>>) -> bool {
-        self.is_known_to_server() || id.is_some_and(|id| self.questions.answered(id))
     }
 
     /// The server calls it so from now on.
@@ -235,6 +230,11 @@ impl Use {
     /// Another one for a stream, which may outlast the request.
     pub(crate) fn for_stream(&self) -> Self {
         Self::of(What::Stream, self.session.clone(), self.sessions.clone())
+    }
+
+    /// Takes an answer of the client's to a question that is open: nobody else answers it meanwhile.
+    pub(crate) fn take_answer(&self, id: &Id<'_>) -> Option<Answering> {
+        self.session.questions.answered(id).then(|| Answering::new(self.session.clone(), id))
     }
 
     fn of(what: What, session: Arc<Session>, sessions: Arc<Sessions>) -> Self {

@@ -18,7 +18,7 @@ use super::{Authenticated, Trail};
 use crate::access::{Caller, Decision};
 use crate::configuration::Snapshot;
 use crate::rescue::Refusal;
-use crate::sessions::Change;
+use crate::sessions::{Answering, Change};
 use crate::tasks::Naming;
 
 /// A message that may reach the server. Nothing else can make one.
@@ -57,7 +57,11 @@ pub(crate) enum Asks {
         change: Option<Change>,
     },
     /// Nothing: it only tells.
-    Nothing { session: InSession },
+    Nothing {
+        session: InSession,
+        /// What it answers, where the server does not know whom it asked.
+        answering: Option<Answering>,
+    },
     /// Nothing, and the server need not hear of it.
     Ignored,
 }
@@ -109,20 +113,24 @@ pub(crate) fn decide(
         }
         // There is no way to refuse these; not to pass them on is the refusal.
         (Message::Notification(notification), Some(session)) => {
-            let why = match NotificationMethod::parse(&notification.method) {
-                None => Some("unknown notification"),
+            let goes_on = match NotificationMethod::parse(&notification.method) {
+                None => Err("unknown notification"),
                 // It would end whatever call of anybody has that id.
                 Some(NotificationMethod::Cancelled) if !session.is_known_to_server() => {
-                    Some("no sessions at the server")
+                    Err("no sessions at the server")
                 }
-                Some(_) => None,
+                Some(_) => Ok(None),
             };
-            told(why, session, trail)
+            told(goes_on, session, trail)
         }
         // An answer to a question that the server asked in this very session.
         (Message::Response(response), Some(session)) => {
-            let is_asked = session.takes_answer(response.id.as_ref());
-            told((!is_asked).then_some("nothing asked"), session, trail)
+            let goes_on = match response.id.as_ref().and_then(|id| session.take_answer(id)) {
+                // A server that knows sessions finds out by itself.
+                None if !session.is_known_to_server() => Err("nothing asked"),
+                answering => Ok(answering),
+            };
+            told(goes_on, session, trail)
         }
         (Message::Notification(_) | Message::Response(_), None) => return Err(Refusal::NoSession),
     };
@@ -131,13 +139,17 @@ pub(crate) fn decide(
 }
 
 /// A message that nobody answers, and why it does not go on, if it does not.
-fn told(why: Option<&'static str>, session: InSession, trail: &mut Trail) -> Asks {
-    match why {
-        None => {
+fn told(
+    goes_on: Result<Option<Answering>, &'static str>,
+    session: InSession,
+    trail: &mut Trail,
+) -> Asks {
+    match goes_on {
+        Ok(answering) => {
             trail.entry.permit(None);
-            Asks::Nothing { session }
+            Asks::Nothing { session, answering }
         }
-        Some(why) => {
+        Err(why) => {
             trail.entry.deny(why);
             Asks::Ignored
         }

@@ -95,7 +95,7 @@ pub(crate) fn outgoing(
     body: &[u8],
 ) -> Result<Outgoing, Refusal> {
     let session = match &authorised.asks {
-        Asks::Answer { session, .. } | Asks::Nothing { session } => session,
+        Asks::Answer { session, .. } | Asks::Nothing { session, .. } => session,
         Asks::Handshake | Asks::Ignored => return Ok(outgoing),
     };
     if !are_in(session) {

@@ -34,7 +34,7 @@ pub(crate) fn translate(
     let text = || std::str::from_utf8(body).map_err(|_| Refusal::Malformed(Malformed::NotJson));
     let session = match &authorised.asks {
         Asks::Handshake => return offer(text()?, authorised.snapshot.protocol, speaks, trail),
-        Asks::Answer { session, .. } | Asks::Nothing { session } => session,
+        Asks::Answer { session, .. } | Asks::Nothing { session, .. } => session,
         Asks::Ignored => return Ok(Outgoing::AsItIs),
     };
     let pair = Pair { client: session.revision, server: session.server_revision };

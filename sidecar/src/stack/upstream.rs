@@ -37,7 +37,7 @@ pub(crate) async fn send(
             return Err(Refusal::TooManyStreams { limit });
         }
     }
-    let mut asked = None;
+    let (mut asked, mut answering) = (None, None);
     let (session, edit) = match asks {
         Asks::Ignored => {
             let response = respond::accepted();
@@ -50,7 +50,10 @@ pub(crate) async fn send(
             (asked, change) = (Some(method), sets);
             (Some(session), list.map_or(Edit::Pass, Edit::Filter))
         }
-        Asks::Nothing { session } => (Some(session), Edit::Tell),
+        Asks::Nothing { session, answering: answers } => {
+            answering = answers;
+            (Some(session), Edit::Tell)
+        }
     };
     // A client may leave its calls behind, and they go on; each holds a connection to the server.
     if worker.shared.calls.count() >= worker.shared.options.bounds.calls {
@@ -64,6 +67,7 @@ pub(crate) async fn send(
         method: asked,
         edit,
         change,
+        answering,
         naming,
         trace: exchange::trace(&headers),
         body,

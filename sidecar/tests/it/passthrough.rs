@@ -3,6 +3,8 @@
 mod identity;
 
 use std::io::BufReader;
+use std::net::Shutdown;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 
@@ -82,6 +84,40 @@ fn r060_answers_and_cancellations_stay_apart_where_the_server_has_no_sessions() 
     }
     assert_eq!((server.seen("").len(), server.seen("notifications/cancelled").len()), (1, 0));
     gate.open();
+    assert_eq!(call.next().expect("an answer").message()["result"], json!({"content": []}));
+}
+
+/// Nobody else could give it then, and the server would wait in vain.
+#[test]
+fn an_answer_that_is_lost_on_its_way_may_be_given_again() {
+    let (answered, is_lost) = (Gate::default(), AtomicBool::new(true));
+    let gate = answered.clone();
+    let server = Scripted::nameless_answered(move |request, stream| {
+        if !scripted::method_of(request).is_empty() {
+            scripted::begin_events(stream);
+            scripted::chunk(stream, "data: {\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"roots/list\"}\n\n");
+            answered.pass();
+            let answer = scripted::reply_to(request, &json!({"content": []}));
+            scripted::chunk(stream, &format!("data: {answer}\n\n"));
+            scripted::write(stream, "0\r\n\r\n");
+        } else if is_lost.swap(false, Ordering::Relaxed) {
+            stream.shutdown(Shutdown::Both).expect("a connection");
+        } else {
+            scripted::accepted(stream);
+            gate.open();
+        }
+    });
+    let files = Files::new();
+    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    let sidecar = Sidecar::with(files, &[]).loaded();
+    let [alice, bob] = ["key-a", "key-b"].map(|key| Client::open(&sidecar, Some(key)));
+    let mut call = alice.stream("t", json!({}));
+    assert_eq!(call.next().expect("a question").message()["method"], "roots/list");
+    let answer = json!({"jsonrpc": "2.0", "id": 0, "result": {"roots": []}}).to_string();
+    for (client, status, got) in [(&alice, 502, 1), (&bob, 202, 1), (&alice, 202, 2), (&alice, 202, 2)] {
+        assert_eq!(client.request(answer.as_str()).send(sidecar.mcp).status, status);
+        assert_eq!(server.seen("").len(), got);
+    }
     assert_eq!(call.next().expect("an answer").message()["result"], json!({"content": []}));
 }
 

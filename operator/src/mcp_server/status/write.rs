@@ -133,7 +133,9 @@ fn events(previous: Option<&McpServerStatus>, status: &McpServerStatus) -> Vec<E
             continue;
         }
         let is_ready = condition.type_ == ConditionType::Ready.name();
-        let fails = [Reason::RolloutFailing, Reason::Degraded].iter().any(|it| it.name() == condition.reason);
+        let fails = [Reason::RolloutFailing, Reason::Degraded, Reason::ConfigurationRefused]
+            .iter()
+            .any(|it| it.name() == condition.reason);
         let good = condition.status == Truth::True.name() && !fails;
         let became_ready = is_ready && was.is_none_or(|was| was.status != condition.status);
         if (good && !became_ready)
@@ -201,6 +203,8 @@ mod tests {
             &[(Available, "False", Reason::ImagePullFailed), (Ready, "False", Reason::ImagePullFailed)];
         let no_rollout: &[_] =
             &[(Available, "True", Reason::RolloutFailing), (Ready, "True", Reason::ServingPrevious)];
+        let refused: &[_] =
+            &[(Available, "True", Reason::Serving), (Ready, "True", Reason::ConfigurationRefused)];
         let unknown: &[_] = &[(Connected, "Unknown", Reason::SidecarUnreachable)];
         let withheld: &[_] = &[(Published, "False", Reason::NotPublished)];
         for (what, before, now, expected) in [
@@ -212,6 +216,9 @@ mod tests {
             ("it is ready after all", Some(fails), serves, vec!["Normal Ready"]),
             ("it starts again", Some(serves), starts, vec![]),
             ("it serves as before", Some(serves), no_rollout, vec!["Warning RolloutFailing"]),
+            ("it keeps its rules", Some(serves), refused, vec!["Warning ConfigurationRefused"]),
+            ("it still does", Some(refused), refused, vec![]),
+            ("it has the new ones", Some(refused), serves, vec![]),
             ("nobody knows", None, unknown, vec![]),
             ("it is withheld", None, withheld, vec![]),
         ] {

@@ -13,6 +13,7 @@ use longshore_crds::names::{DOMAIN, SERVER_CONTAINER, SIDECAR_CONTAINER};
 use longshore_sidecar_config::ports;
 
 use crate::mcp_server::condition::Problem;
+use crate::names::DEFAULT_CONTAINER_ANNOTATION;
 
 /// What annotations that choose a container's AppArmor profile begin with. They came before the field of that name,
 /// and Kubernetes still heeds them.
@@ -21,24 +22,27 @@ const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.i
 /// Checks `spec.pod.overrides`.
 pub(super) fn overrides(path: &str, template: &PodTemplateSpec, problems: &mut Vec<Problem>) {
     if let Some(metadata) = &template.metadata {
-        metadata_keys(
-            &format!("{path}.metadata"),
-            metadata.labels.iter().flatten().map(|(key, _)| key),
-            problems,
-        );
-        metadata_keys(
-            &format!("{path}.metadata"),
-            metadata.annotations.iter().flatten().map(|(key, _)| key),
-            problems,
-        );
+        let path = format!("{path}.metadata");
+        labels(&path, metadata.labels.iter().flatten().map(|(key, _)| key), problems);
+        annotations(&path, metadata.annotations.iter().flatten().map(|(key, _)| key), problems);
     }
     if let Some(spec) = &template.spec {
         pod(&format!("{path}.spec"), spec, problems);
     }
 }
 
-/// Checks keys of labels or annotations that a manifest adds to its pod.
-pub(super) fn metadata_keys<'a>(
+/// Checks keys of labels that a manifest adds to its pod.
+pub(super) fn labels<'a>(
+    path: &str,
+    keys: impl Iterator<Item = &'a String>,
+    problems: &mut Vec<Problem>,
+) {
+    let ours = keys.filter(|key| is_of(key, DOMAIN) || key.starts_with("app.kubernetes.io/"));
+    problems.extend(ours.map(|key| is_ours(path, key)));
+}
+
+/// Checks keys of annotations that a manifest adds to its pod.
+pub(super) fn annotations<'a>(
     path: &str,
     keys: impl Iterator<Item = &'a String>,
     problems: &mut Vec<Problem>,
@@ -53,13 +57,20 @@ pub(super) fn metadata_keys<'a>(
                 ),
             ));
         }
-        let domain = key.split_once('/').map_or("", |(domain, _)| domain);
-        let ours =
-            domain == DOMAIN || domain.ends_with(&format!(".{DOMAIN}")) || domain == "app.kubernetes.io";
-        if ours || key == crate::names::DEFAULT_CONTAINER_ANNOTATION {
-            problems.push(Problem::invalid(path, format_args!("{key:?} is Longshore's; choose another key")));
+        if is_of(key, DOMAIN) || key == DEFAULT_CONTAINER_ANNOTATION {
+            problems.push(is_ours(path, key));
         }
     }
+}
+
+/// Whether a key is under a domain.
+fn is_of(key: &str, domain: &str) -> bool {
+    let Some((prefix, _)) = key.split_once('/') else { return false };
+    prefix.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
+fn is_ours(path: &str, key: &str) -> Problem {
+    Problem::invalid(path, format_args!("{key:?} is Longshore's; choose another key"))
 }
 
 fn pod(path: &str, spec: &PodSpec, problems: &mut Vec<Problem>) {

@@ -32,6 +32,8 @@ struct Manners {
     ends: Option<Gate>,
     /// It gives sessions no names.
     nameless: bool,
+    /// What it does with answers is for the test to say.
+    answered: bool,
 }
 
 /// How a handshake is answered.
@@ -55,6 +57,7 @@ impl Manners {
             hears: None,
             ends: None,
             nameless: false,
+            answered: false,
         }
     }
 }
@@ -139,6 +142,14 @@ impl Scripted {
     /// A server that does not know clients apart.
     pub(crate) fn nameless(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
         let manners = Manners { nameless: true, ..Manners::of(json!({})) };
+        Self::with(0, manners, without_streams(answer))
+    }
+
+    /// The same where `answer` also says what becomes of clients' answers.
+    pub(crate) fn nameless_answered(
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        let manners = Manners { nameless: true, answered: true, ..Manners::of(json!({})) };
         Self::with(0, manners, without_streams(answer))
     }
 
@@ -245,10 +256,12 @@ fn serve(
             "ping" => json(&mut stream, &reply_to(&request, &json!({}))),
             "notifications/roots/list_changed" if manners.hears.is_some() => {
                 manners.hears.iter().for_each(Gate::pass);
-                write(&mut stream, "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n");
+                accepted(&mut stream);
             }
-            _ if method.starts_with("notifications/") || method.is_empty() && request.method == "POST" => {
-                write(&mut stream, "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n");
+            _ if method.starts_with("notifications/")
+                || method.is_empty() && request.method == "POST" && !manners.answered =>
+            {
+                accepted(&mut stream);
             }
             _ if request.method == "DELETE" => {
                 manners.ends.iter().for_each(Gate::pass);
@@ -267,6 +280,11 @@ fn without_streams(
     move |request, stream| {
         if request.method == "GET" { no_stream(stream) } else { answer(request, stream) }
     }
+}
+
+/// Takes what has no answer.
+pub(crate) fn accepted(stream: &mut TcpStream) {
+    write(stream, "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n");
 }
 
 /// Says that there is no stream.

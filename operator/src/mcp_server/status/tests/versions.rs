@@ -62,7 +62,7 @@ fn ready_is_the_generation_that_clients_use() {
             pods(refused),
             vec![],
             "False/ConfigurationRefused 4",
-            "True/ServingPrevious 3",
+            "True/ConfigurationRefused 3",
         ),
         (
             "not accepted",
@@ -125,6 +125,17 @@ fn what_costs_only_what_it_names_keeps_no_server_from_being_ready() {
     assert_eq!(ready, "True/ServingPrevious 3");
     assert_eq!(available, "the version before serves; the new one (generation 4) starts");
     assert_eq!(ready_of(vec![], None).2, "the pod is being made");
+    // What keeps the server from serving is something else.
+    let crash =
+        ContainerView { ended: ended(1, "Error", "no token"), ..waiting("CrashLoopBackOff", "back-off") };
+    let crashes = PodView { server: crash, ..pod("new") };
+    for (pods, reason) in [
+        (vec![said(crashes, failed(ConnectionReason::ConnectionRefused, "x"))], "ServerExited"),
+        (vec![silent(pod("new"))], "Starting"),
+        (vec![], "Starting"),
+    ] {
+        assert_eq!(ready_of(pods, None).0, format!("False/{reason} 4"));
+    }
 }
 
 #[test]
