@@ -329,8 +329,7 @@ mod tests {
     /// Whatever one reader takes the other does, with the same bytes.
     #[test]
     fn it_takes_what_serde_takes() {
-        let whole =
-            r#"[0,-1,2.50,1e9,1E-7,"a\n\u00e9\ud83d\/","",true,false,null,{},[],{"k":[{"l":"v"},[[]]],"m":0.0}]"#;
+        let whole = r#"[0,-1,2.50,1e9,1E-7,"a\n\u00e9\ud83d\/","",true,false,null,{},[],{"k":[{"l":"v"},[[]]],"m":0.0}]"#;
         let wrong = [
             "", " ", "\t", "\u{1}", "\"", "\\", "\\u12", "0", "-", ".", "e", "+", ",", ":", "{", "}", "[",
             "]",

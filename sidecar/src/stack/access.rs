@@ -139,11 +139,7 @@ pub(crate) fn decide(
 }
 
 /// A message that nobody answers, and why it does not go on, if it does not.
-fn told(
-    goes_on: Result<Option<Answering>, &'static str>,
-    session: InSession,
-    trail: &mut Trail,
-) -> Asks {
+fn told(goes_on: Result<Option<Answering>, &'static str>, session: InSession, trail: &mut Trail) -> Asks {
     match goes_on {
         Ok(answering) => {
             trail.entry.permit(None);
