@@ -147,7 +147,8 @@ fn parse(mut text: &[u8], first: bool) -> Event<'_> {
                 }
                 None => event.data = Some(Cow::Borrowed(value)),
             },
-            b"event" if value == b"message" => event.event = None,
+            // An empty type is none, to every reader of such streams.
+            b"event" if matches!(value, b"" | b"message") => event.event = None,
             b"event" => event.event = Some(String::from_utf8_lossy(value)),
             b"retry" => event.retry = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()),
             b"id" if !value.contains(&0) => event.id = Some(String::from_utf8_lossy(value)),
@@ -250,6 +251,25 @@ mod tests {
         }
         let bytes: Vec<&[u8]> = stream.chunks(1).collect();
         assert_eq!(seen(&bytes), dispatched);
+    }
+
+    #[test]
+    fn the_type_of_an_event_is_its_last_one() {
+        for (types, expected) in [
+            ("", None),
+            ("event\n", None),
+            ("event:\n", None),
+            ("event: \n", None),
+            ("event: message\n", None),
+            ("event: other\nevent:\n", None),
+            ("event:\nevent: other\n", Some("other")),
+            ("event:  \n", Some(" ")),
+        ] {
+            let [(_, event, ..)] = &decode(&[format!("{types}data: x\n\n").as_bytes()])[..] else {
+                panic!("{types:?}")
+            };
+            assert_eq!(event.as_deref(), expected, "{types:?}");
+        }
     }
 
     #[test]
