@@ -160,7 +160,7 @@ pub fn with_body<'a>(
         Body::One(Message::Notification(notification)) => {
             let claims = Outline::of_modern(notification.params).map_err(|invalid| refuse(invalid.into()))?;
             let serves_modern = serves(served, Era::Modern);
-            if header_is_modern || claims.is_some() && serves_modern {
+            if header_is_modern || is_of_no_session(fields) || claims.is_some() && serves_modern {
                 // What such a notification has to have beside its header is said nowhere: nothing more is asked.
                 if fields.version != Field::Absent {
                     let version = standard::version(fields).map_err(|mismatch| refuse(mismatch.into()))?;
@@ -204,11 +204,7 @@ fn judge_request<'a>(
     let era = if header_is_modern { Revision::V2026_07_28 } else { Revision::NEWEST_WITH_INITIALIZE };
     let claims = Outline::of_modern(request.params).map_err(|invalid| refuse(invalid.into(), era))?;
     let is_handshake = request.is(Method::Initialize);
-    // A header that no session can have, on a request that belongs to none.
-    let header_is_strange = !is_handshake
-        && fields.session == Field::Absent
-        && fields.version.one().is_some_and(|version| Revision::parse(version).is_none());
-    if claims.is_some() || header_is_modern || header_is_strange {
+    if claims.is_some() || header_is_modern || !is_handshake && is_of_no_session(fields) {
         let outline = claims.map_or_else(|| Outline::read(request.params), Ok);
         let outline = outline.map_err(|invalid| refuse(invalid.into(), era))?;
         return judge_modern(request, outline, fields, served)
@@ -221,6 +217,12 @@ fn judge_request<'a>(
         Conversation::Session(Message::Request(request))
     };
     legacy(conversation, fields, served).map_err(|mistake| Mistake { id, ..mistake })
+}
+
+/// Whether the headers name a revision that no session can have, and no session.
+fn is_of_no_session(fields: &Fields<'_>) -> bool {
+    fields.session == Field::Absent
+        && fields.version.one().is_some_and(|version| Revision::parse(version).is_none())
 }
 
 fn judge_modern<'a>(

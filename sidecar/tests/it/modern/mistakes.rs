@@ -85,6 +85,7 @@ fn r014_each_mistake_has_its_answer() {
         case("a modern message in a batch of none", { let batch = format!("[{}]", modern::message(1, "tools/list", json!({}))); Request::post(batch) }, 400, -32600, none.clone(), "modern message in a batch"),
         case("an answer", list().body(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#), 400, -32600, none.clone(), "response out of place"),
         case("a notification of no revision", Request::post(told).header("mcp-protocol-version", "2099-01-01"), 400, -32022, none.clone(), "revision not served"),
+        case("a notification of what is no revision", Request::post(told).header("mcp-protocol-version", "banana"), 400, -32022, none.clone(), "revision not served"),
         // The envelope.
         case("a modern header alone", Request::post(r#"{"jsonrpc":"2.0","id":"i","method":"tools/list"}"#).header("mcp-protocol-version", modern::REVISION).header("mcp-method", "tools/list"), 400, -32602, i.clone(), "incomplete envelope"),
         case("a handshake with a modern header", Request::post(client::initialize("2025-11-25")).header("mcp-protocol-version", modern::REVISION), 400, -32602, json!(0), "incomplete envelope"),
