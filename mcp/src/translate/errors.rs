@@ -33,7 +33,11 @@ pub fn error<'a>(pair: Pair, method: Option<Method>, uri: Option<&str>, json: &'
     match pair.eras() {
         (Era::Modern, Era::Legacy) => match code {
             Some(Code::ResourceNotFound) => Cow::Owned(about_resource(object, Code::InvalidParams, uri)),
-            Some(Code::UrlElicitationRequired) => Cow::Owned(lacking(Need::ElicitationUrl, way)),
+            // Whoever may be asked to go there has been, see `urls_to_visit`; for others there is no way to say it.
+            Some(Code::UrlElicitationRequired) => {
+                let why = way.unknown("an error that has the user visit a URL").to_string();
+                Cow::Owned(plain(Code::InternalError, &why))
+            }
             _ if RESERVED.contains(&number) => Cow::Owned(with_code(object, Code::InternalError)),
             _ => Cow::Borrowed(json),
         },
@@ -160,7 +164,7 @@ mod tests {
                 V2026_07_28,
                 V2025_11_25,
                 required,
-                r#"{"code":-32021,"message":"the server needs elicitation with a URL, which the client did not declare or its revision 2026-07-28 does not have","data":{"requiredCapabilities":{"elicitation":{"url":{}}}}}"#,
+                r#"{"code":-32603,"message":"an error that has the user visit a URL cannot be passed on from revision 2025-11-25 to revision 2026-07-28 of MCP"}"#,
             ),
             (
                 V2025_06_18,
