@@ -60,15 +60,17 @@ fn edit<'a>(
     let mut request = way.object("a request", message)?;
     let original = request.present("params");
     let mut params = way.object("the parameters of a request", original.unwrap_or("{}"))?;
-    if !way.is_same() && way.to.features().tasks != Tasks::Core {
-        // The experimental tasks: no server of another revision would answer the way that this asks for.
+    let have_tasks = [way.from, way.to].iter().all(|side| side.features().tasks == Tasks::Core);
+    if !way.is_same() && !have_tasks {
+        // The experimental tasks: a side without them does not begin one, or could not reach what it began.
         params.remove("task");
     }
     if way.to < Revision::V2025_06_18 && method == Some(Method::CompletionComplete) {
         params.remove("context");
     }
     let (from, to) = pair.eras();
-    if from == Era::Modern && to == Era::Legacy {
+    if from != to {
+        // A modern client's are the proxy's to use, and those of a legacy one mean nothing of the kind.
         for name in OF_ROUNDS {
             params.remove(name);
         }
@@ -137,7 +139,7 @@ pub(crate) fn envelope(meta: &mut Object<'_>, revision: Revision, client: &Clien
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::revision::Revision::{V2024_11_05, V2025_03_26, V2025_11_25, V2026_07_28};
+    use crate::revision::Revision::{V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25, V2026_07_28};
 
     const CLIENT: Client<'_> = Client {
         capabilities: r#"{"sampling":{}}"#,
@@ -167,6 +169,30 @@ mod tests {
                 numbered(pair, None, &request, &CLIENT, "7").unwrap(),
                 format!(r#"{{"id":7,"method":"m","params":{{"x":[ ]{expected}}}}}"#)
             );
+        }
+    }
+
+    /// Members that belong to a revision, in requests between others.
+    #[test]
+    fn what_only_one_side_knows_stays_there() {
+        let message = r#"{"method":"tools/call","params":{"name":"a","task":{},"inputResponses":{},"requestState":"s","x":1}}"#;
+        for (client, server, kept) in [
+            (V2025_11_25, V2025_11_25, &["task", "inputResponses", "requestState"][..]),
+            (V2026_07_28, V2026_07_28, &["task", "inputResponses", "requestState"]),
+            (V2024_11_05, V2025_11_25, &["inputResponses", "requestState"]),
+            (V2025_06_18, V2025_11_25, &["inputResponses", "requestState"]),
+            (V2025_11_25, V2025_06_18, &["inputResponses", "requestState"]),
+            (V2026_07_28, V2025_11_25, &[]),
+            (V2026_07_28, V2025_06_18, &[]),
+            (V2025_11_25, V2026_07_28, &[]),
+            (V2024_11_05, V2026_07_28, &[]),
+        ] {
+            let made = made(client, server, message);
+            let params = crate::translate::names::get(&made, &["params"]).unwrap();
+            let params = Object::read(params).unwrap();
+            let there: Vec<_> =
+                params.names().filter(|name| !["name", "x", "_meta"].contains(name)).collect();
+            assert_eq!(there, kept, "{client} {server} {made}");
         }
     }
 

@@ -80,5 +80,14 @@ fn r047_no_tasks_are_carried_between_revisions() {
     // A revision that has none has no such methods at all.
     let sidecar = shared(old.port);
     let client = Client::of(&sidecar, Some("key-a"), "2025-06-18");
+    // Nor do they begin what they could not ask for again.
+    let call = json!({"name": "slow", "arguments": {}, "task": {}});
+    let answers =
+        [request("tools/call", call.clone()).send(sidecar.mcp).message(), client.ask("tools/call", call)];
+    for (answer, call) in answers.iter().zip(old.seen("tools/call")) {
+        assert_eq!(answer["result"]["content"], json!([]), "{answer}");
+        assert!(message(&call)["params"].get("task").is_none());
+    }
+    assert_eq!(old.seen("tools/call").len(), answers.len());
     assert_eq!(client.ask("tasks/get", json!({"taskId": "task-1"}))["error"]["message"], "Method not found");
 }
