@@ -147,18 +147,54 @@ fn collect(folder: &Path, shown: &mut BTreeMap<u32, BTreeSet<String>>) {
                 collect(&path, shown);
             }
         } else if name.ends_with(".rs") {
-            for line in std::fs::read_to_string(&path).unwrap().lines() {
-                let line = line.trim_start();
-                let Some(rest) = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn r") else {
-                    continue;
-                };
-                let Some((number, _)) = rest.split_once('_').filter(|(number, _)| number.len() == 3) else {
-                    continue;
-                };
-                if let Ok(number) = number.parse() {
-                    shown.entry(number).or_default().insert(rest.split('(').next().unwrap().to_owned());
-                }
+            for (number, test) in tests_in(&std::fs::read_to_string(&path).unwrap()) {
+                shown.entry(number).or_default().insert(test.to_owned());
             }
         }
+    }
+}
+
+/// The tests in a file that are run and have a number. What only looks like one shows nothing.
+fn tests_in(text: &str) -> Vec<(u32, &str)> {
+    let (mut tests, mut attributes) = (Vec::new(), Vec::new());
+    for line in text.lines().map(str::trim) {
+        if line.starts_with("#[") {
+            attributes.push(line);
+        } else if !line.starts_with("//") && !line.is_empty() {
+            let attributes = std::mem::take(&mut attributes);
+            tests.extend(numbered(line).filter(|_| are_of_a_test(&attributes)));
+        }
+    }
+    tests
+}
+
+/// The number and the name of a function, if a line begins one that has a number.
+fn numbered(line: &str) -> Option<(u32, &str)> {
+    let name = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ")?.split('(').next()?;
+    let (number, _) = name.strip_prefix('r')?.split_once('_').filter(|(number, _)| number.len() == 3)?;
+    Some((number.parse().ok()?, name))
+}
+
+/// Whether a function with these attributes is run as a test.
+fn are_of_a_test(attributes: &[&str]) -> bool {
+    let is_test = |line: &&str| line.starts_with("#[test]") || line.starts_with("#[tokio::test");
+    attributes.iter().any(is_test) && !attributes.iter().any(|line| line.contains("ignore"))
+}
+
+#[test]
+fn only_tests_that_are_run_show_anything() {
+    for (text, expected) in [
+        ("#[test]\nfn r001_a() {", &[(1, "r001_a")][..]),
+        ("    #[tokio::test(flavor = \"x\")]\n    async fn r086_a() {", &[(86, "r086_a")]),
+        ("#[test]\n#[rustfmt::skip]\n// Why.\nfn r001_a() {\n}\nfn r002_b() {", &[(1, "r001_a")]),
+        ("proptest! {\n    #[test]\n    fn r003_c(x in any::<u8>()) {", &[(3, "r003_c")]),
+        ("fn r001_a() {", &[]),
+        ("#[test]\nfn other() {\n}\n\nfn r001_a() {", &[]),
+        ("#[test]\n#[ignore = \"slow\"]\nfn r001_a() {", &[]),
+        ("#[cfg_attr(x, ignore)]\n#[test]\nfn r001_a() {", &[]),
+        ("#[test]\n// fn r001_a() {", &[]),
+        ("#[test]\nfn r01_a() {\n#[test]\nfn raw_data_a() {", &[]),
+    ] {
+        assert_eq!(tests_in(text), expected, "{text}");
     }
 }
