@@ -6,7 +6,7 @@ use std::rc::Rc;
 use http::{Response, StatusCode};
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::Upstream;
-use tokio::time::{Duration, timeout};
+use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::carry::{self, Aside};
 use super::events::{Source, data_of, is_aside};
@@ -24,6 +24,42 @@ use crate::worker::Worker;
 
 /// How long a server may take to open its stream. Nobody computes anything for it.
 const OPEN: Duration = Duration::from_secs(10);
+/// How much later than it says a server is asked again that has ended its stream at once, and how much at most if it does
+/// so again and again.
+const LATER: Duration = Duration::from_millis(50);
+const LATEST: Duration = Duration::from_secs(10);
+/// After how long without an event many proxies close a stream: that is not at once.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// How a server's streams end, one after the other.
+struct Pace {
+    began: Instant,
+    /// Something was said in this one.
+    spoke: bool,
+    later: Duration,
+}
+
+impl Pace {
+    fn new() -> Self {
+        Self { began: Instant::now(), spoke: false, later: Duration::ZERO }
+    }
+
+    /// A stream has ended: how much later than the server says the next one is asked for.
+    fn ended(&mut self) -> Duration {
+        self.later = later(self.later, self.spoke || self.began.elapsed() >= QUIET);
+        self.later
+    }
+
+    /// There is another one.
+    fn go_on(&mut self) {
+        *self = Self { later: self.later, ..Self::new() };
+    }
+}
+
+/// The same by what it was before, and by whether the stream was worth asking for.
+fn later(before: Duration, was_of_use: bool) -> Duration {
+    if was_of_use { Duration::ZERO } else { (before * 2).clamp(LATER, LATEST) }
+}
 
 /// What holds for the streams of a session.
 pub(super) fn terms(worker: &Worker, snapshot: &Snapshot, session: &Session) -> Terms {
@@ -145,6 +181,7 @@ async fn hear(worker: Rc<Worker>, caller: Authenticated, session: Use, writer: W
     let mut caller = caller;
     let source = Source::new(answer.response.into_body(), answer.lease);
     let mut source = source.speaking(session.server_revision);
+    let mut pace = Pace::new();
     loop {
         tokio::select! {
             // A server that always has something to say is no reason to go on.
@@ -160,7 +197,7 @@ async fn hear(worker: Rc<Worker>, caller: Authenticated, session: Use, writer: W
                     return;
                 }
             }
-            going_on = pass(&worker, &caller, &session, &mut source, &writer) => {
+            going_on = pass(&worker, &caller, &session, (&mut source, &mut pace), &writer) => {
                 if !going_on {
                     return;
                 }
@@ -179,12 +216,13 @@ async fn pass(
     worker: &Worker,
     caller: &Authenticated,
     session: &Use,
-    source: &mut Source,
+    (source, pace): (&mut Source, &mut Pace),
     writer: &Writer,
 ) -> bool {
     let (snapshot, principal) = (&caller.snapshot, caller.principal());
     while let Ok(Some(data)) = source.next().await {
         let read = source.read(&data, |event| {
+            pace.spoke |= data_of(&event).is_some();
             // An answer belongs to a call, whose answer is looked into; here it would pass unseen.
             let message = data_of(&event).filter(|data| event.event.is_none() && is_aside(data));
             let message = message.filter(|data| standing::may_hear(&worker.shared, principal, data));
@@ -211,12 +249,31 @@ async fn pass(
         }
         writer.room().await;
     }
+    sleep(pace.ended()).await;
     let again = source.again(async |last| ask(worker, snapshot, session, last).await.ok()).await;
     match again {
         Some(answer) => {
             source.go_on(answer);
+            pace.go_on();
             true
         }
         None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_ends_its_streams_at_once_is_asked_ever_later() {
+        let (mut waits, mut wait) = (Vec::new(), Duration::ZERO);
+        for was_of_use in
+            [true, false, false, false, false, false, false, false, false, false, false, true, false]
+        {
+            wait = later(wait, was_of_use);
+            waits.push(wait.as_millis());
+        }
+        assert_eq!(waits, [0, 50, 100, 200, 400, 800, 1600, 3200, 6400, 10000, 10000, 0, 50]);
     }
 }

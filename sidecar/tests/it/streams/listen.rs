@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longshore_sidecar_config::OnOwnerLoss;
 use serde_json::json;
@@ -91,6 +91,23 @@ fn r054_it_goes_to_the_clients_own_stream() {
         assert!(resumed.next().is_none());
         eventually("nothing is left", || (sidecar.metric("longshore_streams") == 0.0).then_some(()));
     }
+}
+
+/// Whatever it says of when to ask again.
+#[test]
+fn a_server_that_ends_its_stream_at_once_is_not_asked_without_end() {
+    let server = Scripted::listening(|request, stream| {
+        if request.method == "POST" {
+            return scripted::json(stream, &answer(request));
+        }
+        scripted::events(stream, &["retry: 0\nid: 1\ndata: \n\n"]);
+    });
+    let sidecar = Sidecar::start(&config(server.port));
+    let client = Client::open(&sidecar, None);
+    let (_stream, begun) = (open(&client), Instant::now());
+    eventually("it is asked again", || (server.seen("GET").len() >= 7).then_some(()));
+    // At the least that is waited: 6 times 50 ms, and 50, 100, 200, 400, 800 and 1600 ms more.
+    assert!(begun.elapsed() >= Duration::from_secs(3), "{:?}", begun.elapsed());
 }
 
 #[test]
