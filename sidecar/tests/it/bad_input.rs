@@ -41,6 +41,8 @@ fn r049_gets_a_status_a_code_and_an_audit_line() {
     let sidecar = sidecar(server.port);
     let alice = Client::open(&sidecar, Some(KEY));
     let bob = Client::open(&sidecar, Some(OTHER_KEY));
+    let middle = Client::of(&sidecar, Some(KEY), "2025-06-18");
+    let older = Client::of(&sidecar, Some(KEY), "2025-03-26");
     let ended = Client::open(&sidecar, Some(KEY));
     let delete = |client: &Client<'_>| {
         Request::new("DELETE", "/mcp").key(KEY).session(&client.session).send(sidecar.mcp).status
@@ -110,7 +112,10 @@ fn r049_gets_a_status_a_code_and_an_audit_line() {
         case("a modern header", alice.request(ping).with("mcp-protocol-version", "2026-07-28"), 400, -32602, "incomplete envelope"),
         case("another revision", alice.request(ping).with("mcp-protocol-version", "2025-06-18"), 400, -32600, "not the session's revision"),
         case("no revision", alice.request(ping).with("mcp-protocol-version", "nonsense"), 400, -32600, "not the session's revision"),
+        case("another revision than that of a session of 2025-06-18", middle.request(ping).with("mcp-protocol-version", "2025-11-25"), 400, -32600, "not the session's revision"),
+        case("no revision in a session of 2025-06-18", middle.request(ping).with("mcp-protocol-version", "nonsense"), 400, -32600, "not the session's revision"),
         // Sessions.
+        case("a revision without a session", Request::post(ping).key(KEY).header("mcp-protocol-version", "2025-06-18"), 400, -32600, "no session"),
         case("no session", Request::post(ping).key(KEY), 400, -32600, "no session"),
         case("an answer in no session", Request::post(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#).key(KEY), 400, -32600, "no session"),
         case("an unknown session", Request::post(ping).key(KEY).session(&"0".repeat(32)), 404, -32600, "unknown session"),
@@ -121,6 +126,8 @@ fn r049_gets_a_status_a_code_and_an_audit_line() {
         case("to end none", Request::new("DELETE", "/mcp").key(KEY), 400, -32600, "no session"),
         case("to end somebody else's", Request::new("DELETE", "/mcp").key(KEY).session(&bob.session), 404, -32600, "unknown session"),
         case("a second handshake", alice.request(client::initialize("2025-11-25")), 400, -32600, "second initialize"),
+        case("a second handshake in a session of 2025-06-18", middle.request(client::initialize("2025-06-18")), 400, -32600, "second initialize"),
+        case("a second handshake in a session of 2025-03-26", older.request(client::initialize("2025-03-26")), 400, -32600, "second initialize"),
         case("a handshake without version", Request::post(r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#).key(KEY), 200, -32602, "unusable handshake"),
         // What is asked for.
         case("an unknown method", request("tasks/update", json!({"taskId": "1"})), 200, -32601, "unknown method"),
@@ -164,6 +171,21 @@ fn r049_gets_a_status_a_code_and_an_audit_line() {
         assert!(!written.contains(secret), "a secret was written");
     }
     assert_eq!(alice.call("echo", json!({"text": "still"}))["result"]["content"][0]["text"], "still");
+}
+
+/// 52: those before 2025-06-18 do not know the header, so it says nothing about their sessions.
+#[test]
+fn r052_older_sessions_have_no_header_for_their_revision() {
+    let server = GoServer::start(&[]);
+    let sidecar = sidecar(server.port);
+    for revision in ["2024-11-05", "2025-03-26"] {
+        let client = Client::of(&sidecar, Some(KEY), revision);
+        for header in ["2025-11-25", "2024-11-05", "nonsense"] {
+            let request = client.request(client.message("ping", &json!({})));
+            let reply = request.with("mcp-protocol-version", header).send(sidecar.mcp);
+            assert_eq!((reply.status, &reply.message()["result"]), (200, &json!({})), "{revision}: {header}");
+        }
+    }
 }
 
 /// 1: whatever else is wrong with it.

@@ -107,6 +107,7 @@ fn r061_a_stream_names_its_place_for_messages() {
     // What is wrong with a POST is said where it was posted.
     let long = "x".repeat(30_000);
     let other = alice.endpoint.replace("session=", "session=A");
+    let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
     for (name, request, status) in [
         ("no key", alice.message("{}").without("authorization"), 401),
         (
@@ -117,7 +118,9 @@ fn r061_a_stream_names_its_place_for_messages() {
         ("no name", Request { path: "/messages".to_owned(), ..alice.message("{}") }, 400),
         ("another name", Request { path: other, ..alice.message("{}") }, 404),
         ("no JSON", alice.message("{"), 400),
-        ("a batch", alice.message("[]"), 400),
+        ("a batch of nothing", alice.message("[]"), 400),
+        ("a batch", alice.message(&format!("[{ping}]")), 400),
+        ("a batch with an id twice", alice.message(&format!("[{ping},{ping}]")), 400),
         ("another type", alice.message("{}").with("content-type", "text/plain"), 415),
         ("too large", alice.message(&long), 413),
         ("a GET", alice.message("").with_method("GET"), 405),
@@ -136,7 +139,6 @@ fn r061_a_stream_names_its_place_for_messages() {
     }
     // The name is no session's.
     let name = alice.endpoint.split_once('=').unwrap().1.to_owned();
-    let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
     assert_eq!(Request::post(ping).key("key-a").session(&name).send(sidecar.mcp).status, 404);
     assert_eq!(alice.call(&sidecar, 8, "echo", &echo("still"))["result"]["content"][0]["text"], "still");
     assert!(!sidecar.written().contains(&name), "it is in no log");
