@@ -56,6 +56,7 @@ impl Asked {
         let revision = Revision::parse(&envelope.version).filter(|revision| revision.era() == Era::Modern);
         let revision = revision.ok_or(Unreadable)?;
         let method = Method::of(revision, &message.method).ok_or(Unreadable)?;
+        let state = outline.request_state().map(|state| state.map(|state| state.into_owned()));
         let uri = (method.subject() == Subject::Resource).then(|| outline.name(Subject::Resource)).flatten();
         Ok(Self {
             id: message.id.as_json().to_owned(),
@@ -68,7 +69,8 @@ impl Asked {
             level: envelope.log_level,
             token: envelope.progress_token.map(str::to_owned),
             responses: outline.input_responses().map(str::to_owned),
-            state: outline.request_state().map_err(|_| Unreadable)?.map(|state| state.into_owned()),
+            // What is no string nobody gave: it is worth as much as one that is made up.
+            state: state.unwrap_or_else(|_| Some(String::new())),
             trace: exchange::trace(&head.headers),
             body,
         })

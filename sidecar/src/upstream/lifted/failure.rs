@@ -1,5 +1,7 @@
 //! Why a server with sessions could not be asked, beyond what its transport says.
 
+use longshore_mcp::detect::Wrong;
+use longshore_mcp::meta::{CLIENT_CAPABILITIES, Incomplete};
 use longshore_mcp::parked::TooManyRounds;
 use thiserror::Error;
 
@@ -42,6 +44,9 @@ pub(crate) enum Failure {
     /// The server asks and asks.
     #[error(transparent)]
     TooManyRounds(TooManyRounds),
+    /// What the client says that it can do cannot be read, so no server can be told.
+    #[error("the client's capabilities cannot be read")]
+    Capabilities,
     /// There are no random numbers, or nothing can be sealed; or the request is none.
     #[error("an internal error")]
     Internal,
@@ -60,6 +65,7 @@ impl From<Failure> for Refusal {
             Failure::Revision(version) => Self::ServerRevision { version },
             Failure::TooLarge => Self::AnswerTooLarge { limit: EDITABLE },
             Failure::Broken(broken) => (*broken).into(),
+            Failure::Capabilities => Self::Mistake(Wrong::Envelope(Incomplete::Wrong(CLIENT_CAPABILITIES))),
             Failure::Internal => Self::Internal,
         }
     }

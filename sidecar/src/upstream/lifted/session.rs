@@ -108,7 +108,8 @@ impl Session {
         speaks: Revision,
     ) -> Result<Self, Failure> {
         let way = Way { from: asked.revision, to: speaks };
-        let greeting = handshake::greet(FIRST, way, &asked.client()).map_err(|_| Unusable::Internal)?;
+        // All else in it was looked at before.
+        let greeting = handshake::greet(FIRST, way, &asked.client()).map_err(|_| Unusable::Capabilities)?;
         let request = exchange::build(upstream, Method::POST, None, greeting.into());
         let (answer, hold) = transport.open(upstream, opener, request).await?;
         let id = session_id(answer.response.headers());

@@ -85,6 +85,44 @@ fn mistakes_of_a_server_are_errors_of_one_call() {
     assert_eq!(ids.len(), seen.len(), "no id is used twice");
 }
 
+/// What a client says of itself that nobody can read, and what it brings back that nobody gave.
+#[test]
+fn mistakes_of_a_client_are_its_own() {
+    let server = Scripted::start(|request, stream| {
+        scripted::json(stream, &scripted::reply_to(request, &json!({"content": [], "tools": []})));
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let (able, unreadable) = (json!({}), [json!({"sampling": true}), json!({"elicitation": "form"})]);
+    let mut cases: Vec<_> = [json!(7), json!({}), json!(["s"]), json!("")]
+        .into_iter()
+        .map(|state| {
+            let params = json!({"name": "t", "requestState": state, "inputResponses": {}});
+            (request(1, "tools/call", params, &able), 200, "is none that this server gave you")
+        })
+        .collect();
+    for can in &unreadable {
+        for (method, params) in [
+            ("tools/call", json!({"name": "t"})),
+            ("prompts/get", json!({"name": "p"})),
+            ("server/discover", json!({})),
+            ("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}})),
+        ] {
+            cases.push((request(1, method, params, can), 400, "clientCapabilities\" in"));
+        }
+    }
+    for (request, status, words) in cases {
+        let text = String::from_utf8_lossy(&request.body).into_owned();
+        let before = sidecar.audit_lines();
+        let reply = request.send(sidecar.mcp);
+        let said = is_error(&reply, status, -32602);
+        assert!(said.contains(words), "{text}: {said}");
+        assert_eq!(reply.message()["id"], 1, "{text}");
+        assert_eq!(sidecar.audit_after(before)["code"], -32602, "{text}");
+    }
+    assert!(server.seen("initialize").is_empty() && server.seen("tools/call").is_empty());
+    assert_eq!(call("t", json!({}), &able).send(sidecar.mcp).status, 200);
+}
+
 /// Each principal has sessions of its own with the server, and each set of capabilities.
 #[test]
 fn sessions_with_the_server_are_shared_by_those_who_are_alike() {
