@@ -1,12 +1,14 @@
 //! What the server says that belongs to no call. A client hears it by a GET; for that the sidecar asks the server for
 //! the same, in the session of the client, and passes on what comes.
 
+mod pace;
+
 use std::rc::Rc;
 
 use http::{Response, StatusCode};
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::Upstream;
-use tokio::time::{Duration, Instant, sleep, timeout};
+use tokio::time::{Duration, sleep, timeout};
 
 use super::carry::{self, Aside};
 use super::events::{Source, data_of, is_aside};
@@ -21,46 +23,10 @@ use crate::stack::{Authenticated, standing, tasks};
 use crate::streams::{Reader, Rest, Streams, Terms, Writer};
 use crate::upstream::Answer;
 use crate::worker::Worker;
+use pace::Pace;
 
 /// How long a server may take to open its stream. Nobody computes anything for it.
 const OPEN: Duration = Duration::from_secs(10);
-/// How much later than it says a server is asked again that has ended its stream at once, and how much at most if it does
-/// so again and again.
-const LATER: Duration = Duration::from_millis(50);
-const LATEST: Duration = Duration::from_secs(10);
-/// After how long without an event many proxies close a stream: that is not at once.
-const QUIET: Duration = Duration::from_secs(10);
-
-/// How a server's streams end, one after the other.
-struct Pace {
-    began: Instant,
-    /// Something was said in this one.
-    spoke: bool,
-    later: Duration,
-}
-
-impl Pace {
-    fn new() -> Self {
-        Self { began: Instant::now(), spoke: false, later: Duration::ZERO }
-    }
-
-    /// A stream has ended: how much later than the server says the next one is asked for.
-    fn ended(&mut self) -> Duration {
-        self.later = later(self.later, self.spoke || self.began.elapsed() >= QUIET);
-        self.later
-    }
-
-    /// There is another one.
-    fn go_on(&mut self) {
-        *self = Self { later: self.later, ..Self::new() };
-    }
-}
-
-/// The same by what it was before, and by whether the stream was worth asking for.
-fn later(before: Duration, was_of_use: bool) -> Duration {
-    if was_of_use { Duration::ZERO } else { (before * 2).clamp(LATER, LATEST) }
-}
-
 /// What holds for the streams of a session.
 pub(super) fn terms(worker: &Worker, snapshot: &Snapshot, session: &Session) -> Terms {
     let resume = snapshot.config.sessions.resume;
@@ -258,22 +224,5 @@ async fn pass(
             true
         }
         None => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_that_ends_its_streams_at_once_is_asked_ever_later() {
-        let (mut waits, mut wait) = (Vec::new(), Duration::ZERO);
-        for was_of_use in
-            [true, false, false, false, false, false, false, false, false, false, false, true, false]
-        {
-            wait = later(wait, was_of_use);
-            waits.push(wait.as_millis());
-        }
-        assert_eq!(waits, [0, 50, 100, 200, 400, 800, 1600, 3200, 6400, 10000, 10000, 0, 50]);
     }
 }
