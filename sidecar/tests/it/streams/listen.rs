@@ -59,7 +59,8 @@ fn r054_it_goes_to_the_clients_own_stream() {
         // The answer to another call would not be looked into here.
         let answer = r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[]}}"#;
         for text in [&note(1), answer, "nonsense", question] {
-            tell.send(Some(format!("id: s1\n{}", event(text)))).unwrap();
+            // An empty type is that of a message.
+            tell.send(Some(format!("id: s1\nevent:\n{}", event(text)))).unwrap();
         }
         assert_eq!(said(&stream.next().unwrap()), "1");
         assert_eq!(stream.next().unwrap().data, question);
