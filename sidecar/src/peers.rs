@@ -78,6 +78,8 @@ pub(crate) trait Local: Send + Sync {
     fn is_greeted(&self) -> bool;
     /// Whether an address has been silent for so long that nothing more is to be waited for.
     fn is_lost(&self, address: IpAddr) -> bool;
+    /// Whether a pod will not come back, however long ago it was there.
+    fn is_gone(&self, peer: &Peer) -> bool;
 }
 
 /// What was noticed of other replicas.
@@ -196,6 +198,16 @@ impl Peers {
     /// Who is alive, and what they are doing.
     pub(crate) fn alive(&self) -> Vec<(Peer, State)> {
         self.0.local.alive()
+    }
+
+    /// Whether a replica was heard just now.
+    pub(crate) fn lives(&self, pod: &PodId) -> bool {
+        self.alive().iter().any(|(peer, _)| peer.pod == *pod)
+    }
+
+    /// Whether a pod will not come back, however long ago it was there.
+    pub(crate) fn is_gone(&self, peer: &Peer) -> bool {
+        self.0.local.is_gone(peer)
     }
 
     /// Gives up sessions for their successors: those that can move and that nobody uses just now.

@@ -139,7 +139,11 @@ async fn walk(worker: &Rc<Worker>, request: Request<()>, trail: &mut Trail) -> R
     let request = origin::check(request, &snapshot)?;
     // Paths and HTTP methods are public, and preflights carry no credentials.
     let received = match route::route(request, snapshot)? {
-        Routed::Preflight(response) => return Ok(Passed::Answered(response)),
+        Routed::Preflight(response) => {
+            trail.entry.method("OPTIONS");
+            trail.entry.permit(None);
+            return Ok(Passed::Answered(response));
+        }
         Routed::Received(received) => received,
     };
     // Before the body is read: strangers may not make the process buffer anything.

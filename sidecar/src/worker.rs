@@ -62,6 +62,17 @@ pub(crate) struct Worker {
     pub(crate) marks: Marks,
     /// Places for small messages to the server that nobody waits for.
     pub(crate) errands: Arc<Semaphore>,
+    /// Whether connections end when they have answered what is under way.
+    stop: watch::Receiver<bool>,
+}
+
+impl Worker {
+    /// Waits until connections end.
+    pub(crate) fn stopped(&self) -> impl Future<Output = ()> + use<> {
+        let mut stop = self.stop.clone();
+        // Whether the sender is gone or says stop: both mean the end.
+        async move { drop(stop.wait_for(|stop| *stop).await) }
+    }
 }
 
 /// Serves connections until `stop` says so.
@@ -82,6 +93,7 @@ pub(crate) async fn serve(
         ids: Ids::default(),
         marks: Marks::default(),
         errands: Arc::new(Semaphore::new(ERRANDS)),
+        stop: stop.clone(),
     });
     let limit = worker.shared.options.bounds.connections.div_ceil(worker.shared.options.workers.max(1));
     let mut connections = JoinSet::new();

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_sessions::membership::State;
+use longshore_sessions::membership::{Standing, State};
 use longshore_sessions::message::HandOver;
 use longshore_sessions::replica::Effect;
 use longshore_sessions::tombstones::Tombstone;
@@ -134,5 +134,9 @@ impl Local for Sessions {
         let (replica, now) = (self.lock(), self.now());
         let member = replica.view.members().find(|member| member.address == address);
         member.and_then(|member| member.silent).is_some_and(|since| now.since(since) >= LOST)
+    }
+
+    fn is_gone(&self, peer: &Peer) -> bool {
+        self.lock().view.standing(peer, Duration::MAX, self.now()) == Standing::Gone
     }
 }

@@ -116,6 +116,8 @@ pub(crate) async fn forward(
             last: b'\n',
             request: body.clone(),
             trail: Some(trail.entry.hand_over()),
+            // What has no end of its own ends in order when this replica does: its client goes on listening elsewhere.
+            ends: (!is_call).then(|| Box::pin(worker.stopped()) as Pin<Box<dyn Future<Output = ()>>>),
             _under_way: under_way,
         }))
     };
@@ -202,6 +204,8 @@ pub(crate) struct Relay {
     request: Bytes,
     /// The audit line, for the same case.
     trail: Option<Entry>,
+    /// When it ends, if nothing else ends it before.
+    ends: Option<Pin<Box<dyn Future<Output = ()>>>>,
     /// A drain waits for it.
     _under_way: Option<CallGuard>,
 }
@@ -211,6 +215,9 @@ impl Relay {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        if self.lease.is_some() && self.ends.as_mut().is_some_and(|ends| ends.as_mut().poll(cx).is_ready()) {
+            self.lease = None;
+        }
         if self.lease.is_none() {
             return Poll::Ready(None);
         }

@@ -30,7 +30,7 @@ pub(crate) async fn serve(
     }
     let holder = parked::holder(worker, &caller, &modern.outline);
     if let Some(holder) = holder.or_else(|| tasks::holder(worker, &caller, modern))
-        && let Some(response) = Box::pin(parked::go_on(worker, &caller, &holder, body, trail)).await?
+        && let Some(response) = Box::pin(parked::go_on(worker, &caller, holder, body, trail)).await?
     {
         return Ok(Passed::Handed(response));
     }

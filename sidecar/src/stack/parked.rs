@@ -6,38 +6,58 @@ use bytes::Bytes;
 use http::Response;
 use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::meta::Outline;
-use longshore_sessions::Peer;
 use longshore_sessions::routing::{Failure, NotForwarded};
+use longshore_sessions::{Peer, Question};
 
 use super::forward::{self, Forwarded};
 use super::respond::Body;
 use super::{Authenticated, Through, Trail};
+use crate::peers::Failure as Unanswered;
 use crate::rescue::Refusal;
 use crate::worker::Worker;
 
+/// The other replica that has what a request is about.
+pub(crate) struct Holder {
+    pub(crate) peer: Peer,
+    /// Whether it is there again when the sidecar restarts: the server has it, and not the sidecar.
+    pub(crate) outlives: bool,
+}
+
 /// The other replica that holds the call which a request goes on with. None: it is served here, if only to say that there
 /// is no such call any more.
-pub(crate) fn holder(worker: &Worker, caller: &Authenticated, outline: &Outline<'_>) -> Option<Peer> {
+pub(crate) fn holder(worker: &Worker, caller: &Authenticated, outline: &Outline<'_>) -> Option<Holder> {
     let state = outline.request_state().ok().flatten()?;
-    let holder = worker.shared.lifted.elsewhere(&state)?;
+    let peer = worker.shared.lifted.elsewhere(&state)?;
     let (Through::Client, Some(_)) = (caller.through, &caller.snapshot.replicas) else { return None };
     // Otherwise the call went with it.
-    let lives = worker.shared.peers.alive().iter().any(|(peer, _)| peer.pod == holder.pod);
-    lives.then_some(holder)
+    (!worker.shared.peers.is_gone(&peer)).then_some(Holder { peer, outlives: false })
 }
 
 /// Takes a request there. None: it is served here after all.
 pub(crate) async fn go_on(
     worker: &Rc<Worker>,
     caller: &Authenticated,
-    holder: &Peer,
+    holder: Holder,
     body: &Bytes,
     trail: &mut Trail,
 ) -> Result<Option<Response<Body>>, Refusal> {
-    match forward::forward(worker, caller, body, holder, trail).await? {
+    let Holder { peer, outlives } = holder;
+    let silent = || Refusal::SessionOutOfReach(Failure::Unreachable);
+    let refused = || if outlives { Err(silent()) } else { Ok(None) };
+    // What it holds goes on while nobody hears it, and may not be begun a second time.
+    if !worker.shared.peers.lives(&peer.pod) {
+        match worker.shared.peers.ask(peer.address, Question::Heartbeat).await {
+            Ok(word) if word.from.pod == peer.pod => {}
+            Ok(_) => return Ok(None),
+            Err(Unanswered::Refused) => return refused(),
+            Err(Unanswered::TimedOut | Unanswered::Broken) => return Err(silent()),
+        }
+    }
+    match forward::forward(worker, caller, body, &peer, trail).await? {
         Forwarded::Answered(response) => Ok(Some(response)),
-        Forwarded::Not(NotForwarded::Silent) => Err(Refusal::SessionOutOfReach(Failure::Unreachable)),
-        Forwarded::Not(NotForwarded::Refused | NotForwarded::Moved(_)) => Ok(None),
+        Forwarded::Not(NotForwarded::Silent) => Err(silent()),
+        Forwarded::Not(NotForwarded::Refused) => refused(),
+        Forwarded::Not(NotForwarded::Moved(_)) => Ok(None),
     }
 }
 

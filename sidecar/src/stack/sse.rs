@@ -15,6 +15,7 @@ use http::{HeaderName, Method, Request, Response, StatusCode};
 use longshore_mcp::endpoint;
 use longshore_mcp::envelope;
 use longshore_mcp::headers::JSON;
+use longshore_sessions::routing::{Failure, NotForwarded};
 use tokio::sync::{mpsc, oneshot};
 
 use super::forward::{self, Forwarded};
@@ -94,7 +95,9 @@ pub(crate) async fn serve(
         let owner = elsewhere.filter(|_| caller.through == Through::Client).ok_or(Refusal::UnknownSession)?;
         return match forward::forward(worker, &caller, &body, &owner, trail).await? {
             Forwarded::Answered(response) => Ok(Passed::Handed(response)),
-            Forwarded::Not(_) => Err(Refusal::UnknownSession),
+            // It may be there all the same.
+            Forwarded::Not(NotForwarded::Silent) => Err(Refusal::SessionOutOfReach(Failure::Unreachable)),
+            Forwarded::Not(NotForwarded::Refused | NotForwarded::Moved(_)) => Err(Refusal::UnknownSession),
         };
     };
     // Nobody could be told in the stream what is wrong with something that is no message.

@@ -16,9 +16,10 @@ use longshore_mcp::revision::{Era, Revision};
 use longshore_mcp::tasks::{self, Place, Unnameable};
 use longshore_mcp::translate::Pair;
 use longshore_sessions::capsule::PrincipalDigest;
-use longshore_sessions::{Peer, ServerSession, TaskId};
+use longshore_sessions::{ServerSession, TaskId};
 
 use super::access::{Asks, Authorised};
+use super::parked::Holder;
 use super::session::InSession;
 use super::standing::Now;
 use super::translate::Outgoing;
@@ -182,7 +183,7 @@ pub(crate) fn alone(
 
 /// The other replica whose server has the task that a request is about. None: it is served here, if only to say that
 /// there is no such task.
-pub(crate) fn holder(worker: &Worker, caller: &Authenticated, modern: &Modern<'_>) -> Option<Peer> {
+pub(crate) fn holder(worker: &Worker, caller: &Authenticated, modern: &Modern<'_>) -> Option<Holder> {
     let (Through::Client, Some(_)) = (caller.through, &caller.snapshot.replicas) else { return None };
     let names: Vec<String> = match modern.method {
         Method::SubscriptionsListen => {
@@ -194,10 +195,9 @@ pub(crate) fn holder(worker: &Worker, caller: &Authenticated, modern: &Modern<'_
         _ => return None,
     };
     let mut tasks = names.iter().filter_map(|name| open(worker, caller, name));
-    let owner = tasks.find(|task| !worker.shared.tasks.is_here(task))?.owner;
+    let peer = tasks.find(|task| !worker.shared.tasks.is_here(task))?.owner;
     // Otherwise the server went with it, unless all of them know each other's tasks.
-    let lives = worker.shared.peers.alive().iter().any(|(peer, _)| peer.pod == owner.pod);
-    lives.then_some(owner)
+    (!worker.shared.peers.is_gone(&peer)).then_some(Holder { peer, outlives: true })
 }
 
 /// Whether a request is for a task of the server here: no other replica could serve it.

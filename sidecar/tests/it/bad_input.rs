@@ -5,7 +5,7 @@ mod unread;
 use std::io::{BufReader, Read, Write};
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::harness::config::{keys, rule};
 use crate::harness::http::{Reply, Request, connect};
@@ -293,6 +293,10 @@ fn browsers_of_allowed_origins_can_read_everything() {
         )
         .send(sidecar.mcp);
     assert_eq!(preflight.status, 204);
+    sidecar.audit(|line| {
+        ["method", "decision", "reason"].map(|member| &line[member])
+            == [&json!("OPTIONS"), &json!("permit"), &Value::Null]
+    });
     assert_eq!(preflight.header("access-control-allow-origin"), Some(origin));
     assert_eq!(preflight.header("access-control-allow-methods"), Some("GET, POST, DELETE, OPTIONS"));
     let allowed = preflight.header("access-control-allow-headers").unwrap().to_ascii_lowercase();

@@ -1,3 +1,4 @@
+use rustix::process::Signal;
 use serde_json::json;
 
 use super::{again, asked, call, is_error, text};
@@ -25,6 +26,20 @@ fn r071_a_call_that_waits_is_found_from_every_replica() {
     // Still nobody else's.
     let retry = begin();
     is_error(&retry.clone().key("key-b").send(replicas[1].mcp), 200, -32602);
+    // One that nobody hears may go on with it: it is not to be made again.
+    replicas[0].signal(Signal::STOP);
+    let reply = eventually("it is out of reach", || {
+        let reply = retry.clone().key("key-a").send(replicas[1].mcp);
+        (reply.status == 503).then_some(reply)
+    });
+    assert_eq!(reply.header("retry-after"), Some("1"));
+    replicas[0].signal(Signal::CONT);
+    let reply = eventually("it goes on", || {
+        let reply = retry.clone().key("key-a").send(replicas[1].mcp);
+        (reply.status == 200).then_some(reply)
+    });
+    text(&reply);
+    let retry = begin();
     // The replica is lost, and the call with it.
     drop(replicas.remove(0));
     let lost = eventually("the loss is noticed", || {

@@ -285,6 +285,7 @@ fn what_stands_alone_is_taken_elsewhere_in_a_drain() {
     assert_eq!(during.next().unwrap().message()["method"], "notifications/subscriptions/acknowledged");
     assert_eq!(servers[1].seen("subscriptions/listen").len(), 1);
     assert!(replicas[0].wait(Duration::from_secs(20)).success());
+    assert!(during.next().is_none(), "it ends in order");
     drop(hook);
 }
 
