@@ -201,6 +201,8 @@ impl Cluster {
             path.push(":");
             path.push(std::env::var_os("PATH").unwrap_or_default());
             command.env("PATH", path);
+            // kubectl would leave what it has found out of this cluster in the user's own folder.
+            command.env("KUBECACHEDIR", own.spec.folder.join("kubectl"));
         }
         Ok(command)
     }

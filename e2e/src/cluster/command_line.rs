@@ -143,18 +143,29 @@ fn down(name: &str) -> anyhow::Result<()> {
         return Ok(());
     };
     end(&spec.folder.join("keeper"), Signal::SIGTERM)?;
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while registry::find(name)?.is_some() {
-        if Instant::now() > deadline {
-            end(&spec.first_process_file(), Signal::SIGKILL)?;
-            end(&spec.folder.join("keeper"), Signal::SIGKILL)?;
-            break;
+    if !is_gone_soon(name)? {
+        end(&spec.first_process_file(), Signal::SIGKILL)?;
+        end(&spec.folder.join("keeper"), Signal::SIGKILL)?;
+        // What still runs holds on to what is to be swept up.
+        if !is_gone_soon(name)? {
+            bail!("cluster {name} does not end, although its processes were killed; try again");
         }
-        std::thread::sleep(Duration::from_millis(50));
     }
     registry::sweep_up()?;
     say(&format!("cluster {name} is gone"));
     Ok(())
+}
+
+/// Waits for its end, and says whether it has come.
+fn is_gone_soon(name: &str) -> anyhow::Result<bool> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while registry::find(name)?.is_some() {
+        if Instant::now() > deadline {
+            return Ok(false);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(true)
 }
 
 fn end(file: &std::path::Path, signal: Signal) -> anyhow::Result<()> {

@@ -28,7 +28,8 @@ pub(crate) fn isolate() -> io::Result<()> {
     mount(Some("proc"), "/proc", Some("proc"), MsFlags::empty(), None::<&str>)?;
     // Where container tools write without asking. They must neither meet their like of another cluster there, nor
     // leave anything behind.
-    for folder in ["/run", "/var/lib/cni", "/var/log/containers"] {
+    // The kubelet's sockets for devices are there, wherever its own folder is.
+    for folder in ["/run", "/var/lib/cni", "/var/lib/kubelet", "/var/log/containers"] {
         fs::create_dir_all(folder)?;
         mount(Some("tmpfs"), folder, Some("tmpfs"), MsFlags::empty(), None::<&str>)?;
     }

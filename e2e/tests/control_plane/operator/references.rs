@@ -17,7 +17,7 @@ use super::{STAGE, server};
 const AT_ONCE: Duration = Duration::from_secs(30);
 
 #[test]
-fn what_is_missing_is_named_and_healed_within_two_seconds_of_its_coming() {
+fn what_is_missing_is_named_and_healed_at_once_when_it_comes() {
     let needs_all = server(
         "{source: {env: [{name: T, valueFrom: {secretKeyRef: {name: token, key: value}}}], envFrom: [{configMapRef: {name: settings}}]}, \
           pod: {volumes: [{name: data, secret: {secretName: files}}]}, \
