@@ -32,6 +32,9 @@ pub const MAX_FORWARDS: u8 = 3;
 pub const MAX_POD_ID: usize = 64;
 /// The longest session id. Some proxies refuse header lines that are much longer.
 pub const MAX_ID: usize = 1023;
+/// The most that a client may say of what it can do for that to be kept with its session, in bytes: many times what
+/// clients have.
+pub const MAX_CAPABILITIES: usize = 16 * 1024;
 /// How many replicas are known at most: many times what one server has.
 pub const MAX_MEMBERS: usize = 256;
 /// How many of those who left are told of: a rolling update replaces a few at a time.

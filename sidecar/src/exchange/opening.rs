@@ -9,6 +9,7 @@ use longshore_mcp::initialize;
 use longshore_mcp::object::Object;
 use longshore_mcp::sse;
 use longshore_mcp::translate::{Way, handshake};
+use longshore_sessions::bounds::MAX_CAPABILITIES;
 use longshore_sessions::capsule;
 use longshore_sidecar_config::Upstream;
 use serde::Deserialize;
@@ -121,7 +122,8 @@ fn carried(way: Way, message: &str) -> Result<Option<String>, Refusal> {
     Ok(Some(response.write()))
 }
 
-/// What the client can do, in the words that the server heard. What is no object there is as good as nothing.
+/// What the client can do, in the words that the server heard. What is no object there is as good as nothing, and so is
+/// what is too much to be kept: such a session cannot be begun again.
 fn capabilities(body: &[u8]) -> Option<Arc<str>> {
     #[derive(Deserialize)]
     struct Initialize<'a> {
@@ -134,5 +136,13 @@ fn capabilities(body: &[u8]) -> Option<Arc<str>> {
         capabilities: Option<&'a RawValue>,
     }
     let Initialize { params } = serde_json::from_slice(body).ok()?;
-    params.capabilities.map_or_else(|| Some("{}".into()), |json| capsule::canonical(json.get()))
+    let Some(said) = params.capabilities else { return Some("{}".into()) };
+    let kept = capsule::canonical(said.get()).filter(|said| said.len() <= MAX_CAPABILITIES);
+    if kept.is_none() {
+        tracing::debug!(
+            bytes = said.get().len(),
+            "what a client can do is not kept: it is too much, or no object"
+        );
+    }
+    kept
 }

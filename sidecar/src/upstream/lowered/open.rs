@@ -16,6 +16,7 @@ use longshore_mcp::revision::Revision;
 use longshore_mcp::session;
 use longshore_mcp::translate::requests::Client;
 use longshore_mcp::translate::{Pair, capabilities, handshake, names};
+use longshore_sessions::bounds::MAX_CAPABILITIES;
 use longshore_sidecar_config::Upstream;
 
 use super::registry::{Lowered, random};
@@ -26,8 +27,7 @@ use crate::names::SESSION_ID;
 use crate::upstream::hold::Hold;
 use crate::upstream::{Answer, Failure as Any, Opener, Speaks, Transport};
 
-/// The longest that a client may say of what it can do and who it is, in bytes: each request to the server repeats it.
-const MAX_CAPABILITIES: usize = 16 * 1024;
+/// The longest that a client may say of who it is, in bytes: each request to the server repeats it, and what it can do.
 const MAX_INFO: usize = 16 * 1024;
 
 /// What became of a handshake.

@@ -113,6 +113,30 @@ fn a_server_that_restarts_alone_ends_its_sessions_or_begins_them_again() {
     }
 }
 
+/// What a client says of itself is kept with its session, unless it is more than a session is worth. What is not kept
+/// cannot be said again.
+#[test]
+fn a_session_whose_client_says_far_too_much_lives_as_long_as_its_server() {
+    let mut server = GoServer::start(&[]);
+    let mut config = config(server.port);
+    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let files = Files::new();
+    files.write(&config);
+    let sidecar = Sidecar::with(files, &FLAGS).loaded().ready();
+    let clients = [(15 * 1024, 200), (17 * 1024, 404)].map(|(bytes, then)| {
+        let can = json!({"roots": {}, "experimental": {"example.com/x": {"text": "x".repeat(bytes)}}});
+        (Client::with_capabilities(&sidecar, None, "2025-11-25", &can), then)
+    });
+    clients.iter().for_each(|(client, _)| echo(client));
+    server.kill();
+    server.start_again();
+    eventually("the server is there", || (sidecar.metric("longshore_server_connected") == 1.0).then_some(()));
+    for (client, then) in &clients {
+        assert_eq!(client.send("ping", json!({})).status, *then);
+    }
+    assert_eq!(sidecar.metric("longshore_sessions"), 1.0);
+}
+
 /// The response of a call that waits for long begins before there is a server that could answer.
 #[test]
 fn a_call_whose_response_has_begun_goes_on_in_the_session_that_is_begun_again() {
