@@ -28,11 +28,11 @@ use longshore_sessions::message::HandOver;
 use longshore_sessions::routing::Outcome;
 use longshore_sessions::tombstones::Tombstone;
 use longshore_sessions::{Answer, Introduction, Keyring, Message, Peer, PodId, Question};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Duration, Instant, sleep, timeout_at};
 
 use crate::stack::Authenticated;
-use ask::Ask;
+use ask::{Ask, Asked, Asks};
 use connection::{Connections, Unanswered};
 use tls::Tls;
 
@@ -105,7 +105,7 @@ struct Inner {
     local: Arc<dyn Local>,
     pod: PodId,
     port: u16,
-    asks: mpsc::Sender<Ask>,
+    asks: Asks,
     /// How many requests were forwarded here.
     arrived: AtomicUsize,
     /// Everybody has been greeted, or it took too long.
@@ -115,7 +115,7 @@ struct Inner {
 }
 
 /// The tasks behind a [`Peers`], to be run on the control thread.
-pub(crate) struct Errands(mpsc::Receiver<Ask>);
+pub(crate) struct Errands(Asked);
 
 // === impl Replicas ===
 
@@ -132,7 +132,7 @@ impl Replicas {
 impl Peers {
     /// A handle, and what has to run for it to work. All replicas listen at the same port.
     pub(crate) fn new(local: Arc<dyn Local>, port: u16) -> (Self, Errands) {
-        let (asks, asked) = mpsc::channel(ask::QUEUE);
+        let (asks, asked) = ask::queues();
         let pod = local.introduction().pod;
         let (greeted, changed) = (watch::Sender::new(false), watch::Sender::new(State::Starting));
         (
@@ -163,11 +163,12 @@ impl Peers {
     }
 
     async fn try_ask(&self, to: IpAddr, question: Question) -> Result<Message<Answer>, Failure> {
+        let asks = self.0.asks.of(&question);
         let question = Message { from: self.0.local.introduction(), body: question };
         let text = serde_json::to_vec(&question).map_err(|_| Failure::Broken)?.into();
         let (reply, answer) = oneshot::channel();
         // That many are asked here says nothing of who is asked.
-        self.0.asks.send(Ask { to, text, reply }).await.map_err(|_| Failure::Broken)?;
+        asks.send(Ask { to, text, reply }).await.map_err(|_| Failure::Broken)?;
         let text = answer.await.map_err(|_| Failure::TimedOut)??;
         serde_json::from_slice(&text).map_err(|_| Failure::Broken)
     }

@@ -10,6 +10,7 @@ use http::header::{CONTENT_TYPE, HOST};
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use longshore_mcp::headers::JSON;
+use longshore_sessions::Question;
 use longshore_sessions::bounds::{HEARTBEAT, MAX_MEMBERS, QUESTION};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -21,9 +22,9 @@ use super::tls::Tls;
 use super::wire;
 use crate::shared::Shared;
 
-/// How many questions wait. Requests that look for their session ask every replica once.
-pub(super) const QUEUE: usize = 1024;
-/// How many are under way: one for each replica, for some requests at once.
+/// How many questions of a kind wait. Requests that look for their session ask every replica once.
+const QUEUE: usize = 1024;
+/// How many of a kind are under way: one for each replica, for some requests at once.
 const UNDER_WAY: usize = 4 * MAX_MEMBERS;
 
 /// A question on its way, and who waits for the answer.
@@ -33,37 +34,121 @@ pub(super) struct Ask {
     pub(super) reply: oneshot::Sender<Result<Bytes, Failure>>,
 }
 
+/// Where questions wait to be asked. What this replica has to say for itself does not wait behind what requests want to
+/// know: with one that hangs these are many and take their time, and who says nothing meanwhile looks dead.
+pub(super) struct Asks {
+    own: mpsc::Sender<Ask>,
+    of_requests: mpsc::Sender<Ask>,
+}
+
+/// The other ends.
+pub(super) struct Asked {
+    own: Lane,
+    of_requests: Lane,
+}
+
+/// Questions of a kind: those that wait, and those under way.
+struct Lane {
+    waiting: mpsc::Receiver<Ask>,
+    under_way: JoinSet<()>,
+}
+
+pub(super) fn queues() -> (Asks, Asked) {
+    let ((own, own_lane), (of_requests, requests_lane)) = (lane(), lane());
+    (Asks { own, of_requests }, Asked { own: own_lane, of_requests: requests_lane })
+}
+
+fn lane() -> (mpsc::Sender<Ask>, Lane) {
+    let (asks, waiting) = mpsc::channel(QUEUE);
+    (asks, Lane { waiting, under_way: JoinSet::new() })
+}
+
 /// Asks what the others of this process want to know. Ends when nobody is left who could.
-pub(super) async fn serve(shared: Arc<Shared>, mut asks: mpsc::Receiver<Ask>) {
+pub(super) async fn serve(shared: Arc<Shared>, asked: Asked) {
     let connections = Rc::new(Connections::default());
-    let mut under_way = JoinSet::new();
-    let mut tidy = interval(HEARTBEAT);
-    loop {
-        tokio::select! {
+    let ask = |to, text| {
+        let tls = shared.config().as_ref().and_then(|snapshot| Some(snapshot.replicas.as_ref()?.tls.clone()));
+        let to = SocketAddr::new(to, shared.peers.port());
+        let connections = connections.clone();
+        async move {
+            // Without keys nobody can be asked, and nothing is known of them.
+            let tls = tls.ok_or(Failure::TimedOut)?;
+            let answer = timeout(QUESTION, ask_whoever(&connections, &tls, to, text)).await;
+            answer.unwrap_or(Err(Failure::TimedOut))
+        }
+    };
+    let mut tick = interval(HEARTBEAT);
+    let tidy = async {
+        loop {
+            tick.tick().await;
             // Questions have an end of their own.
-            _ = tidy.tick() => connections.tidy(|_| true),
-            Some(_) = under_way.join_next() => {}
-            ask = asks.recv(), if under_way.len() < UNDER_WAY => {
-                let Some(Ask { to, text, mut reply }) = ask else { return };
-                let tls = shared.config().as_ref().and_then(|snapshot| Some(snapshot.replicas.as_ref()?.tls.clone()));
-                let to = SocketAddr::new(to, shared.peers.port());
-                let connections = connections.clone();
-                under_way.spawn_local(async move {
-                    let answer = async {
-                        // Without keys nobody can be asked, and nothing is known of them.
-                        let tls = tls.ok_or(Failure::TimedOut)?;
-                        timeout(QUESTION, ask_whoever(&connections, &tls, to, text)).await.unwrap_or(Err(Failure::TimedOut))
-                    };
-                    tokio::select! {
-                        answer = answer => {
-                            // Who asked may have gone just now.
-                            let _ = reply.send(answer);
-                        }
-                        () = reply.closed() => {}
-                    }
-                });
+            connections.tidy(|_| true);
+        }
+    };
+    tokio::select! {
+        () = asked.each(ask) => {}
+        () = tidy => {}
+    }
+}
+
+impl Asks {
+    /// Where a question of this kind waits.
+    pub(super) fn of(&self, question: &Question) -> &mpsc::Sender<Ask> {
+        match question {
+            Question::Heartbeat | Question::Tombstones(_) | Question::HandOver(_) => &self.own,
+            Question::Holds(_) | Question::Ended(_) | Question::Keep(..) => &self.of_requests,
+        }
+    }
+}
+
+impl Asked {
+    /// Has all of them asked, until nobody is left who has any.
+    async fn each<F>(mut self, ask: impl Fn(IpAddr, Bytes) -> F)
+    where
+        F: Future<Output = Result<Bytes, Failure>> + 'static,
+    {
+        loop {
+            tokio::select! {
+                biased;
+                next = self.own.next() => {
+                    let Some(next) = next else { return };
+                    self.own.begin(next, &ask);
+                }
+                next = self.of_requests.next() => {
+                    let Some(next) = next else { return };
+                    self.of_requests.begin(next, &ask);
+                }
             }
         }
+    }
+}
+
+impl Lane {
+    /// The next one that there is room for.
+    async fn next(&mut self) -> Option<Ask> {
+        loop {
+            tokio::select! {
+                Some(_) = self.under_way.join_next() => {}
+                ask = self.waiting.recv(), if self.under_way.len() < UNDER_WAY => return ask,
+            }
+        }
+    }
+
+    fn begin<F>(&mut self, next: Ask, ask: impl Fn(IpAddr, Bytes) -> F)
+    where
+        F: Future<Output = Result<Bytes, Failure>> + 'static,
+    {
+        let Ask { to, text, mut reply } = next;
+        let answer = ask(to, text);
+        self.under_way.spawn_local(async move {
+            tokio::select! {
+                answer = answer => {
+                    // Who asked may have gone just now.
+                    let _ = reply.send(answer);
+                }
+                () = reply.closed() => {}
+            }
+        });
     }
 }
 
@@ -99,4 +184,55 @@ async fn ask_once(
     let text = Limited::new(body, MAX_MESSAGE).collect().await.map_err(|_| Failure::Broken)?.to_bytes();
     lease.give_back();
     if head.status == StatusCode::OK { Ok(text) } else { Err(Failure::Broken) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+    use crate::peers::Peers;
+    use crate::sessions::Sessions;
+    use longshore_sessions::{Answer, Message, Peer, PodId, SessionKey};
+    use tokio::task::LocalSet;
+
+    /// A replica hangs that many requests ask for their sessions. The others hear of this one all the same, and it of
+    /// them.
+    #[tokio::test]
+    async fn what_a_replica_says_for_itself_does_not_wait_for_what_requests_want_to_know() {
+        let [me, well, hung] = [1, 2, 3].map(|last| IpAddr::from([127, 0, 0, last]));
+        let peer = Peer { pod: PodId::new("pod-1").unwrap(), address: me };
+        let sessions = Sessions::new(peer, false, None, Arc::new(Metrics::new().unwrap()));
+        let (peers, crate::peers::Errands(asked)) = Peers::new(Arc::new(sessions), 0);
+        let answer = Message { from: peers.0.local.introduction(), body: Answer::Noted };
+        let answer = Bytes::from(serde_json::to_vec(&answer).unwrap());
+        let ask = move |to, _| {
+            let answer = answer.clone();
+            async move { if to == hung { std::future::pending().await } else { Ok(answer) } }
+        };
+        let test = async {
+            let holds = Question::Holds(SessionKey::new([0; 16]));
+            let mut requests = JoinSet::new();
+            for _ in 0..2 * (QUEUE + UNDER_WAY) {
+                let (peers, holds) = (peers.clone(), holds.clone());
+                requests.spawn_local(async move { peers.ask(hung, holds).await });
+            }
+            // Until no more of them find room.
+            while peers.0.asks.of(&holds).capacity() > 0 {
+                tokio::task::yield_now().await;
+            }
+            for question in [Question::Heartbeat, Question::Tombstones(None)] {
+                let answered = timeout(QUESTION, peers.ask(well, question.clone())).await;
+                assert!(matches!(answered, Ok(Ok(_))), "{question:?}: {answered:?}");
+            }
+            assert!(requests.try_join_next().is_none());
+        };
+        LocalSet::new()
+            .run_until(async {
+                tokio::select! {
+                    () = test => {}
+                    () = asked.each(ask) => {}
+                }
+            })
+            .await;
+    }
 }
