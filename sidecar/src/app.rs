@@ -182,7 +182,14 @@ impl App {
         let lifted = Arc::new(Lifted::new(me.clone(), options.bounds.answers, draining.subscribe()));
         let lowered = Arc::new(Lowered::new(options.bounds.answers));
         let tasks = Arc::new(Tasks::new(me.clone()));
-        let sessions = Arc::new(Sessions::new(me, is_alone, options.program_dir.as_deref(), metrics.clone()));
+        let subscriptions = Shares::new(shares::SUBSCRIPTIONS);
+        let sessions = Arc::new(Sessions::new(
+            me,
+            is_alone,
+            options.program_dir.as_deref(),
+            metrics.clone(),
+            subscriptions.clone(),
+        ));
         let (peers, errands) = Peers::new(sessions.clone(), peers.port());
         let shared = Arc::new(Shared {
             peers,
@@ -192,6 +199,7 @@ impl App {
                 options.sockets_dir.join(paths::STDIO_SOCKET),
                 options.bounds.hang,
                 metrics.clone(),
+                subscriptions,
             )),
             sse: Arc::new(Sse::new(metrics.clone())),
             held: Shares::new(shares::Bounds {

@@ -43,6 +43,7 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::configuration::Snapshot;
 use crate::metrics::{Metrics, SessionEnd};
+use crate::shares::Shares;
 pub(crate) use begin::{begin_again, end_former};
 pub(crate) use copies::keep_copies;
 use errands::Errand;
@@ -63,6 +64,8 @@ pub(crate) struct Sessions {
     /// What the configuration in force says of them.
     snapshot: ArcSwapOption<Snapshot>,
     places: Arc<Places>,
+    /// What clients are subscribed to.
+    subscriptions: Arc<Shares>,
     replica: Mutex<Replica<Arc<Session>>>,
     journal: Journal,
     errands: OnceLock<mpsc::Sender<Errand>>,
@@ -93,7 +96,13 @@ pub(crate) struct Opened {
 impl Sessions {
     /// The sessions of this replica, which has a pod of its own or else is alone. What it knows to be ended is in
     /// `directory`, if there is one.
-    pub(crate) fn new(me: Peer, is_alone: bool, directory: Option<&Path>, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(
+        me: Peer,
+        is_alone: bool,
+        directory: Option<&Path>,
+        metrics: Arc<Metrics>,
+        subscriptions: Arc<Shares>,
+    ) -> Self {
         let view = if is_alone { View::alone(me.address) } else { View::new(me.address) };
         let mut tombstones = Tombstones::default();
         let journal = Journal::open(directory, unix(), &mut tombstones);
@@ -103,6 +112,7 @@ impl Sessions {
             is_alone,
             snapshot: ArcSwapOption::empty(),
             places: Arc::default(),
+            subscriptions,
             replica: Mutex::new(Replica::new(me, view, tombstones)),
             journal,
             errands: OnceLock::new(),

@@ -10,6 +10,10 @@ use bytes::Bytes;
 
 /// What is not counted of a single message: every connection has about as much of its own.
 const FEW: usize = 8 * 1024;
+/// What the subscriptions of sessions may hold, which is for as long as these last: nothing that messages would lack.
+pub(crate) const SUBSCRIPTIONS: Bounds = Bounds { total: 32 * 1024 * 1024, per_principal: 8 * 1024 * 1024 };
+/// What one holds beside its URI.
+const SUBSCRIPTION: usize = 64;
 
 /// How many bytes may be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +40,11 @@ pub(crate) struct Share {
     shares: Arc<Shares>,
     principal: Arc<str>,
     bytes: usize,
+}
+
+/// What a subscription holds.
+pub(crate) fn subscription(uri: &str) -> usize {
+    SUBSCRIPTION + uri.len()
 }
 
 /// Bytes, and their share.
@@ -92,15 +101,24 @@ impl Share {
     /// Holds more. If there is no room for it nothing changes, and it says so.
     pub(crate) fn add(&mut self, bytes: usize) -> bool {
         let mut held = self.shares.lock();
-        let Bounds { total, per_principal } = self.shares.bounds;
-        let own = held.by_principal.get(&self.principal).copied().unwrap_or(0);
-        let fits = held.total.saturating_add(bytes) <= total && own.saturating_add(bytes) <= per_principal;
+        let fits = self.fits(&held, bytes);
         if fits && bytes > 0 {
             held.total += bytes;
             *held.by_principal.entry(self.principal.clone()).or_default() += bytes;
             self.bytes += bytes;
         }
         fits
+    }
+
+    /// Whether there is room for more.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        self.fits(&self.shares.lock(), bytes)
+    }
+
+    fn fits(&self, held: &Held, bytes: usize) -> bool {
+        let Bounds { total, per_principal } = self.shares.bounds;
+        let own = held.by_principal.get(&self.principal).copied().unwrap_or(0);
+        held.total.saturating_add(bytes) <= total && own.saturating_add(bytes) <= per_principal
     }
 
     /// Holds so many in all, if there is room for them. Few are not counted.

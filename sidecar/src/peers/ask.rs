@@ -192,6 +192,7 @@ mod tests {
     use crate::metrics::Metrics;
     use crate::peers::Peers;
     use crate::sessions::Sessions;
+    use crate::shares::{SUBSCRIPTIONS, Shares};
     use longshore_sessions::{Answer, Message, Peer, PodId, SessionKey};
     use tokio::task::LocalSet;
 
@@ -201,7 +202,8 @@ mod tests {
     async fn what_a_replica_says_for_itself_does_not_wait_for_what_requests_want_to_know() {
         let [me, well, hung] = [1, 2, 3].map(|last| IpAddr::from([127, 0, 0, last]));
         let peer = Peer { pod: PodId::new("pod-1").unwrap(), address: me };
-        let sessions = Sessions::new(peer, false, None, Arc::new(Metrics::new().unwrap()));
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let sessions = Sessions::new(peer, false, None, metrics, Shares::new(SUBSCRIPTIONS));
         let (peers, crate::peers::Errands(asked)) = Peers::new(Arc::new(sessions), 0);
         let answer = Message { from: peers.0.local.introduction(), body: Answer::Noted };
         let answer = Bytes::from(serde_json::to_vec(&answer).unwrap());

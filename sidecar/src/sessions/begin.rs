@@ -44,7 +44,8 @@ pub(super) async fn begin(
     copy: Copy,
 ) -> Result<Begun, Refusal> {
     let go_on = |place: Place, upstream: Option<HeaderValue>, copy: Copy| {
-        Box::new(Session::new(capsule.clone(), place, upstream, sessions.now().0).with(copy))
+        let session = Session::new(capsule.clone(), place, upstream, sessions.now().0);
+        Box::new(session.with(copy, &sessions.subscriptions))
     };
     let may_begin_again = async || sessions.can_move(capsule) && is_as_it_was(pool, capsule).await;
     let may_be_there =

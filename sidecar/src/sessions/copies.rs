@@ -20,7 +20,7 @@ const AT_ONCE: usize = 64;
 impl Sessions {
     /// Notes what the client of a session has set, here and at the replica that would adopt it.
     pub(crate) async fn change(&self, session: &Session, change: Change, peers: &Peers) {
-        session.change(change);
+        session.change(change, &self.subscriptions);
         if !self.copy(session, peers).await {
             tracing::debug!("no other replica has a copy of what a client has set");
             self.uncopied.store(true, Ordering::Relaxed);

@@ -75,14 +75,14 @@ impl Drop for Place {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use longshore_sidecar_config::{OnOwnerLoss, Resume};
 
     use super::*;
 
-    #[test]
-    fn places_are_bounded_and_given_back() {
-        let limits = Limits {
+    /// Three, of which two may be one principal's.
+    pub(in crate::sessions) fn limits() -> Limits {
+        Limits {
             idle_timeout_ms: 0,
             max_age_ms: 0,
             total: 3,
@@ -91,7 +91,12 @@ mod tests {
             on_owner_loss: OnOwnerLoss::NotFound,
             resume: Resume { max_bytes: 0, ttl_ms: 0 },
             seal_with: 0,
-        };
+        }
+    }
+
+    #[test]
+    fn places_are_bounded_and_given_back() {
+        let limits = limits();
         let places = Arc::new(Places::default());
         let take = |name: &str| places.take(&name.into(), &limits);
         let first = take("a").ok();

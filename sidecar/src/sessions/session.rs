@@ -14,6 +14,7 @@ use longshore_sessions::{Capsule, Moment, PodId};
 
 use super::questions::{Answering, Questions};
 use super::{Place, Sessions};
+use crate::shares::{Share, Shares, subscription};
 use crate::streams::Streams;
 
 /// One session that this replica holds.
@@ -50,6 +51,8 @@ pub(crate) struct Session {
 #[derive(Default)]
 struct Set {
     copy: Copy,
+    /// What its subscriptions hold.
+    share: Option<Share>,
     /// Another replica is to keep it.
     matters: bool,
     /// Which one keeps it as it is now.
@@ -103,10 +106,13 @@ impl Session {
     }
 
     /// The same with what its client has set, and after what it has read.
-    pub(super) fn with(self, mut copy: Copy) -> Self {
+    pub(super) fn with(self, mut copy: Copy, shares: &Arc<Shares>) -> Self {
         let streams = Streams::after(copy.heard.take().as_deref());
         let matters = copy.log_level.is_some() || !copy.subscriptions.is_empty();
-        let set = (copy != Copy::default()).then(|| Box::new(Set { copy, matters, kept_at: None }));
+        let mut share = shares.nothing(self.place.principal());
+        copy.subscriptions.retain(|uri| share.add(subscription(uri)));
+        let set = (copy != Copy::default())
+            .then(|| Box::new(Set { copy, share: Some(share), matters, kept_at: None }));
         Self { set: Mutex::new(set), streams, ..self }
     }
 
@@ -186,19 +192,26 @@ impl Session {
     }
 
     /// Notes what its client sets. What is over the bounds is not kept: it is lost with the replica.
-    pub(super) fn change(&self, change: Change) {
+    pub(super) fn change(&self, change: Change, shares: &Arc<Shares>) {
         let mut set = self.set();
         let set = set.get_or_insert_default();
         let copy = &mut set.copy;
+        let share = set.share.get_or_insert_with(|| shares.nothing(self.place.principal()));
         match change {
             Change::LogLevel(level) => copy.log_level = Some(level),
             Change::Subscribe(uri) => {
-                if uri.len() <= MAX_SUBSCRIPTION && copy.subscriptions.len() < MAX_SUBSCRIPTIONS {
+                if uri.len() <= MAX_SUBSCRIPTION
+                    && copy.subscriptions.len() < MAX_SUBSCRIPTIONS
+                    && !copy.subscriptions.contains(&uri)
+                    && share.add(subscription(&uri))
+                {
                     copy.subscriptions.insert(uri);
                 }
             }
             Change::Unsubscribe(uri) => {
-                copy.subscriptions.remove(&uri);
+                if copy.subscriptions.remove(&uri) {
+                    drop(share.split(subscription(&uri)));
+                }
             }
         }
         copy.version += 1;
@@ -257,5 +270,60 @@ impl Drop for Use {
         if self.session.uses(self.what).fetch_sub(1, Ordering::Relaxed) == 1 {
             self.sessions.freed();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use longshore_sessions::capsule::PrincipalDigest;
+    use longshore_sessions::{Peer, ServerSession, SessionKey};
+
+    use super::*;
+    use crate::sessions::Places;
+    use crate::sessions::places::tests::limits;
+    use crate::shares::Bounds;
+
+    fn session(place: Place) -> Session {
+        let owner = Peer { pod: PodId::new("pod-1").unwrap(), address: IpAddr::from([127, 0, 0, 1]) };
+        let capsule = Capsule {
+            owner,
+            key: SessionKey::new([0; 16]),
+            principal: PrincipalDigest::of(place.principal()),
+            revision: Revision::V2025_11_25,
+            server_revision: Revision::V2025_11_25,
+            server: ServerSession::None,
+            capabilities: None,
+            issued: 0,
+            expires: 0,
+        };
+        Session::new(capsule, place, None, 0)
+    }
+
+    #[test]
+    fn subscriptions_of_all_sessions_are_bounded_together() {
+        let room = subscription("a:1");
+        let shares = Shares::new(Bounds { total: 3 * room, per_principal: 2 * room });
+        let places = Arc::new(Places::default());
+        let open = |who: &str| session(places.take(&who.into(), &limits()).ok().unwrap());
+        let kept = |session: &Session, uri: &str| {
+            session.change(Change::Subscribe(uri.into()), &shares);
+            session.copy().subscriptions.contains(uri)
+        };
+        let (first, second, other) = (open("a"), open("a"), open("b"));
+        assert!(kept(&first, "a:1") && kept(&first, "a:1") && kept(&second, "a:1") && !kept(&second, "a:2"));
+        // There is as much as there is.
+        assert!(kept(&other, "a:1") && !kept(&other, "a:2"));
+        for _ in 0..2 {
+            first.change(Change::Unsubscribe("a:1".into()), &shares);
+        }
+        assert!(kept(&other, "a:2") && !kept(&first, "a:1"));
+        // With its session; and one that goes on here has them as far as there is room.
+        let copy = other.copy();
+        drop((second, other));
+        assert_eq!(first.with(copy.clone(), &shares).copy().subscriptions.len(), 2);
+        let _full = open("a").with(copy.clone(), &shares);
+        assert_eq!(open("b").with(copy, &shares).copy().subscriptions.len(), 1);
     }
 }

@@ -38,6 +38,7 @@ pub(crate) use super::hold::Hold;
 use super::{Body, Former, Opener, Recalled, call, message, routes};
 use crate::metrics::Metrics;
 use crate::names::SESSION_ID;
+use crate::shares::Shares;
 use call::{Events, First, Waiting};
 use conversation::Joining;
 pub(crate) use failure::{Failure, Gone, Why};
@@ -62,6 +63,8 @@ pub(crate) struct Stdio {
     /// How long a process may say nothing that was asked whether it is there.
     hang: Duration,
     places: Arc<Places>,
+    /// What sessions are subscribed to that share a process.
+    subscriptions: Arc<Shares>,
     warm: Warm,
     open: Mutex<Open>,
     /// How many conversations there are, those included that are ending.
@@ -106,12 +109,18 @@ pub(super) enum Control {
 }
 
 impl Stdio {
-    pub(crate) fn new(socket: PathBuf, hang: Duration, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(
+        socket: PathBuf,
+        hang: Duration,
+        metrics: Arc<Metrics>,
+        subscriptions: Arc<Shares>,
+    ) -> Self {
         Self {
             socket,
             metrics,
             hang,
             places: Arc::default(),
+            subscriptions,
             warm: Warm::default(),
             open: Mutex::default(),
             count: watch::Sender::new(0),

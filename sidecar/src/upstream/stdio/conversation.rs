@@ -15,6 +15,7 @@ use super::restarts::Restarts;
 use super::talk::Talk;
 use super::warm::Ready;
 use super::{Client, Control, Failure, Gone, Name, Registered, Stdio, Why};
+use crate::shares::Share;
 
 /// A conversation, with one session at first.
 pub(super) struct Conversation {
@@ -85,6 +86,8 @@ pub(in crate::upstream) struct Joining {
     pub(super) id: String,
     pub(super) abilities: Abilities,
     pub(super) caller: Caller,
+    /// What its subscriptions will hold, where the process has other sessions too.
+    pub(super) share: Option<Share>,
 }
 
 /// A session that has left.
@@ -171,7 +174,7 @@ impl Conversation {
     /// Its process was left by another sidecar, in the middle of a session.
     pub(super) fn going_on(mut self, name: Name) -> Self {
         self.start.goes_on = true;
-        self.members.join(name, Abilities::default());
+        self.members.join(name, Abilities::default(), None);
         self
     }
 
@@ -399,7 +402,7 @@ impl Conversation {
             Control::Join(joining) => self.join(joining),
             Control::Enter(name, level) => {
                 self.empty = None;
-                self.members.join(name, Abilities::default());
+                self.members.join(name, Abilities::default(), None);
                 if let Some(member) = self.members.get_mut(name) {
                     member.level = level;
                 }
@@ -414,9 +417,9 @@ impl Conversation {
         }
     }
 
-    fn join(&mut self, joining: Joining) {
+    fn join(&mut self, mut joining: Joining) {
         self.empty = None;
-        self.members.join(joining.name, joining.abilities);
+        self.members.join(joining.name, joining.abilities, joining.share.take());
         match self.handshake.answer(&joining.id) {
             Some(answer) => joining.caller.end(Ok(Some(answer))),
             None => self.joining.push(joining),

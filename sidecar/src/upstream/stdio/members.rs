@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::Name;
 use super::call::Caller;
 use super::handshake::Abilities;
+use crate::shares::{Share, subscription};
 use longshore_mcp::level::Level;
 
 /// How many resources a session may be subscribed to.
@@ -26,6 +27,8 @@ pub(super) struct Member {
     /// How much it wants to hear. None: nobody has said.
     pub(super) level: Option<Level>,
     subscriptions: BTreeSet<String>,
+    /// What these hold, where the process has other sessions too.
+    share: Option<Share>,
 }
 
 impl Members {
@@ -33,8 +36,8 @@ impl Members {
         self.0.is_empty()
     }
 
-    pub(super) fn join(&mut self, name: Name, abilities: Abilities) {
-        self.0.insert(name, Member { abilities, ..Member::default() });
+    pub(super) fn join(&mut self, name: Name, abilities: Abilities, share: Option<Share>) {
+        self.0.insert(name, Member { abilities, share, ..Member::default() });
     }
 
     pub(super) fn leave(&mut self, name: Name) -> Option<Member> {
@@ -106,18 +109,28 @@ impl Member {
     /// Whether there is room for one more subscription.
     pub(super) fn may_subscribe(&self, uri: &str) -> bool {
         self.subscriptions.contains(uri)
-            || uri.len() <= MAX_URI && self.subscriptions.len() < MAX_SUBSCRIPTIONS
+            || uri.len() <= MAX_URI
+                && self.subscriptions.len() < MAX_SUBSCRIPTIONS
+                && self.share.as_ref().is_none_or(|share| share.has_room(subscription(uri)))
     }
 
     /// Notes it, if there is room.
     pub(super) fn subscribe(&mut self, uri: &str) {
-        if self.may_subscribe(uri) {
+        if !self.may_subscribe(uri) || self.subscriptions.contains(uri) {
+            return;
+        }
+        // Another session may have taken the room just now.
+        if self.share.as_mut().is_none_or(|share| share.add(subscription(uri))) {
             self.subscriptions.insert(uri.to_owned());
         }
     }
 
     pub(super) fn unsubscribe(&mut self, uri: &str) {
-        self.subscriptions.remove(uri);
+        if self.subscriptions.remove(uri)
+            && let Some(share) = &mut self.share
+        {
+            drop(share.split(subscription(uri)));
+        }
     }
 
     pub(super) fn into_subscriptions(self) -> BTreeSet<String> {
@@ -144,10 +157,11 @@ fn is_in(uri: &str, subscribed: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shares::{Bounds, Shares};
 
     fn members(count: Name) -> Members {
         let mut members = Members::default();
-        (0..count).for_each(|name| members.join(name, Abilities::default()));
+        (0..count).for_each(|name| members.join(name, Abilities::default(), None));
         members
     }
 
@@ -186,6 +200,40 @@ mod tests {
         assert_eq!(member.subscriptions.len(), MAX_SUBSCRIPTIONS);
         assert!(member.may_subscribe("0") && !member.may_subscribe("x"));
         assert!(!Member::default().may_subscribe(&"x".repeat(MAX_URI + 1)));
+    }
+
+    #[test]
+    fn subscriptions_of_all_sessions_are_bounded_together() {
+        let room = subscription("a:1");
+        let shares = Shares::new(Bounds { total: 3 * room, per_principal: 2 * room });
+        let mut members = Members::default();
+        for (name, who) in ["a", "a", "b", "b"].into_iter().enumerate() {
+            members.join(name as Name, Abilities::default(), Some(shares.nothing(&who.into())));
+        }
+        let subscribe = |members: &mut Members, name: Name, uri: &str| {
+            let member = members.get_mut(name).unwrap();
+            let may = member.may_subscribe(uri);
+            member.subscribe(uri);
+            assert_eq!(member.subscriptions.contains(uri), may, "{name} {uri}");
+            may
+        };
+        for (name, uri, room) in [
+            (0, "a:1", true),
+            (0, "a:1", true),
+            (1, "a:1", true),
+            (1, "a:2", false),
+            (2, "a:1", true),
+            // There is as much as there is.
+            (3, "a:1", false),
+        ] {
+            assert_eq!(subscribe(&mut members, name, uri), room, "{name} {uri}");
+        }
+        members.get_mut(0).unwrap().unsubscribe("a:1");
+        members.get_mut(0).unwrap().unsubscribe("a:1");
+        assert!(subscribe(&mut members, 1, "a:2"));
+        // With its session.
+        drop(members.leave(1).map(Member::into_subscriptions));
+        assert!(subscribe(&mut members, 0, "a:3") && subscribe(&mut members, 3, "a:3"));
     }
 
     #[test]

@@ -21,6 +21,7 @@ use super::{
     name_of, random, respond, warm,
 };
 use crate::names::SESSION_ID;
+use crate::shares::Share;
 
 #[cfg(test)]
 mod tests;
@@ -57,11 +58,14 @@ impl Stdio {
             Opener::Client { principal, limits } => {
                 // Never without limits in a configuration that was loaded.
                 let limits = limits.ok_or(Failure::Unlimited)?;
+                let share = self.subscriptions.nothing(&principal);
                 let principal = Some(principal).filter(|_| limits.isolation != Isolation::Shared);
                 let client = Client { principal, limits };
                 match limits.isolation {
                     Isolation::Session => self.open_alone(Some(client), &body, &asked).await?,
-                    Isolation::Principal | Isolation::Shared => self.open_shared(client, &body, &asked)?,
+                    Isolation::Principal | Isolation::Shared => {
+                        self.open_shared(client, share, &body, &asked)?
+                    }
                 }
             }
         };
@@ -98,7 +102,7 @@ impl Stdio {
         if let Some(ready) = ready {
             conversation = conversation.with_ready(ready)?;
         }
-        let waiting = join(&handle, number, body, asked)?;
+        let waiting = join(&handle, number, None, body, asked)?;
         tokio::task::spawn_local(conversation.run());
         Ok((number, handle.control, waiting))
     }
@@ -107,6 +111,7 @@ impl Stdio {
     fn open_shared(
         self: &Arc<Self>,
         client: Client,
+        share: Share,
         body: &Bytes,
         asked: &Asked,
     ) -> Result<(Name, mpsc::UnboundedSender<Control>, call::Waiting), Failure> {
@@ -116,7 +121,7 @@ impl Stdio {
         let group = group_of(Some(&client), revision.clone());
         if let Some(host) = self.host(&open, &group, Some(&client)) {
             let handle = open.join(host, name).ok_or(Failure::Forgotten)?;
-            let waiting = join(&handle, name, body, asked)?;
+            let waiting = join(&handle, name, Some(share), body, asked)?;
             return Ok((name, handle.control, waiting));
         }
         let kind = kind_of(&group, &client.limits);
@@ -127,7 +132,7 @@ impl Stdio {
         drop(open);
         let opening =
             Opening { registered, kind, number: name, place: None, commands, control: events, handshake };
-        let waiting = join(&handle, name, body, asked)?;
+        let waiting = join(&handle, name, Some(share), body, asked)?;
         tokio::task::spawn_local(Conversation::new(opening).run_shared(client));
         Ok((name, handle.control, waiting))
     }
@@ -256,10 +261,16 @@ pub(super) fn channels() -> (Handle, mpsc::Receiver<super::Command>, mpsc::Unbou
 }
 
 /// Tells a conversation of a session.
-fn join(handle: &Handle, name: Name, body: &Bytes, asked: &Asked) -> Result<call::Waiting, Failure> {
+fn join(
+    handle: &Handle,
+    name: Name,
+    share: Option<Share>,
+    body: &Bytes,
+    asked: &Asked,
+) -> Result<call::Waiting, Failure> {
     let (caller, waiting) = call::pair(handle.control.clone());
     let abilities = Offer::read(body).abilities();
-    let joining = Joining { name, id: text(body, &asked.at), abilities, caller };
+    let joining = Joining { name, id: text(body, &asked.at), abilities, caller, share };
     // One that has just closed has forgotten the session already.
     handle.control.send(Control::Join(joining)).map_err(|_| Failure::Forgotten)?;
     Ok(waiting)

@@ -12,6 +12,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use super::*;
 use crate::metrics::Metrics;
 use crate::names::SESSION_ID;
+use crate::shares::{SUBSCRIPTIONS, Shares};
 
 const SOCKET: &str = "LONGSHORE_TEST_SOCKET";
 
@@ -41,7 +42,8 @@ impl Shim {
     /// Lives through one life of a sidecar; what is not ended is left as by one that was killed.
     fn life<T>(&self, life: impl AsyncFnOnce(Arc<Stdio>) -> T) -> T {
         let metrics = Arc::new(Metrics::new().unwrap());
-        let stdio = Arc::new(Stdio::new(self.folder.path().join("socket"), Duration::from_secs(60), metrics));
+        let (socket, hang) = (self.folder.path().join("socket"), Duration::from_secs(60));
+        let stdio = Arc::new(Stdio::new(socket, hang, metrics, Shares::new(SUBSCRIPTIONS)));
         stdio.places.limit(Some(limits(Isolation::Session)));
         let runtime =
             Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
