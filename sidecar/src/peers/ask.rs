@@ -188,13 +188,14 @@ async fn ask_once(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::metrics::Metrics;
-    use crate::peers::Peers;
-    use crate::sessions::Sessions;
-    use crate::shares::{SUBSCRIPTIONS, Shares};
     use longshore_sessions::{Answer, Message, Peer, PodId, SessionKey};
     use tokio::task::LocalSet;
+
+    use super::*;
+    use crate::metrics::Metrics;
+    use crate::peers::{Errands, Peers};
+    use crate::sessions::Sessions;
+    use crate::shares::{SUBSCRIPTIONS, Shares};
 
     /// A replica hangs that many requests ask for their sessions. The others hear of this one all the same, and it of
     /// them.
@@ -204,7 +205,7 @@ mod tests {
         let peer = Peer { pod: PodId::new("pod-1").unwrap(), address: me };
         let metrics = Arc::new(Metrics::new().unwrap());
         let sessions = Sessions::new(peer, false, None, metrics, Shares::new(SUBSCRIPTIONS));
-        let (peers, crate::peers::Errands(asked)) = Peers::new(Arc::new(sessions), 0);
+        let (peers, Errands(asked)) = Peers::new(Arc::new(sessions), 0);
         let answer = Message { from: peers.0.local.introduction(), body: Answer::Noted };
         let answer = Bytes::from(serde_json::to_vec(&answer).unwrap());
         let ask = move |to, _| {
