@@ -21,6 +21,7 @@ fn the_chart_holds_the_generated_manifests() {
             .insert("helm.sh/resource-policy".to_owned(), "keep".to_owned());
         let yaml = manifest::to_yaml(&definition).unwrap();
         assert!(!yaml.contains("{{"), "helm would take a part of {name} for a template");
+        assert!(yaml.len() <= manifest::MAX_BYTES, "{name} has {} bytes", yaml.len());
         let path = templates.join(&name);
         if env::var_os(UPDATE).is_some() {
             fs::write(&path, &yaml).unwrap();
