@@ -83,6 +83,11 @@ impl Store {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 
+    /// Whether they hold as much as they may, or more.
+    pub(super) fn is_full(&self) -> bool {
+        self.used() >= self.limit
+    }
+
     /// How many bytes the streams hold.
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)

@@ -301,7 +301,8 @@ impl Stream {
     pub(super) fn write(&self, event: Option<&str>, data: &[u8]) {
         let mut state = self.lock();
         self.push(&mut state, event, data);
-        let reader = if !self.terms.waits && state.unread > WINDOW.max(self.terms.max_bytes) {
+        let most = if self.terms.store.is_full() { WINDOW } else { WINDOW.max(self.terms.max_bytes) };
+        let reader = if !self.terms.waits && state.unread > most {
             // What it has not read yet can still be asked for, as far as it is kept, and for as long.
             if self.kind == Kind::Own {
                 state.since.get_or_insert_with(Instant::now);
@@ -334,8 +335,10 @@ impl Stream {
 
     /// Whether there is room for more. If not, this is woken when there is.
     pub(super) fn has_room(&self, waker: &Waker) -> bool {
+        // Where there is not room for everybody, each is read one event at a time.
+        let window = if self.terms.store.is_full() { 1 } else { WINDOW };
         let mut state = self.lock();
-        let waits = state.client.as_ref().is_some_and(|client| !client.over) && state.unread >= WINDOW;
+        let waits = state.client.as_ref().is_some_and(|client| !client.over) && state.unread >= window;
         if waits && self.terms.waits {
             state.writer = Some(waker.clone());
             return false;
