@@ -16,7 +16,10 @@ use super::row::{Row, form, row};
 use super::served::{Echo, Served, Transport};
 use crate::faults::{SIDECAR, restarts};
 
+#[derive(Clone, Copy)]
 struct Form {
+    /// How often it is measured. What is asserted of the time is so of the one in the middle.
+    rounds: usize,
     /// Clients of each kind.
     clients: usize,
     /// Calls of the others, without them and with them.
@@ -37,17 +40,27 @@ fn hostile_clients_and_a_server_that_floods_are_nobody_elses_trouble() {
     const TITLE: &str =
         "clients that never read, never answer, read or send a byte a second, a server that floods";
     row(TITLE, async |namespace, row| {
+        let form = form(
+            Form { rounds: 1, clients: 10, calls: 1_000, slower: None },
+            Form { rounds: 3, clients: 50, calls: 20_000, slower: Some(2.0) },
+        );
         for echo in [Echo::http("http"), Echo::stdio("stdio", "Session"), Echo::stdio("shared", "Shared")] {
-            attacked(namespace, row, Echo { replicas: 1, ..echo }).await;
+            let (name, mut ratios) = (echo.name, Vec::new());
+            for _ in 0..form.rounds {
+                let echo = Echo { replicas: 1, ..echo.clone() };
+                ratios.push(attacked(namespace, row, echo, form).await);
+            }
+            ratios.sort_by(f64::total_cmp);
+            let ratio = ratios[ratios.len() / 2];
+            row.says(format!("{name}: p99 of the others {ratio:.2} times what it was, in the middle"));
+            let bound = form.slower.unwrap_or(f64::INFINITY);
+            assert!(ratio <= bound, "{name}: p99 of the others is {ratio:.2} times what it was");
         }
     });
 }
 
-async fn attacked(namespace: &Namespace<'_>, row: &Row, echo: Echo) {
-    let mut form = form(
-        Form { clients: 10, calls: 1_000, slower: None },
-        Form { clients: 50, calls: 20_000, slower: Some(2.0) },
-    );
+/// Gives how many times as long the slowest of a hundred of the others' calls takes then.
+async fn attacked(namespace: &Namespace<'_>, row: &Row, echo: Echo, mut form: Form) -> f64 {
     if matches!(echo.transport, Transport::Stdio { isolation: "Session" }) {
         // One caller may have 200 processes, and the others want some too.
         form.clients = form.clients.min(30);
@@ -82,12 +95,11 @@ async fn attacked(namespace: &Namespace<'_>, row: &Row, echo: Echo) {
         after / 1024
     ));
     assert!(after < before + GROWTH, "the sidecar grew from {before} to {after} bytes");
-    let bound = form.slower.unwrap_or(f64::INFINITY);
-    assert!(ratio <= bound, "{name}: p99 of the others is {ratio:.2} times what it was");
     let now = served.settles().await.remove(0);
     assert_eq!(restarts(&now, SIDECAR), 0);
     hostile.shutdown().await;
     served.down().await;
+    ratio
 }
 
 /// A connection of its own, and the head of every request in a session of its own.
