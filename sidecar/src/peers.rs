@@ -78,7 +78,7 @@ pub(crate) trait Local: Send + Sync {
     fn is_greeted(&self) -> bool;
     /// Whether an address has been silent for so long that nothing more is to be waited for.
     fn is_lost(&self, address: IpAddr) -> bool;
-    /// Whether a pod will not come back, however long ago it was there.
+    /// Whether a pod will not come back, however long ago it was there, or has been down for long enough to count as gone.
     fn is_gone(&self, peer: &Peer) -> bool;
 }
 
@@ -206,7 +206,7 @@ impl Peers {
         self.alive().iter().any(|(peer, _)| peer.pod == *pod)
     }
 
-    /// Whether a pod will not come back, however long ago it was there.
+    /// Whether a pod will not come back, or counts as gone.
     pub(crate) fn is_gone(&self, peer: &Peer) -> bool {
         self.0.local.is_gone(peer)
     }

@@ -137,6 +137,8 @@ impl Local for Sessions {
     }
 
     fn is_gone(&self, peer: &Peer) -> bool {
-        self.lock().view.standing(peer, Duration::MAX, self.now()) == Standing::Gone
+        let (replica, now) = (self.lock(), self.now());
+        replica.view.is_down(peer.address, now)
+            || replica.view.standing(peer, Duration::MAX, now) == Standing::Gone
     }
 }

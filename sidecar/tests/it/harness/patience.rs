@@ -1,5 +1,6 @@
 //! Waiting for something to be seen, never for a time to pass.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,15 @@ pub(crate) fn within<T>(limit: Duration, what: &str, mut look: impl FnMut() -> O
         }
         assert!(began.elapsed() < limit, "not within {limit:?}: {what}");
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Says to those who go on until then that it is over, also where the test fails: it would wait for them without end.
+pub(crate) struct Over<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::replicas::Network;
-use crate::harness::{Client, GoServer, Request, Sidecar, config};
+use crate::harness::{Client, GoServer, Over, Request, Sidecar, config};
 
 /// One pod: a sidecar, and its server.
 struct Pod {
@@ -38,6 +38,7 @@ fn a_rolling_update_loses_no_call_and_no_session() {
     let sessions: Vec<_> =
         (0..9).map(|number| Client::open(&pods[number % 3].sidecar, Some("key-a")).session).collect();
     std::thread::scope(|scope| {
+        let _over = Over(&done);
         for (number, session) in sessions.iter().enumerate() {
             let (endpoints, done, calls) = (&endpoints, &done, &calls);
             scope.spawn(move || {
@@ -78,7 +79,6 @@ fn a_rolling_update_loses_no_call_and_no_session() {
             old.server.kill();
             network.list(&[number - 2, number - 1, number]);
         }
-        done.store(true, Ordering::Relaxed);
     });
     let held: f64 = pods.iter().map(|pod| pod.sidecar.metric("longshore_sessions")).sum();
     assert_eq!(held, 9.0, "each is held by one");

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::harness::config::{keys, session_key};
 use crate::harness::replicas::{Network, knows};
 use crate::harness::shim::{server, serving, stdio};
-use crate::harness::{Client, Files, GoServer, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::{Client, Files, GoServer, Over, Scripted, Sidecar, config, eventually, scripted};
 
 const FLAGS: [&str; 4] = ["--pod-uid", "pod-1", "--pod-ip", "127.0.0.1"];
 
@@ -276,6 +276,7 @@ fn keys_change_and_no_call_is_lost() {
     let old = Client::open(&sidecar, Some("key-a"));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _over = Over(&done);
         for _ in 0..4 {
             scope.spawn(|| {
                 let client = Client::open(&sidecar, Some("key-a"));
@@ -293,7 +294,6 @@ fn keys_change_and_no_call_is_lost() {
             sidecar.runs(&digest);
             echo(&old);
         }
-        done.store(true, Ordering::Relaxed);
     });
     // The one that it was sealed with is gone.
     let (config, keys) = with(&[2, 3], 3);
