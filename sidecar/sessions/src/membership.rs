@@ -375,17 +375,15 @@ impl Member {
 mod tests {
     use super::*;
 
+    fn says(pod: &str, address: IpAddr, state: State, left: Vec<Peer>) -> Introduction {
+        Introduction { pod: PodId::new(pod).unwrap(), address, state, tombstones: Digest::default(), left }
+    }
+
     #[test]
     fn who_leaves_is_gone_although_dns_lists_it_until_it_starts_again() {
         let (me, them): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
         let peer = Peer { pod: PodId::new("pod-2").unwrap(), address: them };
-        let says = |state| Introduction {
-            pod: peer.pod.clone(),
-            address: them,
-            state,
-            tombstones: Digest::default(),
-            left: Vec::new(),
-        };
+        let says = |state| says("pod-2", them, state, Vec::new());
         let at = |seconds| Moment::default().after(Duration::from_secs(seconds));
         let stands = |view: &View, second| view.standing(&peer, Duration::from_secs(3_600), at(second));
         let mut view = View::new(me);
@@ -409,13 +407,6 @@ mod tests {
     #[test]
     fn a_process_that_restarts_in_place_is_another_one() {
         let (me, them): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
-        let says = |pod, state| Introduction {
-            pod: PodId::new(pod).unwrap(),
-            address: them,
-            state,
-            tombstones: Digest::default(),
-            left: Vec::new(),
-        };
         let now = Moment::default();
         let mut view = View::new(me);
         let mut seen = Vec::new();
@@ -431,7 +422,7 @@ mod tests {
             ("two", State::Serving),
             ("two", State::Draining),
         ] {
-            view.heard(&says(pod, state), now);
+            view.heard(&says(pod, them, state, Vec::new()), now);
             seen.push(view.serving_lives(now).next().map(|(pod, life)| (pod.as_str().to_owned(), life)));
         }
         let serves = |pod: &str, life| Some((pod.to_owned(), life));
@@ -446,13 +437,7 @@ mod tests {
             [[10, 0, 0, 1], [10, 0, 0, 2], [10, 0, 0, 3]].map(IpAddr::from);
         let peer = |name, address| Peer { pod: PodId::new(name).unwrap(), address };
         let left = peer("gone", gone);
-        let says = |name, address, left| Introduction {
-            pod: PodId::new(name).unwrap(),
-            address,
-            state: State::Serving,
-            tombstones: Digest::default(),
-            left,
-        };
+        let says = |name, address, left| says(name, address, State::Serving, left);
         let at = |seconds| Moment::default().after(Duration::from_secs(seconds));
         let age = Duration::from_secs(3_600);
         let tells = says("witness", witness, vec![left.clone()]);

@@ -27,6 +27,7 @@ use pace::Pace;
 
 /// How long a server may take to open its stream. Nobody computes anything for it.
 const OPEN: Duration = Duration::from_secs(10);
+
 /// What holds for the streams of a session.
 pub(super) fn terms(worker: &Worker, snapshot: &Snapshot, session: &Session) -> Terms {
     let resume = snapshot.config.sessions.resume;

@@ -3,7 +3,7 @@
 mod identity;
 
 use std::io::BufReader;
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
@@ -50,19 +50,22 @@ fn params_and_results_keep_their_bytes() {
     }
 }
 
+/// What a server says to a call in which it asks for the roots, and goes on when the gate is open.
+fn ask_for_roots(request: &Request, stream: &mut TcpStream, gate: &Gate) {
+    scripted::begin_events(stream);
+    scripted::chunk(stream, "data: {\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"roots/list\"}\n\n");
+    gate.pass();
+    let answer = scripted::reply_to(request, &json!({"content": []}));
+    scripted::chunk(stream, &format!("data: {answer}\n\n"));
+    scripted::write(stream, "0\r\n\r\n");
+}
+
 /// A server that gives no session ids goes by the ids in messages, and any client could give those of another one.
 #[test]
 fn r060_answers_and_cancellations_stay_apart_where_the_server_has_no_sessions() {
     let gate = Gate::default();
     let answered = gate.clone();
-    let server = Scripted::nameless(move |request, stream| {
-        scripted::begin_events(stream);
-        scripted::chunk(stream, "data: {\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"roots/list\"}\n\n");
-        answered.pass();
-        let answer = scripted::reply_to(request, &json!({"content": []}));
-        scripted::chunk(stream, &format!("data: {answer}\n\n"));
-        scripted::write(stream, "0\r\n\r\n");
-    });
+    let server = Scripted::nameless(move |request, stream| ask_for_roots(request, stream, &answered));
     let files = Files::new();
     files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
     let sidecar = Sidecar::with(files, &[]).loaded();
@@ -94,12 +97,7 @@ fn an_answer_that_is_lost_on_its_way_may_be_given_again() {
     let gate = answered.clone();
     let server = Scripted::nameless_answered(move |request, stream| {
         if !scripted::method_of(request).is_empty() {
-            scripted::begin_events(stream);
-            scripted::chunk(stream, "data: {\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"roots/list\"}\n\n");
-            answered.pass();
-            let answer = scripted::reply_to(request, &json!({"content": []}));
-            scripted::chunk(stream, &format!("data: {answer}\n\n"));
-            scripted::write(stream, "0\r\n\r\n");
+            ask_for_roots(request, stream, &answered);
         } else if is_lost.swap(false, Ordering::Relaxed) {
             stream.shutdown(Shutdown::Both).expect("a connection");
         } else {

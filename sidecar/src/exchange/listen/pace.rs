@@ -1,4 +1,5 @@
-//! When a server is asked again for a stream that it has ended: as soon as it says if the stream was of use, and ever later if not.
+//! When a server is asked again for a stream that it has ended: as soon as it says if the stream was of use, and ever
+//! later if not.
 
 use tokio::time::{Duration, Instant};
 
