@@ -1,5 +1,7 @@
 //! Answers that come as events.
 
+mod pace;
+
 use std::borrow::Cow;
 use std::pin::pin;
 
@@ -10,6 +12,7 @@ use longshore_mcp::batch;
 use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse::{self, Decoder, Event};
+use pace::Pace;
 use tokio::time::{Duration, Instant, sleep, timeout_at};
 
 use super::carry::{self, Aside};
@@ -34,6 +37,7 @@ pub(super) struct Source {
     /// Where the stream can be taken up again when it ends early: its last event's id.
     last: Option<String>,
     retry: Duration,
+    pace: Pace,
 }
 
 /// Passes events on until the answer has come. Nothing follows it.
@@ -128,7 +132,15 @@ fn pass(call: &Call, client: &mut Client, event: &Event<'_>) -> Result<Option<Op
 
 impl Source {
     pub(super) fn new(body: upstream::Body, lease: Lease) -> Self {
-        Self { body, lease, decoder: Decoder::new(EDITABLE), revision: None, last: None, retry: RETRY }
+        Self {
+            body,
+            lease,
+            decoder: Decoder::new(EDITABLE),
+            revision: None,
+            last: None,
+            retry: RETRY,
+            pace: Pace::new(),
+        }
     }
 
     /// The same of a server that speaks this in a session.
@@ -153,7 +165,7 @@ impl Source {
 
     /// Takes data apart, and remembers where the stream is. What comes in a batch is as if it had come by itself.
     pub(super) fn read(&mut self, data: &[u8], mut each: impl FnMut(Event<'_>)) -> Result<(), Refusal> {
-        let Self { decoder, revision, last, retry, .. } = self;
+        let Self { decoder, revision, last, retry, pace, .. } = self;
         let read = decoder.push(data, |event| {
             if let Some(id) = &event.id {
                 *last = Some(id.clone().into_owned()).filter(|id| !id.is_empty());
@@ -161,6 +173,7 @@ impl Source {
             if let Some(milliseconds) = event.retry {
                 *retry = Duration::from_millis(milliseconds);
             }
+            pace.spoke |= data_of(&event).is_some();
             let parts = data_of(&event).filter(|_| event.event.is_none());
             match parts.and_then(|data| batch::parts(data, *revision)) {
                 Some(parts) => parts.into_iter().for_each(|part| {
@@ -174,8 +187,8 @@ impl Source {
 
     /// Asks, after a while, for a stream again that a server ended early, as it may from 2025-11-25 on. The client need
     /// not know: its own stream goes on.
-    pub(super) async fn again<T>(&self, ask: impl AsyncFnOnce(Option<&str>) -> Option<T>) -> Option<T> {
-        sleep(self.retry.max(RETRY_MINIMUM)).await;
+    pub(super) async fn again<T>(&mut self, ask: impl AsyncFnOnce(Option<&str>) -> Option<T>) -> Option<T> {
+        sleep(self.retry.max(RETRY_MINIMUM) + self.pace.ended()).await;
         ask(self.last.as_deref()).await
     }
 
@@ -185,6 +198,7 @@ impl Source {
         // Half an event was never sent, and comes again.
         self.decoder = Decoder::new(EDITABLE);
         (self.body, self.lease) = (response.into_body(), lease);
+        self.pace.go_on();
     }
 }
 

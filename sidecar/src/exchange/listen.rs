@@ -1,14 +1,12 @@
 //! What the server says that belongs to no call. A client hears it by a GET; for that the sidecar asks the server for
 //! the same, in the session of the client, and passes on what comes.
 
-mod pace;
-
 use std::rc::Rc;
 
 use http::{Response, StatusCode};
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::Upstream;
-use tokio::time::{Duration, sleep, timeout};
+use tokio::time::{Duration, timeout};
 
 use super::carry::{self, Aside};
 use super::events::{Source, data_of, is_aside};
@@ -23,7 +21,6 @@ use crate::stack::{Authenticated, standing, tasks};
 use crate::streams::{Reader, Rest, Streams, Terms, Writer};
 use crate::upstream::Answer;
 use crate::worker::Worker;
-use pace::Pace;
 
 /// How long a server may take to open its stream. Nobody computes anything for it.
 const OPEN: Duration = Duration::from_secs(10);
@@ -148,7 +145,6 @@ async fn hear(worker: Rc<Worker>, caller: Authenticated, session: Use, writer: W
     let mut caller = caller;
     let source = Source::new(answer.response.into_body(), answer.lease);
     let mut source = source.speaking(session.server_revision);
-    let mut pace = Pace::new();
     loop {
         tokio::select! {
             // A server that always has something to say is no reason to go on.
@@ -164,7 +160,7 @@ async fn hear(worker: Rc<Worker>, caller: Authenticated, session: Use, writer: W
                     return;
                 }
             }
-            going_on = pass(&worker, &caller, &session, (&mut source, &mut pace), &writer) => {
+            going_on = pass(&worker, &caller, &session, &mut source, &writer) => {
                 if !going_on {
                     return;
                 }
@@ -183,13 +179,12 @@ async fn pass(
     worker: &Worker,
     caller: &Authenticated,
     session: &Use,
-    (source, pace): (&mut Source, &mut Pace),
+    source: &mut Source,
     writer: &Writer,
 ) -> bool {
     let (snapshot, principal) = (&caller.snapshot, caller.principal());
     while let Ok(Some(data)) = source.next().await {
         let read = source.read(&data, |event| {
-            pace.spoke |= data_of(&event).is_some();
             // An answer belongs to a call, whose answer is looked into; here it would pass unseen.
             let message = data_of(&event).filter(|data| event.event.is_none() && is_aside(data));
             let message = message.filter(|data| standing::may_hear(&worker.shared, principal, data));
@@ -216,12 +211,10 @@ async fn pass(
         }
         writer.room().await;
     }
-    sleep(pace.ended()).await;
     let again = source.again(async |last| ask(worker, snapshot, session, last).await.ok()).await;
     match again {
         Some(answer) => {
             source.go_on(answer);
-            pace.go_on();
             true
         }
         None => false,

@@ -60,16 +60,24 @@ fn neither_its_own_writing_nor_the_status_of_a_deployment_makes_the_operator_loo
             }
         }
         assert_eq!(fewest, 1, "reconciliations for a change of the manifest");
-        let before = looks();
-        for round in 1..=5 {
-            let news = format!(
-                r#"{{"status": {{"conditions": [{{"type": "Example", "status": "True", "reason": "Round{round}"}}]}}}}"#
-            );
-            let patch = ["patch", "deployment", "demo", "--subresource=status", "-p", &news];
-            namespace.kubectl(&patch).await.unwrap();
+        let mut fewest = usize::MAX;
+        for round in 1..=ROUNDS {
+            let before = looks();
+            for time in 1..=5 {
+                let news = format!(
+                    r#"{{"status": {{"conditions": [{{"type": "Example", "status": "True", "reason": "Round{round}Time{time}"}}]}}}}"#
+                );
+                let patch = ["patch", "deployment", "demo", "--subresource=status", "-p", &news];
+                namespace.kubectl(&patch).await.unwrap();
+            }
+            tokio::time::sleep(SOON).await;
+            // Something of the rounds before may come late.
+            fewest = fewest.min(looks() - before);
+            if fewest == 0 {
+                break;
+            }
         }
-        tokio::time::sleep(SOON).await;
-        assert_eq!(looks() - before, 0, "reconciliations for what changes only in a Deployment's status");
+        assert_eq!(fewest, 0, "reconciliations for what changes only in a Deployment's status");
     });
 }
 

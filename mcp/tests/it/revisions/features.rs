@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 
+use longshore_mcp::batch;
 use longshore_mcp::capabilities::ClientCapabilities;
 use longshore_mcp::detect;
-use longshore_mcp::envelope::{self, Id, Message};
+use longshore_mcp::envelope::{self, Id, Malformed, Message};
 use longshore_mcp::error::{Code, code_of};
 use longshore_mcp::headers::Fields;
 use longshore_mcp::matrix::{Problem, answer, status_of_error};
-use longshore_mcp::method::{Method, ServerNotification, ServerRequest};
+use longshore_mcp::method::{Method, NotificationMethod, ServerNotification, ServerRequest};
 use longshore_mcp::parked::{self, Parked};
 use longshore_mcp::revision::{Elicitation, Era, Questions, Revision, Structured, Tasks};
 use longshore_mcp::rounds::{self, Rounds};
@@ -46,6 +47,10 @@ features! {
     "`completion/complete`", ToServer, |pair| asks(pair, Method::CompletionComplete, json!({"ref": {}}));
     "its `context` (since 2025-06-18)", ToServer, context;
     "methods that nobody knows", ToServer, strange_method;
+    "`notifications/initialized`", ToServer, |pair| tells(pair, "notifications/initialized");
+    "`notifications/roots/list_changed`", ToServer, |pair| tells(pair, "notifications/roots/list_changed");
+    "notifications of a client that nobody knows", ToServer, |pair| tells(pair, "com.example/done");
+    "batches of a client (2025-03-26)", ToServer, batch_of_client;
     "results", ToClient, |pair| result(pair, Method::PromptsList, json!({"prompts": []}), Becomes("with `resultType`, caching hints (not kept, private) and who the server is"), Becomes("without `resultType` and caching hints"));
     "structured results that are objects (since 2025-06-18)", ToClient, |pair| structured(pair, json!({"a": 1}));
     "structured results that are none (2026-07-28)", ToClient, |pair| structured(pair, json!([1]));
@@ -61,6 +66,9 @@ features! {
     "list changes", ToClient, |pair| alike(&[ServerNotification::ToolsListChanged, ServerNotification::PromptsListChanged, ServerNotification::ResourcesListChanged].map(|told| hears(pair, told, json!({}))));
     "`resources/subscribe`, `resources/unsubscribe`", ToServer, |pair| alike(&[Method::ResourcesSubscribe, Method::ResourcesUnsubscribe].map(|method| asks(pair, method, json!({"uri": "a://b"}))));
     "`subscriptions/listen`", ToServer, |pair| asks(pair, Method::SubscriptionsListen, json!({"notifications": {}}));
+    "notifications of a server that nobody knows", ToClient, strange_notification;
+    "batches of a server (2025-03-26, and 2024-11-05 where JSON-RPC is taken at its word)", ToClient, batch_of_server;
+    "`ping` of a server", ToClient, ping_of_server;
     "`sampling/createMessage`", ToClient, |pair| question(pair, ServerRequest::SamplingCreateMessage, json!({"messages": [], "maxTokens": 1}));
     "sampling with tools (since 2025-11-25)", ToClient, |pair| if pair.server.features().sampling_tools { question(pair, ServerRequest::SamplingCreateMessage, json!({"messages": [], "maxTokens": 1, "tools": [{"name": "t", "inputSchema": {"type": "object"}}]})) } else { Unheard };
     "`elicitation/create` with a form (since 2025-06-18)", ToClient, |pair| form(pair, Elicitation::Form, json!({"a": {"type": "string"}}));
@@ -270,6 +278,64 @@ fn hears(pair: Pair, told: ServerNotification, mut params: Value) -> Verdict {
         Told::Log(_) => Becomes("to the requests that asked for its level"),
         other => panic!("{pair:?}: {other:?}"),
     }
+}
+
+/// A client's notification. One that only a session has is said where a session begins or lives.
+fn tells(pair: Pair, method: &str) -> Verdict {
+    let known = NotificationMethod::parse(method);
+    if known.is_some() && pair.client.era() == Era::Modern {
+        return Unheard;
+    }
+    let text = json!({"jsonrpc": "2.0", "method": method}).to_string();
+    match notifications::to_server(pair, method, &text) {
+        Told::On(made) if made == text => Passes,
+        Told::Nowhere => Becomes("taken, and goes nowhere"),
+        other => panic!("{pair:?}: {other:?}"),
+    }
+}
+
+fn strange_notification(pair: Pair) -> Verdict {
+    let text = json!({"jsonrpc": "2.0", "method": "com.example/done", "params": {"a": 1}}).to_string();
+    match notifications::to_client(pair, "com.example/done", &text).unwrap() {
+        Told::On(made) if made == text => Passes,
+        other => panic!("{pair:?}: {other:?}"),
+    }
+}
+
+const BATCH: &str = r#"[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"ping"}]"#;
+
+fn batch_of_client(pair: Pair) -> Verdict {
+    match batch::read(BATCH.as_bytes(), pair.client) {
+        Ok(batch::Body::Batch(batch)) if batch.iter().count() == 2 => {
+            Becomes("one message after the other, and their answers together")
+        }
+        Err(batch::BadBatch::Malformed(Malformed::Batch)) => Unheard,
+        other => panic!("{pair:?}: {other:?}"),
+    }
+}
+
+fn batch_of_server(pair: Pair) -> Verdict {
+    match batch::parts(BATCH.as_bytes(), Some(pair.server)) {
+        Some(parts) if parts.len() == 2 => Becomes("one message after the other"),
+        None => Unheard,
+        other => panic!("{pair:?}: {other:?}"),
+    }
+}
+
+fn ping_of_server(pair: Pair) -> Verdict {
+    if pair.server.features().questions == Questions::InputRequired {
+        return Unheard;
+    }
+    if pair.client.features().questions == Questions::Requests {
+        return question(pair, ServerRequest::Ping, json!({}));
+    }
+    let mut call = Parked::new(pair, "1", ClientCapabilities::read(ABLE).unwrap());
+    let parked::Asked::Answered(answer) = call.asked(Id::from_json("\"q\""), "ping", None) else {
+        panic!("{pair:?}")
+    };
+    assert_eq!(answer, questions::outside_of_calls(pair.down(), Id::from_json("\"q\""), "ping"));
+    assert!(answer.contains(r#""result":{}"#), "{answer}");
+    Answered("answers")
 }
 
 fn cancels(pair: Pair) -> Verdict {

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::{answer, event, note, said};
 use crate::harness::config::{idle, keys, rule};
+use crate::harness::http::connect;
 use crate::harness::shim::{self, serving, stdio};
 use crate::harness::{
     Client, Events, Files, Gate, GoServer, Request, Scripted, Sidecar, config, eventually, scripted, within,
@@ -94,21 +95,29 @@ fn r054_it_goes_to_the_clients_own_stream() {
     }
 }
 
-/// Whatever it says of when to ask again.
+/// Whatever it says of when to ask again, for its own stream or for a call's.
 #[test]
 fn a_server_that_ends_its_stream_at_once_is_not_asked_without_end() {
-    let server = Scripted::listening(|request, stream| {
-        if request.method == "POST" {
-            return scripted::json(stream, &answer(request));
-        }
-        scripted::events(stream, &["retry: 0\nid: 1\ndata: \n\n"]);
-    });
-    let sidecar = Sidecar::start(&config(server.port));
-    let client = Client::open(&sidecar, None);
-    let (_stream, begun) = (open(&client), Instant::now());
-    eventually("it is asked again", || (server.seen("GET").len() >= 7).then_some(()));
-    // At the least that is waited: 6 times 50 ms, and 50, 100, 200, 400, 800 and 1600 ms more.
-    assert!(begun.elapsed() >= Duration::from_secs(3), "{:?}", begun.elapsed());
+    for (of_a_call, again) in [(false, 7), (true, 6)] {
+        let server = Scripted::listening(move |request, stream| {
+            if request.method == "POST" && !of_a_call {
+                return scripted::json(stream, &answer(request));
+            }
+            scripted::events(stream, &["retry: 0\nid: 1\ndata: \n\n"]);
+        });
+        let sidecar = Sidecar::start(&config(server.port));
+        let client = Client::open(&sidecar, None);
+        let asked = if of_a_call {
+            client.request(client.message("tools/call", &json!({"name": "t"})))
+        } else {
+            client.get()
+        };
+        let (mut connection, begun) = (connect(sidecar.mcp), Instant::now());
+        asked.write(&mut connection);
+        eventually("it is asked again", || (server.seen("GET").len() >= again).then_some(()));
+        // At the least that is waited: 6 times 50 ms, and 50, 100, 200, 400, 800 and 1600 ms more.
+        assert!(begun.elapsed() >= Duration::from_secs(3), "of a call: {of_a_call}: {:?}", begun.elapsed());
+    }
 }
 
 #[test]
