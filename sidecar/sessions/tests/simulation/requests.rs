@@ -14,6 +14,9 @@ use longshore_sessions::{Capsule, Peer, Question, ServerSession, SessionKey};
 use super::network::Purpose;
 use super::world::{FAULTS_END, Happening, Held, MAX_AGE, Truth, World};
 
+/// How many times of a thousand a server does not begin a session that is taken.
+const SERVER_FAILS: u64 = 100;
+
 /// A request at one replica.
 pub(super) struct Task {
     pub(super) pod: usize,
@@ -222,7 +225,14 @@ impl World {
             self.tasks.insert(number, task);
             return self.end(number);
         }
+        // The server does not begin it: it is away, or refuses.
+        let fails = self.now < FAULTS_END && self.random.chance(SERVER_FAILS);
         let Some(replica) = self.replica(pod) else { return };
+        if fails {
+            task.route.abandon(replica);
+            self.tally.failed_to_take += 1;
+            return self.answer(session, op, origin, Answered::Unavailable(Failure::Undecided));
+        }
         if !may_go_on {
             replica.end(tombstone);
             task.route.abandon(replica);
@@ -323,10 +333,12 @@ impl World {
         match origin {
             Origin::HandOver => return,
             Origin::Peer(first) => {
-                if let Some(task) = self.tasks.remove(&first) {
-                    self.answer(task.session, task.op, task.origin, answered);
-                }
-                return;
+                let Some(task) = self.tasks.remove(&first) else { return };
+                // Done, but the connection breaks before whoever forwarded it hears of that.
+                let breaks = self.now < FAULTS_END && self.random.chance(self.losses);
+                self.tally.broken_off += u64::from(breaks);
+                let answered = if breaks { Answered::Lost } else { answered };
+                return self.answer(task.session, task.op, task.origin, answered);
             }
             Origin::Client => {}
         }

@@ -120,6 +120,8 @@ pub(super) struct Tally {
     pub(super) adopted: u64,
     pub(super) taken_up: u64,
     pub(super) handed_over: u64,
+    pub(super) failed_to_take: u64,
+    pub(super) broken_off: u64,
     pub(super) ended: u64,
     pub(super) not_found: u64,
     pub(super) unavailable: u64,
@@ -372,7 +374,20 @@ impl World {
 
 impl AddAssign for Tally {
     fn add_assign(&mut self, other: Self) {
-        let Self { served, forwarded, adopted, taken_up, handed_over, ended, not_found, unavailable } = other;
+        let Self {
+            served,
+            forwarded,
+            adopted,
+            taken_up,
+            handed_over,
+            failed_to_take,
+            broken_off,
+            ended,
+            not_found,
+            unavailable,
+        } = other;
+        self.failed_to_take += failed_to_take;
+        self.broken_off += broken_off;
         self.served += served;
         self.forwarded += forwarded;
         self.adopted += adopted;
