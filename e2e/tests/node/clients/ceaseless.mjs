@@ -3,7 +3,7 @@
 import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 
 const [url] = process.argv.slice(1).filter((argument) => argument.startsWith("http"));
-const seen = { calls: 0, errors: [], renewed: 0 };
+const seen = { calls: 0, errors: [], renewed: 0, told: 0 };
 let stopped = false;
 process.stdin.on("data", () => { stopped = true; }).on("end", () => { stopped = true; });
 
@@ -25,6 +25,7 @@ while (!stopped) {
   } catch (error) {
     if (isGone(error)) {
       seen.renewed += 1;
+      seen.told += 1;
       client = undefined;
     } else if (seen.errors.length < 100) {
       seen.errors.push(`${error?.code ?? ""} ${error} ${error?.cause?.code ?? ""}`.trim());

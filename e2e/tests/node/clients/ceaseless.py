@@ -9,7 +9,7 @@ import anyio.to_thread
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
-seen = {"calls": 0, "errors": [], "renewed": 0}
+seen = {"calls": 0, "errors": [], "renewed": 0, "told": 0}
 stopped = False
 
 
@@ -71,6 +71,7 @@ async def main(url: str) -> None:
                 # The SDK may give a session up with its connection.
                 if gone or seen["calls"] > before:
                     seen["renewed"] += 1
+                seen["told"] += gone
                 if not gone:
                     note(error)
                     await anyio.sleep(0.02)

@@ -8,7 +8,7 @@ use longshore_e2e::load::{Failure, Kind, Load, Plan, Report, Slow};
 use longshore_e2e::testing::{kill_container, kill_pod};
 
 use super::row::{Row, form, row};
-use super::sdk::{Caller, Sdk};
+use super::sdk::Callers;
 use super::served::{Echo, Served, Transport, sessions_of};
 use crate::faults::{SERVER, SIDECAR};
 
@@ -60,6 +60,7 @@ fn plan(served: &Served<'_>) -> Plan {
 
 /// Each is killed in a pod of its own: Kubernetes waits before it starts a container for the second time.
 async fn each_is_killed(served: &Served<'_>, row: &Row) {
+    let others = form(false, true).then(|| Callers::start(served.namespace, &served.url));
     for (victim, number) in [(Victim::Sidecar, 0), (Victim::Server, 1), (Victim::Pod, 2)] {
         served.is_balanced().await;
         let pods = served.settles().await;
@@ -81,6 +82,10 @@ async fn each_is_killed(served: &Served<'_>, row: &Row) {
         row.saw(&format!("{}: kill -9 of a {victim:?}", served.echo.name), &report);
         assert_eq!(report.lost, 0, "{victim:?}: sessions are lost");
         only_the_victims_calls_failed(victim, &death, back, &report, theirs.as_ref());
+    }
+    if let Some(others) = others {
+        // Each had a call in flight, and may have made another before it noticed.
+        others.stop_with_their_sessions(row, served.echo.name, 3 * 2);
     }
 }
 
@@ -159,7 +164,7 @@ fn with_not_found_exactly_the_dead_owners_sessions_are_gone() {
         let echo = Echo { on_owner_loss: "NotFound", ..Echo::http("http") };
         let served = Served::up(namespace, echo).await;
         served.is_balanced().await;
-        let others = Sdk::all().map(|sdk| Caller::start(namespace, sdk, &served.url));
+        let others = Callers::start(namespace, &served.url);
         let mut plan = plan(&served);
         plan.renew = true;
         let load = Load::start(plan).await.expect("the sessions are opened");
@@ -189,9 +194,8 @@ fn with_not_found_exactly_the_dead_owners_sessions_are_gone() {
             assert!(deaths.iter().any(|death| death.took(failure)), "it was not in flight: {failure:?}");
         }
         // Whichever pod had theirs was killed.
-        for seen in others.map(Caller::stop) {
-            row.says(seen.to_string());
-            assert!(seen.calls > 10 && seen.renewed > 0, "{seen}");
+        for seen in others.stop(row, "all three pods in turn") {
+            assert!(seen.renewed > 0, "{seen}");
         }
     });
 }

@@ -6,6 +6,7 @@ use longshore_e2e::load::{Kind as Failed, Load};
 use longshore_e2e::testing::{Kind, Partition, eventually};
 
 use super::row::{form, row_of};
+use super::sdk::Callers;
 use super::served::{Echo, Served};
 
 #[test]
@@ -16,6 +17,7 @@ fn no_session_is_served_by_two_replicas_that_have_lost_each_other() {
     // Most of it is spent apart.
     row_of(Kind::Cluster, TITLE, async |namespace, row| {
         let served = Served::up(namespace, Echo::http("http")).await;
+        let others = form(false, true).then(|| Callers::start(namespace, &served.url));
         for round in 0..rounds {
             let pods = served.settles().await;
             let mut plan = served.plan(90, 16);
@@ -53,6 +55,10 @@ fn no_session_is_served_by_two_replicas_that_have_lost_each_other() {
                 during.iter().chain(&report.sessions).filter(|seen| seen.instances.len() > 1).collect();
             assert!(twice.is_empty(), "sessions with two servers: {twice:?}");
             row.says("no session was served by two");
+        }
+        if let Some(others) = others {
+            // Those who reach a replica that cannot reach theirs are told so, for as long as that is so.
+            others.stop_with_their_sessions(row, "SDKs", usize::MAX);
         }
     });
 }

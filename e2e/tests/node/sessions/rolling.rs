@@ -5,7 +5,7 @@ use std::time::Duration;
 use longshore_e2e::load::Load;
 
 use super::row::{form, row};
-use super::sdk::{Caller, Sdk};
+use super::sdk::Callers;
 use super::served::{Echo, Served};
 
 struct Form {
@@ -28,7 +28,7 @@ fn a_rolling_update_loses_no_call_and_no_session() {
             let mut served = Served::up(namespace, echo).await;
             let mut plan = served.plan(form.lanes, form.lanes);
             plan.pause = form.pause;
-            let others = Sdk::all().map(|sdk| Caller::start(namespace, sdk, &served.url));
+            let others = Callers::start(namespace, &served.url);
             let load = Load::start(plan).await.expect("the sessions are opened");
             load.more(AROUND).await;
             for _ in 0..form.rounds {
@@ -38,14 +38,8 @@ fn a_rolling_update_loses_no_call_and_no_session() {
             load.more(AROUND).await;
             let report = load.stop().await;
             let what = format!("{}, {} rounds", served.echo.name, form.rounds);
-            let seen: Vec<_> = others.into_iter().map(Caller::stop).collect();
-            for seen in &seen {
-                row.says(format!("{what}: {seen}"));
-            }
             row.saw_nothing_lost(&what, &report);
-            for seen in seen {
-                assert!(seen.calls > 10 && seen.errors.is_empty(), "{seen}");
-            }
+            others.stop_with_their_sessions(row, &what, 0);
             served.down().await;
         }
     });

@@ -5,6 +5,7 @@ use std::time::Duration;
 use longshore_e2e::load::Load;
 
 use super::row::{form, row};
+use super::sdk::Callers;
 use super::served::{Echo, Served};
 
 #[test]
@@ -14,6 +15,7 @@ fn scaling_loses_no_call() {
         let mut served = Served::up(namespace, Echo::http("http")).await;
         let mut plan = served.plan(100, 32);
         plan.pause = pause;
+        let others = Callers::start(namespace, &served.url);
         let load = Load::start(plan).await.expect("the sessions are opened");
         load.more(200).await;
         for _ in 0..rounds {
@@ -27,6 +29,8 @@ fn scaling_loses_no_call() {
                 }
             }
         }
-        row.saw_nothing_lost(&format!("{rounds} rounds"), &load.stop().await);
+        let what = format!("{rounds} rounds");
+        row.saw_nothing_lost(&what, &load.stop().await);
+        others.stop_with_their_sessions(row, &what, 0);
     });
 }

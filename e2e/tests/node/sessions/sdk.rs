@@ -10,14 +10,18 @@ use longshore_e2e::peers::Peers;
 use longshore_e2e::testing::Namespace;
 use serde::Deserialize;
 
+use super::row::Row;
+
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Sdk {
+enum Sdk {
     TypeScript,
     Python,
 }
 
-/// A client that runs.
-pub(super) struct Caller {
+/// A client on each SDK, that call one server.
+pub(super) struct Callers([Caller; 2]);
+
+struct Caller {
     sdk: Sdk,
     child: Child,
 }
@@ -31,18 +35,37 @@ pub(super) struct Seen {
     pub(super) errors: Vec<String>,
     /// How often its session was gone, as it was told or with its connection, and it began another.
     pub(super) renewed: u64,
+    /// How often of these it was told, by a 404.
+    pub(super) told: u64,
     #[serde(skip)]
     sdk: Option<Sdk>,
 }
 
-impl Sdk {
-    pub(super) fn all() -> [Self; 2] {
-        [Self::TypeScript, Self::Python]
+impl Callers {
+    pub(super) fn start(namespace: &Namespace<'_>, url: &str) -> Self {
+        Self([Sdk::TypeScript, Sdk::Python].map(|sdk| Caller::start(namespace, sdk, url)))
+    }
+
+    /// Tells them to stop, and writes down what they saw.
+    pub(super) fn stop(self, row: &Row, what: &str) -> [Seen; 2] {
+        self.0.map(|caller| {
+            let seen = caller.stop();
+            row.says(format!("{what}: {seen}"));
+            assert!(seen.calls > 10, "{what}: {seen}");
+            seen
+        })
+    }
+
+    /// The same where no session may be lost, and `errors` calls of each at most.
+    pub(super) fn stop_with_their_sessions(self, row: &Row, what: &str, errors: usize) {
+        for seen in self.stop(row, what) {
+            assert!(seen.told == 0 && seen.errors.len() <= errors, "{what}: {seen}");
+        }
     }
 }
 
 impl Caller {
-    pub(super) fn start(namespace: &Namespace<'_>, sdk: Sdk, url: &str) -> Self {
+    fn start(namespace: &Namespace<'_>, sdk: Sdk, url: &str) -> Self {
         let peers = Peers::install().expect("the clients can be installed");
         let scripts = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node/clients");
         let mut command = match sdk {
@@ -65,7 +88,7 @@ impl Caller {
     }
 
     /// Tells it to stop, and asks what it saw.
-    pub(super) fn stop(mut self) -> Seen {
+    fn stop(mut self) -> Seen {
         // The end of its input tells it; so does this line, where something else still holds the pipe.
         if let Some(mut input) = self.child.stdin.take() {
             let _ = input.write_all(b"stop\n");
@@ -84,12 +107,13 @@ fn spawn(mut command: Command) -> Child {
 
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { calls, errors, renewed, sdk } = self;
+        let Self { calls, errors, renewed, told, sdk } = self;
         let sdk = sdk.map_or("", |sdk| match sdk {
             Sdk::TypeScript => "TypeScript SDK 2",
             Sdk::Python => "Python SDK 2",
         });
-        write!(f, "{sdk}: {calls} calls answered, {} failed, {renewed} sessions gone", errors.len())?;
+        let failed = errors.len();
+        write!(f, "{sdk}: {calls} calls answered, {failed} failed, {renewed} sessions gone (404: {told})")?;
         let mut counts = BTreeMap::new();
         errors.iter().for_each(|error| *counts.entry(error).or_insert(0) += 1);
         counts.iter().try_for_each(|(error, count)| write!(f, "; {count}x {error}"))
