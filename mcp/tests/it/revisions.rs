@@ -3,6 +3,7 @@
 //! Each row of that page's table is a probe here: it gives a message to the functions that the request path uses, for
 //! every pair of revisions, and says what they did. So the page cannot promise what the code does not do.
 
+mod asking;
 mod cell;
 mod features;
 

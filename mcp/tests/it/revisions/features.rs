@@ -3,29 +3,28 @@
 use std::borrow::Cow;
 
 use longshore_mcp::batch;
-use longshore_mcp::capabilities::ClientCapabilities;
 use longshore_mcp::detect;
-use longshore_mcp::envelope::{self, Id, Malformed, Message};
-use longshore_mcp::error::{Code, code_of};
+use longshore_mcp::envelope::Malformed;
+use longshore_mcp::error::code_of;
 use longshore_mcp::headers::Fields;
 use longshore_mcp::matrix::{Problem, answer, status_of_error};
 use longshore_mcp::method::{Method, NotificationMethod, ServerNotification, ServerRequest};
-use longshore_mcp::parked::{self, Parked};
-use longshore_mcp::revision::{Elicitation, Era, Questions, Revision, Structured, Tasks};
-use longshore_mcp::rounds::{self, Rounds};
+use longshore_mcp::revision::{Elicitation, Era, Revision, Structured, Tasks};
 use longshore_mcp::tasks;
 use longshore_mcp::translate::destination::{self, Destination};
 use longshore_mcp::translate::notifications::{self, Told};
 use longshore_mcp::translate::requests::{self, Client};
 use longshore_mcp::translate::results::{self, Hints};
-use longshore_mcp::translate::{Pair, Untranslatable, capabilities, content, errors, questions, tools};
+use longshore_mcp::translate::{Pair, capabilities, content, errors, tools};
 use serde_json::{Value, json};
 
 use super::Feature;
 use super::Reads::{Client as ToClient, Server as ToServer};
 use super::Verdict::{self, Answered, Becomes, Passes, Refused, Unheard};
+use super::asking::{form, ping_of_server, question, urls, visit};
 
-const ABLE: &str = r#"{"roots":{},"sampling":{"tools":{},"context":{}},"elicitation":{"form":{},"url":{}}}"#;
+pub(super) const ABLE: &str =
+    r#"{"roots":{},"sampling":{"tools":{},"context":{}},"elicitation":{"form":{},"url":{}}}"#;
 const CLIENT: Client<'_> = Client { capabilities: ABLE, info: None, level: None };
 
 macro_rules! features {
@@ -322,22 +321,6 @@ fn batch_of_server(pair: Pair) -> Verdict {
     }
 }
 
-fn ping_of_server(pair: Pair) -> Verdict {
-    if pair.server.features().questions == Questions::InputRequired {
-        return Unheard;
-    }
-    if pair.client.features().questions == Questions::Requests {
-        return question(pair, ServerRequest::Ping, json!({}));
-    }
-    let mut call = Parked::new(pair, "1", ClientCapabilities::read(ABLE).unwrap());
-    let parked::Asked::Answered(answer) = call.asked(Id::from_json("\"q\""), "ping", None) else {
-        panic!("{pair:?}")
-    };
-    assert_eq!(answer, questions::outside_of_calls(pair.down(), Id::from_json("\"q\""), "ping"));
-    assert!(answer.contains(r#""result":{}"#), "{answer}");
-    Answered("answers")
-}
-
 fn cancels(pair: Pair) -> Verdict {
     let text = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
     assert_eq!(notifications::to_server(pair, "notifications/cancelled", text), Told::Cancels);
@@ -357,144 +340,6 @@ fn goes_away(pair: Pair) -> Verdict {
         (false, _) => Becomes(
             "means nothing: the call goes on, and the stream can be [resumed](sessions.md#streams-that-break)",
         ),
-    }
-}
-
-/// A request of the server's.
-fn question(pair: Pair, request: ServerRequest, params: Value) -> Verdict {
-    let can = ClientCapabilities::read(&client_of(pair)).unwrap();
-    let text = params.to_string();
-    match (pair.server.features().questions, pair.client.features().questions) {
-        (Questions::Requests, Questions::InputRequired) => {
-            let mut call = Parked::new(pair, "1", can);
-            match call.asked(Id::from_json("\"q\""), request.as_str(), Some(&text)) {
-                parked::Asked::Kept => {
-                    let round: Value = serde_json::from_str(&call.round("s", None).unwrap()).unwrap();
-                    assert_eq!(round["resultType"], "input_required");
-                    assert!(round["inputRequests"]["1"]["params"].get("elicitationId").is_none());
-                    Becomes("a result that asks for input")
-                }
-                parked::Asked::Answered(message) => to_the_server(&message),
-            }
-        }
-        (Questions::InputRequired, Questions::Requests) => {
-            let call = r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"t"}}"#;
-            let mut rounds = Rounds::new(pair, Method::ToolsCall, call, can);
-            let result = json!({"resultType": "input_required", "inputRequests": {"a": {"method": request.as_str(), "params": params}}});
-            match rounds.input_required(&result.to_string(), &mut One) {
-                rounds::Next::Ask(_) => Becomes("a request on the call's stream"),
-                rounds::Next::Result(result) => {
-                    let result: Value = serde_json::from_str(&result).unwrap();
-                    let words = result["content"][0]["text"].as_str().unwrap();
-                    assert!(
-                        words.contains(pair.client.as_str()) && words.contains(pair.server.as_str()),
-                        "{words}"
-                    );
-                    assert_eq!(result["isError"], true);
-                    assert!(matches!(
-                        Rounds::new(pair, Method::PromptsGet, call, ClientCapabilities::default())
-                            .input_required(&json!({"resultType": "input_required", "inputRequests": {"a": {"method": request.as_str(), "params": params}}}).to_string(), &mut One),
-                        rounds::Next::Error(error) if code_of(&error) == Some(i64::from(Code::InternalError.number()))
-                    ));
-                    Refused("an error as the tool's result (else -32603)".to_owned())
-                }
-                next => panic!("{next:?}"),
-            }
-        }
-        _ if pair.is_same() => Passes,
-        _ => match questions::ask(pair.down(), request, &text, &can) {
-            Ok(Cow::Borrowed(_)) => Passes,
-            Ok(Cow::Owned(made)) => {
-                assert!(made.contains("enumNames") && !made.contains("default"), "{made}");
-                Becomes("titles in `enumNames`, and no default")
-            }
-            Err(error) => untranslatable(pair, &error),
-        },
-    }
-}
-
-/// What a client of that revision can do at most.
-fn client_of(pair: Pair) -> String {
-    let knows = pair.client.features();
-    let mut can = json!({"roots": {}, "sampling": {}});
-    if knows.sampling_tools {
-        can["sampling"] = json!({"tools": {}});
-    }
-    match knows.elicitation {
-        Elicitation::None => {}
-        Elicitation::Form => can["elicitation"] = json!({}),
-        Elicitation::FormAndUrl => can["elicitation"] = json!({"form": {}, "url": {}}),
-    }
-    can.to_string()
-}
-
-struct One;
-
-impl rounds::Mint for One {
-    fn id(&mut self) -> String {
-        "1".to_owned()
-    }
-
-    fn visit(&mut self) -> String {
-        "visit".to_owned()
-    }
-}
-
-fn to_the_server(message: &str) -> Verdict {
-    let message: Value = serde_json::from_str(message).unwrap();
-    Refused(format!("the server gets {}", message["error"]["code"]))
-}
-
-fn untranslatable(pair: Pair, error: &Untranslatable) -> Verdict {
-    let words = error.to_string();
-    assert!(words.contains(pair.client.as_str()) && words.contains(pair.server.as_str()), "{words}");
-    Refused("an error to the server".to_owned())
-}
-
-fn form(pair: Pair, needs: Elicitation, properties: Value) -> Verdict {
-    if pair.server.features().elicitation < needs {
-        return Unheard;
-    }
-    let schema = json!({"type": "object", "properties": properties});
-    question(pair, ServerRequest::ElicitationCreate, json!({"message": "m", "requestedSchema": schema}))
-}
-
-fn visit(pair: Pair) -> Value {
-    let mut params = json!({"mode": "url", "message": "m", "url": "https://a.example"});
-    if pair.server.era() == Era::Legacy {
-        params["elicitationId"] = json!("e");
-    }
-    params
-}
-
-fn urls(pair: Pair) -> Verdict {
-    if !pair.server.features().url_elicitation_error {
-        return Unheard;
-    }
-    let error = json!({"code": -32042, "message": "m", "data": {"elicitations": [visit(pair)]}}).to_string();
-    let message = format!(r#"{{"jsonrpc":"2.0","id":1,"error":{error}}}"#);
-    let Ok(Message::Response(response)) = envelope::read(message.as_bytes()) else { panic!("{message}") };
-    use longshore_mcp::translate::responses::{self, Answer, Asked};
-    let asked = Asked { id: "1", method: Some(Method::ToolsCall), uri: None };
-    match responses::response(pair, &asked, &response, &message, &Hints::default()).unwrap() {
-        Answer::Message(Cow::Borrowed(_)) => Passes,
-        Answer::Message(Cow::Owned(made)) => {
-            let made: Value = serde_json::from_str(&made).unwrap();
-            Becomes(match made["error"]["code"].as_i64() {
-                Some(-32603) => "-32603 with words",
-                other => panic!("{other:?}"),
-            })
-        }
-        Answer::Visit(urls) => {
-            assert_eq!(urls.len(), 1);
-            let mut call = Parked::new(pair, "1", ClientCapabilities::read(ABLE).unwrap());
-            call.has_to_visit(&urls).unwrap();
-            let denied =
-                Parked::new(pair, "1", ClientCapabilities::default()).has_to_visit(&urls).unwrap_err();
-            assert_eq!(code_of(&denied), Some(i64::from(Code::MissingClientCapability.number())));
-            Becomes("a result that asks for the visit (-32021 if the client did not declare it)")
-        }
-        Answer::InputRequired(_) => panic!("it is an error"),
     }
 }
 

@@ -1,0 +1,48 @@
+use super::*;
+use crate::capsule::{PrincipalDigest, ServerSession};
+use crate::membership::View;
+use crate::message::Introduction;
+use crate::tombstones::{Digest, Tombstones};
+use longshore_mcp::revision::Revision;
+
+/// Where a session was handed over and its successor has yet to hear of it, that one still sends requests back.
+#[test]
+fn a_request_that_is_sent_back_to_where_it_began_goes_round_again() {
+    let peer = |name, last| Peer { pod: PodId::new(name).unwrap(), address: [10, 0, 0, last].into() };
+    let (me, successor) = (peer("pod-1", 1), peer("pod-2", 2));
+    let now = Moment::default();
+    let mut view = View::new(me.address);
+    view.listed(&[me.address, successor.address], now);
+    view.heard(
+        &Introduction {
+            pod: successor.pod.clone(),
+            address: successor.address,
+            state: State::Serving,
+            tombstones: Digest::default(),
+            left: Vec::new(),
+        },
+        now,
+    );
+    let mut replica = Replica::<()>::new(me.clone(), view, Tombstones::default());
+    replica.set_state(State::Draining);
+    let capsule = Capsule {
+        owner: me.clone(),
+        key: SessionKey::new([0; 16]),
+        principal: PrincipalDigest::of("ada"),
+        revision: Revision::V2025_11_25,
+        server_revision: Revision::V2025_11_25,
+        server: ServerSession::None,
+        capabilities: None,
+        issued: 0,
+        expires: u64::MAX,
+    };
+    replica.remember(capsule.key, successor.clone());
+    let mut route = Route::new(&capsule, Entry::Client, now, 0);
+    assert_eq!(route.step(Event::Begin, &mut replica, now), Step::Forward(successor.clone()));
+    let sent_back = Event::NotForwarded(NotForwarded::Moved(Some(me)));
+    assert_eq!(route.step(sent_back, &mut replica, now), Step::Wait(now.after(RETRY)));
+    let asked = route.step(Event::Waited, &mut replica, now.after(RETRY));
+    assert_eq!(asked, Step::Ask(vec![successor.address]));
+    let none = route.step(Event::Asked(Vec::new()), &mut replica, now.after(RETRY));
+    assert_eq!(none, Step::Forward(successor));
+}
