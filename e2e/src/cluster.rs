@@ -39,7 +39,8 @@ mod supervisor;
 
 pub(crate) mod command_line;
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -237,17 +238,20 @@ impl Cluster {
 
     fn import(&self, spec: &Spec, image: &Image) -> Result<(), ClusterError> {
         // Unpacking takes seconds. An archive's name tells its content, so what is remembered is the name.
-        let remembered = spec.state("imported").join(image.archive.file_name().unwrap_or_default());
-        if remembered.exists() {
+        let folder = spec.state("imported");
+        std::fs::create_dir_all(&folder)?;
+        let name = folder.join(image.archive.file_name().unwrap_or_default());
+        let mut remembered = File::options().create(true).append(true).open(name)?;
+        // Of two that bring in the same image at once, containerd refuses one.
+        remembered.lock()?;
+        if remembered.metadata()?.len() > 0 {
             return Ok(());
         }
         let import = containerd::import(&image.archive);
         let mut command = self.command(import.get_program())?;
         command.args(import.get_args());
         run(command)?;
-        std::fs::create_dir_all(spec.state("imported"))?;
-        std::fs::write(remembered, "")?;
-        Ok(())
+        Ok(remembered.write_all(b"imported\n")?)
     }
 
     /// Gives an image that was brought in another name, under which pods find it too.

@@ -153,16 +153,20 @@ impl<V: View> Mirror<V> {
     {
         let address = address(object.meta());
         let Some(server) = server_of(object.meta()) else { return self.remove(&address, changed) };
-        let view = Arc::new(V::of(object));
-        let (moved, unchanged) = {
+        let view = V::of(object);
+        let (view, moved, unchanged) = {
             let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
             let before = objects.server_of.insert(address.clone(), server.clone());
             let before = before.filter(|before| *before != server);
             let moved = before.and_then(|before| Some((objects.forget(&before, &address.1)?, before)));
             let of_server = objects.by_server.entry(server.clone()).or_default();
-            let unchanged =
-                of_server.insert(address.1.clone(), view.clone()).is_some_and(|before| before == view);
-            (moved, unchanged)
+            let view = Arc::new(match of_server.get(&address.1) {
+                Some(before) => view.after(before),
+                None => view,
+            });
+            let before = of_server.insert(address.1.clone(), view.clone());
+            let unchanged = before.is_some_and(|before| before == view);
+            (view, moved, unchanged)
         };
         if let Some((view, before)) = moved {
             // Somebody changed the label: for the server that it belonged to, it has gone.
@@ -216,11 +220,11 @@ fn server_of(metadata: &ObjectMeta) -> Option<ServerKey> {
 #[cfg(test)]
 mod tests {
     use futures::stream;
-    use k8s_openapi::api::core::v1::Service;
+    use k8s_openapi::api::core::v1::{Pod, PodStatus, Service};
     use kube::core::PartialObjectMeta;
 
     use super::*;
-    use crate::view::Owned;
+    use crate::view::{Owned, PodView};
 
     type Object = PartialObjectMeta<Service>;
 
@@ -301,6 +305,35 @@ mod tests {
         }
         let one = ServerKey { namespace: "a".to_owned(), name: "one".to_owned() };
         assert_eq!(mirror.get(&one, "x").unwrap().live.version, 4, "the newest is known all the same");
+    }
+
+    /// The kubelet clears a container away that has ended while it starts the next one.
+    #[tokio::test]
+    async fn how_a_container_of_a_pod_has_ended_is_not_forgotten() {
+        let pod = |uid: &str, version: u64, last: serde_json::Value| {
+            let mut pod = Pod { metadata: object("a", "x", Some("one"), version).metadata, ..Pod::default() };
+            pod.metadata.uid = Some(uid.to_owned());
+            let server = serde_json::json!({
+                "name": "server", "image": "x", "imageID": "x", "ready": false, "restartCount": 1,
+                "state": {"running": {}}, "lastState": last,
+            });
+            let statuses = vec![serde_json::from_value(server).unwrap()];
+            pod.status = Some(PodStatus { container_statuses: Some(statuses), ..PodStatus::default() });
+            Event::Apply(pod)
+        };
+        let ended = |code: i32| serde_json::json!({"terminated": {"exitCode": code}});
+        let mirror = Mirror::<PodView>::default();
+        for (event, expected) in [
+            (pod("1", 1, ended(3)), Some(3)),
+            (pod("1", 2, serde_json::json!({})), Some(3)),
+            (pod("1", 3, ended(4)), Some(4)),
+            (pod("2", 4, serde_json::json!({})), None),
+        ] {
+            mirror.follow(stream::iter([event]), None, &mut |_, _, _, _| {}).await;
+            let one = ServerKey { namespace: "a".to_owned(), name: "one".to_owned() };
+            let known = mirror.get(&one, "x").unwrap();
+            assert_eq!(known.server.ended.as_ref().map(|ended| ended.code), expected);
+        }
     }
 
     #[tokio::test]

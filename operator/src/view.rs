@@ -21,6 +21,12 @@ pub trait View: Sized + PartialEq + Send + Sync + 'static {
     type Object;
     /// What is remembered of it.
     fn of(object: &Self::Object) -> Self;
+
+    /// The same where this was remembered of it before.
+    #[must_use]
+    fn after(self, _before: &Self) -> Self {
+        self
+    }
 }
 
 /// Which object this is, in which state, and who controls it. Two sightings are equal if nothing that matters has changed
@@ -245,6 +251,16 @@ impl View for PodView {
             config_maps: volumes.iter().flat_map(config_maps).collect(),
             service_account: pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone()),
         }
+    }
+
+    /// The kubelet forgets how a container ended when it clears that one away before the next one has ended, which it
+    /// often does while it starts it.
+    fn after(mut self, before: &Self) -> Self {
+        if self.uid == before.uid {
+            self.sidecar.ended = self.sidecar.ended.or_else(|| before.sidecar.ended.clone());
+            self.server.ended = self.server.ended.or_else(|| before.server.ended.clone());
+        }
+        self
     }
 }
 

@@ -59,7 +59,7 @@ pub(crate) async fn drain(shared: &Shared, released: &watch::Sender<bool>) -> bo
             true
         }
     };
-    let may_move = !moved && handover::is_certain(shared) && shared.peers.has_serving();
+    let may_move = !moved && handover::is_certain(shared) && shared.peers.may_serve();
     if may_move && timeout(LAST_MOVES, moving).await.is_err() {
         tracing::warn!("not all sessions could be moved in time");
     }

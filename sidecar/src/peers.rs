@@ -74,6 +74,8 @@ pub(crate) trait Local: Send + Sync {
     fn give_up(&self, at_most: usize) -> Vec<(Peer, HandOver)>;
     /// Whether there are sessions that can move, when they become idle and somebody serves who takes them.
     fn has_movable(&self) -> bool;
+    /// Whether somebody else serves, or may, who is silent just now.
+    fn may_serve(&self) -> bool;
     /// Whether everybody who is listed was reached once, or could not be.
     fn is_greeted(&self) -> bool;
     /// Whether an address has been silent for so long that nothing more is to be waited for.
@@ -232,6 +234,11 @@ impl Peers {
         self.alive().iter().any(|(_, state)| *state == State::Serving)
     }
 
+    /// Whether another replica may serve, though none may have been heard just now.
+    pub(crate) fn may_serve(&self) -> bool {
+        self.0.local.may_serve()
+    }
+
     /// Has the others forward nothing here any more, and waits for what is under way by then, but no longer than until
     /// `latest`. If the pod ends, they need not ask here any more either, and take what was left; otherwise they wait for
     /// the next sidecar.
@@ -243,7 +250,8 @@ impl Peers {
             loop {
                 // Said again, since an older word of this replica may have arrived later than a newer one.
                 self.announce(last).await;
-                if self.0.local.alive().is_empty() && under_way() == 0 {
+                let may_serve = self.0.local.may_serve();
+                if self.0.local.alive().is_empty() && !may_serve && under_way() == 0 {
                     break;
                 }
                 // What they had sent just before is on its way, or waits to be read.
@@ -251,7 +259,10 @@ impl Peers {
                 sleep(QUIET).await;
                 self.announce(last).await;
                 sleep(QUIET).await;
-                let is_quiet = self.0.arrived.load(Ordering::Relaxed) == arrived || Instant::now() >= heard;
+                // Who is silent has not heard it, and what comes here could go nowhere.
+                let is_heard = !may_serve || self.has_serving();
+                let is_quiet = self.0.arrived.load(Ordering::Relaxed) == arrived && is_heard;
+                let is_quiet = is_quiet || Instant::now() >= heard;
                 if is_quiet && under_way() == 0 {
                     break;
                 }

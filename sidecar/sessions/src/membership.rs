@@ -229,7 +229,15 @@ impl View {
         self.alive(now).filter(|(_, state)| *state == State::Serving).map(|(peer, _)| peer)
     }
 
-    /// The same, by their processes: a pod whose process was followed by another one is another one.
+    /// Whether somebody else serves, or may: who served and is silent now may be slow, or have much to do.
+    pub fn may_serve(&self, now: Moment) -> bool {
+        let may = |member: &Member| {
+            member.alive(now).is_some() || (member.refused.is_none() && member.may_live(now))
+        };
+        self.members.values().any(|member| member.state == State::Serving && may(member))
+    }
+
+    /// Who serves, by their processes: a pod whose process was followed by another one is another one.
     pub fn serving_lives(&self, now: Moment) -> impl Iterator<Item = (PodId, u64)> {
         let serving = self.members.values().filter(|member| member.state == State::Serving);
         serving.filter_map(move |member| Some((member.alive(now)?.pod, member.lives)))
@@ -377,6 +385,25 @@ mod tests {
 
     fn says(pod: &str, address: IpAddr, state: State, left: Vec<Peer>) -> Introduction {
         Introduction { pod: PodId::new(pod).unwrap(), address, state, tombstones: Digest::default(), left }
+    }
+
+    #[test]
+    fn who_served_and_is_silent_may_serve() {
+        let (me, them): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        let now = Moment::default().after(Duration::from_secs(1));
+        let is = |state, happens: fn(&mut View, IpAddr, Moment)| {
+            let mut view = View::new(me);
+            view.listed(&[me, them], now);
+            view.heard(&says("pod-2", them, state, Vec::new()), now);
+            happens(&mut view, them, now);
+            view.may_serve(now)
+        };
+        assert!(is(State::Serving, |_, _, _| {}));
+        assert!(is(State::Serving, View::silent));
+        assert!(!is(State::Serving, View::refused));
+        for state in [State::Starting, State::Draining, State::Leaving] {
+            assert!(!is(state, |_, _, _| {}) && !is(state, View::silent), "{state:?}");
+        }
     }
 
     #[test]

@@ -151,11 +151,11 @@ impl Sessions {
         if self.can_move(capsule) { Fate::Moves } else { Fate::Ends }
     }
 
-    /// The session, in use from now on, if it is held here. A replica that leaves serves only where nobody else does:
-    /// others may have taken the session.
+    /// The session, in use from now on, if it is held here. A replica that leaves serves only where nobody else does, or
+    /// may: others may have taken the session, and its server may end at any moment.
     pub(super) fn enter(self: &Arc<Self>, key: &SessionKey) -> Option<Use> {
         let replica = self.lock();
-        if replica.state() == State::Leaving && replica.view.serving(self.now()).next().is_some() {
+        if replica.state() == State::Leaving && replica.view.may_serve(self.now()) {
             return None;
         }
         replica.held(key).map(|session| Use::new(session.clone(), self.clone()))

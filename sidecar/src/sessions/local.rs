@@ -126,6 +126,10 @@ impl Local for Sessions {
         self.lock().all_held().any(|(_, session)| self.can_leave(session))
     }
 
+    fn may_serve(&self) -> bool {
+        self.lock().view.may_serve(self.now())
+    }
+
     fn is_greeted(&self) -> bool {
         self.lock().view.is_greeted()
     }

@@ -192,6 +192,31 @@ fn sessions_wait_for_somebody_who_takes_them() {
     replicas[0].log(|line| line["message"] == "sessions were handed to other replicas");
 }
 
+/// The others are there, and too busy to say so in time.
+#[test]
+fn a_call_that_comes_last_waits_for_replicas_that_are_silent() {
+    let mut servers = [(); 2].map(|()| GoServer::start(&[]));
+    let network = Network::new();
+    let mut config = config(0);
+    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let client = Client::open(&replicas[0], ALICE);
+    let mut stream = connect(replicas[0].mcp);
+    replicas[1].signal(Signal::STOP);
+    let mut hook = replicas[0].hook();
+    replicas[0].signal(Signal::TERM);
+    assert_eq!(std::io::Read::read(&mut hook, &mut [0]).unwrap(), 0);
+    let slow = json!({"name": "slow", "arguments": {"milliseconds": 500}});
+    client.request(client.message("tools/call", &slow)).write(&mut stream);
+    // What the kubelet does then.
+    std::thread::sleep(Duration::from_millis(250));
+    servers[0].kill();
+    replicas[1].signal(Signal::CONT);
+    let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+    assert!(reply.message()["result"].is_object(), "{}", reply.text());
+    assert!(replicas[0].wait(Duration::from_secs(10)).success());
+}
+
 /// It comes when nobody was waited for any more, and takes longer than last words do.
 #[test]
 fn a_call_that_comes_last_is_answered_by_its_own_replica() {
