@@ -131,6 +131,7 @@ fn pass(call: &Call, client: &mut Client, event: &Event<'_>) -> Result<Option<Op
 }
 
 impl Source {
+    /// That of a call. A server may have its client ask again and again until it has the answer.
     pub(super) fn new(body: upstream::Body, lease: Lease) -> Self {
         Self {
             body,
@@ -139,8 +140,14 @@ impl Source {
             revision: None,
             last: None,
             retry: RETRY,
-            pace: Pace::new(),
+            pace: Pace::new(RETRY),
         }
+    }
+
+    /// One of no call, which nobody waits for: it is asked for after this time at most where it ends again and again
+    /// without a word.
+    pub(super) fn of_no_call(self, latest: Duration) -> Self {
+        Self { pace: Pace::new(latest), ..self }
     }
 
     /// The same of a server that speaks this in a session.
@@ -188,7 +195,7 @@ impl Source {
     /// Asks, after a while, for a stream again that a server ended early, as it may from 2025-11-25 on. The client need
     /// not know: its own stream goes on.
     pub(super) async fn again<T>(&mut self, ask: impl AsyncFnOnce(Option<&str>) -> Option<T>) -> Option<T> {
-        sleep(self.retry.max(RETRY_MINIMUM) + self.pace.ended()).await;
+        sleep(self.retry.max(RETRY_MINIMUM).max(self.pace.ended())).await;
         ask(self.last.as_deref()).await
     }
 

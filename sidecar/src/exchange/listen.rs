@@ -25,6 +25,9 @@ use crate::worker::Worker;
 /// How long a server may take to open its stream. Nobody computes anything for it.
 const OPEN: Duration = Duration::from_secs(10);
 
+/// After how long a stream is asked for again at most that a server ends time and again without a word.
+const LATEST: Duration = Duration::from_secs(10);
+
 /// What holds for the streams of a session.
 pub(super) fn terms(worker: &Worker, snapshot: &Snapshot, session: &Session) -> Terms {
     let resume = snapshot.config.sessions.resume;
@@ -144,7 +147,7 @@ async fn hear(worker: Rc<Worker>, caller: Authenticated, session: Use, writer: W
     changed.mark_changed();
     let mut caller = caller;
     let source = Source::new(answer.response.into_body(), answer.lease);
-    let mut source = source.speaking(session.server_revision);
+    let mut source = source.of_no_call(LATEST).speaking(session.server_revision);
     loop {
         tokio::select! {
             // A server that always has something to say is no reason to go on.
