@@ -250,7 +250,7 @@ impl Peers {
             loop {
                 // Said again, since an older word of this replica may have arrived later than a newer one.
                 self.announce(last).await;
-                let may_serve = self.0.local.may_serve();
+                let may_serve = self.may_serve();
                 if self.0.local.alive().is_empty() && !may_serve && under_way() == 0 {
                     break;
                 }
@@ -261,9 +261,8 @@ impl Peers {
                 sleep(QUIET).await;
                 // Who is silent has not heard it, and what comes here could go nowhere.
                 let is_heard = !may_serve || self.has_serving();
-                let is_quiet = self.0.arrived.load(Ordering::Relaxed) == arrived && is_heard;
-                let is_quiet = is_quiet || Instant::now() >= heard;
-                if is_quiet && under_way() == 0 {
+                let is_quiet = self.0.arrived.load(Ordering::Relaxed) == arrived;
+                if (is_quiet && is_heard || Instant::now() >= heard) && under_way() == 0 {
                     break;
                 }
             }

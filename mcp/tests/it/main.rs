@@ -10,6 +10,7 @@
 )]
 
 mod messages;
+mod minted;
 mod numbered;
 mod properties;
 mod requirements;

@@ -231,9 +231,7 @@ impl View {
 
     /// Whether somebody else serves, or may: who served and is silent now may be slow, or have much to do.
     pub fn may_serve(&self, now: Moment) -> bool {
-        let may = |member: &Member| {
-            member.alive(now).is_some() || (member.refused.is_none() && member.may_live(now))
-        };
+        let may = |member: &Member| member.refused.is_none() && member.may_live(now);
         self.members.values().any(|member| member.state == State::Serving && may(member))
     }
 

@@ -56,14 +56,17 @@ async fn outlasts(cluster: &Cluster, operator: &mut Operator) -> Result<(), Dura
     let services: Api<Service> = Api::namespaced(cluster.client().await.unwrap(), "default");
     services.delete("demo", &Default::default()).await.unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
-    while services.get_opt("demo").await.unwrap().is_none() {
+    loop {
+        let is_mended = services.get_opt("demo").await.unwrap().is_some();
         if operator.has_ended() {
             return Err(outage);
+        }
+        if is_mended {
+            return Ok(());
         }
         assert!(Instant::now() < deadline, "{}", operator.log());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    if operator.has_ended() { Err(outage) } else { Ok(()) }
 }
 
 async fn apply_least(cluster: &Cluster) {

@@ -16,6 +16,8 @@ use longshore_mcp::translate::results::{self, Hints};
 use longshore_mcp::translate::{Pair, errors, names};
 use serde_json::json;
 
+use crate::minted::Minted;
+
 const NEW: Revision = Revision::V2026_07_28;
 const OLD: Revision = Revision::V2025_11_25;
 const NOBODY: Client<'_> = Client { capabilities: "{}", info: None, level: None };
@@ -157,18 +159,6 @@ fn r071_a_legacy_servers_questions_reach_a_modern_client() {
     assert_eq!(answered, Ok(parked::Next::CallAgain));
 }
 
-struct Fixed;
-
-impl rounds::Mint for Fixed {
-    fn id(&mut self) -> String {
-        "7".to_owned()
-    }
-
-    fn visit(&mut self) -> String {
-        "v".to_owned()
-    }
-}
-
 #[test]
 fn r072_a_modern_servers_questions_reach_a_legacy_client() {
     let call = r#"{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{"name":"p"}}"#;
@@ -179,7 +169,7 @@ fn r072_a_modern_servers_questions_reach_a_legacy_client() {
         r#"{{"resultType":"input_required","inputRequests":{{"k":{{"method":"roots/list"}}}},"requestState":{state}}}"#
     );
     for _ in 0..rounds::MAX_ROUNDS {
-        let asked = rounds.input_required(&required, &mut Fixed);
+        let asked = rounds.input_required(&required, &mut Minted);
         assert_eq!(
             asked,
             rounds::Next::Ask(vec![r#"{"jsonrpc":"2.0","id":7,"method":"roots/list"}"#.to_owned()])
@@ -189,7 +179,7 @@ fn r072_a_modern_servers_questions_reach_a_legacy_client() {
         assert_eq!(names::get(&again, &["params", "requestState"]), Some(state));
         assert_eq!(names::get(&again, &["params", "inputResponses", "k"]), Some(r#"{"roots":[]}"#));
     }
-    assert!(matches!(rounds.input_required(&required, &mut Fixed), rounds::Next::Error(_)));
+    assert!(matches!(rounds.input_required(&required, &mut Minted), rounds::Next::Error(_)));
 }
 
 #[test]

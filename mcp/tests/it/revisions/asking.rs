@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::Verdict::{self, Answered, Becomes, Passes, Refused, Unheard};
 use super::features::ABLE;
+use crate::minted::Minted;
 
 pub(super) fn ping_of_server(pair: Pair) -> Verdict {
     if pair.server.features().questions == Questions::InputRequired {
@@ -53,8 +54,8 @@ pub(super) fn question(pair: Pair, request: ServerRequest, params: Value) -> Ver
         (Questions::InputRequired, Questions::Requests) => {
             let call = r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"t"}}"#;
             let mut rounds = Rounds::new(pair, Method::ToolsCall, call, can);
-            let result = json!({"resultType": "input_required", "inputRequests": {"a": {"method": request.as_str(), "params": params}}});
-            match rounds.input_required(&result.to_string(), &mut One) {
+            let asks = json!({"resultType": "input_required", "inputRequests": {"a": {"method": request.as_str(), "params": params}}}).to_string();
+            match rounds.input_required(&asks, &mut Minted) {
                 rounds::Next::Ask(_) => Becomes("a request on the call's stream"),
                 rounds::Next::Result(result) => {
                     let result: Value = serde_json::from_str(&result).unwrap();
@@ -66,7 +67,7 @@ pub(super) fn question(pair: Pair, request: ServerRequest, params: Value) -> Ver
                     assert_eq!(result["isError"], true);
                     assert!(matches!(
                         Rounds::new(pair, Method::PromptsGet, call, ClientCapabilities::default())
-                            .input_required(&json!({"resultType": "input_required", "inputRequests": {"a": {"method": request.as_str(), "params": params}}}).to_string(), &mut One),
+                            .input_required(&asks, &mut Minted),
                         rounds::Next::Error(error) if code_of(&error) == Some(i64::from(Code::InternalError.number()))
                     ));
                     Refused("an error as the tool's result (else -32603)".to_owned())
@@ -99,18 +100,6 @@ fn client_of(pair: Pair) -> String {
         Elicitation::FormAndUrl => can["elicitation"] = json!({"form": {}, "url": {}}),
     }
     can.to_string()
-}
-
-struct One;
-
-impl rounds::Mint for One {
-    fn id(&mut self) -> String {
-        "1".to_owned()
-    }
-
-    fn visit(&mut self) -> String {
-        "visit".to_owned()
-    }
 }
 
 fn to_the_server(message: &str) -> Verdict {
