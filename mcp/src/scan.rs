@@ -278,9 +278,25 @@ impl Open {
     }
 }
 
-/// How many bytes of a string stand for themselves before the first one that does not: eight at a time, since strings
-/// are most of what there is.
+/// How many bytes of a string stand for themselves before the first one that does not. Strings are most of what there
+/// is, so many bytes are looked at at a time: words while it may be a short one, then blocks that the compiler has vectors
+/// for.
 pub(crate) fn plain(bytes: &[u8]) -> usize {
+    const BLOCK: usize = 64;
+    let Some((start, rest)) = bytes.split_first_chunk::<BLOCK>() else { return plain_words(bytes) };
+    let known = plain_words(start);
+    if known < BLOCK {
+        return known;
+    }
+    let is_plain =
+        |block: &&[u8; BLOCK]| block.iter().fold(0, |any, byte| any | u8::from(is_special(*byte))) == 0;
+    let (blocks, _) = rest.as_chunks();
+    let known = BLOCK + blocks.iter().take_while(is_plain).count() * BLOCK;
+    known + plain_words(&bytes[known..])
+}
+
+/// The same for few bytes.
+fn plain_words(bytes: &[u8]) -> usize {
     const EACH: u64 = u64::from_ne_bytes([1; 8]);
     const TOP: u64 = EACH * 0x80;
     // The top bits of the bytes below this one, and perhaps of some behind the first of them.
@@ -294,8 +310,12 @@ pub(crate) fn plain(bytes: &[u8]) -> usize {
             return at * 8 + special.trailing_zeros() as usize / 8;
         }
     }
-    let is_plain = |byte: &&u8| !matches!(**byte, ..b' ' | b'"' | b'\\');
-    words.len() * 8 + rest.iter().take_while(is_plain).count()
+    words.len() * 8 + rest.iter().take_while(|byte| !is_special(**byte)).count()
+}
+
+/// Whether a byte of a string ends it, begins an escape, or may not be there.
+fn is_special(byte: u8) -> bool {
+    byte < b' ' || byte == b'"' || byte == b'\\'
 }
 
 #[cfg(test)]
@@ -354,7 +374,7 @@ mod tests {
 
     #[test]
     fn strings_of_any_length_end_where_they_end() {
-        for length in 0..70 {
+        for length in (0..70).chain(120..140) {
             for special in ["", "\\\"", "\u{e9}", "\\u0041"] {
                 let text = format!("{{\"a\":\"{}{special}{}\"}}", "x".repeat(length), "y".repeat(length % 7));
                 let value: Value = serde_json::from_str(&text).unwrap();

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use bytes::{Bytes, BytesMut};
 use memchr::{memchr, memchr2};
 use thiserror::Error;
 
@@ -16,6 +17,24 @@ pub struct Event<'a> {
     pub id: Option<Cow<'a, str>>,
     /// How long to wait before the stream is asked for again, in milliseconds.
     pub retry: Option<u64>,
+    /// Where it was read from, if that is memory of its own.
+    memory: Option<&'a Bytes>,
+}
+
+impl<'a> Event<'a> {
+    /// One that has this data and nothing else.
+    pub fn of(data: &'a [u8]) -> Self {
+        Self { data: Some(Cow::Borrowed(data)), ..Self::default() }
+    }
+
+    /// Its data to keep, if nothing has to be copied for that: it came in many parts, which were put together, and is one
+    /// line.
+    pub fn shared_data(&self) -> Option<Bytes> {
+        match (&self.data, self.memory) {
+            (Some(Cow::Borrowed(data)), Some(memory)) => Some(memory.slice_ref(data)),
+            _ => None,
+        }
+    }
 }
 
 /// An event is larger than the reader keeps.
@@ -29,13 +48,13 @@ pub struct TooLarge {
 #[derive(Debug)]
 pub struct Decoder {
     /// The bytes of the event that is not complete yet.
-    pending: Vec<u8>,
+    pending: BytesMut,
     scan: Scan,
     limit: usize,
 }
 
 /// How far the bytes of the event that is not complete yet have been looked at.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Scan {
     seen: usize,
     /// Where the current line begins.
@@ -46,27 +65,34 @@ struct Scan {
 impl Decoder {
     /// A decoder that keeps at most `limit` bytes of one event.
     pub fn new(limit: usize) -> Self {
-        Self { pending: Vec::new(), scan: Scan { seen: 0, line: 0, at_start: true }, limit }
+        let scan = Scan { at_start: true, ..Scan::default() };
+        Self { pending: BytesMut::new(), scan, limit }
     }
 
     /// Adds bytes, and calls `each` with every event that they complete. An event that comes whole is not copied.
-    pub fn push(&mut self, bytes: &[u8], each: impl FnMut(Event<'_>)) -> Result<(), TooLarge> {
-        if self.pending.is_empty() {
-            let done = self.scan.events(bytes, each);
-            self.pending.extend_from_slice(&bytes[done..]);
+    pub fn push(&mut self, bytes: &[u8], mut each: impl FnMut(Event<'_>)) -> Result<(), TooLarge> {
+        let Self { pending, scan, limit } = self;
+        if pending.is_empty() {
+            let mut rest = bytes;
+            while let Some(end) = scan.next_boundary(rest) {
+                let (event, after) = rest.split_at(end);
+                each(scan.parse(event));
+                rest = after;
+            }
+            pending.extend_from_slice(rest);
         } else {
-            self.pending.extend_from_slice(bytes);
-            // What is done with goes once, at the end: to move the rest for each event would take the square of its
-            // size.
-            let done = self.scan.events(&self.pending, each);
-            self.pending.drain(..done);
+            pending.extend_from_slice(bytes);
+            while let Some(end) = scan.next_boundary(pending) {
+                let memory = pending.split_to(end).freeze();
+                each(Event { memory: Some(&memory), ..scan.parse(&memory) });
+            }
         }
-        if self.pending.is_empty() {
+        if pending.is_empty() {
             // An event that was large does not hold its memory for as long as the stream lives.
-            self.pending = Vec::new();
+            *pending = BytesMut::new();
         }
-        if self.pending.len() > self.limit {
-            return Err(TooLarge { limit: self.limit });
+        if pending.len() > *limit {
+            return Err(TooLarge { limit: *limit });
         }
         Ok(())
     }
@@ -78,20 +104,7 @@ impl Decoder {
 }
 
 impl Scan {
-    /// Calls `each` with every event that is complete in `bytes`, and says where the last of them ends.
-    fn events(&mut self, bytes: &[u8], mut each: impl FnMut(Event<'_>)) -> usize {
-        let mut done = 0;
-        while let Some(end) = self.next_boundary(bytes) {
-            let event = parse(&bytes[done..end], std::mem::take(&mut self.at_start));
-            done = end;
-            each(event);
-        }
-        self.seen -= done;
-        self.line -= done;
-        done
-    }
-
-    /// Where the first event in `bytes` ends: after its blank line.
+    /// Where the first event in `bytes` ends: after its blank line. What follows is looked at from its beginning.
     fn next_boundary(&mut self, bytes: &[u8]) -> Option<usize> {
         while let Some(next) = memchr2(b'\n', b'\r', &bytes[self.seen..]) {
             let at = self.seen + next;
@@ -106,13 +119,18 @@ impl Scan {
                 _ => at + 1,
             };
             let blank = at == self.line;
-            (self.seen, self.line) = (end, end);
             if blank {
+                (self.seen, self.line) = (0, 0);
                 return Some(end);
             }
+            (self.seen, self.line) = (end, end);
         }
         self.seen = bytes.len();
         None
+    }
+
+    fn parse<'a>(&mut self, text: &'a [u8]) -> Event<'a> {
+        parse(text, std::mem::take(&mut self.at_start))
     }
 }
 
@@ -183,6 +201,11 @@ pub fn numbered(id: &str, event: Option<&str>, data: &[u8]) -> Vec<u8> {
     }
     write_data(&mut text, data);
     text
+}
+
+/// What stands around data of one line in [`numbered`], for data that is not to be copied.
+pub fn around(id: &str) -> (String, &'static str) {
+    (format!("id: {id}\ndata: "), "\n\n")
 }
 
 /// How long a client is to wait before it asks for the rest of a stream.
@@ -287,6 +310,22 @@ mod tests {
     }
 
     #[test]
+    fn what_came_in_parts_need_not_be_copied_to_be_written() {
+        let shared = |chunks: &[&[u8]]| {
+            let (mut decoder, mut shared) = (Decoder::new(1 << 20), Vec::new());
+            for chunk in chunks {
+                decoder.push(chunk, |event| shared.push(event.shared_data())).unwrap();
+            }
+            shared
+        };
+        let some = |text: &'static str| Some(Bytes::from_static(text.as_bytes()));
+        assert_eq!(shared(&[b"data: {\"a\":", b"1}\n\ndata:2\n\n"]), [some("{\"a\":1}"), some("2")]);
+        assert_eq!(shared(&[b"data: 1\n\n", b"data: 2\nda", b"ta: 3\n\n"]), [None, None], "whole, or lines");
+        let (before, after) = around("5-1");
+        assert_eq!(format!("{before}7{after}").as_bytes(), numbered("5-1", None, b"7"));
+    }
+
+    #[test]
     fn an_event_that_broke_off_is_no_message() {
         for start in
             ["", "data: {\"a\"", "data: {\"a\"\n", "data: {\"a\"\r", "data: {\"a\"\r\n", "eve", ":\n\n"]
@@ -310,7 +349,7 @@ mod tests {
         let stream = "\n".repeat(events) + "data: x";
         let (mut seen, begin) = (0, std::time::Instant::now());
         decoder.push(stream.as_bytes(), |_| seen += 1).unwrap();
-        assert_eq!((seen, decoder.pending.as_slice()), (events, &b"data: x"[..]));
+        assert_eq!((seen, &decoder.pending[..]), (events, &b"data: x"[..]));
         // Seconds with the slowest of machines; the square of the number would take minutes with the fastest.
         assert!(begin.elapsed().as_secs() < 20, "{:?}", begin.elapsed());
         decoder.push(b"\n\n", |event| assert_eq!(event.data.as_deref(), Some(&b"x"[..]))).unwrap();

@@ -13,7 +13,11 @@ mod read;
 type Read = Vec<(Option<Vec<u8>>, Option<String>, Option<String>, Option<u64>)>;
 
 fn owned(event: Event<'_>) -> (Option<Vec<u8>>, Option<String>, Option<String>, Option<u64>) {
-    let Event { data, event, id, retry } = event;
+    if let Some(shared) = event.shared_data() {
+        assert_eq!(Some(&shared[..]), event.data.as_deref());
+        assert!(!shared.contains(&b'\n') && !shared.contains(&b'\r'), "it is to be written in one line");
+    }
+    let Event { data, event, id, retry, .. } = event;
     (data.map(Into::into), event.map(Into::into), id.map(Into::into), retry)
 }
 

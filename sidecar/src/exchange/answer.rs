@@ -181,7 +181,7 @@ async fn message(
 /// Gives a whole answer to the client in the form that its response has.
 fn deliver(call: &Call, client: &mut Client, answer: Bytes) -> Result<(), Refusal> {
     if client.reads_events() {
-        return client.answer(call, &answer);
+        return client.answer(call, &answer, None);
     }
     client.respond(respond::json(Body::whole(answer), None));
     Ok(())

@@ -129,14 +129,20 @@ impl Client {
         Ok(())
     }
 
-    /// Gives the answer, as an event.
-    pub(super) fn answer(&mut self, call: &Call, data: &[u8]) -> Result<(), Refusal> {
+    /// Gives the answer, as an event. It may be `shared`, all in one line.
+    pub(super) fn answer(&mut self, call: &Call, data: &[u8], shared: Option<Bytes>) -> Result<(), Refusal> {
         match (&self.state, &call.session) {
             (State::Waiting(_), Some(session)) => {
                 // The only event: head and all in one piece, and nothing that would have to be kept.
                 let id = session.streams.only()?.to_string();
-                let event = call.hold(sse::numbered(&id, None, data))?;
-                self.respond(respond::events(Body::whole(event), None));
+                let body = match shared {
+                    Some(data) => {
+                        let (before, after) = sse::around(&id);
+                        Body::parts([before.into(), call.hold(data)?, after.into()])
+                    }
+                    None => Body::whole(call.hold(sse::numbered(&id, None, data))?),
+                };
+                self.respond(respond::events(body, None));
             }
             (State::Events(writer), _) => {
                 writer.write(None, data);

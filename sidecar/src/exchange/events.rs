@@ -84,7 +84,10 @@ fn pass(call: &Call, client: &mut Client, event: &Event<'_>) -> Result<Option<Op
     let looked = if event.event.is_none() { look(call, data)? } else { Looked::Aside };
     match looked {
         Looked::Answer(edited) => {
-            client.answer(call, edited.text.as_deref().map_or(data, str::as_bytes))?;
+            match &edited.text {
+                Some(text) => client.answer(call, text.as_bytes(), None)?,
+                None => client.answer(call, data, event.shared_data())?,
+            }
             return Ok(Some(edited.code));
         }
         Looked::Unasked if !matches!(call.edit, Edit::Filter(_)) => {
@@ -184,7 +187,7 @@ impl Source {
             let parts = data_of(&event).filter(|_| event.event.is_none());
             match parts.and_then(|data| batch::parts(data, *revision)) {
                 Some(parts) => parts.into_iter().for_each(|part| {
-                    each(Event { data: Some(Cow::Borrowed(part.as_bytes())), ..Event::default() });
+                    each(Event::of(part.as_bytes()));
                 }),
                 None => each(event),
             }

@@ -28,6 +28,8 @@ use crate::worker::Worker;
 pub(crate) enum Body {
     /// All of it.
     Whole(Option<Bytes>),
+    /// All of it, in parts that need not be put together.
+    Parts(Box<std::array::IntoIter<Bytes, 3>>),
     /// Messages that come one by one.
     Pieces(mpsc::Receiver<Piece>),
     /// One message that comes in pieces. Broken off before its end was marked, it is an error: half a message must not
@@ -60,6 +62,10 @@ impl Body {
     pub(crate) fn whole(bytes: impl Into<Bytes>) -> Self {
         Self::Whole(Some(bytes.into()))
     }
+
+    pub(crate) fn parts(parts: [Bytes; 3]) -> Self {
+        Self::Parts(Box::new(parts.into_iter()))
+    }
 }
 
 impl http_body::Body for Body {
@@ -72,6 +78,7 @@ impl http_body::Body for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
         match &mut *self {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Parts(parts) => Poll::Ready(parts.next().map(|part| Ok(Frame::data(part)))),
             Self::Pieces(pieces) => {
                 pieces.poll_recv(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
             }
@@ -92,6 +99,7 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(bytes) => bytes.is_none(),
+            Self::Parts(parts) => parts.as_slice().is_empty(),
             Self::Pieces(_) | Self::Message(..) | Self::Events(_) | Self::Live(_) => false,
             Self::Relayed(relay) => relay.is_end_stream(),
         }
@@ -100,6 +108,9 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            Self::Parts(parts) => {
+                SizeHint::with_exact(parts.as_slice().iter().map(Bytes::len).sum::<usize>() as u64)
+            }
             Self::Pieces(_) | Self::Message(..) | Self::Events(_) | Self::Live(_) => SizeHint::default(),
             Self::Relayed(relay) => relay.size_hint(),
         }
