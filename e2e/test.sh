@@ -128,6 +128,12 @@ skip() { # layer $1 for the reason $2
   echo "== $1: left out: $2"
 }
 
+# What is built and the clusters take about 12 GB, where nothing is there yet.
+free=$(df --output=avail --block-size=1G . | tail -n 1)
+if [ ! -d target/debug ] && [ "$free" -lt 12 ]; then
+  say "only $free GB are free on this disk: all layers may take 12"
+fi
+
 started=$SECONDS
 for layer in "${layers[@]}"; do
   if [ "$layer" = node ] && [ "$(id -u)" != 0 ] && [ -z "${LONGSHORE_E2E_KUBECONFIG:-}" ]; then

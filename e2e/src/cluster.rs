@@ -62,12 +62,26 @@ use programs::Scope;
 use spec::Plan;
 use supervisor::Lifetime;
 
+/// What a node takes with the images of all tests in it, in bytes, and some to spare.
+const DISK: u64 = 2 << 30;
+
 /// Why there is no cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A node needs rights that this process does not have.
     #[error("a node needs root: this layer of tests is left out without it")]
     NotRoot,
+    /// Its images would not fit.
+    #[error(
+        "a node needs {} MiB, and the disk of {} has {} left: make room (`cargo clean`), or have LONGSHORE_CACHE name a \
+         folder on another disk", DISK >> 20, folder.display(), free >> 20
+    )]
+    Disk {
+        /// Where clusters are kept.
+        folder: PathBuf,
+        /// How many bytes are free there.
+        free: u64,
+    },
     /// What a cluster is made of could not be installed.
     #[error("cannot install the cluster's programs: {0}")]
     Programs(#[from] ScriptError),
@@ -298,6 +312,12 @@ fn plan(shape: Shape, name: Option<String>) -> Result<Plan, StartError> {
         Shape::Node => return Err(StartError::NotRoot),
     };
     let programs = Programs::install(scope)?;
+    if shape == Shape::Node {
+        let (folder, free) = registry::room().map_err(StartError::Keeper)?;
+        if free < DISK {
+            return Err(StartError::Disk { folder, free });
+        }
+    }
     let pause = match shape {
         Shape::Api | Shape::ControlPlane => None,
         Shape::Node => Some(programs.pause_image()?),

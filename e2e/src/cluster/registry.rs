@@ -106,6 +106,14 @@ pub(crate) fn kept_logs(spec: &Spec) -> PathBuf {
     checkout::root().join("target/e2e-logs").join(&spec.name)
 }
 
+/// Where clusters are kept, and how many bytes are free there.
+pub(crate) fn room() -> io::Result<(PathBuf, u64)> {
+    let folder = folder();
+    std::fs::create_dir_all(&folder)?;
+    let disk = nix::sys::statvfs::statvfs(&folder)?;
+    Ok((folder, disk.blocks_available() * disk.fragment_size()))
+}
+
 fn folder() -> PathBuf {
     checkout::cache().join("clusters")
 }

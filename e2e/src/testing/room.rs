@@ -3,9 +3,10 @@
 //! Tests of a cluster mostly wait: for the kubelet's rounds, for pods that drain, for leases that run out. So more of
 //! them are under way than the machine has processors, and as many as it bears: deadlines are generous, but a machine
 //! that does everything at once meets none of them. `cargo test` counts threads alone; here there is room for so many
-//! tests of each kind, and kinds do not wait for each other.
+//! tests of each kind, and kinds do not wait for each other. Those that are left when all others are over share the
+//! machine.
 
-use std::sync::{Condvar, LazyLock, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// What a test does to the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,51 +23,90 @@ pub enum Kind {
 
 /// The room that a test has. It is given back when this goes.
 #[derive(Debug)]
-pub struct Room(&'static Rooms);
+pub struct Room(Kind);
 
-#[derive(Debug)]
-struct Rooms {
-    free: Mutex<usize>,
-    freed: Condvar,
+/// How many tests of one kind there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tests {
+    /// They wait for room, or have it.
+    here: usize,
+    /// They have it.
+    at_work: usize,
 }
 
-static OBJECTS: LazyLock<Rooms> = LazyLock::new(|| Rooms::new(3 * processors()));
-// These have containerd unpack, etcd write and servers work all at the same time. With more of them on two processors
-// processes took ten seconds to start.
-static CLUSTERS: LazyLock<Rooms> = LazyLock::new(|| Rooms::new(processors().div_ceil(2)));
-static PODS: LazyLock<Rooms> = LazyLock::new(|| Rooms::new(processors()));
-static LOAD: LazyLock<Rooms> = LazyLock::new(|| Rooms::new(processors().div_ceil(2)));
+/// By kind.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rooms([Tests; 4]);
 
-fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
+static ROOMS: Mutex<Rooms> = Mutex::new(Rooms([Tests { here: 0, at_work: 0 }; 4]));
+static LEFT: Condvar = Condvar::new();
 
 impl Room {
     /// Waits until there is room for one more test of this kind.
     #[must_use]
     pub fn take(kind: Kind) -> Self {
-        let rooms: &'static Rooms = match kind {
-            Kind::Objects => &OBJECTS,
-            Kind::Cluster => &CLUSTERS,
-            Kind::Pods => &PODS,
-            Kind::Load => &LOAD,
-        };
-        let free = rooms.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let none_left = |free: &mut usize| *free == 0;
-        *rooms.freed.wait_while(free, none_left).unwrap_or_else(PoisonError::into_inner) -= 1;
-        Self(rooms)
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut rooms = lock();
+        rooms.of(kind).here += 1;
+        let is_full = |rooms: &mut Rooms| rooms.of(kind).at_work >= rooms.most(kind, processors);
+        rooms = LEFT.wait_while(rooms, is_full).unwrap_or_else(PoisonError::into_inner);
+        rooms.of(kind).at_work += 1;
+        Self(kind)
     }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.0.freed.notify_one();
+        let mut rooms = lock();
+        let tests = rooms.of(self.0);
+        tests.here -= 1;
+        tests.at_work -= 1;
+        // Any of those who wait may have been waiting for this one.
+        LEFT.notify_all();
     }
 }
 
 impl Rooms {
-    fn new(all: usize) -> Self {
-        Self { free: Mutex::new(all), freed: Condvar::new() }
+    fn of(&mut self, kind: Kind) -> &mut Tests {
+        &mut self.0[kind as usize]
+    }
+
+    /// How many tests of this kind may be at work.
+    fn most(&mut self, kind: Kind, processors: usize) -> usize {
+        match kind {
+            Kind::Objects => 3 * processors,
+            Kind::Pods => processors,
+            // These have containerd unpack, etcd write and servers work all at the same time. With more of them on two
+            // processors processes took ten seconds to start.
+            Kind::Cluster => processors.div_ceil(2),
+            Kind::Load if self.of(Kind::Cluster).here + self.of(Kind::Pods).here == 0 => processors,
+            Kind::Load => processors.div_ceil(2),
+        }
+    }
+}
+
+fn lock() -> MutexGuard<'static, Rooms> {
+    // Nothing that holds the lock can leave the numbers half changed.
+    ROOMS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_left_has_the_machine() {
+        let mut rooms = Rooms::default();
+        rooms.of(Kind::Load).here = 5;
+        for (others, most) in
+            [(Some(Kind::Cluster), 1), (Some(Kind::Pods), 1), (Some(Kind::Objects), 2), (None, 2)]
+        {
+            let mut rooms = rooms;
+            if let Some(other) = others {
+                rooms.of(other).here = 1;
+            }
+            assert_eq!(rooms.most(Kind::Load, 2), most, "{others:?}");
+            assert_eq!(rooms.most(Kind::Cluster, 2), 1);
+        }
     }
 }
