@@ -178,10 +178,16 @@ fn parse(mut text: &[u8], first: bool) -> Event<'_> {
 
 /// An event with one message.
 pub fn message(json: &[u8]) -> Vec<u8> {
-    let mut text = Vec::with_capacity(json.len() + 32);
-    text.extend_from_slice(b"event: message\n");
-    write_data(&mut text, json);
+    let mut text = Vec::new();
+    write_message(&mut text, json);
     text
+}
+
+/// Adds an event with one message to others.
+pub fn write_message(text: &mut Vec<u8>, json: &[u8]) {
+    text.reserve(json.len() + 32);
+    text.extend_from_slice(b"event: message\n");
+    write_data(text, json);
 }
 
 /// An event with an id, of a type if it is not `message`.

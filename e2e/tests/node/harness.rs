@@ -12,6 +12,9 @@ use longshore_e2e::testing::{Kind, Room, eventually};
 
 use crate::{STAGE, may_start_a_node};
 
+/// What `make cluster` runs.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_longshore-cluster");
+
 /// This is how a test on the node is written: manifests in, a real client against what they made.
 #[test]
 fn a_server_in_a_pod_is_reached_by_the_name_of_its_service() {
@@ -82,11 +85,53 @@ fn a_node_starts_beside_another_and_leaves_no_trace() {
     let spec = cluster.spec().unwrap().clone();
     kill(&spec.folder.join("keeper"));
     until_no_trace(&spec, || {
-        let mut sweep = Command::new(env!("CARGO_BIN_EXE_longshore-cluster"));
+        let mut sweep = Command::new(PROGRAM);
         sweep.args(["down", "no-such-cluster"]);
         run(sweep).unwrap();
     });
     drop(cluster);
+}
+
+/// What `make cluster` and `make cluster-down` do.
+#[test]
+fn a_cluster_to_work_with_stays_until_it_is_ended() {
+    if !may_start_a_node() {
+        return;
+    }
+    let _room = Room::take(Kind::Cluster);
+    let made = Made(format!("test-up-{}", std::process::id()));
+    assert_eq!(made.longshore_cluster(&["up"], &[]).trim(), format!("{PROGRAM} enter {}", made.0));
+    let spec = Cluster::running(&made.0).unwrap().unwrap().spec().unwrap().clone();
+    let ready = ["kubectl", "wait", "lmcp", "--all", "--for=condition=Ready", "--timeout=5m"];
+    let served = made.longshore_cluster(&["exec"], &ready);
+    for example in ["everything", "everything-sse", "git", "go-server", "go-three"] {
+        assert!(served.contains(&format!("mcpserver.longshore.dev/{example} condition met")), "{served}");
+    }
+    // Once more: nothing is to be done, and nothing breaks.
+    made.longshore_cluster(&["up"], &[]);
+    made.longshore_cluster(&["exec"], &ready);
+    made.longshore_cluster(&["down"], &[]);
+    assert_eq!(traces(&spec), [""; 0]);
+    made.longshore_cluster(&["down"], &[]);
+}
+
+/// A cluster that outlives who made it, by its name; it goes at the latest when this does.
+struct Made(String);
+
+impl Made {
+    fn longshore_cluster(&self, before: &[&str], after: &[&str]) -> String {
+        let mut command = Command::new(PROGRAM);
+        command.args(before).arg(&self.0).args(after);
+        run(command).unwrap()
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = Command::new(PROGRAM).args(["down", &self.0]).status();
+        }
+    }
 }
 
 fn until_no_trace(spec: &Spec, sweep: impl Fn()) {

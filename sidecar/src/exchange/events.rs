@@ -241,7 +241,7 @@ pub(super) async fn first_answer(
             let (None, None, Some(message)) = (&answer, &event.event, data_of(&event)) else { return };
             match edit(call, message) {
                 Ok(Some(_)) => answer = event.data.map(Cow::into_owned).map(Bytes::from),
-                Ok(None) => before.extend_from_slice(&sse::message(message)),
+                Ok(None) => sse::write_message(&mut before, message),
                 Err(refusal) => failure = Some(refusal),
             }
         });

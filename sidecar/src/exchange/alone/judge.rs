@@ -89,11 +89,11 @@ impl Judge {
             let (Ok(None), None, Some(message)) = (&ended, &event.event, data_of(&event)) else { return };
             match self.look(message) {
                 Ok(Verdict::Answer { edited, code }) => {
-                    out.extend_from_slice(&sse::message(edited.as_deref().map_or(message, str::as_bytes)));
+                    sse::write_message(out, edited.as_deref().map_or(message, str::as_bytes));
                     ended = Ok(Some(code));
                 }
                 Ok(Verdict::Passes(edited)) => {
-                    out.extend_from_slice(&sse::message(edited.as_deref().map_or(message, str::as_bytes)));
+                    sse::write_message(out, edited.as_deref().map_or(message, str::as_bytes));
                 }
                 Ok(Verdict::Dropped) => {}
                 Err(refusal) => ended = Err(refusal),
