@@ -32,20 +32,22 @@ say() { printf '\n== %s\n' "$*"; }
 
 # How many test programs run at once, and in the request path's how many tests in each for a processor: these wait more
 # than they work.
-programs_at_once=3
+programs_at_once=2
+tests_at_once=3
 
 # One failing program does not hide what the others would say.
 tests() { cargo test --locked --workspace --no-fail-fast "$@"; }
 
-# The same for many programs, of which some run at once: most of the time they wait. Each speaks when it has ended.
+# The same for many programs, of which some run at once, the largest first: it has the most tests. Each speaks when it has
+# ended.
 together() {
   local programs said status=0
   programs=$(tests --no-run --message-format json-render-diagnostics "$@" | python3 -c '
 import json, os, sys
-for line in sys.stdin:
-    artifact = json.loads(line)
-    if artifact.get("executable") and artifact["profile"]["test"]:
-        print(os.path.dirname(artifact["manifest_path"]), artifact["executable"], sep="\t")') || return 1
+artifacts = [json.loads(line) for line in sys.stdin]
+tests = [it for it in artifacts if it.get("executable") and it["profile"]["test"]]
+for it in sorted(tests, key=lambda it: -os.path.getsize(it["executable"])):
+    print(os.path.dirname(it["manifest_path"]), it["executable"], sep="\t")') || return 1
   said=$(mktemp -d)
   export said
   # shellcheck disable=SC2016 # they are the other shell's
@@ -95,7 +97,7 @@ fuzz() { fuzz/run.sh 10000x; }
 # The sidecar against servers and clients that others wrote, and with the protocol's conformance suite.
 request-path() {
   e2e/peers/install.sh >/dev/null && e2e/conformance/install.sh >/dev/null || return 1
-  RUST_TEST_THREADS=$((2 * $(nproc))) together --test it
+  RUST_TEST_THREADS=$((tests_at_once * $(nproc))) together --test it
 }
 
 # All tests of a cluster at once: each waits until there is room for it (e2e/src/testing/room.rs).
