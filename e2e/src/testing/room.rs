@@ -71,16 +71,20 @@ impl Rooms {
         &mut self.0[kind as usize]
     }
 
+    fn none_of(&mut self, kinds: [Kind; 2]) -> bool {
+        kinds.into_iter().all(|kind| self.of(kind).here == 0)
+    }
+
     /// How many tests of this kind may be at work.
     fn most(&mut self, kind: Kind, processors: usize) -> usize {
         match kind {
             Kind::Objects => 3 * processors,
             Kind::Pods => processors,
+            Kind::Cluster if self.none_of([Kind::Pods, Kind::Load]) => processors,
+            Kind::Load if self.none_of([Kind::Pods, Kind::Cluster]) => processors,
             // These have containerd unpack, etcd write and servers work all at the same time. With more of them on two
             // processors processes took ten seconds to start.
-            Kind::Cluster => processors.div_ceil(2),
-            Kind::Load if self.of(Kind::Cluster).here + self.of(Kind::Pods).here == 0 => processors,
-            Kind::Load => processors.div_ceil(2),
+            Kind::Cluster | Kind::Load => processors.div_ceil(2),
         }
     }
 }
@@ -96,17 +100,27 @@ mod tests {
 
     #[test]
     fn who_is_left_has_the_machine() {
-        let mut rooms = Rooms::default();
-        rooms.of(Kind::Load).here = 5;
-        for (others, most) in
-            [(Some(Kind::Cluster), 1), (Some(Kind::Pods), 1), (Some(Kind::Objects), 2), (None, 2)]
-        {
-            let mut rooms = rooms;
-            if let Some(other) = others {
-                rooms.of(other).here = 1;
+        let left = |kinds: &[Kind]| {
+            let mut rooms = Rooms::default();
+            for &kind in kinds {
+                rooms.of(kind).here = 5;
             }
-            assert_eq!(rooms.most(Kind::Load, 2), most, "{others:?}");
-            assert_eq!(rooms.most(Kind::Cluster, 2), 1);
+            rooms
+        };
+        for (others, most) in [
+            (&[][..], [2, 2]),
+            (&[Kind::Objects], [2, 2]),
+            (&[Kind::Pods], [1, 1]),
+            (&[Kind::Load, Kind::Cluster], [1, 1]),
+            (&[Kind::Cluster], [2, 1]),
+            (&[Kind::Load], [1, 2]),
+        ] {
+            let mut rooms = left(others);
+            assert_eq!(
+                [Kind::Cluster, Kind::Load].map(|kind| rooms.most(kind, 2)),
+                most,
+                "beside {others:?}"
+            );
         }
     }
 }
