@@ -2,7 +2,7 @@
 //!
 //! Unlike a reflector's store, a mirror never holds a whole object.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Debug;
 use std::future::ready;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -40,8 +40,8 @@ impl ServerKey {
 #[derive(Debug)]
 pub struct Mirror<V> {
     objects: RwLock<Objects<V>>,
-    /// How many watches have had their first complete list.
-    filled: watch::Sender<usize>,
+    /// Whose watch has had its first complete list.
+    filled: watch::Sender<BTreeSet<Scope>>,
 }
 
 #[derive(Debug)]
@@ -63,7 +63,7 @@ pub enum Change {
 impl<V> Default for Mirror<V> {
     fn default() -> Self {
         let objects = Objects { by_server: HashMap::new(), server_of: HashMap::new() };
-        Self { objects: RwLock::new(objects), filled: watch::Sender::new(0) }
+        Self { objects: RwLock::new(objects), filled: watch::Sender::new(BTreeSet::new()) }
     }
 }
 
@@ -78,10 +78,10 @@ impl<V: View> Mirror<V> {
         self.read().by_server.get(server)?.get(name).cloned()
     }
 
-    /// Waits until each of this many watches has had its first complete list.
-    pub async fn filled(&self, watches: usize) {
+    /// Waits until the watch of this scope has had its first complete list.
+    pub async fn filled(&self, scope: &Scope) {
         // The sender lives as long as the mirror.
-        let _ = self.filled.subscribe().wait_for(|filled| *filled >= watches).await;
+        let _ = self.filled.subscribe().wait_for(|filled| filled.contains(scope)).await;
     }
 
     /// Keeps the mirror up to date with one namespace or with all, for as long as the process runs, and says what
@@ -104,22 +104,21 @@ impl<V: View> Mirror<V> {
         let events = events.filter_map(|event| {
             ready(event.inspect_err(|error| tracing::warn!(%error, "a watch failed and starts again")).ok())
         });
-        self.follow(events, scope.as_deref(), &mut changed).await;
+        self.follow(events, scope, &mut changed).await;
     }
 
     /// The same with what somebody else watches.
     pub async fn follow<K>(
         &self,
         events: impl Stream<Item = Event<K>>,
-        namespace: Option<&str>,
+        scope: &Scope,
         changed: &mut impl FnMut(&ServerKey, Change, &str, &V),
     ) where
         V: View<Object = K>,
         K: Resource,
     {
         let mut listed: HashSet<(String, String)> = HashSet::new();
-        let mut counted = false;
-        let in_scope = |address: &(String, String)| namespace.is_none_or(|namespace| namespace == address.0);
+        let in_scope = |address: &(String, String)| scope.as_ref().is_none_or(|scope| *scope == address.0);
         let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
             match event {
@@ -136,9 +135,7 @@ impl<V: View> Mirror<V> {
                     };
                     gone.iter().for_each(|address| self.remove(address, changed));
                     listed = HashSet::new();
-                    if !std::mem::replace(&mut counted, true) {
-                        self.filled.send_modify(|filled| *filled += 1);
-                    }
+                    self.filled.send_if_modified(|filled| filled.insert(scope.clone()));
                 }
                 Event::Apply(object) => self.apply(&object, changed),
                 Event::Delete(object) => self.remove(&address(object.meta()), changed),
@@ -253,7 +250,7 @@ mod tests {
         let mut changed = |server: &ServerKey, change: Change, name: &str, _: &Owned<Service>| {
             said.push(format!("{change:?} {}/{name} of {}", server.namespace, server.name));
         };
-        mirror.follow(stream::iter(events), namespace, &mut changed).await;
+        mirror.follow(stream::iter(events), &namespace.map(str::to_owned), &mut changed).await;
         said
     }
 
@@ -329,7 +326,7 @@ mod tests {
             (pod("1", 3, ended(4)), Some(4)),
             (pod("2", 4, serde_json::json!({})), None),
         ] {
-            mirror.follow(stream::iter([event]), None, &mut |_, _, _, _| {}).await;
+            mirror.follow(stream::iter([event]), &None, &mut |_, _, _, _| {}).await;
             let one = ServerKey { namespace: "a".to_owned(), name: "one".to_owned() };
             let known = mirror.get(&one, "x").unwrap();
             assert_eq!(known.server.ended.as_ref().map(|ended| ended.code), expected);
@@ -345,7 +342,9 @@ mod tests {
         };
         follow(&mirror, Some("a"), list("a", &["x", "y"])).await;
         follow(&mirror, Some("b"), list("b", &["x"])).await;
-        mirror.filled(2).await;
+        for scope in ["a", "b"] {
+            mirror.filled(&Some(scope.to_owned())).await;
+        }
         let said = follow(&mirror, Some("a"), list("a", &["y"])).await;
         assert_eq!(said, ["Deleted a/x of one"]);
         let b = ServerKey { namespace: "b".to_owned(), name: "one".to_owned() };

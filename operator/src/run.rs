@@ -96,7 +96,7 @@ async fn operate(
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let prepared = async {
-        cluster::wait_for_api(&client, options.watch_namespaces.first().map(String::as_str)).await;
+        cluster::wait_for_api(&client, &scope::scopes(&options.watch_namespaces)).await;
         cluster::inventory_access(&client, &options.settings.inventory_subjects).await
     };
     let Some(access) = stop.run_until_cancelled(prepared).await else { return Ok(()) };

@@ -11,6 +11,7 @@ mod outages;
 mod quiet;
 mod references;
 mod replicas;
+mod scopes;
 pub(crate) mod stand;
 
 use std::sync::LazyLock;

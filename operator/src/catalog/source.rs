@@ -115,9 +115,11 @@ impl Source {
             let count = scopes.len();
             // Before everything is known, a server would seem to have no pods.
             let _ = servers.listed.subscribe().wait_for(|listed| *listed >= count).await;
-            mirrors.deployments.filled(count).await;
-            mirrors.replica_sets.filled(count).await;
-            mirrors.pods.filled(count).await;
+            for scope in &scopes {
+                mirrors.deployments.filled(scope).await;
+                mirrors.replica_sets.filled(scope).await;
+                mirrors.pods.filled(scope).await;
+            }
             let mut look = Look {
                 catalog: &catalog,
                 mirrors: &mirrors,
@@ -153,7 +155,7 @@ async fn mirrored<V, K>(
         + 'static,
 {
     let events = hearing.events(client, scope, scope::owned());
-    mirror.follow(events, scope.as_deref(), &mut |server, _, _, _| look_at(server)).await;
+    mirror.follow(events, scope, &mut |server, _, _, _| look_at(server)).await;
 }
 
 /// Looks at servers, one at a time.

@@ -3,9 +3,9 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use kube::Client;
 use kube::api::ListParams;
 use kube::core::PartialObjectMeta;
-use kube::{Api, Client};
 use longshore_crds::McpServer;
 use longshore_sidecar_config::InventoryAccess;
 use serde::Deserialize;
@@ -14,6 +14,7 @@ use thiserror::Error;
 use super::watches::Triggers;
 use crate::api::{self, ApiError};
 use crate::mcp_server::context::Context;
+use crate::scope::{self, Scope};
 
 /// The time between two tries while the cluster is not ready for the operator.
 const RETRY: Duration = Duration::from_secs(2);
@@ -31,21 +32,19 @@ enum Error {
     Answer { path: &'static str, source: serde_json::Error },
 }
 
-/// Waits until the API server answers and knows the kind `McpServer`.
-pub(crate) async fn wait_for_api(client: &Client, namespace: Option<&str>) {
-    type Servers = Api<PartialObjectMeta<McpServer>>;
-    let servers = match namespace {
-        Some(namespace) => Servers::namespaced(client.clone(), namespace),
-        None => Servers::all(client.clone()),
-    };
+/// Waits until the API server answers and knows the kind `McpServer`, in one namespace at least.
+pub(crate) async fn wait_for_api(client: &Client, scopes: &[Scope]) {
     loop {
-        match api::call(servers.list(&ListParams::default().limit(1))).await {
-            Ok(_) => return,
-            Err(error) if error.is_not_found() => tracing::warn!(
-                "the cluster does not know the kind McpServer: install the chart longshore-crds, or apply the output \
-                 of `longshore crds`; waiting for it"
-            ),
-            Err(error) => tracing::warn!(%error, "cannot list McpServers yet; waiting"),
+        for scope in scopes {
+            let servers = scope::api::<PartialObjectMeta<McpServer>>(client, scope);
+            match api::call(servers.list(&ListParams::default().limit(1))).await {
+                Ok(_) => return,
+                Err(error) if error.is_not_found() => tracing::warn!(
+                    "the cluster does not know the kind McpServer: install the chart longshore-crds, or apply the \
+                     output of `longshore crds`; waiting for it"
+                ),
+                Err(error) => tracing::warn!(%error, "cannot list McpServers yet; waiting"),
+            }
         }
         tokio::time::sleep(RETRY).await;
     }

@@ -102,7 +102,8 @@ pub(super) fn watch<'a>(
     select_all(watches).map(|_| ())
 }
 
-/// Runs a controller for each scope, once the mirrors are filled. Ends when all reconciliations have after `stop`.
+/// Runs a controller for each scope, once its part of the mirrors is filled: a namespace that is gone, or that the
+/// operator has no rights in, keeps no other waiting. Ends when all reconciliations have after `stop`.
 pub(super) async fn control(
     context: &Arc<Context>,
     scopes: &[Scope],
@@ -110,23 +111,6 @@ pub(super) async fn control(
     triggers: &Triggers,
     stop: CancellationToken,
 ) {
-    let mirrors = &context.mirrors;
-    let watches = scopes.len();
-    let filled = async {
-        mirrors.deployments.filled(watches).await;
-        mirrors.services.filled(watches).await;
-        mirrors.config_maps.filled(watches).await;
-        mirrors.secrets.filled(watches).await;
-        mirrors.network_policies.filled(watches).await;
-        mirrors.service_accounts.filled(watches).await;
-        mirrors.disruption_budgets.filled(watches).await;
-        mirrors.replica_sets.filled(watches).await;
-        mirrors.pods.filled(watches).await;
-    };
-    if stop.run_until_cancelled(filled).await.is_none() {
-        return;
-    }
-    tracing::info!("knows the cluster and reconciles");
     let controllers = scopes.iter().map(|scope| {
         let queue = queues.remove(scope).unwrap_or_else(|| unbounded().1);
         one_controller(context.clone(), scope.clone(), queue, triggers.clone(), stop.clone())
@@ -141,6 +125,22 @@ async fn one_controller(
     triggers: Triggers,
     stop: CancellationToken,
 ) {
+    let mirrors = &context.mirrors;
+    let filled = async {
+        mirrors.deployments.filled(&scope).await;
+        mirrors.services.filled(&scope).await;
+        mirrors.config_maps.filled(&scope).await;
+        mirrors.secrets.filled(&scope).await;
+        mirrors.network_policies.filled(&scope).await;
+        mirrors.service_accounts.filled(&scope).await;
+        mirrors.disruption_budgets.filled(&scope).await;
+        mirrors.replica_sets.filled(&scope).await;
+        mirrors.pods.filled(&scope).await;
+    };
+    if stop.run_until_cancelled(filled).await.is_none() {
+        return;
+    }
+    tracing::info!(namespace = scope.as_deref(), "knows the cluster and reconciles");
     let (reader, writer) = reflector::store();
     let forgetting = context.clone();
     let mut listed = BTreeSet::new();

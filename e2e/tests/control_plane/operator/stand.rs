@@ -90,6 +90,22 @@ impl Operator {
         Self::spawn(&kubeconfig(cluster, token.trim()).to_string(), namespace)
     }
 
+    /// Starts one that may look after this namespace alone, whatever else it is to look after.
+    pub(super) fn confined(namespace: &Namespace<'_>, others: &[&str]) -> Self {
+        let (cluster, name) = (namespace.cluster(), namespace.name());
+        let account = format!("{NAMESPACE}:{name}");
+        let kubectl = |arguments: &[&str]| kubectl(cluster, arguments, None).unwrap();
+        kubectl(&["create", "serviceaccount", name, "--namespace", NAMESPACE]);
+        for (namespace, role) in [(name, "clusterrole=longshore"), (NAMESPACE, "role=longshore-leader")] {
+            let (role, account) = (format!("--{role}"), format!("--serviceaccount={account}"));
+            kubectl(&["create", "rolebinding", name, &role, &account, "--namespace", namespace]);
+        }
+        let token = kubectl(&["create", "token", name, "--namespace", NAMESPACE]);
+        let mut more = vec!["--sidecar-image", "registry.invalid/longshore-sidecar:1"];
+        others.iter().for_each(|other| more.extend(["--watch-namespace", other]));
+        Self::spawn_with(&kubeconfig(cluster, token.trim()).to_string(), name, &more)
+    }
+
     /// Starts another like this one, which needs no API server to be there.
     pub(super) fn another(&self) -> Self {
         Self::spawn(&std::fs::read_to_string(self.folder.path().join("kubeconfig")).unwrap(), &self.namespace)
