@@ -274,15 +274,18 @@ async fn pursue(
         Ok(again) => pursuit.again = [pursuit.again, again].into_iter().flatten().min(),
         Err(error) => pursuit.error = pursuit.error.or(Some(Error::Touch(error))),
     }
-    pursuit.urls = Some(Urls {
-        cluster: format!(
-            "http://{}.{}.svc.{}/mcp",
-            validated.names.service(),
-            key.namespace,
-            context.settings.cluster_domain
-        ),
-        public: validated.public_host.as_ref().map(|host| format!("https://{host}/mcp")),
-    });
+    // A Service of that name may be somebody else's.
+    if !matches!(pursuit.error, Some(Error::Apply(_))) {
+        pursuit.urls = Some(Urls {
+            cluster: format!(
+                "http://{}.{}.svc.{}/mcp",
+                validated.names.service(),
+                key.namespace,
+                context.settings.cluster_domain
+            ),
+            public: validated.public_host.as_ref().map(|host| format!("https://{host}/mcp")),
+        });
+    }
     pursuit.desired = Some(desired);
     pursuit
 }
@@ -302,6 +305,11 @@ fn turn(
         context.mirrors.deployments.get(key, &key.name).and_then(|deployment| deployment.template.clone());
     let observed = server.status.as_ref().and_then(|status| status.observed_generation);
     match live {
+        // Nothing of it runs that could be replaced, and a turn of its own would end by time alone.
+        Some(_) if desired.replicas == 0 => {
+            context.upgrades.not_needed(key);
+            Turn::Now
+        }
         // One without a status started a moment ago, when its first word could still wait.
         Some(live)
             if first_look

@@ -97,13 +97,18 @@ fn a_new_release_replaces_the_pods_of_so_many_servers_at_a_time() {
             namespace.apply(&LEAST.replace("demo", name)).await;
             namespace.wait(&deployments, name, "to be made", |_| true).await;
         }
+        // It has no pods to replace.
+        let asleep = "a-server-that-is-scaled-to-zero";
+        namespace.apply(&server("{replicas: 0}").replace("demo", asleep)).await;
+        namespace.wait(&deployments, asleep, "to be made", |_| true).await;
         assert!(before.stop());
 
         let _after = Operator::of_the_next_release(namespace, "1");
+        namespace.wait(&deployments, asleep, "to be upgraded", |it| it.metadata.generation > Some(1)).await;
         let upgraded = async || {
             let list = deployments.list(&Default::default()).await.unwrap().items;
             let upgraded = list.into_iter().filter(|deployment| deployment.metadata.generation > Some(1));
-            upgraded.map(|deployment| deployment.name_any()).collect::<Vec<_>>()
+            upgraded.map(|deployment| deployment.name_any()).filter(|name| name != asleep).collect::<Vec<_>>()
         };
         let deadline = Instant::now() + Duration::from_secs(60);
         let first = loop {
