@@ -41,11 +41,6 @@ impl Readiness {
     pub fn ready(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
-
-    /// From now on `/readyz` says no.
-    pub fn not_ready(&self) {
-        self.0.store(false, Ordering::Relaxed);
-    }
 }
 
 /// The bound port, not yet served.

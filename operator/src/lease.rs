@@ -77,7 +77,7 @@ struct Observed {
 // === impl Candidate ===
 
 impl Candidate {
-    /// Stands for election. `identity` tells this process from every other, that of its own last life included.
+    /// Stands for election. `identity` tells this process from every other that may be alive.
     pub fn new(client: Client, namespace: &str, name: &str, identity: &str, timings: Timings) -> Self {
         Self {
             api: Api::namespaced(client, namespace),

@@ -21,6 +21,10 @@ use serde::{Deserialize, Serialize};
 
 /// The version of this contract. It changes when an older sidecar could not read, or would misread, what a newer
 /// operator writes.
+///
+/// The ConfigMap of the version before stays as it is while a pod mounts it, but there is one Secret: its file is that of
+/// the newest configuration. So an operator that raises the version has to go on writing the ConfigMap of the version
+/// before for as long as pods are left that mount it, or else those see no key revoked until they are replaced.
 pub const CONTRACT_VERSION: u32 = 2;
 
 /// The audience of the ServiceAccount tokens that the sidecar's inventory accepts.
