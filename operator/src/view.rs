@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::PartialObjectMeta;
 use longshore_crds::names::{SERVER_CONTAINER, SIDECAR_CONTAINER};
 
-use crate::names::{CONFIG_ANNOTATION, CONFIGURED_ANNOTATION, TEMPLATE_ANNOTATION, UPSTREAM_ANNOTATION};
+use crate::names::{CONFIGURED_ANNOTATION, TEMPLATE_ANNOTATION, UPSTREAM_ANNOTATION};
 
 /// Messages of the cluster are cut here, on their way into memory.
 const LONGEST_MESSAGE: usize = 2048;
@@ -141,8 +141,6 @@ pub struct PodView {
     pub template: Option<String>,
     /// How its sidecar reaches its server.
     pub upstream: Option<String>,
-    /// The configuration for which it was last touched.
-    pub touched: Option<String>,
     /// Seconds since the epoch when it was made.
     pub created: i64,
     /// Whether it is on its way out.
@@ -161,6 +159,8 @@ pub struct PodView {
     pub sidecar: ContainerView,
     /// Its second container.
     pub server: ContainerView,
+    /// What else runs in it: containers of the manifest's own, and those that something in the cluster injects.
+    pub others: Vec<OtherContainer>,
     /// The names of the ConfigMaps that it mounts.
     pub config_maps: Vec<String>,
     /// The name of its ServiceAccount.
@@ -176,6 +176,17 @@ pub struct ContainerView {
     pub ended: Option<Ended>,
     /// The image that it runs.
     pub image: String,
+}
+
+/// A container that is not Longshore's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherContainer {
+    /// Its name.
+    pub name: String,
+    /// Whether the containers wait for it.
+    pub init: bool,
+    /// How it is.
+    pub container: ContainerView,
 }
 
 /// What a container does.
@@ -221,6 +232,10 @@ impl View for PodView {
         let container = |name: &str| {
             statuses.iter().find(|status| status.name == name).map(ContainerView::of).unwrap_or_default()
         };
+        let inits = status.init_container_statuses.unwrap_or_default();
+        let regular =
+            statuses.iter().filter(|status| ![SIDECAR_CONTAINER, SERVER_CONTAINER].contains(&&*status.name));
+        let others = inits.iter().map(|status| (true, status)).chain(regular.map(|status| (false, status)));
         let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
         let ended = matches!(status.phase.as_deref(), Some("Failed" | "Succeeded"));
         Self {
@@ -230,7 +245,6 @@ impl View for PodView {
             controller: controller(metadata),
             template: annotation(TEMPLATE_ANNOTATION),
             upstream: annotation(UPSTREAM_ANNOTATION),
-            touched: annotation(CONFIG_ANNOTATION),
             created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
             ending: metadata.deletion_timestamp.is_some(),
             gone_by: metadata.deletion_timestamp.as_ref().map(|time| time.0.as_second()),
@@ -248,6 +262,13 @@ impl View for PodView {
                 .is_some_and(|spec| spec.init_containers.as_ref().is_some_and(|all| !all.is_empty())),
             sidecar: container(SIDECAR_CONTAINER),
             server: container(SERVER_CONTAINER),
+            others: others
+                .map(|(init, status)| OtherContainer {
+                    name: status.name.clone(),
+                    init,
+                    container: ContainerView::of(status),
+                })
+                .collect(),
             config_maps: volumes.iter().flat_map(config_maps).collect(),
             service_account: pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone()),
         }
@@ -426,6 +447,24 @@ mod tests {
         let named = json!({"containers": [], "serviceAccountName": "demo-longshore"});
         assert_eq!(account(named).as_deref(), Some("demo-longshore"));
         assert_eq!(account(json!({"containers": []})), None);
+    }
+
+    #[test]
+    fn what_else_runs_in_a_pod_is_known_by_name() {
+        let status = |name: &str, state: Value| json!({"name": name, "state": state, "image": "x", "imageID": "x", "ready": false, "restartCount": 0});
+        let regular =
+            ["longshore-sidecar", "server", "proxy"].map(|name| status(name, json!({"running": {}})));
+        let pod = json!({"spec": {"containers": []}, "status": {
+            "initContainerStatuses": [status("migrate", json!({"terminated": {"exitCode": 1}}))],
+            "containerStatuses": regular,
+        }});
+        let others = PodView::of(&serde_json::from_value(pod).unwrap()).others;
+        let others: Vec<_> =
+            others.iter().map(|it| (it.name.as_str(), it.init, &it.container.state)).collect();
+        assert_eq!(
+            others,
+            [("migrate", true, &ContainerState::Terminated), ("proxy", false, &ContainerState::Running)]
+        );
     }
 
     #[test]

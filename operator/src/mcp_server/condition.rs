@@ -128,6 +128,8 @@ reasons! {
     ServerExited,
     /// The server's process was killed for its memory.
     OutOfMemory,
+    /// A container beside the server and the sidecar does not run.
+    ContainerFailed,
     /// The sidecar itself does not run.
     SidecarFailed,
     /// The server answers.

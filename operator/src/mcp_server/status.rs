@@ -181,12 +181,12 @@ fn connected(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
         return verdict(Truth::Unknown, Reason::NoPod, message);
     };
     // What the kubelet saw explains a lost connection better than the connection does.
-    let failed = if face.pod.ready { None } else { diagnosis::of_containers(&face.pod) };
+    let failed = if face.pod.ready { None } else { diagnosis::of_containers(face) };
     if let Some(diagnosis) = failed {
         return verdict(Truth::False, diagnosis.reason, diagnosis.message);
     }
     if !face.pod.ready && !diagnosis::is_under_way(&face.pod) {
-        let diagnosis = diagnosis::starting();
+        let diagnosis = diagnosis::of_others(&face.pod).unwrap_or_else(diagnosis::starting);
         return verdict(Truth::Unknown, diagnosis.reason, diagnosis.message);
     }
     match &face.report {
@@ -194,7 +194,10 @@ fn connected(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
             if is_silent(face, report)
                 && before(observed, ConditionType::Connected, Truth::True).is_some() =>
         {
-            verdict(Truth::True, Reason::Connected, kept(observed, ConditionType::Connected))
+            match unheard(report) {
+                Some(message) => verdict(Truth::True, Reason::Degraded, message),
+                None => verdict(Truth::True, Reason::Connected, kept(observed, ConditionType::Connected)),
+            }
         }
         Report::Pending => {
             verdict(Truth::Unknown, Reason::Connecting, "the sidecar has not said yet how the server is")
@@ -256,6 +259,14 @@ fn connection_words(summary: &Summary) -> String {
 /// kubelet says that it serves, so what was known before still holds.
 fn is_silent(face: &PodFacts, report: &Report) -> bool {
     face.pod.ready && report.summary().is_none()
+}
+
+/// Why nothing is heard of a sidecar, if that is not for lack of time.
+fn unheard(report: &Report) -> Option<String> {
+    match report {
+        Report::Unreachable(error) => Some(diagnosis::unreachable(error).message),
+        Report::Pending | Report::Answered(_) => None,
+    }
 }
 
 /// The condition as it was, if it was so.
@@ -330,8 +341,21 @@ fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdict; 3]) -> 
         let was = |reason: &Reason| reason.name() == before.reason;
         let reason = [Reason::Ready, Reason::ConfigurationRefused].into_iter().find(was);
         let reason = reason.unwrap_or(Reason::ServingPrevious);
-        let generation = before.observed_generation.unwrap_or(generation);
-        return (verdict(Truth::True, reason, before.message.clone()), generation);
+        let served = before.observed_generation.unwrap_or(generation);
+        let (reason, message) = match unheard(&face.report) {
+            Some(_) if reason == Reason::ConfigurationRefused => (reason, before.message.clone()),
+            Some(unheard) if served == generation => {
+                (reason, format!("clients can use the server, but {unheard}"))
+            }
+            Some(unheard) => (
+                Reason::ServingPrevious,
+                format!(
+                    "clients use the server as it was before the last change, or as it is now: {unheard}"
+                ),
+            ),
+            None => (reason, before.message.clone()),
+        };
+        return (verdict(Truth::True, reason, message), served);
     }
     let works = cast.serving.is_some()
         && summary.is_some_and(|summary| {

@@ -63,6 +63,9 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
             Reason::RollingOut,
             format!("the version before serves; the new one (generation {generation}) starts"),
         ),
+        (None, _) if wanted == 0 && !observed.held_back => {
+            verdict(Truth::False, Reason::ScaledToZero, "spec.replicas is 0, so no pod runs")
+        }
         (None, _) => match newest.or_else(|| cast.face.map(diagnosis::of_pod)) {
             Some(Diagnosis { reason, message, .. }) if wanted > 1 => {
                 verdict(Truth::False, reason, format!("none of the {wanted} pods serves: {message}"))
@@ -70,9 +73,6 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
             Some(diagnosis) => verdict(Truth::False, diagnosis.reason, diagnosis.message),
             None if observed.held_back => {
                 verdict(Truth::False, Reason::NoPod, "no pod is made; see the condition Accepted")
-            }
-            None if wanted == 0 => {
-                verdict(Truth::False, Reason::ScaledToZero, "spec.replicas is 0, so no pod runs")
             }
             None => verdict(Truth::False, Reason::Starting, "the pod is being made"),
         },

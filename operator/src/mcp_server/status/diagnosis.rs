@@ -7,7 +7,7 @@ use longshore_sidecar_config::inventory::{Connection, ConnectionReason, Connecti
 
 use super::{PodFacts, Report};
 use crate::mcp_server::condition::Reason;
-use crate::view::{ContainerState, ContainerView, Ended, PodView};
+use crate::view::{ContainerState, ContainerView, Ended, OtherContainer, PodView};
 
 /// Where nobody but the server knows what is wrong with it.
 const SEE_LOG: &str = "its log may say why (kubectl logs)";
@@ -31,7 +31,7 @@ pub(super) enum Severity {
 
 /// Says why a pod does not serve.
 pub(super) fn of_pod(facts: &PodFacts) -> Diagnosis {
-    if let Some(diagnosis) = of_containers(&facts.pod) {
+    if let Some(diagnosis) = of_containers(facts).or_else(|| of_others(&facts.pod)) {
         return diagnosis;
     }
     if !is_under_way(&facts.pod) {
@@ -47,15 +47,36 @@ pub(super) fn is_under_way(pod: &PodView) -> bool {
     is_running(&pod.sidecar) && is_running(&pod.server)
 }
 
-/// What the kubelet and the scheduler say, if it is a failure.
-pub(super) fn of_containers(pod: &PodView) -> Option<Diagnosis> {
+/// What the kubelet and the scheduler say of the pod, the sidecar and the server, if it is a failure.
+pub(super) fn of_containers(facts: &PodFacts) -> Option<Diagnosis> {
+    let pod = &facts.pod;
     if let Some(words) = &pod.failed {
         return Some(failure(Reason::PodFailed, format!("the pod ended and is replaced: {words}")));
     }
     if let Some(words) = &pod.unschedulable {
         return Some(failure(Reason::Unschedulable, format!("no node can take the pod: {words}")));
     }
-    of_sidecar(&pod.sidecar).or_else(|| of_server(&pod.server))
+    of_sidecar(&pod.sidecar).or_else(|| if answers(facts) { None } else { of_server(&pod.server) })
+}
+
+/// The same of what else runs in the pod.
+pub(super) fn of_others(pod: &PodView) -> Option<Diagnosis> {
+    pod.others.iter().find_map(of_other)
+}
+
+/// Whether the server runs and has answered the sidecar, with something that cannot be used. How it ended before, perhaps
+/// long ago, is not what keeps it from serving then.
+fn answers(facts: &PodFacts) -> bool {
+    let refused = facts.report.summary().and_then(|summary| summary.connection.reason);
+    facts.pod.server.state == ContainerState::Running
+        && matches!(
+            refused,
+            Some(
+                ConnectionReason::InitializeRefused
+                    | ConnectionReason::NotMcp
+                    | ConnectionReason::UnsupportedRevision
+            )
+        )
 }
 
 fn of_sidecar(container: &ContainerView) -> Option<Diagnosis> {
@@ -79,6 +100,25 @@ fn of_server(container: &ContainerView) -> Option<Diagnosis> {
         return Some(diagnosis);
     }
     container.ended.as_ref().map(ended)
+}
+
+/// A container of the manifest's `pod.overrides`, or one that something in the cluster injects.
+fn of_other(other: &OtherContainer) -> Option<Diagnosis> {
+    let OtherContainer { name, init, container } = other;
+    let kind = if *init { "init container" } else { "container" };
+    let about = |reason: Reason, what: String| failure(reason, format!("the {kind} {name}: {what}"));
+    let failed = container.ended.as_ref().filter(|ended| !init || ended.code != 0);
+    let failed = failed.map(|ended| about(Reason::ContainerFailed, format!("it {}", exit(ended))));
+    match &container.state {
+        ContainerState::Waiting { reason, message } => match waiting(reason, message, &container.image) {
+            Some(diagnosis) => Some(about(diagnosis.reason, diagnosis.message)),
+            None => failed.filter(|_| is_back_off(reason)),
+        },
+        ContainerState::Terminated => failed,
+        // One that ended badly and runs once more goes through its circle, and the others wait for it.
+        ContainerState::Running => failed.filter(|_| *init),
+        ContainerState::Unknown => None,
+    }
 }
 
 fn is_back_off(reason: &str) -> bool {

@@ -12,7 +12,7 @@ use longshore_sidecar_config::inventory::{ConfigState, Connection, ConnectionRea
 
 use super::*;
 use crate::inventory::{ServerInfo as SaidInfo, ServerSummary, ToolsSummary};
-use crate::view::{ContainerState, ContainerView, Ended};
+use crate::view::{ContainerState, ContainerView, Ended, OtherContainer};
 
 const UPSTREAM: &str = "{upstream}";
 const WANTED: &str = "sha256:wanted";

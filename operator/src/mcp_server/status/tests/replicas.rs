@@ -129,20 +129,29 @@ fn several_pods_are_said_as_numbers() {
 
 #[test]
 fn a_server_without_pods_is_said_to_be_so() {
-    let mut scene = Scene::of(vec![]);
-    scene.desired = Some(Desired { replicas: 0, ..desired() });
-    assert_eq!(
-        scene.conditions(),
-        [
-            "Accepted=True/Accepted",
-            "Available=False/ScaledToZero",
-            "Connected=Unknown/NoPod",
-            "Isolated=Unknown/NoPod",
-            "Published=True/Published",
-            "Ready=False/ScaledToZero",
-        ]
-    );
-    assert_eq!((scene.status().replicas, scene.status().ready_replicas), (Some(0), Some(0)));
+    let ending = PodView { ending: true, ..pod("new") };
+    let ended = PodView { failed: Some("it ended".to_owned()), ..ending.clone() };
+    for (name, pods) in [
+        ("none is there", vec![]),
+        ("the last one drains", vec![said(ending, summary())]),
+        ("the last one has ended", vec![silent(ended)]),
+    ] {
+        let mut scene = Scene::of(pods);
+        scene.desired = Some(Desired { replicas: 0, ..desired() });
+        assert_eq!(
+            scene.conditions(),
+            [
+                "Accepted=True/Accepted",
+                "Available=False/ScaledToZero",
+                "Connected=Unknown/NoPod",
+                "Isolated=Unknown/NoPod",
+                "Published=True/Published",
+                "Ready=False/ScaledToZero",
+            ],
+            "{name}"
+        );
+        assert_eq!((scene.status().replicas, scene.status().ready_replicas), (Some(0), Some(0)), "{name}");
+    }
 }
 
 #[test]

@@ -72,6 +72,37 @@ fn a_server_that_listens_for_everybody_is_ready_and_said_to_be_exposed() {
     assert!(of(&scene.status(), ConditionType::Isolated).message.contains("0.0.0.0 port 3000"));
 }
 
+/// The kubelet says that it serves, so it does; but what the operator cannot know is said.
+#[test]
+fn a_sidecar_that_is_not_heard_any_more_is_said_to_be_so() {
+    let unreachable =
+        || PodFacts { pod: Arc::new(ready(pod("new"))), report: Report::Unreachable("timeout".to_owned()) };
+    let first = Scene::of(vec![said(ready(pod("new")), summary())]).status();
+    let served = |before: &McpServerStatus, facts: PodFacts| {
+        let status = Scene::of(vec![facts]).after(before).status();
+        let [connected, ready] = [ConditionType::Connected, ConditionType::Ready]
+            .map(|type_| (of(&status, type_).reason.clone(), of(&status, type_).message.contains("timeout")));
+        assert!(status.conditions.iter().all(|condition| condition.status == "True"));
+        (connected, ready, of(&status, ConditionType::Ready).observed_generation.unwrap_or_default())
+    };
+    let words = |reason: &str, told: bool| (reason.to_owned(), told);
+    assert_eq!(
+        served(&first, unreachable()),
+        (words("Degraded", true), words("Ready", true), 4),
+        "nothing has changed since it was heard"
+    );
+    assert_eq!(
+        served(&was_ready(), unreachable()),
+        (words("Degraded", true), words("ServingPrevious", true), 3),
+        "nobody knows whether it has the last change"
+    );
+    assert_eq!(
+        served(&first, silent(ready(pod("new")))),
+        (words("Connected", false), words("Ready", false), 4),
+        "the operator has just started"
+    );
+}
+
 #[test]
 fn messages_are_cut() {
     let mut scene = Scene::of(vec![]);
