@@ -98,7 +98,7 @@ reasons! {
     Rejected,
     /// A pod of the newest version serves.
     Serving,
-    /// Some of several pods serve, and others fail.
+    /// Some of several pods serve, and others fail; or the operator cannot reach a sidecar that it heard before.
     Degraded,
     /// The manifest asks for no pod.
     ScaledToZero,

@@ -11,7 +11,9 @@
 
 mod available;
 mod cast;
+mod connected;
 mod diagnosis;
+mod ready;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -21,15 +23,15 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use longshore_crds::McpServerStatus;
 use longshore_crds::mcp_server::status::{ServerInfo, ToolsStatus};
-use longshore_sidecar_config::inventory::{ConnectionState, Phase};
 
 use crate::inventory::Summary;
 use crate::mcp_server::build::Desired;
 use crate::mcp_server::condition::{ConditionType, Problem, Reason, Truth};
 use crate::view::{DeploymentView, PodView};
-use available::{available, named};
-use cast::{Cast, Version};
-use diagnosis::{Diagnosis, Severity};
+use available::available;
+use cast::Cast;
+use connected::connected;
+use ready::ready;
 pub use write::{previous, wait, write};
 
 /// A condition's message is cut here.
@@ -174,91 +176,10 @@ fn accepted(problems: &[Problem]) -> Verdict {
     }
 }
 
-fn connected(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
-    let Some(face) = cast.face else {
-        let is_made = !observed.held_back && observed.desired.is_none_or(|desired| desired.replicas > 0);
-        let message = if is_made { "the pod is being made" } else { "there is no pod" };
-        return verdict(Truth::Unknown, Reason::NoPod, message);
-    };
-    // What the kubelet saw explains a lost connection better than the connection does.
-    let failed = if face.pod.ready { None } else { diagnosis::of_containers(face) };
-    if let Some(diagnosis) = failed {
-        return verdict(Truth::False, diagnosis.reason, diagnosis.message);
-    }
-    if !face.pod.ready && !diagnosis::is_under_way(&face.pod) {
-        let diagnosis = diagnosis::of_others(&face.pod).unwrap_or_else(diagnosis::starting);
-        return verdict(Truth::Unknown, diagnosis.reason, diagnosis.message);
-    }
-    match &face.report {
-        report
-            if is_silent(face, report)
-                && before(observed, ConditionType::Connected, Truth::True).is_some() =>
-        {
-            match unheard(report) {
-                Some(message) => verdict(Truth::True, Reason::Degraded, message),
-                None => verdict(Truth::True, Reason::Connected, kept(observed, ConditionType::Connected)),
-            }
-        }
-        Report::Pending => {
-            verdict(Truth::Unknown, Reason::Connecting, "the sidecar has not said yet how the server is")
-        }
-        Report::Unreachable(error) => {
-            let diagnosis = diagnosis::unreachable(error);
-            verdict(Truth::Unknown, diagnosis.reason, diagnosis.message)
-        }
-        Report::Answered(summary) => match diagnosis::of_connection(&summary.connection) {
-            Some(diagnosis) if diagnosis.severity == Severity::Normal => {
-                verdict(Truth::Unknown, diagnosis.reason, diagnosis.message)
-            }
-            Some(diagnosis) => verdict(Truth::False, diagnosis.reason, diagnosis.message),
-            None => match lost(cast) {
-                Some((lost, diagnosis)) => verdict(
-                    Truth::True,
-                    Reason::Degraded,
-                    format!(
-                        "{}; but {lost} of the {} pods that serve cannot reach theirs: {}",
-                        connection_words(summary),
-                        cast.serves.len(),
-                        named(&diagnosis)
-                    ),
-                ),
-                None => verdict(Truth::True, Reason::Connected, connection_words(summary)),
-            },
-        },
-    }
-}
-
-/// How many of the pods that serve have lost their server, and why one of them has.
-fn lost(cast: &Cast<'_>) -> Option<(usize, Diagnosis)> {
-    let diagnoses = cast.serves.iter().filter_map(|facts| facts.report.summary());
-    let diagnoses = diagnoses.filter_map(|summary| diagnosis::of_connection(&summary.connection));
-    let mut failures = diagnoses.filter(|diagnosis| diagnosis.severity == Severity::Failure);
-    let first = failures.next()?;
-    Some((1 + failures.count(), first))
-}
-
-fn connection_words(summary: &Summary) -> String {
-    let tools = match summary.tools.count {
-        1 => "1 tool".to_owned(),
-        count => format!("{count} tools"),
-    };
-    let revision =
-        summary.server.as_ref().map_or_else(|| "MCP".to_owned(), |server| server.revisions().join(", "));
-    let words = format!("the server answers, speaks {revision} and has {tools}");
-    match &summary.noise {
-        None => words,
-        // What it is and not how much: a status that counted would never settle.
-        Some(line) => format!(
-            "{words}; its stdout also has lines that are no messages and are dropped, let it log to stderr instead: \
-             {line}"
-        ),
-    }
-}
-
 /// Whether a pod serves while nothing is heard of its sidecar: the operator has just started, or cannot reach it. The
 /// kubelet says that it serves, so what was known before still holds.
-fn is_silent(face: &PodFacts, report: &Report) -> bool {
-    face.pod.ready && report.summary().is_none()
+fn is_silent(face: &PodFacts) -> bool {
+    face.pod.ready && face.report.summary().is_none()
 }
 
 /// Why nothing is heard of a sidecar, if that is not for lack of time.
@@ -275,17 +196,13 @@ fn before<'a>(observed: &Observation<'a>, type_: ConditionType, truth: Truth) ->
     find(conditions, type_).filter(|condition| condition.status == truth.name())
 }
 
-fn kept(observed: &Observation<'_>, type_: ConditionType) -> String {
-    before(observed, type_, Truth::True).map(|condition| condition.message.clone()).unwrap_or_default()
-}
-
 fn isolated(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
     let exposed = || {
         let others = cast.serves.iter().filter_map(|facts| facts.report.summary());
         others.into_iter().find(|summary| !summary.exposed.is_empty())
     };
     let Some(summary) = exposed().or_else(|| cast.face.and_then(|facts| facts.report.summary())) else {
-        let silent = cast.face.is_some_and(|face| is_silent(face, &face.report));
+        let silent = cast.face.is_some_and(is_silent);
         if let Some(condition) = before(observed, ConditionType::Isolated, Truth::False).filter(|_| silent) {
             return verdict(Truth::False, Reason::ListensBeyondLoopback, condition.message.clone());
         }
@@ -328,116 +245,6 @@ fn published(publication: Publication) -> Verdict {
             "no catalog is installed: the chart's value catalog.enabled is false",
         ),
     }
-}
-
-/// Whether clients can use the server, and the generation of the manifest that they use.
-fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdict; 3]) -> (Verdict, i64) {
-    let generation = observed.generation;
-    let summary = cast.face.and_then(|facts| facts.report.summary());
-    if let Some(face) = cast.face
-        && is_silent(face, &face.report)
-        && let Some(before) = before(observed, ConditionType::Ready, Truth::True)
-    {
-        let was = |reason: &Reason| reason.name() == before.reason;
-        let reason = [Reason::Ready, Reason::ConfigurationRefused].into_iter().find(was);
-        let reason = reason.unwrap_or(Reason::ServingPrevious);
-        let served = before.observed_generation.unwrap_or(generation);
-        let (reason, message) = match unheard(&face.report) {
-            Some(_) if reason == Reason::ConfigurationRefused => (reason, before.message.clone()),
-            Some(unheard) if served == generation => {
-                (reason, format!("clients can use the server, but {unheard}"))
-            }
-            Some(unheard) => (
-                Reason::ServingPrevious,
-                format!(
-                    "clients use the server as it was before the last change, or as it is now: {unheard}"
-                ),
-            ),
-            None => (reason, before.message.clone()),
-        };
-        return (verdict(Truth::True, reason, message), served);
-    }
-    let works = cast.serving.is_some()
-        && summary.is_some_and(|summary| {
-            summary.connection.state == ConnectionState::Connected && summary.phase != Phase::Starting
-        });
-    if !works {
-        let [accepted, available, connected] = others;
-        // What is wrong with the manifest and holds nothing back is not what keeps it from serving.
-        let in_order = if observed.held_back {
-            [accepted, available, connected]
-        } else {
-            [available, connected, accepted]
-        };
-        let cause = in_order.into_iter().find(|verdict| verdict.truth != Truth::True);
-        let (reason, message) = cause
-            .map_or((Reason::Starting, String::new()), |verdict| (verdict.reason, verdict.message.clone()));
-        return (Verdict { truth: Truth::False, reason, message }, generation);
-    }
-    let Some(pending) = pending(observed, cast, others) else {
-        let [accepted, available, connected] = others;
-        let degraded = [available, connected].into_iter().find(|verdict| verdict.reason == Reason::Degraded);
-        let but = degraded.or(Some(accepted).filter(|accepted| accepted.truth != Truth::True));
-        let message = match but {
-            Some(but) => format!("clients can use the server, but {}", but.message),
-            None => "clients can use the server".to_owned(),
-        };
-        return (verdict(Truth::True, Reason::Ready, message), generation);
-    };
-    // Where the server was away in between, nobody knows any more which version an older pod is of: an earlier one.
-    let served = match before(observed, ConditionType::Ready, Truth::True) {
-        Some(before) => Some(before.observed_generation.unwrap_or(generation)),
-        None if cast.serving != Some(Version::Current) => Some((generation - 1).max(1)),
-        None => None,
-    };
-    match served {
-        Some(generation) => {
-            let message =
-                format!("clients use the server as it was before the last change: {}", pending.message);
-            // A bug, and nothing that passes: rules and keys that were taken back are still in force.
-            let is_refused = pending.reason == Reason::ConfigurationRefused;
-            let reason = if is_refused { pending.reason } else { Reason::ServingPrevious };
-            (verdict(Truth::True, reason, message), generation)
-        }
-        None => (Verdict { truth: Truth::False, ..pending }, generation),
-    }
-}
-
-/// Why the newest manifest is not in force, if it is not.
-fn pending(
-    observed: &Observation<'_>,
-    cast: &Cast<'_>,
-    [accepted, available, _]: [&Verdict; 3],
-) -> Option<Verdict> {
-    if observed.held_back {
-        return Some(verdict(Truth::False, accepted.reason, accepted.message.clone()));
-    }
-    if cast.serving != Some(Version::Current) {
-        return Some(verdict(Truth::False, available.reason, available.message.clone()));
-    }
-    let configs = &observed.desired?.configs;
-    let behind = |facts: &&PodFacts| {
-        let config = &facts.report.summary()?.config;
-        (config.digest != *configs.get(facts.pod.upstream.as_deref()?)?).then(|| config.clone())
-    };
-    // A pod that refuses it says more than one that has yet to read it.
-    let behind: Vec<_> = cast.serves.iter().filter_map(behind).collect();
-    let config = behind.iter().find(|config| config.error.is_some()).or(behind.first())?;
-    Some(match &config.error {
-        Some(error) => verdict(
-            Truth::False,
-            Reason::ConfigurationRefused,
-            format!("the sidecar refuses its configuration: {error}"),
-        ),
-        None => verdict(
-            Truth::False,
-            Reason::ConfigurationPending,
-            match cast.serves.len() {
-                1 => "the new configuration is on its way to the sidecar".to_owned(),
-                all => format!("the new configuration is on its way to {} of {all} sidecars", behind.len()),
-            },
-        ),
-    })
 }
 
 fn condition(

@@ -8,7 +8,9 @@ mod working;
 use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
-use longshore_sidecar_config::inventory::{ConfigState, Connection, ConnectionReason, ExposedSocket};
+use longshore_sidecar_config::inventory::{
+    ConfigState, Connection, ConnectionReason, ConnectionState, ExposedSocket, Phase,
+};
 
 use super::*;
 use crate::inventory::{ServerInfo as SaidInfo, ServerSummary, ToolsSummary};

@@ -1,0 +1,89 @@
+//! The condition *Connected*. Pure.
+
+use super::available::named;
+use super::cast::Cast;
+use super::diagnosis::{self, Diagnosis, Severity};
+use super::{Observation, Report, Verdict, before, is_silent, unheard, verdict};
+use crate::inventory::Summary;
+use crate::mcp_server::condition::{ConditionType, Reason, Truth};
+
+/// Whether the sidecar and the server understand each other.
+pub(super) fn connected(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
+    let Some(face) = cast.face else {
+        let is_made = !observed.held_back && observed.desired.is_none_or(|desired| desired.replicas > 0);
+        let message = if is_made { "the pod is being made" } else { "there is no pod" };
+        return verdict(Truth::Unknown, Reason::NoPod, message);
+    };
+    // What the kubelet saw explains a lost connection better than the connection does.
+    let failed = if face.pod.ready { None } else { diagnosis::of_containers(face) };
+    if let Some(diagnosis) = failed {
+        return verdict(Truth::False, diagnosis.reason, diagnosis.message);
+    }
+    if !face.pod.ready && !diagnosis::is_under_way(&face.pod) {
+        let diagnosis = diagnosis::of_others(&face.pod).unwrap_or_else(diagnosis::starting);
+        return verdict(Truth::Unknown, diagnosis.reason, diagnosis.message);
+    }
+    if is_silent(face)
+        && let Some(before) = before(observed, ConditionType::Connected, Truth::True)
+    {
+        return match unheard(&face.report) {
+            Some(message) => verdict(Truth::True, Reason::Degraded, message),
+            None => verdict(Truth::True, Reason::Connected, before.message.clone()),
+        };
+    }
+    match &face.report {
+        Report::Pending => {
+            verdict(Truth::Unknown, Reason::Connecting, "the sidecar has not said yet how the server is")
+        }
+        Report::Unreachable(error) => {
+            let diagnosis = diagnosis::unreachable(error);
+            verdict(Truth::Unknown, diagnosis.reason, diagnosis.message)
+        }
+        Report::Answered(summary) => match diagnosis::of_connection(&summary.connection) {
+            Some(diagnosis) if diagnosis.severity == Severity::Normal => {
+                verdict(Truth::Unknown, diagnosis.reason, diagnosis.message)
+            }
+            Some(diagnosis) => verdict(Truth::False, diagnosis.reason, diagnosis.message),
+            None => match lost(cast) {
+                Some((lost, diagnosis)) => verdict(
+                    Truth::True,
+                    Reason::Degraded,
+                    format!(
+                        "{}; but {lost} of the {} pods that serve cannot reach theirs: {}",
+                        connection_words(summary),
+                        cast.serves.len(),
+                        named(&diagnosis)
+                    ),
+                ),
+                None => verdict(Truth::True, Reason::Connected, connection_words(summary)),
+            },
+        },
+    }
+}
+
+/// How many of the pods that serve have lost their server, and why one of them has.
+fn lost(cast: &Cast<'_>) -> Option<(usize, Diagnosis)> {
+    let diagnoses = cast.serves.iter().filter_map(|facts| facts.report.summary());
+    let diagnoses = diagnoses.filter_map(|summary| diagnosis::of_connection(&summary.connection));
+    let mut failures = diagnoses.filter(|diagnosis| diagnosis.severity == Severity::Failure);
+    let first = failures.next()?;
+    Some((1 + failures.count(), first))
+}
+
+fn connection_words(summary: &Summary) -> String {
+    let tools = match summary.tools.count {
+        1 => "1 tool".to_owned(),
+        count => format!("{count} tools"),
+    };
+    let revision =
+        summary.server.as_ref().map_or_else(|| "MCP".to_owned(), |server| server.revisions().join(", "));
+    let words = format!("the server answers, speaks {revision} and has {tools}");
+    match &summary.noise {
+        None => words,
+        // What it is and not how much: a status that counted would never settle.
+        Some(line) => format!(
+            "{words}; its stdout also has lines that are no messages and are dropped, let it log to stderr instead: \
+             {line}"
+        ),
+    }
+}

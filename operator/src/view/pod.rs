@@ -1,0 +1,297 @@
+//! What the operator remembers of a pod and its containers.
+
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, Volume};
+use longshore_crds::names::{SERVER_CONTAINER, SIDECAR_CONTAINER};
+
+use super::{View, controller, cut, cut_front};
+use crate::names::{TEMPLATE_ANNOTATION, UPSTREAM_ANNOTATION};
+
+/// A pod, as far as it tells how its server is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodView {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// Its address, once it has one.
+    pub ip: Option<String>,
+    /// The UID of its ReplicaSet.
+    pub controller: Option<String>,
+    /// The digest of the template that it was made from.
+    pub template: Option<String>,
+    /// How its sidecar reaches its server.
+    pub upstream: Option<String>,
+    /// Seconds since the epoch when it was made.
+    pub created: i64,
+    /// Whether it is on its way out.
+    pub ending: bool,
+    /// Seconds since the epoch by when it should have gone, if it is.
+    pub gone_by: Option<i64>,
+    /// Whether it ended without being asked (evicted, for example), and the words for it.
+    pub failed: Option<String>,
+    /// Whether it is in the Service.
+    pub ready: bool,
+    /// Why no node takes it.
+    pub unschedulable: Option<String>,
+    /// Whether it has init containers, which run before all others.
+    pub initialised: bool,
+    /// Its first container.
+    pub sidecar: ContainerView,
+    /// Its second container.
+    pub server: ContainerView,
+    /// What else runs in it: containers of the manifest's own, and those that something in the cluster injects.
+    pub others: Vec<OtherContainer>,
+    /// The names of the ConfigMaps that it mounts.
+    pub config_maps: Vec<String>,
+    /// The name of its ServiceAccount.
+    pub service_account: Option<String>,
+}
+
+/// A container of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerView {
+    /// What it does now.
+    pub state: ContainerState,
+    /// How it ended the last time, if it did.
+    pub ended: Option<Ended>,
+    /// The image that it runs.
+    pub image: String,
+}
+
+/// A container that is not Longshore's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherContainer {
+    /// Its name.
+    pub name: String,
+    /// Whether the containers wait for it.
+    pub init: bool,
+    /// How it is.
+    pub container: ContainerView,
+}
+
+/// What a container does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ContainerState {
+    /// Nothing is known of it yet.
+    #[default]
+    Unknown,
+    /// It does not run, for this reason (the kubelet's word and sentence).
+    Waiting {
+        /// The kubelet's word.
+        reason: String,
+        /// The kubelet's sentence.
+        message: String,
+    },
+    /// It runs.
+    Running,
+    /// It ended, see [`ContainerView::ended`].
+    Terminated,
+}
+
+/// How a container ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Its exit code.
+    pub code: i32,
+    /// The kubelet's word.
+    pub reason: String,
+    /// Its last lines, where the exit code is not 0.
+    pub message: String,
+}
+
+impl View for PodView {
+    type Object = Pod;
+
+    fn of(pod: &Pod) -> Self {
+        let metadata = &pod.metadata;
+        let annotation = |name: &str| metadata.annotations.as_ref().and_then(|all| all.get(name)).cloned();
+        let status = pod.status.clone().unwrap_or_default();
+        let conditions = status.conditions.unwrap_or_default();
+        let condition = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
+        let statuses = status.container_statuses.unwrap_or_default();
+        let container = |name: &str| {
+            statuses.iter().find(|status| status.name == name).map(ContainerView::of).unwrap_or_default()
+        };
+        let inits = status.init_container_statuses.unwrap_or_default();
+        let regular =
+            statuses.iter().filter(|status| ![SIDECAR_CONTAINER, SERVER_CONTAINER].contains(&&*status.name));
+        let others = inits.iter().map(|status| (true, status)).chain(regular.map(|status| (false, status)));
+        let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+        let ended = matches!(status.phase.as_deref(), Some("Failed" | "Succeeded"));
+        Self {
+            name: metadata.name.clone().unwrap_or_default(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            ip: status.pod_ip.filter(|ip| !ip.is_empty()),
+            controller: controller(metadata),
+            template: annotation(TEMPLATE_ANNOTATION),
+            upstream: annotation(UPSTREAM_ANNOTATION),
+            created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
+            ending: metadata.deletion_timestamp.is_some(),
+            gone_by: metadata.deletion_timestamp.as_ref().map(|time| time.0.as_second()),
+            failed: ended.then(|| {
+                let reason = status.reason.unwrap_or_else(|| "it ended".to_owned());
+                cut(&status.message.map_or(reason.clone(), |message| format!("{reason}: {message}")))
+            }),
+            ready: condition("Ready").is_some_and(|condition| condition.status == "True"),
+            unschedulable: condition("PodScheduled")
+                .filter(|condition| condition.status == "False")
+                .map(|condition| cut(condition.message.as_deref().unwrap_or_default())),
+            initialised: pod
+                .spec
+                .as_ref()
+                .is_some_and(|spec| spec.init_containers.as_ref().is_some_and(|all| !all.is_empty())),
+            sidecar: container(SIDECAR_CONTAINER),
+            server: container(SERVER_CONTAINER),
+            others: others
+                .map(|(init, status)| OtherContainer {
+                    name: status.name.clone(),
+                    init,
+                    container: ContainerView::of(status),
+                })
+                .collect(),
+            config_maps: volumes.iter().flat_map(config_maps).collect(),
+            service_account: pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone()),
+        }
+    }
+
+    /// The kubelet forgets how a container ended when it clears that one away before the next one has ended, which it
+    /// often does while it starts it.
+    fn after(mut self, before: &Self) -> Self {
+        if self.uid == before.uid {
+            self.sidecar.ended = self.sidecar.ended.or_else(|| before.sidecar.ended.clone());
+            self.server.ended = self.server.ended.or_else(|| before.server.ended.clone());
+        }
+        self
+    }
+}
+
+// === impl PodView ===
+
+impl PodView {
+    /// Where its sidecar can be asked. Whoever asks shows a token, and before the sidecar an init container of the
+    /// manifest's own could listen at its port: then it is asked when it is known to run, which the kubelet says late.
+    pub fn askable_at(&self) -> Option<IpAddr> {
+        let is_first = !self.initialised || self.sidecar.state == ContainerState::Running;
+        if self.ending || self.failed.is_some() || !is_first {
+            return None;
+        }
+        self.ip.as_deref()?.parse().ok()
+    }
+}
+
+/// Pods of earlier releases have a volume of nothing but a ConfigMap.
+fn config_maps(volume: &Volume) -> impl Iterator<Item = String> {
+    let alone = volume.config_map.iter().map(|source| source.name.clone());
+    let projected = volume.projected.iter().flat_map(|volume| volume.sources.iter().flatten());
+    alone.chain(projected.filter_map(|source| Some(source.config_map.as_ref()?.name.clone())))
+}
+
+// === impl ContainerView ===
+
+impl ContainerView {
+    fn of(status: &ContainerStatus) -> Self {
+        let state = status.state.clone().unwrap_or_default();
+        let last = status.last_state.clone().unwrap_or_default();
+        let ended = state.terminated.clone().or(last.terminated).map(|ended| Ended {
+            code: ended.exit_code,
+            reason: ended.reason.unwrap_or_default(),
+            message: cut_front(&ended.message.unwrap_or_default()),
+        });
+        let state = if state.running.is_some() {
+            ContainerState::Running
+        } else if state.terminated.is_some() {
+            ContainerState::Terminated
+        } else if let Some(waiting) = state.waiting {
+            ContainerState::Waiting {
+                reason: waiting.reason.unwrap_or_default(),
+                message: cut(&waiting.message.unwrap_or_default()),
+            }
+        } else {
+            ContainerState::Unknown
+        };
+        Self { state, ended, image: status.image.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn nothing_that_runs_before_the_sidecar_is_asked() {
+        let asked = |init: bool, state: Value, status: Value| {
+            let sidecar = json!({"name": "longshore-sidecar", "state": state, "image": "x", "imageID": "x", "ready": false, "restartCount": 0});
+            let mut pod = json!({"spec": {"containers": []}, "status": {"podIP": "10.0.0.1", "containerStatuses": [sidecar]}});
+            if init {
+                pod["spec"]["initContainers"] = json!([{"name": "first"}]);
+            }
+            pod["status"].as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
+            PodView::of(&serde_json::from_value(pod).unwrap()).askable_at().is_some()
+        };
+        let (running, waiting) = (json!({"running": {}}), json!({"waiting": {"reason": "PodInitializing"}}));
+        for (init, state, expected) in [
+            // The kubelet says late what runs.
+            (false, &waiting, true),
+            (false, &running, true),
+            (true, &waiting, false),
+            (true, &json!({"terminated": {"exitCode": 1}}), false),
+            (true, &running, true),
+        ] {
+            assert_eq!(asked(init, state.clone(), json!({})), expected, "{init} {state}");
+        }
+        assert!(!asked(true, running.clone(), json!({"containerStatuses": []})), "nothing is known of it");
+        for gone in [json!({"podIP": null}), json!({"podIP": ""}), json!({"phase": "Failed"})] {
+            assert!(!asked(false, running.clone(), gone.clone()), "{gone}");
+        }
+        let ip = Some("10.0.0.1".to_owned());
+        assert_eq!(PodView { ip, ending: true, ..PodView::default() }.askable_at(), None);
+    }
+
+    #[test]
+    fn a_pod_has_an_account_whoever_named_it() {
+        let account = |spec: Value| {
+            PodView::of(&serde_json::from_value(json!({"spec": spec})).unwrap()).service_account
+        };
+        let named = json!({"containers": [], "serviceAccountName": "demo-longshore"});
+        assert_eq!(account(named).as_deref(), Some("demo-longshore"));
+        assert_eq!(account(json!({"containers": []})), None);
+    }
+
+    #[test]
+    fn what_else_runs_in_a_pod_is_known_by_name() {
+        let status = |name: &str, state: Value| json!({"name": name, "state": state, "image": "x", "imageID": "x", "ready": false, "restartCount": 0});
+        let regular =
+            ["longshore-sidecar", "server", "proxy"].map(|name| status(name, json!({"running": {}})));
+        let pod = json!({"spec": {"containers": []}, "status": {
+            "initContainerStatuses": [status("migrate", json!({"terminated": {"exitCode": 1}}))],
+            "containerStatuses": regular,
+        }});
+        let others = PodView::of(&serde_json::from_value(pod).unwrap()).others;
+        let others: Vec<_> =
+            others.iter().map(|it| (it.name.as_str(), it.init, &it.container.state)).collect();
+        assert_eq!(
+            others,
+            [("migrate", true, &ContainerState::Terminated), ("proxy", false, &ContainerState::Running)]
+        );
+    }
+
+    #[test]
+    fn a_pod_mounts_config_maps_alone_and_projected() {
+        let mounted = |volumes: Value| {
+            let pod =
+                serde_json::from_value(json!({"spec": {"containers": [], "volumes": volumes}})).unwrap();
+            PodView::of(&pod).config_maps
+        };
+        let projected = json!([
+            {"name": "a", "projected": {"sources": [{"configMap": {"name": "x"}}, {"secret": {"name": "k"}}]}},
+            {"name": "b", "emptyDir": {}},
+            {"name": "c", "configMap": {"name": "y"}},
+        ]);
+        assert_eq!(mounted(projected), ["x", "y"]);
+        assert!(mounted(json!([{"name": "k", "secret": {"secretName": "x"}}])).is_empty());
+    }
+}
