@@ -1,26 +1,24 @@
 //! The composition root: binds, starts, supervises, ends.
 
+mod control;
+mod signals;
+mod sockets;
+
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener as StdTcpListener};
 use std::os::unix::net::UnixListener as StdUnixListener;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use arc_swap::ArcSwapOption;
-use futures::StreamExt;
 use longshore_sessions::{Peer, PodId};
 use longshore_sidecar_config::paths;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::Socket;
 use thiserror::Error;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{Notify, mpsc, watch};
-use tokio::task::JoinSet;
-use tokio::time::{Duration, interval, sleep};
+use tokio::sync::{Notify, watch};
 
 use crate::audit::{Audit, Writer};
-use crate::drain::{Arrivals, Ending, Hooks};
+use crate::drain::{self, Arrivals, Ending};
 use crate::inventory::{Inventories, Published};
 use crate::metrics::Metrics;
 use crate::monitor::View;
@@ -30,17 +28,14 @@ use crate::sessions::Sessions;
 use crate::shared::{Calls, Shared};
 use crate::shares::{self, Shares};
 use crate::stack::sse;
-use crate::streams::{self, Store};
+use crate::streams::Store;
 use crate::tasks::Tasks;
 use crate::upstream::sse::Sse;
-use crate::upstream::stdio::{self, Stdio};
-use crate::upstream::{Absence, EDITABLE, Lifted, Lowered, Pool, Speaks};
-use crate::{admin, configuration, drain, exchange, inventory, monitor, peers, sessions, worker};
-
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 1024;
-/// To how many sessions' ends the server is told side by side.
-const FAREWELLS: usize = 16;
+use crate::upstream::stdio::Stdio;
+use crate::upstream::{Absence, EDITABLE, Lifted, Lowered, Speaks};
+use control::{Sockets, Successor, control};
+use signals::Signals;
+use sockets::{Share, bind, listen, local_address};
 
 /// A sidecar whose sockets are open.
 pub struct App {
@@ -117,23 +112,6 @@ pub enum RunError {
     #[error("a second signal ended the drain early")]
     Aborted,
 }
-
-/// Whether another sidecar may come after this one, beside the same server.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Successor {
-    MayCome,
-    None,
-}
-
-/// What a sidecar listens at.
-struct Sockets {
-    /// For each worker: that of clients, and that of other replicas.
-    workers: Vec<(StdTcpListener, Socket)>,
-    admin: StdTcpListener,
-    hook: Option<StdUnixListener>,
-}
-
-type TaskResult = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 impl App {
     /// Opens every socket. Nothing is served yet.
@@ -281,41 +259,6 @@ fn raise_descriptors() {
     }
 }
 
-/// Who may listen at the same address.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Share {
-    Nobody,
-    Workers,
-}
-
-fn listen(address: SocketAddr, share: Share) -> Result<StdTcpListener, BindError> {
-    let open = || {
-        let socket = bind(address, share)?;
-        socket.listen(BACKLOG)?;
-        Ok(StdTcpListener::from(socket))
-    };
-    open().map_err(|source| BindError::Listen { address, source })
-}
-
-/// A socket at which nobody listens yet.
-fn bind(address: SocketAddr, share: Share) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    if address.is_ipv6() {
-        // The unspecified address stands for those of IPv4 too.
-        socket.set_only_v6(false)?;
-    }
-    // A restart must not wait for connections of the process before.
-    socket.set_reuse_address(true)?;
-    socket.set_reuse_port(share == Share::Workers)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    Ok(socket)
-}
-
-fn local_address(socket: &Socket) -> io::Result<SocketAddr> {
-    socket.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::Unsupported.into())
-}
-
 /// Who this replica is. One that was not told is nobody's peer, and still somebody.
 fn me(options: &Options, bound: IpAddr) -> Result<Peer, BindError> {
     if let Some(Pod { uid, address }) = &options.pod {
@@ -332,201 +275,4 @@ fn runtime(what: &'static str) -> Result<LocalRuntime, RunError> {
         .enable_all()
         .build_local(LocalOptions::default())
         .map_err(|source| RunError::Start { what, source })
-}
-
-/// Everything that is not on the request path, and the supervision of what is.
-async fn control(
-    shared: Arc<Shared>,
-    writer: &Writer,
-    sockets: Sockets,
-    errands: Errands,
-    publish: watch::Sender<Option<Arc<Published>>>,
-    successor: Successor,
-    mut told: impl AsyncFnMut(),
-) -> Result<(), RunError> {
-    let Sockets { workers: listeners, admin, hook } = sockets;
-    let (stop, stopped) = watch::channel(false);
-    let (release, released) = watch::channel(false);
-
-    let mut tasks = JoinSet::new();
-    {
-        let shared = shared.clone();
-        tasks.spawn_local(async move {
-            ("the configuration's watch", configuration::watch(shared).await.map_err(Into::into))
-        });
-    }
-    let (workers, mut worker_ended) = start_workers(listeners, &shared, &stopped)?;
-    tasks.spawn_local({
-        let shared = shared.clone();
-        async move { ("the watch over other replicas", peers::watch(shared, errands).await.map_err(Into::into)) }
-    });
-    let router = admin::router(shared.clone(), publish.subscribe());
-    tasks.spawn_local(
-        async move { ("the admin port", admin::serve(admin, router).await.map_err(Into::into)) },
-    );
-    tasks.spawn_local({
-        let shared = shared.clone();
-        async move { ("the inventory", inventory::publish(shared, publish).await.map_err(Into::into)) }
-    });
-    tasks.spawn_local({
-        let shared = shared.clone();
-        async move { ("the processes that wait", stdio::keep_warm(shared).await.map_err(Into::into)) }
-    });
-    let pool = Rc::new(Pool::of(&shared));
-    tasks.spawn_local({
-        let (shared, pool) = (shared.clone(), pool.clone());
-        async move { ("the watch over the server", monitor::watch_server(shared, pool).await.map_err(Into::into)) }
-    });
-    tasks.spawn_local({
-        let shared = shared.clone();
-        async move { ("the watch over sockets", monitor::watch_sockets(shared).await.map_err(Into::into)) }
-    });
-    tasks.spawn_local({
-        let shared = shared.clone();
-        let pool = pool.clone();
-        async move { ("the end of idle sessions", expire(shared, pool).await) }
-    });
-    tasks.spawn_local({
-        let shared = shared.clone();
-        async move {
-            sessions::keep_copies(shared).await;
-            ("the copies of what clients have set", Ok(()))
-        }
-    });
-    tasks.spawn_local({
-        let pool = pool.clone();
-        async move {
-            pool.expire().await;
-            ("the end of the idle sessions of requests that stand alone", Ok(()))
-        }
-    });
-    tasks.spawn_local({
-        let shared = shared.clone();
-        async move {
-            streams::look_after(shared).await;
-            ("the watch over streams", Ok(()))
-        }
-    });
-    if let Some(hook) = hook {
-        let hooks = Hooks { shared: shared.clone(), released };
-        tasks.spawn_local(async move {
-            ("the server's hook", drain::serve(hook, hooks).await.map_err(Into::into))
-        });
-    }
-
-    let mut draining = false;
-    let drain = async {
-        let pod_ends = drain::drain(&shared, &release).await;
-        // Before the threads end that look after them. The next sidecar finds them where there is one, as after a crash.
-        if pod_ends || successor == Successor::None {
-            shared.stdio.close().await;
-        }
-    };
-    tokio::pin!(drain);
-    let mut check = interval(Duration::from_secs(5));
-    let outcome = loop {
-        tokio::select! {
-            () = drain.as_mut(), if draining => break Ok(()),
-            () = told() => {
-                if draining {
-                    shared.ending.cut();
-                    break Err(RunError::Aborted);
-                }
-                draining = true;
-            }
-            Some(ended) = tasks.join_next() => return Err(unexpected(ended)),
-            Some(result) = worker_ended.recv() => {
-                return Err(RunError::Ended { task: "a worker", source: result.err().map(Into::into) });
-            }
-            _ = check.tick() => {
-                if writer.is_finished() {
-                    return Err(RunError::Ended { task: "the audit log", source: None });
-                }
-            }
-        }
-    };
-    stop.send_replace(true);
-    for worker in workers {
-        // The thread ends by itself now; that it panicked would have ended the process.
-        while !worker.is_finished() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
-    outcome
-}
-
-type Workers = (Vec<JoinHandle<()>>, mpsc::UnboundedReceiver<io::Result<()>>);
-
-fn start_workers(
-    listeners: Vec<(StdTcpListener, Socket)>,
-    shared: &Arc<Shared>,
-    stopped: &watch::Receiver<bool>,
-) -> Result<Workers, RunError> {
-    let (ended, receiver) = mpsc::unbounded_channel();
-    let errands = shared.sessions.queue();
-    let mut threads = Vec::new();
-    for (number, (listener, replicas)) in listeners.into_iter().enumerate() {
-        let runtime = std::thread::Builder::new().name(format!("worker-{number}"));
-        let (shared, stopped, ended) = (shared.clone(), stopped.clone(), ended.clone());
-        let errands = errands.clone();
-        let thread = runtime.spawn(move || {
-            let result = match self::runtime("a worker's runtime") {
-                Ok(runtime) => {
-                    runtime.block_on(worker::serve(listener, replicas, errands, shared, stopped.clone()))
-                }
-                Err(error) => Err(io::Error::other(error)),
-            };
-            if !*stopped.borrow() {
-                // Nobody is left to hear it only if the process is ending anyway.
-                let _ = ended.send(result);
-            }
-        });
-        threads.push(thread.map_err(|source| RunError::Start { what: "a worker", source })?);
-    }
-    Ok((threads, receiver))
-}
-
-fn unexpected(ended: Result<(&'static str, TaskResult), tokio::task::JoinError>) -> RunError {
-    match ended {
-        Ok((task, result)) => RunError::Ended { task, source: result.err() },
-        Err(error) => RunError::Ended { task: "a task", source: Some(Box::new(error)) },
-    }
-}
-
-/// Ends sessions that nobody uses, and tells the server so.
-async fn expire(shared: Arc<Shared>, pool: Rc<Pool>) -> TaskResult {
-    let mut changed = shared.config_changed.subscribe();
-    loop {
-        tokio::select! {
-            () = sleep(shared.sessions.tick()) => {}
-            result = changed.changed() => result?,
-        }
-        let Some(snapshot) = shared.snapshot.load_full() else { continue };
-        // Side by side: a server that hangs must not keep expired sessions in the way of new ones.
-        futures::stream::iter(shared.sessions.expire())
-            .for_each_concurrent(FAREWELLS, async |session| {
-                exchange::end_upstream(&pool, &snapshot, &session).await;
-            })
-            .await;
-    }
-}
-
-/// The signals that end a process.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> Result<Self, RunError> {
-        let open = |kind| signal(kind).map_err(|source| RunError::Start { what: "the signals", source });
-        Ok(Self { terminate: open(SignalKind::terminate())?, interrupt: open(SignalKind::interrupt())? })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
 }
