@@ -52,13 +52,15 @@ fn a_tool_that_a_running_server_adds_is_listed_and_a_server_that_is_down_stays()
 
         node.change(|inventory| {
             inventory["connection"] = json!({
-                "state": "Failed", "since": "2026-02-02T00:00:00Z", "reason": "ConnectionLost", "message": "it went",
+                "state": "Failed", "since": "2026-02-02T00:00:00Z", "reason": "ConnectionLost", "message": "its last words: a secret",
             });
         });
         let down = catalog.until(&path, "is down", |server| server["health"]["state"] == "Down").await;
+        let more = format!("`kubectl get lmcp -n {} demo -o wide` says more", namespace.name());
+        let message = format!("the server answered before and no longer does; {more}");
         assert_eq!(
             down["health"],
-            json!({"state": "Down", "since": "2026-02-02T00:00:00Z", "reason": "ConnectionLost", "message": "it went"})
+            json!({"state": "Down", "since": "2026-02-02T00:00:00Z", "reason": "ConnectionLost", "message": message})
         );
         let listed = catalog.json("/v1/tools?health=down").await;
         assert_eq!(names(&listed), ["echo", "frobnicate"], "what it had stays listed");

@@ -1,4 +1,7 @@
 //! What of an `McpServer` goes into the catalog. Pure.
+//!
+//! The messages of its status and of its sidecar quote what the server wrote and answered. That is for those who may read
+//! the `McpServer`; whoever may read the catalog gets Longshore's own words, and where there is more.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
@@ -20,6 +23,8 @@ pub(super) struct Published {
     about: About,
     endpoint: Endpoint,
     ready: Option<Condition>,
+    /// Where there is more to read of how it is.
+    more: String,
     known_tools: Vec<String>,
 }
 
@@ -40,6 +45,11 @@ impl Published {
                 auth: server.spec.auth.api_keys.iter().map(|_| "apiKeys".to_owned()).collect(),
             },
             ready: status.and_then(|status| find(&status.conditions, ConditionType::Ready)).cloned(),
+            more: format!(
+                "`kubectl get lmcp -n {} {} -o wide`",
+                server.namespace().unwrap_or_default(),
+                server.name_any()
+            ),
             known_tools: status
                 .and_then(|status| status.tools.as_ref())
                 .map(|tools| tools.names.clone())
@@ -74,13 +84,14 @@ impl Published {
         let Some(said) = said else {
             return self.by_status(State::Down, Reason::NoPod, "no pod of this server runs");
         };
-        if let Some(error) = &said.unreachable {
-            return self.by_status(State::Unknown, Reason::SidecarUnreachable, error);
+        if said.unreachable.is_some() {
+            let message = "its sidecar does not answer the catalog, whose log says why";
+            return self.by_status(State::Unknown, Reason::SidecarUnreachable, message);
         }
         let Some(offer) = &said.summary else {
             return self.by_status(State::Unknown, Reason::Connecting, "its sidecar has not been heard yet");
         };
-        health(&offer.connection)
+        health(&offer.connection, &self.more)
     }
 
     /// By the condition `Ready`, if that names something that has gone wrong; else as given.
@@ -92,7 +103,7 @@ impl Published {
                 state: if passing.contains(&ready.reason.as_str()) { State::Unknown } else { State::Down },
                 since: Some(ready.last_transition_time.0.to_string()),
                 reason: ready.reason.clone(),
-                message: ready.message.clone(),
+                message: self.words(&ready.reason),
             },
             Some(_) => {
                 Health { state, since: None, reason: reason.name().to_owned(), message: message.to_owned() }
@@ -103,6 +114,14 @@ impl Published {
                 reason: Reason::Starting.name().to_owned(),
                 message: "the operator has not looked at it yet".to_owned(),
             },
+        }
+    }
+
+    /// What a reason in the status means. A newer operator may have given one that is not known here.
+    fn words(&self, reason: &str) -> String {
+        match Reason::ALL.iter().find(|known| known.name() == reason) {
+            Some(known) => words(*known, &self.more),
+            None => format!("it is not ready; {} says more", self.more),
         }
     }
 }
@@ -120,8 +139,8 @@ pub(crate) fn about(catalog: &longshore_crds::mcp_server::Catalog) -> About {
     }
 }
 
-/// How a server is, by its sidecar's word.
-pub(crate) fn health(connection: &Connection) -> Health {
+/// How a server is, by its sidecar's word, and where there is `more`.
+pub(crate) fn health(connection: &Connection, more: &str) -> Health {
     let since = Some(connection.since.clone()).filter(|since| !since.is_empty());
     match connection.state {
         ConnectionState::Connected => {
@@ -133,13 +152,23 @@ pub(crate) fn health(connection: &Connection) -> Health {
             reason: Reason::Connecting.name().to_owned(),
             message: "the first handshake with the server is still to come".to_owned(),
         },
-        ConnectionState::Failed => Health {
-            state: State::Down,
-            since,
-            reason: connection.reason.map(|reason| format!("{reason:?}")).unwrap_or_default(),
-            message: connection.message.clone(),
-        },
+        ConnectionState::Failed => {
+            let reason = Reason::of_connection(connection.reason);
+            Health {
+                state: State::Down,
+                since,
+                reason: reason.name().to_owned(),
+                message: words(reason, more),
+            }
+        }
     }
+}
+
+fn words(reason: Reason, more: &str) -> String {
+    let mut letters = reason.meaning().trim_end_matches('.').chars();
+    let first = letters.next().map(|letter| letter.to_ascii_lowercase());
+    let meaning: String = first.into_iter().chain(letters).collect();
+    format!("{meaning}; {more} says more")
 }
 
 #[cfg(test)]
@@ -150,6 +179,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    /// What no reader of the catalog is to see.
+    const STDERR: &str = "it wrote to stderr: postgres://user:secret@db";
 
     fn server(publish: bool, status: Value) -> McpServer {
         serde_json::from_value(json!({
@@ -168,7 +200,7 @@ mod tests {
 
     fn ready(status: &str, reason: &str) -> Value {
         json!({"url": "http://demo", "tools": {"count": 1, "digest": "d", "names": ["echo"]}, "conditions": [{
-            "type": "Ready", "status": status, "reason": reason, "message": "because",
+            "type": "Ready", "status": status, "reason": reason, "message": STDERR,
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }]})
     }
@@ -176,7 +208,7 @@ mod tests {
     fn said(state: &str, reason: Value) -> Observation<Offer> {
         let inventory = json!({
             "phase": "Serving",
-            "connection": {"state": state, "since": "2026-02-02T00:00:00Z", "reason": reason, "message": "so"},
+            "connection": {"state": state, "since": "2026-02-02T00:00:00Z", "reason": reason, "message": STDERR},
             "server": {"info": {"name": "s"}, "protocolVersion": "1"}, "tools": [{"name": "echo"}],
         });
         let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
@@ -222,6 +254,7 @@ mod tests {
         let down = said("Failed", json!("ConnectionRefused"));
         let starting = said("Connecting", Value::Null);
         let silent = Observation::default();
+        let exited = said("Failed", json!("ProcessExited"));
         let unreachable =
             Observation { unreachable: Some("no route".to_owned()), ..said("Connected", Value::Null) };
         let (first, second) = (Some("2026-01-01T00:00:00Z"), Some("2026-02-02T00:00:00Z"));
@@ -229,12 +262,14 @@ mod tests {
             (ready("True", "Ready"), Some(&up), State::Up, second, ""),
             (ready("False", "ServerExited"), Some(&up), State::Up, second, ""),
             (ready("True", "Ready"), Some(&down), State::Down, second, "ConnectionRefused"),
+            (ready("True", "Ready"), Some(&exited), State::Down, second, "ServerExited"),
             (ready("True", "Ready"), Some(&starting), State::Unknown, second, "Connecting"),
             (ready("True", "Ready"), Some(&silent), State::Unknown, None, "Connecting"),
             (ready("True", "Ready"), Some(&unreachable), State::Unknown, None, "SidecarUnreachable"),
             (ready("False", "PodFailed"), Some(&unreachable), State::Down, first, "PodFailed"),
             (ready("False", "ImagePullFailed"), Some(&silent), State::Down, first, "ImagePullFailed"),
             (ready("False", "ImagePullFailed"), None, State::Down, first, "ImagePullFailed"),
+            (ready("False", "OfANewerRelease"), None, State::Down, first, "OfANewerRelease"),
             (ready("False", "Starting"), None, State::Unknown, first, "Starting"),
             (ready("True", "Ready"), None, State::Down, None, "NoPod"),
             (json!({}), None, State::Unknown, None, "Starting"),
@@ -246,6 +281,27 @@ mod tests {
                 (state, since, reason),
                 "{status}"
             );
+            assert_eq!(health.message.is_empty(), state == State::Up, "{status}");
+        }
+    }
+
+    #[test]
+    fn what_a_server_wrote_is_not_in_the_catalog_and_where_it_is_is_said() {
+        let more = "`kubectl get lmcp -n tools demo -o wide` says more";
+        let down = said("Failed", json!("ConnectionRefused"));
+        let unreachable = Observation { unreachable: Some(STDERR.to_owned()), ..Observation::default() };
+        for (status, said, expected) in [
+            (ready("True", "Ready"), Some(&down), format!("nothing listens at the server's port; {more}")),
+            (ready("False", "ServerExited"), None, format!("the server's process ends; {more}")),
+            (ready("False", "OfANewerRelease"), None, format!("it is not ready; {more}")),
+            (
+                ready("True", "Ready"),
+                Some(&unreachable),
+                "its sidecar does not answer the catalog, whose log says why".to_owned(),
+            ),
+        ] {
+            let published = Published::of(&server(true, status)).unwrap();
+            assert_eq!(published.health(said).message, expected);
         }
     }
 }

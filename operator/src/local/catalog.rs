@@ -21,6 +21,9 @@ use super::keys::ClientKey;
 use super::plan::Plan;
 use crate::catalog::published;
 
+/// Where there is more than the catalog says.
+const MORE: &str = "what `longshore local` printed";
+
 /// The catalog, and what reads inventories for it.
 pub(super) struct Local {
     catalog: Catalog,
@@ -117,7 +120,7 @@ fn key(plan: &Plan) -> ServerKey {
 
 fn health(plan: &Plan, connection: Option<&Connection>) -> Health {
     let message = match (&plan.program, connection) {
-        (Ok(_), Some(connection)) => return published::health(connection),
+        (Ok(_), Some(connection)) => return published::health(connection, MORE),
         (Ok(_), None) => String::new(),
         (Err(problems), _) => problems.join("; "),
     };

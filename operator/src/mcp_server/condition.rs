@@ -2,6 +2,8 @@
 //!
 //! Reasons are part of the interface: people and programs match on them, so every one is in this list.
 
+use longshore_sidecar_config::inventory::ConnectionReason;
+
 /// What a condition is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConditionType {
@@ -56,10 +58,10 @@ impl Truth {
 }
 
 macro_rules! reasons {
-    ($($(#[$doc:meta])* $reason:ident,)*) => {
+    ($(#[doc = $meaning:literal] $reason:ident,)*) => {
         /// Why a condition is as it is.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum Reason { $($(#[$doc])* $reason,)* }
+        pub enum Reason { $(#[doc = $meaning] $reason,)* }
 
         impl Reason {
             /// Every reason. A test holds docs/troubleshooting.md to them.
@@ -69,10 +71,16 @@ macro_rules! reasons {
             pub fn name(self) -> &'static str {
                 match self { $(Self::$reason => stringify!($reason),)* }
             }
+
+            /// What it means, in a sentence that is the same for every server.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Self::$reason => $meaning.trim_ascii(),)* }
+            }
         }
     };
 }
 
+// The line above each is what [`Reason::meaning`] gives to people.
 reasons! {
     /// The manifest is fine and everything that it asks for exists.
     Accepted,
@@ -170,6 +178,27 @@ reasons! {
     ConfigurationPending,
     /// The sidecar refused the newest configuration.
     ConfigurationRefused,
+}
+
+// === impl Reason ===
+
+impl Reason {
+    /// Of a server that its sidecar has no connection to, by the sidecar's word.
+    pub fn of_connection(said: Option<ConnectionReason>) -> Self {
+        match said {
+            None | Some(ConnectionReason::ConnectionLost) => Self::ConnectionLost,
+            Some(ConnectionReason::ConnectionRefused) => Self::ConnectionRefused,
+            Some(ConnectionReason::InitializeTimeout) => Self::InitializeTimeout,
+            Some(ConnectionReason::InitializeRefused) => Self::InitializeRefused,
+            Some(ConnectionReason::NotMcp) => Self::NotMcp,
+            Some(ConnectionReason::UnsupportedRevision) => Self::UnsupportedRevision,
+            Some(ConnectionReason::ListFailed) => Self::ListFailed,
+            Some(ConnectionReason::CommandNotFound) => Self::CommandNotFound,
+            Some(ConnectionReason::CommandNotExecutable) => Self::CommandNotExecutable,
+            // What listens for a stdio server's sessions ends with the server's container.
+            Some(ConnectionReason::ShimUnavailable | ConnectionReason::ProcessExited) => Self::ServerExited,
+        }
+    }
 }
 
 /// What is wrong with a manifest or with what it names, for the `Accepted` condition.

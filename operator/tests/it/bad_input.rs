@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Folder, LONGSHORE, Local};
+use crate::harness::{Folder, LONGSHORE, Local, get};
 use crate::peers::open;
 
 fn example() -> Value {
@@ -96,10 +96,16 @@ fn a_server_that_cannot_run_here_is_told_of_and_costs_the_others_nothing() {
         "tools/nowhere is not started: image registry.example/nowhere:1 cannot run here, and \"no-such-program\"",
         &format!("tools/taken does not run: port {port}, at which the server is to listen, is taken"),
         "tools/ends does not run: it exited with code 3; its last lines: no database",
-        "tools/ends-stdio is not ready (ProcessExited)",
+        "tools/ends-stdio is not ready (ServerExited)",
     ] {
         local.says(words);
     }
+    // Whoever may read the catalog need not see what servers write.
+    assert!(local.says("tools/ends-stdio is not ready").contains("no table"));
+    let line = local.says("/v1/tools");
+    let url = line.split_whitespace().last().unwrap().replace("/v1/tools", "/v1/servers/tools/ends-stdio");
+    let (_, listed) = get(&url, &[]);
+    assert!(listed.contains("\"reason\":\"ServerExited\"") && !listed.contains("no table"), "{listed}");
     // The annotation that the message asks for.
     let mut annotated = open("nowhere", &["no-such-program"], json!({"stdio": {}}));
     annotated["metadata"]["annotations"] =

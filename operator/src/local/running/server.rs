@@ -1,6 +1,6 @@
 //! One server that runs: its sidecar, its process, and what was said of it.
 
-use longshore_sidecar_config::inventory::{ConnectionState, Inventory};
+use longshore_sidecar_config::inventory::{ConnectionReason, ConnectionState, Inventory};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -9,6 +9,7 @@ use crate::local::files::Place;
 use crate::local::plan::Plan;
 use crate::local::process::{Launch, Process};
 use crate::local::sidecar::Sidecar;
+use crate::mcp_server::condition::Reason;
 
 /// A server that runs.
 pub(super) struct Running {
@@ -36,7 +37,7 @@ pub(super) struct Running {
 pub(super) enum Shown {
     Nothing,
     Ready { tools: usize },
-    NotReady { reason: String },
+    NotReady { reason: Option<ConnectionReason> },
 }
 
 // === impl Running ===
@@ -76,10 +77,7 @@ impl Running {
             ConnectionState::Connecting => return None,
             // It has been said why nothing was started.
             ConnectionState::Failed if self.plan.program.is_err() => return None,
-            ConnectionState::Failed => {
-                let reason = connection.reason.map(|reason| format!("{reason:?}")).unwrap_or_default();
-                Shown::NotReady { reason }
-            }
+            ConnectionState::Failed => Shown::NotReady { reason: connection.reason },
         };
         let before = std::mem::replace(&mut self.shown, now.clone());
         if now != before && matches!(now, Shown::Ready { .. }) {
@@ -94,6 +92,7 @@ impl Running {
             (Shown::Ready { .. }, Shown::Ready { .. }) => Some(format!("{id} has {many} now")),
             (Shown::NotReady { .. }, Shown::Ready { .. }) => Some(format!("{id} is ready: {many}")),
             (_, Shown::NotReady { reason }) => {
+                let reason = Reason::of_connection(*reason).name();
                 Some(format!("{id} is not ready ({reason}): {}", connection.message))
             }
             (_, Shown::Nothing) => None,

@@ -232,31 +232,30 @@ fn of_report(report: &Report) -> Option<Diagnosis> {
 
 /// What the sidecar says of its connection, if there is none.
 pub(super) fn of_connection(connection: &Connection) -> Option<Diagnosis> {
-    let (reason, advice) = match connection.reason {
-        None | Some(ConnectionReason::ConnectionLost) => (Reason::ConnectionLost, SEE_LOG),
+    let reason = Reason::of_connection(connection.reason);
+    let advice = match connection.reason {
         Some(ConnectionReason::ConnectionRefused) => {
-            (Reason::ConnectionRefused, "let the server listen there, or correct the port in spec.transport")
+            "let the server listen there, or correct the port in spec.transport"
         }
-        Some(ConnectionReason::InitializeTimeout) => (Reason::InitializeTimeout, SEE_LOG),
-        Some(ConnectionReason::InitializeRefused) => (Reason::InitializeRefused, SEE_LOG),
-        Some(ConnectionReason::NotMcp) => {
-            (Reason::NotMcp, "correct spec.transport, or run a program that speaks MCP there")
-        }
+        Some(ConnectionReason::NotMcp) => "correct spec.transport, or run a program that speaks MCP there",
         Some(ConnectionReason::UnsupportedRevision) => {
-            (Reason::UnsupportedRevision, "run a version of the server that speaks another revision")
+            "run a version of the server that speaks another revision"
         }
-        Some(ConnectionReason::ListFailed) => (Reason::ListFailed, SEE_LOG),
-        Some(ConnectionReason::ShimUnavailable) => (Reason::ServerExited, SEE_LOG),
         Some(ConnectionReason::CommandNotFound) => {
-            (Reason::CommandNotFound, "correct spec.source.command to a program that the image has")
+            "correct spec.source.command to a program that the image has"
         }
-        Some(ConnectionReason::CommandNotExecutable) => (
-            Reason::CommandNotExecutable,
-            "correct spec.source.command, or let the server's user execute the file",
-        ),
-        Some(ConnectionReason::ProcessExited) => {
-            (Reason::ServerExited, "correct spec.source.args or what the server needs")
+        Some(ConnectionReason::CommandNotExecutable) => {
+            "correct spec.source.command, or let the server's user execute the file"
         }
+        Some(ConnectionReason::ProcessExited) => "correct spec.source.args or what the server needs",
+        None
+        | Some(
+            ConnectionReason::ConnectionLost
+            | ConnectionReason::InitializeTimeout
+            | ConnectionReason::InitializeRefused
+            | ConnectionReason::ListFailed
+            | ConnectionReason::ShimUnavailable,
+        ) => SEE_LOG,
     };
     match connection.state {
         ConnectionState::Connected => None,
