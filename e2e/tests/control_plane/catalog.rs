@@ -150,7 +150,11 @@ fn a_key_works_as_long_as_its_file_is_there() {
         std::fs::remove_file(keys.path().join("ada")).unwrap();
         catalog.until_status("/v1/servers", Some("the-key-of-bob-the-builder"), 200).await;
         catalog.until_status("/v1/servers", Some("the-key-of-ada-lovelace"), 401).await;
+        // The kubelet takes the files away with their Secret.
+        std::fs::remove_file(keys.path().join("bob")).unwrap();
+        catalog.until_status("/v1/servers", Some("the-key-of-bob-the-builder"), 401).await;
         let log = catalog.log();
+        assert!(log.contains("there are no API keys"), "{log}");
         assert!(!log.contains("the-key-of") && !log.contains("a token for sidecars"), "{log}");
     });
 }

@@ -70,6 +70,7 @@ fn the_chart() {
     lints(&cluster);
     refuses_values_that_cannot_work(&cluster);
     rights_end_at_the_watched_namespaces(&cluster);
+    a_secret_that_is_deleted_takes_its_keys_along(&cluster);
     renders_what_the_api_server_takes(&cluster);
     comes_and_goes_without_taking_servers_along(&cluster);
 }
@@ -119,6 +120,16 @@ fn rights_end_at_the_watched_namespaces(cluster: &Cluster) {
         let binding = ("RoleBinding".to_owned(), Some((*namespace).to_owned()));
         assert!(some.contains(&binding), "{namespace} is not in {some:?}");
     }
+}
+
+/// The kubelet leaves the files of a Secret that is deleted, unless the volume says that it need not be there.
+fn a_secret_that_is_deleted_takes_its_keys_along(cluster: &Cluster) {
+    let manifests = template(cluster, "{catalog: {auth: {none: false, apiKeysSecret: readers}}}").unwrap();
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&manifests).unwrap();
+    let mut volumes =
+        objects.iter().filter_map(|object| object["spec"]["template"]["spec"]["volumes"].as_array()).flatten();
+    let keys = volumes.find(|volume| volume["name"] == "api-keys").unwrap();
+    assert_eq!(keys["secret"]["optional"], true, "{keys}");
 }
 
 /// Install, upgrade, rollback, uninstall, install again: the custom resources and the servers are there throughout.

@@ -83,6 +83,10 @@ fn read(directory: &Path) -> io::Result<ParsedKeys> {
 
 fn report(read: &ParsedKeys) {
     tracing::info!(keys = read.keys.len(), "read the API keys");
+    if read.keys.is_empty() {
+        // The kubelet takes the files away with their Secret.
+        tracing::warn!("there are no API keys, so nobody may read the catalog: is there a Secret with its keys?");
+    }
     for problem in &read.problems {
         tracing::warn!("the Secret with the catalog's API keys: {problem}");
     }
@@ -103,6 +107,9 @@ mod tests {
         std::os::unix::fs::symlink("..data/ada", folder.join("ada")).unwrap();
         let keys = KeyFiles::open(&folder).unwrap();
         assert_eq!(keys.ring.load().principal("a-plain-key-of-ada"), Some("ada"));
+        // And one that is not there.
+        std::fs::remove_file(folder.join("ada")).unwrap();
+        assert!(KeyFiles::open(&folder).unwrap().ring.load().is_empty());
         std::fs::remove_dir_all(&folder).unwrap();
         assert!(KeyFiles::open(&folder).is_err());
     }
