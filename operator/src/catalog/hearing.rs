@@ -3,9 +3,9 @@
 //! A watch that failed would go on where it ended and say nothing until something changes, so nobody could tell whether
 //! it is heard again. Here it begins anew instead: its list, once complete, is the proof.
 
-use std::collections::BTreeSet;
+mod watches;
+
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::stream::{self, BoxStream};
@@ -16,10 +16,12 @@ use kube::{Api, Client, Resource};
 use longshore_catalog::Catalog;
 use longshore_sidecar_client::jittered;
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tower::timeout::TimeoutLayer;
 
 use crate::scope::{self, Scope};
+use watches::{Name, Watches, Word};
 
 /// How long a page of a list may take. `kube` itself would wait for ever.
 const PAGE_WITHIN: Duration = Duration::from_secs(10);
@@ -31,6 +33,9 @@ const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LAST_RETRY: Duration = Duration::from_secs(10);
 /// A watch that has not failed for so long is a good one.
 const GOOD: Duration = Duration::from_secs(60);
+/// What is refused for so long stays so until somebody grants it. An API server that has just started refuses for a
+/// moment what it has not read yet that it may grant.
+const REFUSED_FOR: Duration = Duration::from_secs(5);
 
 /// What a client has to have whose watches are heard here.
 pub(super) fn patience() -> TimeoutLayer {
@@ -41,11 +46,8 @@ pub(super) fn patience() -> TimeoutLayer {
 #[derive(Clone)]
 pub(super) struct Hearing {
     catalog: Catalog,
-    failing: Arc<Mutex<BTreeSet<Name>>>,
+    watches: watch::Sender<Watches>,
 }
-
-/// Which watch: of which kind, and where.
-type Name = (String, Scope);
 
 struct Watch<K: 'static> {
     hearing: Hearing,
@@ -55,6 +57,8 @@ struct Watch<K: 'static> {
     events: BoxStream<'static, watcher::Result<Event<K>>>,
     state: State,
     retry: Retry,
+    /// Since when the API server refuses each of its lists.
+    refused: Option<Instant>,
 }
 
 /// What is known of a watch.
@@ -77,7 +81,13 @@ struct Retry {
 
 impl Hearing {
     pub(super) fn new(catalog: Catalog) -> Self {
-        Self { catalog, failing: Arc::default() }
+        Self { catalog, watches: watch::Sender::default() }
+    }
+
+    /// Waits until all watches that there are have been heard once, but for those of namespaces that grant none.
+    pub(super) async fn begun(&self) {
+        // The sender lives as long as this.
+        let _ = self.watches.subscribe().wait_for(Watches::have_begun).await;
     }
 
     /// What there is of a kind, and what becomes of it, without end.
@@ -96,25 +106,37 @@ impl Hearing {
             + 'static,
     {
         let api = scope::api::<K>(client, scope);
+        let name = (K::plural(&()).into_owned(), scope.clone());
+        self.watches.send_modify(|watches| watches.add(name.clone()));
         let watch = Watch {
             hearing: self.clone(),
-            name: (K::plural(&()).into_owned(), scope.clone()),
+            name,
             events: watcher(api.clone(), config.clone()).boxed(),
             api,
             config,
             state: State::Listing,
             retry: Retry { next: FIRST_RETRY, failed: Instant::now() },
+            refused: None,
         };
         stream::unfold(watch, |mut watch| async move { Some((watch.next().await, watch)) })
     }
 
-    fn tell(&self, watch: &Name, heard: bool) {
-        // Every critical section leaves the set whole at each step.
-        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
-        let news = if heard { failing.remove(watch) } else { failing.insert(watch.clone()) };
-        if news {
-            self.catalog.set_stale(!failing.is_empty());
-        }
+    fn tell(&self, watch: &Name, word: Word) {
+        self.watches.send_if_modified(|watches| {
+            let was_out = watches.is_out(&watch.1);
+            let news = watches.enter(watch, word);
+            if news {
+                self.catalog.set_stale(watches.are_stale());
+            }
+            if !was_out && watches.is_out(&watch.1) {
+                let namespace = watch.1.as_deref().unwrap_or_default();
+                tracing::warn!(
+                    namespace,
+                    "nothing in the namespace may be listed: it is left out until that is granted"
+                );
+            }
+            news
+        });
     }
 }
 
@@ -126,15 +148,17 @@ where
 {
     async fn next(&mut self) -> Event<K> {
         if self.state == State::Heard {
-            self.hearing.tell(&self.name, true);
+            self.hearing.tell(&self.name, Word::Heard);
             self.state = State::Waiting;
+            self.refused = None;
         }
         loop {
             let event = match self.state {
                 State::Listing => timeout(PAGE_WITHIN, self.events.next()).await,
                 State::Heard | State::Waiting => Ok(self.events.next().await),
             };
-            let kind = &self.name.0;
+            let (kind, namespace) = (&self.name.0, self.name.1.as_deref().unwrap_or_default());
+            let is_refused = matches!(&event, Ok(Some(Err(error))) if is_refusal(error));
             match event {
                 Ok(Some(Ok(event))) => {
                     self.state = match event {
@@ -143,16 +167,28 @@ where
                     };
                     return event;
                 }
-                Ok(Some(Err(error))) => tracing::warn!(%error, kind, "a watch failed and starts again"),
-                Ok(None) => tracing::warn!(kind, "a watch ended and starts again"),
-                Err(_) => tracing::warn!(kind, "the API server does not answer; a watch starts again"),
+                Ok(Some(Err(error))) => {
+                    tracing::warn!(%error, kind, namespace, "a watch failed and starts again")
+                }
+                Ok(None) => tracing::warn!(kind, namespace, "a watch ended and starts again"),
+                Err(_) => {
+                    tracing::warn!(kind, namespace, "the API server does not answer; a watch starts again")
+                }
             }
-            self.hearing.tell(&self.name, false);
+            let now = Instant::now();
+            self.refused = is_refused.then(|| self.refused.unwrap_or(now));
+            let is_out = self.refused.is_some_and(|since| now - since >= REFUSED_FOR);
+            self.hearing.tell(&self.name, if is_out { Word::Refused } else { Word::Failed });
             sleep(jittered(self.retry.after(Instant::now()))).await;
             self.events = watcher(self.api.clone(), self.config.clone()).boxed();
             self.state = State::Listing;
         }
     }
+}
+
+/// Whether the API server says that this may not be listed.
+fn is_refusal(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 403)
 }
 
 // === impl Retry ===
@@ -175,6 +211,7 @@ mod tests {
     use std::collections::HashMap;
     use std::convert::Infallible;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
 
     use axum::Router;
     use axum::body::{Body, Bytes};
@@ -193,7 +230,8 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Does {
         Answer,
-        Refuse,
+        /// With this status.
+        Refuse(u16),
         Hang,
     }
 
@@ -232,12 +270,12 @@ mod tests {
                     "items": [{"metadata": {"name": "x", "namespace": "tools", "resourceVersion": "1"}}],
                 }))
                 .into_response(),
-                Does::Refuse => {
+                Does::Refuse(code) => {
                     let status = json!({
                         "apiVersion": "v1", "kind": "Status", "status": "Failure", "message": "no",
-                        "reason": "TooManyRequests", "code": 429,
+                        "reason": "", "code": code,
                     });
-                    (StatusCode::TOO_MANY_REQUESTS, axum::Json(status)).into_response()
+                    (StatusCode::from_u16(code).unwrap(), axum::Json(status)).into_response()
                 }
             }
         }
@@ -265,7 +303,7 @@ mod tests {
     async fn the_catalog_is_stale_while_any_watch_is_not_heard() {
         use Does::{Answer, Hang, Refuse};
         for (list, watch, most_lists) in
-            [(Answer, Answer, 1), (Refuse, Answer, 20), (Hang, Answer, 12), (Answer, Refuse, 20)]
+            [(Answer, Answer, 1), (Refuse(429), Answer, 20), (Hang, Answer, 12), (Answer, Refuse(429), 20)]
         {
             let (catalog, _indexer) = Catalog::new(Metrics::new().unwrap());
             let hearing = Hearing::new(catalog.clone());
@@ -286,6 +324,47 @@ mod tests {
             *one.does.lock().unwrap() = (Answer, Answer);
             assert!(timeout(minutes, &mut reading).await.is_err());
             assert_eq!(catalog.stale_since(), None, "after {list:?} {watch:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_that_may_not_be_listed_is_not_waited_for_and_comes_when_it_may() {
+        use Does::{Answer, Hang, Refuse};
+        for (scope, list, begins) in [
+            (Some("gone"), Refuse(403), true),
+            (Some("gone"), Refuse(429), false),
+            (Some("gone"), Hang, false),
+            (None, Refuse(403), false),
+        ] {
+            let (catalog, _indexer) = Catalog::new(Metrics::new().unwrap());
+            let hearing = Hearing::new(catalog.clone());
+            let (gone, here) = (ApiServer::that(list, Answer), ApiServer::that(Answer, Answer));
+            let listed = AtomicUsize::new(0);
+            let events = |server: &ApiServer, scope: Option<&str>| {
+                let scope = scope.map(str::to_owned);
+                let events =
+                    hearing.events::<ConfigMap>(&server.client(), &scope, watcher::Config::default());
+                events.for_each(|event| {
+                    if matches!(event, Event::InitApply(_)) {
+                        listed.fetch_add(1, Ordering::Relaxed);
+                    }
+                    std::future::ready(())
+                })
+            };
+            let mut reading = Box::pin(join(events(&gone, scope), events(&here, Some("here"))));
+            let minute = Duration::from_secs(60);
+            let began = tokio::select! {
+                begun = timeout(minute, hearing.begun()) => begun.is_ok(),
+                _ = &mut reading => false,
+            };
+            assert_eq!(began, begins, "{scope:?} {list:?}");
+            assert_eq!(catalog.stale_since().is_none(), begins, "{scope:?} {list:?}");
+
+            *gone.does.lock().unwrap() = (Answer, Answer);
+            assert!(timeout(minute, &mut reading).await.is_err());
+            assert_eq!(listed.load(Ordering::Relaxed), 2, "{scope:?} {list:?}");
+            hearing.begun().await;
+            assert_eq!(catalog.stale_since(), None, "{scope:?} {list:?}");
         }
     }
 }

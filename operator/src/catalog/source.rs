@@ -22,7 +22,6 @@ use longshore_sidecar_client::{
 };
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::watch;
 
 use super::face::{self, Heard};
 use super::hearing::Hearing;
@@ -57,8 +56,6 @@ pub(super) struct Source {
 #[derive(Clone)]
 struct Servers {
     published: Arc<Mutex<HashMap<ServerKey, Published>>>,
-    /// How many watches have had their first complete list.
-    listed: watch::Sender<usize>,
     /// Unbounded in type and bounded by nature: each entry is a change that the API server or a sidecar told.
     due: UnboundedSender<ServerKey>,
 }
@@ -80,7 +77,7 @@ impl Source {
         let read = Read { keep: Arc::new(keep), is_short: Arc::new(Offer::may_grow) };
         let (inventories, changes, poller) = inventories_with(token, bounds, read);
         let (sender, due) = unbounded_channel();
-        let servers = Servers { published: Arc::default(), listed: watch::Sender::new(0), due: sender };
+        let servers = Servers { published: Arc::default(), due: sender };
         Self {
             client,
             scopes,
@@ -112,14 +109,8 @@ impl Source {
         }
         let watching = select_all(watches);
         let looking = async {
-            let count = scopes.len();
             // Before everything is known, a server would seem to have no pods.
-            let _ = servers.listed.subscribe().wait_for(|listed| *listed >= count).await;
-            for scope in &scopes {
-                mirrors.deployments.filled(scope).await;
-                mirrors.replica_sets.filled(scope).await;
-                mirrors.pods.filled(scope).await;
-            }
+            hearing.begun().await;
             let mut look = Look {
                 catalog: &catalog,
                 mirrors: &mirrors,
@@ -237,7 +228,6 @@ impl Servers {
     async fn follow(&self, events: impl Stream<Item = Event<Guarded>>, scope: &Scope) {
         let mut events = std::pin::pin!(events);
         let mut listed = BTreeSet::new();
-        let mut counted = false;
         while let Some(event) = events.next().await {
             match event {
                 Event::Init => listed.clear(),
@@ -255,9 +245,6 @@ impl Servers {
                     };
                     gone.into_iter().for_each(|server| self.forget(server));
                     listed = BTreeSet::new();
-                    if !std::mem::replace(&mut counted, true) {
-                        self.listed.send_modify(|listed| *listed += 1);
-                    }
                 }
                 Event::Apply(server) => self.seen(&server),
                 Event::Delete(server) => self.forget(ServerKey::of(&server)),

@@ -1,0 +1,119 @@
+//! How all watches do: whether the catalog may begin, and whether it may be out of date. Pure.
+
+use std::collections::BTreeMap;
+
+use crate::scope::Scope;
+
+/// Which watch: of which kind, and where.
+pub(super) type Name = (String, Scope);
+
+/// All watches that there are.
+#[derive(Debug, Default)]
+pub(super) struct Watches {
+    known: BTreeMap<Name, Known>,
+}
+
+/// What there is to say of a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    /// It is heard.
+    Heard,
+    /// It failed.
+    Failed,
+    /// The API server has refused it for some time.
+    Refused,
+}
+
+/// What is known of a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    /// It has just been asked for.
+    Nothing,
+    /// It is heard.
+    Heard,
+    /// It was heard before, and is not.
+    Lost,
+    /// It has never been heard.
+    Silent,
+    /// It has never been heard, and is not going to be as long as nobody grants it.
+    Refused,
+}
+
+impl Watches {
+    /// From now on there is this one.
+    pub(super) fn add(&mut self, watch: Name) {
+        self.known.insert(watch, Known::Nothing);
+    }
+
+    /// Takes down what is heard of a watch. Says whether that is news.
+    pub(super) fn enter(&mut self, watch: &Name, word: Word) -> bool {
+        let Some(known) = self.known.get_mut(watch) else { return false };
+        let before = *known;
+        *known = match (word, before) {
+            (Word::Heard, _) => Known::Heard,
+            (Word::Failed | Word::Refused, Known::Heard | Known::Lost) => Known::Lost,
+            (Word::Failed, Known::Nothing | Known::Silent | Known::Refused) => Known::Silent,
+            (Word::Refused, Known::Nothing | Known::Silent | Known::Refused) => Known::Refused,
+        };
+        *known != before
+    }
+
+    /// Whether all of them have been heard once, but for those of namespaces that are out.
+    pub(super) fn have_begun(&self) -> bool {
+        let has_begun = |known: &Known| matches!(known, Known::Heard | Known::Lost);
+        self.known.iter().all(|((_, scope), known)| has_begun(known) || self.is_out(scope))
+    }
+
+    /// Whether what was heard may no longer be so.
+    pub(super) fn are_stale(&self) -> bool {
+        let fails = |known: &Known| matches!(known, Known::Lost | Known::Silent | Known::Refused);
+        self.known.iter().any(|((_, scope), known)| fails(known) && !self.is_out(scope))
+    }
+
+    /// Whether a namespace is one of which nothing was ever granted: it is gone, and its Role with it. Where some of it
+    /// is granted, half of its servers' story would be told; and where everything was to be watched, all would be out.
+    pub(super) fn is_out(&self, scope: &Scope) -> bool {
+        let mut of_scope = self.known.iter().filter(|((_, other), _)| other == scope);
+        scope.is_some() && of_scope.all(|(_, known)| *known == Known::Refused)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_that_grants_nothing_is_out_and_all_others_are_waited_for() {
+        use Word::{Failed, Heard, Refused};
+        let one = Some("one");
+        for (scope, words, begun, stale, why) in [
+            (one, &[("a", Heard)][..], false, false, "b is still to come"),
+            (one, &[("a", Heard), ("b", Heard)], true, false, "all are heard"),
+            (one, &[("a", Heard), ("b", Heard), ("b", Failed)], true, true, "what was heard is served"),
+            (
+                one,
+                &[("a", Heard), ("b", Heard), ("b", Refused)],
+                true,
+                true,
+                "and so it is if it is taken back",
+            ),
+            (one, &[("a", Failed), ("b", Failed)], false, true, "nothing is known"),
+            (one, &[("a", Refused), ("b", Refused)], true, false, "the namespace is out"),
+            (one, &[("a", Heard), ("b", Refused)], false, true, "half of it is granted"),
+            (None, &[("a", Refused), ("b", Refused)], false, true, "everything would be out"),
+            (one, &[("a", Refused), ("b", Refused), ("a", Heard)], false, true, "it is granted again"),
+            (one, &[("a", Refused), ("b", Refused), ("b", Failed)], false, true, "nobody knows any longer"),
+        ] {
+            let mut watches = Watches::default();
+            for kind in ["a", "b"] {
+                watches.add((kind.to_owned(), scope.map(str::to_owned)));
+                watches.add((kind.to_owned(), Some("other".to_owned())));
+                watches.enter(&(kind.to_owned(), Some("other".to_owned())), Heard);
+            }
+            for (kind, word) in words {
+                assert!(watches.enter(&((*kind).to_owned(), scope.map(str::to_owned)), *word), "{why}");
+            }
+            assert_eq!((watches.have_begun(), watches.are_stale()), (begun, stale), "{why}");
+        }
+    }
+}
