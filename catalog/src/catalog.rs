@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use thiserror::Error;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
 use crate::metrics::Metrics;
@@ -43,6 +43,8 @@ struct Shared {
     /// When each server's words may be read again.
     paid: Mutex<BTreeMap<ServerKey, Instant>>,
     wake: Notify,
+    /// Whether nobody's words are to be read. Changes with `behind`, under its lock.
+    caught_up: watch::Sender<bool>,
     next_id: AtomicU64,
     complete: AtomicBool,
     metrics: Metrics,
@@ -66,6 +68,7 @@ impl Catalog {
             behind: Mutex::default(),
             paid: Mutex::default(),
             wake: Notify::new(),
+            caught_up: watch::Sender::new(true),
             next_id: AtomicU64::new(0),
             complete: AtomicBool::new(false),
             metrics,
@@ -80,7 +83,10 @@ impl Catalog {
         let behind = self.shared.write().enter(record, id, &now());
         if behind {
             let due = lock(&self.shared.paid).get(&key).copied().unwrap_or_else(Instant::now);
-            lock(&self.shared.behind).insert(key, due);
+            let mut servers = lock(&self.shared.behind);
+            servers.insert(key, due);
+            self.shared.caught_up.send_replace(false);
+            drop(servers);
             self.shared.wake.notify_one();
         }
     }
@@ -107,7 +113,14 @@ impl Catalog {
         self.shared.metrics.stale(stale);
     }
 
-    /// The source has listed every server that there is: from now on what is not here does not exist.
+    /// Waits until every server is found by what its source told of it last.
+    pub async fn caught_up(&self) {
+        // The sender lives as long as this.
+        let _ = self.shared.caught_up.subscribe().wait_for(|caught_up| *caught_up).await;
+    }
+
+    /// The source has listed every server that there is, and what they offer: from now on what is not here does not
+    /// exist.
     pub fn set_complete(&self) {
         self.shared.complete.store(true, Ordering::Relaxed);
     }
@@ -182,6 +195,7 @@ impl Indexer {
 
     fn earliest(&self) -> Option<(ServerKey, Instant)> {
         let behind = lock(&self.shared.behind);
+        self.shared.caught_up.send_replace(behind.is_empty());
         behind.iter().min_by_key(|(_, due)| **due).map(|(key, due)| (key.clone(), *due))
     }
 

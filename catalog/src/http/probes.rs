@@ -17,12 +17,13 @@ pub(super) fn router(catalog: Catalog) -> Router {
         .with_state(catalog)
 }
 
-/// A catalog that does not know yet which servers there are would say of some that they do not exist.
+/// A catalog that does not know yet which servers there are, and what they offer, would say of some of it that it does
+/// not exist.
 async fn readyz(State(catalog): State<Catalog>) -> (StatusCode, &'static str) {
     if catalog.is_complete() {
         (StatusCode::OK, "ok")
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "starting: the first list of servers is still to come")
+        (StatusCode::SERVICE_UNAVAILABLE, "starting: the servers, or what they offer, are still to be heard")
     }
 }
 

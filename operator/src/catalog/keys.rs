@@ -85,7 +85,9 @@ fn report(read: &ParsedKeys) {
     tracing::info!(keys = read.keys.len(), "read the API keys");
     if read.keys.is_empty() {
         // The kubelet takes the files away with their Secret.
-        tracing::warn!("there are no API keys, so nobody may read the catalog: is there a Secret with its keys?");
+        tracing::warn!(
+            "there are no API keys, so nobody may read the catalog: is there a Secret with its keys?"
+        );
     }
     for problem in &read.problems {
         tracing::warn!("the Secret with the catalog's API keys: {problem}");

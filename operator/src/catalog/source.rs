@@ -3,10 +3,15 @@
 //! Whatever changes (a manifest or its status, a pod, a sidecar's words) names its server, and that is looked at as a
 //! whole. A server is asked through one of the pods that its Deployment owns, see [`face`].
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Debug;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::future::{BoxFuture, select_all};
 use futures::{FutureExt as _, Stream, StreamExt as _};
@@ -18,10 +23,11 @@ use longshore_catalog::model::Health;
 use longshore_catalog::{Catalog, Offer, Reader};
 use longshore_crds::McpServer;
 use longshore_sidecar_client::{
-    Bounds, Changes, Inventories, PodUid, Poller, Read, TokenFile, inventories_with,
+    Bounds, Changes, Inventories, Observation, PodUid, Poller, Read, TokenFile, inventories_with,
 };
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::sleep;
 
 use super::face::{self, Heard};
 use super::hearing::Hearing;
@@ -35,6 +41,9 @@ use crate::view::{DeploymentView, PodView, ReplicaSetView, View};
 const WATCH_SECONDS: u32 = 30;
 /// How many answers of sidecars are in memory at once: one may be long, and they all come at the start.
 const ANSWERS: usize = 4;
+/// How long the sidecars of the servers that there are at the start may take to answer. Whoever does not is listed with
+/// what its status has.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 type Guarded = DeserializeGuard<McpServer>;
 type Key = longshore_catalog::ServerKey;
@@ -165,6 +174,8 @@ struct Asked {
     speaks: Option<PodUid>,
     sidecars: BTreeMap<PodUid, IpAddr>,
     health: Health,
+    /// Why that sidecar does not answer.
+    unreachable: Option<String>,
 }
 
 impl Look<'_> {
@@ -173,16 +184,38 @@ impl Look<'_> {
         for server in &all {
             self.at(server);
         }
-        self.catalog.set_complete();
         tracing::info!(servers = all.len(), "knows the cluster");
+        let mut unheard: HashSet<ServerKey> = all.into_iter().filter(|it| self.is_unheard(it)).collect();
+        let mut too_late = pin!(sleep(ANSWER_WITHIN));
+        let mut complete = false;
         loop {
             let server = tokio::select! {
                 server = due.recv() => server,
                 server = changes.recv() => server,
+                () = self.catalog.caught_up(), if !complete && unheard.is_empty() => {
+                    complete = true;
+                    self.catalog.set_complete();
+                    continue;
+                }
+                () = &mut too_late, if !complete => {
+                    complete = true;
+                    self.catalog.set_complete();
+                    tracing::warn!(servers = unheard.len(), "begins without having heard all servers");
+                    continue;
+                }
             };
             let Some(server) = server else { return };
             self.at(&server);
+            if !self.is_unheard(&server) {
+                unheard.remove(&server);
+            }
         }
+    }
+
+    /// Whether the sidecar that speaks for a server has neither answered nor failed to.
+    fn is_unheard(&self, server: &ServerKey) -> bool {
+        let speaks = self.asked.get(server).and_then(|asked| asked.speaks.as_deref());
+        speaks.is_some_and(|pod| self.inventories.of(pod) == Observation::default())
     }
 
     fn at(&mut self, server: &ServerKey) {
@@ -208,11 +241,17 @@ impl Look<'_> {
             self.inventories.track(server.clone(), sidecars.clone());
         }
         let face = asked.first().map(|(pod, _)| (*pod, self.inventories.of(&pod.uid)));
+        let unreachable = face.as_ref().and_then(|(_, said)| said.unreachable.clone());
+        if let Some(error) = &unreachable
+            && before.as_ref().and_then(|before| before.unreachable.as_ref()) != Some(error)
+        {
+            tracing::warn!(namespace = %server.namespace, server = %server.name, error, "a sidecar does not answer");
+        }
         let speaks = face.as_ref().map(|(pod, _)| pod.uid.clone());
         let before = before.filter(|before| before.speaks.is_some()).map(|before| before.health);
         let record = published.record(key, face, before);
         let health = record.health.clone();
-        self.asked.insert(server.clone(), Asked { speaks, sidecars, health });
+        self.asked.insert(server.clone(), Asked { speaks, sidecars, health, unreachable });
         self.catalog.upsert(record);
     }
 }
@@ -226,7 +265,7 @@ fn key(server: &ServerKey) -> Key {
 impl Servers {
     /// Follows the manifests of a scope.
     async fn follow(&self, events: impl Stream<Item = Event<Guarded>>, scope: &Scope) {
-        let mut events = std::pin::pin!(events);
+        let mut events = pin!(events);
         let mut listed = BTreeSet::new();
         while let Some(event) = events.next().await {
             match event {
