@@ -65,7 +65,18 @@ fn secret(name: &str, namespace: Option<&str>, principal: &str, line: &str) -> a
         "metadata": metadata,
         "stringData": { principal: format!("{line}\n") },
     });
-    Ok(serde_saphyr::to_string(&manifest)?)
+    Ok(revocation(name, namespace, principal) + &serde_saphyr::to_string(&manifest)?)
+}
+
+/// What whoever keeps the manifest has to know before they change it. The API server keeps no `stringData`, so `kubectl
+/// apply` finds nothing to remove when a name is no longer in it.
+fn revocation(name: &str, namespace: Option<&str>, principal: &str) -> String {
+    let namespace = namespace.map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
+    let patch = json!([{ "op": "remove", "path": format!("/data/{principal}") }]);
+    format!(
+        "# To take {principal} away, it is not enough to apply this without the name: its keys would go on to work.\n\
+         #   kubectl patch secret {name}{namespace} --type=json -p '{patch}'\n"
+    )
 }
 
 fn write_error(text: &str) -> anyhow::Result<()> {

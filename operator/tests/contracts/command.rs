@@ -51,6 +51,8 @@ fn a_new_key_comes_with_its_line_and_never_in_its_secret() {
         })
     );
     assert!(!manifest.contains(key), "the key itself is in the manifest");
+    let revocation = "\n#   kubectl patch secret keys -n tools --type=json -p '[{\"op\":\"remove\",\"path\":\"/data/ada\"}]'\n";
+    assert!(manifest.contains(revocation), "{manifest}");
 }
 
 #[test]

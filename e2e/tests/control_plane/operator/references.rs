@@ -137,7 +137,13 @@ fn a_key_is_revoked_while_the_manifest_is_wrong() {
         namespace.apply(&server(&backwards)).await;
         let message = wait_for(namespace, "Accepted", "False", "Invalid").await;
         assert!(message.starts_with("spec.access.rules[0].tools[0]: "), "{message}");
-        namespace.kubectl(&["patch", "secret", "keys", "-p", "{\"data\": {\"bob\": null}}"]).await.unwrap();
+        // As docs/access.md has it: `kubectl apply` does not take him away, and the command does.
+        namespace
+            .apply("{apiVersion: v1, kind: Secret, metadata: {name: keys}, stringData: {ada: a-key-that-is-long-enough}}")
+            .await;
+        assert!(secrets.get("keys").await.unwrap().data.unwrap().contains_key("bob"));
+        let patch = "[{\"op\":\"remove\",\"path\":\"/data/bob\"}]";
+        namespace.kubectl(&["patch", "secret", "keys", "--type=json", "-p", patch]).await.unwrap();
         namespace.wait(&secrets, "demo-longshore-keys", "to lose bob's key", |it| !has_bob(it)).await;
     });
 }
