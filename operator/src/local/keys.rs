@@ -31,7 +31,7 @@ pub(super) enum ClientKey {
     Known(String),
     /// One whose hash is in the Secret: nobody here can say it.
     Hashed,
-    /// The one on the command line is none of the server's.
+    /// The same, and the one on the command line is none of the server's.
     NotTheirs,
 }
 
@@ -57,12 +57,11 @@ pub(super) fn of(
         let hash = api_keys::hash(key);
         parsed.keys.iter().any(|live| live.sha256 == hash)
     };
-    let shown = match given {
-        Some(key) if is_live(key) => ClientKey::Known(key.to_owned()),
-        Some(_) => ClientKey::NotTheirs,
-        None => plain(data)
-            .find(|key| is_live(key))
-            .map_or(ClientKey::Hashed, |key| ClientKey::Known(key.to_owned())),
+    // The one on the command line may be another server's.
+    let shown = match given.into_iter().chain(plain(data)).find(|key| is_live(key)) {
+        Some(key) => ClientKey::Known(key.to_owned()),
+        None if given.is_some() => ClientKey::NotTheirs,
+        None => ClientKey::Hashed,
     };
     Ok((ApiKeysLookup::Present(parsed), shown))
 }
@@ -124,6 +123,8 @@ mod tests {
             (Some(data(&hashed)), None, ClientKey::Hashed),
             (Some(data(&hashed)), Some(PLAIN), ClientKey::Known(PLAIN.to_owned())),
             (Some(data(&hashed)), Some("another"), ClientKey::NotTheirs),
+            (Some(data(PLAIN)), Some("another"), ClientKey::Known(PLAIN.to_owned())),
+            (Some(data("short")), Some("short"), ClientKey::NotTheirs),
             (Some(data("short")), None, ClientKey::Hashed),
         ] {
             let (_, shown) = of(&keyed, &id, secret.as_ref(), given, &mut made).unwrap();
