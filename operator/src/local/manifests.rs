@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 
-use super::ServerId;
+use super::{ServerId, sentence};
 
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 4 * 1024 * 1024;
@@ -35,6 +35,9 @@ pub(super) struct Documents {
     pub(super) secrets: BTreeMap<(String, String), Data>,
     /// By namespace and name.
     pub(super) config_maps: BTreeMap<(String, String), Data>,
+    /// Why some files that nobody asked for are not among them. They may be about something else altogether, so it is worth
+    /// a word only where something is missed.
+    pub(super) unread: Vec<String>,
 }
 
 /// A server's manifest.
@@ -133,7 +136,7 @@ enum Content {
 }
 
 /// What is taken from a file.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Take {
     All,
     /// Secrets and ConfigMaps: the file was not asked for, it is beside one that was.
@@ -165,7 +168,7 @@ impl Reader {
         let mut problems = Vec::new();
         let mut documents = Documents::default();
         let before = self.good.clone();
-        let files = self.files(&mut problems);
+        let files = self.files(&mut problems, &mut documents.unread);
         self.good.retain(|path, _| files.iter().any(|(file, _)| file == path));
         let mut seen = BTreeSet::new();
         for (path, take) in files {
@@ -173,7 +176,7 @@ impl Reader {
                 Ok(found) => {
                     self.good.insert(path.clone(), found);
                 }
-                Err(_) if take == Take::References => {}
+                Err(error) if take == Take::References => documents.unread.push(sentence(&error)),
                 Err(error) => problems.push(error),
             }
             for Document { namespace, name, content } in self.good.get(&path).into_iter().flatten().cloned() {
@@ -213,7 +216,7 @@ impl Reader {
     /// What tells that a file has changed: all files, with their times and sizes.
     pub(super) fn fingerprint(&self) -> Fingerprint {
         use std::os::unix::fs::MetadataExt as _;
-        let files = self.files(&mut Vec::new());
+        let files = self.files(&mut Vec::new(), &mut Vec::new());
         let look = |path: PathBuf| {
             let found = std::fs::metadata(&path).ok();
             let print = found.and_then(|it| Some((it.modified().ok()?, it.len(), it.ino())));
@@ -229,9 +232,9 @@ impl Reader {
     }
 
     /// The files to read: those asked for, and beside them those that may hold Secrets and ConfigMaps.
-    fn files(&self, problems: &mut Vec<ManifestError>) -> Vec<(PathBuf, Take)> {
+    fn files(&self, problems: &mut Vec<ManifestError>, unread: &mut Vec<String>) -> Vec<(PathBuf, Take)> {
         let mut files: Vec<(PathBuf, Take)> = Vec::new();
-        let mut beside = Vec::new();
+        let mut folders = Vec::new();
         for path in &self.paths {
             if path.is_dir() {
                 match manifests_in(path) {
@@ -246,20 +249,30 @@ impl Reader {
                 files.extend(self.known_in(path));
             } else {
                 files.push((path.clone(), Take::All));
-                beside.extend(manifests_in(&folder_of(path)).unwrap_or_default());
+                let folder = folder_of(path);
+                if !folders.contains(&folder) {
+                    folders.push(folder);
+                }
             }
         }
-        for file in beside {
-            if !files.iter().any(|(known, _)| same(known, &file)) {
-                files.push((file, Take::References));
+        // This is done four times a second: each file is looked up once.
+        let mut known: BTreeSet<PathBuf> = files.iter().map(|(file, _)| real(file)).collect();
+        for folder in folders {
+            match manifests_in(&folder) {
+                Ok(found) => {
+                    let others = found.into_iter().filter(|file| known.insert(real(file)));
+                    files.extend(others.map(|file| (file, Take::References)));
+                }
+                Err(error) => unread.push(sentence(&error)),
             }
         }
         files
     }
 }
 
-fn same(one: &Path, other: &Path) -> bool {
-    one == other || one.canonicalize().ok().is_some_and(|one| other.canonicalize().ok() == Some(one))
+/// What tells a file from others, by whatever path it is named.
+fn real(file: &Path) -> PathBuf {
+    file.canonicalize().unwrap_or_else(|_| file.to_owned())
 }
 
 fn folder_of(path: &Path) -> PathBuf {
@@ -394,4 +407,34 @@ fn text_of<'a>(value: &'a Value, field: &str) -> &'a str {
 
 fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_file_is_there_once_and_those_that_were_asked_for_come_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for name in ["a.yaml", "b.json", "c.yml", "d.txt", ".e.yaml"] {
+            std::fs::write(path(name), "").unwrap();
+        }
+        std::os::unix::fs::symlink("b.json", path("link.yaml")).unwrap();
+        std::os::unix::fs::symlink("c.yml", path("z.yaml")).unwrap();
+        let (all, beside) = (Take::All, Take::References);
+        for (asked, expected) in [
+            (&["b.json"][..], &[("b.json", all), ("a.yaml", beside), ("c.yml", beside)][..]),
+            (&["link.yaml"], &[("link.yaml", all), ("a.yaml", beside), ("c.yml", beside)]),
+            (&["c.yml", "a.yaml"], &[("c.yml", all), ("a.yaml", all), ("b.json", beside)]),
+            (
+                &["gone.yaml", "b.json"],
+                &[("gone.yaml", all), ("b.json", all), ("a.yaml", beside), ("c.yml", beside)],
+            ),
+        ] {
+            let reader = Reader::new(asked.iter().map(|name| path(name)).collect());
+            let expected: Vec<_> = expected.iter().map(|(name, take)| (path(name), *take)).collect();
+            assert_eq!(reader.files(&mut Vec::new(), &mut Vec::new()), expected);
+        }
+    }
 }

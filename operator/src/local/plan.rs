@@ -105,11 +105,17 @@ pub(super) fn plan(
         environment::of(&id.namespace, &manifest.spec.source.env, &manifest.spec.source.env_from, documents);
     let mut notes: Vec<String> = cluster_only::sentence(manifest, &not_here).into_iter().collect();
     notes.extend(access_note(&validated, &key));
+    if manifest.spec.auth.api_keys.is_some() && secret.is_none() {
+        let note = |unread| format!("its Secret was not found, so a key was made; {unread}");
+        notes.extend(unread(documents).map(note));
+    }
     if let Readiness::Flawed(flaws) = &validated.readiness {
         notes.extend(flaws.iter().map(|problem| problem.message.clone()));
     }
     let program = match &validated.readiness {
-        Readiness::Incomplete(problems) => Err(problems.iter().map(local_words).collect()),
+        Readiness::Incomplete(problems) => {
+            Err(problems.iter().map(|problem| local_words(problem, documents)).collect())
+        }
         Readiness::Complete | Readiness::Flawed(_) => {
             let environment = inherited.iter().chain(&own);
             let environment = environment.map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -205,14 +211,21 @@ fn files(server: &ValidatedServer) -> Files {
 }
 
 /// The operator's words, with what helps here.
-fn local_words(problem: &Problem) -> String {
-    use crate::mcp_server::condition::Reason;
+fn local_words(problem: &Problem, documents: &Documents) -> String {
     match problem.reason {
         Reason::SecretNotFound | Reason::ConfigMapNotFound => {
-            format!("{}; here it is looked for in the files beside the manifest", problem.message)
+            let unread = unread(documents).map(|unread| format!("; {unread}")).unwrap_or_default();
+            format!("{}; here it is looked for in the files beside the manifest{unread}", problem.message)
         }
         _ => problem.message.clone(),
     }
+}
+
+/// Where what is missed may be after all.
+fn unread(documents: &Documents) -> Option<String> {
+    let (first, others) = documents.unread.split_first()?;
+    let more = if others.is_empty() { String::new() } else { format!(" (and {} more)", others.len()) };
+    Some(format!("not all files beside the manifest can be read: {first}{more}"))
 }
 
 /// A key that no rule is for would be a riddle.

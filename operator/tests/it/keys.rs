@@ -61,6 +61,40 @@ fn keys_are_those_of_the_secret_or_made() {
 }
 
 #[test]
+fn a_file_that_cannot_be_read_is_told_of_where_something_is_missed() {
+    let mut needy = keyed("needy");
+    needy["spec"]["source"]["env"] =
+        json!([{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "token", "key": "a"}}}]);
+    let broken = |folder: &Folder| drop(folder.write("keys.yaml", "stringData: ["));
+    let crowded = |folder: &Folder| {
+        for number in 0..1024 {
+            std::fs::write(folder.path().join(format!("{number}.json")), "{}").unwrap();
+        }
+    };
+    let (is_broken, is_crowded) = ("keys.yaml is not YAML", "has more than 1024 manifests");
+    for (spoil, why) in [(&broken as &dyn Fn(&Folder), is_broken), (&crowded, is_crowded)] {
+        let folder = Folder::new();
+        spoil(&folder);
+        let items = json!([keyed("keyed"), needy]);
+        let text = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+        let path = folder.write("servers.json", &text);
+        let local = Local::start(&[path.to_str().unwrap()]);
+        let said = local.says("tools/keyed: its Secret was not found, so a key was made");
+        assert!(said.contains(why), "{said}");
+        let said = local.says("tools/needy is not started: Secret tools/token");
+        assert!(said.contains(why), "{said}");
+    }
+    // Other files may be about something else.
+    let folder = Folder::new();
+    broken(&folder);
+    folder.write("more-keys.json", &secret(PLAIN).to_string());
+    let path = folder.write("server.json", &keyed("keyed").to_string());
+    let mut local = Local::json(&[path.to_str().unwrap()]);
+    assert_eq!(local.server("keyed").key.as_deref(), Some(PLAIN));
+    assert!(!local.said().contains(is_broken), "{}", local.said());
+}
+
+#[test]
 fn the_secret_of_the_file_that_was_asked_for_is_the_one() {
     let folder = Folder::new();
     let write = |name: &str, key: &str| {
