@@ -4,6 +4,12 @@
 {{- if contains "longshore" .Release.Name }}{{ .Release.Name | trunc 40 | trimSuffix "-" }}{{ else }}{{ printf "%s-longshore" (.Release.Name | trunc 30 | trimSuffix "-") }}{{ end }}
 {{- end }}
 
+{{- /* What is not in a namespace, and still is of each release: those that watch some namespaces may have one name. No
+       name of either has a colon. */}}
+{{- define "longshore.aggregate" -}}
+{{ include "longshore.name" . }}:{{ .Release.Namespace }}
+{{- end }}
+
 {{- define "longshore.selector" -}}
 app.kubernetes.io/name: longshore
 app.kubernetes.io/instance: {{ .Release.Name | quote }}

@@ -72,6 +72,7 @@ fn the_chart() {
     rights_end_at_the_watched_namespaces(&cluster);
     a_secret_that_is_deleted_takes_its_keys_along(&cluster);
     renders_what_the_api_server_takes(&cluster);
+    releases_of_one_name_go_together(&cluster);
     comes_and_goes_without_taking_servers_along(&cluster);
 }
 
@@ -126,10 +127,32 @@ fn rights_end_at_the_watched_namespaces(cluster: &Cluster) {
 fn a_secret_that_is_deleted_takes_its_keys_along(cluster: &Cluster) {
     let manifests = template(cluster, "{catalog: {auth: {none: false, apiKeysSecret: readers}}}").unwrap();
     let objects: Vec<Value> = serde_saphyr::from_multiple(&manifests).unwrap();
-    let mut volumes =
-        objects.iter().filter_map(|object| object["spec"]["template"]["spec"]["volumes"].as_array()).flatten();
+    let mut volumes = objects
+        .iter()
+        .filter_map(|object| object["spec"]["template"]["spec"]["volumes"].as_array())
+        .flatten();
     let keys = volumes.find(|volume| volume["name"] == "api-keys").unwrap();
     assert_eq!(keys["secret"]["optional"], true, "{keys}");
+}
+
+/// Two teams of one cluster, each with a Longshore for its own namespace.
+fn releases_of_one_name_go_together(cluster: &Cluster) {
+    let release = |arguments: &[&str], namespace: &str| {
+        let mut helm = helm(cluster).unwrap();
+        helm.args(arguments).args(["--namespace", namespace]);
+        run(helm).unwrap()
+    };
+    let chart = chart("longshore");
+    for (namespace, crds) in WATCHED.into_iter().zip(["crds.enabled=true", "crds.enabled=false"]) {
+        let watched = format!("watchNamespaces={{{namespace}}}");
+        let values = [SAID[0], SAID[1], "--set", &watched, "--set", crds];
+        release(&[&["install", "longshore", &*chart][..], &values].concat(), namespace);
+    }
+    for namespace in WATCHED {
+        release(&["uninstall", "longshore"], namespace);
+    }
+    // They stay, as that release's.
+    run(kubectl(cluster, &["delete", "crd", "mcpservers.longshore.dev"])).unwrap();
 }
 
 /// Install, upgrade, rollback, uninstall, install again: the custom resources and the servers are there throughout.
