@@ -12,9 +12,23 @@ triple=$(rustc -vV | sed -n 's/^host: //p')
 profile=${LONGSHORE_IMAGES_PROFILE:-release}
 built=$target/$triple/$profile
 
-build() { # builds binary $2 of package $1
+compile() { # with the programs that cargo is told
   RUSTFLAGS="-C target-feature=+crt-static" CARGO_TARGET_DIR=$target \
-    cargo build --manifest-path "$root/Cargo.toml" --locked --quiet --profile "$profile" --target "$triple" -p "$1" --bin "$2" >&2
+    cargo build --manifest-path "$root/Cargo.toml" --locked --quiet --profile "$profile" --target "$triple" "$@" >&2
+}
+
+# Builds programs, each named as PACKAGE:BINARY. Those of a release are built one by one, so that each has what it asks of
+# its dependencies and no more. All others are built at once: half of what they are made of would be compiled twice.
+build() {
+  local program wanted=()
+  for program; do
+    wanted+=(-p "${program%:*}" --bin "${program#*:}")
+    if [ "$profile" = release ]; then
+      compile "${wanted[@]}"
+      wanted=()
+    fi
+  done
+  [ ${#wanted[@]} -eq 0 ] || compile "${wanted[@]}"
 }
 
 image() { # image.sh for $1 with Containerfile $2 and the binaries that follow

@@ -3,5 +3,5 @@
 set -euo pipefail
 . "$(dirname "$(realpath "$0")")/build.sh"
 
-build longshore-echo-server echo-server
+build longshore-echo-server:echo-server
 image echo-server "$root/e2e/echo-server/Containerfile" "$built/echo-server"

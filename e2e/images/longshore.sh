@@ -4,8 +4,6 @@
 set -euo pipefail
 . "$(dirname "$(realpath "$0")")/build.sh"
 
-build longshore longshore
-build longshore-sidecar longshore-sidecar
-build longshore-shim shim
+build longshore:longshore longshore-sidecar:longshore-sidecar longshore-shim:shim
 image longshore "$root/operator/Containerfile" "$built/longshore"
 image longshore-sidecar "$root/sidecar/Containerfile" "$built/longshore-sidecar" "$built/shim"
