@@ -27,8 +27,8 @@ impl<'a> Event<'a> {
         Self { data: Some(Cow::Borrowed(data)), ..Self::default() }
     }
 
-    /// Its data to keep, if nothing has to be copied for that: it came in many parts, which were put together, and is one
-    /// line.
+    /// Its data to keep, if nothing has to be copied for that: it came in many parts, which were put together, is most of
+    /// what was, and is one line.
     pub fn shared_data(&self) -> Option<Bytes> {
         match (&self.data, self.memory) {
             (Some(Cow::Borrowed(data)), Some(memory)) => Some(memory.slice_ref(data)),
@@ -43,6 +43,11 @@ impl<'a> Event<'a> {
 pub struct TooLarge {
     limit: usize,
 }
+
+/// What is less than one in so many parts of the memory that it is in is rather copied than has all of that kept.
+const SMALL_PART: usize = 4;
+/// Memory that is worth giving back while a stream goes on.
+const LARGE: usize = 64 * 1024;
 
 /// Takes a stream of bytes apart into events. Lines end with LF, CR or CRLF.
 #[derive(Debug)]
@@ -82,14 +87,17 @@ impl Decoder {
             pending.extend_from_slice(rest);
         } else {
             pending.extend_from_slice(bytes);
+            let all = pending.len();
             while let Some(end) = scan.next_boundary(pending) {
                 let memory = pending.split_to(end).freeze();
-                each(Event { memory: Some(&memory), ..scan.parse(&memory) });
+                // They are all in one piece of memory, which is not kept for the sake of a small part.
+                let is_most = end >= all / SMALL_PART;
+                each(Event { memory: is_most.then_some(&memory), ..scan.parse(&memory) });
             }
-        }
-        if pending.is_empty() {
-            // An event that was large does not hold its memory for as long as the stream lives.
-            *pending = BytesMut::new();
+            if pending.is_empty() || all > LARGE && pending.len() < all / SMALL_PART {
+                // Nor is it kept for as long as the stream lives.
+                *pending = BytesMut::from(&pending[..]);
+            }
         }
         if pending.len() > *limit {
             return Err(TooLarge { limit: *limit });
@@ -100,6 +108,11 @@ impl Decoder {
     /// Whether the stream stands between two events.
     pub fn is_between_events(&self) -> bool {
         self.pending.is_empty()
+    }
+
+    /// How many bytes are kept of the event that is not complete yet.
+    pub fn pending(&self) -> usize {
+        self.pending.len()
     }
 }
 
@@ -327,6 +340,10 @@ mod tests {
         let some = |text: &'static str| Some(Bytes::from_static(text.as_bytes()));
         assert_eq!(shared(&[b"data: {\"a\":", b"1}\n\ndata:2\n\n"]), [some("{\"a\":1}"), some("2")]);
         assert_eq!(shared(&[b"data: 1\n\n", b"data: 2\nda", b"ta: 3\n\n"]), [None, None], "whole, or lines");
+        let long = format!("data: {}", "x".repeat(100));
+        let [Some(_), None] = &shared(&[long.as_bytes(), b"\n\ndata:2\n\n"])[..] else {
+            panic!("a small part does not hold the rest")
+        };
         let (before, after) = around("5-1");
         assert_eq!(format!("{before}7{after}").as_bytes(), numbered("5-1", None, b"7"));
     }
@@ -360,6 +377,21 @@ mod tests {
         assert!(begin.elapsed().as_secs() < 20, "{:?}", begin.elapsed());
         decoder.push(b"\n\n", |event| assert_eq!(event.data.as_deref(), Some(&b"x"[..]))).unwrap();
         assert!(decoder.is_between_events());
+    }
+
+    #[test]
+    fn what_was_large_is_given_back() {
+        let event = format!("data: {}\n\n", "x".repeat(1 << 20));
+        let (start, end) = event.split_at(1 << 19);
+        for rest in ["", "data: 1"] {
+            let mut decoder = Decoder::new(2 << 20);
+            decoder.push(start.as_bytes(), |_| {}).unwrap();
+            assert_eq!(decoder.pending(), start.len());
+            decoder.push([end, rest].concat().as_bytes(), |_| {}).unwrap();
+            assert_eq!(decoder.pending(), rest.len());
+            assert!(!decoder.pending.try_reclaim(start.len()), "{rest:?}");
+            decoder.push(b"\n\n", |event| assert!(event.data.is_none_or(|data| *data == *b"1"))).unwrap();
+        }
     }
 
     #[test]
