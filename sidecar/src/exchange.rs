@@ -39,6 +39,7 @@ use crate::rescue::{self, Kind, Refusal};
 use crate::sessions::{self, Answering, Change, Session, Use};
 use crate::shared::CallGuard;
 use crate::shared::Shared;
+use crate::shares::Share;
 use crate::stack::respond::Body;
 use crate::tasks::Naming;
 use crate::upstream::Tail;
@@ -200,6 +201,11 @@ impl Call {
         self.naming.is_some()
             || matches!(self.edit, Edit::Filter(_))
             || self.session.as_deref().and_then(carry::pair).is_some()
+    }
+
+    /// A share of what is held for its client, of nothing yet.
+    fn nothing_held(&self) -> Share {
+        self.worker.shared.held.nothing(&self.caller.principal)
     }
 
     /// Counts what is held for its client.

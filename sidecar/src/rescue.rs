@@ -451,6 +451,7 @@ impl From<lowered::Failure> for Refusal {
             Failure::TooManyQuestions => Self::TooManyQuestions,
             Failure::IdInUse => Self::IdInUse,
             Failure::NoNumbers => Self::Internal,
+            Failure::NotHeld => Self::AnswerNotHeld,
         }
     }
 }

@@ -126,6 +126,12 @@ impl Share {
         bytes <= FEW || self.add(bytes.saturating_sub(self.bytes))
     }
 
+    /// Holds so many in all and no more, if there is room for them. Few are not counted.
+    pub(crate) fn follow(&mut self, bytes: usize) -> bool {
+        self.shrink(bytes);
+        self.reach(bytes)
+    }
+
     /// So many of the bytes, or all of them, as a share of their own.
     pub(crate) fn split(&mut self, bytes: usize) -> Self {
         let bytes = bytes.min(self.bytes);
@@ -140,7 +146,9 @@ impl Share {
 
     /// Gives back what is more than this.
     pub(crate) fn shrink(&mut self, bytes: usize) {
-        drop(self.split(self.bytes.saturating_sub(bytes)));
+        if bytes < self.bytes {
+            drop(self.split(self.bytes - bytes));
+        }
     }
 
     /// Bytes that are counted in this share until nobody needs them any more.

@@ -212,7 +212,7 @@ async fn begin(answer: Answer, judge: &Judge, mut share: Share) -> Result<Begun,
         return failed(head.status, body, lease, judge, share).await;
     }
     if is(EVENT_STREAM) {
-        return events(Source::new(body, lease), judge, share).await;
+        return events(Source::new(body, lease, share.split(0)), judge, share).await;
     }
     if !is(JSON) {
         return Err(Refusal::ServerNonsense);

@@ -122,7 +122,7 @@ async fn collect(
     deadline: Instant,
 ) -> Result<Collected, Refusal> {
     let mut gathered = Gathered::default();
-    let mut share = call.worker.shared.held.nothing(&call.caller.principal);
+    let mut share = call.nothing_held();
     while let Some(frame) = client.wait(call, deadline, body.frame()).await? {
         if let Ok(data) = frame?.into_data() {
             gathered.push(data);

@@ -20,6 +20,7 @@ use super::client::Client;
 use super::edit::{Looked, edit, look};
 use super::{Call, Done, Edit, request};
 use crate::rescue::Refusal;
+use crate::shares::Share;
 use crate::stack::{standing, tasks};
 use crate::upstream::{self, Answer, EDITABLE, Lease, Tail};
 
@@ -32,6 +33,8 @@ pub(super) struct Source {
     body: upstream::Body,
     lease: Lease,
     decoder: Decoder,
+    /// Of the event that is not complete yet.
+    share: Share,
     /// What the server speaks, if it has sessions.
     revision: Option<Revision>,
     /// Where the stream can be taken up again when it ends early: its last event's id.
@@ -49,7 +52,7 @@ pub(super) async fn events(
     deadline: Instant,
 ) -> Result<Done, Refusal> {
     client.expect_events(call, &body)?;
-    let mut source = Source::new(body, lease);
+    let mut source = Source::new(body, lease, call.nothing_held());
     if let Some(session) = &call.session {
         source = source.speaking(session.server_revision);
     }
@@ -135,11 +138,12 @@ fn pass(call: &Call, client: &mut Client, event: &Event<'_>) -> Result<Option<Op
 
 impl Source {
     /// That of a call. A server may have its client ask again and again until it has the answer.
-    pub(super) fn new(body: upstream::Body, lease: Lease) -> Self {
+    pub(super) fn new(body: upstream::Body, lease: Lease, share: Share) -> Self {
         Self {
             body,
             lease,
             decoder: Decoder::new(EDITABLE),
+            share,
             revision: None,
             last: None,
             retry: RETRY,
@@ -175,8 +179,10 @@ impl Source {
 
     /// Takes data apart, and remembers where the stream is. What comes in a batch is as if it had come by itself.
     pub(super) fn read(&mut self, data: &[u8], mut each: impl FnMut(Event<'_>)) -> Result<(), Refusal> {
-        let Self { decoder, revision, last, retry, pace, .. } = self;
+        let Self { decoder, share, revision, last, retry, pace, .. } = self;
         let read = decoder.push(data, |event| {
+            // What is complete counts where it goes.
+            share.shrink(0);
             if let Some(id) = &event.id {
                 *last = Some(id.clone().into_owned()).filter(|id| !id.is_empty());
             }
@@ -192,7 +198,8 @@ impl Source {
                 None => each(event),
             }
         });
-        read.map_err(|_| Refusal::AnswerTooLarge { limit: EDITABLE })
+        read.map_err(|_| Refusal::AnswerTooLarge { limit: EDITABLE })?;
+        if share.follow(decoder.pending()) { Ok(()) } else { Err(Refusal::AnswerNotHeld) }
     }
 
     /// Asks, after a while, for a stream again that a server ended early, as it may from 2025-11-25 on. The client need
@@ -207,6 +214,7 @@ impl Source {
         let Answer { response, lease } = answer;
         // Half an event was never sent, and comes again.
         self.decoder = Decoder::new(EDITABLE);
+        self.share.shrink(0);
         (self.body, self.lease) = (response.into_body(), lease);
         self.pace.go_on();
     }
@@ -229,7 +237,7 @@ pub(super) async fn first_answer(
     lease: Lease,
     deadline: Instant,
 ) -> Result<(Vec<u8>, Bytes), Refusal> {
-    let mut decoder = Decoder::new(EDITABLE);
+    let (mut decoder, mut share) = (Decoder::new(EDITABLE), call.nothing_held());
     let mut before = Vec::new();
     let mut answer = None;
     loop {
@@ -251,9 +259,13 @@ pub(super) async fn first_answer(
         if let Some(refusal) = failure {
             return Err(refusal);
         }
+        let held = before.len() + answer.as_ref().map_or(decoder.pending(), Bytes::len);
+        if !share.follow(held) {
+            return Err(Refusal::AnswerNotHeld);
+        }
         if let Some(answer) = answer.take() {
             Tail::of(body, lease).leave();
-            return Ok((before, answer));
+            return Ok((before, share.keep(answer)));
         }
     }
 }

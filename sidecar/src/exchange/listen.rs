@@ -146,7 +146,8 @@ async fn hear(worker: Rc<Worker>, caller: Authenticated, session: Use, writer: W
     // There may be another configuration since the stream was permitted.
     changed.mark_changed();
     let mut caller = caller;
-    let source = Source::new(answer.response.into_body(), answer.lease);
+    let share = worker.shared.held.nothing(&principal);
+    let source = Source::new(answer.response.into_body(), answer.lease, share);
     let mut source = source.of_no_call(LATEST).speaking(session.server_revision);
     loop {
         tokio::select! {

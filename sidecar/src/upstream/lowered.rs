@@ -59,6 +59,9 @@ pub(crate) enum Failure {
     /// What it said is larger than what is read as a whole.
     #[error("the server's answer is too large")]
     TooLarge,
+    /// Large answers are held, and there is no room for this one.
+    #[error("there is no room for the server's answer")]
+    NotHeld,
     /// What it said is no answer.
     #[error("the server's answer is none")]
     Nonsense,

@@ -13,6 +13,7 @@ use super::sse::{Place, Sse};
 use super::stdio::{self, Hold, Stdio};
 use super::unheard::{self, Handshake};
 use super::{Answer, Failure, Former, Opener, Recalled, http};
+use crate::shares::{Share, Shares};
 
 /// The ways of one thread.
 pub(crate) struct Transport {
@@ -21,11 +22,22 @@ pub(crate) struct Transport {
     unheard: Arc<Semaphore>,
     stdio: Arc<Stdio>,
     sse: Arc<Sse>,
+    /// Where answers are counted that are not whole yet.
+    held: Arc<Shares>,
 }
 
 impl Transport {
-    pub(crate) fn new(stdio: Arc<Stdio>, sse: Arc<Sse>) -> Self {
-        Self { http: Rc::default(), unheard: unheard::places(), stdio, sse }
+    pub(crate) fn new(stdio: Arc<Stdio>, sse: Arc<Sse>, held: Arc<Shares>) -> Self {
+        Self { http: Rc::default(), unheard: unheard::places(), stdio, sse, held }
+    }
+
+    /// A share of nothing yet of what is held for somebody. What is for the sidecar itself is not counted: clients must
+    /// not keep it from looking after the server.
+    pub(super) fn nothing_held(&self, opener: &Opener) -> Option<Share> {
+        match opener {
+            Opener::Own => None,
+            Opener::Client { principal, .. } => Some(self.held.nothing(principal)),
+        }
     }
 
     /// Closes connections that are not used again, for as long as the process lives.

@@ -1,6 +1,8 @@
 //! Clients that take their time with what they send, and with what they are sent by way of another replica: what all of
 //! them together may cost.
 
+mod events;
+
 use std::io::{BufReader, Write};
 use std::net::TcpStream;
 

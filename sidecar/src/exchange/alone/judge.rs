@@ -62,6 +62,11 @@ impl Judge {
         &self.id
     }
 
+    /// Whose request it is.
+    pub(super) fn principal(&self) -> &Arc<str> {
+        &self.caller.principal
+    }
+
     /// Whether an answer may be edited, and has to be whole for it.
     pub(super) fn edits(&self) -> bool {
         self.method.list().is_some()

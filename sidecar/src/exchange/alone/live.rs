@@ -168,13 +168,18 @@ impl Live {
     fn take(&mut self, data: &[u8]) {
         let Some(source) = &mut self.source else { return };
         let mut out = Vec::new();
-        match self.judge.read(source, data, &mut out) {
-            Ok(None) => self.ready = out.into(),
-            Ok(Some(code)) => {
-                self.ready = out.into();
-                self.line.borrow_mut().end(None, code);
-                if let Some(source) = self.source.take() {
-                    source.finish();
+        let read = self.judge.read(source, data, &mut out).and_then(|code| {
+            let held = self.rest.worker.shared.held.hold(self.judge.principal(), out.into());
+            Ok((held.ok_or(Refusal::AnswerNotHeld)?, code))
+        });
+        match read {
+            Ok((ready, code)) => {
+                self.ready = ready;
+                if let Some(code) = code {
+                    self.line.borrow_mut().end(None, code);
+                    if let Some(source) = self.source.take() {
+                        source.finish();
+                    }
                 }
             }
             Err(refusal) => self.fail(&refusal),

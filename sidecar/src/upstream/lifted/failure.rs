@@ -38,6 +38,9 @@ pub(crate) enum Failure {
     /// The server's answer was too large.
     #[error("the server's answer is too large")]
     TooLarge,
+    /// Large answers are held, and there is no room for this one.
+    #[error("there is no room for the server's answer")]
+    NotHeld,
     /// The connection broke.
     #[error(transparent)]
     Broken(Box<Broken>),
@@ -64,6 +67,7 @@ impl From<Failure> for Refusal {
             Failure::Left => Self::ServerReplaced,
             Failure::Revision(version) => Self::ServerRevision { version },
             Failure::TooLarge => Self::AnswerTooLarge { limit: EDITABLE },
+            Failure::NotHeld => Self::AnswerNotHeld,
             Failure::Broken(broken) => (*broken).into(),
             Failure::Capabilities => Self::Mistake(Wrong::Envelope(Incomplete::Wrong(CLIENT_CAPABILITIES))),
             Failure::Internal => Self::Internal,

@@ -121,8 +121,10 @@ async fn open(session: &Session, transport: &Transport, last: Option<&str>) -> O
             StatusCode::NOT_FOUND | StatusCode::GONE => Opened::Forgotten,
             // Not now: it may be busy, or think that the stream before is still there.
             status if status != StatusCode::METHOD_NOT_ALLOWED && !status.is_success() => Opened::Failed,
-            _ => stream(response)
-                .map_or(Opened::None, |body| Opened::Stream(Events::new(body, Some(session.revision)))),
+            _ => stream(response).map_or(Opened::None, |body| {
+                let share = transport.nothing_held(&session.opener);
+                Opened::Stream(Events::new(body, share, Some(session.revision)))
+            }),
         },
         Err(_) => Opened::Failed,
     }

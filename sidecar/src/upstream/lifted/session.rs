@@ -26,6 +26,7 @@ use super::hearing::Hearing;
 use super::source::{Ending, Events, Heard, collect, read};
 use crate::exchange;
 use crate::names::session_id;
+use crate::shares::Share;
 use crate::upstream::{Answer, EDITABLE, Failure, Hold, Opener, Transport};
 
 /// How many calls may be under way in one session: each has an open connection of somebody.
@@ -40,6 +41,8 @@ const FIRST: &str = "0";
 /// The session.
 pub(super) struct Session {
     pub(super) upstream: Upstream,
+    /// Whose it is.
+    pub(super) opener: Opener,
     /// What the server calls it, if it has sessions at all.
     id: Option<HeaderValue>,
     /// The revision that the server speaks in it.
@@ -111,9 +114,9 @@ impl Session {
         // All else in it was looked at before.
         let greeting = handshake::greet(FIRST, way, &asked.client()).map_err(|_| Unusable::Capabilities)?;
         let request = exchange::build(upstream, Method::POST, None, greeting.into());
-        let (answer, hold) = transport.open(upstream, opener, request).await?;
+        let (answer, hold) = transport.open(upstream, opener.clone(), request).await?;
         let id = session_id(answer.response.headers());
-        let greeting = match greeted(answer).await.and_then(Greeting::read) {
+        let greeting = match greeted(answer, transport.nothing_held(&opener)).await.and_then(Greeting::read) {
             Ok(greeting) => greeting,
             Err(failure) => {
                 // It is open at the server all the same.
@@ -126,6 +129,7 @@ impl Session {
         let Greeting { text: greeting, revision, info, offers, logs } = greeting;
         let session = Self {
             upstream: upstream.clone(),
+            opener,
             id,
             revision,
             client: asked.revision,
@@ -379,7 +383,7 @@ async fn farewell(transport: &Transport, upstream: &Upstream, (id, revision): (H
 }
 
 /// The result of the handshake.
-async fn greeted(answer: Answer) -> Result<String, Failure> {
+async fn greeted(answer: Answer, mut share: Option<Share>) -> Result<String, Failure> {
     let Answer { response, lease } = answer;
     let (head, body) = response.into_parts();
     if !head.status.is_success() {
@@ -387,11 +391,11 @@ async fn greeted(answer: Answer) -> Result<String, Failure> {
     }
     let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let message = if headers::is_type(content_type, JSON) {
-        let text = collect(body, EDITABLE).await.map_err(Ending::into_failure)?;
+        let text = collect(body, EDITABLE, &mut share).await.map_err(Ending::into_failure)?;
         lease.give_back();
         Some(text)
     } else if headers::is_type(content_type, EVENT_STREAM) {
-        let mut events = Events::new(body, None);
+        let mut events = Events::new(body, share, None);
         let mut found = None;
         while let (None, Some(messages)) = (&found, events.next().await.map_err(Ending::into_failure)?) {
             // Nothing else can be said before the handshake is done.

@@ -16,6 +16,7 @@ use super::failure::Failure as Unusable;
 use super::session::Session;
 use crate::gathered::Gathered;
 use crate::names::LAST_EVENT_ID;
+use crate::shares::Share;
 use crate::upstream::{self, Answer, Broken, EDITABLE, Failure, Lease, Tail, Transport};
 
 /// How long to wait before a stream is asked for again that a server ended early, if it does not say, and at least.
@@ -68,6 +69,8 @@ pub(super) enum Ending {
     Nonsense,
     /// An event was too large.
     TooLarge,
+    /// There was no room for it.
+    NotHeld,
     /// The server was not reached.
     Failed(Failure),
     /// The connection broke.
@@ -94,6 +97,7 @@ impl Ending {
             Self::Forgotten => Unusable::Forgotten.into(),
             Self::Status(status) => Unusable::Status(status).into(),
             Self::TooLarge => Unusable::TooLarge.into(),
+            Self::NotHeld => Unusable::NotHeld.into(),
             Self::Failed(failure) => failure,
             Self::Broken(broken) => Unusable::Broken(Box::new(broken)).into(),
         }
@@ -104,6 +108,8 @@ impl Ending {
 pub(super) struct Events {
     body: upstream::Body,
     decoder: Decoder,
+    /// Of the event that is not complete yet, where that is counted.
+    share: Option<Share>,
     /// What the server speaks. None: it is being greeted.
     revision: Option<Revision>,
     last: Option<String>,
@@ -130,8 +136,9 @@ async fn follow(
 ) -> Result<Ending, Ending> {
     let Answer { response, lease } = transport.send(&session.upstream, request).await?;
     let (head, body) = response.into_parts();
+    let mut share = transport.nothing_held(&session.opener);
     if !head.status.is_success() {
-        let text = collect(body, MAX_REFUSAL).await.unwrap_or_default();
+        let text = collect(body, MAX_REFUSAL, &mut share).await.unwrap_or_default();
         if Box::pin(session.is_forgotten(transport, head.status)).await {
             return Ok(Ending::Forgotten);
         }
@@ -144,7 +151,7 @@ async fn follow(
     }
     let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if headers::is_type(content_type, JSON) {
-        let text = collect(body, EDITABLE).await?;
+        let text = collect(body, EDITABLE, &mut share).await?;
         lease.give_back();
         let _ = to.send(Heard::of(text, id)).await;
         return Ok(Ending::Ended);
@@ -153,7 +160,7 @@ async fn follow(
         return Ok(Ending::Nonsense);
     }
     let mut lease = lease;
-    let mut events = Events::new(body, Some(session.revision));
+    let mut events = Events::new(body, share, Some(session.revision));
     let mut vain = 0;
     loop {
         while let Some(messages) = events.next().await? {
@@ -186,8 +193,8 @@ async fn follow(
 }
 
 impl Events {
-    pub(super) fn new(body: upstream::Body, revision: Option<Revision>) -> Self {
-        Self { body, decoder: Decoder::new(EDITABLE), revision, last: None, retry: RETRY }
+    pub(super) fn new(body: upstream::Body, share: Option<Share>, revision: Option<Revision>) -> Self {
+        Self { body, decoder: Decoder::new(EDITABLE), share, revision, last: None, retry: RETRY }
     }
 
     /// The messages that come next. None: the stream has ended in an orderly way.
@@ -212,6 +219,8 @@ impl Events {
                 }
             });
             read.map_err(|_| Ending::TooLarge)?;
+            // What is complete counts where it goes.
+            hold(&mut self.share, self.decoder.pending())?;
             if !messages.is_empty() {
                 return Ok(Some(messages));
             }
@@ -225,9 +234,9 @@ impl Events {
         let last = self.last.clone()?;
         sleep(self.retry.max(RETRY_MINIMUM)).await;
         let Answer { response, lease } = get(session, transport, Some(&last)).await.ok()?;
-        let next =
-            Self { last: Some(last), retry: self.retry, ..Self::new(stream(response)?, self.revision) };
-        Some((next, lease))
+        let share = transport.nothing_held(&session.opener);
+        let next = Self::new(stream(response)?, share, self.revision);
+        Some((Self { last: Some(last), retry: self.retry, ..next }, lease))
     }
 
     /// The last event's id, and how long to wait before the rest is asked for.
@@ -260,7 +269,11 @@ pub(super) fn stream(response: Response<upstream::Body>) -> Option<upstream::Bod
 }
 
 /// A whole body, or why not.
-pub(super) async fn collect(mut body: upstream::Body, limit: usize) -> Result<Bytes, Ending> {
+pub(super) async fn collect(
+    mut body: upstream::Body,
+    limit: usize,
+    share: &mut Option<Share>,
+) -> Result<Bytes, Ending> {
     let mut gathered = Gathered::default();
     while let Some(frame) = body.frame().await {
         if let Ok(data) = frame?.into_data() {
@@ -269,8 +282,15 @@ pub(super) async fn collect(mut body: upstream::Body, limit: usize) -> Result<By
         if gathered.len() > limit {
             return Err(Ending::TooLarge);
         }
+        hold(share, gathered.len())?;
     }
     Ok(gathered.freeze())
+}
+
+/// Counts what is not complete yet.
+fn hold(share: &mut Option<Share>, bytes: usize) -> Result<(), Ending> {
+    let is_held = share.as_mut().is_none_or(|share| share.follow(bytes));
+    if is_held { Ok(()) } else { Err(Ending::NotHeld) }
 }
 
 fn message_of(event: Event<'_>) -> Option<Bytes> {

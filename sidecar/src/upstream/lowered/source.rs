@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use http_body_util::BodyExt;
@@ -11,6 +10,8 @@ use longshore_mcp::headers::{self, JSON};
 use longshore_mcp::sse::Decoder;
 
 use super::{Failure, way};
+use crate::gathered::Gathered;
+use crate::shares::Share;
 use crate::upstream::{Answer, Body, EDITABLE, Failure as Any, Lease, Tail};
 
 /// An answer that is being read.
@@ -21,12 +22,14 @@ pub(super) struct Source {
     body: Body,
     lease: Lease,
     decoder: Decoder,
+    /// Of what is not complete yet, where that is counted.
+    share: Option<Share>,
     ready: VecDeque<String>,
     over: bool,
 }
 
 impl Source {
-    pub(super) fn new(answer: Answer) -> Result<Self, Any> {
+    pub(super) fn new(answer: Answer, share: Option<Share>) -> Result<Self, Any> {
         let Answer { response, lease } = answer;
         let (head, body) = response.into_parts();
         let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
@@ -35,7 +38,7 @@ impl Source {
             return Err(Failure::Nonsense.into());
         }
         let (decoder, ready) = (Decoder::new(EDITABLE), VecDeque::new());
-        Ok(Self { status: head.status, streams, body, lease, decoder, ready, over: false })
+        Ok(Self { status: head.status, streams, body, lease, decoder, share, ready, over: false })
     }
 
     /// The next message. None: there are no more.
@@ -82,32 +85,32 @@ impl Source {
             let data = event.data.filter(|data| event.event.is_none() && !data.is_empty());
             ready.extend(data.and_then(|data| String::from_utf8(data.into_owned()).ok()));
         });
-        Ok(read.map_err(|_| Failure::TooLarge)?)
+        read.map_err(|_| Failure::TooLarge)?;
+        self.hold(self.decoder.pending())
     }
 
     async fn read_whole(&mut self) -> Result<(), Any> {
-        // Most answers come in one piece, which is not copied.
-        let (mut first, mut bytes) = (Bytes::new(), BytesMut::new());
+        let mut gathered = Gathered::default();
         while let Some(frame) = self.body.frame().await {
             let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
-            if first.is_empty() {
-                first = data;
-            } else {
-                if bytes.is_empty() {
-                    bytes.extend_from_slice(&first);
-                }
-                bytes.extend_from_slice(&data);
-            }
-            if first.len().max(bytes.len()) > EDITABLE {
+            gathered.push(data);
+            if gathered.len() > EDITABLE {
                 return Err(Failure::TooLarge.into());
             }
+            self.hold(gathered.len())?;
         }
         self.over = true;
-        let whole = if bytes.is_empty() { Vec::from(first) } else { Vec::from(bytes) };
+        let whole = Vec::from(gathered.freeze());
         if !whole.is_empty() {
             self.ready.extend(String::from_utf8(whole).ok());
         }
         Ok(())
+    }
+
+    /// Counts what is not complete yet. What is complete counts where it goes.
+    fn hold(&mut self, bytes: usize) -> Result<(), Any> {
+        let is_held = self.share.as_mut().is_none_or(|share| share.follow(bytes));
+        if is_held { Ok(()) } else { Err(Failure::NotHeld.into()) }
     }
 }
 

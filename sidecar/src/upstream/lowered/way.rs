@@ -128,7 +128,8 @@ impl Server {
         for (name, value) in repeated {
             fields.insert(name, value.clone());
         }
-        Source::new(self.transport.call(&self.upstream, opener, request).await?)
+        let answer = self.transport.call(&self.upstream, opener, request).await?;
+        Source::new(answer, self.transport.nothing_held(opener))
     }
 
     /// Asks who the server is.
