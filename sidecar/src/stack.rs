@@ -257,7 +257,7 @@ async fn serve_message(
         Conversation::Handshake(request) => Message::Request(request),
         Conversation::Session(message) => message,
         Conversation::SessionBatch(batch) => {
-            return Box::pin(batch::serve(worker, &caller, session?, &batch, trail)).await;
+            return Box::pin(batch::serve(worker, &caller, session?, (&batch, &body), trail)).await;
         }
         // They have no body.
         Conversation::Stream | Conversation::End => return Err(Refusal::Internal),

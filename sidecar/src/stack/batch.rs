@@ -42,7 +42,7 @@ pub(super) async fn serve(
     worker: &Rc<Worker>,
     caller: &Authenticated,
     session: Option<InSession>,
-    batch: &Batch<'_>,
+    (batch, body): (&Batch<'_>, &Bytes),
     trail: &mut Trail,
 ) -> Result<Passed, Refusal> {
     trail.kind = Kind::Other;
@@ -54,7 +54,7 @@ pub(super) async fn serve(
     }
     let revision = session.revision;
     let Some(answers) = batch.answers() else {
-        let response = tell(worker, caller, batch).await;
+        let response = tell(worker, caller, batch, body).await;
         // Each of them has a line of its own.
         trail.entry.hand_over().leave();
         return Ok(Passed::Handed(response));
@@ -66,7 +66,8 @@ pub(super) async fn serve(
     for (message, text) in batch.iter() {
         let id = message.request_id().map(|id| id.as_json().to_owned());
         let (worker, caller) = (worker.clone(), caller.another(Method::POST));
-        let body = Bytes::copy_from_slice(text.as_bytes());
+        // All of what was read is held, and counts, for as long as any of it is under way.
+        let body = body.slice_ref(text.as_bytes());
         tasks.spawn_local(ask(worker, caller, body, id, revision, to.clone()));
     }
     drop(to);
@@ -90,9 +91,14 @@ pub(super) async fn serve(
 
 /// Serves messages that have no answers, side by side, so that all of them take no longer than one may: the response to
 /// all is that to the first which is refused.
-async fn tell(worker: &Rc<Worker>, caller: &Authenticated, batch: &Batch<'_>) -> Response<Body> {
+async fn tell(
+    worker: &Rc<Worker>,
+    caller: &Authenticated,
+    batch: &Batch<'_>,
+    body: &Bytes,
+) -> Response<Body> {
     let served = batch.iter().map(|(_, text)| {
-        let body = Bytes::copy_from_slice(text.as_bytes());
+        let body = body.slice_ref(text.as_bytes());
         serve_one(worker.clone(), caller.another(Method::POST), body)
     });
     let responses = join_all(served).await;

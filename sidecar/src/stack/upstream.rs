@@ -26,7 +26,12 @@ pub(crate) async fn send(
 ) -> Result<Response<Body>, Refusal> {
     let body = match outgoing {
         Outgoing::AsItIs => body,
-        Outgoing::Rewritten(text) => text.into(),
+        Outgoing::Rewritten(text) => {
+            // The one counts no more than the other.
+            drop(body);
+            let held = worker.shared.held.hold(&authorised.caller.principal, text.into());
+            held.ok_or(Refusal::TooMuchHeld)?
+        }
     };
     let Authorised { snapshot, caller, headers, asks, .. } = authorised;
     let mut change = None;

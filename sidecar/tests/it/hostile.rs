@@ -12,7 +12,7 @@ use socket2::SockRef;
 use crate::harness::http::{self, connect};
 use crate::harness::replicas::Network;
 use crate::harness::shim::{self, serving, stdio};
-use crate::harness::{Client, Files, Reply, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::{Client, Events, Files, Gate, Reply, Scripted, Sidecar, config, eventually, scripted};
 
 /// How large the messages are that are sent slowly.
 const LARGE: usize = 400_000;
@@ -66,6 +66,39 @@ fn what_is_sent_slowly_is_held_within_a_bound() {
 }
 
 /// What has to be whole before it can be given: a list of which entries are taken out, and what a process has said.
+/// Also of what is written anew, or was one of several, and after the response has begun.
+#[test]
+fn what_is_under_way_is_held_within_a_bound() {
+    for (revision, speaks, params, is_batch) in [
+        ("2025-03-26", "2025-03-26", json!({}), true),
+        ("2025-11-25", "2025-06-18", json!({"task": {}}), false),
+    ] {
+        let gate = Gate::default();
+        let opened = gate.clone();
+        let server = Scripted::of(speaks, move |request, stream| {
+            gate.pass();
+            scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+        });
+        let files = Files::new();
+        files.write(&config(server.port));
+        let sidecar = Sidecar::with(files, &["--max-held-bytes", "1000000"]).loaded().ready();
+        let client = Client::of(&sidecar, None, revision);
+        let call = || {
+            let mut params = params.clone();
+            (params["name"], params["arguments"]) = (json!("t"), json!({"text": "x".repeat(LARGE)}));
+            let message = client.message("tools/call", &params);
+            client.request(if is_batch { format!("[{message}]") } else { message })
+        };
+        let under_way = [(); 2].map(|()| Events::open(&call(), sidecar.mcp));
+        assert_eq!(call().send(sidecar.mcp).status, 503, "{revision}");
+        opened.open();
+        for events in under_way {
+            assert_eq!((events.status, events.all().is_empty()), (200, false), "{revision}");
+        }
+        eventually("there is room again", || (call().send(sidecar.mcp).status == 200).then_some(()));
+    }
+}
+
 #[test]
 fn answers_that_nobody_reads_are_held_within_a_bound() {
     let flags = ["--max-held-bytes", "1000000"];
