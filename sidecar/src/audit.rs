@@ -13,6 +13,7 @@
 //! Lines are written by a thread of their own, in batches. If it cannot keep up (nobody reads the log), lines are
 //! lost, counted, and the count is written as soon as anything can be written again: `{"audit":1,"lost":N}`.
 
+use std::borrow::Cow;
 use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -271,12 +272,12 @@ impl Entry {
 
     /// What was asked for.
     pub(crate) fn method(&mut self, method: &str) {
-        self.set(|line| line.method = Some(bounded(method)));
+        self.set(|line| line.method = Some(bounded(method, MAX_TARGET).into_owned()));
     }
 
     /// The tool, prompt or resource.
     pub(crate) fn target(&mut self, target: &str) {
-        self.set(|line| line.target = Some(bounded(target)));
+        self.set(|line| line.target = Some(bounded(target, MAX_TARGET).into_owned()));
     }
 
     /// It goes through; a rule says so where there is a target.
@@ -338,15 +339,12 @@ impl Drop for Entry {
     }
 }
 
-fn bounded(text: &str) -> String {
-    if text.len() <= MAX_TARGET {
-        return text.to_owned();
+/// What a client has written, as far as it is repeated: so many bytes of it.
+pub(crate) fn bounded(text: &str, most: usize) -> Cow<'_, str> {
+    if text.len() <= most {
+        return text.into();
     }
-    let mut end = MAX_TARGET;
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    format!("{}…", &text[..end])
+    format!("{}…", &text[..text.floor_char_boundary(most)]).into()
 }
 
 #[cfg(test)]
@@ -355,10 +353,8 @@ mod tests {
 
     #[test]
     fn targets_are_bounded() {
-        assert_eq!(bounded("a"), "a");
-        let long = bounded(&"é".repeat(300));
-        assert!(long.len() <= MAX_TARGET + 3);
-        assert!(long.ends_with('…'));
+        assert_eq!(bounded("ab", 2), "ab");
+        assert_eq!(bounded("éé", 3), "é…");
     }
 
     #[test]

@@ -23,12 +23,18 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::access::Denial;
+use crate::audit;
 use crate::authenticate::Unknown;
 use crate::stack::respond::Body;
 use crate::streams;
 use crate::upstream::sse;
 use crate::upstream::stdio::{self, Gone};
 use crate::upstream::{Broken, EDITABLE, Failure, Unanswered, lowered};
+
+/// The most that is said to a client, who may not read it: names, URIs and the like are repeated as far as this goes.
+const MAX_MESSAGE: usize = 1024;
+/// The longest URI that is repeated as a whole.
+const MAX_URI: usize = 2048;
 
 /// The HTTP methods that the MCP endpoint serves.
 pub(crate) const ALLOWED_METHODS: &str = "GET, POST, DELETE, OPTIONS";
@@ -385,7 +391,7 @@ impl Refusal {
     fn data(&self) -> Option<Value> {
         match self {
             Self::Mistake(wrong) => wrong.data(),
-            Self::UnknownResource { uri, .. } => Some(json!({"uri": uri})),
+            Self::UnknownResource { uri, .. } if uri.len() <= MAX_URI => Some(json!({"uri": uri})),
             Self::Lacking(need) => Some(json!({"requiredCapabilities": need.as_capabilities()})),
             Self::Process(gone) if !gone.stderr.is_empty() => Some(json!({"stderr": gone.stderr})),
             _ => None,
@@ -445,13 +451,13 @@ impl From<lowered::Failure> for Refusal {
             Failure::Forgotten => Self::SessionLost,
             Failure::BrokenOff => Self::ServerLost,
             Failure::TooLarge => Self::AnswerTooLarge { limit: EDITABLE },
+            Failure::NotHeld => Self::AnswerNotHeld,
             Failure::Nonsense => Self::ServerNonsense,
             Failure::Status(status) => Self::ServerStatus { status },
             Failure::TooManySubscriptions => Self::TooManySubscriptions,
             Failure::TooManyQuestions => Self::TooManyQuestions,
             Failure::IdInUse => Self::IdInUse,
             Failure::NoNumbers => Self::Internal,
-            Failure::NotHeld => Self::AnswerNotHeld,
         }
     }
 }
@@ -524,7 +530,12 @@ pub(crate) fn rescue(refusal: &Refusal, id: Option<Id<'_>>, kind: Kind, revision
     Rescued {
         status: StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
         code: answer.code.number().into(),
-        json: error::response(id, answer.code, &refusal.to_string(), refusal.data().as_ref()),
+        json: error::response(
+            id,
+            answer.code,
+            &audit::bounded(&refusal.to_string(), MAX_MESSAGE),
+            refusal.data().as_ref(),
+        ),
     }
 }
 

@@ -9,6 +9,7 @@ use std::net::TcpStream;
 use serde_json::json;
 use socket2::SockRef;
 
+use crate::harness::config::rule;
 use crate::harness::http::{self, connect};
 use crate::harness::replicas::Network;
 use crate::harness::shim::{self, serving, stdio};
@@ -65,7 +66,6 @@ fn what_is_sent_slowly_is_held_within_a_bound() {
     });
 }
 
-/// What has to be whole before it can be given: a list of which entries are taken out, and what a process has said.
 /// Also of what is written anew, or was one of several, and after the response has begun.
 #[test]
 fn what_is_under_way_is_held_within_a_bound() {
@@ -99,6 +99,7 @@ fn what_is_under_way_is_held_within_a_bound() {
     }
 }
 
+/// What has to be whole before it can be given: a list of which entries are taken out, and what a process has said.
 #[test]
 fn answers_that_nobody_reads_are_held_within_a_bound() {
     let flags = ["--max-held-bytes", "1000000"];
@@ -138,6 +139,34 @@ fn answers_that_nobody_reads_are_held_within_a_bound() {
         drop(unread);
         eventually("they have gone", || client.ask(method, params.clone()).get("result").map(drop));
     }
+}
+
+/// Whoever sends much may not read what comes back.
+#[test]
+fn a_refusal_does_not_repeat_all_that_is_refused() {
+    let server = Scripted::start(|_, stream| scripted::no_stream(stream));
+    let mut config = config(server.port);
+    config.access = vec![rule("none", &["t"], &[], &[])];
+    let sidecar = Sidecar::start(&config);
+    let client = Client::open(&sidecar, None);
+    let long = "x".repeat(LARGE);
+    for (method, params) in [
+        ("resources/read", json!({"uri": long})),
+        ("tools/call", json!({"name": long})),
+        ("prompts/get", json!({"name": long})),
+    ] {
+        let reply = client.send(method, params);
+        let error = &reply.message()["error"];
+        assert!(reply.body.len() < 2_000, "{method}: {}", reply.body.len());
+        assert!(error["message"].as_str().unwrap().ends_with("xxx…"), "{method}: {error}");
+    }
+    let twice = client.message("tools/call", &json!({"name": "t"}));
+    let twice = twice.replace(r#""name":"t""#, &format!(r#""name":"t","{long}":1,"{long}":2"#));
+    let reply = client.request(twice).send(sidecar.mcp);
+    assert!(reply.body.len() < 2_000 && reply.text().contains("duplicate field"), "{}", reply.body.len());
+    let short = "a:".to_owned() + &"x".repeat(1_500);
+    let refused = client.send("resources/read", json!({"uri": short})).message();
+    assert_eq!(refused["error"]["data"]["uri"], short, "what is of use is said");
 }
 
 /// It would be taken for a whole one, or for nonsense of the server's.
