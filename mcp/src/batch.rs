@@ -9,7 +9,7 @@ use crate::envelope::{self, Id, Malformed, Message};
 use crate::method::Method;
 use crate::object::array;
 use crate::revision::Revision;
-use crate::scan;
+use crate::scan::{self, Fault};
 
 /// The most messages in a batch. Each may be a call, so whoever sends one could otherwise exceed every limit on calls
 /// with one request.
@@ -82,9 +82,8 @@ pub fn parts(said: &[u8], revision: Option<Revision>) -> Option<Vec<&str>> {
     if !may_be || !is_array(said) {
         return None;
     }
-    let elements = scan::elements(std::str::from_utf8(said).ok()?).ok()?;
-    let is_bearable = elements.len() <= MAX_PARTS;
-    is_bearable.then(|| elements.into_iter().filter(|element| !is_array(element.as_bytes())).collect())
+    let elements = scan::elements(std::str::from_utf8(said).ok()?, MAX_PARTS).ok()?;
+    Some(elements.into_iter().filter(|element| !is_array(element.as_bytes())).collect())
 }
 
 /// Whether data is an array, which is a message in no revision.
@@ -105,12 +104,12 @@ impl<'a> Batch<'a> {
     /// Reads an array of messages.
     pub fn read(body: &'a [u8]) -> Result<Self, BadBatch> {
         let text = std::str::from_utf8(body).map_err(|_| Malformed::NotJson)?;
-        let texts = scan::elements(text).map_err(Malformed::from)?;
+        let texts = scan::elements(text, MAX_MESSAGES).map_err(|fault| match fault {
+            Fault::TooMany(_) => BadBatch::TooLong,
+            Fault::NotJson | Fault::TooDeep => BadBatch::Malformed(fault.into()),
+        })?;
         if texts.is_empty() {
             return Err(BadBatch::Empty);
-        }
-        if texts.len() > MAX_MESSAGES {
-            return Err(BadBatch::TooLong);
         }
         let mut messages = Vec::with_capacity(texts.len());
         for (at, text) in texts.into_iter().enumerate() {

@@ -151,6 +151,7 @@ impl From<Fault> for Malformed {
         match fault {
             Fault::NotJson => Self::NotJson,
             Fault::TooDeep => Self::TooDeep,
+            Fault::TooMany(_) => not_message(fault.to_string()),
         }
     }
 }

@@ -8,6 +8,10 @@ use crate::Text;
 /// How deep values may be nested. The readers here do not recurse; those of servers often do.
 pub(crate) const MAX_DEPTH: usize = 128;
 
+/// The most members of an object. What is known of each while an object is read takes far more memory than the shortest
+/// have bytes, so a message of nothing else would take up many times its length.
+pub(crate) const MAX_MEMBERS: usize = 16_384;
+
 /// JSON as it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Raw<'a>(&'a str);
@@ -33,14 +37,22 @@ pub(crate) enum Fault {
     /// More than [`MAX_DEPTH`] values are open at once.
     #[error("this is nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
+    /// More members or elements than these.
+    #[error("this has more than {0} members")]
+    TooMany(usize),
 }
 
 /// Goes over the members of an object.
 pub(crate) fn members<'a>(text: &'a str, mut each: impl FnMut(Text<'a>, Raw<'a>)) -> Result<(), Fault> {
     let mut scan = Scan { text, at: 0 };
+    let mut count = 0;
     scan.expect(b'{')?;
     if scan.token() != Some(b'}') {
         loop {
+            count += 1;
+            if count > MAX_MEMBERS {
+                return Err(Fault::TooMany(MAX_MEMBERS));
+            }
             let name = scan.name()?;
             // The object is open too.
             each(name, scan.value(MAX_DEPTH - 1)?);
@@ -54,13 +66,17 @@ pub(crate) fn members<'a>(text: &'a str, mut each: impl FnMut(Text<'a>, Raw<'a>)
     scan.end()
 }
 
-/// The elements of an array. Each of them may be nested as deep as if it stood alone.
-pub(crate) fn elements(text: &str) -> Result<Vec<&str>, Fault> {
+/// The elements of an array, which may have so many. To this reader each of them may be nested as deep as if it stood
+/// alone.
+pub(crate) fn elements(text: &str, most: usize) -> Result<Vec<&str>, Fault> {
     let mut all = Vec::new();
     let mut scan = Scan { text, at: 0 };
     scan.expect(b'[')?;
     if scan.token() != Some(b']') {
         loop {
+            if all.len() == most {
+                return Err(Fault::TooMany(most));
+            }
             all.push(scan.value(MAX_DEPTH)?.get());
             if scan.token() != Some(b',') {
                 break;
@@ -337,7 +353,7 @@ mod tests {
         let expected = [("ab", "[ 1 , {\"x\":\"]\\\"\"} ]"), ("", "-0.5e+10"), ("\u{e9}", "\"\u{1f600}\"")];
         let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(read(text).unwrap(), expected);
-        assert_eq!(elements("[ true,null , [],{} ]").unwrap(), ["true", "null", "[]", "{}"]);
+        assert_eq!(elements("[ true,null , [],{} ]", 4).unwrap(), ["true", "null", "[]", "{}"]);
         assert_eq!(read("{}").unwrap(), []);
         for text in
             ["", "{", "[]", "null", "{} x", "{,}", "{\"a\":1,}", "{\"a\" 1}", "{a:1}", "{\"\\ud800\":1}"]
@@ -364,7 +380,7 @@ mod tests {
         }
         let mut taken = 0;
         for text in texts {
-            let mine = elements(&text).ok();
+            let mine = elements(&text, usize::MAX).ok();
             let theirs = serde_json::from_str::<Vec<&RawValue>>(&text).ok();
             assert_eq!(mine, theirs.map(|all| all.into_iter().map(RawValue::get).collect()), "{text}");
             taken += usize::from(mine.is_some());
@@ -393,6 +409,20 @@ mod tests {
         assert!(read(&nested(most)).is_ok());
         assert_eq!(read(&nested(most + 1)), Err(Fault::TooDeep));
         let element = format!("[{},1]", nested(most));
-        assert!(elements(&element).is_ok());
+        assert!(elements(&element, 2).is_ok());
+    }
+
+    #[test]
+    fn numbers_are_bounded() {
+        let members = |count: usize| format!("{{{}}}", vec!["\"a\":0"; count].join(","));
+        assert_eq!(read(&members(MAX_MEMBERS)).unwrap().len(), MAX_MEMBERS);
+        // All of it would have to be gone over to know whether it is JSON.
+        for text in [members(MAX_MEMBERS + 1), members(MAX_MEMBERS + 1).replace('}', "")] {
+            assert_eq!(read(&text), Err(Fault::TooMany(MAX_MEMBERS)));
+        }
+        for (most, expected) in [(3, Ok(vec!["1", "2", "3"])), (2, Err(Fault::TooMany(2)))] {
+            assert_eq!(elements("[1,2,3]", most), expected);
+        }
+        assert_eq!(elements("[]", 0), Ok(Vec::new()));
     }
 }
