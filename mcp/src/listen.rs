@@ -8,10 +8,12 @@ mod streams;
 mod wishes;
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::LazyLock;
 
 use memchr::memmem;
-use serde::Deserialize;
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use crate::method::ServerNotification;
 use crate::object::{array, quote, string};
@@ -47,7 +49,8 @@ pub struct Filter {
     pub prompts: bool,
     /// `notifications/resources/list_changed`.
     pub resources: bool,
-    /// `notifications/resources/updated`, for these.
+    /// `notifications/resources/updated`, for these. Where there are more than [`MAX_URIS`], for one more than that: no
+    /// more are read.
     pub uris: BTreeSet<String>,
 }
 
@@ -71,6 +74,34 @@ enum Topic {
     Prompts,
     Resources,
     Uri(String),
+}
+
+/// URIs in any order, as far as they may be too many.
+#[derive(Default)]
+struct Uris(BTreeSet<String>);
+
+impl<'de> Deserialize<'de> for Uris {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Uris;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a list of URIs")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Uris, A::Error> {
+                let mut uris = BTreeSet::new();
+                while let Some(uri) = list.next_element::<String>()? {
+                    if uris.len() <= MAX_URIS {
+                        uris.insert(uri);
+                    }
+                }
+                Ok(Uris(uris))
+            }
+        }
+        deserializer.deserialize_seq(Reader)
+    }
 }
 
 impl Offers {
@@ -100,7 +131,7 @@ impl Filter {
             #[serde(default)]
             resources_list_changed: bool,
             #[serde(default)]
-            resource_subscriptions: BTreeSet<String>,
+            resource_subscriptions: Uris,
         }
         const MEMBERS: [&str; 5] = [
             "toolsListChanged",
@@ -118,8 +149,13 @@ impl Filter {
             tools: notifications.tools_list_changed,
             prompts: notifications.prompts_list_changed,
             resources: notifications.resources_list_changed,
-            uris: notifications.resource_subscriptions,
+            uris: notifications.resource_subscriptions.0,
         })
+    }
+
+    /// Whether there are no more of them than there may be.
+    pub fn bounded(self) -> Result<Self, Full> {
+        if self.uris.len() > MAX_URIS { Err(Full::Uris) } else { Ok(self) }
     }
 
     /// What of it a server tells.
@@ -245,6 +281,13 @@ mod tests {
             let honoured = filter.clone().honoured(Offers::read(capabilities));
             assert_eq!(honoured.write(), expected, "{capabilities}");
             assert_eq!(honoured.is_empty(), expected == "{}");
+        }
+        for (count, bounded) in [(MAX_URIS, true), (2 * MAX_URIS, false)] {
+            let uris = array((0..count).map(|number| format!("\"{number}\"")));
+            let params = format!(r#"{{"notifications":{{"resourceSubscriptions":{uris}}}}}"#);
+            let filter = Filter::read(&params).unwrap();
+            assert!(filter.uris.len() <= MAX_URIS + 1, "no more are read than decide on it");
+            assert_eq!(filter.bounded().map(drop), if bounded { Ok(()) } else { Err(Full::Uris) });
         }
         for params in [
             "{}",

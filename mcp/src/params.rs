@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use crate::envelope::{is_object, plain};
+use crate::listen::Full;
 use crate::method::Subject;
 use crate::{Raw, Text, meta, spelling};
 
@@ -21,6 +22,9 @@ pub enum Invalid {
     /// A reference of an unknown type.
     #[error("the type of \"ref\" has to be \"ref/prompt\" or \"ref/resource\"")]
     Reference,
+    /// A subscription is too large.
+    #[error(transparent)]
+    Full(#[from] Full),
 }
 
 /// What a request is about.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Filter, Full, MAX_STREAMS, MAX_URIS, Offers, topic};
+use super::{Filter, Full, MAX_STREAMS, Offers, topic};
 use crate::meta::{SERVER_INFO, SUBSCRIPTION_ID};
 use crate::object::{Object, quote};
 
@@ -45,10 +45,7 @@ impl Streams {
         if self.open.len() >= MAX_STREAMS {
             return Err(Full::Streams);
         }
-        if wanted.uris.len() > MAX_URIS {
-            return Err(Full::Uris);
-        }
-        let filter = wanted.honoured(offers);
+        let filter = wanted.bounded()?.honoured(offers);
         let mut subscribe = Vec::new();
         for uri in &filter.uris {
             let count = self.uris.entry(uri.clone()).or_default();
@@ -133,6 +130,7 @@ fn marked(message: &str, id: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::listen::MAX_URIS;
 
     const ALL: Offers = Offers { tools: true, prompts: true, resources: true, updates: true };
 

@@ -186,7 +186,8 @@ pub(crate) fn decide_alone(
 /// The resources that a client wants to hear of.
 fn subscribed(params: Option<Raw<'_>>) -> Result<BTreeSet<String>, Refusal> {
     let filter = params.and_then(|params| Filter::read(params.get()));
-    filter.map(|filter| filter.uris).ok_or(Refusal::InvalidParams(Invalid::Missing("notifications")))
+    let filter = filter.ok_or(Invalid::Missing("notifications"))?;
+    Ok(filter.bounded().map_err(Invalid::from)?.uris)
 }
 
 /// What a request sets in its session.

@@ -61,7 +61,7 @@ fn r014_each_mistake_has_its_answer() {
     let server = server();
     let mut config = config(server.port);
     config.access = vec![rule("some", &["echo"], &[], &[])];
-    config.limits.request_bytes = 4000;
+    config.limits.request_bytes = 400_000;
     let sidecar = Sidecar::start(&config);
     let session = Client::open(&sidecar, None);
     let case = |name, request, status, code, id: Value, reason| {
@@ -77,7 +77,7 @@ fn r014_each_mistake_has_its_answer() {
         case("no Accept", list().without("accept"), 406, -32600, none.clone(), "Accept leaves out a type"),
         case("half of Accept", list().with("accept", "application/json"), 406, -32600, none.clone(), "Accept leaves out a type"),
         case("a wrong type", list().with("content-type", "text/plain"), 415, -32600, none.clone(), "wrong content type"),
-        case("a large body", list().body(vec![b' '; 4001]), 413, -32600, none.clone(), "body too large"),
+        case("a large body", list().body(vec![b' '; 400_001]), 413, -32600, none.clone(), "body too large"),
         case("a foreign origin", list().header("origin", "https://evil.example"), 403, -32600, none.clone(), "foreign origin"),
         case("no JSON", list().body("{"), 400, -32700, none.clone(), "not JSON"),
         case("no message", list().body("7"), 400, -32600, none.clone(), "not a JSON-RPC message"),
@@ -116,6 +116,14 @@ fn r014_each_mistake_has_its_answer() {
         case("an unknown method", removed("x/y"), 404, -32601, i.clone(), "unknown method"),
         // Parameters and access.
         case("no name at all", modern::request("i", "tools/call", json!({})), 200, -32602, i.clone(), "invalid parameters"),
+        case("too many parameters", with_body(list(), |message| {
+            let params = message["params"].as_object_mut().unwrap();
+            params.extend((0..16_384).map(|number| (number.to_string(), Value::Null)));
+        }), 400, -32602, i.clone(), "invalid parameters"),
+        case("a subscription to too many resources", {
+            let uris: Vec<_> = (0..=1024).map(|number| format!("a:{number}")).collect();
+            modern::request("i", "subscriptions/listen", json!({"notifications": {"resourceSubscriptions": uris}}))
+        }, 200, -32602, i.clone(), "invalid parameters"),
         case("a name that is almost one", with_body(call(), |message| message["params"]["Name"] = json!("exit")), 200, -32602, i.clone(), "invalid parameters"),
         case("a denied tool", modern::request("i", "tools/call", json!({"name": "exit"})), 200, -32602, i.clone(), "no rule permits it"),
         case("a denied prompt", modern::request("i", "prompts/get", json!({"name": "exit"})), 200, -32602, i.clone(), "no rule permits it"),
