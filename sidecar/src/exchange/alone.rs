@@ -113,7 +113,9 @@ pub(crate) async fn call_alone(
             } else {
                 respond::json(Body::whole(message), None)
             };
-            let status = code.map_or(200, |code| matrix::status_of_error(code, lone.revision));
+            // A stream of events is no error, whatever is said in it, and however much of it has come already.
+            let error = code.filter(|_| !events);
+            let status = error.map_or(200, |code| matrix::status_of_error(code, lone.revision));
             *response.status_mut() = StatusCode::from_u16(status).unwrap_or_default();
             trail.entry.answered(response.status().as_u16(), code);
             drop(trail.entry.hand_over());
