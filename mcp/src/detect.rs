@@ -326,7 +326,8 @@ impl Wrong {
                 | Mismatch::Twice(header)
                 | Mismatch::Malformed(header)
                 | Mismatch::Different(header)
-                | Mismatch::Unfounded(header),
+                | Mismatch::Unfounded(header)
+                | Mismatch::Unclear(header),
             ) => Some(json!({"header": header})),
             Self::VersionHeader => Some(json!({"header": PROTOCOL_VERSION})),
             _ => None,

@@ -8,6 +8,7 @@ use thiserror::Error;
 use super::fields::{Field, Fields};
 use super::standard::Mismatch;
 use super::{ARGUMENT_PREFIX, sentinel};
+use crate::envelope::is_object;
 use crate::object::{Object, string};
 
 /// The keyword that marks a property.
@@ -132,7 +133,7 @@ pub fn without_marks(input_schema: &str) -> Result<String, BadMark> {
 pub fn check(marked: &[Marked], arguments: Option<&str>, fields: &Fields<'_>) -> Result<(), Mismatch> {
     for mark in marked {
         let name = || Cow::Owned(format!("Mcp-Param-{}", mark.header));
-        let argument = argument(arguments, &mark.path);
+        let argument = argument(arguments, &mark.path).map_err(|Unclear| Mismatch::Unclear(name()))?;
         match (fields.argument(&mark.header), argument) {
             (Field::Absent, None) => {}
             (Field::Absent, Some(_)) => return Err(Mismatch::Missing(name())),
@@ -153,7 +154,7 @@ pub fn check(marked: &[Marked], arguments: Option<&str>, fields: &Fields<'_>) ->
 /// The headers that a call is sent with. Arguments that do not fit into a header are left to the server to refuse.
 pub fn headers(marked: &[Marked], arguments: Option<&str>) -> Vec<(String, String)> {
     let header = |mark: &Marked| {
-        let argument = argument(arguments, &mark.path)?;
+        let argument = argument(arguments, &mark.path).ok()??;
         let value = match argument.as_bytes().first()? {
             b'"' => sentinel::encode(&string(argument)?).into_owned(),
             b'{' | b'[' => return None,
@@ -164,13 +165,17 @@ pub fn headers(marked: &[Marked], arguments: Option<&str>) -> Vec<(String, Strin
     marked.iter().filter_map(header).collect()
 }
 
-/// The argument at a path; none if it is null.
-fn argument<'a>(arguments: Option<&'a str>, path: &[String]) -> Option<&'a str> {
-    let mut value = arguments?;
+/// Readers differ in what an object holds: it has a member twice, or more members than anybody reads.
+struct Unclear;
+
+/// The argument at a path; none if it is null, or if what should hold it is no object.
+fn argument<'a>(arguments: Option<&'a str>, path: &[String]) -> Result<Option<&'a str>, Unclear> {
+    let mut value = arguments;
     for name in path {
-        value = Object::read(value).ok()?.original(name)?;
+        let Some(object) = value.filter(|value| is_object(value)) else { return Ok(None) };
+        value = Object::read(object).map_err(|_| Unclear)?.original(name);
     }
-    Some(value).filter(|value| *value != "null")
+    Ok(value.filter(|value| *value != "null"))
 }
 
 /// Whether a header says what an argument is. Numbers are compared as numbers.
@@ -234,6 +239,7 @@ mod tests {
     fn headers_are_compared_with_arguments() {
         let marked = marked(SCHEMA).unwrap();
         let different = |name: &str| Err(Mismatch::Different(format!("Mcp-Param-{name}").into()));
+        let unclear = |name: &str| Err(Mismatch::Unclear(format!("Mcp-Param-{name}").into()));
         for (arguments, headers, expected) in [
             (None, &[][..], Ok(())),
             (Some(r#"{"region":null}"#), &[], Ok(())),
@@ -253,6 +259,11 @@ mod tests {
             (Some(r#"{"region":["eu"]}"#), &[("region", "eu")], different("Region")),
             (Some(r#"{"region":"eu"}"#), &[], Err(Mismatch::Missing("Mcp-Param-Region".into()))),
             (Some("{}"), &[("region", "eu")], Err(Mismatch::Unfounded("Mcp-Param-Region".into()))),
+            (Some(r#"{"deep":[{"count":7}]}"#), &[], Ok(())),
+            // One reader takes this for an argument and another one does not.
+            (Some(r#"{"region":"eu","x":1,"x":2}"#), &[], unclear("Count")),
+            (Some(r#"{"deep":{"count":7,"x":1,"x":2}}"#), &[("count", "7")], unclear("Count")),
+            (Some(r#"{"region":"eu","deep":{"x":1,"x":2}}"#), &[("region", "eu")], unclear("Count")),
             (
                 Some(r#"{"region":"eu"}"#),
                 &[("region", "=?base64?e?=")],

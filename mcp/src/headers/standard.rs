@@ -28,6 +28,9 @@ pub enum Mismatch {
     /// It is there, and the body has nothing that it could repeat.
     #[error("the header \"{0}\" repeats what the body does not have")]
     Unfounded(Cow<'static, str>),
+    /// What it would repeat is not clear: readers differ in what they take of such a body.
+    #[error("the arguments cannot be read, so it is not known what the header \"{0}\" has to say")]
+    Unclear(Cow<'static, str>),
 }
 
 /// What `MCP-Protocol-Version` says.

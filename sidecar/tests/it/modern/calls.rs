@@ -363,6 +363,11 @@ fn r027_marked_arguments_are_repeated_as_headers() {
     };
     let expected = (400, json!(-32020), json!({"header": "Mcp-Param-Region"}));
     assert_eq!(mismatch(call("eu")), expected);
+    // Some readers take such arguments, and each of them other ones.
+    let twice = call("eu");
+    let body =
+        String::from_utf8_lossy(&twice.body).replace(r#""region":"eu""#, r#""region":"eu","x":1,"x":2"#);
+    assert_eq!(mismatch(twice.body(body)), expected);
     assert_eq!(mismatch(call("eu").header("mcp-param-region", "us")), expected);
     assert_eq!(
         mismatch(call("eu").header("mcp-param-region", "eu").header("Mcp-Param-Region", "eu")),
