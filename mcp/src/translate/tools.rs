@@ -147,7 +147,8 @@ fn older_schema(way: Way, schema: &str) -> Result<Cow<'_, str>, Untranslatable> 
     Ok(schema.into_text())
 }
 
-/// Whether all references of a schema lead to definitions, which move along.
+/// Whether all references of a schema lead to definitions, which move along. One with a name of its own is the root of
+/// its references wherever it stands, and the definitions would be elsewhere.
 fn can_be_moved(schema: &str) -> bool {
     fn leads_elsewhere(schema: &Value) -> bool {
         match schema {
@@ -161,7 +162,8 @@ fn can_be_moved(schema: &str) -> bool {
             _ => false,
         }
     }
-    serde_json::from_str(schema).is_ok_and(|schema: Value| !leads_elsewhere(&schema))
+    serde_json::from_str(schema)
+        .is_ok_and(|schema: Value| schema.get("$id").is_none() && !leads_elsewhere(&schema))
 }
 
 #[cfg(test)]
@@ -192,7 +194,12 @@ mod tests {
                 wrapped(r#""$defs":{"a":{"type":"string"}},"#, r##"{"oneOf":[{"$ref":"#/$defs/a"}]}"##),
                 true,
             ),
-            // A reference to the root would lead somewhere else.
+            // These references would lead somewhere else.
+            (
+                r##"{"$id":"a:b","$defs":{"a":{"type":"string"}},"oneOf":[{"$ref":"#/$defs/a"}]}"##,
+                r#"{"name":"t","inputSchema":{"type":"object"}}"#.to_owned(),
+                true,
+            ),
             (
                 r##"{"type":"array","items":{"$ref":"#"}}"##,
                 r#"{"name":"t","inputSchema":{"type":"object"}}"#.to_owned(),
