@@ -119,6 +119,22 @@ impl<'a> Object<'a> {
         Ok(())
     }
 
+    /// Changes all members that are as they were read, each by itself; one that comes back borrowed has not changed.
+    pub fn edit_all<E>(
+        &mut self,
+        mut change: impl FnMut(&'a str) -> Result<Cow<'a, str>, E>,
+    ) -> Result<(), E> {
+        for (_, value) in &mut self.members {
+            if let Member::Kept(raw) = value
+                && let Cow::Owned(json) = change(raw.get())?
+            {
+                *value = Member::Replaced(json);
+                self.unchanged = None;
+            }
+        }
+        Ok(())
+    }
+
     /// The object as JSON.
     pub fn write(&self) -> String {
         let length = self.members.iter().map(|(name, value)| name.len() + value.as_str().len() + 4).sum();
@@ -270,9 +286,15 @@ mod tests {
             .unwrap();
         assert!(!object.remove("c"));
         assert!(matches!(object.clone().into_text(), Cow::Borrowed(same) if same == text));
+        object.edit_all(|value| Ok::<_, serde_json::Error>(value.into())).unwrap();
+        assert!(matches!(object.clone().into_text(), Cow::Borrowed(same) if same == text));
         let twice = |element: &'static str| Ok(vec![element.into(), element.into()]);
         object.edit("a", |list| edit_elements(list, |error| error, twice)).unwrap();
-        assert_eq!(object.into_text(), r#"{"a":[1,1,{"x":2},{"x":2}],"b":3}"#);
+        assert_eq!(object.clone().into_text(), r#"{"a":[1,1,{"x":2},{"x":2}],"b":3}"#);
+        // What has been changed already is left alone.
+        let wrap = |value: &'static str| Ok::<_, serde_json::Error>(format!("[{value}]").into());
+        object.edit_all(wrap).unwrap();
+        assert_eq!(object.into_text(), r#"{"a":[1,1,{"x":2},{"x":2}],"b":[3]}"#);
         assert!(edit_elements("{}", |error| error, |_| Ok(vec![])).is_err());
     }
 

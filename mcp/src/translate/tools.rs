@@ -131,17 +131,13 @@ fn older_schema(way: Way, schema: &str) -> Result<Cow<'_, str>, Untranslatable> 
     let mut schema = way.object("a schema", schema)?;
     schema.edit("properties", |properties| {
         let mut properties = way.object("a schema", properties)?;
-        let booleans: Vec<(String, &str)> = properties
-            .names()
-            .filter_map(|name| match properties.get(name) {
-                Some("true") => Some((name.to_owned(), "{}")),
-                Some("false") => Some((name.to_owned(), r#"{"not":{}}"#)),
-                _ => None,
+        properties.edit_all(|property| {
+            Ok::<_, Untranslatable>(match property {
+                "true" => Cow::Owned("{}".to_owned()),
+                "false" => Cow::Owned(r#"{"not":{}}"#.to_owned()),
+                _ => Cow::Borrowed(property),
             })
-            .collect();
-        for (name, meaning) in booleans {
-            properties.set(&name, meaning.to_owned());
-        }
+        })?;
         Ok(properties.into_text())
     })?;
     Ok(schema.into_text())

@@ -11,10 +11,7 @@ pub(super) fn older(way: Way, schema: &str) -> Result<Cow<'_, str>, Untranslatab
     let mut form = way.object(WHAT, schema)?;
     form.edit("properties", |properties| {
         let mut properties = way.object(WHAT, properties)?;
-        let names: Vec<String> = properties.names().map(str::to_owned).collect();
-        for name in names {
-            properties.edit(&name, |field| older_field(way, field))?;
-        }
+        properties.edit_all(|field| older_field(way, field))?;
         Ok(properties.into_text())
     })?;
     Ok(form.into_text())
