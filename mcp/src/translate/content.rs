@@ -29,7 +29,7 @@ pub fn block(way: Way, json: &str) -> Result<Cow<'_, str>, Untranslatable> {
     }
 }
 
-/// Audio as an embedded resource, which every revision has: nothing is lost.
+/// Audio as an embedded resource, which every revision has: all of it is still there to be heard.
 fn as_resource(way: Way, audio: &Object<'_>) -> Result<String, Untranslatable> {
     let (Some(data), Some(kind)) = (audio.get("data"), audio.get("mimeType")) else {
         return Err(way.unreadable("a block of audio"));

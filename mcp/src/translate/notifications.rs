@@ -54,12 +54,13 @@ pub fn to_client<'a>(pair: Pair, method: &str, message: &'a str) -> Result<Told<
     })
 }
 
-/// A client's notification for its server. One that nobody knows goes on within an era: a modern server has no
-/// stream that it could come on.
+/// A client's notification for its server. One that nobody knows goes nowhere, as no rule could permit it.
 pub fn to_server<'a>(pair: Pair, method: &str, message: &'a str) -> Told<'a> {
     let known = NotificationMethod::parse(method);
     match (known, pair.eras()) {
         (Some(NotificationMethod::Cancelled), _) => Told::Cancels,
+        (None, _) => Told::Nowhere,
+        // It has no stream that anything could come on.
         (_, (_, Era::Modern)) if !pair.is_same() => Told::Nowhere,
         (Some(NotificationMethod::TasksStatus), _) if !tasks::are_carried(pair) => Told::Nowhere,
         // A modern client has no session that these would be about.
@@ -158,7 +159,8 @@ mod tests {
             ("notifications/cancelled", V2025_11_25, V2026_07_28, Told::Cancels),
             ("notifications/progress", V2026_07_28, V2025_11_25, Told::Nowhere),
             ("notifications/roots/list_changed", V2025_06_18, V2025_11_25, Told::On("{}".into())),
-            ("com.example/thing", V2025_06_18, V2025_11_25, Told::On("{}".into())),
+            ("com.example/thing", V2025_11_25, V2025_11_25, Told::Nowhere),
+            ("com.example/thing", V2025_06_18, V2025_11_25, Told::Nowhere),
             ("com.example/thing", V2025_06_18, V2026_07_28, Told::Nowhere),
         ] {
             assert_eq!(to_server(Pair { client, server }, method, "{}"), expected, "{method}");
