@@ -167,11 +167,6 @@ impl Answers {
         self.answers.iter().all(Option::is_some)
     }
 
-    /// The ids that nothing has come for, as JSON.
-    pub fn missing(&self) -> impl Iterator<Item = &str> {
-        self.ids.iter().zip(&self.answers).filter(|(_, answer)| answer.is_none()).map(|(id, _)| id.as_str())
-    }
-
     /// The answers that are there, as one array, in the order of the requests.
     pub fn write(&self) -> String {
         array(self.answers.iter().flatten().map(String::as_str))
@@ -253,7 +248,6 @@ mod tests {
         let text = format!("[{CALL},{TOLD},{other}]");
         let batch = Batch::read(text.as_bytes()).unwrap();
         let mut answers = batch.answers().unwrap();
-        assert_eq!(answers.missing().collect::<Vec<_>>(), ["1", "\"a\""]);
         assert!(!answers.take(Id::from_json("2"), "no".to_owned()));
         assert!(answers.take(Id::from_json("\"\\u0061\""), "{\"id\":\"a\"}".to_owned()));
         assert!(!answers.take(Id::from_json("\"a\""), "again".to_owned()));

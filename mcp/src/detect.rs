@@ -12,7 +12,7 @@ use crate::batch::{self, BadBatch, Batch, Body};
 use crate::envelope::{Id, Malformed, Message, Request};
 use crate::error;
 use crate::headers::standard::{self, Mismatch};
-use crate::headers::{Field, Fields, PROTOCOL_VERSION, SESSION_ID};
+use crate::headers::{Field, Fields, PROTOCOL_VERSION};
 use crate::matrix::{self, Answer, Problem};
 use crate::meta::{Envelope, Incomplete, Outline};
 use crate::method::Method;
@@ -331,18 +331,6 @@ impl Wrong {
             ) => Some(json!({"header": header})),
             Self::VersionHeader => Some(json!({"header": PROTOCOL_VERSION})),
             _ => None,
-        }
-    }
-}
-
-// === impl Conversation ===
-
-impl Conversation<'_> {
-    /// The headers that this conversation gives no meaning: they are never read, answered or passed on.
-    pub fn ignored_headers(&self) -> &'static [&'static str] {
-        match self {
-            Self::Modern(_) | Self::ModernNotification => &[SESSION_ID, crate::headers::LAST_EVENT_ID],
-            _ => &[],
         }
     }
 }

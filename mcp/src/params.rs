@@ -85,20 +85,11 @@ impl<'a> Params<'a> {
         Ok(Self { name, uri, reference, meta, request_id, progress_token, level, task, task_id })
     }
 
-    /// The revision that a client of 2026-07-28 or later claims in each message.
-    pub fn claimed_version(&self) -> Result<Option<Text<'a>>, Invalid> {
-        match self.meta {
-            Some(meta) => text(of_meta(meta)?[0]),
-            None => Ok(None),
-        }
-    }
-
     /// The token that a request's progress is to be reported under, as JSON.
     pub fn wanted_token(&self) -> Result<Option<&'a str>, Invalid> {
-        match self.meta {
-            Some(meta) => Ok(of_meta(meta)?[1].map(Raw::get)),
-            None => Ok(None),
-        }
+        let Some(meta) = self.meta else { return Ok(None) };
+        let [token] = members(meta, [meta::PROGRESS_TOKEN], &OF_META)?;
+        Ok(token.map(Raw::get))
     }
 
     /// The token that a notification of progress carries, as JSON.
@@ -172,10 +163,6 @@ pub(crate) fn members<'a, const N: usize>(
 /// A parameter that is a string.
 pub(crate) fn text(value: Option<Raw<'_>>) -> Result<Option<Text<'_>>, Invalid> {
     spelling::text(value).map_err(|error| Invalid::Unreadable(plain(&error)))
-}
-
-fn of_meta(meta: Raw<'_>) -> Result<[Option<Raw<'_>>; 2], Invalid> {
-    members(meta, OF_META, &OF_META)
 }
 
 // === impl Target ===
@@ -268,19 +255,6 @@ mod tests {
         }
         let params = r#"{"_meta":{"IO.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#;
         let raw = Raw::of(params);
-        assert!(Params::read(Some(raw)).unwrap().claimed_version().is_err());
-    }
-
-    #[test]
-    fn a_modern_claim_is_seen() {
-        for (params, expected) in [
-            (r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#, Some("2026-07-28")),
-            (r#"{"_meta":{"progressToken":1}}"#, None),
-            (r#"{}"#, None),
-        ] {
-            let raw = Raw::of(params);
-            let claim = Params::read(Some(raw)).unwrap().claimed_version().unwrap();
-            assert_eq!(claim.as_deref(), expected, "{params}");
-        }
+        assert!(Params::read(Some(raw)).unwrap().wanted_token().is_err());
     }
 }

@@ -40,19 +40,16 @@ pub(super) fn envelope(input: &[u8]) {
         Message::Request(request) => {
             assert_eq!(tree["method"], request.method.as_str());
             is(&request.id, &tree["id"]);
-            if let Ok(params) = Params::read(request.params) {
-                let claim = &tree["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"];
-                if let Ok(claimed) = params.claimed_version() {
-                    assert_eq!(claimed.as_deref(), claim.as_str());
-                }
-                if let Some(method) = Method::parse(&request.method)
-                    && let Ok(Some(target)) = params.target(method.subject())
-                {
-                    is_said(&format!("{target:?}"), &tree["params"]);
-                }
+            if let Ok(params) = Params::read(request.params)
+                && let Some(method) = Method::parse(&request.method)
+                && let Ok(Some(target)) = params.target(method.subject())
+            {
+                is_said(&format!("{target:?}"), &tree["params"]);
             }
             if let Ok(outline) = Outline::read(request.params) {
                 assert_eq!(outline.arguments().and_then(value), tree["params"].get("arguments").cloned());
+                let claim = &tree["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"];
+                assert_eq!(outline.claims_modern(), !claim.is_null());
             }
         }
         Message::Notification(notification) => {
