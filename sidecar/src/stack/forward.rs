@@ -125,13 +125,13 @@ pub(crate) async fn forward(
     Ok(Forwarded::Answered(Response::from_parts(head, body)))
 }
 
-/// Whether a request may be better served by another replica: this one ends, and nothing of it is here.
+/// Whether a request may be better served by any other replica: this one ends, and no replica has anything of it.
 pub(crate) fn may_begin_elsewhere(worker: &Worker, caller: &Authenticated, body: &Bytes) -> bool {
     worker.shared.is_draining()
         && caller.through == Through::Client
         && !caller.request.headers().contains_key(SESSION_ID)
-        && !parked::is_held_here(worker, body)
-        && !tasks::is_held_here(worker, caller, body)
+        && !parked::is_held(worker, body)
+        && !tasks::is_held(worker, caller, body)
 }
 
 /// Whether a new session is better begun by a third replica: this one, to which it was taken, has begun to end since.

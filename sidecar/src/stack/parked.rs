@@ -61,9 +61,11 @@ pub(crate) async fn go_on(
     }
 }
 
-/// Whether a request goes on with a call that is held here: no other replica could serve it.
-pub(crate) fn is_held_here(worker: &Worker, body: &[u8]) -> bool {
+/// Whether a request goes on with a call that is held here, or at a replica that is there: no other could serve it.
+pub(crate) fn is_held(worker: &Worker, body: &[u8]) -> bool {
     let Ok(Message::Request(request)) = envelope::read(body) else { return false };
     let state = Outline::read(request.params).ok().and_then(|outline| outline.request_state().ok().flatten());
-    state.is_some_and(|state| worker.shared.lifted.holds(&state))
+    let Some(state) = state else { return false };
+    let lifted = &worker.shared.lifted;
+    lifted.holds(&state) || lifted.elsewhere(&state).is_some_and(|peer| !worker.shared.peers.is_gone(&peer))
 }

@@ -185,29 +185,45 @@ pub(crate) fn alone(
 /// there is no such task.
 pub(crate) fn holder(worker: &Worker, caller: &Authenticated, modern: &Modern<'_>) -> Option<Holder> {
     let (Through::Client, Some(_)) = (caller.through, &caller.snapshot.replicas) else { return None };
-    let names: Vec<String> = match modern.method {
-        Method::SubscriptionsListen => {
-            modern.request.params.map(|params| tasks::of_listener(params.get())).unwrap_or_default()
-        }
-        method if method.is_about_tasks() => {
-            modern.outline.name(Subject::Task).map(|name| name.into_owned()).into_iter().collect()
-        }
-        _ => return None,
-    };
-    let mut tasks = names.iter().filter_map(|name| open(worker, caller, name));
+    let mut tasks = named(worker, caller, modern.method, &modern.request, &modern.outline);
     let peer = tasks.find(|task| !worker.shared.tasks.is_here(task))?.owner;
     // Otherwise the server went with it, unless all of them know each other's tasks.
     (!worker.shared.peers.is_gone(&peer)).then_some(Holder { peer, outlives: true })
 }
 
-/// Whether a request is for a task of the server here: no other replica could serve it.
-pub(crate) fn is_held_here(worker: &Worker, caller: &Authenticated, body: &[u8]) -> bool {
+/// Whether a request is for a task of the server here, or of another one that is there: no other could serve it. Who only
+/// listens does not keep a replica that ends.
+pub(crate) fn is_held(worker: &Worker, caller: &Authenticated, body: &[u8]) -> bool {
     let Ok(Message::Request(request)) = envelope::read(body) else { return false };
-    let outline = Outline::read(request.params).ok();
-    let name = outline.as_ref().and_then(|outline| outline.name(Subject::Task));
-    let is_about = Method::of(Revision::V2026_07_28, &request.method).is_some_and(Method::is_about_tasks);
-    let task = name.filter(|_| is_about).and_then(|name| open(worker, caller, &name));
-    task.is_some_and(|task| worker.shared.tasks.is_here(&task))
+    let method = Method::of(Revision::V2026_07_28, &request.method);
+    let (Some(method), Ok(outline)) = (method, Outline::read(request.params)) else { return false };
+    named(worker, caller, method, &request, &outline).any(|task| {
+        if worker.shared.tasks.is_here(&task) {
+            method != Method::SubscriptionsListen
+        } else {
+            !worker.shared.peers.is_gone(&task.owner)
+        }
+    })
+}
+
+/// The tasks that a request is about, as far as they are its caller's.
+fn named(
+    worker: &Worker,
+    caller: &Authenticated,
+    method: Method,
+    request: &envelope::Request<'_>,
+    outline: &Outline<'_>,
+) -> impl Iterator<Item = TaskId> {
+    let names: Vec<String> = match method {
+        Method::SubscriptionsListen => {
+            request.params.map(|params| tasks::of_listener(params.get())).unwrap_or_default()
+        }
+        method if method.is_about_tasks() => {
+            outline.name(Subject::Task).map(|name| name.into_owned()).into_iter().collect()
+        }
+        _ => Vec::new(),
+    };
+    names.into_iter().filter_map(|name| open(worker, caller, &name))
 }
 
 /// What a session's server says beside answers, with the names that its client knows. `None`: it is not for this client.

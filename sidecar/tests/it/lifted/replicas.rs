@@ -43,3 +43,23 @@ fn r071_a_call_that_waits_is_found_from_every_replica() {
     });
     assert!(is_error(&lost, 200, -32602).contains("was lost"));
 }
+
+/// The holder of a call goes on serving; its client's requests come to a replica that does not.
+#[test]
+fn a_call_that_waits_is_found_from_a_replica_that_ends() {
+    let servers = [everything(), everything(), everything()];
+    let network = Network::new();
+    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let can = json!({"elicitation": {}});
+    let tool = "trigger-elicitation-request";
+    let hook = replicas[0].hook();
+    replicas[0].signal(Signal::TERM);
+    replicas[0].log(|line| line["message"] == "draining");
+    // Whoever takes what stands alone elsewhere takes each to another one.
+    for _ in 0..2 {
+        let (questions, state) = asked(&call(tool, json!({}), &can).key("key-a").send(replicas[2].mcp));
+        let responses = json!({questions[0].0.clone(): {"action": "accept", "content": {"name": "Ada"}}});
+        text(&again(tool, json!({}), &can, &state, responses).key("key-a").send(replicas[0].mcp));
+    }
+    drop(hook);
+}

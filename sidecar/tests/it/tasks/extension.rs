@@ -1,5 +1,6 @@
 //! The tasks of 2026-07-28, which are an extension.
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{forbid, is_unknown, shared, task};
@@ -194,4 +195,32 @@ fn r047_a_task_is_found_from_every_replica() {
         (ask(&replicas[0], "key-a").message()["result"]["taskId"] == json!(id)).then_some(())
     });
     assert_eq!(servers[1].seen("tasks/get").len(), 1);
+}
+
+/// The server of a task is at a replica that goes on serving; its client's requests come to one that does not.
+#[test]
+fn a_task_is_found_from_a_replica_that_ends() {
+    let servers = [server(), server(), server()];
+    let network = Network::new();
+    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let id = begin(&replicas[2], "key-a");
+    let hook = replicas[0].hook();
+    replicas[0].signal(Signal::TERM);
+    replicas[0].log(|line| line["message"] == "draining");
+    let seen = |method| servers.each_ref().map(|server| server.seen(method).len());
+    // Whoever takes what stands alone elsewhere takes each to another one.
+    for round in 1..=2 {
+        for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
+            let params = json!({"taskId": id, "inputResponses": {}});
+            let reply = request(method, params).key("key-a").send(replicas[0].mcp).message();
+            assert!(reply["result"].is_object(), "{method}: {reply}");
+            assert_eq!(seen(method), [0, 0, round], "{method}");
+        }
+        let wanted = json!({"notifications": {"taskIds": [id]}});
+        let mut events = Events::open(&request("subscriptions/listen", wanted).key("key-a"), replicas[0].mcp);
+        let heard = events.next().unwrap().message();
+        assert_eq!(heard["params"]["notifications"], json!({"taskIds": [id]}), "{heard}");
+        assert_eq!(seen("subscriptions/listen"), [0, 0, round]);
+    }
+    drop(hook);
 }
