@@ -223,6 +223,11 @@ impl Sessions {
         ended.is_some()
     }
 
+    /// Whether a session is held here, and has not ended or gone elsewhere.
+    fn holds(&self, session: &Arc<Session>) -> bool {
+        self.lock().held(&session.capsule.key).is_some_and(|held| Arc::ptr_eq(held, session))
+    }
+
     /// The end of a session, and whom to tell of it.
     pub(crate) fn ending(&self, key: &SessionKey) -> Option<(Tombstone, Vec<IpAddr>)> {
         let replica = self.lock();

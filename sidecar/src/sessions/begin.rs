@@ -109,7 +109,7 @@ fn former(opener: Opener, capsule: &Capsule) -> Former {
 }
 
 /// Begins a session again whose server has forgotten it, if it may be begun again. `lost` is what the server called it.
-/// Says whether it is there again.
+/// Says whether it is there again. One that has ended meanwhile is not begun: the server would have it for ever.
 pub(crate) async fn begin_again(
     pool: &Rc<Pool>,
     snapshot: &Snapshot,
@@ -122,6 +122,9 @@ pub(crate) async fn begin_again(
     }
     // One at a time: calls that find out together begin it once.
     let _alone = session.beginning.lock().await;
+    if !used.sessions.holds(session) {
+        return Err(Refusal::UnknownSession);
+    }
     if session.upstream().as_ref() != lost {
         return Ok(true);
     }
@@ -130,7 +133,14 @@ pub(crate) async fn begin_again(
     else {
         return Ok(false);
     };
-    session.set_upstream(upstream);
+    // First: whoever ends it from now on tells the server of this one.
+    session.set_upstream(upstream.clone());
+    if !used.sessions.holds(session) {
+        if let Some(id) = upstream {
+            exchange::end_named(pool, snapshot, id, session.server_revision).await;
+        }
+        return Err(Refusal::UnknownSession);
+    }
     hold.keep();
     Ok(true)
 }
@@ -154,16 +164,17 @@ async fn anew(
 ) -> Result<Option<(Option<HeaderValue>, Hold)>, Refusal> {
     let capabilities = capsule.capabilities.as_deref().unwrap_or("{}");
     let mut server = Server::of(snapshot.config.upstream.clone(), pool.clone(), opener);
-    match timeout(HANDSHAKE, server.begin_again(capsule.server_revision, capabilities)).await {
-        Ok(Ok(())) if capsule.server != ServerSession::KeptHere || pool.keeps_sessions() => {}
+    let unfit = match timeout(HANDSHAKE, server.begin_again(capsule.server_revision, capabilities)).await {
+        Ok(Ok(())) if capsule.server != ServerSession::KeptHere || pool.keeps_sessions() => None,
         // A server that has sessions keeps what nobody has promised to keep.
-        Ok(Ok(()) | Err(CallError::Revision(_))) => {
-            // Whether it hears of it or not.
-            let _ = timeout(SETTING, server.end()).await;
-            return Ok(None);
-        }
-        Ok(Err(error)) => return Err(refusal(error)),
-        Err(_) => return Err(Refusal::ServerTimedOut { seconds: HANDSHAKE.as_secs_f64() }),
+        Ok(Ok(()) | Err(CallError::Revision(_))) => Some(Ok(None)),
+        Ok(Err(error)) => Some(Err(refusal(error))),
+        Err(_) => Some(Err(Refusal::ServerTimedOut { seconds: HANDSHAKE.as_secs_f64() })),
+    };
+    if let Some(unfit) = unfit {
+        // It may be open at the server all the same. Whether that hears of it or not.
+        let _ = timeout(SETTING, server.end()).await;
+        return unfit;
     }
     // It goes on without: a server that does not take them is no reason to lose it.
     match timeout(SETTING, server.set_again(copy)).await {

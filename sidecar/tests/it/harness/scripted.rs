@@ -34,6 +34,8 @@ struct Manners {
     nameless: bool,
     /// What it does with answers is for the test to say.
     answered: bool,
+    /// And what it does with notifications and the ends of sessions.
+    told: bool,
 }
 
 /// How a handshake is answered.
@@ -58,6 +60,7 @@ impl Manners {
             ends: None,
             nameless: false,
             answered: false,
+            told: false,
         }
     }
 }
@@ -159,7 +162,13 @@ impl Scripted {
         Self::with(0, Manners { ends, ..Manners::of(json!({})) }, |_, stream| no_stream(stream))
     }
 
-    /// The same at this port, as soon as it is free.
+    /// A server that answers handshakes and pings by itself, and everything else by `answer`.
+    pub(crate) fn told(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
+        let manners = Manners { told: true, ..Manners::of(json!({"logging": {}})) };
+        Self::with(0, manners, without_streams(answer))
+    }
+
+    /// A server with these capabilities at this port, as soon as it is free.
     pub(crate) fn at(
         port: u16,
         capabilities: Value,
@@ -258,12 +267,12 @@ fn serve(
                 manners.hears.iter().for_each(Gate::pass);
                 accepted(&mut stream);
             }
-            _ if method.starts_with("notifications/")
+            _ if method.starts_with("notifications/") && !manners.told
                 || method.is_empty() && request.method == "POST" && !manners.answered =>
             {
                 accepted(&mut stream);
             }
-            _ if request.method == "DELETE" => {
+            _ if request.method == "DELETE" && !manners.told => {
                 manners.ends.iter().for_each(Gate::pass);
                 write(&mut stream, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
             }

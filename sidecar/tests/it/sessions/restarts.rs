@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::harness::config::{keys, session_key};
 use crate::harness::replicas::{Network, knows};
 use crate::harness::shim::{server, serving, stdio};
-use crate::harness::{Client, Files, GoServer, Over, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::{Client, Files, Gate, GoServer, Over, Scripted, Sidecar, config, eventually, scripted};
 
 const FLAGS: [&str; 4] = ["--pod-uid", "pod-1", "--pod-ip", "127.0.0.1"];
 
@@ -202,6 +202,67 @@ fn what_a_client_has_set_is_set_again() {
     forget.store(true, Ordering::Relaxed);
     client.call("t", json!({}));
     assert_eq!(again(&heard), ["logging/setLevel", "resources/subscribe", "tools/call"]);
+}
+
+/// What a session that is begun again costs at the server is given back where nobody could use it.
+#[test]
+fn what_is_begun_again_for_nobody_is_ended_at_its_server() {
+    for (ends, status) in [(true, 404), (false, 200)] {
+        let (forget, gate) = (Arc::new(AtomicBool::new(false)), Gate::default());
+        let heard = Arc::new(Heard::default());
+        let server = {
+            let (forget, gate, heard) = (forget.clone(), gate.clone(), heard.clone());
+            Scripted::told(move |request, stream| {
+                let message = scripted::message(request);
+                let method = message["method"].as_str().unwrap_or(&request.method);
+                let header = request.headers.iter().find(|(name, _)| name == "mcp-session-id");
+                let session = header.map(|(_, value)| value.clone()).unwrap_or_default();
+                let forgets = forget.load(Ordering::Relaxed);
+                if forgets && session == scripted::UPSTREAM_SESSION {
+                    return scripted::json_with(stream, 404, "", "{}");
+                }
+                if forgets {
+                    heard.lock().unwrap().push((method.to_owned(), session));
+                }
+                match method {
+                    // It cannot begin, or what its client had set takes a while.
+                    "notifications/initialized" if forgets && !ends => {
+                        scripted::json_with(stream, 503, "", "{}");
+                    }
+                    "logging/setLevel" if forgets => {
+                        gate.pass();
+                        scripted::json(stream, &scripted::reply_to(request, &json!({})));
+                    }
+                    _ if message.get("id").is_some() => {
+                        scripted::json(stream, &scripted::reply_to(request, &json!({})));
+                    }
+                    _ => scripted::accepted(stream),
+                }
+            })
+        };
+        let mut config = config(server.port);
+        config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+        let sidecar = Sidecar::start(&config).ready();
+        let client = Client::open(&sidecar, None);
+        client.ask("logging/setLevel", json!({"level": "warning"}));
+        forget.store(true, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            let session = &client.session;
+            let call = scope.spawn(|| Client::in_session(&sidecar, session).send("tools/list", json!({})));
+            if ends {
+                eventually("it is begun again", || {
+                    again(&heard).last().filter(|it| *it == "logging/setLevel").map(drop)
+                });
+                assert_eq!(client.end().status, 204);
+            }
+            gate.open();
+            assert_eq!(call.join().unwrap().status, status);
+        });
+        eventually("its server hears of the end", || {
+            again(&heard).last().filter(|method| *method == "DELETE").map(drop)
+        });
+        assert_eq!(sidecar.metric("longshore_sessions"), if ends { 0.0 } else { 1.0 });
+    }
 }
 
 /// And the one that comes after it, since whoever has it tells another one.
