@@ -17,8 +17,8 @@ use super::process::Idle;
 use super::registry::{Group, Handle, Open};
 use super::warm::{Given, Ready};
 use super::{
-    Body, Client, Control, Failure, Former, Gone, Hold, Name, Opener, Patience, QUEUE, Recalled, Stdio, call,
-    name_of, random, respond, warm,
+    Body, Client, Control, Failure, Former, Gone, Hold, Name, Opener, Patience, QUEUE, Recalled, Stdio, Why,
+    call, name_of, random, respond, warm,
 };
 use crate::names::SESSION_ID;
 use crate::shares::Share;
@@ -139,12 +139,18 @@ impl Stdio {
 
     /// The conversation that another session, or a call, of this kind goes to, if there is one.
     pub(super) fn host(&self, open: &Open, wanted: &Group, client: Option<&Client>) -> Option<u64> {
-        let (host, sessions) = open.fewest(wanted)?;
-        let Some(Client { limits, .. }) = client else { return Some(host) };
+        let Some(Client { limits, principal }) = client else {
+            return open.fewest(wanted, None).map(|(host, _)| host);
+        };
+        let room = self.places.have_room() || self.warm.has_any();
+        let Some((host, sessions)) = open.fewest(wanted, Some(Instant::now())) else {
+            // One that is too old goes on having the place of another one.
+            let another = self.places.allow(principal.as_ref()) && (room || open.empty().is_some());
+            return open.fewest(wanted, None).map(|(host, _)| host).filter(|_| !another);
+        };
         // Everybody's sessions are spread over as many processes as there may be.
         let spreads = limits.isolation == Isolation::Shared && sessions > 0;
-        let another =
-            open.shared_by_all() < limits.total as usize && (self.places.have_room() || self.warm.has_any());
+        let another = open.shared_by_all() < limits.total as usize && room;
         (!(spreads && another)).then_some(host)
     }
 
@@ -162,6 +168,7 @@ impl Stdio {
                     return Ok(Acquired { place, number, ready: Some(ready) });
                 }
                 warm::end(ready).await;
+                self.metrics.process_ended(Why::Asked.label());
             }
             match self.places.take(principal, Duration::ZERO).await {
                 Ok(place) => return Acquired::anew(place),
@@ -213,7 +220,7 @@ impl Stdio {
         let Some(process) = adopted.map_err(|why| Gone::failure(why, &[]))? else {
             return Ok(Recalled::Forgotten);
         };
-        let broken = |error: std::io::Error| Gone::failure(super::Why::NotStarted(error.to_string()), &[]);
+        let broken = |error: std::io::Error| Gone::failure(Why::NotStarted(error.to_string()), &[]);
         let ready = Ready { parts: process.into_parts().map_err(broken)?, told: None };
         // It has run all the time: it is counted, whatever the limit is by now.
         let place = self.places.take_back(Some(&principal));

@@ -47,13 +47,13 @@ pub(super) struct Group {
     pub(super) asked: String,
     /// The one that it chose, once that is known.
     pub(super) version: Option<String>,
-    /// Nobody after this.
+    /// Nobody after this, as long as there is another place to go to.
     pub(super) aged: Option<Instant>,
 }
 
 impl Group {
     /// Whether one that wants such a conversation may have this one.
-    fn takes(&self, wanted: &Self, now: Instant) -> bool {
+    fn takes(&self, wanted: &Self, now: Option<Instant>) -> bool {
         (self.own, self.alone, &self.principal) == (wanted.own, wanted.alone, &wanted.principal)
             && self.suits(&wanted.asked, now)
     }
@@ -62,10 +62,12 @@ impl Group {
     ///
     /// Asked for the same, the server says the same. Otherwise a client that asks for a newer revision usually speaks
     /// the older ones too, and not the other way round.
-    fn suits(&self, revision: &str, now: Instant) -> bool {
+    ///
+    /// Where no time is named its age does not matter.
+    fn suits(&self, revision: &str, now: Option<Instant>) -> bool {
         let speaks =
             self.asked == revision || self.version.as_deref().is_some_and(|version| version <= revision);
-        speaks && self.aged.is_none_or(|aged| now < aged)
+        speaks && self.aged.zip(now).is_none_or(|(aged, now)| now < aged)
     }
 }
 
@@ -93,9 +95,9 @@ impl Open {
         self.closed
     }
 
-    /// The conversation of a kind with the fewest sessions, and how many it has.
-    pub(super) fn fewest(&self, wanted: &Group) -> Option<(u64, usize)> {
-        let now = Instant::now();
+    /// The conversation of a kind with the fewest sessions, and how many it has: one that is not too old by now, or any if
+    /// no time is named.
+    pub(super) fn fewest(&self, wanted: &Group, now: Option<Instant>) -> Option<(u64, usize)> {
         let of = |host: &&(u64, &Host)| host.1.group.as_ref().is_some_and(|group| group.takes(wanted, now));
         let hosts = self.hosts.iter().map(|(number, host)| (*number, host));
         hosts
@@ -202,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_client_gets_a_revision_that_it_can_use() {
-        let now = Instant::now();
+        let now = Some(Instant::now());
         let (old, new) = ("2025-06-18", "2025-11-25");
         for (asked, version, revision, suits) in [
             (new, None, new, true),
@@ -225,7 +227,9 @@ mod tests {
             assert!(!group.takes(&Group { alone: true, ..wanted.clone() }, now), "no session");
             assert!(!group.takes(&Group { own: true, ..wanted.clone() }, now), "the sidecar's");
             assert!(!group.takes(&Group { principal: Some("p".into()), ..wanted }, now), "somebody's");
-            assert!(!Group { aged: Some(now), ..group }.suits(revision, now), "too old");
+            let aged = Group { aged: now, ..group };
+            assert!(!aged.suits(revision, now), "too old");
+            assert_eq!(aged.suits(revision, None), suits, "where there is none that is not");
         }
     }
 }

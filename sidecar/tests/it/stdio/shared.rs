@@ -169,18 +169,26 @@ fn a_process_that_nobody_calls_rests() {
 }
 
 #[test]
-fn a_process_of_a_certain_age_takes_no_more_sessions() {
-    let mut config = config(Isolation::Shared, 2);
-    config.limits.processes.as_mut().unwrap().max_age_ms = Some(400);
-    let (shim, sidecar) = shared(&config, &[], &[]);
-    let first = open(&sidecar, 0);
-    let before = pid(&first);
-    std::thread::sleep(Duration::from_millis(500));
-    let second = open(&sidecar, 0);
-    assert_ne!(pid(&second), before);
-    assert_eq!(pid(&first), before, "who has it keeps it");
-    delete(&first);
-    eventually("it ends with its last session", || (shim.processes().len() == 2).then_some(()));
+fn a_process_of_a_certain_age_takes_no_more_sessions_while_there_may_be_another() {
+    for isolation in [Isolation::Shared, Isolation::Principal] {
+        let mut config = config(isolation, 2);
+        config.limits.processes.as_mut().unwrap().max_age_ms = Some(400);
+        let (shim, sidecar) = shared(&config, &[], &[]);
+        let grow_old = || std::thread::sleep(Duration::from_millis(500));
+        let first = open(&sidecar, 0);
+        let before = pid(&first);
+        grow_old();
+        let second = open(&sidecar, 0);
+        assert_ne!(pid(&second), before);
+        grow_old();
+        let third = open(&sidecar, 0);
+        assert_eq!(pid(&third), before, "{isolation:?}: better an old one than none");
+        assert_eq!(pid(&first), before, "who has it keeps it");
+        delete(&first);
+        delete(&third);
+        eventually("it ends with its last session", || (shim.processes().len() == 2).then_some(()));
+        assert_ne!(pid(&open(&sidecar, 0)), pid(&second), "{isolation:?}: there may be another again");
+    }
 }
 
 #[test]
