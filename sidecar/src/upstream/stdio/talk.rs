@@ -129,6 +129,8 @@ impl<'a> Talk<'a> {
         start: Start,
         first: Vec<Command>,
     ) -> Self {
+        // What those asked for who have left meanwhile, this process has never heard.
+        conversation.left.clear();
         let shakes = !start.goes_on && !conversation.stands_alone();
         let repeats = shakes && conversation.handshake.is_complete();
         let shakes_for_all = shakes && conversation.is_shared();

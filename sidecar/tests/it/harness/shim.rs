@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use longshore_sidecar_config::{Config, Upstream, paths};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::config::processes;
 use super::recorder::{self, Heard};
@@ -70,6 +71,12 @@ impl Shim {
         children(self.child.id())
     }
 
+    /// Sends it a signal, and its processes none.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().cast_signed()).expect("a number");
+        kill_process(pid, signal).expect("it runs");
+    }
+
     /// Kills it, as a container without memory would end.
     pub(crate) fn kill(&mut self) {
         let processes = self.processes();
@@ -77,8 +84,8 @@ impl Shim {
         let _ = self.child.wait();
         for process in processes {
             // In a container they end with its first process.
-            let pid = rustix::process::Pid::from_raw(process.cast_signed()).expect("a number");
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            let pid = Pid::from_raw(process.cast_signed()).expect("a number");
+            let _ = kill_process(pid, Signal::KILL);
         }
     }
 }

@@ -136,6 +136,9 @@ def call(message):
     elif name == "say":
         note(arguments["method"], **arguments["params"])
         text(message, "said")
+    elif name == "busy":
+        time.sleep(arguments["seconds"])
+        text(message, "done")
     elif name == "later":
         # Answered by another thread, so that others are answered in between.
         threading.Timer(arguments["seconds"], text, (message, "later")).start()
@@ -151,6 +154,11 @@ def call(message):
         while (answer := read()).get("id") != "q":
             pass
         text(message, json.dumps(answer.get("result", answer.get("error"))))
+    elif name == "ask-and-go":
+        # Answered all the same a while later, by another thread.
+        send({"id": "q", "method": arguments["method"], "params": {}})
+        words = arguments["text"] * arguments["times"]
+        threading.Timer(arguments["seconds"], text, (message, words)).start()
     elif name == "need":
         # As a server does that cannot do without: an answer that is an error is one of the call.
         send({"id": "n", "method": arguments["method"], "params": arguments.get("params", {})})

@@ -1,5 +1,7 @@
 //! Processes that several sessions share.
 
+mod leaving;
+
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};

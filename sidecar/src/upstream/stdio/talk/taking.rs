@@ -154,7 +154,13 @@ impl Talk<'_> {
         }
         self.asked.retain(|_, question| question.from != left.name);
         for uri in left.subscriptions {
-            self.ask("resources/unsubscribe", &json!({"uri": uri}), About::Other);
+            // Somebody else may be about to have it.
+            let subscribes = |call: &Call| matches!(call.about(), About::Subscribe(to) if *to == uri);
+            let wanted = self.conversation.members.is_subscribed(&uri)
+                || self.routes.newest_where(subscribes).is_some();
+            if !wanted {
+                self.ask("resources/unsubscribe", &json!({"uri": uri}), About::Other);
+            }
         }
         let wanted = self.conversation.members.level();
         if let Some(level) = wanted.filter(|_| wanted != self.level) {
