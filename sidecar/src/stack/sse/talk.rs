@@ -329,6 +329,7 @@ impl Talk {
     /// The end of the stream is the end of the session.
     async fn end(mut self) {
         // What has come is still said; what is said from now on is said to nobody.
+        self.incoming.close();
         while let Some(text) = self.next.take().or_else(|| self.incoming.try_recv().ok().map(Said::event)) {
             if !pump::say(&self.out, text).await {
                 break;

@@ -1,6 +1,7 @@
 //! Clients that speak HTTP+SSE, in front of servers that speak Streamable HTTP.
 
-use std::time::Duration;
+use std::io::Write;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -8,7 +9,9 @@ use serde_json::{Value, json};
 use crate::harness::client::initialize;
 use crate::harness::config::keys;
 use crate::harness::replicas::Network;
-use crate::harness::{Client, Events, Files, GoServer, Reply, Request, Sidecar, config, eventually, within};
+use crate::harness::{
+    Client, Events, Files, GoServer, Reply, Request, Scripted, Sidecar, config, eventually, scripted, within,
+};
 
 /// A client with a stream.
 pub(super) struct Caller {
@@ -166,6 +169,34 @@ fn a_revoked_key_keeps_nothing_open() {
     sidecar.files.write_with_keys(&config(server.port), &keys(&[("bob", "key-b")]));
     assert!(alice.stream.all().is_empty());
     assert_eq!(bob.call(&sidecar, 5, "echo", &echo("hi"))["result"]["content"][0]["text"], "hi");
+}
+
+/// Also while its call says more than it reads.
+#[test]
+fn a_revoked_key_keeps_no_stream_open_in_which_much_is_said() {
+    let server = Scripted::start(|_, stream| {
+        scripted::begin_events(stream);
+        let note = json!({"jsonrpc": "2.0", "method": "notifications/message",
+            "params": {"level": "info", "data": "m".repeat(60_000)}});
+        let event = format!("data: {note}\n\n");
+        let chunk = format!("{:x}\r\n{event}\r\n", event.len());
+        while stream.write_all(chunk.as_bytes()).is_ok() {}
+    });
+    let mut config = config(server.port);
+    config.limits.request_timeout_ms = 60_000;
+    let files = Files::new();
+    files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let mut alice = Caller::open(&sidecar, Some("key-a"));
+    assert_eq!(alice.post(&sidecar, &call(1, "flood", &json!({}))).status, 202);
+    alice.hear();
+    sidecar.files.write_with_keys(&config, &keys(&[("bob", "key-b")]));
+    let until = Instant::now() + Duration::from_secs(20);
+    while alice.stream.any().is_some() {
+        assert!(Instant::now() < until, "it goes on");
+        // Slower than the server says it, so that there is always more.
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// A call under way is answered, and then the stream ends as streams do.
