@@ -40,9 +40,16 @@ struct State {
     /// Who listens to what belongs to no call.
     listeners: usize,
     /// The calls under way, by the client's id.
-    calls: HashMap<String, mpsc::UnboundedSender<Word>>,
+    calls: HashMap<String, Ear>,
     /// What the client was asked, and for which call.
     questions: HashMap<String, mpsc::UnboundedSender<Word>>,
+}
+
+/// Where a call hears of its client.
+struct Ear {
+    say: mpsc::UnboundedSender<Word>,
+    /// It was told that its client does not want it any more. It may not come to read that for long.
+    is_cancelled: bool,
 }
 
 /// What a server has been asked to tell.
@@ -54,7 +61,7 @@ pub(super) struct Heard {
     pub(super) granted: Option<BTreeSet<String>>,
 }
 
-/// What a call hears of its client. Nobody can say more than one for the call, and one for each of its questions.
+/// What a call hears of its client: each of the last two once, and one for each of its questions.
 pub(super) enum Word {
     /// The client has answered this question.
     Answered(String, Result<String, String>),
@@ -192,16 +199,18 @@ impl Session {
         if state.calls.contains_key(&key) {
             return Err(Failure::IdInUse);
         }
-        state.calls.insert(key.clone(), say.clone());
+        state.calls.insert(key.clone(), Ear { say: say.clone(), is_cancelled: false });
         Ok(UnderWay { session: self.clone(), key, questions: Vec::new(), say, words })
     }
 
     /// `notifications/cancelled`.
     pub(super) fn cancel(&self, notification: &str) {
         let Some(id) = names::cancelled_id(notification) else { return };
-        if let Some(call) = self.lock().calls.get(&key(Id::from_json(id))) {
+        if let Some(call) = self.lock().calls.get_mut(&key(Id::from_json(id)))
+            && !std::mem::replace(&mut call.is_cancelled, true)
+        {
             // One that has just ended need not be cancelled.
-            let _ = call.send(Word::Cancelled);
+            let _ = call.say.send(Word::Cancelled);
         }
     }
 
@@ -220,7 +229,7 @@ impl Session {
         let mut state = self.lock();
         self.over.send_replace(true);
         for (_, call) in state.calls.drain() {
-            let _ = call.send(Word::Ended);
+            let _ = call.say.send(Word::Ended);
         }
         state.questions.clear();
     }
