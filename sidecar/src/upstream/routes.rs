@@ -5,16 +5,18 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use tokio::time::{Duration, Instant};
 
 use super::call::Caller;
-use super::message::{About, Asked, Command, Key, Kind, text};
+use super::message::{About, Asked, Command, Key, Kind, Span, text};
 use super::stdio::{Failure, Name};
 
 /// How long an answer may still come to a call that its client has cancelled. Servers do not answer them, and the
 /// client does not wait; what waits is only its HTTP request.
 const GRACE: Duration = Duration::from_secs(1);
+/// What is kept whole of a message that the server has: more than this is let go.
+pub(super) const FEW: usize = 4 * 1024;
 /// How many calls that nobody waits for are remembered, so that the server can be told. That comes at once or never.
 const MAX_LOST: usize = 256;
 
@@ -82,6 +84,22 @@ impl Call {
         self.asked.token.as_ref().map(|at| text(&self.body, at))
     }
 
+    /// Keeps what its answer needs, and no more: it may be a long time until that comes.
+    fn shrink(&mut self) {
+        if self.body.len() <= FEW {
+            return;
+        }
+        let mut kept = BytesMut::new();
+        let mut keep = |at: &mut Span| {
+            let begin = kept.len();
+            kept.extend_from_slice(self.body.get(at.clone()).unwrap_or_default());
+            *at = begin..kept.len();
+        };
+        keep(&mut self.asked.at);
+        self.asked.token.iter_mut().for_each(keep);
+        self.body = kept.freeze();
+    }
+
     pub(super) fn end(self, ending: Result<Option<Bytes>, Failure>) {
         if let Some(caller) = self.caller {
             caller.end(ending);
@@ -109,6 +127,13 @@ impl Routes {
             self.ids.insert(id, number);
         }
         Ok(self.calls.entry(number).or_insert(call))
+    }
+
+    /// A call was written, and is not sent again.
+    pub(super) fn written(&mut self, number: u64) {
+        if let Some(call) = self.calls.get_mut(&number) {
+            call.shrink();
+        }
     }
 
     /// The call that an answer is for; it is over.
@@ -309,6 +334,25 @@ mod tests {
             "nobody cancels the calls of others"
         );
         assert_eq!(table.routes.count(), 3);
+    }
+
+    #[test]
+    fn what_is_written_is_kept_as_far_as_its_answer_needs_it() {
+        for filler in [10, FEW] {
+            let mut table = Table::default();
+            let (control, _) = tokio::sync::mpsc::unbounded_channel();
+            let (caller, _waiting) = pair(control);
+            let body = format!("{{\"token\":\"t\",\"more\":\"{}\",\"id\":\"a\"}}", "x".repeat(filler));
+            let at = |part: &str| body.find(part).map(|start| start..start + part.len()).unwrap();
+            let asked =
+                Asked { id: key("a"), at: at("\"a\""), token: Some(at("\"t\"")), about: About::Other };
+            assert!(table.routes.add(1, Call::of(1, asked, body.clone().into(), caller)).is_ok());
+            table.routes.written(1);
+            table.routes.written(1);
+            let call = table.routes.get(1).unwrap();
+            assert_eq!((call.id(), call.token()), ("\"a\"".to_owned(), Some("\"t\"".to_owned())));
+            assert_eq!(call.body.len(), if filler < FEW { body.len() } else { 6 });
+        }
     }
 
     #[test]

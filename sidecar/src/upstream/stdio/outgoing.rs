@@ -10,6 +10,7 @@ use tokio::net::unix::pipe;
 use super::Failure;
 use super::call::Caller;
 use super::message::{Span, write_line};
+use super::routes::FEW;
 
 /// How many of the sidecar's own messages wait: a process that asks and never reads is not answered for ever.
 const MAX_OWN: usize = 64;
@@ -26,6 +27,8 @@ pub(super) struct Outgoing {
     buffer: BytesMut,
     lines: VecDeque<Line>,
     own: usize,
+    /// Large calls that were written since somebody asked.
+    large: Vec<u64>,
     /// How much there ever was, and how much of it is written.
     pushed: u64,
     written: u64,
@@ -92,6 +95,7 @@ impl Outgoing {
             match line.from {
                 From::Caller(caller) => caller.end(Ok(None)),
                 From::Own => self.own -= 1,
+                From::Call(number) if line.end - line.begin > FEW as u64 => self.large.push(number),
                 From::Call(_) => {}
             }
         }
@@ -99,6 +103,11 @@ impl Outgoing {
             self.buffer = BytesMut::new();
         }
         Ok(())
+    }
+
+    /// The large calls that were written since this was asked.
+    pub(super) fn written(&mut self) -> impl Iterator<Item = u64> {
+        self.large.drain(..)
     }
 
     /// Gives all of it up. Calls of which nothing was written are given back: they can go to another process.

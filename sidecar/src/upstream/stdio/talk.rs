@@ -204,6 +204,9 @@ impl<'a> Talk<'a> {
                     if written.is_err() {
                         self.closed.get_or_insert_with(Instant::now);
                     }
+                    for number in self.outgoing.written() {
+                        self.routes.written(number);
+                    }
                 }
                 readable = stdout.readable(), if reads => match readable {
                     Ok(()) => self.read(),
