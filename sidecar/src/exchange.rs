@@ -156,7 +156,7 @@ async fn run(mut call: Call, under_way: Option<CallGuard>, reply: oneshot::Sende
     let mut result = answer::answer(&mut call, &mut client, deadline).await;
     if matches!(result, Err(Refusal::SessionLost)) && client.has_nothing() {
         result = match timeout_at(deadline, Box::pin(call.begin_again(upstream))).await {
-            // The server has not seen the call yet.
+            // The server has not taken the call: it did not know the session.
             Ok(Ok(true)) => Box::pin(answer::answer(&mut call, &mut client, deadline)).await,
             Ok(Ok(false)) => Err(Refusal::SessionLost),
             Ok(Err(refusal)) => Err(refusal),

@@ -71,6 +71,11 @@ impl Posts {
         self.tasks.len() < MAX_POSTS
     }
 
+    /// Whether calls are on their way.
+    pub(super) fn have_calls(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
     /// Keeps the revision that a client's request names for the sidecar's own messages.
     pub(super) fn note_version(&mut self, headers: &HeaderMap) {
         if self.version.is_none() {

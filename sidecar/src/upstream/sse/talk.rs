@@ -23,6 +23,9 @@ use crate::upstream::stdio::{Control, Failure};
 const TURN: usize = 256 * 1024;
 /// How much may be dropped without a pause: a server that says what nobody wants must not keep the thread busy.
 const DROPPED: usize = 256 * 1024;
+/// How long the outcomes of POSTs are waited for in a session that the server has forgotten: of a call that it takes as
+/// little as another one it has seen nothing.
+const OUTCOMES: Duration = Duration::from_secs(1);
 /// The pause.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -42,6 +45,8 @@ pub(super) struct Talk {
     pub(super) delivery: Option<(Reader, bytes::Bytes)>,
     /// The handshake was sent.
     shaken: bool,
+    /// The server has forgotten the session. Until then it is heard which calls it has not taken.
+    forgotten: Option<Instant>,
     /// Why it is over.
     end: Option<Failure>,
     /// How much was dropped since something was not.
@@ -70,6 +75,7 @@ impl Talk {
             listener: None,
             delivery: None,
             shaken: false,
+            forgotten: None,
             end: None,
             dropped: 0,
             pause: None,
@@ -86,9 +92,10 @@ impl Talk {
             if let Some(failure) = self.end.take() {
                 break failure;
             }
-            let due = [self.routes.due(), self.posts.due(), self.pause].into_iter().flatten().min();
+            let due = [self.routes.due(), self.posts.due(), self.pause, self.forgotten];
+            let due = due.into_iter().flatten().min();
             let reads = self.delivery.is_none() && self.pause.is_none();
-            let ready = self.posts.has_room();
+            let ready = self.posts.has_room() && self.forgotten.is_none();
             tokio::select! {
                 Some(control) = self.control.recv() => self.hear(control),
                 Some(letter) = self.letters.recv(), if ready => self.take(letter),
@@ -121,7 +128,8 @@ impl Talk {
         while let Ok(Letter { command, .. }) = letters.try_recv() {
             command.caller.end(Err(Failure::Forgotten));
         }
-        routes.fail(failure);
+        // The server has these, or may have them. Somebody would make others once more.
+        routes.fail(if matches!(failure, Failure::Forgotten) { &Failure::Cut } else { failure });
     }
 
     fn tick(&mut self, now: Instant) {
@@ -129,6 +137,9 @@ impl Talk {
             self.posts.over(number, now);
         }
         self.posts.end_late(now);
+        if self.forgotten.is_some_and(|until| until <= now || !self.posts.have_calls()) {
+            self.end.get_or_insert(Failure::Forgotten);
+        }
         if self.pause.is_some_and(|until| until <= now) {
             self.pause = None;
         }
@@ -185,6 +196,7 @@ impl Talk {
                         let mut message = bytes::BytesMut::with_capacity(call.body().len() + 32);
                         write(call.body(), edits, &mut message);
                         self.posts.send(From::Call(number), message.freeze(), &headers);
+                        self.routes.written(number);
                     }
                     Err(call) => call.end(Err(Failure::IdInUse)),
                 }
@@ -222,7 +234,7 @@ impl Talk {
             (From::Caller(caller), outcome) => caller.end(outcome.map(|()| None)),
         }
         if gone {
-            self.end = Some(Failure::Forgotten);
+            self.forgotten.get_or_insert_with(|| Instant::now() + OUTCOMES);
         }
     }
 }

@@ -4,6 +4,7 @@ use longshore_sidecar_config::OnOwnerLoss;
 use serde_json::{Value, json};
 
 use super::{hear, said};
+use crate::harness::scripted::message;
 use crate::harness::sse_server::Say;
 use crate::harness::{Client, Events, Sidecar, SseServer, eventually};
 
@@ -31,6 +32,39 @@ fn a_session_is_begun_again_where_that_is_allowed() {
     client.send("tools/call", json!({"name": "end", "arguments": {}}));
     assert_eq!(client.call("echo", json!({"text": "x"}))["result"], said("x"));
     assert_eq!(server.seen("initialize").len(), 1, "the client's own");
+}
+
+/// Only what it has not taken is sent again.
+#[test]
+fn a_call_that_the_server_has_taken_is_not_made_again_when_it_forgets_the_session() {
+    let server = SseServer::start(hear);
+    let mut config = server.config();
+    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let sidecar = Sidecar::start(&config).ready();
+    let client = Client::open(&sidecar, None);
+    let named = |tool| {
+        let seen = server.seen_all();
+        seen.iter().filter(|request| message(request)["params"]["name"] == tool).count()
+    };
+    std::thread::scope(|scope| {
+        let (sidecar, session) = (&sidecar, &client.session);
+        let taken = ["silent", "held"].map(|tool| {
+            let call = scope.spawn(move || {
+                let params = json!({"name": tool, "arguments": {}});
+                Client::in_session(sidecar, session).send("tools/call", params)
+            });
+            eventually("the server has it", || (named(tool) == 1).then_some(()));
+            (tool, call)
+        });
+        server.streams().clear();
+        assert_eq!(client.call("echo", json!({"text": "x"}))["result"], said("x"));
+        assert_eq!(named("echo"), 2, "the first time nobody heard it");
+        for (tool, call) in taken {
+            let reply = call.join().unwrap();
+            assert!(reply.text().contains("broke off"), "{tool}: {} {}", reply.status, reply.text());
+            assert_eq!(named(tool), 1, "{tool}");
+        }
+    });
 }
 
 #[test]
