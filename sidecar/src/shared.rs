@@ -35,7 +35,7 @@ pub(crate) struct Shared {
     pub(crate) stdio: Arc<Stdio>,
     /// Where it speaks HTTP+SSE: the sessions with it.
     pub(crate) sse: Arc<Sse>,
-    /// The messages that are held whole, for clients that get several in one response.
+    /// The messages that are held whole for clients.
     pub(crate) held: Arc<Shares>,
     /// The streams of clients that speak HTTP+SSE.
     pub(crate) callers_streams: Arc<sse::Open>,

@@ -21,6 +21,7 @@ pub(crate) mod stdio;
 mod tail;
 mod transport;
 mod unheard;
+mod waiting;
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use http_body::Frame;
 use hyper::body::Incoming;
 use thiserror::Error;
-use tokio::sync::mpsc;
 
 use super::made::Made;
+use super::waiting::Receiver;
 use super::{Events, Failure, stdio};
 
 /// An answer's body.
@@ -23,7 +23,7 @@ pub(crate) enum Body {
     /// What is made here of something else, as events.
     Made(Box<Made>),
     /// What is put together here, in pieces.
-    Lifted(mpsc::Receiver<Result<Bytes, Broken>>),
+    Lifted(Receiver<Result<Bytes, Broken>>),
 }
 
 /// The rest of a body will not come.

@@ -17,11 +17,11 @@ use tokio::time::{Duration, Instant, timeout};
 
 use super::Hold;
 use super::stdio::{Control, Failure, Patience};
+use super::waiting::MAX_WAITING;
 
-/// How many messages wait for whoever reads a call's events, before the process has to wait too.
+/// How many messages wait for whoever reads a call's events, before the process has to wait too. And so many bytes as wait
+/// elsewhere.
 const MAX_ASIDES: usize = 64;
-/// And how many bytes. One message may always wait, however large it is.
-const MAX_WAITING: usize = 256 * 1024;
 /// For how long a reader may be waited for where others wait too, for each message that it has taken and for each byte
 /// of it: about four mebibytes in a second. Who reads at that pace loses nothing, and holds up nobody for long.
 const EARNED: Duration = Duration::from_micros(50);

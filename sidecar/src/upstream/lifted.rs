@@ -44,6 +44,7 @@ use tokio::time::{Duration, sleep};
 use super::{Answer, Failure, Opener, Transport};
 use crate::configuration::Snapshot;
 use crate::shared::Calls;
+use crate::shares::Shares;
 use crate::stack::SERVED;
 use asked::Asked;
 use client::Client;
@@ -57,6 +58,8 @@ pub(crate) struct Lifted {
     sessions: Arc<Sessions>,
     parking: Arc<Parking>,
     snapshot: ArcSwapOption<Snapshot>,
+    /// What is held for clients.
+    held: Arc<Shares>,
     /// Which replica holds the calls that wait here.
     me: Peer,
     /// How long a call waits for its client.
@@ -88,11 +91,17 @@ enum BadState {
 
 impl Lifted {
     /// None yet.
-    pub(crate) fn new(me: Peer, patience: Duration, draining: watch::Receiver<bool>) -> Self {
+    pub(crate) fn new(
+        me: Peer,
+        patience: Duration,
+        held: Arc<Shares>,
+        draining: watch::Receiver<bool>,
+    ) -> Self {
         Self {
             sessions: Arc::default(),
             parking: Arc::default(),
             snapshot: ArcSwapOption::empty(),
+            held,
             me,
             patience,
             servers: watch::Sender::new(0),
@@ -122,7 +131,7 @@ impl Lifted {
         (ticket.owner != self.me).then_some(ticket.owner)
     }
 
-    /// Whether a call waits here for this state.
+    /// Whether a call was parked here under this state. It may be over.
     pub(crate) fn holds(&self, state: &str) -> bool {
         let ticket = self.snapshot().and_then(|snapshot| snapshot.keyring.open_ticket(state).ok());
         ticket.is_some_and(|ticket| ticket.owner == self.me)
@@ -203,7 +212,7 @@ fn judge(way: &Way, asked: &Asked, state: &str) -> Result<Ticket, BadState> {
         return Err(BadState::Expired);
     }
     if ticket.owner != way.lifted.me {
-        // It would have been forwarded if that one were there.
+        // It would be there if that one were, and had the call.
         return Err(BadState::Lost);
     }
     Ok(ticket)

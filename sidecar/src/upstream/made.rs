@@ -11,8 +11,8 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response};
 use longshore_mcp::headers::{EVENT_STREAM, JSON};
 use longshore_mcp::sse;
-use tokio::sync::mpsc;
 
+use super::waiting::{Large, Receiver, Sender, Unread, channel};
 use super::{Answer, Body, Failure};
 
 /// How many messages wait for a slow reader before the work has to wait too.
@@ -25,7 +25,7 @@ type Work = Pin<Box<dyn Future<Output = Result<(), Failure>>>>;
 pub(crate) struct Made {
     /// None once it is done.
     work: Option<Work>,
-    said: mpsc::Receiver<Said>,
+    said: Receiver<Said>,
     /// It has failed, which is told after what was said before.
     failure: Option<Failure>,
     /// What was looked at already.
@@ -42,21 +42,24 @@ pub(super) enum Said {
 
 /// The end of whoever makes messages.
 #[derive(Clone)]
-pub(super) struct Out(mpsc::Sender<Said>);
+pub(super) struct Out(Sender<Said>);
 
-/// Nobody reads any more.
-#[derive(Debug)]
-pub(super) struct Unread;
+impl Large for Said {
+    fn size(&self) -> usize {
+        let (Self::Aside(message) | Self::Answer(message)) = self;
+        message.len()
+    }
+}
 
 impl Out {
     /// Gives a message that is not the answer.
     pub(super) async fn aside(&self, message: impl Into<Bytes>) -> Result<(), Unread> {
-        self.0.send(Said::Aside(message.into())).await.map_err(|_| Unread)
+        self.0.send(Said::Aside(message.into())).await
     }
 
     /// Gives the answer.
     pub(super) async fn answer(&self, message: impl Into<Bytes>) -> Result<(), Unread> {
-        self.0.send(Said::Answer(message.into())).await.map_err(|_| Unread)
+        self.0.send(Said::Answer(message.into())).await
     }
 }
 
@@ -66,7 +69,7 @@ impl Made {
     where
         W: Future<Output = Result<(), Failure>> + 'static,
     {
-        let (out, said) = mpsc::channel(WAITING);
+        let (out, said) = channel(WAITING);
         Self { work: Some(Box::pin(work(Out(out)))), said, failure: None, first: None }
     }
 

@@ -22,14 +22,13 @@ use http::header::HeaderMap;
 use longshore_mcp::capabilities::Need;
 use longshore_mcp::parked::Parked;
 use longshore_mcp::translate::{Pair, requests};
-use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant};
 
 use super::asked::Asked;
 use super::client::Client;
 use super::failure::Failure as Unusable;
 use super::hearing;
-use super::session::Number;
+use super::session::{Inbox, Number, Session};
 use super::sessions::{Lease, Purpose};
 use super::source::{Ending, Heard, read};
 use super::way::Way;
@@ -43,14 +42,16 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// The call.
 struct Call {
     way: Rc<Way>,
-    lease: Lease,
+    session: Arc<Session>,
+    /// None once the server has done with it.
+    lease: Option<Lease>,
     pair: Pair,
     number: Number,
     parked: Parked,
     /// Something that the server asked although its client did not declare that it can.
     lacks: Option<Need>,
     /// What the server is asked with: what came for it, and the request while its answer is read.
-    inbox: (mpsc::Sender<Heard>, mpsc::Receiver<Heard>),
+    inbox: Inbox,
     reading: Option<Pin<Box<dyn Future<Output = ()>>>>,
     stage: Stage,
 }
@@ -85,16 +86,18 @@ impl Call {
     async fn begin(way: &Rc<Way>, asked: &Arc<Asked>) -> Result<Self, Failure> {
         let purpose = Purpose::of(asked, &way.upstream, &way.opener);
         let lease = way.lease(asked, purpose).await?;
+        let session = lease.session.clone();
         if asked.can_be_asked() || asked.level.is_some() {
-            Box::pin(hearing::begin(&lease.session, &way.transport)).await;
+            Box::pin(hearing::begin(&session, &way.transport)).await;
         }
-        let pair = lease.session.pair();
-        let (mut number, inbox) = lease.session.number(&asked.id)?;
+        let pair = session.pair();
+        let (mut number, inbox) = session.number(&asked.id)?;
         number.set_level(&way.transport, asked.level).await;
         let parked = Parked::new(pair, &number.number.to_string(), asked.can.clone());
         let mut call = Self {
             way: way.clone(),
-            lease,
+            session,
+            lease: Some(lease),
             pair,
             number,
             parked,
@@ -113,10 +116,10 @@ impl Call {
         let request =
             requests::numbered(self.pair, Some(asked.method), asked.text(), &asked.client(), &number);
         let request = request.map_err(|_| Unusable::Internal)?;
-        let request = self.lease.session.request(HttpMethod::POST, request.into_owned().into());
+        let request = self.session.request(HttpMethod::POST, request.into_owned().into());
         let request = traced(request, &asked.trace);
         let (session, transport, to) =
-            (self.lease.session.clone(), self.way.transport.clone(), self.inbox.0.clone());
+            (self.session.clone(), self.way.transport.clone(), self.inbox.0.clone());
         self.reading =
             Some(Box::pin(async move { read(&session, &transport, (request, &number), to).await }));
         Ok(())
@@ -133,7 +136,7 @@ impl Call {
                 (Event::Heard(Heard::Over(Ending::Forgotten)), Stage::Serving(client))
                     if client.is_waiting() && !self.parked.is_waiting() =>
                 {
-                    self.lease.session.end();
+                    self.session.end();
                     return Some(client);
                 }
                 (Event::Heard(heard), stage) => self.heard(heard, stage).await,

@@ -10,9 +10,10 @@ use longshore_mcp::envelope::Id;
 use longshore_mcp::error::{self, Code};
 use longshore_mcp::headers::{EVENT_STREAM, JSON};
 use longshore_mcp::{matrix, sse};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::asked::Asked;
+use crate::upstream::waiting::{Receiver, Sender, channel};
 use crate::upstream::{Body, Broken, Failure};
 
 /// How many messages wait for a slow client before the server has to wait too.
@@ -26,7 +27,7 @@ pub(super) enum Begun {
     /// With all of it: the status, and the message.
     Whole(StatusCode, String),
     /// With events.
-    Events(mpsc::Receiver<Result<Bytes, Broken>>),
+    Events(Receiver<Result<Bytes, Broken>>),
 }
 
 /// The client of one request.
@@ -39,7 +40,7 @@ enum State {
     /// It waits for the head of the response.
     Waiting(oneshot::Sender<Result<Begun, Failure>>),
     /// It reads events.
-    Events(mpsc::Sender<Result<Bytes, Broken>>),
+    Events(Sender<Result<Bytes, Broken>>),
     /// It has everything.
     Done,
 }
@@ -68,7 +69,7 @@ impl Client {
     /// Begins the response as events, if it has not begun.
     pub(super) fn begin(&mut self) {
         if let State::Waiting(_) = self.state {
-            let (events, body) = mpsc::channel(EVENTS);
+            let (events, body) = channel(EVENTS);
             if let State::Waiting(reply) = std::mem::replace(&mut self.state, State::Events(events)) {
                 // Nobody there is as good as somebody.
                 let _ = reply.send(Ok(Begun::Events(body)));

@@ -2,7 +2,6 @@
 
 use longshore_mcp::error::Code;
 use longshore_mcp::listen::{self, Filter, Full, Opened};
-use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant, timeout_at};
 
 use super::asked::Asked;
@@ -11,6 +10,7 @@ use super::failure::Failure as Unusable;
 use super::hearing;
 use super::sessions::{Lease, Purpose};
 use super::way::Way;
+use crate::upstream::waiting::{Sender, channel};
 
 /// How many notifications wait for a client that reads slowly, before its stream ends.
 const WAITING: usize = 256;
@@ -44,7 +44,7 @@ pub(super) async fn run(way: Way, mut client: Client) {
     };
     let session = lease.session.clone();
     hearing::begin(&session, &way.transport).await;
-    let (to, mut news) = mpsc::channel(WAITING);
+    let (to, mut news) = channel(WAITING);
     let turn = tokio::select! {
         turn = session.subscribing.lock() => turn,
         () = client.gone() => return,
@@ -92,7 +92,7 @@ async fn open<'a>(
     lease: &'a Lease,
     asked: &Asked,
     mut filter: Filter,
-    to: mpsc::Sender<String>,
+    to: Sender<String>,
 ) -> Result<(Stream<'a>, String), Full> {
     let until = Instant::now() + TOLD;
     loop {

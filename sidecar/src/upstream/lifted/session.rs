@@ -17,7 +17,7 @@ use longshore_mcp::object::Object;
 use longshore_mcp::revision::{Era, Revision};
 use longshore_mcp::translate::{Pair, Way, handshake, questions};
 use longshore_sidecar_config::Upstream;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::{Duration, timeout};
 
 use super::asked::Asked;
@@ -27,6 +27,7 @@ use super::source::{Ending, Events, Heard, collect, read};
 use crate::exchange;
 use crate::names::session_id;
 use crate::shares::Share;
+use crate::upstream::waiting::{Large, Receiver, Sender, channel};
 use crate::upstream::{Answer, EDITABLE, Failure, Hold, Opener, Transport};
 
 /// How many calls may be under way in one session: each has an open connection of somebody.
@@ -75,11 +76,11 @@ pub(super) struct Session {
 /// What changes in it.
 struct State {
     /// The calls under way, by their ids at the server, which are their progress tokens there too.
-    calls: Numbers<mpsc::Sender<Heard>>,
+    calls: Numbers<Sender<Heard>>,
     levels: Levels,
     streams: Streams,
     /// Who reads each of the streams.
-    listeners: HashMap<u64, mpsc::Sender<String>>,
+    listeners: HashMap<u64, Sender<String>>,
 }
 
 /// What the server says of itself in the handshake.
@@ -92,9 +93,18 @@ struct Greeting {
 }
 
 /// Both ends of what comes for a call.
-pub(super) type Inbox = (mpsc::Sender<Heard>, mpsc::Receiver<Heard>);
+pub(super) type Inbox = (Sender<Heard>, Receiver<Heard>);
 
-/// A call's number in its session. It is taken back when this is dropped.
+impl Large for Heard {
+    fn size(&self) -> usize {
+        match self {
+            Self::Answer(message) | Self::Own(message) | Self::Aside(message) => message.len(),
+            Self::Over(_) => 0,
+        }
+    }
+}
+
+/// A call's number in its session. It is taken back when the call is over, or this is dropped.
 pub(super) struct Number {
     session: Arc<Session>,
     pub(super) number: u64,
@@ -185,7 +195,7 @@ impl Session {
 
     /// Sends a request of the sidecar's own, and says whether the server did as it says.
     pub(super) async fn ask(&self, transport: &Transport, text: impl FnOnce(&str) -> String) -> bool {
-        let (to, mut heard) = mpsc::channel(WAITING);
+        let (to, mut heard) = channel(WAITING);
         let id = self.errand();
         let request = self.request(Method::POST, text(&id).into());
         let answer = async {
@@ -211,27 +221,27 @@ impl Session {
 
     /// A number for a call, and both ends of what comes for it.
     pub(super) fn number(self: &Arc<Self>, id: &str) -> Result<(Number, Inbox), Failure> {
-        let (to, heard) = mpsc::channel(WAITING);
+        let (to, heard) = channel(WAITING);
         let number = self.lock().calls.give(to.clone(), id).map_err(|_| Unusable::Busy)?;
         Ok((Number { session: self.clone(), number, level: None }, (to, heard)))
     }
 
     /// Where a call hears what comes for it.
-    fn inbox_of(&self, number: &str) -> Option<mpsc::Sender<Heard>> {
+    fn inbox_of(&self, number: &str) -> Option<Sender<Heard>> {
         self.lock().calls.owner(Id::from_json(number)).map(|(inbox, _)| inbox.clone())
     }
 
     /// Gives a message to the call that has this progress token. What does not fit is dropped: it is only news.
     pub(super) fn report(&self, token: &str, message: Bytes) {
         if let Some(inbox) = self.inbox_of(token) {
-            let _ = inbox.try_send(Heard::Own(message));
+            inbox.try_send(Heard::Own(message));
         }
     }
 
     /// Gives a message to the only call under way. Says whether there is one that has room for it.
     pub(super) fn aside(&self, message: Bytes) -> bool {
         let inbox = self.lock().calls.only().cloned();
-        inbox.is_some_and(|inbox| inbox.try_send(Heard::Aside(message)).is_ok())
+        inbox.is_some_and(|inbox| inbox.try_send(Heard::Aside(message)))
     }
 
     /// Whether no other call is under way.
@@ -262,7 +272,7 @@ impl Session {
     /// The streams of those who listen.
     pub(super) fn with_streams<T>(
         &self,
-        change: impl FnOnce(&mut Streams, &mut HashMap<u64, mpsc::Sender<String>>) -> T,
+        change: impl FnOnce(&mut Streams, &mut HashMap<u64, Sender<String>>) -> T,
     ) -> T {
         let mut state = self.lock();
         let State { streams, listeners, .. } = &mut *state;
@@ -275,7 +285,7 @@ impl Session {
         let mut state = self.lock();
         for (stream, text) in state.streams.deliver(message) {
             let to = state.listeners.get(&stream);
-            if to.is_some_and(|to| to.try_send(text).is_err()) {
+            if to.is_some_and(|to| !to.try_send(text)) {
                 state.listeners.remove(&stream);
             }
         }
@@ -353,11 +363,18 @@ impl Number {
     }
 }
 
-impl Drop for Number {
-    fn drop(&mut self) {
+impl Number {
+    /// The call is over at the server.
+    pub(super) fn end(&mut self) {
         let mut state = self.session.lock();
         state.calls.take(Id::from_json(&self.number.to_string()));
-        state.levels.end(self.level);
+        state.levels.end(self.level.take());
+    }
+}
+
+impl Drop for Number {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

@@ -9,7 +9,6 @@ use longshore_mcp::envelope::{self, Message, Outcome};
 use longshore_mcp::headers::{self, EVENT_STREAM, JSON};
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse::{Decoder, Event};
-use tokio::sync::mpsc;
 use tokio::time::{Duration, sleep};
 
 use super::failure::Failure as Unusable;
@@ -17,6 +16,7 @@ use super::session::Session;
 use crate::gathered::Gathered;
 use crate::names::LAST_EVENT_ID;
 use crate::shares::Share;
+use crate::upstream::waiting::Sender;
 use crate::upstream::{self, Answer, Broken, EDITABLE, Failure, Lease, Tail, Transport};
 
 /// How long to wait before a stream is asked for again that a server ended early, if it does not say, and at least.
@@ -121,7 +121,7 @@ pub(super) async fn read(
     session: &Session,
     transport: &Transport,
     (request, id): (Request<Bytes>, &str),
-    to: mpsc::Sender<Heard>,
+    to: Sender<Heard>,
 ) {
     let ending = follow(session, transport, (request, id), &to).await.unwrap_or_else(|ending| ending);
     // Nobody there: it was given up.
@@ -132,7 +132,7 @@ async fn follow(
     session: &Session,
     transport: &Transport,
     (request, id): (Request<Bytes>, &str),
-    to: &mpsc::Sender<Heard>,
+    to: &Sender<Heard>,
 ) -> Result<Ending, Ending> {
     let Answer { response, lease } = transport.send(&session.upstream, request).await?;
     let (head, body) = response.into_parts();

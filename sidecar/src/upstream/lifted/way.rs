@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use longshore_mcp::revision::Revision;
 use longshore_sessions::capsule::PrincipalDigest;
 use longshore_sidecar_config::Upstream;
@@ -56,6 +57,14 @@ impl Way {
         match &self.opener {
             Opener::Own => PrincipalDigest::of(""),
             Opener::Client { principal, .. } => PrincipalDigest::of(principal),
+        }
+    }
+
+    /// A message that is held whole for its client from now on, if there is room for it.
+    pub(super) fn hold(&self, message: Bytes) -> Option<Bytes> {
+        match &self.opener {
+            Opener::Own => Some(message),
+            Opener::Client { principal, .. } => self.lifted.held.hold(principal, message),
         }
     }
 

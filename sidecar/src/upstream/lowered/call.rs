@@ -25,7 +25,8 @@ use super::source::Source;
 use super::way::{Repeated, Way, repeat};
 use super::{Failure, local};
 use crate::shares::Share;
-use crate::upstream::made::{Made, Out, Unread};
+use crate::upstream::made::{Made, Out};
+use crate::upstream::waiting::Unread;
 use crate::upstream::{Answer, Failure as Any};
 
 /// How long a server is left alone that only wants to be called again.

@@ -1,12 +1,20 @@
 //! How many sessions with the server there may be, and how many threads serve what shares them.
 
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
 use serde_json::{Value, json};
 
-use super::{again, asked, asking, call, is_error, request, roots, text};
-use crate::harness::config::keys;
+use super::{LOG_LEVEL, again, asked, asking, call, is_error, request, roots, text};
+use crate::harness::config::{keys, processes};
 use crate::harness::http::connect;
-use crate::harness::shim::{server, settled, stdio};
-use crate::harness::{Events, Files, Shim, Sidecar, config, eventually};
+use crate::harness::shim::{self, server, settled, stdio};
+use crate::harness::{
+    Client, Events, Files, Request, Scripted, Shim, Sidecar, config, eventually, modern, scripted,
+};
+use crate::lowered::serving;
 
 /// A session that is used is not given up for another; one that is not is.
 #[test]
@@ -31,6 +39,77 @@ fn sessions_with_the_server_are_bounded() {
         drop(stream);
         eventually("the session makes room", || (other().status == 200).then_some(()));
         eventually("the server is told", || (server.seen("DELETE").len() > ended).then_some(()));
+    }
+}
+
+/// What waits for a client that does not read is bounded by its size too, whichever of the two is of the newer kind.
+#[test]
+fn large_messages_wait_at_the_server() {
+    const SIZE: usize = 1 << 20;
+    let (said, over) = <(Arc<AtomicUsize>, Arc<AtomicBool>)>::default();
+    let flood = {
+        let (said, over) = (said.clone(), over.clone());
+        move |request: &Request, stream: &mut TcpStream| match scripted::message(request)["method"].as_str() {
+            Some("tools/call") => {
+                scripted::begin_events(stream);
+                let params = json!({"level": "error", "data": "m".repeat(SIZE)});
+                let note = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params});
+                let event = format!("data: {note}\n\n");
+                let chunk = format!("{:x}\r\n{event}\r\n", event.len());
+                while stream.write_all(chunk.as_bytes()).is_ok() {
+                    said.fetch_add(1, Ordering::SeqCst);
+                }
+                over.store(true, Ordering::SeqCst);
+            }
+            None => scripted::no_stream(stream),
+            Some(_) => scripted::json(stream, &scripted::reply_to(request, &json!({}))),
+        }
+    };
+    let older = Scripted::offering(json!({"logging": {}}), flood.clone());
+    let newer = serving(flood);
+    for port in [older.port, newer.port] {
+        said.store(0, Ordering::SeqCst);
+        over.store(false, Ordering::SeqCst);
+        let mut config = config(port);
+        config.limits.request_timeout_ms = 6_000;
+        let sidecar = Sidecar::start(&config).ready();
+        let mut stream = connect(sidecar.mcp);
+        if port == older.port {
+            let mut message = modern::message(1, "tools/call", json!({"name": "t"}));
+            message["params"]["_meta"][LOG_LEVEL] = json!("debug");
+            modern::of(&message.to_string()).write(&mut stream);
+        } else {
+            let client = Client::open(&sidecar, None);
+            client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut stream);
+        }
+        eventually("the call is over", || over.load(Ordering::SeqCst).then_some(()));
+        // One or two at each step on their way, and some in the kernel.
+        let said = said.load(Ordering::SeqCst);
+        assert!((1..20).contains(&said), "{said}");
+    }
+}
+
+/// A server that has answered without waiting for what it had asked has done with the call: its answer is kept, as far as
+/// there is room for it, and its process is anybody's.
+#[test]
+fn an_answer_that_comes_before_its_client_does() {
+    let mut config = stdio();
+    config.limits.processes = Some(processes(1, 1));
+    let (_shim, sidecar) = shim::serving(&config, &server(&[]), &["--max-held-bytes", "1500000"]);
+    for (times, fits) in [(1, true), (1_000_000, true), (1_600_000, false)] {
+        let arguments = json!({"method": "roots/list", "seconds": 0.5, "text": "t", "times": times});
+        let (questions, state) = asked(&call("ask-and-go", arguments.clone(), &roots()).send(sidecar.mcp));
+        eventually("there is room for another call", || {
+            let reply = call("echo", json!({"text": "e"}), &json!({})).send(sidecar.mcp);
+            (reply.status == 200).then(|| assert_eq!(text(&reply), "e"))
+        });
+        let responses = json!({questions[0].0.clone(): {"roots": []}});
+        let reply = again("ask-and-go", arguments, &roots(), &state, responses).send(sidecar.mcp);
+        if fits {
+            assert_eq!(text(&reply), "t".repeat(times));
+        } else {
+            assert!(is_error(&reply, 200, -32603).contains("its answer is lost"), "{}", reply.text());
+        }
     }
 }
 

@@ -55,7 +55,7 @@ impl Call {
         let owner = self.way.lifted.me.clone();
         let ticket = Ticket { owner, call, principal, request: asked.digest(), expires };
         let state = snapshot.keyring.seal_ticket(&ticket, nonce).map_err(|_| Unusable::Internal)?;
-        let info = self.lease.session.info.as_deref();
+        let info = self.session.info.as_deref();
         let result = self.parked.round(&state, info).map_err(Unusable::TooManyRounds)?;
         Ok((Waiting { place, back, until: Instant::now() + patience, ended: None }, result))
     }
@@ -96,7 +96,7 @@ impl Call {
 
     /// Makes the call from the start in the same session, in which the server knows what its user has done.
     async fn call_again(&mut self, asked: &Asked) -> Result<(), Failure> {
-        (self.number, self.inbox) = self.lease.session.number(&asked.id)?;
+        (self.number, self.inbox) = self.session.number(&asked.id)?;
         self.number.set_level(&self.way.transport, asked.level).await;
         self.parked.sent_again(&self.number.number.to_string());
         self.send(asked)

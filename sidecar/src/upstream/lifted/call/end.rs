@@ -23,12 +23,24 @@ impl Call {
             Stage::Waiting(mut waiting) => {
                 // The first end is the one: after its answer a server's stream ends too.
                 if waiting.ended.is_none() && !self.parked.has_ended() {
-                    waiting.ended = Some(ended);
+                    waiting.ended = Some(self.keep(ended).await);
                 }
                 self.stage = Stage::Waiting(waiting);
             }
             Stage::Over => {}
         }
+    }
+
+    /// Keeps the end of a call whose client is still to come back, and nothing of the server, which has done with it: another
+    /// call may have its session. One that is to be made again goes on there.
+    async fn keep(&mut self, ended: Result<Bytes, Failure>) -> Result<Bytes, Failure> {
+        if !ended.as_deref().is_ok_and(has_to_visit) {
+            let unanswered = self.parked.ended("the call was over before the client answered");
+            self.tell_all(&unanswered).await;
+            self.number.end();
+            self.lease = None;
+        }
+        ended.and_then(|message| self.way.hold(message).ok_or(Unusable::NotHeld.into()))
     }
 
     /// Answers the client, and then the server whatever it has asked and did not wait for.
@@ -44,7 +56,7 @@ impl Call {
             Ok(message) => message,
             Err(failure) => {
                 if matches!(failure, Failure::Lifted(Unusable::Forgotten)) {
-                    self.lease.session.end();
+                    self.session.end();
                 }
                 return client.fail(failure).await;
             }
@@ -58,7 +70,7 @@ impl Call {
         {
             return client.error(&errors::lacking(need, self.pair.down())).await;
         }
-        let hints = Hints { server_info: self.lease.session.info.as_deref(), ..Hints::default() };
+        let hints = Hints { server_info: self.session.info.as_deref(), ..Hints::default() };
         let asked = responses::Asked {
             id: &client.asked.id,
             method: Some(client.asked.method),
@@ -98,9 +110,12 @@ impl Call {
         self.abandon("another server is configured").await;
     }
 
-    /// Nobody waits any more: the server is told so.
+    /// Nobody waits any more: the server is told so, if it has not done with the call.
     pub(super) async fn abandon(&mut self, why: &str) {
         self.stage = Stage::Over;
+        if self.lease.is_none() {
+            return;
+        }
         let can = ClientCapabilities::default();
         let parked = std::mem::replace(&mut self.parked, Parked::new(self.pair, "0", can));
         self.tell_all(&parked.abandon(why)).await;
@@ -113,7 +128,17 @@ impl Call {
     }
 
     pub(super) async fn tell(&mut self, message: &str) {
-        self.lease.session.tell(&self.way.transport, message).await;
+        self.session.tell(&self.way.transport, message).await;
+    }
+}
+
+/// Whether an answer says where the user has to go before the call is made again.
+fn has_to_visit(message: &[u8]) -> bool {
+    match envelope::read(message) {
+        Ok(Message::Response(Response { outcome: Outcome::Error(error), .. })) => {
+            errors::urls_to_visit(error.get()).is_some()
+        }
+        _ => false,
     }
 }
 

@@ -39,7 +39,7 @@ impl Call {
     async fn asked(&mut self, request: &Request<'_>, stage: Stage) {
         if !self.may_ask(&stage) {
             self.stage = stage;
-            return self.lease.session.refuse(&self.way.transport, request).await;
+            return self.session.refuse(&self.way.transport, request).await;
         }
         let params = request.params.map(|params| params.get());
         if let Some(asks) = ServerRequest::parse(&request.method) {
@@ -83,7 +83,7 @@ impl Call {
         let told = notifications::to_client(self.pair, &notification.method, text);
         let is_shared = !is_certain || !matches!(self.way.upstream, Upstream::StreamableHttp { .. });
         match told {
-            Ok(Told::Subscriptions) => self.lease.session.deliver(text),
+            Ok(Told::Subscriptions) => self.session.deliver(text),
             Ok(Told::Cancels) => {
                 if let Some(id) = names::cancelled_id(text) {
                     self.parked.withdrawn(Id::from_json(id));
@@ -93,7 +93,7 @@ impl Call {
                 let client = self.client();
                 let level = client.as_ref().and_then(|client| client.asked.level);
                 // What could be about several calls is about none.
-                let is_ours = !is_shared || self.lease.session.has_one_call();
+                let is_ours = !is_shared || self.session.has_one_call();
                 if let Some(client) = self.client()
                     && is_ours
                     && logging::is_wanted(&message, level)
