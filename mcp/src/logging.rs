@@ -40,11 +40,9 @@ impl Levels {
         }
     }
 
-    /// The server has forgotten all: it was started anew. Says which level it has to be told.
-    pub fn restarted(&mut self) -> Option<Level> {
-        let lowest = Level::ALL.into_iter().find(|level| self.under_way[index(*level)] > 0);
-        self.set = lowest;
-        lowest
+    /// The server could not be told after all: it has to be when the next request begins.
+    pub fn untold(&mut self) {
+        self.set = None;
     }
 }
 
@@ -84,7 +82,6 @@ mod tests {
         assert_eq!(levels.begin(Some(Level::Warning)), Some(Level::Warning));
         assert_eq!(levels.begin(Some(Level::Error)), None);
         assert_eq!(levels.begin(Some(Level::Debug)), Some(Level::Debug));
-        assert_eq!(levels.restarted(), Some(Level::Debug));
         levels.end(Some(Level::Debug));
         levels.end(Some(Level::Warning));
         levels.end(None);
@@ -92,7 +89,10 @@ mod tests {
         levels.end(Some(Level::Error));
         levels.end(Some(Level::Error));
         levels.end(Some(Level::Error));
-        assert_eq!(levels.restarted(), None);
+        levels.untold();
+        assert_eq!(levels.begin(None), None);
+        assert_eq!(levels.begin(Some(Level::Error)), Some(Level::Error));
+        assert_eq!(levels.begin(Some(Level::Error)), None);
     }
 
     #[test]

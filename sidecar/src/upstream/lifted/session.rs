@@ -358,6 +358,7 @@ impl Number {
         if let Some(level) = tell
             && !Box::pin(self.session.ask(transport, |id| logging::set_level(id, level))).await
         {
+            self.session.lock().levels.untold();
             tracing::debug!(%level, "the server could not be told a level of log messages");
         }
     }
