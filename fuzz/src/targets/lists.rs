@@ -108,7 +108,10 @@ pub(super) fn levels(bytes: &[u8]) {
             levels.end(under_way.remove(usize::from(byte >> 1) % under_way.len()));
         }
         if byte & 0x80 != 0 {
-            told = levels.restarted();
+            levels.untold();
+            // Whoever begins next has it told for all.
+            told = levels.begin(Some(Level::Error));
+            levels.end(Some(Level::Error));
         }
         if let Some(lowest) = under_way.iter().flatten().min() {
             assert!(told.is_some_and(|told| told <= *lowest), "{told:?} hides {lowest:?}");

@@ -32,7 +32,9 @@ fn nobody_takes_another_sessions_subscription_along() {
         first.join().unwrap();
         delete(&a);
         assert!(!second.is_finished());
-        [busy, second].map(|call| assert!(call.join().unwrap()["result"].is_object()));
+        for call in [busy, second] {
+            assert!(call.join().unwrap()["result"].is_object());
+        }
     });
     assert_eq!(state(&b)["subscriptions"], json!(["x:1", "x:1"]), "nothing was taken back");
 
