@@ -142,15 +142,15 @@ impl Stdio {
         let Some(Client { limits, principal }) = client else {
             return open.fewest(wanted, None).map(|(host, _)| host);
         };
-        let room = self.places.have_room() || self.warm.has_any();
+        let has_room = || self.places.have_room() || self.warm.has_any();
         let Some((host, sessions)) = open.fewest(wanted, Some(Instant::now())) else {
             // One that is too old goes on having the place of another one.
-            let another = self.places.allow(principal.as_ref()) && (room || open.empty().is_some());
+            let another = self.places.allow(principal.as_ref()) && (has_room() || open.empty().is_some());
             return open.fewest(wanted, None).map(|(host, _)| host).filter(|_| !another);
         };
         // Everybody's sessions are spread over as many processes as there may be.
         let spreads = limits.isolation == Isolation::Shared && sessions > 0;
-        let another = open.shared_by_all() < limits.total as usize && room;
+        let another = open.shared_by_all() < limits.total as usize && has_room();
         (!(spreads && another)).then_some(host)
     }
 
