@@ -208,10 +208,9 @@ impl Call {
         self.worker.shared.held.nothing(&self.caller.principal)
     }
 
-    /// Counts what is held for its client.
-    fn hold(&self, bytes: impl Into<Bytes>) -> Result<Bytes, Refusal> {
-        let held = &self.worker.shared.held;
-        held.hold(&self.caller.principal, bytes.into()).ok_or(Refusal::AnswerNotHeld)
+    /// Counts what is held for its client, if there is room.
+    fn hold(&self, bytes: Bytes) -> Option<Bytes> {
+        self.worker.shared.held.hold(&self.caller.principal, bytes)
     }
 
     /// Begins the session again that its server has forgotten, if that may be. Says whether it is there again.

@@ -3,10 +3,15 @@
 //!
 //! A message has to be whole before it is read, and an answer is until its client has read it, which may never be.
 
+mod coming;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use tokio::sync::Semaphore;
+
+pub(crate) use coming::Coming;
 
 /// What is not counted of a single message: every connection has about as much of its own.
 const FEW: usize = 8 * 1024;
@@ -27,6 +32,8 @@ pub(crate) struct Bounds {
 pub(crate) struct Shares {
     bounds: Bounds,
     held: Mutex<Held>,
+    /// Who may take more than there is room for.
+    turns: Arc<Semaphore>,
 }
 
 #[derive(Default)]
@@ -55,7 +62,7 @@ struct Shared<T> {
 
 impl Shares {
     pub(crate) fn new(bounds: Bounds) -> Arc<Self> {
-        Arc::new(Self { bounds, held: Mutex::default() })
+        Arc::new(Self { bounds, held: Mutex::default(), turns: coming::turns() })
     }
 
     /// Room for so many bytes of a principal, if there is any.
@@ -100,8 +107,18 @@ impl Shares {
 impl Share {
     /// Holds more. If there is no room for it nothing changes, and it says so.
     pub(crate) fn add(&mut self, bytes: usize) -> bool {
+        self.add_within(self.shares.bounds, bytes)
+    }
+
+    /// The same where most of the room is left to others.
+    fn add_to_few(&mut self, bytes: usize) -> bool {
+        let Bounds { total, per_principal } = self.shares.bounds;
+        self.add_within(Bounds { total: total / 4, per_principal: per_principal / 4 }, bytes)
+    }
+
+    fn add_within(&mut self, bounds: Bounds, bytes: usize) -> bool {
         let mut held = self.shares.lock();
-        let fits = self.fits(&held, bytes);
+        let fits = self.fits(bounds, &held, bytes);
         if fits && bytes > 0 {
             held.total += bytes;
             *held.by_principal.entry(self.principal.clone()).or_default() += bytes;
@@ -112,11 +129,10 @@ impl Share {
 
     /// Whether there is room for more.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
-        self.fits(&self.shares.lock(), bytes)
+        self.fits(self.shares.bounds, &self.shares.lock(), bytes)
     }
 
-    fn fits(&self, held: &Held, bytes: usize) -> bool {
-        let Bounds { total, per_principal } = self.shares.bounds;
+    fn fits(&self, Bounds { total, per_principal }: Bounds, held: &Held, bytes: usize) -> bool {
         let own = held.by_principal.get(&self.principal).copied().unwrap_or(0);
         held.total.saturating_add(bytes) <= total && own.saturating_add(bytes) <= per_principal
     }
@@ -124,12 +140,6 @@ impl Share {
     /// Holds so many in all, if there is room for them. Few are not counted.
     pub(crate) fn reach(&mut self, bytes: usize) -> bool {
         bytes <= FEW || self.add(bytes.saturating_sub(self.bytes))
-    }
-
-    /// Holds so many in all and no more, if there is room for them. Few are not counted.
-    pub(crate) fn follow(&mut self, bytes: usize) -> bool {
-        self.shrink(bytes);
-        self.reach(bytes)
     }
 
     /// So many of the bytes, or all of them, as a share of their own.

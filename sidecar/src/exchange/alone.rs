@@ -82,7 +82,7 @@ enum Begun {
     /// A message that is too large to be held, of which nothing is edited.
     Long { start: Bytes, body: upstream::Body, lease: Lease },
     /// Events, of which these have come.
-    Events { source: Source, start: Bytes },
+    Events { source: Box<Source>, start: Bytes },
 }
 
 /// Sends a request and gives the client what comes back. Whoever drops this, or the response, cancels the request.
@@ -126,7 +126,7 @@ pub(crate) async fn call_alone(
             respond::json(Body::Live(live), None)
         }
         Begun::Events { source, start } => {
-            let live = Live::new(rest, judge, source, start, trail.entry.hand_over());
+            let live = Live::new(rest, judge, *source, start, trail.entry.hand_over());
             respond::events(Body::Live(live.stream()), None)
         }
     })
@@ -249,7 +249,7 @@ async fn events(mut source: Source, judge: &Judge, mut share: Share) -> Result<B
         Ok::<_, Refusal>(None)
     };
     let code = timeout(MOMENT, read).await.unwrap_or(Ok(None))?;
-    if !share.reach(first.len()) {
+    if !share.reach_in_time(first.len()).await {
         return Err(Refusal::AnswerNotHeld);
     }
     let first = share.keep(first.into());
@@ -258,7 +258,7 @@ async fn events(mut source: Source, judge: &Judge, mut share: Share) -> Result<B
             source.finish();
             Begun::Whole { message: first, code, events: true, strange: false }
         }
-        None => Begun::Events { source, start: first },
+        None => Begun::Events { source: Box::new(source), start: first },
     })
 }
 
@@ -293,7 +293,7 @@ async fn collect(mut body: upstream::Body, hold: usize, share: &mut Share) -> Re
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
         gathered.push(data);
-        if !share.reach(gathered.len()) {
+        if !share.reach_in_time(gathered.len()).await {
             return Err(Refusal::AnswerNotHeld);
         }
         if gathered.len() > hold {

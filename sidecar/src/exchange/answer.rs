@@ -127,7 +127,8 @@ async fn collect(
         if let Ok(data) = frame?.into_data() {
             gathered.push(data);
         }
-        if !share.reach(gathered.len()) {
+        let is_held = share.reach_in_time(gathered.len());
+        if !timeout_at(deadline, is_held).await.unwrap_or(false) {
             return Err(Refusal::AnswerNotHeld);
         }
         // What becomes an event has to be whole.
@@ -181,7 +182,10 @@ async fn message(
 /// Gives a whole answer to the client in the form that its response has.
 fn deliver(call: &Call, client: &mut Client, answer: Bytes) -> Result<(), Refusal> {
     if client.reads_events() {
-        return client.answer(call, &answer, None);
+        return match client.answer(call, &answer, None)? {
+            Some(_) => Err(Refusal::AnswerNotHeld),
+            None => Ok(()),
+        };
     }
     client.respond(respond::json(Body::whole(answer), None));
     Ok(())

@@ -129,20 +129,29 @@ impl Client {
         Ok(())
     }
 
-    /// Gives the answer, as an event. It may be `shared`, all in one line.
-    pub(super) fn answer(&mut self, call: &Call, data: &[u8], shared: Option<Bytes>) -> Result<(), Refusal> {
+    /// Gives the answer, as an event. It may be `shared`, all in one line. If there is no room to hold it until it is
+    /// read: the event, for [`Self::only_event`].
+    pub(super) fn answer(
+        &mut self,
+        call: &Call,
+        data: &[u8],
+        shared: Option<Bytes>,
+    ) -> Result<Option<Bytes>, Refusal> {
         match (&self.state, &call.session) {
             (State::Waiting(_), Some(session)) => {
                 // The only event: head and all in one piece, and nothing that would have to be kept.
                 let id = session.streams.only()?.to_string();
-                let body = match shared {
-                    Some(data) => {
-                        let (before, after) = sse::around(&id);
-                        Body::parts([before.into(), call.hold(data)?, after.into()])
-                    }
-                    None => Body::whole(call.hold(sse::numbered(&id, None, data))?),
-                };
-                self.respond(respond::events(body, None));
+                if let Some(data) = shared.and_then(|data| call.hold(data)) {
+                    let (before, after) = sse::around(&id);
+                    let body = Body::parts([before.into(), data, after.into()]);
+                    self.respond(respond::events(body, None));
+                    return Ok(None);
+                }
+                let event = Bytes::from(sse::numbered(&id, None, data));
+                match call.hold(event.clone()) {
+                    Some(event) => self.only_event(event),
+                    None => return Ok(Some(event)),
+                }
             }
             (State::Events(writer), _) => {
                 writer.write(None, data);
@@ -150,7 +159,12 @@ impl Client {
             }
             _ => {}
         }
-        Ok(())
+        Ok(None)
+    }
+
+    /// Gives the only event that there is.
+    pub(super) fn only_event(&mut self, event: Bytes) {
+        self.respond(respond::events(Body::whole(event), None));
     }
 
     /// Waits for a client that reads slowly until the deadline; one that is slower still is given up.

@@ -20,7 +20,7 @@ use super::client::Client;
 use super::edit::{Looked, edit, look};
 use super::{Call, Done, Edit, request};
 use crate::rescue::Refusal;
-use crate::shares::Share;
+use crate::shares::{Coming, Share};
 use crate::stack::{standing, tasks};
 use crate::upstream::{self, Answer, EDITABLE, Lease, Tail};
 
@@ -33,8 +33,7 @@ pub(super) struct Source {
     body: upstream::Body,
     lease: Lease,
     decoder: Decoder,
-    /// Of the event that is not complete yet.
-    share: Share,
+    coming: Coming,
     /// What the server speaks, if it has sessions.
     revision: Option<Revision>,
     /// Where the stream can be taken up again when it ends early: its last event's id.
@@ -64,11 +63,20 @@ pub(super) async fn events(
             continue;
         };
         let mut passed = Ok(None);
+        let mut unheld = None;
         source.read(&data, |event| {
             if let Ok(None) = passed {
-                passed = pass(call, client, &event);
+                passed = pass(call, client, &event, &mut unheld);
             }
         })?;
+        if let Some(event) = unheld {
+            let mut share = call.nothing_held();
+            // What is begun meanwhile would not be its only one.
+            if !timeout_at(deadline, share.reach_in_time(event.len())).await.unwrap_or(false) {
+                return Err(Refusal::AnswerNotHeld);
+            }
+            client.only_event(share.keep(event));
+        }
         if let Some(code) = passed? {
             break code;
         }
@@ -77,20 +85,26 @@ pub(super) async fn events(
     Ok(Done { status: StatusCode::OK.as_u16(), code, rest: Some(Tail::of(source.body, source.lease)) })
 }
 
-/// Passes an event on. If it is the answer: its code, if it is an error.
+/// Passes an event on. If it is the answer: its code, if it is an error. An answer that there is no room for now is left in
+/// `unheld`.
 ///
 /// Where the answer is edited, only what certainly is none may pass unedited: the client could recognise as its answer
 /// what is none here.
-fn pass(call: &Call, client: &mut Client, event: &Event<'_>) -> Result<Option<Option<i64>>, Refusal> {
+fn pass(
+    call: &Call,
+    client: &mut Client,
+    event: &Event<'_>,
+    unheld: &mut Option<Bytes>,
+) -> Result<Option<Option<i64>>, Refusal> {
     let Some(data) = data_of(event) else { return Ok(None) };
     // Clients ignore types that they do not know, and so does this.
     let looked = if event.event.is_none() { look(call, data)? } else { Looked::Aside };
     match looked {
         Looked::Answer(edited) => {
-            match &edited.text {
+            *unheld = match &edited.text {
                 Some(text) => client.answer(call, text.as_bytes(), None)?,
                 None => client.answer(call, data, event.shared_data())?,
-            }
+            };
             return Ok(Some(edited.code));
         }
         Looked::Unasked if !matches!(call.edit, Edit::Filter(_)) => {
@@ -143,7 +157,7 @@ impl Source {
             body,
             lease,
             decoder: Decoder::new(EDITABLE),
-            share,
+            coming: Coming::new(Some(share)),
             revision: None,
             last: None,
             retry: RETRY,
@@ -164,6 +178,9 @@ impl Source {
 
     /// What comes next. None: the stream has ended in an orderly way.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
+        if !self.coming.room().await {
+            return Err(Refusal::AnswerNotHeld);
+        }
         while let Some(frame) = self.body.frame().await {
             if let Ok(data) = frame?.into_data() {
                 return Ok(Some(data));
@@ -179,10 +196,9 @@ impl Source {
 
     /// Takes data apart, and remembers where the stream is. What comes in a batch is as if it had come by itself.
     pub(super) fn read(&mut self, data: &[u8], mut each: impl FnMut(Event<'_>)) -> Result<(), Refusal> {
-        let Self { decoder, share, revision, last, retry, pace, .. } = self;
+        let Self { decoder, coming, revision, last, retry, pace, .. } = self;
         let read = decoder.push(data, |event| {
-            // What is complete counts where it goes.
-            share.shrink(0);
+            coming.complete();
             if let Some(id) = &event.id {
                 *last = Some(id.clone().into_owned()).filter(|id| !id.is_empty());
             }
@@ -198,8 +214,8 @@ impl Source {
                 None => each(event),
             }
         });
-        read.map_err(|_| Refusal::AnswerTooLarge { limit: EDITABLE })?;
-        if share.follow(decoder.pending()) { Ok(()) } else { Err(Refusal::AnswerNotHeld) }
+        coming.came(decoder.pending());
+        read.map_err(|_| Refusal::AnswerTooLarge { limit: EDITABLE })
     }
 
     /// Asks, after a while, for a stream again that a server ended early, as it may from 2025-11-25 on. The client need
@@ -214,7 +230,7 @@ impl Source {
         let Answer { response, lease } = answer;
         // Half an event was never sent, and comes again.
         self.decoder = Decoder::new(EDITABLE);
-        self.share.shrink(0);
+        self.coming.complete();
         (self.body, self.lease) = (response.into_body(), lease);
         self.pace.go_on();
     }
@@ -260,7 +276,8 @@ pub(super) async fn first_answer(
             return Err(refusal);
         }
         let held = before.len() + answer.as_ref().map_or(decoder.pending(), Bytes::len);
-        if !share.follow(held) {
+        share.shrink(held);
+        if !share.reach(held) {
             return Err(Refusal::AnswerNotHeld);
         }
         if let Some(answer) = answer.take() {

@@ -13,7 +13,7 @@ use super::sse::{Place, Sse};
 use super::stdio::{self, Hold, Stdio};
 use super::unheard::{self, Handshake};
 use super::{Answer, Failure, Former, Opener, Recalled, http};
-use crate::shares::{Share, Shares};
+use crate::shares::{Coming, Shares};
 
 /// The ways of one thread.
 pub(crate) struct Transport {
@@ -31,13 +31,13 @@ impl Transport {
         Self { http: Rc::default(), unheard: unheard::places(), stdio, sse, held }
     }
 
-    /// A share of nothing yet of what is held for somebody. What is for the sidecar itself is not counted: clients must
-    /// not keep it from looking after the server.
-    pub(super) fn nothing_held(&self, opener: &Opener) -> Option<Share> {
-        match opener {
+    /// What is coming for somebody. What is for the sidecar itself is not counted: clients must not keep it from looking
+    /// after the server.
+    pub(super) fn coming_for(&self, opener: &Opener) -> Coming {
+        Coming::new(match opener {
             Opener::Own => None,
             Opener::Client { principal, .. } => Some(self.held.nothing(principal)),
-        }
+        })
     }
 
     /// Closes connections that are not used again, for as long as the process lives.

@@ -126,7 +126,7 @@ impl Live {
     async fn next(&mut self) -> Option<Bytes> {
         while self.ready.is_empty() {
             match self.happens().await? {
-                Next::Data(data) => self.take(&data),
+                Next::Data(data) => self.take(&data).await,
                 Next::Failed(refusal) => self.fail(&refusal),
                 Next::Draining => self.conclude(),
                 Next::Configured => self.review(),
@@ -165,16 +165,17 @@ impl Live {
     }
 
     /// Passes on what came.
-    fn take(&mut self, data: &[u8]) {
+    async fn take(&mut self, data: &[u8]) {
         let Some(source) = &mut self.source else { return };
         let mut out = Vec::new();
-        let read = self.judge.read(source, data, &mut out).and_then(|code| {
-            let held = self.rest.worker.shared.held.hold(self.judge.principal(), out.into());
-            Ok((held.ok_or(Refusal::AnswerNotHeld)?, code))
-        });
+        let mut read = self.judge.read(source, data, &mut out);
+        let mut share = self.rest.worker.shared.held.nothing(self.judge.principal());
+        if read.is_ok() && !share.reach_in_time(out.len()).await {
+            read = Err(Refusal::AnswerNotHeld);
+        }
         match read {
-            Ok((ready, code)) => {
-                self.ready = ready;
+            Ok(code) => {
+                self.ready = share.keep(out.into());
                 if let Some(code) = code {
                     self.line.borrow_mut().end(None, code);
                     if let Some(source) = self.source.take() {

@@ -122,8 +122,8 @@ async fn open(session: &Session, transport: &Transport, last: Option<&str>) -> O
             // Not now: it may be busy, or think that the stream before is still there.
             status if status != StatusCode::METHOD_NOT_ALLOWED && !status.is_success() => Opened::Failed,
             _ => stream(response).map_or(Opened::None, |body| {
-                let share = transport.nothing_held(&session.opener);
-                Opened::Stream(Events::new(body, share, Some(session.revision)))
+                let coming = transport.coming_for(&session.opener);
+                Opened::Stream(Events::new(body, coming, Some(session.revision)))
             }),
         },
         Err(_) => Opened::Failed,

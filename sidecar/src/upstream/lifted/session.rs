@@ -26,7 +26,7 @@ use super::hearing::Hearing;
 use super::source::{Ending, Events, Heard, collect, read};
 use crate::exchange;
 use crate::names::session_id;
-use crate::shares::Share;
+use crate::shares::Coming;
 use crate::upstream::waiting::{Large, Receiver, Sender, channel};
 use crate::upstream::{Answer, EDITABLE, Failure, Hold, Opener, Transport};
 
@@ -126,7 +126,7 @@ impl Session {
         let request = exchange::build(upstream, Method::POST, None, greeting.into());
         let (answer, hold) = transport.open(upstream, opener.clone(), request).await?;
         let id = session_id(answer.response.headers());
-        let greeting = match greeted(answer, transport.nothing_held(&opener)).await.and_then(Greeting::read) {
+        let greeting = match greeted(answer, transport.coming_for(&opener)).await.and_then(Greeting::read) {
             Ok(greeting) => greeting,
             Err(failure) => {
                 // It is open at the server all the same.
@@ -401,7 +401,7 @@ async fn farewell(transport: &Transport, upstream: &Upstream, (id, revision): (H
 }
 
 /// The result of the handshake.
-async fn greeted(answer: Answer, mut share: Option<Share>) -> Result<String, Failure> {
+async fn greeted(answer: Answer, mut coming: Coming) -> Result<String, Failure> {
     let Answer { response, lease } = answer;
     let (head, body) = response.into_parts();
     if !head.status.is_success() {
@@ -409,11 +409,11 @@ async fn greeted(answer: Answer, mut share: Option<Share>) -> Result<String, Fai
     }
     let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let message = if headers::is_type(content_type, JSON) {
-        let text = collect(body, EDITABLE, &mut share).await.map_err(Ending::into_failure)?;
+        let text = collect(body, EDITABLE, &mut coming).await.map_err(Ending::into_failure)?;
         lease.give_back();
         Some(text)
     } else if headers::is_type(content_type, EVENT_STREAM) {
-        let mut events = Events::new(body, share, None);
+        let mut events = Events::new(body, coming, None);
         let mut found = None;
         while let (None, Some(messages)) = (&found, events.next().await.map_err(Ending::into_failure)?) {
             // Nothing else can be said before the handshake is done.

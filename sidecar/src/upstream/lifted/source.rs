@@ -15,7 +15,7 @@ use super::failure::Failure as Unusable;
 use super::session::Session;
 use crate::gathered::Gathered;
 use crate::names::LAST_EVENT_ID;
-use crate::shares::Share;
+use crate::shares::Coming;
 use crate::upstream::waiting::Sender;
 use crate::upstream::{self, Answer, Broken, EDITABLE, Failure, Lease, Tail, Transport};
 
@@ -108,8 +108,7 @@ impl Ending {
 pub(super) struct Events {
     body: upstream::Body,
     decoder: Decoder,
-    /// Of the event that is not complete yet, where that is counted.
-    share: Option<Share>,
+    coming: Coming,
     /// What the server speaks. None: it is being greeted.
     revision: Option<Revision>,
     last: Option<String>,
@@ -136,9 +135,9 @@ async fn follow(
 ) -> Result<Ending, Ending> {
     let Answer { response, lease } = transport.send(&session.upstream, request).await?;
     let (head, body) = response.into_parts();
-    let mut share = transport.nothing_held(&session.opener);
+    let mut coming = transport.coming_for(&session.opener);
     if !head.status.is_success() {
-        let text = collect(body, MAX_REFUSAL, &mut share).await.unwrap_or_default();
+        let text = collect(body, MAX_REFUSAL, &mut coming).await.unwrap_or_default();
         if Box::pin(session.is_forgotten(transport, head.status)).await {
             return Ok(Ending::Forgotten);
         }
@@ -151,7 +150,7 @@ async fn follow(
     }
     let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if headers::is_type(content_type, JSON) {
-        let text = collect(body, EDITABLE, &mut share).await?;
+        let text = collect(body, EDITABLE, &mut coming).await?;
         lease.give_back();
         let _ = to.send(Heard::of(text, id)).await;
         return Ok(Ending::Ended);
@@ -160,7 +159,7 @@ async fn follow(
         return Ok(Ending::Nonsense);
     }
     let mut lease = lease;
-    let mut events = Events::new(body, share, Some(session.revision));
+    let mut events = Events::new(body, coming, Some(session.revision));
     let mut vain = 0;
     loop {
         while let Some(messages) = events.next().await? {
@@ -193,17 +192,20 @@ async fn follow(
 }
 
 impl Events {
-    pub(super) fn new(body: upstream::Body, share: Option<Share>, revision: Option<Revision>) -> Self {
-        Self { body, decoder: Decoder::new(EDITABLE), share, revision, last: None, retry: RETRY }
+    pub(super) fn new(body: upstream::Body, coming: Coming, revision: Option<Revision>) -> Self {
+        Self { body, decoder: Decoder::new(EDITABLE), coming, revision, last: None, retry: RETRY }
     }
 
     /// The messages that come next. None: the stream has ended in an orderly way.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<Bytes>>, Ending> {
-        while let Some(frame) = self.body.frame().await {
+        loop {
+            room(&mut self.coming).await?;
+            let Some(frame) = self.body.frame().await else { return Ok(None) };
             let Ok(data) = frame?.into_data() else { continue };
-            let Self { decoder, revision, last, retry, .. } = self;
+            let Self { decoder, coming, revision, last, retry, .. } = self;
             let mut messages = Vec::new();
             let read = decoder.push(&data, |event| {
+                coming.complete();
                 if let Some(id) = &event.id {
                     *last = Some(id.clone().into_owned()).filter(|id| !id.is_empty());
                 }
@@ -219,13 +221,11 @@ impl Events {
                 }
             });
             read.map_err(|_| Ending::TooLarge)?;
-            // What is complete counts where it goes.
-            hold(&mut self.share, self.decoder.pending())?;
+            coming.came(decoder.pending());
             if !messages.is_empty() {
                 return Ok(Some(messages));
             }
         }
-        Ok(None)
     }
 
     /// Asks, after a while, for the rest of a stream that the server ended early, as it may from 2025-11-25 on. None:
@@ -234,8 +234,8 @@ impl Events {
         let last = self.last.clone()?;
         sleep(self.retry.max(RETRY_MINIMUM)).await;
         let Answer { response, lease } = get(session, transport, Some(&last)).await.ok()?;
-        let share = transport.nothing_held(&session.opener);
-        let next = Self::new(stream(response)?, share, self.revision);
+        let coming = transport.coming_for(&session.opener);
+        let next = Self::new(stream(response)?, coming, self.revision);
         Some((Self { last: Some(last), retry: self.retry, ..next }, lease))
     }
 
@@ -272,7 +272,7 @@ pub(super) fn stream(response: Response<upstream::Body>) -> Option<upstream::Bod
 pub(super) async fn collect(
     mut body: upstream::Body,
     limit: usize,
-    share: &mut Option<Share>,
+    coming: &mut Coming,
 ) -> Result<Bytes, Ending> {
     let mut gathered = Gathered::default();
     while let Some(frame) = body.frame().await {
@@ -282,15 +282,15 @@ pub(super) async fn collect(
         if gathered.len() > limit {
             return Err(Ending::TooLarge);
         }
-        hold(share, gathered.len())?;
+        coming.came(gathered.len());
+        room(coming).await?;
     }
+    coming.complete();
     Ok(gathered.freeze())
 }
 
-/// Counts what is not complete yet.
-fn hold(share: &mut Option<Share>, bytes: usize) -> Result<(), Ending> {
-    let is_held = share.as_mut().is_none_or(|share| share.follow(bytes));
-    if is_held { Ok(()) } else { Err(Ending::NotHeld) }
+async fn room(coming: &mut Coming) -> Result<(), Ending> {
+    if coming.room().await { Ok(()) } else { Err(Ending::NotHeld) }
 }
 
 fn message_of(event: Event<'_>) -> Option<Bytes> {

@@ -11,7 +11,7 @@ use longshore_mcp::sse::Decoder;
 
 use super::{Failure, way};
 use crate::gathered::Gathered;
-use crate::shares::Share;
+use crate::shares::Coming;
 use crate::upstream::{Answer, Body, EDITABLE, Failure as Any, Lease, Tail};
 
 /// An answer that is being read.
@@ -22,14 +22,13 @@ pub(super) struct Source {
     body: Body,
     lease: Lease,
     decoder: Decoder,
-    /// Of what is not complete yet, where that is counted.
-    share: Option<Share>,
+    coming: Coming,
     ready: VecDeque<String>,
     over: bool,
 }
 
 impl Source {
-    pub(super) fn new(answer: Answer, share: Option<Share>) -> Result<Self, Any> {
+    pub(super) fn new(answer: Answer, coming: Coming) -> Result<Self, Any> {
         let Answer { response, lease } = answer;
         let (head, body) = response.into_parts();
         let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
@@ -38,7 +37,7 @@ impl Source {
             return Err(Failure::Nonsense.into());
         }
         let (decoder, ready) = (Decoder::new(EDITABLE), VecDeque::new());
-        Ok(Self { status: head.status, streams, body, lease, decoder, share, ready, over: false })
+        Ok(Self { status: head.status, streams, body, lease, decoder, coming, ready, over: false })
     }
 
     /// The next message. None: there are no more.
@@ -74,19 +73,21 @@ impl Source {
     }
 
     async fn read_events(&mut self) -> Result<(), Any> {
+        self.room().await?;
         let Some(frame) = self.body.frame().await else {
             self.over = true;
             return Ok(());
         };
         let Ok(data) = frame.map_err(broken)?.into_data() else { return Ok(()) };
-        let Self { decoder, ready, .. } = self;
+        let Self { decoder, coming, ready, .. } = self;
         let read = decoder.push(&data, |event| {
+            coming.complete();
             // Types that are not known are ignored, and so is what is no text.
             let data = event.data.filter(|data| event.event.is_none() && !data.is_empty());
             ready.extend(data.and_then(|data| String::from_utf8(data.into_owned()).ok()));
         });
-        read.map_err(|_| Failure::TooLarge)?;
-        self.hold(self.decoder.pending())
+        coming.came(decoder.pending());
+        Ok(read.map_err(|_| Failure::TooLarge)?)
     }
 
     async fn read_whole(&mut self) -> Result<(), Any> {
@@ -97,8 +98,10 @@ impl Source {
             if gathered.len() > EDITABLE {
                 return Err(Failure::TooLarge.into());
             }
-            self.hold(gathered.len())?;
+            self.coming.came(gathered.len());
+            self.room().await?;
         }
+        self.coming.complete();
         self.over = true;
         let whole = Vec::from(gathered.freeze());
         if !whole.is_empty() {
@@ -107,10 +110,8 @@ impl Source {
         Ok(())
     }
 
-    /// Counts what is not complete yet. What is complete counts where it goes.
-    fn hold(&mut self, bytes: usize) -> Result<(), Any> {
-        let is_held = self.share.as_mut().is_none_or(|share| share.follow(bytes));
-        if is_held { Ok(()) } else { Err(Failure::NotHeld.into()) }
+    async fn room(&mut self) -> Result<(), Any> {
+        if self.coming.room().await { Ok(()) } else { Err(Failure::NotHeld.into()) }
     }
 }
 

@@ -129,7 +129,7 @@ impl Server {
             fields.insert(name, value.clone());
         }
         let answer = self.transport.call(&self.upstream, opener, request).await?;
-        Source::new(answer, self.transport.nothing_held(opener))
+        Source::new(answer, self.transport.coming_for(opener))
     }
 
     /// Asks who the server is.
