@@ -55,18 +55,20 @@ pub(crate) fn kubectl(
     run(kubectl).map_err(|error| error.to_string())
 }
 
-/// The program `longshore` of this checkout, built by whoever wants it first.
+/// The program `longshore` of this checkout, built by whoever wants it first: as the tests of its own package have it,
+/// which `make test` has built by then. By itself it would have all that it is made of compiled anew, with other features.
 pub(crate) fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--package", "longshore", "--message-format", "json"]);
+        build.args(["test", "--no-run", "--quiet", "--locked", "--workspace", "--test", "contracts"]);
+        build.args(["--message-format", "json"]);
         build.current_dir(env!("CARGO_MANIFEST_DIR"));
         let messages = run(build).unwrap();
         let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let mut programs =
-            messages.filter_map(|message| Some(PathBuf::from(message["executable"].as_str()?)));
-        programs.next_back().expect("cargo names the program that it built")
+        let mut programs = messages.filter(|message| message["target"]["name"] == "longshore");
+        let program = programs.find_map(|message| Some(PathBuf::from(message["executable"].as_str()?)));
+        program.expect("cargo names the program that it built")
     })
 }
 
