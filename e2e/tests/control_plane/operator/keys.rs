@@ -1,13 +1,13 @@
 //! Session keys: made once, kept, rotated when asked, and made anew when they are lost.
 
-use k8s_openapi::api::core::v1::{Event, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use longshore_e2e::testing::Namespace;
 use serde_json::{Value, json};
 
 use super::node::{Node, configuration};
-use super::stand::{Operator, until, wait_for};
+use super::stand::{Operator, events, until, wait_for, wait_for_events};
 use super::{LEAST, STAGE, server};
 
 const SECRET: &str = "demo-longshore-keys";
@@ -42,13 +42,6 @@ async fn changed(namespace: &Namespace<'_>, before: &str) {
         assert!(tokio::time::Instant::now() < deadline, "the configuration does not change");
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
-}
-
-async fn events(namespace: &Namespace<'_>, reason: &str) -> Vec<String> {
-    let events: Api<Event> = namespace.api();
-    let all = events.list(&ListParams::default()).await.unwrap().items;
-    let these = all.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
-    these.filter_map(|event| event.message).collect()
 }
 
 #[test]
@@ -107,7 +100,7 @@ fn a_key_outlives_operators_and_another_follows_when_every_pod_knows_it() {
             both,
             "the one before is accepted for as long as sessions live"
         );
-        let told = events(namespace, "SessionKeyRotated").await;
+        let told = wait_for_events(namespace, "SessionKeyRotated", 1).await;
         assert!(told.len() == 1 && told[0].contains(&format!("key {}", both[1].0)), "{told:?}");
         let log = operator.log();
         assert!(both.iter().all(|(_, secret)| !log.contains(secret.as_str())), "a key is in the log");
@@ -156,7 +149,7 @@ fn keys_that_are_lost_are_made_anew_and_it_is_said() {
         node.load_configuration(namespace).await;
         wait_for(namespace, "Ready", "True", "Ready").await;
         assert_eq!(wait_for_keys(namespace, 1, &gone).await, last);
-        let told = events(namespace, "SessionKeysReplaced").await;
+        let told = wait_for_events(namespace, "SessionKeysReplaced", 2).await;
         assert!(told.iter().any(|message| message.contains("it was deleted")), "{told:?}");
         assert!(told.iter().any(|message| message.contains("not as Longshore wrote them")), "{told:?}");
     });

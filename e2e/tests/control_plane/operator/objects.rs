@@ -1,7 +1,7 @@
 //! The objects of a server: made, mended, replaced, removed, and never taken from others.
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod, Secret, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
@@ -13,7 +13,7 @@ use longshore_sidecar_config::{CONTRACT_VERSION, Upstream};
 use serde_json::{Value, json};
 
 use super::node::Node;
-use super::stand::{Operator, condition, is, wait_for};
+use super::stand::{Operator, condition, is, wait_for, wait_for_events};
 use super::{LEAST, STAGE, server};
 
 #[test]
@@ -216,12 +216,7 @@ fn the_words_of_the_api_server_reach_those_who_wrote_the_manifest() {
         let message = wait_for(namespace, "Accepted", "False", "Rejected").await;
         assert!(message.contains("dnsPolicy") && message.contains("Sometimes"), "{message}");
         wait_for(namespace, "Ready", "False", "Rejected").await;
-        let events: Api<Event> = namespace.api();
-        let list = events.list(&ListParams::default()).await.unwrap();
-        assert!(
-            list.items.iter().any(|event| event.reason.as_deref() == Some("Rejected")),
-            "an event says it too"
-        );
+        assert!(!wait_for_events(namespace, "Rejected", 1).await.is_empty(), "an event says it too");
 
         namespace.apply(&server("{pod: {overrides: {spec: {dnsPolicy: Default}}}}")).await;
         wait_for(namespace, "Accepted", "True", "Accepted").await;

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
+use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::Api;
 use longshore_crds::McpServer;
 use longshore_e2e::cluster::{Cluster, run};
 use longshore_e2e::longshore::{NAMESPACE, chart, helm};
@@ -226,6 +228,26 @@ pub(super) async fn wait_for(namespace: &Namespace<'_>, type_: &str, status: &st
     let what = format!("to have {type_}={status}, {reason}");
     let server = namespace.wait(&servers, "demo", &what, |server| is(server, type_, status, reason)).await;
     condition(&server, type_).unwrap().message
+}
+
+/// The messages of all events of this reason.
+pub(super) async fn events(namespace: &Namespace<'_>, reason: &str) -> Vec<String> {
+    let events: Api<Event> = namespace.api();
+    let all = events.list(&Default::default()).await.unwrap().items;
+    let these = all.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
+    these.filter_map(|event| event.message).collect()
+}
+
+/// The same, once there are so many. They are written after what they tell of has been done.
+pub(super) async fn wait_for_events(namespace: &Namespace<'_>, reason: &str, count: usize) -> Vec<String> {
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
+    loop {
+        let told = events(namespace, reason).await;
+        if told.len() >= count || tokio::time::Instant::now() > deadline {
+            return told;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
 }
 
 /// Waits for something that no watch tells.
