@@ -157,13 +157,7 @@ impl App {
         // Without a pod of its own it has no other replicas.
         let is_alone = options.pod.is_none();
         let draining = watch::Sender::new(false);
-        let held = Shares::new(shares::Bounds {
-            total: options.bounds.held_bytes,
-            // Never less than one message needs.
-            per_principal: EDITABLE,
-        });
-        let patience = options.bounds.answers;
-        let lifted = Arc::new(Lifted::new(me.clone(), patience, held.clone(), draining.subscribe()));
+        let lifted = Arc::new(Lifted::new(me.clone(), options.bounds.answers, draining.subscribe()));
         let lowered = Arc::new(Lowered::new(options.bounds.answers));
         let tasks = Arc::new(Tasks::new(me.clone()));
         let subscriptions = Shares::new(shares::SUBSCRIPTIONS);
@@ -186,7 +180,11 @@ impl App {
                 subscriptions,
             )),
             sse: Arc::new(Sse::new(metrics.clone())),
-            held,
+            held: Shares::new(shares::Bounds {
+                total: options.bounds.held_bytes,
+                // Never less than one message needs.
+                per_principal: EDITABLE,
+            }),
             callers_streams: Arc::new(sse::Open::new()),
             options,
             snapshot: ArcSwapOption::empty(),

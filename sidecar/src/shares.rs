@@ -32,7 +32,7 @@ pub(crate) struct Bounds {
 pub(crate) struct Shares {
     bounds: Bounds,
     held: Mutex<Held>,
-    /// Who may take more than there is room for.
+    /// Who may take more than there is room for: one at a time.
     turns: Arc<Semaphore>,
 }
 
@@ -62,7 +62,7 @@ struct Shared<T> {
 
 impl Shares {
     pub(crate) fn new(bounds: Bounds) -> Arc<Self> {
-        Arc::new(Self { bounds, held: Mutex::default(), turns: coming::turns() })
+        Arc::new(Self { bounds, held: Mutex::default(), turns: Arc::new(Semaphore::new(1)) })
     }
 
     /// Room for so many bytes of a principal, if there is any.

@@ -81,6 +81,14 @@ impl Opener {
         Self::Client { principal: principal.clone(), limits: config.limits.processes }
     }
 
+    /// Which client it is.
+    fn principal(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Own => None,
+            Self::Client { principal, .. } => Some(principal),
+        }
+    }
+
     /// Who shares a process, where there are processes.
     fn isolation(&self) -> Option<Isolation> {
         match self {

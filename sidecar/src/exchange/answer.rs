@@ -113,6 +113,12 @@ impl Collected {
     }
 }
 
+/// Holds so many bytes, once there is room for them.
+pub(super) async fn hold_in_time(share: &mut Share, bytes: usize, deadline: Instant) -> Result<(), Refusal> {
+    let is_held = timeout_at(deadline, share.reach_in_time(bytes)).await.unwrap_or(false);
+    if is_held { Ok(()) } else { Err(Refusal::AnswerNotHeld) }
+}
+
 async fn collect(
     call: &Call,
     client: &mut Client,
@@ -127,10 +133,7 @@ async fn collect(
         if let Ok(data) = frame?.into_data() {
             gathered.push(data);
         }
-        let is_held = share.reach_in_time(gathered.len());
-        if !timeout_at(deadline, is_held).await.unwrap_or(false) {
-            return Err(Refusal::AnswerNotHeld);
-        }
+        hold_in_time(&mut share, gathered.len(), deadline).await?;
         // What becomes an event has to be whole.
         let hold = if client.reads_events() { EDITABLE } else { hold };
         if gathered.len() > hold {
@@ -157,7 +160,7 @@ async fn message(
             let done = Done { status, code: edited.code, rest: None };
             // What the client hears of is kept by then.
             call.note_change(&done).await;
-            deliver(call, client, share.keep(edited.text.map_or(bytes, Bytes::from)))?;
+            deliver(client, share.keep(edited.text.map_or(bytes, Bytes::from)));
             Ok(done)
         }
         Collected::Start(..) if client.reads_events() || edits => {
@@ -180,15 +183,12 @@ async fn message(
 }
 
 /// Gives a whole answer to the client in the form that its response has.
-fn deliver(call: &Call, client: &mut Client, answer: Bytes) -> Result<(), Refusal> {
+fn deliver(client: &mut Client, answer: Bytes) {
     if client.reads_events() {
-        return match client.answer(call, &answer, None)? {
-            Some(_) => Err(Refusal::AnswerNotHeld),
-            None => Ok(()),
-        };
+        client.last_event(&answer);
+    } else {
+        client.respond(respond::json(Body::whole(answer), None));
     }
-    client.respond(respond::json(Body::whole(answer), None));
-    Ok(())
 }
 
 /// Makes an error of an answer that is no success.
@@ -224,7 +224,7 @@ async fn failed(
     // JSON-RPC errors ride on 200 in these revisions.
     match edit(call, &message)? {
         Some(Edited { code: Some(code), text }) => {
-            deliver(call, client, text.map_or(message, Bytes::from))?;
+            deliver(client, text.map_or(message, Bytes::from));
             Ok(Done { status: StatusCode::OK.as_u16(), code: Some(code), rest: None })
         }
         _ => Err(refusal),

@@ -153,13 +153,17 @@ impl Client {
                     None => return Ok(Some(event)),
                 }
             }
-            (State::Events(writer), _) => {
-                writer.write(None, data);
-                self.state = State::Done;
-            }
-            _ => {}
+            _ => self.last_event(data),
         }
         Ok(None)
+    }
+
+    /// Gives the answer where the response has begun as events.
+    pub(super) fn last_event(&mut self, data: &[u8]) {
+        if let State::Events(writer) = &self.state {
+            writer.write(None, data);
+            self.state = State::Done;
+        }
     }
 
     /// Gives the only event that there is.

@@ -15,6 +15,7 @@ use longshore_mcp::sse::{self, Decoder, Event};
 use pace::Pace;
 use tokio::time::{Duration, Instant, sleep, timeout_at};
 
+use super::answer::hold_in_time;
 use super::carry::{self, Aside};
 use super::client::Client;
 use super::edit::{Looked, edit, look};
@@ -72,9 +73,7 @@ pub(super) async fn events(
         if let Some(event) = unheld {
             let mut share = call.nothing_held();
             // What is begun meanwhile would not be its only one.
-            if !timeout_at(deadline, share.reach_in_time(event.len())).await.unwrap_or(false) {
-                return Err(Refusal::AnswerNotHeld);
-            }
+            hold_in_time(&mut share, event.len(), deadline).await?;
             client.only_event(share.keep(event));
         }
         if let Some(code) = passed? {

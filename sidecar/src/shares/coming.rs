@@ -2,9 +2,7 @@
 //! that have no room together. Then their servers wait, and one message at a time may take what room it needs: each comes
 //! to its end that way.
 
-use std::sync::Arc;
-
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::{FEW, Share};
@@ -27,20 +25,18 @@ pub(crate) struct Coming {
 impl Share {
     /// Holds so many in all, once there is room for them. Says whether there was before long.
     pub(crate) async fn reach_in_time(&mut self, bytes: usize) -> bool {
-        let patience = Instant::now() + PATIENCE;
-        while !self.reach(bytes) {
-            if Instant::now() > patience {
-                return false;
-            }
-            sleep(LOOK).await;
+        if self.reach(bytes) {
+            return true;
         }
-        true
+        let patience = Instant::now() + PATIENCE;
+        while Instant::now() <= patience {
+            sleep(LOOK).await;
+            if self.reach(bytes) {
+                return true;
+            }
+        }
+        false
     }
-}
-
-/// Whose turn it is.
-pub(super) fn turns() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(1))
 }
 
 impl Coming {
@@ -67,9 +63,10 @@ impl Coming {
         if self.bytes <= FEW {
             // What it was for has found its place.
             self.turn = None;
+            return true;
         }
         let patience = Instant::now() + PATIENCE;
-        while self.bytes > FEW && self.turn.is_none() && !self.fits() {
+        while self.turn.is_none() && !self.fits() {
             let Some(share) = &self.share else { return true };
             match timeout(LOOK, share.shares.turns.clone().acquire_owned()).await {
                 Ok(turn) => self.turn = turn.ok().map(Box::new),

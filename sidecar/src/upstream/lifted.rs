@@ -44,7 +44,6 @@ use tokio::time::{Duration, sleep};
 use super::{Answer, Failure, Opener, Transport};
 use crate::configuration::Snapshot;
 use crate::shared::Calls;
-use crate::shares::Shares;
 use crate::stack::SERVED;
 use asked::Asked;
 use client::Client;
@@ -58,8 +57,6 @@ pub(crate) struct Lifted {
     sessions: Arc<Sessions>,
     parking: Arc<Parking>,
     snapshot: ArcSwapOption<Snapshot>,
-    /// What is held for clients.
-    held: Arc<Shares>,
     /// Which replica holds the calls that wait here.
     me: Peer,
     /// How long a call waits for its client.
@@ -91,17 +88,11 @@ enum BadState {
 
 impl Lifted {
     /// None yet.
-    pub(crate) fn new(
-        me: Peer,
-        patience: Duration,
-        held: Arc<Shares>,
-        draining: watch::Receiver<bool>,
-    ) -> Self {
+    pub(crate) fn new(me: Peer, patience: Duration, draining: watch::Receiver<bool>) -> Self {
         Self {
             sessions: Arc::default(),
             parking: Arc::default(),
             snapshot: ArcSwapOption::empty(),
-            held,
             me,
             patience,
             servers: watch::Sender::new(0),

@@ -34,10 +34,15 @@ impl Transport {
     /// What is coming for somebody. What is for the sidecar itself is not counted: clients must not keep it from looking
     /// after the server.
     pub(super) fn coming_for(&self, opener: &Opener) -> Coming {
-        Coming::new(match opener {
-            Opener::Own => None,
-            Opener::Client { principal, .. } => Some(self.held.nothing(principal)),
-        })
+        Coming::new(opener.principal().map(|principal| self.held.nothing(principal)))
+    }
+
+    /// A message that is held whole for somebody from now on, if there is room for it.
+    pub(super) fn hold(&self, opener: &Opener, message: Bytes) -> Option<Bytes> {
+        match opener.principal() {
+            Some(principal) => self.held.hold(principal, message),
+            None => Some(message),
+        }
     }
 
     /// Closes connections that are not used again, for as long as the process lives.

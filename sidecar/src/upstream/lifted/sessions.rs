@@ -138,10 +138,7 @@ impl Sessions {
         (asked, speaks): (&Arc<Asked>, Revision),
         (purpose, bounds): (Purpose, Bounds),
     ) -> Result<Lease, Failure> {
-        let principal = match opener {
-            Opener::Own => Arc::from(""),
-            Opener::Client { principal, .. } => principal.clone(),
-        };
+        let principal = opener.principal().cloned().unwrap_or_default();
         let key = self.lock().keys.of(&Told {
             principal: &principal,
             capabilities: &asked.capabilities,

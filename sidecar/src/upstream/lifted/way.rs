@@ -3,7 +3,6 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use longshore_mcp::revision::Revision;
 use longshore_sessions::capsule::PrincipalDigest;
 use longshore_sidecar_config::Upstream;
@@ -54,18 +53,7 @@ impl Way {
 
     /// Whose request it is.
     pub(super) fn principal(&self) -> PrincipalDigest {
-        match &self.opener {
-            Opener::Own => PrincipalDigest::of(""),
-            Opener::Client { principal, .. } => PrincipalDigest::of(principal),
-        }
-    }
-
-    /// A message that is held whole for its client from now on, if there is room for it.
-    pub(super) fn hold(&self, message: Bytes) -> Option<Bytes> {
-        match &self.opener {
-            Opener::Own => Some(message),
-            Opener::Client { principal, .. } => self.lifted.held.hold(principal, message),
-        }
+        PrincipalDigest::of(self.opener.principal().map_or("", |principal| principal))
     }
 
     /// Returns when another server is configured.

@@ -117,10 +117,7 @@ impl Lowered {
 
     /// Room for what is kept of a call that waits for its client.
     pub(super) fn park(&self, opener: &Opener, bytes: usize) -> Option<Share> {
-        let principal = match opener {
-            Opener::Own => Arc::from(""),
-            Opener::Client { principal, .. } => principal.clone(),
-        };
+        let principal = opener.principal().cloned().unwrap_or_default();
         self.parked.take(&principal, bytes)
     }
 

@@ -40,7 +40,8 @@ impl Call {
             self.number.end();
             self.lease = None;
         }
-        ended.and_then(|message| self.way.hold(message).ok_or(Unusable::NotHeld.into()))
+        let (transport, opener) = (&self.way.transport, &self.way.opener);
+        ended.and_then(|message| transport.hold(opener, message).ok_or(Unusable::NotHeld.into()))
     }
 
     /// Answers the client, and then the server whatever it has asked and did not wait for.
