@@ -305,14 +305,10 @@ fn turn(
         context.mirrors.deployments.get(key, &key.name).and_then(|deployment| deployment.template.clone());
     let observed = server.status.as_ref().and_then(|status| status.observed_generation);
     match live {
-        // Nothing of it runs that could be replaced, and a turn of its own would end by time alone.
-        Some(_) if desired.replicas == 0 => {
-            context.upgrades.not_needed(key);
-            Turn::Now
-        }
         // One without a status started a moment ago, when its first word could still wait.
         Some(live)
             if first_look
+                && desired.replicas > 0
                 && live != desired.template
                 && (observed.is_none() || observed == server.metadata.generation) =>
         {
@@ -322,7 +318,8 @@ fn turn(
             }
             turn
         }
-        // Its owner's change, or nothing to do.
+        // Its owner's change, or nothing to do; or nothing runs that could be replaced, and its turn would end by time
+        // alone.
         Some(_) | None => {
             context.upgrades.not_needed(key);
             Turn::Now

@@ -291,6 +291,15 @@ fn cut(mut message: String) -> String {
     message
 }
 
+// === impl Observation ===
+
+impl Observation<'_> {
+    /// Whether there are to be pods, as far as is known.
+    fn wants_pods(&self) -> bool {
+        self.desired.is_none_or(|desired| desired.replicas > 0)
+    }
+}
+
 // === impl Report ===
 
 impl Report {

@@ -57,8 +57,7 @@ impl<'a> Cast<'a> {
             serves.iter().copied().max_by_key(|facts| (is_current(facts), is_connected(facts), age(facts)));
         // Nothing serves: the pod that should speaks for the server, or else any, gone ones last. Where none is wanted,
         // nobody needs to hear how the last one ends.
-        let is_wanted = observed.desired.is_none_or(|desired| desired.replicas > 0);
-        let others = || observed.pods.iter().filter(|_| is_wanted);
+        let others = || observed.pods.iter().filter(|_| observed.wants_pods());
         let face =
             face.or(newest).or_else(|| others().max_by_key(|facts| (is_living(&facts.pod), age(facts))));
         Self { face, newest, serves, current, serving }

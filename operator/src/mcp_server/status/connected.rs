@@ -10,7 +10,7 @@ use crate::mcp_server::condition::{ConditionType, Reason, Truth};
 /// Whether the sidecar and the server understand each other.
 pub(super) fn connected(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
     let Some(face) = cast.face else {
-        let is_made = !observed.held_back && observed.desired.is_none_or(|desired| desired.replicas > 0);
+        let is_made = !observed.held_back && observed.wants_pods();
         let message = if is_made { "the pod is being made" } else { "there is no pod" };
         return verdict(Truth::Unknown, Reason::NoPod, message);
     };
