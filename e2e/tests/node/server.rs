@@ -70,12 +70,13 @@ pub(crate) fn url(server: &McpServer) -> String {
     server.status.as_ref().and_then(|status| status.url.clone()).expect("a ready server has a URL")
 }
 
-/// The same, once the Service leads there: kube-proxy follows the endpoints with a lag of a second.
+/// The same, once the Service leads there: kube-proxy follows the endpoints with a lag of a second, or of up to a minute
+/// where the API server was away before, since clients of Kubernetes then ask ever less often.
 pub(crate) async fn url_that_leads_there(namespace: &Namespace<'_>, server: &McpServer) -> String {
     let service =
         namespace.api::<Service>().get(&server.name_any()).await.expect("a ready server has a Service");
     let address = service.spec.and_then(|spec| spec.cluster_ip).expect("the Service has an address");
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(90);
     while let Err(error) = TcpStream::connect((address.as_str(), 80)).await {
         assert!(Instant::now() < deadline, "the Service leads nowhere: {error}");
         sleep(Duration::from_millis(50)).await;

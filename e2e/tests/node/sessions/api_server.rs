@@ -10,7 +10,7 @@ use serde_json::json;
 use super::row::{form, row_on};
 use crate::faults::{SERVER, SIDECAR, connect, restarts, the_pod};
 use crate::outages::{self, Operators};
-use crate::server::{becomes, go_server};
+use crate::server::{becomes, go_server, url_that_leads_there};
 
 /// Nobody who calls a server notices that the API server is away; what was changed meanwhile is caught up with.
 #[test]
@@ -41,7 +41,7 @@ fn servers_serve_while_the_api_server_is_away() {
         namespace.apply(&go_server("go", &[]).replace("tools: ['*']", "tools: [echo]")).await;
         // A kubelet asks an API server that is away less and less often: it may take a minute to hear of anything.
         namespace.apply(&go_server("late", &[])).await;
-        becomes(namespace, "late", ("Ready", "True", "Ready")).await;
+        let late = becomes(namespace, "late", ("Ready", "True", "Ready")).await;
         eventually("the new rules are in force", async || match client.list_tools().await {
             Ok(tools) if tools == ["echo"] => Ok(()),
             other => Err(format!("{other:?}")),
@@ -56,5 +56,7 @@ fn servers_serve_while_the_api_server_is_away() {
         assert_eq!(now.uid(), pod.uid(), "the pod was replaced");
         assert_eq!((restarts(&now, SIDECAR), restarts(&now, SERVER)), (0, 0));
         Operators::of(namespace).available().await;
+        // Who comes next finds a cluster in which every part has heard that the API server is back.
+        url_that_leads_there(namespace, &late).await;
     });
 }
