@@ -103,6 +103,11 @@ impl Catalog {
         self.shared.read().servers.keys().cloned().collect()
     }
 
+    /// Whether any server of a namespace is listed.
+    pub fn lists(&self, namespace: &str) -> bool {
+        self.shared.read().servers.keys().any(|server| server.namespace == namespace)
+    }
+
     /// From now on nothing is heard of what changes, or it is again. Answers say so.
     pub fn set_stale(&self, stale: bool) {
         let mut view = self.shared.write();

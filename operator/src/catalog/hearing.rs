@@ -177,8 +177,13 @@ where
             }
             let now = Instant::now();
             self.refused = is_refused.then(|| self.refused.unwrap_or(now));
-            let is_out = self.refused.is_some_and(|since| now - since >= REFUSED_FOR);
-            self.hearing.tell(&self.name, if is_out { Word::Refused } else { Word::Failed });
+            let word = match self.refused {
+                Some(since) if now - since >= REFUSED_FOR => {
+                    Word::Refused { lists: self.hearing.catalog.lists(namespace) }
+                }
+                _ => Word::Failed,
+            };
+            self.hearing.tell(&self.name, word);
             sleep(jittered(self.retry.after(Instant::now()))).await;
             self.events = watcher(self.api.clone(), self.config.clone()).boxed();
             self.state = State::Listing;
@@ -217,6 +222,7 @@ mod tests {
     use axum::body::{Body, Bytes};
     use axum::extract::Query;
     use axum::response::{IntoResponse as _, Response};
+    use futures::FutureExt as _;
     use futures::future::join;
     use http::StatusCode;
     use k8s_openapi::api::core::v1::ConfigMap;
@@ -225,6 +231,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// When an API server ends a watch, as each does after some minutes.
+    const WATCHED_FOR: Duration = Duration::from_secs(300);
 
     /// What an API server does with a list, and with a watch.
     #[derive(Clone, Copy, Debug)]
@@ -260,9 +269,10 @@ mod tests {
                 self.lists.fetch_add(1, Ordering::Relaxed);
             }
             match if is_watch { watch } else { list } {
-                // A watch says something when something happens, and nothing does.
+                // A watch says something when something happens, and nothing does, until it ends.
                 Does::Answer if is_watch => {
-                    Body::from_stream(stream::pending::<Result<Bytes, Infallible>>()).into_response()
+                    let end = sleep(WATCHED_FOR).map(|()| Ok::<_, Infallible>(Bytes::new()));
+                    Body::from_stream(stream::once(end)).into_response()
                 }
                 Does::Hang => std::future::pending().await,
                 Does::Answer => axum::Json(json!({
@@ -365,6 +375,21 @@ mod tests {
             assert_eq!(listed.load(Ordering::Relaxed), 2, "{scope:?} {list:?}");
             hearing.begun().await;
             assert_eq!(catalog.stale_since(), None, "{scope:?} {list:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_that_goes_after_its_servers_leaves_nothing_out_of_date() {
+        let (catalog, _indexer) = Catalog::new(Metrics::new().unwrap());
+        let hearing = Hearing::new(catalog.clone());
+        let server = ApiServer::that(Does::Answer, Does::Answer);
+        let config = watcher::Config::default();
+        let events = hearing.events::<ConfigMap>(&server.client(), &Some("one".to_owned()), config);
+        let mut reading = Box::pin(events.for_each(|_| std::future::ready(())));
+        for (does, stale) in [(Does::Answer, false), (Does::Refuse(503), true), (Does::Refuse(403), false)] {
+            *server.does.lock().unwrap() = (does, does);
+            assert!(timeout(WATCHED_FOR * 2, &mut reading).await.is_err());
+            assert_eq!(catalog.stale_since().is_some(), stale, "{does:?}");
         }
     }
 }

@@ -5,12 +5,11 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
 use longshore_e2e::cluster::Cluster;
-use longshore_e2e::longshore::NAMESPACE;
 use longshore_e2e::rest;
 use longshore_e2e::testing::{Namespace, eventually};
 use serde_json::Value;
 
-use crate::operator::stand::{kubeconfig, kubectl, program, show_end_of_log};
+use crate::operator::stand::{kubeconfig_of, program, show_end_of_log};
 
 /// A catalog of one namespace. It is killed when this goes.
 pub(super) struct Catalog {
@@ -26,13 +25,10 @@ impl Catalog {
 
     /// Starts one, for a namespace that need not belong to a test.
     pub(super) fn start_in(cluster: &Cluster, namespace: &str, arguments: &[&str]) -> Self {
-        let token =
-            kubectl(cluster, &["create", "token", "longshore-catalog", "--namespace", NAMESPACE], None)
-                .unwrap();
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("token"), "a token for sidecars").unwrap();
-        std::fs::write(folder.path().join("kubeconfig"), kubeconfig(cluster, token.trim()).to_string())
-            .unwrap();
+        let kubeconfig = kubeconfig_of(cluster, "longshore-catalog");
+        std::fs::write(folder.path().join("kubeconfig"), kubeconfig).unwrap();
         let log = File::create(folder.path().join("log")).unwrap();
         let process = Command::new(program())
             .arg("catalog")

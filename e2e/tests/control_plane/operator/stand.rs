@@ -89,9 +89,7 @@ impl Operator {
 
     /// Starts one, for a namespace that need not belong to a test.
     pub(super) fn start_in(cluster: &Cluster, namespace: &str) -> Self {
-        let token =
-            kubectl(cluster, &["create", "token", "longshore", "--namespace", NAMESPACE], None).unwrap();
-        Self::spawn(&kubeconfig(cluster, token.trim()).to_string(), namespace)
+        Self::spawn(&kubeconfig_of(cluster, "longshore"), namespace)
     }
 
     /// Starts one that may look after this namespace alone, whatever else it is to look after.
@@ -104,10 +102,9 @@ impl Operator {
             let (role, account) = (format!("--{role}"), format!("--serviceaccount={account}"));
             kubectl(&["create", "rolebinding", name, &role, &account, "--namespace", namespace]);
         }
-        let token = kubectl(&["create", "token", name, "--namespace", NAMESPACE]);
         let mut more = vec!["--sidecar-image", "registry.invalid/longshore-sidecar:1"];
         others.iter().for_each(|other| more.extend(["--watch-namespace", other]));
-        Self::spawn_with(&kubeconfig(cluster, token.trim()).to_string(), name, &more)
+        Self::spawn_with(&kubeconfig_of(cluster, name), name, &more)
     }
 
     /// Starts another like this one, which needs no API server to be there.
@@ -117,17 +114,13 @@ impl Operator {
 
     /// Starts one of the next release, which has another sidecar.
     pub(super) fn of_the_next_release(namespace: &Namespace<'_>, upgrades_at_once: &str) -> Self {
-        let cluster = namespace.cluster();
-        let token =
-            kubectl(cluster, &["create", "token", "longshore", "--namespace", NAMESPACE], None).unwrap();
-        let kubeconfig = kubeconfig(cluster, token.trim()).to_string();
         let more = [
             "--sidecar-image",
             "registry.invalid/longshore-sidecar:2",
             "--upgrades-at-once",
             upgrades_at_once,
         ];
-        Self::spawn_with(&kubeconfig, namespace.name(), &more)
+        Self::spawn_with(&kubeconfig_of(namespace.cluster(), "longshore"), namespace.name(), &more)
     }
 
     fn spawn(kubeconfig: &str, namespace: &str) -> Self {
@@ -204,12 +197,13 @@ pub(crate) fn show_end_of_log(whose: &str, log: &str) {
     }
 }
 
-/// The cluster's kubeconfig with another user.
-pub(crate) fn kubeconfig(cluster: &Cluster, token: &str) -> Value {
+/// The cluster's kubeconfig as a service account of the release has it.
+pub(crate) fn kubeconfig_of(cluster: &Cluster, account: &str) -> String {
+    let token = kubectl(cluster, &["create", "token", account, "--namespace", NAMESPACE], None).unwrap();
     let text = std::fs::read_to_string(cluster.kubeconfig()).unwrap();
     let mut config: Value = serde_saphyr::from_str(&text).unwrap();
-    config["users"][0]["user"] = json!({ "token": token });
-    config
+    config["users"][0]["user"] = json!({ "token": token.trim() });
+    config.to_string()
 }
 
 /// One of a server's conditions.

@@ -21,7 +21,10 @@ pub(super) enum Word {
     /// It failed.
     Failed,
     /// The API server has refused it for some time.
-    Refused,
+    Refused {
+        /// There are servers of its namespace that are listed.
+        lists: bool,
+    },
 }
 
 /// What is known of a watch.
@@ -37,6 +40,8 @@ enum Known {
     Silent,
     /// It has never been heard, and is not going to be as long as nobody grants it.
     Refused,
+    /// The same of one that was heard before, when nothing is known any more that may have changed.
+    Left,
 }
 
 impl Watches {
@@ -51,30 +56,32 @@ impl Watches {
         let before = *known;
         *known = match (word, before) {
             (Word::Heard, _) => Known::Heard,
-            (Word::Failed | Word::Refused, Known::Heard | Known::Lost) => Known::Lost,
+            (Word::Refused { lists: false }, Known::Heard | Known::Lost | Known::Left) => Known::Left,
+            (_, Known::Heard | Known::Lost | Known::Left) => Known::Lost,
             (Word::Failed, Known::Nothing | Known::Silent | Known::Refused) => Known::Silent,
-            (Word::Refused, Known::Nothing | Known::Silent | Known::Refused) => Known::Refused,
+            (Word::Refused { .. }, Known::Nothing | Known::Silent | Known::Refused) => Known::Refused,
         };
         *known != before
     }
 
     /// Whether all of them have been heard once, but for those of namespaces that are out.
     pub(super) fn have_begun(&self) -> bool {
-        let has_begun = |known: &Known| matches!(known, Known::Heard | Known::Lost);
+        let has_begun = |known: &Known| matches!(known, Known::Heard | Known::Lost | Known::Left);
         self.known.iter().all(|((_, scope), known)| has_begun(known) || self.is_out(scope))
     }
 
     /// Whether what was heard may no longer be so.
     pub(super) fn are_stale(&self) -> bool {
-        let fails = |known: &Known| matches!(known, Known::Lost | Known::Silent | Known::Refused);
+        let fails = |known: &Known| !matches!(known, Known::Nothing | Known::Heard);
         self.known.iter().any(|((_, scope), known)| fails(known) && !self.is_out(scope))
     }
 
-    /// Whether a namespace is one of which nothing was ever granted: it is gone, and its Role with it. Where some of it
-    /// is granted, half of its servers' story would be told; and where everything was to be watched, all would be out.
+    /// Whether a namespace is one of which nothing is granted and nothing known: it is gone, and its Role with it. Where
+    /// some of it is granted, half of its servers' story would be told; and where everything was to be watched, all would
+    /// be out.
     pub(super) fn is_out(&self, scope: &Scope) -> bool {
         let mut of_scope = self.known.iter().filter(|((_, other), _)| other == scope);
-        scope.is_some() && of_scope.all(|(_, known)| *known == Known::Refused)
+        scope.is_some() && of_scope.all(|(_, known)| matches!(known, Known::Refused | Known::Left))
     }
 }
 
@@ -84,7 +91,9 @@ mod tests {
 
     #[test]
     fn a_namespace_that_grants_nothing_is_out_and_all_others_are_waited_for() {
-        use Word::{Failed, Heard, Refused};
+        use Word::{Failed, Heard};
+        const REFUSED: Word = Word::Refused { lists: false };
+        const TAKEN_BACK: Word = Word::Refused { lists: true };
         let one = Some("one");
         for (scope, words, begun, stale, why) in [
             (one, &[("a", Heard)][..], false, false, "b is still to come"),
@@ -92,17 +101,25 @@ mod tests {
             (one, &[("a", Heard), ("b", Heard), ("b", Failed)], true, true, "what was heard is served"),
             (
                 one,
-                &[("a", Heard), ("b", Heard), ("b", Refused)],
+                &[("a", Heard), ("b", Heard), ("a", TAKEN_BACK), ("b", TAKEN_BACK)],
                 true,
                 true,
                 "and so it is if it is taken back",
             ),
+            (one, &[("a", Heard), ("b", Heard), ("b", REFUSED)], true, true, "half of it is taken back"),
+            (
+                one,
+                &[("a", Heard), ("b", Heard), ("a", REFUSED), ("b", REFUSED)],
+                true,
+                false,
+                "its servers went before it did",
+            ),
             (one, &[("a", Failed), ("b", Failed)], false, true, "nothing is known"),
-            (one, &[("a", Refused), ("b", Refused)], true, false, "the namespace is out"),
-            (one, &[("a", Heard), ("b", Refused)], false, true, "half of it is granted"),
-            (None, &[("a", Refused), ("b", Refused)], false, true, "everything would be out"),
-            (one, &[("a", Refused), ("b", Refused), ("a", Heard)], false, true, "it is granted again"),
-            (one, &[("a", Refused), ("b", Refused), ("b", Failed)], false, true, "nobody knows any longer"),
+            (one, &[("a", REFUSED), ("b", REFUSED)], true, false, "the namespace is out"),
+            (one, &[("a", Heard), ("b", REFUSED)], false, true, "half of it is granted"),
+            (None, &[("a", REFUSED), ("b", REFUSED)], false, true, "everything would be out"),
+            (one, &[("a", REFUSED), ("b", REFUSED), ("a", Heard)], false, true, "it is granted again"),
+            (one, &[("a", REFUSED), ("b", REFUSED), ("b", Failed)], false, true, "nobody knows any longer"),
         ] {
             let mut watches = Watches::default();
             for kind in ["a", "b"] {
