@@ -3,11 +3,13 @@
 //! A [`Refusal`] is a closed list: whoever adds one has to say here what the client is told, with which status and
 //! code, and what the log is told. What the client hears and what the log hears are different things.
 
+mod causes;
+mod reason;
+
 use std::sync::Arc;
 
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
-use longshore_mcp::batch::BadBatch;
 use longshore_mcp::capabilities::Need;
 use longshore_mcp::detect::Wrong;
 use longshore_mcp::envelope::{Id, Malformed};
@@ -26,10 +28,7 @@ use crate::access::Denial;
 use crate::audit;
 use crate::authenticate::Unknown;
 use crate::stack::respond::Body;
-use crate::streams;
-use crate::upstream::sse;
-use crate::upstream::stdio::{self, Gone};
-use crate::upstream::{Broken, EDITABLE, Failure, Unanswered, lowered};
+use crate::upstream::stdio::Gone;
 
 /// The most that is said to a client, who may not read it: names, URIs and the like are repeated as far as this goes.
 const MAX_MESSAGE: usize = 1024;
@@ -315,79 +314,6 @@ impl Refusal {
         }
     }
 
-    /// What the audit log says: a closed list, without anything that the client sent.
-    pub(crate) fn reason(&self) -> &'static str {
-        match self {
-            Self::NotConfigured => "no configuration is loaded",
-            Self::Draining => "draining",
-            Self::ForeignHost => "foreign host",
-            Self::ForeignOrigin => "foreign origin",
-            Self::NoSuchPath => "unknown path",
-            Self::MethodNotAllowed { .. } => "HTTP method not allowed",
-            Self::Unauthenticated(unknown) => unknown.reason(),
-            Self::NotAcceptable | Self::NoEvents => "Accept leaves out a type",
-            Self::UnsupportedMediaType => "wrong content type",
-            Self::BodyTooLarge { .. } => "body too large",
-            Self::BodyTooSlow => "body too slow",
-            Self::BodyBroken => "body broke off",
-            Self::Malformed(malformed) => of_malformed(malformed),
-            Self::Mistake(wrong) => of_mistake(wrong),
-            Self::OutOfOrder(OutOfOrder::Version(_)) => "not the session's revision",
-            Self::OutOfOrder(OutOfOrder::SecondInitialize) => "second initialize",
-            Self::BadHeader(_) => "malformed header",
-            Self::NoSession => "no session",
-            Self::NoStreamName => "no stream named",
-            Self::UnknownSession => "unknown session",
-            Self::PodEnds => "session ends with its replica",
-            Self::TooManySessions => "too many sessions",
-            Self::TooManyOwnSessions { .. } => "too many sessions of one principal",
-            Self::SessionOutOfReach(Undecided::Unreachable) => "replica out of reach",
-            Self::SessionOutOfReach(Undecided::Unsettled) => "replicas not known",
-            Self::SessionOutOfReach(_) => "session not found in time",
-            Self::EndNotNoted => "end not noted by another replica",
-            Self::TooManyCalls => "too many calls",
-            Self::TooMuchHeld => "too many bytes held",
-            Self::AnswerNotHeld => "answer not held",
-            Self::TooManyStreams { .. } => "too many streams",
-            Self::SecondStream => "second GET stream",
-            Self::EventsGone => "events not kept",
-            Self::NoServerStream => "server offers no GET stream",
-            Self::TooManyProcesses { .. } => "too many processes",
-            Self::TooManyOwnProcesses { .. } => "too many processes of one principal",
-            Self::NothingFree => "no process came free in time",
-            Self::TooManyListeners => "too many listeners",
-            Self::TooManyOwnListeners { .. } => "too many listeners of one principal",
-            Self::TooManySubscriptions => "too many subscriptions",
-            Self::TooManyQuestions => "too many questions to clients",
-            Self::IdInUse => "id in use",
-            Self::Handshake(_) => "unusable handshake",
-            Self::InvalidParams(_) => "invalid parameters",
-            Self::UnknownMethod => "unknown method",
-            Self::UnknownTool { why, .. }
-            | Self::UnknownPrompt { why, .. }
-            | Self::UnknownResource { why, .. } => why.reason(),
-            Self::UnknownTask => "unknown task",
-            Self::TasksDiffer { .. } | Self::Untranslatable(_) => "revisions differ",
-            Self::Lacking(_) => "capability not declared",
-            Self::ServerDown => "server down",
-            Self::ServerLost => "server broke off",
-            Self::ServerTimedOut { .. } => "server timed out",
-            Self::ServerStatus { .. } => "server answered with an HTTP error",
-            Self::ServerNonsense => "server answered nonsense",
-            Self::AnswerTooLarge { .. } => "server's answer too large",
-            Self::ServerRevision { .. } => "server speaks another revision",
-            Self::SessionLost => "server ended the session",
-            Self::Process(gone) => gone.why.name(),
-            Self::ProcessKeepsDying { .. } => "server's process keeps dying",
-            Self::Cancelled => "cancelled by its client",
-            Self::Unread => "not read by its client",
-            Self::SessionEnded => "session ended during the call",
-            Self::ServerReplaced => "another server configured",
-            Self::ReplicaLost => "replica broke off",
-            Self::Internal => "internal error",
-        }
-    }
-
     fn data(&self) -> Option<Value> {
         match self {
             Self::Mistake(wrong) => wrong.data(),
@@ -395,116 +321,6 @@ impl Refusal {
             Self::Lacking(need) => Some(json!({"requiredCapabilities": need.as_capabilities()})),
             Self::Process(gone) if !gone.stderr.is_empty() => Some(json!({"stderr": gone.stderr})),
             _ => None,
-        }
-    }
-}
-
-/// What is wrong with bytes that are no message, for the log.
-fn of_malformed(malformed: &Malformed) -> &'static str {
-    match malformed {
-        Malformed::NotJson => "not JSON",
-        Malformed::Batch => "batch",
-        Malformed::TooDeep => "nested too deeply",
-        Malformed::NotMessage(_) => "not a JSON-RPC message",
-    }
-}
-
-/// What is wrong with a request that belongs to no conversation, for the log.
-fn of_mistake(wrong: &Wrong) -> &'static str {
-    match wrong {
-        Wrong::Body(BadBatch::Malformed(malformed)) => of_malformed(malformed),
-        Wrong::Body(_) => "malformed batch",
-        Wrong::Response(_) => "response out of place",
-        Wrong::ModernInBatch => "modern message in a batch",
-        Wrong::Params(_) => "invalid parameters",
-        Wrong::Envelope(_) => "incomplete envelope",
-        Wrong::Header(_) => "header against body",
-        Wrong::Revision { .. } => "revision not served",
-        Wrong::Method => "unknown method",
-        Wrong::HttpMethod => "HTTP method not allowed",
-        Wrong::VersionHeader => "malformed header",
-    }
-}
-
-impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Http(Unanswered::Refused { .. }) => Self::ServerDown,
-            Failure::Http(Unanswered::Lost(_)) => Self::ServerLost,
-            Failure::Stdio(failure) => failure.into(),
-            Failure::Lifted(failure) => failure.into(),
-            Failure::Unknown => Self::ServerDown,
-            Failure::Lowered(failure) => failure.into(),
-            Failure::Sse(sse::Failure::NoEndpoint { seconds }) => Self::ServerTimedOut { seconds },
-            Failure::Sse(sse::Failure::Ended) => Self::ServerLost,
-            Failure::Sse(sse::Failure::NotEvents | sse::Failure::Endpoint(_)) => Self::ServerNonsense,
-        }
-    }
-}
-
-impl From<lowered::Failure> for Refusal {
-    fn from(failure: lowered::Failure) -> Self {
-        use lowered::Failure;
-        match failure {
-            Failure::Cancelled => Self::Cancelled,
-            Failure::Ended => Self::SessionEnded,
-            Failure::Forgotten => Self::SessionLost,
-            Failure::BrokenOff => Self::ServerLost,
-            Failure::TooLarge => Self::AnswerTooLarge { limit: EDITABLE },
-            Failure::NotHeld => Self::AnswerNotHeld,
-            Failure::Nonsense => Self::ServerNonsense,
-            Failure::Status(status) => Self::ServerStatus { status },
-            Failure::TooManySubscriptions => Self::TooManySubscriptions,
-            Failure::TooManyQuestions => Self::TooManyQuestions,
-            Failure::IdInUse => Self::IdInUse,
-            Failure::NoNumbers => Self::Internal,
-        }
-    }
-}
-
-impl From<Broken> for Refusal {
-    fn from(broken: Broken) -> Self {
-        match broken {
-            Broken::Http(_) => Self::ServerLost,
-            Broken::Stdio(failure) => failure.into(),
-            Broken::Made(failure) => failure.into(),
-        }
-    }
-}
-
-impl From<streams::Refused> for Refusal {
-    fn from(refused: streams::Refused) -> Self {
-        use streams::Refused;
-        match refused {
-            Refused::TooMany { limit } => Self::TooManyStreams { limit },
-            Refused::Taken => Self::SecondStream,
-            Refused::Closed => Self::UnknownSession,
-            Refused::NoNumbers => Self::Internal,
-        }
-    }
-}
-
-impl From<stdio::Failure> for Refusal {
-    fn from(failure: stdio::Failure) -> Self {
-        use stdio::Failure;
-        match failure {
-            Failure::LongToken => Self::InvalidParams(Invalid::Unreadable(failure.to_string())),
-            Failure::UnknownLevel => Self::InvalidParams(Invalid::Unreadable(failure.to_string())),
-            Failure::TooManySubscriptions => Self::TooManySubscriptions,
-            Failure::Queue => Self::NothingFree,
-            Failure::Full { limit } => Self::TooManyProcesses { limit },
-            Failure::FullForPrincipal { limit } => Self::TooManyOwnProcesses { limit },
-            Failure::IdInUse => Self::IdInUse,
-            Failure::Cancelled => Self::Cancelled,
-            Failure::Unread => Self::Unread,
-            Failure::Ended => Self::SessionEnded,
-            Failure::Forgotten => Self::SessionLost,
-            Failure::Status(status) => Self::ServerStatus { status: status.as_u16() },
-            Failure::Absent { .. } => Self::ServerDown,
-            Failure::Cut => Self::ServerLost,
-            Failure::Restarts { seconds } => Self::ProcessKeepsDying { seconds },
-            Failure::Process(gone) => Self::Process(gone),
-            Failure::Unlimited | Failure::NoNumbers | Failure::NotMessage => Self::Internal,
         }
     }
 }

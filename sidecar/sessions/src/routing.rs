@@ -17,6 +17,9 @@
 //! [`Route`] is that rule as a state machine: [`Route::step`] says what to do next, the shell does it and tells what
 //! came of it.
 
+mod claim;
+mod said;
+
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -28,6 +31,7 @@ use crate::message::{Answer, Copy, Holding, Message};
 use crate::rendezvous;
 use crate::replica::{Claim, Ended, Replica};
 use crate::tombstones::Tombstone;
+use said::note;
 
 /// Finds who serves one request. Whoever gives up in between (the client has gone) calls [`Route::abandon`].
 #[derive(Debug)]
@@ -318,117 +322,6 @@ impl Route {
         }
     }
 
-    // === taking ===
-
-    /// Marks the session as wanted, and asks everybody.
-    fn claim<T>(&mut self, replica: &mut Replica<T>, now: Moment) -> Step {
-        match replica.state() {
-            State::Starting | State::Leaving => match replica.remembered(&self.key, now) {
-                // Where it is about to end, it knows what it has given up.
-                Some(peer) => self.go_to(peer, replica, now),
-                None => self.wait(now, Failure::Undecided),
-            },
-            State::Draining => self.nowhere(now),
-            State::Serving if !replica.view.is_settled(now) => self.wait(now, Failure::Unsettled),
-            State::Serving => {
-                let claim = replica.claim(self.key);
-                self.ask_with(claim, replica, now)
-            }
-        }
-    }
-
-    fn ask_with<T>(&mut self, claim: Claim, replica: &mut Replica<T>, now: Moment) -> Step {
-        if self.is_late(now) || !replica.view.is_settled(now) {
-            replica.release(&self.key, claim);
-            return Step::Fail(if self.is_late(now) { Failure::Undecided } else { Failure::Unsettled });
-        }
-        if !self.is_mine(replica)
-            && replica.view.standing(&self.owner, self.age_at(now), now) == Standing::Unknown
-        {
-            let owner = self.owner.clone();
-            replica.view.mentioned(&owner, now);
-        }
-        let peers = replica.view.to_ask(now);
-        self.phase = Phase::Claiming(claim, peers.clone());
-        if peers.is_empty() { self.claimed_with(claim, replica) } else { Step::Ask(peers) }
-    }
-
-    fn claimed<T>(
-        &mut self,
-        claim: Claim,
-        asked: &[IpAddr],
-        outcomes: Vec<(IpAddr, Outcome)>,
-        replica: &mut Replica<T>,
-        now: Moment,
-    ) -> Step {
-        let refused: Vec<IpAddr> = refusing(&outcomes);
-        let mut answered = Vec::new();
-        let mut pending = None;
-        let mut owner = None;
-        let mut more = false;
-        for said in note(&self.key, outcomes, replica, now) {
-            answered.push(said.address);
-            if said.from.pod == self.owner.pod {
-                owner = Some((said.from.clone(), said.state));
-            }
-            match said.holding {
-                Holding::Ended(tombstone) => {
-                    replica.release(&self.key, claim);
-                    return self.ended(tombstone, replica);
-                }
-                Holding::Here => {
-                    replica.release(&self.key, claim);
-                    return self.go_to(said.from, replica, now);
-                }
-                Holding::Pending => pending = Some(said.from),
-                Holding::At(peer) if peer.pod != replica.me().pod && !asked.contains(&peer.address) => {
-                    replica.view.mentioned(&peer, now);
-                    more = true;
-                }
-                Holding::At(_) | Holding::No => {}
-            }
-        }
-        if let Some(tombstone) = replica.tombstones().get(&self.key) {
-            replica.release(&self.key, claim);
-            return self.ended(tombstone, replica);
-        }
-        if let Some(peer) = pending {
-            if self.is_mine(replica) {
-                return self.wait_with(claim, asked, replica, now);
-            }
-            replica.release(&self.key, claim);
-            return self.go_to(peer, replica, now);
-        }
-        match owner {
-            // It takes the session up itself.
-            Some((peer, State::Serving)) => {
-                replica.release(&self.key, claim);
-                return self.go_to(peer, replica, now);
-            }
-            Some((_, State::Starting)) if now.since(self.began) < RESTART => {
-                replica.release(&self.key, claim);
-                return self.wait(now, Failure::Undecided);
-            }
-            _ => {}
-        }
-        if asked.iter().any(|address| !answered.contains(address) && !refused.contains(address)) {
-            replica.release(&self.key, claim);
-            // Perhaps it was only slow, or has just gone, and somebody says so.
-            return self.wait(now, Failure::Unreachable);
-        }
-        if more || refused.iter().any(|address| !replica.view.is_down(*address, now)) {
-            return self.wait_with(claim, asked, replica, now);
-        }
-        self.claimed_with(claim, replica)
-    }
-
-    /// Nobody else has it, and nobody else can.
-    fn claimed_with<T>(&mut self, claim: Claim, replica: &Replica<T>) -> Step {
-        self.phase = Phase::Taking(claim);
-        let take = if self.is_mine(replica) { Take::Up } else { Take::Adopt };
-        Step::Take(take, replica.copy(&self.key).cloned().unwrap_or_default())
-    }
-
     // === the ends of a step ===
 
     fn go_to<T>(&mut self, peer: Peer, replica: &mut Replica<T>, now: Moment) -> Step {
@@ -475,21 +368,6 @@ impl Route {
         if self.is_late(now) { Step::Fail(or) } else { Step::Wait(now.after(RETRY)) }
     }
 
-    fn wait_with<T>(
-        &mut self,
-        claim: Claim,
-        asked: &[IpAddr],
-        replica: &mut Replica<T>,
-        now: Moment,
-    ) -> Step {
-        if self.is_late(now) {
-            replica.release(&self.key, claim);
-            return Step::Fail(Failure::Undecided);
-        }
-        self.phase = Phase::Claiming(claim, asked.to_vec());
-        Step::Wait(now.after(RETRY))
-    }
-
     // === what is known ===
 
     fn is_mine<T>(&self, replica: &Replica<T>) -> bool {
@@ -515,45 +393,6 @@ impl Route {
         let me = (replica.state() == State::Serving).then(|| replica.me().clone());
         rendezvous::winner(&self.key, replica.view.serving(now).chain(me))
     }
-}
-
-/// What somebody said of the session.
-struct Said {
-    address: IpAddr,
-    from: Peer,
-    state: State,
-    holding: Holding,
-}
-
-/// Notes what answers say of the peers themselves, and keeps their copies.
-fn note<T>(
-    key: &SessionKey,
-    outcomes: Vec<(IpAddr, Outcome)>,
-    replica: &mut Replica<T>,
-    now: Moment,
-) -> Vec<Said> {
-    let mut all = Vec::new();
-    for (address, outcome) in outcomes {
-        match outcome {
-            Outcome::Said(message) => {
-                replica.view.heard(&message.from, now);
-                let Answer::Holding(holding, copy) = message.body else { continue };
-                if let Some(copy) = copy {
-                    replica.keep(*key, copy);
-                }
-                let from = Peer { pod: message.from.pod, address: message.from.address };
-                all.push(Said { address, from, state: message.from.state, holding });
-            }
-            Outcome::Refused => replica.view.refused(address, now),
-            Outcome::Silent => replica.view.silent(address, now),
-        }
-    }
-    all
-}
-
-fn refusing(outcomes: &[(IpAddr, Outcome)]) -> Vec<IpAddr> {
-    let refused = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Refused));
-    refused.map(|(address, _)| *address).collect()
 }
 
 #[cfg(test)]

@@ -1,0 +1,91 @@
+//! What became of a request elsewhere, as a refusal.
+
+use longshore_mcp::params::Invalid;
+
+use super::Refusal;
+use crate::streams;
+use crate::upstream::stdio;
+use crate::upstream::{Broken, EDITABLE, Failure, Unanswered, lowered, sse};
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Http(Unanswered::Refused { .. }) => Self::ServerDown,
+            Failure::Http(Unanswered::Lost(_)) => Self::ServerLost,
+            Failure::Stdio(failure) => failure.into(),
+            Failure::Lifted(failure) => failure.into(),
+            Failure::Unknown => Self::ServerDown,
+            Failure::Lowered(failure) => failure.into(),
+            Failure::Sse(sse::Failure::NoEndpoint { seconds }) => Self::ServerTimedOut { seconds },
+            Failure::Sse(sse::Failure::Ended) => Self::ServerLost,
+            Failure::Sse(sse::Failure::NotEvents | sse::Failure::Endpoint(_)) => Self::ServerNonsense,
+        }
+    }
+}
+
+impl From<lowered::Failure> for Refusal {
+    fn from(failure: lowered::Failure) -> Self {
+        use lowered::Failure;
+        match failure {
+            Failure::Cancelled => Self::Cancelled,
+            Failure::Ended => Self::SessionEnded,
+            Failure::Forgotten => Self::SessionLost,
+            Failure::BrokenOff => Self::ServerLost,
+            Failure::TooLarge => Self::AnswerTooLarge { limit: EDITABLE },
+            Failure::NotHeld => Self::AnswerNotHeld,
+            Failure::Nonsense => Self::ServerNonsense,
+            Failure::Status(status) => Self::ServerStatus { status },
+            Failure::TooManySubscriptions => Self::TooManySubscriptions,
+            Failure::TooManyQuestions => Self::TooManyQuestions,
+            Failure::IdInUse => Self::IdInUse,
+            Failure::NoNumbers => Self::Internal,
+        }
+    }
+}
+
+impl From<Broken> for Refusal {
+    fn from(broken: Broken) -> Self {
+        match broken {
+            Broken::Http(_) => Self::ServerLost,
+            Broken::Stdio(failure) => failure.into(),
+            Broken::Made(failure) => failure.into(),
+        }
+    }
+}
+
+impl From<streams::Refused> for Refusal {
+    fn from(refused: streams::Refused) -> Self {
+        use streams::Refused;
+        match refused {
+            Refused::TooMany { limit } => Self::TooManyStreams { limit },
+            Refused::Taken => Self::SecondStream,
+            Refused::Closed => Self::UnknownSession,
+            Refused::NoNumbers => Self::Internal,
+        }
+    }
+}
+
+impl From<stdio::Failure> for Refusal {
+    fn from(failure: stdio::Failure) -> Self {
+        use stdio::Failure;
+        match failure {
+            Failure::LongToken => Self::InvalidParams(Invalid::Unreadable(failure.to_string())),
+            Failure::UnknownLevel => Self::InvalidParams(Invalid::Unreadable(failure.to_string())),
+            Failure::TooManySubscriptions => Self::TooManySubscriptions,
+            Failure::Queue => Self::NothingFree,
+            Failure::Full { limit } => Self::TooManyProcesses { limit },
+            Failure::FullForPrincipal { limit } => Self::TooManyOwnProcesses { limit },
+            Failure::IdInUse => Self::IdInUse,
+            Failure::Cancelled => Self::Cancelled,
+            Failure::Unread => Self::Unread,
+            Failure::Ended => Self::SessionEnded,
+            Failure::Forgotten => Self::SessionLost,
+            Failure::Status(status) => Self::ServerStatus { status: status.as_u16() },
+            Failure::Absent { .. } => Self::ServerDown,
+            Failure::Cut => Self::ServerLost,
+            Failure::Restarts { seconds } => Self::ProcessKeepsDying { seconds },
+            Failure::Process(gone) => Self::Process(gone),
+            Failure::Unlimited | Failure::NoNumbers | Failure::NotMessage => Self::Internal,
+        }
+    }
+}
