@@ -16,6 +16,8 @@ pub(crate) struct Network {
     directory: tempfile::TempDir,
     /// No other test has it: all replicas of a server listen at the same port.
     prefix: [u8; 2],
+    /// For how long replicas that end accept connections at least, in milliseconds.
+    drain_minimum: u16,
 }
 
 impl Network {
@@ -26,9 +28,15 @@ impl Network {
         let network = Self {
             directory: tempfile::tempdir().expect("a directory"),
             prefix: [process, NEXT.fetch_add(1, Ordering::Relaxed)],
+            drain_minimum: 1_000,
         };
         network.list(&[]);
         network
+    }
+
+    /// One whose replicas take their time to end: longer than a busy machine does for a few calls.
+    pub(crate) fn ending_slowly() -> Self {
+        Self { drain_minimum: 20_000, ..Self::new() }
     }
 
     /// The address of the replica of that number.
@@ -59,7 +67,7 @@ impl Network {
             ("--pod-ip", address.to_string()),
             ("--pod-uid", uid.to_owned()),
             ("--peers-file", self.file().to_str().expect("text").to_owned()),
-            ("--drain-minimum-ms", "1000".to_owned()),
+            ("--drain-minimum-ms", self.drain_minimum.to_string()),
         ];
         flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect()
     }

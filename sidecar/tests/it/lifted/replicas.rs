@@ -48,7 +48,7 @@ fn r071_a_call_that_waits_is_found_from_every_replica() {
 #[test]
 fn a_call_that_waits_is_found_from_a_replica_that_ends() {
     let servers = [everything(), everything(), everything()];
-    let network = Network::new();
+    let network = Network::ending_slowly();
     let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
     let can = json!({"elicitation": {}});
     let tool = "trigger-elicitation-request";

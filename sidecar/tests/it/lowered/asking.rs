@@ -187,13 +187,13 @@ fn rounds_have_an_end() {
 fn r072_a_client_that_does_not_answer_is_not_waited_for_without_end() {
     let server = asking(vec![json!({"q": form("who?")})]);
     let mut config = config(server.port);
-    config.limits.request_timeout_ms = 1_000;
+    config.limits.request_timeout_ms = 3_000;
     let sidecar = Sidecar::start(&config).ready();
     let client = able(&sidecar, "2025-11-25");
     let mut events = client.stream("echo", json!({}));
     let question = next(&mut events);
     let end = next(&mut events);
-    assert!(end["error"]["message"].as_str().unwrap().contains("1 seconds"), "{end}");
+    assert!(end["error"]["message"].as_str().unwrap().contains("3 seconds"), "{end}");
     // Too late: nothing comes of it, and the session goes on.
     reply(&client, &question["id"], &answer_to(&question));
     assert_eq!(client.send("ping", json!({})).status, 200);

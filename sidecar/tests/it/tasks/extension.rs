@@ -201,7 +201,7 @@ fn r047_a_task_is_found_from_every_replica() {
 #[test]
 fn a_task_is_found_from_a_replica_that_ends() {
     let servers = [server(), server(), server()];
-    let network = Network::new();
+    let network = Network::ending_slowly();
     let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
     let id = begin(&replicas[2], "key-a");
     let hook = replicas[0].hook();
