@@ -107,7 +107,7 @@ async fn open<'a>(
         let mut refused = Vec::new();
         for uri in subscribe {
             let told = lease.session.ask(&way.transport, |id| listen::subscribe(id, &uri));
-            if !timeout_at(until, told).await.unwrap_or(false) {
+            if timeout_at(until, told).await != Ok(Ok(true)) {
                 refused.push(uri);
             }
         }
@@ -128,7 +128,7 @@ async fn unsubscribe(way: &Way, lease: &Lease, unwanted: &[String]) {
     let until = Instant::now() + TOLD;
     for uri in unwanted {
         let told = lease.session.ask(&way.transport, |id| listen::unsubscribe(id, uri));
-        if !timeout_at(until, told).await.unwrap_or(false) {
+        if timeout_at(until, told).await != Ok(Ok(true)) {
             tracing::debug!("the server could not be told that nobody wants to hear of a resource");
         }
     }

@@ -18,7 +18,8 @@ use longshore_mcp::revision::{Era, Revision};
 use longshore_mcp::translate::{Pair, Way, handshake, questions};
 use longshore_sidecar_config::Upstream;
 use tokio::sync::watch;
-use tokio::time::{Duration, timeout};
+use tokio::time::error::Elapsed;
+use tokio::time::{Duration, Instant, timeout};
 
 use super::asked::Asked;
 use super::failure::Failure as Unusable;
@@ -36,6 +37,8 @@ const MAX_CALLS: usize = 1024;
 const WAITING: usize = 32;
 /// How long the small messages may take that the sidecar sends on its own account.
 const ERRAND: Duration = Duration::from_secs(5);
+/// How long a server is told of no level that has not answered to one in time. Each call would wait for it.
+const SILENCE: Duration = Duration::from_secs(60);
 /// The id of the handshake. Calls are numbered from one.
 const FIRST: &str = "0";
 
@@ -78,6 +81,8 @@ struct State {
     /// The calls under way, by their ids at the server, which are their progress tokens there too.
     calls: Numbers<Sender<Heard>>,
     levels: Levels,
+    /// Until when the server is told of no level.
+    silent: Option<Instant>,
     streams: Streams,
     /// Who reads each of the streams.
     listeners: HashMap<u64, Sender<String>>,
@@ -123,7 +128,7 @@ impl Session {
         let way = Way { from: asked.revision, to: speaks };
         // All else in it was looked at before.
         let greeting = handshake::greet(FIRST, way, &asked.client()).map_err(|_| Unusable::Capabilities)?;
-        let request = exchange::build(upstream, Method::POST, None, greeting.into());
+        let request = exchange::build(Method::POST, None, greeting.into());
         let (answer, hold) = transport.open(upstream, opener.clone(), request).await?;
         let id = session_id(answer.response.headers());
         let greeting = match greeted(answer, transport.coming_for(&opener)).await.and_then(Greeting::read) {
@@ -155,6 +160,7 @@ impl Session {
             state: Mutex::new(State {
                 calls: Numbers::new(MAX_CALLS),
                 levels: Levels::new(),
+                silent: None,
                 streams: Streams::new(),
                 listeners: HashMap::new(),
             }),
@@ -171,7 +177,7 @@ impl Session {
 
     /// A request in it.
     pub(super) fn request(&self, method: Method, body: Bytes) -> Request<Bytes> {
-        exchange::build(&self.upstream, method, Some((self.id.clone(), self.revision)), body)
+        exchange::build(method, Some((self.id.clone(), self.revision)), body)
     }
 
     /// Sends a message that has no answer: the answer to a question, or news of a call.
@@ -193,8 +199,12 @@ impl Session {
         self.tell(transport, &answer).await;
     }
 
-    /// Sends a request of the sidecar's own, and says whether the server did as it says.
-    pub(super) async fn ask(&self, transport: &Transport, text: impl FnOnce(&str) -> String) -> bool {
+    /// Sends a request of the sidecar's own, and says whether the server did as it says, if it has answered in time.
+    pub(super) async fn ask(
+        &self,
+        transport: &Transport,
+        text: impl FnOnce(&str) -> String,
+    ) -> Result<bool, Elapsed> {
         let (to, mut heard) = channel(WAITING);
         let id = self.errand();
         let request = self.request(Method::POST, text(&id).into());
@@ -211,7 +221,7 @@ impl Session {
             false
         };
         let both = async { tokio::join!(read(self, transport, (request, &id), to), answer).1 };
-        timeout(ERRAND, both).await.unwrap_or(false)
+        timeout(ERRAND, both).await
     }
 
     /// An id for a request of the sidecar's own, as JSON. No call has one like it.
@@ -352,13 +362,20 @@ impl Number {
             let mut state = self.session.lock();
             state.levels.end(self.level.take());
             self.level = level;
-            state.levels.begin(level)
+            let tell = state.levels.begin(level);
+            if tell.is_some() && state.silent.is_some_and(|until| Instant::now() < until) {
+                state.levels.untold();
+                return;
+            }
+            tell
         };
+        let Some(level) = tell else { return };
         // Boxed, since few calls want this, and all would be as large as if they did.
-        if let Some(level) = tell
-            && !Box::pin(self.session.ask(transport, |id| logging::set_level(id, level))).await
-        {
-            self.session.lock().levels.untold();
+        let done = Box::pin(self.session.ask(transport, |id| logging::set_level(id, level))).await;
+        if done != Ok(true) {
+            let mut state = self.session.lock();
+            state.levels.untold();
+            state.silent = done.is_err().then(|| Instant::now() + SILENCE);
             tracing::debug!(%level, "the server could not be told a level of log messages");
         }
     }
@@ -395,7 +412,7 @@ impl Greeting {
 
 /// Tells the server that a session is over.
 async fn farewell(transport: &Transport, upstream: &Upstream, (id, revision): (HeaderValue, Revision)) {
-    let request = exchange::build(upstream, Method::DELETE, Some((Some(id), revision)), Bytes::new());
+    let request = exchange::build(Method::DELETE, Some((Some(id), revision)), Bytes::new());
     // Whether it ends sessions on request is the server's business; many do not.
     let _ = timeout(ERRAND, transport.send(upstream, request)).await;
 }

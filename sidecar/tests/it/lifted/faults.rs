@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::{call, is_error, request, text};
+use super::{LOG_LEVEL, call, is_error, request, text};
 use crate::harness::{GoServer, Scripted, Sidecar, config, eventually, scripted};
 
 /// 66: a server that has forgotten the session is greeted again, and the client does not notice.
@@ -14,6 +14,30 @@ fn r066_a_session_that_the_server_has_forgotten_is_begun_again() {
         let reply = call("echo", json!({"text": "two"}), &json!({})).send(sidecar.mcp);
         (reply.message()["result"]["content"][0]["text"] == "two").then_some(())
     });
+}
+
+/// A server that says nothing to a level of log messages: calls that ask for one do not all wait for it.
+#[test]
+fn levels_that_a_server_never_answers_to_hold_up_one_call() {
+    let can = json!({"logging": {}});
+    let server = Scripted::offering(can, |request, stream| match &*scripted::method_of(request) {
+        "logging/setLevel" => {
+            scripted::begin_events(stream);
+            // Until the other side closes.
+            let _ = std::io::Read::read(stream, &mut [0]);
+        }
+        _ => {
+            let result = json!({"content": [{"type": "text", "text": "done"}], "tools": []});
+            scripted::json(stream, &scripted::reply_to(request, &result));
+        }
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    for level in ["info", "warning", "debug"] {
+        let mut params = json!({"name": "x", "arguments": {}});
+        params["_meta"] = json!({LOG_LEVEL: level});
+        assert_eq!(text(&request(1, "tools/call", params, &json!({})).send(sidecar.mcp)), "done");
+    }
+    assert_eq!(server.seen("logging/setLevel").len(), 1);
 }
 
 /// What a server does that nobody expects, and what its client hears.
