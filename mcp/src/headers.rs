@@ -55,9 +55,9 @@ fn range_takes(range: &str, wanted: &str) -> bool {
 
 /// Whether a `Content-Type` is this type, whatever its parameters.
 pub fn is_type(content_type: Option<&str>, wanted: &str) -> bool {
-    content_type
-        .and_then(|value| value.split(';').next())
-        .is_some_and(|kind| kind.trim().eq_ignore_ascii_case(wanted))
+    let is = |kind: &str| kind.eq_ignore_ascii_case(wanted);
+    // Most have no parameters.
+    content_type.is_some_and(|value| is(value) || value.split(';').next().is_some_and(|kind| is(kind.trim())))
 }
 
 /// Whether text can be a session id: visible ASCII, not empty, bounded.

@@ -55,7 +55,13 @@ pub(crate) fn read<'a, const N: usize>(
 
 /// A member that is a string. One that is null is not there.
 pub(crate) fn text(value: Option<Raw<'_>>) -> Result<Option<Text<'_>>, serde_json::Error> {
-    value.map_or(Ok(None), |value| serde_json::from_str::<Option<Text<'_>>>(value.get()))
+    let Some(value) = value.map(Raw::get) else { return Ok(None) };
+    let inner = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    match inner.filter(|inner| memchr::memchr(b'\\', inner.as_bytes()).is_none()) {
+        // It is JSON, so this is all of it.
+        Some(inner) => Ok(Some(inner.into())),
+        None => serde_json::from_str(value),
+    }
 }
 
 /// The member that a name could be taken for without being it.

@@ -5,7 +5,8 @@
 //! `cargo bench -p longshore-sidecar --bench path`. Client, proxy and server are on one processor (the first, or
 //! `LONGSHORE_BENCH_CPU`), and take turns within one run, so that all of them see the same machine. The sidecar looks at
 //! a key, decides by rules, bounds what it carries, and writes its audit log, to nowhere. It needs Debian's nginx, which
-//! it installs if it may. Words after `--` choose what is measured: `calls`, `eras`, `memory`.
+//! it installs if it may. Words after `--` choose what is measured: `calls`, of them only the `small` ones at 16 in flight,
+//! `eras`, `memory`.
 
 #![expect(
     clippy::expect_used,
@@ -76,7 +77,9 @@ fn main() {
     machine::pin();
     println!("| what | measured |\n|---|---|");
     if wants("calls") {
-        calls();
+        calls(&SIZES, &CONNECTIONS);
+    } else if wants("small") {
+        calls(&SIZES[..1], &[16]);
     }
     if wants("eras") {
         eras();
@@ -87,12 +90,12 @@ fn main() {
 }
 
 /// Calls of the same era as the server's, by size and number of connections.
-fn calls() {
+fn calls(sizes: &[(&str, usize)], connections: &[usize]) {
     let server = echo::Echo::start(SESSIONS);
     let nginx = Nginx::start(server.address);
     let sidecar = Sidecar::start(server.address);
-    for (name, size) in SIZES {
-        for connections in CONNECTIONS {
+    for &(name, size) in sizes {
+        for &connections in connections {
             // The server knows no keys and no sessions, and does not mind them.
             let prepared = call::prepare(sidecar.mcp, SESSIONS, connections, size);
             let rows = compare(&[

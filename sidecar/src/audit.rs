@@ -227,7 +227,9 @@ impl Text {
             let text = second.unwrap_or_default().to_string();
             self.second = (since.as_secs(), text.trim_end_matches('Z').to_owned());
         }
-        let _ = write!(self.bytes, "{}.{:03}Z", self.second.1, since.subsec_millis());
+        self.bytes.extend_from_slice(self.second.1.as_bytes());
+        let digit = |part: u32| b'0' + (since.subsec_millis() / part % 10) as u8;
+        self.bytes.extend_from_slice(&[b'.', digit(100), digit(10), digit(1), b'Z']);
     }
 }
 

@@ -23,9 +23,12 @@ pub(crate) enum Authenticator {
 
 /// One live key.
 pub(crate) struct Key {
-    sha256: [u8; 32],
+    sha256: Words,
     caller: Caller,
 }
+
+/// A hash in words, which takes an eighth of the time to compare as bytes do.
+type Words = [u64; 4];
 
 /// A key of the file that cannot be used.
 #[derive(Debug, Error)]
@@ -54,7 +57,7 @@ impl Authenticator {
         let keys = keys.keys.iter().map(|key| {
             let sha256 =
                 bytes_of(&key.sha256).ok_or_else(|| KeyError::Hash { principal: key.principal.clone() })?;
-            Ok(Key { sha256, caller: access.caller(&key.principal) })
+            Ok(Key { sha256: words(sha256), caller: access.caller(&key.principal) })
         });
         keys.collect::<Result<_, _>>().map(Self::ApiKeys)
     }
@@ -75,7 +78,7 @@ impl Authenticator {
             Self::Anonymous(caller) => return Ok(caller),
             Self::ApiKeys(keys) => keys,
         };
-        let presented: [u8; 32] = Sha256::digest(presented(headers)?).into();
+        let presented = words(Sha256::digest(presented(headers)?).into());
         // All of them, also after a match: how long it takes says nothing about which key it is.
         let mut found = None;
         for key in keys {
@@ -85,6 +88,11 @@ impl Authenticator {
         }
         found.ok_or(Unknown::NotLive)
     }
+}
+
+fn words(hash: [u8; 32]) -> Words {
+    let (words, _) = hash.as_chunks();
+    std::array::from_fn(|at| u64::from_ne_bytes(words[at]))
 }
 
 /// The key in a request. Two of them are refused: who would it be?

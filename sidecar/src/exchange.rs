@@ -21,7 +21,7 @@ mod request;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response};
@@ -101,31 +101,22 @@ struct Done {
     rest: Option<Tail>,
 }
 
-/// Begins an exchange and waits for the head of its response.
-pub(crate) async fn begin(call: Call) -> Response<Body> {
+/// Begins an exchange.
+pub(crate) fn begin(call: Call) -> Begun {
     let (reply, response) = oneshot::channel();
     // From now on, so that those that come at the same moment are counted too.
     let under_way = (call.edit != Edit::Tell).then(|| call.worker.shared.calls.begin());
-    let begun = Begun { exchange: Some(Box::pin(run(call, under_way, reply))), response };
-    match begun.await {
-        Ok(response) => response,
-        // An exchange always answers, so this is never seen.
-        Err(_) => {
-            let rescued =
-                rescue::rescue(&Refusal::Internal, None, Kind::Request, Revision::NEWEST_WITH_INITIALIZE);
-            rescue::response(&Refusal::Internal, rescued)
-        }
-    }
+    Begun { exchange: Some(Box::pin(run(Box::new(call), under_way, reply))), response }
 }
 
-/// An exchange whose response has not begun yet. Dropped, it goes on.
-struct Begun {
+/// An exchange until the head of its response is there. Dropped before, it goes on.
+pub(crate) struct Begun {
     exchange: Option<Pin<Box<dyn Future<Output = ()>>>>,
     response: oneshot::Receiver<Response<Body>>,
 }
 
 impl Future for Begun {
-    type Output = Result<Response<Body>, oneshot::error::RecvError>;
+    type Output = Response<Body>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Some(exchange) = &mut self.exchange
@@ -133,7 +124,13 @@ impl Future for Begun {
         {
             self.exchange = None;
         }
-        Pin::new(&mut self.response).poll(cx)
+        let response = ready!(Pin::new(&mut self.response).poll(cx));
+        // An exchange always answers, so this is never seen.
+        Poll::Ready(response.unwrap_or_else(|_| {
+            let internal = Refusal::Internal;
+            let rescued = rescue::rescue(&internal, None, Kind::Request, Revision::NEWEST_WITH_INITIALIZE);
+            rescue::response(&internal, rescued)
+        }))
     }
 }
 
@@ -145,12 +142,13 @@ impl Drop for Begun {
     }
 }
 
-async fn run(mut call: Call, under_way: Option<CallGuard>, reply: oneshot::Sender<Response<Body>>) {
+async fn run(mut call: Box<Call>, under_way: Option<CallGuard>, reply: oneshot::Sender<Response<Body>>) {
     let limits = &call.snapshot.config.limits;
     let timeout = Duration::from_millis(limits.request_timeout_ms);
     let timeout = if call.edit == Edit::Tell { timeout.min(TELL_TIMEOUT) } else { timeout };
-    let deadline = Instant::now() + timeout;
-    let mut client = Client::new(&call, reply);
+    let now = Instant::now();
+    let deadline = now + timeout;
+    let mut client = Client::new(&call, reply, now);
 
     let upstream = call.session.as_deref().and_then(Session::upstream);
     let mut result = answer::answer(&mut call, &mut client, deadline).await;

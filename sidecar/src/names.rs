@@ -13,6 +13,8 @@ pub(crate) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static(headers:
 pub(crate) const LAST_EVENT_ID: HeaderName = HeaderName::from_static(headers::LAST_EVENT_ID);
 /// The other header that a key may come in, beside `Authorization`.
 pub(crate) const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+/// Has nginx pass on what it gets as it comes.
+pub(crate) const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 /// The trace that a message is part of (W3C Trace Context, and Baggage).
 pub(crate) const TRACE: [HeaderName; 3] = [
     HeaderName::from_static("traceparent"),

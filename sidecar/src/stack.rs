@@ -46,6 +46,9 @@ use route::Routed;
 /// The revisions that clients can speak here, oldest first, whatever the server speaks.
 pub(crate) const SERVED: [Revision; 5] = Revision::ALL;
 
+/// A request but for its body. Boxed, since each step hands it on to the next.
+pub(crate) type Head = Box<Request<()>>;
+
 /// What an error response needs to know of a request, as far as it was read.
 pub(crate) struct Trail {
     /// The audit line.
@@ -130,7 +133,7 @@ pub(crate) enum Passed {
 /// The path.
 ///
 /// Before it: the listener, which bounds connections, and hyper, which bounds heads (`worker`).
-async fn walk(worker: &Rc<Worker>, request: Request<()>, trail: &mut Trail) -> Result<Passed, Refusal> {
+async fn walk(worker: &Rc<Worker>, request: Head, trail: &mut Trail) -> Result<Passed, Refusal> {
     // One configuration for the whole request. None: deny.
     let snapshot = worker.shared.snapshot.load_full().ok_or(Refusal::NotConfigured)?;
     trail.entry.server(&snapshot.server);
@@ -154,7 +157,7 @@ async fn walk(worker: &Rc<Worker>, request: Request<()>, trail: &mut Trail) -> R
 /// The path of a request that another replica has taken here: from where its caller is known.
 async fn walk_forwarded(
     worker: &Rc<Worker>,
-    request: Request<()>,
+    request: Head,
     principal: &str,
     trail: &mut Trail,
 ) -> Result<Passed, Refusal> {
@@ -273,7 +276,8 @@ async fn serve_message(
     let outgoing = translate::translate(&authorised, &message, &body, worker.pool.speaks(), trail)?;
     let outgoing = tasks::outgoing(worker, &authorised, naming.as_ref(), outgoing, &body)?;
     drop(message);
-    upstream::send(worker, authorised, outgoing, naming, body, trail).await.map(Passed::Handed)
+    let sent = upstream::send(worker, authorised, outgoing, naming, body, trail)?;
+    Ok(Passed::Handed(sent.response().await))
 }
 
 impl Trail {
@@ -290,10 +294,10 @@ impl Trail {
 
     /// Keeps the body of a request: what nobody has read of it when there is a response decides what becomes of the
     /// connection.
-    fn keep_body(&mut self, request: Request<Incoming>) -> Request<()> {
+    fn keep_body(&mut self, request: Request<Incoming>) -> Head {
         let (head, body) = request.into_parts();
         self.body = Some(body);
-        Request::from_parts(head, ())
+        Box::new(Request::from_parts(head, ()))
     }
 
     /// Notes what a request is, for the log and for error responses.

@@ -189,7 +189,7 @@ impl Streams {
                 heard = stream.heard();
             }
         }
-        heard.map(|id| id.to_string())
+        heard.map(EventId::text)
     }
 
     fn add(&self, session: &Use, kind: Kind, terms: Terms, limit: u32) -> Result<(Writer, Reader), Refused> {

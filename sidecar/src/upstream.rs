@@ -181,7 +181,7 @@ impl Pool {
         let session = self.lowered.find(request.headers());
         if session.is_none() {
             // It may be one of the server's own, begun before anybody knew what else it speaks.
-            self.speaks.asked_for_sessions(Instant::now() + KNOWN).await;
+            self.speaks.asked_for_sessions(KNOWN).await;
         }
         match (session, self.speaks.get()) {
             // The server has changed: it has sessions of its own now, and this is none of them.
@@ -214,7 +214,7 @@ impl Pool {
         request: Request<Bytes>,
     ) -> Result<(Answer, Hold), Failure> {
         if matches!(opener, Opener::Client { .. }) {
-            self.speaks.asked_for_sessions(Instant::now() + KNOWN).await;
+            self.speaks.asked_for_sessions(KNOWN).await;
         }
         match self.speaks.get() {
             Some(Spoken { legacy: None, modern: Some(revision) }) => {
@@ -281,7 +281,7 @@ impl Pool {
         session: &HeaderValue,
         former: Former,
     ) -> Result<Recalled, Failure> {
-        self.speaks.asked_for_sessions(Instant::now() + KNOWN).await;
+        self.speaks.asked_for_sessions(KNOWN).await;
         if self.keeps_sessions() {
             // The server had sessions of its own then.
             return Ok(Recalled::Forgotten);

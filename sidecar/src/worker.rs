@@ -262,6 +262,7 @@ where
         );
     tokio::pin!(connection);
     tokio::select! {
+        biased;
         result = connection.as_mut() => return result,
         _ = stop.wait_for(|stop| *stop) => {}
     }

@@ -37,10 +37,12 @@ impl<'a> Fields<'a> {
     pub fn read(headers: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Self {
         let mut fields = Self::default();
         for (name, value) in headers {
+            // Most headers are none of these.
+            if !matches!(name.as_bytes().first(), Some(b'm' | b'M' | b'l' | b'L')) {
+                continue;
+            }
             let is = |known: &str| name.eq_ignore_ascii_case(known);
             let field = match argument_of(name) {
-                // Most headers are none of these.
-                _ if !name.starts_with(['m', 'M', 'l', 'L']) => continue,
                 _ if is(super::PROTOCOL_VERSION) => &mut fields.version,
                 _ if is(super::METHOD) => &mut fields.method,
                 _ if is(super::NAME) => &mut fields.name,
@@ -84,7 +86,7 @@ impl<'a> Field<'a> {
         let good = |byte: u8| (byte == b'\t') | (0x20..=0x7e).contains(&byte);
         let all_good = value.iter().fold(true, |all, byte| all & good(*byte));
         match std::str::from_utf8(value) {
-            Ok(text) if all_good => Self::One(text.trim_matches([' ', '\t'])),
+            Ok(text) if all_good => Self::One(text.trim_ascii()),
             _ => Self::Unreadable,
         }
     }

@@ -1,32 +1,35 @@
 //! The names that a server is known by, and the origins that browsers may call it from.
 
-use std::collections::HashSet;
 use std::net::IpAddr;
 
 /// Who a request may be addressed to, and where a browser's request may come from.
 pub(crate) struct Hosts {
-    names: HashSet<String>,
-    origins: HashSet<String>,
+    names: Vec<String>,
+    origins: Vec<String>,
 }
 
 impl Hosts {
     pub(crate) fn new(names: &[String], origins: &[String]) -> Self {
-        let lower = |texts: &[String]| texts.iter().map(|text| text.to_ascii_lowercase()).collect();
-        Self { names: lower(names), origins: lower(origins) }
+        Self { names: names.to_vec(), origins: origins.to_vec() }
     }
 
     /// Whether the server is known by this `Host` (with or without a port). Loopback always is: a name that resolves
     /// to loopback in a browser (the trick that this check is for) is not itself a loopback name.
     pub(crate) fn knows(&self, host: &str) -> bool {
         let Some(name) = host_of(host) else { return false };
-        let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
-        self.names.contains(&name) || is_loopback(&name)
+        let name = name.strip_suffix('.').unwrap_or(name);
+        is_one_of(&self.names, name) || is_loopback(name)
     }
 
     /// Whether browsers may call from this origin.
     pub(crate) fn allows_origin(&self, origin: &str) -> bool {
-        self.origins.contains(&origin.to_ascii_lowercase())
+        is_one_of(&self.origins, origin)
     }
+}
+
+/// Without regard to case. There are few, and each request has one.
+fn is_one_of(known: &[String], name: &str) -> bool {
+    known.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
 /// The name or address in a `Host`, without port and brackets. `None` if it is neither.
@@ -46,7 +49,8 @@ fn host_of(host: &str) -> Option<&str> {
 }
 
 fn is_loopback(name: &str) -> bool {
-    name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 #[cfg(test)]

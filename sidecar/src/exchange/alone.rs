@@ -155,7 +155,7 @@ fn admit(worker: &Worker, lone: &Lone) -> Result<Held, Refusal> {
 
 async fn send(worker: &Worker, lone: &Lone) -> Result<Answer, Failure> {
     let config = &lone.snapshot.config;
-    let mut request = build(&config.upstream, HttpMethod::POST, None, lone.body.clone());
+    let mut request = build(HttpMethod::POST, None, lone.body.clone());
     for (name, value) in &lone.headers {
         request.headers_mut().insert(name, value.clone());
     }

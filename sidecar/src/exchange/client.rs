@@ -43,10 +43,10 @@ enum State {
 }
 
 impl Client {
-    pub(super) fn new(call: &Call, reply: oneshot::Sender<Response<Body>>) -> Self {
+    pub(super) fn new(call: &Call, reply: oneshot::Sender<Response<Body>>, now: Instant) -> Self {
         let session = call.session.as_ref().filter(|_| matches!(call.edit, Edit::Pass | Edit::Filter(_)));
         let polls = session.is_some_and(|session| listen::polls(&call.snapshot, session));
-        Self { state: State::Waiting(reply), moment: polls.then(|| Instant::now() + MOMENT), given: false }
+        Self { state: State::Waiting(reply), moment: polls.then(|| now + MOMENT), given: false }
     }
 
     /// Waits for the server until the deadline. If that takes longer than a moment, the response begins meanwhile.
@@ -140,7 +140,7 @@ impl Client {
         match (&self.state, &call.session) {
             (State::Waiting(_), Some(session)) => {
                 // The only event: head and all in one piece, and nothing that would have to be kept.
-                let id = session.streams.only()?.to_string();
+                let id = session.streams.only()?.text();
                 if let Some(data) = shared.and_then(|data| call.hold(data)) {
                     let (before, after) = sse::around(&id);
                     let body = Body::parts([before.into(), data, after.into()]);

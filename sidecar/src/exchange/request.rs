@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, HOST};
+use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use longshore_mcp::headers::{self, EVENT_STREAM, JSON};
 use longshore_mcp::revision::Revision;
-use longshore_sidecar_config::Upstream;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::{Call, Edit};
@@ -24,23 +23,15 @@ const ERRAND: Duration = Duration::from_secs(5);
 /// What a server answers with, in either form.
 const ACCEPT_BOTH: &str = "application/json, text/event-stream";
 
-/// A request to the server's MCP endpoint. Nothing of the client's request is in it that is not named here: neither
-/// its credentials nor its cookies nor its query.
+/// A request to the server's MCP endpoint, which whoever sends it knows ([`Pool`]). Nothing of the client's request is in it
+/// that is not named here: neither its credentials nor its cookies nor its query.
 pub(crate) fn build(
-    upstream: &Upstream,
     method: Method,
     session: Option<(Option<HeaderValue>, Revision)>,
     body: Bytes,
 ) -> Request<Bytes> {
     let mut request = Request::new(body);
     *request.method_mut() = method;
-    if let Upstream::StreamableHttp { port, path } = upstream {
-        // Checked when the configuration was loaded.
-        *request.uri_mut() = path.parse().unwrap_or_default();
-        if let Ok(host) = HeaderValue::try_from(format!("127.0.0.1:{port}")) {
-            request.headers_mut().insert(HOST, host);
-        }
-    }
     let headers = request.headers_mut();
     headers.insert(ACCEPT, HeaderValue::from_static(ACCEPT_BOTH));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
@@ -92,7 +83,7 @@ pub(super) async fn patiently<T>(
 
 async fn try_send(call: &Call) -> Result<(Answer, Option<Hold>), Failure> {
     let session = call.session.as_deref().and_then(within);
-    let mut request = build(&call.snapshot.config.upstream, Method::POST, session, call.body.clone());
+    let mut request = build(Method::POST, session, call.body.clone());
     for (name, value) in &call.trace {
         request.headers_mut().insert(name, value.clone());
     }
@@ -123,7 +114,7 @@ pub(super) async fn get(
     session: &Session,
     last: Option<&str>,
 ) -> Result<Answer, Failure> {
-    let mut request = build(&snapshot.config.upstream, Method::GET, within(session), Bytes::new());
+    let mut request = build(Method::GET, within(session), Bytes::new());
     let headers = request.headers_mut();
     headers.remove(CONTENT_TYPE);
     headers.insert(ACCEPT, HeaderValue::from_static(EVENT_STREAM));
@@ -157,7 +148,7 @@ pub(crate) fn cancel(call: &Call) {
 
 /// Tells the server something in a session, whether it hears it or not.
 pub(super) fn tell(worker: &Worker, snapshot: &Arc<Snapshot>, session: &Session, body: String) {
-    let request = build(&snapshot.config.upstream, Method::POST, within(session), body.into());
+    let request = build(Method::POST, within(session), body.into());
     let (pool, snapshot) = (worker.pool.clone(), snapshot.clone());
     let Ok(place) = worker.errands.clone().try_acquire_owned() else {
         tracing::debug!("the server is told too much at once");
@@ -186,7 +177,7 @@ pub(crate) async fn is_alive(pool: &Pool, snapshot: &Snapshot, session: &Session
     // The client's ids live in the same session; this one cannot be one of them.
     let id = u64::from_be_bytes(suffix);
     let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":\"longshore-alive-{id:016x}\",\"method\":\"ping\"}}");
-    let request = build(&snapshot.config.upstream, Method::POST, within(session), body.into());
+    let request = build(Method::POST, within(session), body.into());
     match timeout(ERRAND, pool.send(&snapshot.config.upstream, request)).await {
         Ok(Ok(answer)) => !may_mean_lost(answer.response.status()),
         Ok(Err(_)) | Err(_) => true,
@@ -219,7 +210,7 @@ pub(super) fn end_unopened(call: &Call, id: HeaderValue) {
 /// The same of a session that the server calls so.
 pub(crate) async fn end_named(pool: &Pool, snapshot: &Snapshot, id: HeaderValue, revision: Revision) {
     let within = Some((Some(id), revision));
-    let request = build(&snapshot.config.upstream, Method::DELETE, within, Bytes::new());
+    let request = build(Method::DELETE, within, Bytes::new());
     // Whether it ends sessions on request is the server's business; many do not.
     if !matches!(timeout(ERRAND, pool.send(&snapshot.config.upstream, request)).await, Ok(Ok(_))) {
         tracing::debug!("the server could not be told that a session has ended");

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use longshore_sessions::Capsule;
 
 use super::{Sessions, max_age, unix};
@@ -21,7 +22,8 @@ pub(crate) struct Ids(RefCell<State>);
 struct State {
     /// Under which configuration: another has other keys.
     snapshot: Option<Arc<Snapshot>>,
-    known: HashMap<Box<str>, Known>,
+    /// They are long, and nobody but this server can make any that is kept, so no two are made to collide.
+    known: HashMap<Box<str>, Known, RandomState>,
 }
 
 struct Known {

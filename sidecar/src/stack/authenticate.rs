@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{HeaderName, Method, Request};
 
-use super::Received;
+use super::{Head, Received};
 use crate::access::Caller;
 use crate::configuration::Snapshot;
 use crate::rescue::Refusal;
@@ -12,7 +12,7 @@ use crate::worker::Worker;
 
 /// A request whose caller is known.
 pub(crate) struct Authenticated {
-    pub(crate) request: Request<()>,
+    pub(crate) request: Head,
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) caller: Caller,
     pub(crate) through: Through,
@@ -33,18 +33,18 @@ pub(crate) fn authenticate(received: Received) -> Result<Authenticated, Refusal>
     by_credentials(request, snapshot)
 }
 
-fn by_credentials(request: Request<()>, snapshot: Arc<Snapshot>) -> Result<Authenticated, Refusal> {
+fn by_credentials(request: Head, snapshot: Arc<Snapshot>) -> Result<Authenticated, Refusal> {
     let caller =
         snapshot.authenticator.authenticate(request.headers()).map_err(Refusal::Unauthenticated)?.clone();
     Ok(Authenticated { request, snapshot, caller, through: Through::Client })
 }
 
 /// Takes another replica's word for who calls. What they may call is decided here.
-pub(crate) fn by_replica(request: Request<()>, snapshot: Arc<Snapshot>, principal: &str) -> Authenticated {
+pub(crate) fn by_replica(request: Head, snapshot: Arc<Snapshot>, principal: &str) -> Authenticated {
     by_word(request, snapshot, principal)
 }
 
-fn by_word(request: Request<()>, snapshot: Arc<Snapshot>, principal: &str) -> Authenticated {
+fn by_word(request: Head, snapshot: Arc<Snapshot>, principal: &str) -> Authenticated {
     let caller = snapshot.caller(principal);
     Authenticated { request, snapshot, caller, through: Through::Replica }
 }
@@ -65,7 +65,7 @@ impl Authenticated {
 
     /// Another request of the same caller, with the same headers.
     pub(crate) fn another(&self, method: Method) -> Self {
-        let mut request = Request::new(());
+        let mut request = Box::new(Request::new(()));
         *request.method_mut() = method;
         *request.uri_mut() = self.request.uri().clone();
         *request.headers_mut() = self.request.headers().clone();

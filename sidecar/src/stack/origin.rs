@@ -1,14 +1,15 @@
 //! Host and origin: whether a request is addressed to this server, and whether a browser may send it.
 
 use http::header::{HOST, ORIGIN};
-use http::{HeaderMap, HeaderValue, Request};
+use http::{HeaderMap, HeaderValue};
 
+use super::Head;
 use crate::configuration::Snapshot;
 use crate::rescue::Refusal;
 use crate::worker::Worker;
 
 /// Refuses requests for other hosts and from other origins.
-pub(crate) fn check(request: Request<()>, snapshot: &Snapshot) -> Result<Request<()>, Refusal> {
+pub(crate) fn check(request: Head, snapshot: &Snapshot) -> Result<Head, Refusal> {
     // A request line may carry an authority too; it would have to be one of the server's as well.
     let authority = request.uri().authority().map(http::uri::Authority::as_str);
     let host = single(request.headers(), HOST)?;

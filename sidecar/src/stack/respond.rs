@@ -12,14 +12,14 @@ use http::header::{
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS, CACHE_CONTROL,
     CONNECTION, CONTENT_TYPE, VARY,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body::{Frame, SizeHint};
 use longshore_mcp::headers::{ARGUMENT_PREFIX, EVENT_STREAM, JSON};
 use thiserror::Error;
 use tokio::sync::mpsc;
 
 use super::forward::Relay;
-use crate::names::SESSION_ID;
+use crate::names::{ACCEL_BUFFERING, SESSION_ID};
 use crate::rescue::ALLOWED_METHODS;
 use crate::streams::Reader;
 use crate::worker::Worker;
@@ -128,7 +128,7 @@ pub(crate) fn events(body: Body, session: Option<HeaderValue>) -> Response<Body>
     let headers = response.headers_mut();
     // An event that a proxy holds back has not been sent.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
-    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
     response
 }
 

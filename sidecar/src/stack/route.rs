@@ -3,20 +3,20 @@
 use std::sync::Arc;
 
 use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ALLOW};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Response, StatusCode};
 
 use crate::configuration::Snapshot;
 use crate::rescue::{ALLOWED_METHODS, Refusal};
 
 use super::respond::{self, Body};
-use super::sse;
+use super::{Head, sse};
 
 /// The path of the MCP endpoint, whatever the server's own path is.
 const ENDPOINT: &str = "/mcp";
 
 /// A request that is addressed to this server, with an HTTP method that it serves.
 pub(crate) struct Received {
-    pub(crate) request: Request<()>,
+    pub(crate) request: Head,
     pub(crate) snapshot: Arc<Snapshot>,
 }
 
@@ -29,7 +29,7 @@ pub(crate) enum Routed {
 }
 
 /// Finds out what a request is for.
-pub(crate) fn route(mut request: Request<()>, snapshot: Arc<Snapshot>) -> Result<Routed, Refusal> {
+pub(crate) fn route(mut request: Head, snapshot: Arc<Snapshot>) -> Result<Routed, Refusal> {
     // What this says is said here alone.
     request.headers_mut().remove(sse::MARK);
     let (methods, allowed): (&[Method], _) = match request.uri().path() {

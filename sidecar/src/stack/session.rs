@@ -44,7 +44,7 @@ pub(crate) async fn find(
         let _waits = worker.shared.forwards.begin();
         sessions::let_go(worker, &caller.snapshot, caller.principal(), id).await?;
     }
-    Ok(match search(worker, caller, Purpose::Use, body, trail).await? {
+    Ok(match search(worker, caller, (id, Purpose::Use), body, trail).await? {
         Way::Here(session) => Found::Here(Some(session)),
         way => Found::Elsewhere(elsewhere(way, trail)?),
     })
@@ -64,9 +64,10 @@ pub(crate) async fn end(
 ) -> Result<Response<Body>, Refusal> {
     // Clients take 200 for the end of it.
     trail.kind = Kind::Other;
-    let way = match search(worker, caller, Purpose::End, &Bytes::new(), trail).await {
+    let id = caller.header(SESSION_ID)?.ok_or(Refusal::NoSession)?;
+    let way = match search(worker, caller, (id, Purpose::End), &Bytes::new(), trail).await {
         // Nobody knows whether the other replica has noted it.
-        Err(Refusal::ReplicaLost) => return end_lost(worker, caller, trail).await,
+        Err(Refusal::ReplicaLost) => return end_lost(worker, caller, id, trail).await,
         way => way?,
     };
     match way {
@@ -95,9 +96,9 @@ pub(crate) async fn end(
 async fn end_lost(
     worker: &Worker,
     caller: &Authenticated,
+    id: &str,
     trail: &mut Trail,
 ) -> Result<Response<Body>, Refusal> {
-    let id = caller.header(SESSION_ID)?.ok_or(Refusal::NoSession)?;
     let key = sessions::end_elsewhere(worker, &caller.snapshot, caller.principal(), id)?;
     trail.entry.permit(None);
     tell(worker, key).await?;
@@ -124,11 +125,10 @@ async fn tell(worker: &Worker, key: SessionKey) -> Result<(), Refusal> {
 async fn search(
     worker: &Rc<Worker>,
     caller: &Authenticated,
-    purpose: Purpose,
+    (id, purpose): (&str, Purpose),
     body: &Bytes,
     trail: &mut Trail,
 ) -> Result<Way, Refusal> {
-    let id = caller.header(SESSION_ID)?.ok_or(Refusal::NoSession)?;
     let entry = match caller.through {
         Through::Client => Entry::Client,
         Through::Replica => Entry::Forwarded,

@@ -9,21 +9,39 @@ use super::Trail;
 use super::access::{Asks, Authorised};
 use super::respond::{self, Body};
 use super::translate::Outgoing;
-use crate::exchange::{self, Call, Edit};
+use crate::exchange::{self, Begun, Call, Edit};
 use crate::rescue::Refusal;
 use crate::tasks::Naming;
 use crate::worker::Worker;
 
+/// What became of a message.
+pub(crate) enum Sent {
+    /// The server hears nothing of it.
+    Answered(Response<Body>),
+    /// It is on its way.
+    Begun(Begun),
+}
+
+impl Sent {
+    /// The response, once its head is there.
+    pub(crate) async fn response(self) -> Response<Body> {
+        match self {
+            Self::Answered(response) => response,
+            Self::Begun(begun) => begun.await,
+        }
+    }
+}
+
 /// Sends the message. The exchange with the server goes on when the client disconnects: in the revisions that are served
 /// here a disconnect cancels nothing.
-pub(crate) async fn send(
+pub(crate) fn send(
     worker: &Rc<Worker>,
     authorised: Authorised,
     outgoing: Outgoing,
     naming: Option<Naming>,
     body: Bytes,
     trail: &mut Trail,
-) -> Result<Response<Body>, Refusal> {
+) -> Result<Sent, Refusal> {
     let body = match outgoing {
         Outgoing::AsItIs => body,
         Outgoing::Rewritten(text) => {
@@ -47,7 +65,7 @@ pub(crate) async fn send(
         Asks::Ignored => {
             let response = respond::accepted();
             trail.entry.answered(response.status().as_u16(), None);
-            return Ok(response);
+            return Ok(Sent::Answered(response));
         }
         Asks::Handshake if worker.shared.is_draining() => return Err(Refusal::Draining),
         Asks::Handshake => (None, Edit::OpenSession),
@@ -80,5 +98,5 @@ pub(crate) async fn send(
         revision: trail.revision,
         entry: trail.entry.hand_over(),
     };
-    Ok(exchange::begin(call).await)
+    Ok(Sent::Begun(exchange::begin(call)))
 }

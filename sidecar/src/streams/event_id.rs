@@ -1,8 +1,6 @@
 //! The ids of events: `<epoch>-<stream>-<number>`. They are told to the client, and mean nothing outside of their
 //! session.
 
-use std::fmt;
-
 /// An id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EventId {
@@ -18,6 +16,19 @@ impl EventId {
     /// The number of an event that is all there is of its stream.
     pub(super) const ONLY: u64 = 0;
 
+    /// The id as it is written. There is one for every event, and to format numbers by a pattern takes five times as long.
+    pub(crate) fn text(self) -> String {
+        const LONGEST: usize = 8 + 2 * (1 + 20);
+        let mut text = String::with_capacity(LONGEST);
+        let digits = (0..8).rev().filter_map(|at| char::from_digit(self.epoch >> (4 * at) & 0xf, 16));
+        text.extend(digits);
+        for number in [self.stream, self.number] {
+            text.push('-');
+            text.push_str(itoa::Buffer::new().format(number));
+        }
+        text
+    }
+
     /// Reads an id as it was written here.
     pub(super) fn read(text: &str) -> Option<Self> {
         let mut parts = text.split('-');
@@ -28,13 +39,7 @@ impl EventId {
             number: number.parse().ok()?,
         };
         // Numbers can be written in more than one way.
-        (id.to_string() == text).then_some(id)
-    }
-}
-
-impl fmt::Display for EventId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:08x}-{}-{}", self.epoch, self.stream, self.number)
+        (id.text() == text).then_some(id)
     }
 }
 
@@ -45,7 +50,7 @@ mod tests {
     #[test]
     fn ids_are_read_as_they_were_written() {
         let id = EventId { epoch: 0x5f, stream: 12, number: 3 };
-        assert_eq!(id.to_string(), "0000005f-12-3");
+        assert_eq!(id.text(), "0000005f-12-3");
         assert_eq!(EventId::read("0000005f-12-3"), Some(id));
         for text in [
             "",

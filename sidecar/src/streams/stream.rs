@@ -318,7 +318,7 @@ impl Stream {
 
     fn push(&self, state: &mut State, event: Option<&str>, data: &[u8]) {
         let id = EventId { epoch: self.epoch, stream: self.number, number: state.end() };
-        let event = Bytes::from(sse::numbered(&id.to_string(), event, data));
+        let event = Bytes::from(sse::numbered(&id.text(), event, data));
         if state.client.as_ref().is_some_and(|client| !client.over) {
             state.unread += event.len();
         }

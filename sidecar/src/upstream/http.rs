@@ -9,7 +9,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use ::http::{Request, Response};
+use ::http::header::HOST;
+use ::http::{HeaderValue, Request, Response, Uri};
 use bytes::Bytes;
 use http_body::Body as _;
 use http_body_util::Full;
@@ -47,6 +48,16 @@ pub(super) struct Connections {
     ending: RefCell<VecDeque<Connection>>,
     /// The server listens on the loopback address of IPv6 only.
     prefer_v6: Cell<bool>,
+    /// The server's endpoint, which is nearly always the same.
+    endpoint: RefCell<Option<Endpoint>>,
+}
+
+/// An endpoint, as a request says it.
+struct Endpoint {
+    port: u16,
+    path: String,
+    uri: Uri,
+    host: HeaderValue,
 }
 
 struct Connection {
@@ -72,6 +83,25 @@ pub(crate) enum Unanswered {
 pub(crate) struct Lease(Option<(Connection, Rc<Connections>)>);
 
 impl Connections {
+    /// Sends a request to an endpoint, by its port and path, and waits for the head of the answer.
+    pub(super) fn send_to(
+        self: &Rc<Self>,
+        (port, path): (u16, &str),
+        request: Request<Bytes>,
+    ) -> impl Future<Output = Result<Answer, Unanswered>> {
+        self.send(port, self.addressed((port, path), request))
+    }
+
+    /// A request that says to which endpoint it goes.
+    pub(super) fn addressed(&self, (port, path): (u16, &str), mut request: Request<Bytes>) -> Request<Bytes> {
+        let mut known = self.endpoint.borrow_mut();
+        known.take_if(|known| known.port != port || known.path != path);
+        let endpoint = known.get_or_insert_with(|| Endpoint::new(port, path));
+        *request.uri_mut() = endpoint.uri.clone();
+        request.headers_mut().insert(HOST, endpoint.host.clone());
+        request
+    }
+
     /// Sends a request and waits for the head of the answer. A request of which nothing was written is sent again on
     /// another connection; any other is not, since the server may have begun it.
     pub(super) async fn send(
@@ -101,9 +131,10 @@ impl Connections {
     /// The connection that was used last of those that are still good.
     fn take(&self, port: u16) -> Option<Connection> {
         let (mut idle, mut ending) = (self.idle.borrow_mut(), self.ending.borrow_mut());
+        let now = Instant::now();
         let (mut at, mut unfinished) = (0, 0);
         while unfinished < LOOK
-            && let Some(state) = ending.get_mut(at).map(Connection::state)
+            && let Some(state) = ending.get_mut(at).map(|connection| connection.state(now))
         {
             match state {
                 State::Good => idle.extend(ending.remove(at)),
@@ -112,7 +143,7 @@ impl Connections {
             }
         }
         while let Some(mut connection) = idle.pop() {
-            if connection.port == port && matches!(connection.state(), State::Good) {
+            if connection.port == port && matches!(connection.state(now), State::Good) {
                 return Some(connection);
             }
         }
@@ -123,7 +154,8 @@ impl Connections {
     pub(super) async fn sweep(&self) {
         loop {
             sleep(SWEEP).await;
-            let is_of_use = |connection: &mut Connection| !matches!(connection.state(), State::Useless);
+            let now = Instant::now();
+            let is_of_use = |connection: &mut Connection| !matches!(connection.state(now), State::Useless);
             self.idle.borrow_mut().retain_mut(is_of_use);
             self.ending.borrow_mut().retain_mut(is_of_use);
         }
@@ -162,6 +194,16 @@ impl Connections {
     }
 }
 
+impl Endpoint {
+    fn new(port: u16, path: &str) -> Self {
+        // Checked when the configuration was loaded.
+        let uri = path.parse().unwrap_or_default();
+        let host = HeaderValue::try_from(format!("127.0.0.1:{port}"));
+        let host = host.unwrap_or(HeaderValue::from_static("127.0.0.1"));
+        Self { port, path: path.to_owned(), uri, host }
+    }
+}
+
 /// What can be done with an idle connection.
 enum State {
     /// It can be used.
@@ -172,8 +214,8 @@ enum State {
 }
 
 impl Connection {
-    fn state(&mut self) -> State {
-        let age = self.since.elapsed();
+    fn state(&mut self, now: Instant) -> State {
+        let age = now - self.since;
         if age >= IDLE || self.sender.is_closed() {
             State::Useless
         } else if self.is_read() && self.sender.is_ready() {
@@ -219,13 +261,14 @@ impl Lease {
 
     fn back(self, rest: Option<Incoming>) {
         let Self(Some((mut connection, pool))) = self else { return };
-        (connection.since, connection.rest) = (Instant::now(), rest);
+        let now = Instant::now();
+        (connection.since, connection.rest) = (now, rest);
         let (mut idle, mut ending) = (pool.idle.borrow_mut(), pool.ending.borrow_mut());
         if idle.len() + ending.len() >= MAX_IDLE {
             return;
         }
         // Asked for once, the rest comes by the time that the connection is wanted again.
-        match connection.state() {
+        match connection.state(now) {
             State::Good => idle.push(connection),
             State::Unfinished => ending.push_back(connection),
             State::Useless => {}

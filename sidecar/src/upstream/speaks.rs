@@ -3,7 +3,7 @@
 
 use longshore_mcp::revision::{Era, Revision};
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Duration, Instant, timeout, timeout_at};
 
 /// The newest revision of each era that the server and the sidecar both speak. At least one of them is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,12 +72,12 @@ impl Speaks {
 
     /// Waits until it is known whether the server has sessions of its own, and has it asked if nobody has yet: one whose
     /// requests stand alone is greeted for clients with sessions only.
-    pub(crate) async fn asked_for_sessions(&self, deadline: Instant) {
+    pub(crate) async fn asked_for_sessions(&self, within: Duration) {
         if self.known.borrow().is_unasked() {
             let mut known = self.known.subscribe();
             self.wanted.notify_one();
             // Whoever does not answer in time has none.
-            let _ = timeout_at(deadline, known.wait_for(|known| !known.is_unasked())).await;
+            let _ = timeout(within, known.wait_for(|known| !known.is_unasked())).await;
         }
     }
 
@@ -153,7 +153,6 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::time::Duration;
 
     #[tokio::test]
     async fn all_of_it_is_waited_for_and_part_of_it_is_better_than_nothing() {
@@ -200,13 +199,13 @@ mod tests {
         // Requests that stand alone need not wait.
         assert_eq!(speaks.known(later()).await, Some(Spoken::only(modern)));
         let both = Spoken { legacy: Some(legacy), modern: Some(modern) };
-        tokio::join!(speaks.asked_for_sessions(later()), async {
+        tokio::join!(speaks.asked_for_sessions(Duration::from_secs(60)), async {
             speaks.wanted().await;
             speaks.set(Some(both));
         });
         assert_eq!(speaks.get(), Some(both));
         // Now it is known, and nobody is asked.
-        speaks.asked_for_sessions(later()).await;
+        speaks.asked_for_sessions(Duration::from_secs(60)).await;
         assert!(timeout_at(Instant::now(), speaks.wanted()).await.is_err());
     }
 }

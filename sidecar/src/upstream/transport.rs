@@ -53,11 +53,11 @@ impl Transport {
     /// Sends a message in a session, and waits for the head of the answer.
     pub(crate) async fn send(&self, upstream: &Upstream, request: Request<Bytes>) -> Result<Answer, Failure> {
         match upstream {
-            Upstream::StreamableHttp { port, .. } => Ok(self.http.send(*port, request).await?),
-            Upstream::Stdio {} => Ok(Answer::of(self.stdio.send(request).await?)),
+            Upstream::StreamableHttp { port, path } => Ok(self.http.send_to((*port, path), request).await?),
+            // Boxed, these two, so that calls over the third are not as large.
+            Upstream::Stdio {} => Ok(Answer::of(Box::pin(self.stdio.send(request)).await?)),
             Upstream::Sse { port, path } => {
                 let place = Place { port: *port, path: path.clone() };
-                // Boxed, so that calls over the others are not as large as those over this one.
                 Ok(Answer::of(Box::pin(self.sse.send(&place, request)).await?))
             }
         }
@@ -72,7 +72,8 @@ impl Transport {
         request: Request<Bytes>,
     ) -> Result<(Answer, Hold), Failure> {
         match upstream {
-            Upstream::StreamableHttp { port, .. } => {
+            Upstream::StreamableHttp { port, path } => {
+                let request = self.http.addressed((*port, path), request);
                 let handshake = Handshake::begin(&self.http, &self.unheard, upstream, *port, request);
                 Ok((handshake.await?, Hold::nothing()))
             }
@@ -114,7 +115,7 @@ impl Transport {
         request: Request<Bytes>,
     ) -> Result<Answer, Failure> {
         match upstream {
-            Upstream::StreamableHttp { port, .. } => Ok(self.http.send(*port, request).await?),
+            Upstream::StreamableHttp { port, path } => Ok(self.http.send_to((*port, path), request).await?),
             Upstream::Stdio {} => Ok(Answer::of(self.stdio.call(opener, request).await?)),
             // This transport is older than such requests.
             Upstream::Sse { .. } => Ok(Answer::of(stdio::empty(StatusCode::METHOD_NOT_ALLOWED))),

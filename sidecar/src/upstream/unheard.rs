@@ -103,18 +103,18 @@ impl Drop for Handshake {
 
 /// Ends the session that an answer has begun, if it has.
 async fn end(http: &Rc<Connections>, upstream: &Upstream, answer: Answer) {
-    let Upstream::StreamableHttp { port, .. } = upstream else { return };
+    let Upstream::StreamableHttp { port, path } = upstream else { return };
     let Some(id) = session_id(answer.response.headers()) else { return };
     let revision = timeout(ERRAND, chosen(answer)).await.ok().flatten();
-    let request = delete(upstream, id, revision.unwrap_or(Revision::NEWEST_WITH_INITIALIZE));
+    let request = delete(id, revision.unwrap_or(Revision::NEWEST_WITH_INITIALIZE));
     // Whether it ends sessions on request is the server's business; many do not.
-    if !matches!(timeout(ERRAND, http.send(*port, request)).await, Ok(Ok(_))) {
+    if !matches!(timeout(ERRAND, http.send_to((*port, path), request)).await, Ok(Ok(_))) {
         tracing::debug!("the server could not be told that a session has ended");
     }
 }
 
-fn delete(upstream: &Upstream, id: HeaderValue, revision: Revision) -> Request<Bytes> {
-    exchange::build(upstream, Method::DELETE, Some((Some(id), revision)), Bytes::new())
+fn delete(id: HeaderValue, revision: Revision) -> Request<Bytes> {
+    exchange::build(Method::DELETE, Some((Some(id), revision)), Bytes::new())
 }
 
 /// The revision that the server has chosen: it may refuse to be told anything in another one.

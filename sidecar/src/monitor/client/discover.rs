@@ -91,7 +91,7 @@ impl Server {
         let client = Client { capabilities: "{}", info: Some(&info), level: None };
         let body = handshake::discover(ID, NEWEST, &client);
         let session = Some((None, NEWEST));
-        let mut request = exchange::build(self.upstream(), Method::POST, session, body.into());
+        let mut request = exchange::build(Method::POST, session, body.into());
         let method = HeaderValue::from_static(McpMethod::ServerDiscover.as_str());
         request.headers_mut().insert(HeaderName::from_static(METHOD), method);
         // Its end is the end of the process, if there is one.

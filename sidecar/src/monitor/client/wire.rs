@@ -118,7 +118,7 @@ impl Server {
 
     pub(super) fn request(&self, method: Method, body: Bytes) -> http::Request<Bytes> {
         let session = self.revision.map(|revision| (self.session.clone(), revision));
-        exchange::build(&self.upstream, method, session, body)
+        exchange::build(method, session, body)
     }
 
     pub(super) async fn send(&self, request: http::Request<Bytes>) -> Result<Answer, CallError> {

@@ -79,7 +79,7 @@ fn many_who_do_not_read_cost_little_each() {
     // Beyond what may be held: less than what would wait for one of them otherwise.
     const ONE_EVENT: u64 = 8 << 10;
     // What is under way to one, in the kernel for a part of it, can be asked for again.
-    for (kept, each) in [(48_000_000_u64, 512 << 10), (8_000_000, 192 << 10), (1_000_000, 192 << 10)] {
+    for (kept, each) in [(48_000_000_u64, 512 << 10), (8_000_000, 224 << 10), (1_000_000, 224 << 10)] {
         let server = flood();
         let files = Files::new();
         files.write(&config(server.port));
