@@ -93,7 +93,7 @@ impl Connections {
     }
 
     /// A request that says to which endpoint it goes.
-    pub(super) fn addressed(&self, (port, path): (u16, &str), mut request: Request<Bytes>) -> Request<Bytes> {
+    fn addressed(&self, (port, path): (u16, &str), mut request: Request<Bytes>) -> Request<Bytes> {
         let mut known = self.endpoint.borrow_mut();
         known.take_if(|known| known.port != port || known.path != path);
         let endpoint = known.get_or_insert_with(|| Endpoint::new(port, path));
@@ -104,11 +104,7 @@ impl Connections {
 
     /// Sends a request and waits for the head of the answer. A request of which nothing was written is sent again on
     /// another connection; any other is not, since the server may have begun it.
-    pub(super) async fn send(
-        self: &Rc<Self>,
-        port: u16,
-        request: Request<Bytes>,
-    ) -> Result<Answer, Unanswered> {
+    async fn send(self: &Rc<Self>, port: u16, request: Request<Bytes>) -> Result<Answer, Unanswered> {
         let mut request = request.map(Full::new);
         while let Some(mut connection) = self.take(port) {
             match connection.sender.try_send_request(request).await {
@@ -196,7 +192,7 @@ impl Connections {
 
 impl Endpoint {
     fn new(port: u16, path: &str) -> Self {
-        // Checked when the configuration was loaded.
+        // Checked when the configuration was loaded, or when a server over SSE named the endpoint.
         let uri = path.parse().unwrap_or_default();
         let host = HeaderValue::try_from(format!("127.0.0.1:{port}"));
         let host = host.unwrap_or(HeaderValue::from_static("127.0.0.1"));

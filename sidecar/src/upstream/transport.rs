@@ -73,8 +73,7 @@ impl Transport {
     ) -> Result<(Answer, Hold), Failure> {
         match upstream {
             Upstream::StreamableHttp { port, path } => {
-                let request = self.http.addressed((*port, path), request);
-                let handshake = Handshake::begin(&self.http, &self.unheard, upstream, *port, request);
+                let handshake = Handshake::begin(&self.http, &self.unheard, (*port, path), request);
                 Ok((handshake.await?, Hold::nothing()))
             }
             Upstream::Stdio {} => {

@@ -8,12 +8,11 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Method, Request};
+use http::{Method, Request};
 use http_body_util::BodyExt;
 use longshore_mcp::headers::{self, EVENT_STREAM};
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse::Decoder;
-use longshore_sidecar_config::Upstream;
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 use tokio::time::{Duration, timeout};
@@ -40,7 +39,8 @@ type Sending = Pin<Box<dyn Future<Output = Result<Answer, Unanswered>>>>;
 pub(super) struct Handshake {
     sending: Option<Sending>,
     http: Rc<Connections>,
-    upstream: Upstream,
+    /// The port and path of the server's endpoint.
+    endpoint: (u16, Rc<str>),
     unheard: Arc<Semaphore>,
 }
 
@@ -50,22 +50,19 @@ pub(super) fn places() -> Arc<Semaphore> {
 }
 
 impl Handshake {
-    /// `unheard` has the [`places`] of this thread.
+    /// Sends one to an endpoint, by its port and path. `unheard` has the [`places`] of this thread.
     pub(super) fn begin(
         http: &Rc<Connections>,
         unheard: &Arc<Semaphore>,
-        upstream: &Upstream,
-        port: u16,
+        (port, path): (u16, &str),
         request: Request<Bytes>,
     ) -> Self {
-        let connections = http.clone();
-        let sending = async move { connections.send(port, request).await };
-        Self {
-            sending: Some(Box::pin(sending)),
-            http: http.clone(),
-            upstream: upstream.clone(),
-            unheard: unheard.clone(),
-        }
+        let endpoint = (port, Rc::<str>::from(path));
+        let sending = {
+            let (http, (port, path)) = (http.clone(), endpoint.clone());
+            async move { http.send_to((port, &path), request).await }
+        };
+        Self { sending: Some(Box::pin(sending)), http: http.clone(), endpoint, unheard: unheard.clone() }
     }
 }
 
@@ -90,31 +87,27 @@ impl Drop for Handshake {
             );
             return;
         };
-        let (http, upstream) = (self.http.clone(), self.upstream.clone());
+        let (http, endpoint) = (self.http.clone(), self.endpoint.clone());
         // It ends with the answer, or with its time.
         tokio::task::spawn_local(async move {
             let _place = place;
             if let Ok(Ok(answer)) = timeout(UNHEARD, sending).await {
-                end(&http, &upstream, answer).await;
+                end(&http, endpoint, answer).await;
             }
         });
     }
 }
 
 /// Ends the session that an answer has begun, if it has.
-async fn end(http: &Rc<Connections>, upstream: &Upstream, answer: Answer) {
-    let Upstream::StreamableHttp { port, path } = upstream else { return };
+async fn end(http: &Rc<Connections>, (port, path): (u16, Rc<str>), answer: Answer) {
     let Some(id) = session_id(answer.response.headers()) else { return };
     let revision = timeout(ERRAND, chosen(answer)).await.ok().flatten();
-    let request = delete(id, revision.unwrap_or(Revision::NEWEST_WITH_INITIALIZE));
+    let within = Some((Some(id), revision.unwrap_or(Revision::NEWEST_WITH_INITIALIZE)));
+    let request = exchange::build(Method::DELETE, within, Bytes::new());
     // Whether it ends sessions on request is the server's business; many do not.
-    if !matches!(timeout(ERRAND, http.send_to((*port, path), request)).await, Ok(Ok(_))) {
+    if !matches!(timeout(ERRAND, http.send_to((port, &path), request)).await, Ok(Ok(_))) {
         tracing::debug!("the server could not be told that a session has ended");
     }
-}
-
-fn delete(id: HeaderValue, revision: Revision) -> Request<Bytes> {
-    exchange::build(Method::DELETE, Some((Some(id), revision)), Bytes::new())
 }
 
 /// The revision that the server has chosen: it may refuse to be told anything in another one.

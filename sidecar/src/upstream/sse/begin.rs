@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HOST};
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Request, StatusCode};
 use http_body_util::BodyExt;
 use longshore_mcp::endpoint::{self, BadEndpoint};
@@ -48,10 +48,10 @@ pub(super) struct Over;
 pub(super) async fn begin(http: &Rc<Connections>, place: &Place) -> Result<Begun, upstream::Failure> {
     let deadline = Instant::now() + OPEN;
     let late = || Failure::NoEndpoint { seconds: OPEN.as_secs_f64() };
-    let mut request = request(place.port, &place.path, Bytes::new());
+    let mut request = Request::new(Bytes::new());
     request.headers_mut().insert(ACCEPT, HeaderValue::from_static(EVENT_STREAM));
     request.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    let sent = timeout_at(deadline, http.send(place.port, request)).await.map_err(|_| late())?;
+    let sent = timeout_at(deadline, http.send_to((place.port, &place.path), request)).await.map_err(|_| late())?;
     let Answer { response, lease } = sent?;
     let (head, mut body) = response.into_parts();
     if !head.status.is_success() {
@@ -98,17 +98,6 @@ fn resolve(place: &Place, reference: &str) -> Result<String, BadEndpoint> {
         }
     }
     resolved
-}
-
-/// A request to the server.
-pub(super) fn request(port: u16, path: &str, body: Bytes) -> Request<Bytes> {
-    let mut request = Request::new(body);
-    // Checked when the configuration was loaded, or when the endpoint was resolved.
-    *request.uri_mut() = path.parse().unwrap_or_default();
-    if let Ok(host) = HeaderValue::try_from(format!("127.0.0.1:{port}")) {
-        request.headers_mut().insert(HOST, host);
-    }
-    request
 }
 
 /// The message of an event, if it has one.

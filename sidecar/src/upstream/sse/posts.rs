@@ -5,14 +5,13 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use longshore_mcp::headers::JSON;
 use longshore_mcp::revision::Revision;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Duration, Instant, timeout};
 
-use super::begin::request;
 use crate::names::PROTOCOL_VERSION;
 use crate::upstream::call::Caller;
 use crate::upstream::http::{Connections, Unanswered};
@@ -35,7 +34,7 @@ const REST: Duration = Duration::from_secs(1);
 pub(super) struct Posts {
     http: Rc<Connections>,
     port: u16,
-    endpoint: String,
+    endpoint: Rc<str>,
     /// The revision of the conversation, once it is known.
     version: Option<HeaderValue>,
     tasks: JoinSet<Posted>,
@@ -62,7 +61,7 @@ pub(super) struct Posted {
 }
 
 impl Posts {
-    pub(super) fn new(http: Rc<Connections>, port: u16, endpoint: String) -> Self {
+    pub(super) fn new(http: Rc<Connections>, port: u16, endpoint: Rc<str>) -> Self {
         let (tasks, calls, late) = (JoinSet::new(), HashMap::new(), VecDeque::new());
         Self { http, port, endpoint, version: None, tasks, calls, late, own: 0 }
     }
@@ -100,7 +99,7 @@ impl Posts {
 
     /// Sends a message.
     pub(super) fn send(&mut self, from: From, message: bytes::Bytes, trace: &HeaderMap) {
-        let mut request = request(self.port, &self.endpoint, message);
+        let mut request = Request::new(message);
         *request.method_mut() = Method::POST;
         let headers = request.headers_mut();
         for name in ["traceparent", "tracestate", "baggage"] {
@@ -113,13 +112,13 @@ impl Posts {
         if let Some(version) = &self.version {
             headers.insert(PROTOCOL_VERSION, version.clone());
         }
-        let (http, port) = (self.http.clone(), self.port);
+        let (http, port, endpoint) = (self.http.clone(), self.port, self.endpoint.clone());
         let number = match &from {
             From::Call(number) => Some(*number),
             From::Caller(_) | From::Own => None,
         };
         let task = self.tasks.spawn_local(async move {
-            let sent = http.send(port, request);
+            let sent = http.send_to((port, &endpoint), request);
             let outcome = if number.is_some() {
                 // For as long as its call.
                 outcome(sent.await)

@@ -63,7 +63,7 @@ impl Talk {
         letters: mpsc::Receiver<Letter>,
         control: mpsc::UnboundedReceiver<Control>,
     ) -> Self {
-        let posts = Posts::new(http, port, stream.endpoint.clone());
+        let posts = Posts::new(http, port, stream.endpoint.as_str().into());
         Self {
             registered,
             stream,
