@@ -26,7 +26,8 @@ fmt: ## Format the sources
 
 .PHONY: lint
 lint: ## Check format, lints and dependencies
-	@e2e/test.sh format dependencies lints
+	@e2e/test.sh format dependencies
+	cargo clippy --locked --workspace --all-targets -- -D warnings
 
 .PHONY: crds
 crds: ## Write the custom resources' manifests into the chart
@@ -45,6 +46,11 @@ cluster: ## A Kubernetes cluster with Longshore and the examples on it; prints h
 cluster-down: ## End that cluster, and leave nothing of it behind
 	@cargo run --locked --quiet -p longshore-e2e --bin longshore-cluster -- down
 
+.PHONY: profile
+profile: ## Write down what calls do in the sidecar, by which its release is compiled (needs root, and llvm-profdata)
+	@sidecar/profile/train.sh
+
 .PHONY: bench
 bench: ## Measure what docs/benchmarks.md tells, on core LONGSHORE_BENCH_CPU what is of one core (needs root)
-	cargo bench --locked --workspace --bench '*'
+	@e2e/images/longshore.sh
+	LONGSHORE_SIDECAR=$$(echo $$PWD/target/images/*/release/longshore-sidecar) cargo bench --locked --workspace --bench '*'

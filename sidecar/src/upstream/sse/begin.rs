@@ -51,7 +51,8 @@ pub(super) async fn begin(http: &Rc<Connections>, place: &Place) -> Result<Begun
     let mut request = Request::new(Bytes::new());
     request.headers_mut().insert(ACCEPT, HeaderValue::from_static(EVENT_STREAM));
     request.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    let sent = timeout_at(deadline, http.send_to((place.port, &place.path), request)).await.map_err(|_| late())?;
+    let sent =
+        timeout_at(deadline, http.send_to((place.port, &place.path), request)).await.map_err(|_| late())?;
     let Answer { response, lease } = sent?;
     let (head, mut body) = response.into_parts();
     if !head.status.is_success() {

@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longshore_sidecar_config::{Config, paths};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::{Files, Reply, Request, eventually, schemas, within};
@@ -114,9 +115,8 @@ impl Sidecar {
         text(&self.out) + "\n" + &text(&self.err)
     }
 
-    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child());
-        rustix::process::kill_process(pid, signal).expect("a signal");
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child()), signal).expect("a signal");
     }
 
     /// What `shim drain` does: the server beside it is to end, and is held up until this is closed.
@@ -156,6 +156,20 @@ impl Sidecar {
     }
 }
 
+/// Ends one. It is asked to where it writes down at its end how it was used (`sidecar/profile/train.sh`), which it has a
+/// while for, and killed everywhere else.
+pub(crate) fn end(child: &mut Child) {
+    if std::env::var_os("LLVM_PROFILE_FILE").is_some() {
+        let asked = kill_process(Pid::from_child(child), Signal::TERM);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while asked.is_ok() && matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
 /// The program in front of these files: this checkout's, or the one that `LONGSHORE_SIDECAR` names.
 pub(crate) fn command(files: &Files) -> Command {
     let named = std::env::var_os("LONGSHORE_SIDECAR");
@@ -175,10 +189,7 @@ pub(crate) fn command(files: &Files) -> Command {
 
 impl Drop for Sidecar {
     fn drop(&mut self) {
-        let mut child = self.child();
-        let _ = child.kill();
-        let _ = child.wait();
-        drop(child);
+        end(&mut self.child());
         if std::thread::panicking() {
             eprintln!("the sidecar wrote:\n{}", self.written());
         }
