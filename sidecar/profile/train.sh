@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")"
 
-llvm_profdata=$(compgen -c llvm-profdata | sort --version-sort | tail -n 1)
+llvm_profdata=$(compgen -c llvm-profdata | sort --version-sort | tail -n 1 || true)
 [ -n "$llvm_profdata" ] || { echo "this needs llvm-profdata: apt-get install --no-install-recommends llvm-19" >&2; exit 1; }
 
 raw=$(mktemp -d)
@@ -27,6 +27,7 @@ calls path calls eras
 calls stdio
 calls forward
 
-rm -f "$(dirname "$layout")"/*.profdata
+# Those of other compilers for this machine are as old as they are.
+rm -f "$triple"-*.profdata
 "$llvm_profdata" merge --sparse --output "$layout" "$raw"/*.profraw
 ls -l "$layout"
