@@ -120,15 +120,27 @@ fn may_be(who: &str, session: &Session, separation: Separation) -> bool {
     mine || !who.starts_with("load-")
 }
 
+/// Where a stream is to be asked for again that ended before the answer to a call: after its last event, which has this id.
+pub(super) fn cut_short(answer: &Answer, id: u64) -> Option<&str> {
+    if read(answer, |message| message.id == Some(id) || message.error.is_some(), |_| ()).is_some() {
+        return None;
+    }
+    let events = str::from_utf8(&answer.body).ok().filter(|_| is_stream(answer))?;
+    events.lines().rev().find_map(|line| line.strip_prefix("id: "))
+}
+
+/// Whether an answer comes as events.
+fn is_stream(answer: &Answer) -> bool {
+    answer.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event"))
+}
+
 /// Finds a message in an answer, be it JSON or an event stream, and looks at it.
 fn read<T>(
     answer: &Answer,
     which: impl Fn(&Message<'_>) -> bool,
     look: impl FnOnce(Message<'_>) -> T,
 ) -> Option<T> {
-    let is_stream =
-        answer.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event"));
-    if !is_stream {
+    if !is_stream(answer) {
         return serde_json::from_slice(&answer.body).ok().filter(which).map(look);
     }
     let events = event_stream::data(str::from_utf8(&answer.body).ok()?);

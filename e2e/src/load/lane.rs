@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use http::request::Builder;
 use http::{Method, Request};
 use http_body_util::Full;
 use serde_json::json;
@@ -18,6 +19,10 @@ use crate::mcp_client::REVISION;
 
 /// How long a lane waits after a failure, so that a server that refuses at once is not asked in a loop.
 const AFTER_FAILURE: Duration = Duration::from_millis(20);
+/// When it asks again for a stream that ended before the answer: what the sidecar says (`retry`).
+const RETRY: Duration = Duration::from_secs(1);
+/// How often it does.
+const MOST_RETRIES: usize = 10;
 
 pub(super) struct Lane {
     shared: Arc<Shared>,
@@ -103,8 +108,16 @@ impl Lane {
         let number = session.next_id();
         let slow = self.shared.plan.slow.filter(|slow| self.sequence.is_multiple_of(slow.every));
         let began = Instant::now();
-        let answer =
-            self.post(session, Some(&id), message(number, &label, slow.map(|slow| slow.milliseconds))).await;
+        let message = message(number, &label, slow.map(|slow| slow.milliseconds));
+        let mut answer = self.post(session, Some(&id), message).await;
+        for _ in 0..MOST_RETRIES {
+            let Some(last) = answer.as_ref().ok().and_then(|cut| answer::cut_short(cut, number)) else {
+                break;
+            };
+            let last = last.to_owned();
+            tokio::time::sleep(RETRY).await;
+            answer = self.resume(session, &id, &last).await;
+        }
         let separation = self.shared.plan.separation;
         let outcome = match answer {
             Ok(answer) => answer::check(&answer, number, &label, session, separation),
@@ -167,13 +180,27 @@ impl Lane {
         id: Option<&Id>,
         message: String,
     ) -> Result<Answer, (Kind, String)> {
-        let plan = &self.shared.plan;
-        let mut request = Request::builder()
+        let request = self
+            .request(session, id)
             .method(Method::POST)
-            .uri(&plan.endpoint.path)
-            .header("host", &plan.endpoint.host)
             .header("content-type", "application/json")
             .header("accept", "application/json, text/event-stream");
+        self.send(request, message).await
+    }
+
+    /// Asks for the rest of a stream.
+    async fn resume(&mut self, session: &Session, id: &Id, last: &str) -> Result<Answer, (Kind, String)> {
+        let request = self
+            .request(session, Some(id))
+            .header("accept", "text/event-stream")
+            .header("last-event-id", last);
+        self.send(request, String::new()).await
+    }
+
+    /// What all requests of a session say.
+    fn request(&self, session: &Session, id: Option<&Id>) -> Builder {
+        let plan = &self.shared.plan;
+        let mut request = Request::builder().uri(&plan.endpoint.path).header("host", &plan.endpoint.host);
         if let Some(key) = plan.keys.get(session.principal) {
             request = request.header("x-api-key", key);
         }
@@ -183,8 +210,13 @@ impl Lane {
                 request = request.header("mcp-session-id", &**id);
             }
         }
+        request
+    }
+
+    async fn send(&mut self, request: Builder, body: String) -> Result<Answer, (Kind, String)> {
+        let plan = &self.shared.plan;
         let request = request
-            .body(Full::new(Bytes::from(message)))
+            .body(Full::new(Bytes::from(body)))
             .map_err(|error| (Kind::Nonsense, error.to_string()))?;
         self.connection.send(&plan.endpoint, plan.per_connection, request, &mut self.tally).await
     }
