@@ -24,6 +24,8 @@ compile() { # with the programs that cargo is told
 # its dependencies and no more. All others are built at once: half of what they are made of would be compiled twice.
 build() {
   local program wanted=()
+  # The addresses in a program that can be loaded anywhere take half a megabyte otherwise.
+  [ "$profile" != release ] || flags+=" -C link-arg=-Wl,-z,pack-relative-relocs"
   if [ "$profile" = release ] && [ -f "$layout" ]; then
     flags+=" -C profile-use=$layout"
   elif [ "$profile" = release ]; then
