@@ -8,12 +8,13 @@
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 root=$(dirname "$(dirname "$here")")
 target=${LONGSHORE_IMAGES_TARGET:-$root/target/images}
-triple=$(rustc -vV | sed -n 's/^host: //p')
+compiler=$(rustc -vV)
+triple=$(sed -n 's/^host: //p' <<<"$compiler")
 profile=${LONGSHORE_IMAGES_PROFILE:-release}
 built=$target/$triple/$profile
 flags="-C target-feature=+crt-static"
 # What calls do in the sidecar, for releases to be laid out by. Another compiler has other names for its functions.
-layout=$root/sidecar/profile/$triple-$(rustc -vV | sed -n 's/^release: //p').profdata
+layout=$root/sidecar/profile/$triple-$(sed -n 's/^release: //p' <<<"$compiler").profdata
 
 compile() { # with the programs that cargo is told
   RUSTFLAGS=$flags RUSTC_WORKSPACE_WRAPPER="" CARGO_TARGET_DIR=$target \
@@ -24,12 +25,14 @@ compile() { # with the programs that cargo is told
 # its dependencies and no more. All others are built at once: half of what they are made of would be compiled twice.
 build() {
   local program wanted=()
-  # The addresses in a program that can be loaded anywhere take half a megabyte otherwise.
-  [ "$profile" != release ] || flags+=" -C link-arg=-Wl,-z,pack-relative-relocs"
-  if [ "$profile" = release ] && [ -f "$layout" ]; then
-    flags+=" -C profile-use=$layout"
-  elif [ "$profile" = release ]; then
-    echo "there is no ${layout#"$root/"}: calls will take half as much time again (make profile)" >&2
+  if [ "$profile" = release ]; then
+    # The addresses in a program that can be loaded anywhere take half a megabyte otherwise.
+    flags+=" -C link-arg=-Wl,-z,pack-relative-relocs"
+    if [ -f "$layout" ]; then
+      flags+=" -C profile-use=$layout"
+    else
+      echo "there is no ${layout#"$root/"}: calls will take half as much time again (make profile)" >&2
+    fi
   fi
   for program; do
     wanted+=(-p "${program%:*}" --bin "${program#*:}")

@@ -16,6 +16,8 @@ use crate::mcp_client::event_stream;
 pub(super) enum Trouble {
     /// The session is gone.
     Gone,
+    /// Its stream ended before it came, and is to be asked for again after the event that has this id.
+    CutShort(String),
     /// An error.
     Failed(Kind, String),
     /// Somebody else's answer.
@@ -102,6 +104,9 @@ pub(super) fn check(
         Ok(content.instance.into_owned())
     });
     found.unwrap_or_else(|| {
+        if let Some(last) = last_event(answer) {
+            return Err(Trouble::CutShort(last.to_owned()));
+        }
         let kind = match answer.status.as_u16() {
             200 => Kind::Nonsense,
             status => Kind::Status(status),
@@ -120,11 +125,8 @@ fn may_be(who: &str, session: &Session, separation: Separation) -> bool {
     mine || !who.starts_with("load-")
 }
 
-/// Where a stream is to be asked for again that ended before the answer to a call: after its last event, which has this id.
-pub(super) fn cut_short(answer: &Answer, id: u64) -> Option<&str> {
-    if read(answer, |message| message.id == Some(id) || message.error.is_some(), |_| ()).is_some() {
-        return None;
-    }
+/// The id of the last event that has one, if an answer comes as events.
+fn last_event(answer: &Answer) -> Option<&str> {
     let events = str::from_utf8(&answer.body).ok().filter(|_| is_stream(answer))?;
     events.lines().rev().find_map(|line| line.strip_prefix("id: "))
 }
@@ -162,7 +164,8 @@ impl RpcError<'_> {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use http::{HeaderMap, StatusCode};
+    use http::header::CONTENT_TYPE;
+    use http::{HeaderMap, HeaderValue, StatusCode};
 
     use super::{Label, Trouble, check};
     use crate::load::Separation;
@@ -171,11 +174,17 @@ mod tests {
     use crate::load::session::Session;
 
     fn judge(status: u16, body: &str, separation: Separation) -> Result<String, Trouble> {
-        let answer = Answer {
-            status: StatusCode::from_u16(status).expect("a status"),
-            headers: HeaderMap::new(),
-            body: Bytes::copy_from_slice(body.as_bytes()),
-        };
+        judge_with(HeaderMap::new(), status, body, separation)
+    }
+
+    fn judge_with(
+        headers: HeaderMap,
+        status: u16,
+        body: &str,
+        separation: Separation,
+    ) -> Result<String, Trouble> {
+        let status = StatusCode::from_u16(status).expect("a status");
+        let answer = Answer { status, headers, body: Bytes::copy_from_slice(body.as_bytes()) };
         check(&answer, 5, &Label { session: 7, lane: 2, sequence: 9 }, &Session::new(7, 3), separation)
     }
 
@@ -200,6 +209,18 @@ mod tests {
             let judged = [each, Principal, Shared].map(|separation| judge(200, &body, separation));
             assert_eq!(judged.each_ref().map(Result::is_ok), fine, "{body}: {judged:?}");
             assert!(judged.iter().all(|it| matches!(it, Ok(_) | Err(Trouble::Wrong(_)))), "{judged:?}");
+        }
+    }
+
+    #[test]
+    fn a_stream_that_ends_before_the_answer_goes_on_after_its_last_event() {
+        let begun = "id: a-1-0\ndata: \n\nretry: 1000\n\n";
+        let whole = format!("{begun}id: a-1-1\ndata: {}\n\n", answer(7, "load-3-7"));
+        let cut = Err(Trouble::CutShort("a-1-0".into()));
+        for (body, expected) in [(begun, cut), (&whole, Ok("i".into()))] {
+            let headers =
+                HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"))]);
+            assert_eq!(judge_with(headers, 200, body, Separation::Session), expected, "{body}");
         }
     }
 

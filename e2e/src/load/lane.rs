@@ -110,18 +110,20 @@ impl Lane {
         let began = Instant::now();
         let message = message(number, &label, slow.map(|slow| slow.milliseconds));
         let mut answer = self.post(session, Some(&id), message).await;
-        for _ in 0..MOST_RETRIES {
-            let Some(last) = answer.as_ref().ok().and_then(|cut| answer::cut_short(cut, number)) else {
-                break;
-            };
-            let last = last.to_owned();
-            tokio::time::sleep(RETRY).await;
-            answer = self.resume(session, &id, &last).await;
-        }
         let separation = self.shared.plan.separation;
-        let outcome = match answer {
-            Ok(answer) => answer::check(&answer, number, &label, session, separation),
-            Err((kind, message)) => Err(Trouble::Failed(kind, message)),
+        let mut retries = 0..MOST_RETRIES;
+        let outcome = loop {
+            let outcome = match answer {
+                Ok(answer) => answer::check(&answer, number, &label, session, separation),
+                Err((kind, message)) => Err(Trouble::Failed(kind, message)),
+            };
+            match outcome {
+                Err(Trouble::CutShort(last)) if retries.next().is_some() => {
+                    tokio::time::sleep(RETRY).await;
+                    answer = self.resume(session, &id, &last).await;
+                }
+                outcome => break outcome,
+            }
         };
         match outcome {
             Ok(instance) => {
@@ -130,6 +132,10 @@ impl Lane {
                 return true;
             }
             Err(Trouble::Gone) => self.tally.lost += u64::from(session.gone(&id)),
+            Err(Trouble::CutShort(last)) => {
+                let message = format!("its stream ended again and again, at last after {last}");
+                self.fails(session, began, Kind::Nonsense, message);
+            }
             Err(Trouble::Failed(kind, message)) => self.fails(session, began, kind, message),
             Err(Trouble::Wrong(what)) => self.tally.is_wrong(what),
         }
