@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use longshore_shim::protocol::{Ended, MAX_PACKET, Patience, Refusal, Report, Request, Session};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, Shutdown, SocketAddrUnix,
     SocketFlags, SocketType,
 };
 use rustix::process::{Pid, Signal, getuid, kill_process};
@@ -228,6 +228,11 @@ impl Lifeline {
             Ok(_) | Err(rustix::io::Errno::PIPE) => {}
             Err(error) => panic!("{error}"),
         }
+    }
+
+    /// Ends the connection, whoever else has it.
+    pub(crate) fn shut(&self) {
+        rustix::net::shutdown(&self.0, Shutdown::Both).unwrap();
     }
 
     /// The next report and its descriptors; `None` when the shim has closed the connection.

@@ -4,8 +4,10 @@ use longshore_shim::protocol::{Cause, Outcome, Refusal};
 
 use crate::harness::{ALL_PATIENCE, Process, Shim, eventually};
 
-/// What the kernel does to the descriptors of a sidecar that is killed.
+/// What the kernel does to the descriptors of a sidecar that is killed: it has no copies of them left. A program that
+/// another test is just about to start has, for a moment.
 fn killed(sidecar: Vec<Process>) {
+    sidecar.iter().for_each(|process| process.lifeline.shut());
     drop(sidecar);
 }
 
