@@ -22,7 +22,7 @@ use crate::shared::Shared;
 use crate::upstream::{Pool, Spoken};
 use client::Discovery;
 pub(crate) use client::{CallError, Server};
-use era::Greeted;
+use era::{Greeted, Question};
 pub(crate) use sockets::watch_sockets;
 use state::{Link, Problem};
 
@@ -42,8 +42,6 @@ const RELIST_EVERY: Duration = Duration::from_secs(60);
 /// How soon a session is gone that was hardly there, and how long to wait before the next one then.
 const SHORT_LIVED: Duration = Duration::from_secs(10);
 const BETWEEN_SHORT_LIVES: Duration = Duration::from_secs(1);
-/// How soon a server is asked again what it speaks that gave no clear answer.
-const ASK_AGAIN: Duration = Duration::from_secs(60);
 /// Lists that change in bursts are read once per burst, and not more often than this.
 const RELIST_PAUSE: Duration = Duration::from_millis(250);
 
@@ -106,7 +104,7 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
         };
         match connected {
             Ok((Greeted { description, is_unasked }, lists)) => {
-                let patience = era::patience(began.elapsed());
+                let question = is_unasked.then(|| Question::after(began.elapsed()));
                 shared.metrics.handshake(true);
                 link.succeeded(Instant::now(), now());
                 tracing::info!(
@@ -121,7 +119,7 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
                 });
                 show(&shared, &link);
                 let connected = Instant::now();
-                match attend(&server, &shared, &mut config, is_unasked.then_some(patience)).await {
+                match attend(&server, &shared, &mut config, question).await {
                     // It may simply have been restarted: the next handshake tells.
                     Left::SessionGone => {
                         if connected.elapsed() < SHORT_LIVED {
@@ -221,12 +219,12 @@ enum Left {
 
 /// Looks after a server that is connected.
 ///
-/// One that has shaken hands is asked what else it speaks, for so long, unless that is known.
+/// One that has shaken hands is asked what else it speaks, unless that is known.
 async fn attend(
     server: &Server,
     shared: &Shared,
     config: &mut watch::Receiver<u64>,
-    patience: Option<Duration>,
+    mut question: Option<Question>,
 ) -> Left {
     let changed = Rc::new(Notify::new());
     // Dropped, and so aborted, when the server is left.
@@ -235,12 +233,12 @@ async fn attend(
     let mut next_ping = Instant::now() + PING_EVERY;
     let mut next_list = Instant::now() + RELIST_EVERY;
     let (mut late, mut unlisted) = (0, 0);
-    let ask = async |wait| {
+    let ask = async |wait, patience| {
         sleep(wait).await;
-        server.discover(patience.unwrap_or_default()).await
+        server.discover(patience).await
     };
-    let mut asking = Box::pin(ask(Duration::ZERO));
-    let mut settled = patience.is_none();
+    let patience = question.as_ref().map(Question::patience).unwrap_or_default();
+    let mut asking = Box::pin(ask(Duration::ZERO, patience));
     let current = (server.upstream().clone(), server.pin());
     let lost = |message: String| Left::Lost(Problem { reason: ConnectionReason::ConnectionLost, message });
     loop {
@@ -248,10 +246,15 @@ async fn attend(
             replaced = is_replaced(shared, config, Some(&current)) => {
                 return if replaced.is_ok() { Left::Reconfigured } else { Left::Ended };
             }
-            discovery = &mut asking, if !settled => {
-                settled = era::settle(&shared.speaks, &discovery);
+            discovery = &mut asking, if question.is_some() => {
+                let again = question.as_mut().and_then(|question| {
+                    Some(ask(question.answered(&shared.speaks, &discovery)?, question.patience()))
+                });
                 note(shared, &discovery);
-                asking.set(ask(ASK_AGAIN));
+                match again {
+                    Some(again) => asking.set(again),
+                    None => question = None,
+                }
             }
             () = shared.speaks.wanted() => {
                 if era::ask_for_sessions(server, &shared.speaks).await {

@@ -16,6 +16,11 @@ use crate::upstream::{Speaks, Spoken};
 /// start once more for that; one that never answers what it does not know holds up nothing but clients of another era.
 const AT_LEAST: Duration = Duration::from_secs(1);
 const AT_MOST: Duration = Duration::from_secs(10);
+/// How soon a server is asked again what it speaks that gave no clear answer.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
+/// The same for one that said nothing in time over stdio. Many a server takes what it does not know so, and each question
+/// costs a process: after these it is believed. But a node on which much begins at once makes any server slow.
+const SILENT: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(60)];
 /// The same for one that has refused a handshake: its process may have to load a lot first.
 const INSTEAD: Duration = Duration::from_secs(10);
 /// What a server is given to open a session that nobody uses, while a client waits for its own.
@@ -32,9 +37,43 @@ pub(super) struct Greeted {
     pub(super) is_unasked: bool,
 }
 
-/// How long a server that took so long for a handshake is waited for.
-pub(super) fn patience(handshake: Duration) -> Duration {
-    (handshake * 2 + AT_LEAST).min(AT_MOST)
+/// The question what a server speaks besides, as often as it has to be asked.
+#[derive(Debug)]
+pub(super) struct Question {
+    patience: Duration,
+    silences: std::array::IntoIter<Duration, { SILENT.len() }>,
+}
+
+impl Question {
+    /// For a server that took so long for a handshake.
+    pub(super) fn after(handshake: Duration) -> Self {
+        Self { patience: (handshake * 2 + AT_LEAST).min(AT_MOST), silences: SILENT.into_iter() }
+    }
+
+    /// How long an answer is waited for.
+    pub(super) fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// Takes an answer in. Says how soon the question is to be asked again, if it is.
+    pub(super) fn answered(&mut self, speaks: &Speaks, discovery: &Discovery) -> Option<Duration> {
+        let again = if discovery.is_silence {
+            self.patience = AT_MOST;
+            self.silences.next()
+        } else {
+            (discovery.verdict == Verdict::Nothing).then_some(ASK_AGAIN)
+        };
+        let before = speaks.get();
+        let modern = match discovery.verdict {
+            Verdict::Modern(revision) => Some(revision),
+            // What is asked again keeps what it was known to speak.
+            _ if discovery.is_silence && again.is_some() => before.and_then(|spoken| spoken.modern),
+            Verdict::Legacy | Verdict::Strange | Verdict::Nothing => None,
+        };
+        let legacy = before.and_then(|spoken| spoken.legacy);
+        speaks.set(Some(Spoken { legacy, modern }).filter(|_| legacy.is_some() || modern.is_some()));
+        again
+    }
 }
 
 /// The handshake, or what a server has instead of one; and what the server speaks, as far as that shows.
@@ -186,17 +225,6 @@ async fn without_handshake(
         note(&mut description, known);
     }
     Ok(description)
-}
-
-/// Takes in what a server that has shaken hands speaks besides. Says whether that was all there is to know.
-pub(super) fn settle(speaks: &Speaks, discovery: &Discovery) -> bool {
-    let legacy = speaks.get().and_then(|spoken| spoken.legacy);
-    let modern = match discovery.verdict {
-        Verdict::Modern(revision) => Some(revision),
-        Verdict::Legacy | Verdict::Strange | Verdict::Nothing => None,
-    };
-    speaks.set(Some(Spoken { legacy, modern }).filter(|_| legacy.is_some() || modern.is_some()));
-    discovery.verdict != Verdict::Nothing
 }
 
 /// Adds a revision to a description.

@@ -27,6 +27,8 @@ const ID: &str = "1";
 #[derive(Debug)]
 pub(in crate::monitor) struct Discovery {
     pub(in crate::monitor) verdict: Verdict,
+    /// It said nothing in time, over stdio: what is taken for one era may be slowness.
+    pub(in crate::monitor) is_silence: bool,
     /// What it says that it speaks, in its words.
     names: Vec<String>,
 }
@@ -35,7 +37,7 @@ impl Discovery {
     fn of(verdict: Verdict, message: Option<&str>) -> Self {
         let mut names = message.map(probe::names).unwrap_or_default();
         names.truncate(MAX_NAMES);
-        Self { verdict, names }
+        Self { verdict, is_silence: false, names }
     }
 
     /// The revisions among them that are known here too, the newest first.
@@ -81,7 +83,8 @@ impl Server {
             }
             Err(_) => {
                 tracing::debug!("the server does not say what it speaks in time");
-                Discovery::of(if over_stdio { Verdict::Legacy } else { Verdict::Nothing }, None)
+                let verdict = if over_stdio { Verdict::Legacy } else { Verdict::Nothing };
+                Discovery { is_silence: over_stdio, ..Discovery::of(verdict, None) }
             }
         }
     }

@@ -127,6 +127,9 @@ for line in sys.stdin:
         send({"id": message["id"], "result": {"content": [{"type": "text", "text": "legacy"}]}})
     elif era == "modern" and modern and claim not in modern:
         fail(message, -32022, "Unsupported protocol version", supported=modern + legacy, requested=claim)
+    elif method == "server/discover" and manner.startswith("late ") and not os.path.exists(manner[5:]):
+        # Whoever comes next answers.
+        open(manner[5:], "x").close()
     elif era == "modern" and modern and method == "server/discover":
         send({"id": message["id"], "result": stamped({"supportedVersions": modern + legacy, "capabilities": {"tools": {}}})})
     elif era == "modern" and modern and method == "tools/list":

@@ -64,6 +64,21 @@ fn r065_a_server_is_found_to_speak_what_it_speaks_however_it_takes_the_question(
 }
 
 #[test]
+fn a_server_that_was_too_slow_to_say_what_it_speaks_is_asked_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let late = format!("late {}", folder.path().join("asked").display());
+    let (shim, sidecar, token) = started(&server("2025-11-25", "2026-07-28", &late));
+    let sidecar = sidecar.ready();
+    settled(&shim, &sidecar, &stdio());
+    let versions = || read(&sidecar, &token).server.unwrap().protocol_versions;
+    assert_eq!(versions(), ["2025-11-25"], "clients are served meanwhile");
+    let modern = || modern::request("x", "tools/call", json!({"name": "era"})).send(sidecar.mcp).message();
+    assert_eq!(text(&modern()), "legacy", "translated");
+    eventually("it is asked again", || (versions() == ["2026-07-28", "2025-11-25"]).then_some(()));
+    assert_eq!(text(&modern()), "modern");
+}
+
+#[test]
 fn a_server_that_speaks_nothing_known_is_reported_with_what_it_speaks() {
     for command in [server("", "2099-01-01", "error"), server("2020-01-01", "", "error")] {
         let (_shim, sidecar, token) = started(&command);
@@ -101,9 +116,12 @@ server.run("stdio")
     let (shim, sidecar, token) = started(&command);
     let sidecar = sidecar.ready();
     settled(&shim, &sidecar, &stdio());
-    let described = read(&sidecar, &token).server.unwrap();
+    // Beside much else, its start may take longer than the first question waits.
+    let described = eventually("both are known", || {
+        let described = read(&sidecar, &token).server.unwrap();
+        described.protocol_versions.iter().any(|version| version == "2026-07-28").then_some(described)
+    });
     assert_eq!(described.protocol_version, "2025-11-25");
-    assert_eq!(described.protocol_versions.first().map(String::as_str), Some("2026-07-28"), "{described:?}");
     // Each kind of client is served in its own way, by the server itself.
     let client = Client::open(&sidecar, None);
     assert_eq!(said(&client, "echo", json!({"text": "in a session"})), "in a session");
