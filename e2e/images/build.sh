@@ -12,12 +12,13 @@ compiler=$(rustc -vV)
 triple=$(sed -n 's/^host: //p' <<<"$compiler")
 profile=${LONGSHORE_IMAGES_PROFILE:-release}
 built=$target/$triple/$profile
-flags="-C target-feature=+crt-static"
+flags=(-C target-feature=+crt-static)
 # What calls do in the sidecar, for releases to be laid out by. Another compiler has other names for its functions.
 layout=$root/sidecar/profile/$triple-$(sed -n 's/^release: //p' <<<"$compiler").profdata
 
 compile() { # with the programs that cargo is told
-  RUSTFLAGS=$flags RUSTC_WORKSPACE_WRAPPER="" CARGO_TARGET_DIR=$target \
+  # The paths among them may have spaces.
+  CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && printf %s "${flags[*]}") RUSTC_WORKSPACE_WRAPPER="" CARGO_TARGET_DIR=$target \
     cargo build --manifest-path "$root/Cargo.toml" --locked --quiet --profile "$profile" --target "$triple" "$@" >&2
 }
 
@@ -27,9 +28,9 @@ build() {
   local program wanted=()
   if [ "$profile" = release ]; then
     # The addresses in a program that can be loaded anywhere take half a megabyte otherwise.
-    flags+=" -C link-arg=-Wl,-z,pack-relative-relocs"
+    flags+=(-C link-arg=-Wl,-z,pack-relative-relocs)
     if [ -f "$layout" ]; then
-      flags+=" -C profile-use=$layout"
+      flags+=(-C "profile-use=$layout")
     else
       echo "there is no ${layout#"$root/"}: calls will take half as much time again (make profile)" >&2
     fi

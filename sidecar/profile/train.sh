@@ -16,7 +16,7 @@ trap 'rm -rf "$raw"' EXIT
 # Beside the images' own programs, which it has nothing to do with.
 export LONGSHORE_IMAGES_TARGET=${LONGSHORE_IMAGES_TARGET:-$(realpath ../..)/target/profile}
 . ../../e2e/images/build.sh
-flags+=" -C profile-generate=$raw"
+flags+=(-C "profile-generate=$raw")
 compile -p longshore-sidecar --bin longshore-sidecar
 
 calls() { # of the benchmark $1, of which these are measured
