@@ -128,8 +128,8 @@ fn what_belongs_to_others_is_left_alone() {
         let deployments: Api<Deployment> = namespace.api();
         assert!(deployments.get_opt("demo").await.unwrap().is_none(), "a pod that no Service leads to");
         let servers: Api<McpServer> = namespace.api();
-        let url = async || servers.get("demo").await.unwrap().status.unwrap().url;
-        assert_eq!(url().await, None, "clients would show their keys to somebody else's Service");
+        let url = servers.get("demo").await.unwrap().status.unwrap().url;
+        assert_eq!(url, None, "clients would show their keys to somebody else's Service");
 
         services.delete("demo", &DeleteParams::default()).await.unwrap();
         wait_for(namespace, "Accepted", "True", "Accepted").await;
@@ -137,7 +137,11 @@ fn what_belongs_to_others_is_left_alone() {
         let is_there = |now: &Service| !now.owner_references().is_empty();
         let ours = namespace.wait(&services, "demo", "to be made anew", is_there).await;
         assert_eq!(ours.owner_references()[0].kind, "McpServer");
-        assert!(url().await.is_some_and(|url| url.starts_with("http://demo.")));
+        let is_said = |it: &McpServer| {
+            let url = it.status.as_ref().and_then(|status| status.url.as_deref());
+            url.is_some_and(|url| url.starts_with("http://demo."))
+        };
+        namespace.wait(&servers, "demo", "to say where it is", is_said).await;
     });
 }
 
