@@ -5,6 +5,7 @@
 
 mod keys;
 mod leadership;
+mod line;
 pub(crate) mod node;
 mod objects;
 mod outages;

@@ -92,6 +92,11 @@ impl Operator {
         Self::spawn(&kubeconfig_of(cluster, "longshore"), namespace)
     }
 
+    /// Starts one that has this kubeconfig.
+    pub(super) fn by_way_of(kubeconfig: &str, namespace: &Namespace<'_>) -> Self {
+        Self::spawn(kubeconfig, namespace.name())
+    }
+
     /// Starts one that may look after this namespace alone, whatever else it is to look after.
     pub(super) fn confined(namespace: &Namespace<'_>, others: &[&str]) -> Self {
         let (cluster, name) = (namespace.cluster(), namespace.name());
