@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::reasons::sentence;
+
 /// How long one call may take. `kube` itself would wait for ever.
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -18,7 +20,7 @@ pub enum ApiError {
     #[error("{}", .0.message)]
     Conflict(Box<kube::core::Status>),
     /// The API server could not be asked, or not now.
-    #[error("the API server cannot be used: {0}")]
+    #[error("the API server cannot be used: {}", sentence(.0))]
     Unavailable(#[source] Box<kube::Error>),
     /// It did not answer in time.
     #[error("the API server did not answer within {} seconds", DEADLINE.as_secs())]

@@ -16,6 +16,8 @@ use thiserror::Error;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::reasons::sentence;
+
 /// Why an operator no longer leads.
 #[derive(Debug, Error)]
 pub enum Lost {
@@ -94,7 +96,7 @@ impl Candidate {
             match self.try_acquire(&mut observed).await {
                 Ok(Some(lease)) => return Leadership { renewed: Instant::now(), candidate: self, lease },
                 Ok(None) => {}
-                Err(error) => tracing::warn!(error = %error, "cannot read or take the lease yet"),
+                Err(error) => tracing::warn!(error = sentence(&error), "cannot read or take the lease yet"),
             }
             sleep(self.timings.retry).await;
         }
@@ -177,7 +179,7 @@ impl Leadership {
                 Ok(Ok(())) => {}
                 Ok(Err(Renewal::Taken(holder))) => return Err(Lost::TakenBy(holder)),
                 Ok(Err(Renewal::Failed(error))) => {
-                    tracing::warn!(error = %error, "cannot renew the lease, trying again")
+                    tracing::warn!(error = sentence(&error), "cannot renew the lease, trying again")
                 }
                 Err(_) => tracing::warn!("renewing the lease takes too long"),
             }

@@ -8,6 +8,7 @@
 //! * [`example`]: a small MCP server, for first steps.
 //! * [`local`]: servers of manifests on this machine, without a cluster.
 //! * [`lease`], [`health`], [`metrics`]: what every operator needs.
+//! * [`reasons`]: how errors are told.
 
 pub mod api;
 pub mod api_keys;
@@ -25,6 +26,7 @@ pub mod mirror;
 pub mod names;
 pub mod ownership;
 pub mod rbac;
+pub mod reasons;
 pub mod run;
 pub mod scope;
 pub mod settings;

@@ -32,6 +32,7 @@ use longshore_sidecar_config::inventory::Inventory;
 use thiserror::Error;
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::reasons::sentence;
 use manifests::Reader;
 use report::Report;
 use running::Local;
@@ -205,17 +206,6 @@ pub async fn run(options: Options, mut stop: impl AsyncFnMut()) -> Result<ExitCo
 /// Where clients connect to a sidecar.
 fn url(address: SocketAddr) -> String {
     format!("http://{address}/mcp")
-}
-
-/// An error with its reasons.
-fn sentence(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(&format!(": {error}"));
-        source = error.source();
-    }
-    text
 }
 
 // === impl ServerId ===

@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use crate::names::SERVER_LABEL;
+use crate::reasons::sentence;
 use crate::scope::{self, Scope};
 use crate::view::View;
 
@@ -102,7 +103,13 @@ impl<V: View> Mirror<V> {
     {
         let events = watcher(scope::api(client, scope), scope::owned()).default_backoff();
         let events = events.filter_map(|event| {
-            ready(event.inspect_err(|error| tracing::warn!(%error, "a watch failed and starts again")).ok())
+            ready(
+                event
+                    .inspect_err(|error| {
+                        tracing::warn!(error = sentence(error), "a watch failed and starts again")
+                    })
+                    .ok(),
+            )
         });
         self.follow(events, scope, &mut changed).await;
     }

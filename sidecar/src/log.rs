@@ -1,5 +1,6 @@
 //! The log: JSON lines on standard error. (Standard output is the audit log's.)
 
+use std::error::Error;
 use std::sync::OnceLock;
 
 use longshore_sidecar_config::LogLevel;
@@ -39,4 +40,14 @@ pub(crate) fn set_level(level: LogLevel) {
     {
         tracing::warn!(%error, "cannot change the log's level");
     }
+}
+
+/// An error with its reasons, as one sentence.
+pub fn sentence(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    for reason in std::iter::successors(error.source(), |&reason| reason.source()) {
+        text.push_str(": ");
+        text.push_str(&reason.to_string());
+    }
+    text
 }

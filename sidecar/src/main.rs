@@ -150,27 +150,16 @@ fn await_start(arguments: &Await) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // The kubelet shows this in the event of the failed hook.
-            let _ = writeln!(std::io::stderr(), "{}", sentence(&error));
+            let _ = writeln!(std::io::stderr(), "{}", log::sentence(&error));
             ExitCode::FAILURE
         }
     }
 }
 
 fn failed(error: &dyn std::error::Error) -> ExitCode {
-    tracing::error!(error = %sentence(error), "the sidecar ends");
+    let reason = log::sentence(error);
+    tracing::error!(error = reason, "the sidecar ends");
     ExitCode::FAILURE
-}
-
-/// An error with its reasons.
-fn sentence(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }
 
 /// A task that panics would end alone and leave the rest of the process without it.

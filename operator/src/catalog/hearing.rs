@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tower::timeout::TimeoutLayer;
 
+use crate::reasons::sentence;
 use crate::scope::{self, Scope};
 use watches::{Name, Watches, Word};
 
@@ -168,7 +169,12 @@ where
                     return event;
                 }
                 Ok(Some(Err(error))) => {
-                    tracing::warn!(%error, kind, namespace, "a watch failed and starts again")
+                    tracing::warn!(
+                        error = sentence(&error),
+                        kind,
+                        namespace,
+                        "a watch failed and starts again"
+                    )
                 }
                 Ok(None) => tracing::warn!(kind, namespace, "a watch ended and starts again"),
                 Err(_) => {

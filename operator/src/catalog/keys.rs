@@ -14,6 +14,7 @@ use longshore_catalog::{KeyRing, Login};
 use tokio::time::sleep;
 
 use crate::api_keys::ParsedKeys;
+use crate::reasons::sentence;
 
 /// How often the files are looked at: what a revoked key may still do, beside the kubelet's own delay.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -57,7 +58,10 @@ impl KeyFiles {
                 }
                 Err(error) if !complained => {
                     complained = true;
-                    tracing::warn!(%error, "cannot read the API keys again; those that were read stay");
+                    tracing::warn!(
+                        error = sentence(&error),
+                        "cannot read the API keys again; those that were read stay"
+                    );
                 }
                 Err(_) => {}
             }

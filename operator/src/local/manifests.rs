@@ -12,7 +12,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 
-use super::{ServerId, sentence};
+use super::ServerId;
+use crate::reasons::sentence;
 
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 4 * 1024 * 1024;

@@ -25,6 +25,7 @@ use crate::mcp_server::context::Context;
 use crate::mcp_server::references::Kind;
 use crate::mcp_server::{error_policy, reconcile};
 use crate::mirror::{Change, Mirror, ServerKey};
+use crate::reasons::sentence;
 use crate::scope::{PAGE, Scope, api};
 use crate::view::{Live, View};
 
@@ -183,7 +184,7 @@ async fn one_controller(
         .run(reconcile, error_policy, context)
         .for_each(|result| {
             if let Err(controller::Error::QueueError(error)) = result {
-                tracing::warn!(%error, "the watch of McpServers failed and starts again");
+                tracing::warn!(error = sentence(&error), "the watch of McpServers failed and starts again");
             }
             ready(())
         })
@@ -271,7 +272,11 @@ where
                 let namespace = object.namespace().unwrap_or_default();
                 due(namespace.clone(), context.references.gone(kind, &namespace, &object.name_any()));
             }
-            Err(error) => tracing::warn!(%error, kind = kind.name(), "a watch failed and starts again"),
+            Err(error) => tracing::warn!(
+                error = sentence(&error),
+                kind = kind.name(),
+                "a watch failed and starts again"
+            ),
         }
     }
 }

@@ -61,18 +61,6 @@ impl LoadError {
     pub(crate) fn is_absence(&self) -> bool {
         matches!(self, Self::Read { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
-
-    /// The whole chain of reasons in one sentence.
-    pub(crate) fn sentence(&self) -> String {
-        let mut text = self.to_string();
-        let mut source = std::error::Error::source(self);
-        while let Some(error) = source {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            source = error.source();
-        }
-        text
-    }
 }
 
 /// `sha256:` and the digest of the bytes.

@@ -101,7 +101,7 @@ fn reload(shared: &Shared, refused_before: Option<String>) -> Option<String> {
             None
         }
         Err(error) => {
-            let sentence = error.sentence();
+            let sentence = log::sentence(&error);
             if refused_before.as_ref() != Some(&sentence) {
                 // Whoever starts a sidecar may have reason to let its configuration come later.
                 if error.is_pending() || running.is_none() && error.is_absence() {
