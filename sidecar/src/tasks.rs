@@ -6,7 +6,9 @@
 
 use std::borrow::Cow;
 use std::cell::LazyCell;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longshore_mcp::method::ServerNotification;
@@ -14,6 +16,7 @@ use longshore_mcp::params::Target;
 use longshore_mcp::tasks::{self, Place, Unnameable};
 use longshore_sessions::capsule::PrincipalDigest;
 use longshore_sessions::{Peer, TaskId};
+use tokio::sync::Notify;
 
 use crate::configuration::Snapshot;
 use crate::shared::Shared;
@@ -28,6 +31,8 @@ pub(crate) struct Tasks {
     /// Beside which replica the server is that begins them.
     me: Peer,
     known: Mutex<Known>,
+    /// There is a task more, or a call less that may begin one.
+    changed: Notify,
 }
 
 #[derive(Default)]
@@ -35,6 +40,8 @@ struct Known {
     /// The oldest first.
     of: HashMap<PrincipalDigest, VecDeque<Named>>,
     count: usize,
+    /// How many calls are under way that may begin a task.
+    beginning: HashMap<PrincipalDigest, usize>,
 }
 
 /// A task: what the server calls it, what its client does, and the tool that was called for it.
@@ -56,6 +63,14 @@ pub(crate) struct Naming {
     pub(crate) asked: Vec<Named>,
     /// The tool that the request calls.
     pub(crate) tool: String,
+    /// That it may begin a task of a session.
+    pub(crate) _beginning: Option<Beginning>,
+}
+
+/// A call that may begin a task, while it is under way.
+pub(crate) struct Beginning {
+    shared: Arc<Shared>,
+    principal: PrincipalDigest,
 }
 
 // === impl Tasks ===
@@ -63,7 +78,7 @@ pub(crate) struct Naming {
 impl Tasks {
     /// None yet.
     pub(crate) fn new(me: Peer) -> Self {
-        Self { me, known: Mutex::default() }
+        Self { me, known: Mutex::default(), changed: Notify::new() }
     }
 
     /// The task that a client names, if it is this principal's.
@@ -109,7 +124,30 @@ impl Tasks {
         now?.permits(&Target::Tool((*task.tool).into())).then(|| (*task.name).to_owned())
     }
 
+    /// Whether a call of this principal is under way that may begin a task.
+    pub(crate) fn is_beginning(&self, principal: PrincipalDigest) -> bool {
+        self.lock().beginning.contains_key(&principal)
+    }
+
+    /// Waits until it is known how a task is called, or no call is under way that may have begun it: servers may speak of
+    /// it before they answer that call.
+    pub(crate) async fn begun_or_not(&self, principal: PrincipalDigest, id: &str) {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.named(principal, id).is_some() || !self.is_beginning(principal) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     fn note(&self, principal: PrincipalDigest, task: Named) {
+        self.remember(principal, task);
+        self.changed.notify_waiters();
+    }
+
+    fn remember(&self, principal: PrincipalDigest, task: Named) {
         let mut known = self.lock();
         if known.of.get(&principal).is_some_and(|own| own.iter().any(|one| one.id == task.id)) {
             return;
@@ -143,6 +181,30 @@ impl Known {
                 self.of.remove(&principal);
             }
         }
+    }
+}
+
+// === impl Beginning ===
+
+impl Beginning {
+    /// From now on.
+    pub(crate) fn of(shared: &Arc<Shared>, principal: &str) -> Self {
+        let principal = PrincipalDigest::of(principal);
+        *shared.tasks.lock().beginning.entry(principal).or_default() += 1;
+        Self { shared: shared.clone(), principal }
+    }
+}
+
+impl Drop for Beginning {
+    fn drop(&mut self) {
+        let tasks = &self.shared.tasks;
+        if let Entry::Occupied(mut calls) = tasks.lock().beginning.entry(self.principal) {
+            *calls.get_mut() -= 1;
+            if *calls.get() == 0 {
+                calls.remove();
+            }
+        }
+        tasks.changed.notify_waiters();
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the server says that belongs to no call. A client hears it by a GET; for that the sidecar asks the server for
 //! the same, in the session of the client, and passes on what comes.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use http::{Response, StatusCode};
@@ -21,6 +22,9 @@ use crate::stack::{Authenticated, standing, tasks};
 use crate::streams::{Reader, Rest, Streams, Terms, Writer};
 use crate::upstream::Answer;
 use crate::worker::Worker;
+
+/// How long a server may speak of a task before it answers the call that begins it.
+const BEGUN: Duration = Duration::from_secs(5);
 
 /// How long a server may take to open its stream. Nobody computes anything for it.
 const OPEN: Duration = Duration::from_secs(10);
@@ -149,6 +153,7 @@ async fn hear(worker: Rc<Worker>, caller: Authenticated, session: Use, writer: W
     let share = worker.shared.held.nothing(&principal);
     let source = Source::new(answer.response.into_body(), answer.lease, share);
     let mut source = source.of_no_call(LATEST).speaking(session.server_revision);
+    let mut late = VecDeque::new();
     loop {
         tokio::select! {
             // A server that always has something to say is no reason to go on.
@@ -164,7 +169,7 @@ async fn hear(worker: Rc<Worker>, caller: Authenticated, session: Use, writer: W
                     return;
                 }
             }
-            going_on = pass(&worker, &caller, &session, &mut source, &writer) => {
+            going_on = pass(&worker, &caller, &session, &mut source, &mut late, &writer) => {
                 if !going_on {
                     return;
                 }
@@ -178,42 +183,42 @@ fn is_known(caller: &Authenticated) -> bool {
     caller.snapshot.authenticator.caller(caller.principal()).is_some()
 }
 
-/// Passes on what comes until the server ends its stream, and opens that again. Says whether it could.
+/// Passes on what comes until the server ends its stream, and opens that again. Says whether it could. What is about a task
+/// that may be about to begin is `late`, and what comes after it.
 async fn pass(
     worker: &Worker,
     caller: &Authenticated,
     session: &Use,
     source: &mut Source,
+    late: &mut VecDeque<Vec<u8>>,
     writer: &Writer,
 ) -> bool {
-    let (snapshot, principal) = (&caller.snapshot, caller.principal());
-    while let Ok(Some(data)) = source.next().await {
+    let snapshot = &caller.snapshot;
+    loop {
+        while let Some(message) = late.front() {
+            if let Some(task) = tasks::not_begun(worker, session, message) {
+                let begun = worker.shared.tasks.begun_or_not(session.capsule.principal, &task);
+                // If no call has begun it by then, it is somebody else's.
+                let _ = timeout(BEGUN, begun).await;
+            }
+            hand_on(worker, caller, session, writer, message);
+            late.pop_front();
+        }
+        writer.room().await;
+        let Ok(Some(data)) = source.next().await else { break };
         let read = source.read(&data, |event| {
             // An answer belongs to a call, whose answer is looked into; here it would pass unseen.
             let message = data_of(&event).filter(|data| event.event.is_none() && is_aside(data));
-            let message = message.filter(|data| standing::may_hear(&worker.shared, principal, data));
-            match (message, carry::pair(session)) {
-                (None, _) => {}
-                (Some(message), None) => {
-                    if let Some(message) = tasks::aside(worker, principal, session, message) {
-                        session.hears(&message);
-                        writer.write(None, &message);
-                    }
-                }
-                (Some(message), Some(pair)) => match carry::aside(session, pair, message) {
-                    Aside::On(text) => {
-                        session.hears(text.as_bytes());
-                        writer.write(None, text.as_bytes());
-                    }
-                    Aside::Nowhere => {}
-                    Aside::Unasked(answer) => request::tell(worker, snapshot, session, answer),
-                },
+            let Some(message) = message else { return };
+            if late.is_empty() && tasks::not_begun(worker, session, message).is_none() {
+                hand_on(worker, caller, session, writer, message);
+            } else {
+                late.push_back(message.to_vec());
             }
         });
         if read.is_err() {
             return false;
         }
-        writer.room().await;
     }
     let again = source.again(async |last| ask(worker, snapshot, session, last).await.ok()).await;
     match again {
@@ -222,5 +227,28 @@ async fn pass(
             true
         }
         None => false,
+    }
+}
+
+/// Passes a message on, as far as it is for the client of this session.
+fn hand_on(worker: &Worker, caller: &Authenticated, session: &Use, writer: &Writer, message: &[u8]) {
+    let principal = caller.principal();
+    if !standing::may_hear(&worker.shared, principal, message) {
+        return;
+    }
+    let Some(pair) = carry::pair(session) else {
+        if let Some(message) = tasks::aside(worker, principal, session, message) {
+            session.hears(&message);
+            writer.write(None, &message);
+        }
+        return;
+    };
+    match carry::aside(session, pair, message) {
+        Aside::On(text) => {
+            session.hears(text.as_bytes());
+            writer.write(None, text.as_bytes());
+        }
+        Aside::Nowhere => {}
+        Aside::Unasked(answer) => request::tell(worker, &caller.snapshot, session, answer),
     }
 }

@@ -26,7 +26,7 @@ use super::translate::Outgoing;
 use super::{Authenticated, Through, Trail, access};
 use crate::rescue::Refusal;
 use crate::sessions::Session;
-use crate::tasks::{Named, Naming};
+use crate::tasks::{Beginning, Named, Naming};
 use crate::worker::Worker;
 
 /// The most tasks that one subscription hears of; the acknowledgement says which.
@@ -84,7 +84,8 @@ pub(crate) fn in_session(
         asked.push(Named::of(&task, name.into()));
     }
     let place = tasks::place(method).unwrap_or(Place::Meta);
-    Ok(Some(naming(worker, caller, place, asked, tool.unwrap_or_default())))
+    let _beginning = begins.then(|| Beginning::of(&worker.shared, caller.principal()));
+    Ok(Some(Naming { _beginning, ..naming(worker, caller, place, asked, tool.unwrap_or_default()) }))
 }
 
 /// A client's message with the names that the server knows.
@@ -233,18 +234,7 @@ pub(crate) fn aside<'a>(
     session: &Session,
     data: &'a [u8],
 ) -> Option<Cow<'a, [u8]>> {
-    let (true, Ok(text)) = (are_in(session), std::str::from_utf8(data)) else {
-        return Some(Cow::Borrowed(data));
-    };
-    // Nearly nothing is about one, and it is read once more only if it may be.
-    if !text.contains("/tasks") && !tasks::may_be_related(data) {
-        return Some(Cow::Borrowed(data));
-    }
-    let method = match envelope::read(data) {
-        Ok(Message::Request(request)) => request.method.to_string(),
-        Ok(Message::Notification(notification)) => notification.method.to_string(),
-        Ok(Message::Response(_)) | Err(_) => return Some(Cow::Borrowed(data)),
-    };
+    let Some((text, method)) = about_task(session, data) else { return Some(Cow::Borrowed(data)) };
     let digest: PrincipalDigest = session.capsule.principal;
     let now = LazyCell::new(|| Now::of(&worker.shared, principal));
     match tasks::aside(text, &method, |id| worker.shared.tasks.shown(digest, id, now.as_ref())) {
@@ -254,6 +244,38 @@ pub(crate) fn aside<'a>(
             tracing::debug!("the server spoke of a task that is not known to be this client's");
             None
         }
+    }
+}
+
+/// The task that such a message is about, by the server's own id, if it has no name yet and a call is under way that may
+/// have begun it.
+pub(crate) fn not_begun(worker: &Worker, session: &Session, data: &[u8]) -> Option<String> {
+    let (known, principal) = (&worker.shared.tasks, session.capsule.principal);
+    if !known.is_beginning(principal) {
+        return None;
+    }
+    let (text, method) = about_task(session, data)?;
+    let mut unknown = None;
+    let named = tasks::aside(text, &method, |id| {
+        if known.named(principal, id).is_none() {
+            unknown = Some(id.to_owned());
+        }
+        None
+    });
+    unknown.filter(|_| named.is_ok())
+}
+
+/// What a session's server says beside answers, and its method, if that may be about a task. Nearly nothing is, and it is
+/// read once more only if it may be.
+fn about_task<'a>(session: &Session, data: &'a [u8]) -> Option<(&'a str, String)> {
+    let text = std::str::from_utf8(data).ok().filter(|_| are_in(session))?;
+    if !text.contains("/tasks") && !tasks::may_be_related(data) {
+        return None;
+    }
+    match envelope::read(data) {
+        Ok(Message::Request(request)) => Some((text, request.method.to_string())),
+        Ok(Message::Notification(notification)) => Some((text, notification.method.to_string())),
+        Ok(Message::Response(_)) | Err(_) => None,
     }
 }
 
@@ -277,6 +299,7 @@ fn naming(worker: &Worker, caller: &Authenticated, place: Place, asked: Vec<Name
         place,
         asked,
         tool,
+        _beginning: None,
     }
 }
 

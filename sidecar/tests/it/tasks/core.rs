@@ -1,13 +1,14 @@
 //! The tasks of 2025-11-25, in sessions.
 
-use std::io::Read;
+use std::io::{BufReader, Read};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
 use super::{forbid, is_unknown, shared, task};
-use crate::harness::{Client, Events, Scripted, scripted};
+use crate::harness::http::connect;
+use crate::harness::{Client, Events, Gate, Reply, Scripted, eventually, scripted};
 
 const RELATED: &str = "io.modelcontextprotocol/related-task";
 
@@ -134,4 +135,55 @@ fn r047_news_of_a_task_goes_to_its_principal() {
         tell.send(told.to_string()).unwrap();
     }
     assert_eq!(events.next().unwrap().message()["params"]["_meta"], json!({}));
+}
+
+/// A server may speak of a task before it has answered the call that begins it.
+#[test]
+fn r047_news_of_a_task_that_is_about_to_begin_waits_for_its_name() {
+    let (tell, told) = channel::<Vec<String>>();
+    let told = Arc::new(Mutex::new(told));
+    let gate = Gate::default();
+    let waits = gate.clone();
+    let server = Scripted::listening(move |request, stream| {
+        if request.method == "GET" {
+            scripted::begin_events(stream);
+            let told = told.lock().unwrap();
+            while let Ok(texts) = told.recv() {
+                let events: String = texts.iter().map(|text| format!("data: {text}\n\n")).collect();
+                scripted::chunk(stream, &events);
+            }
+            let _ = stream.read(&mut [0]);
+            return;
+        }
+        let task = scripted::message(request)["params"]["task"].is_object();
+        if task {
+            waits.pass();
+        }
+        let result = if task { json!({"task": whole("task-1", "working")}) } else { json!({"content": []}) };
+        scripted::json(stream, &scripted::reply_to(request, &result));
+    });
+    let sidecar = shared(server.port);
+    let alice = Client::open(&sidecar, Some("key-a"));
+    let mut events = Events::open(&alice.get(), sidecar.mcp);
+    assert_eq!(events.any().unwrap().data, "");
+    let status = |id: &str| json!({"jsonrpc": "2.0", "method": "notifications/tasks/status", "params": whole(id, "working")});
+    let log = |number: u64| {
+        let params = json!({"level": "info", "data": number});
+        json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params})
+    };
+    let call = json!({"name": "slow", "arguments": {}, "task": {"ttl": 60_000}});
+    let mut begun = connect(sidecar.mcp);
+    alice.request(alice.message("tools/call", &call)).write(&mut begun);
+    eventually("it is at the server", || (server.seen("tools/call").len() == 1).then_some(()));
+    tell.send([log(1), status("task-1"), log(2)].map(|told| told.to_string()).into()).unwrap();
+    // The first of what was said together does not wait.
+    assert_eq!(events.next().unwrap().message(), log(1));
+    gate.open();
+    let begun = Reply::read(&mut BufReader::new(begun)).unwrap().message();
+    let id = begun["result"]["task"]["taskId"].as_str().unwrap_or_else(|| panic!("{begun}"));
+    assert_eq!(events.next().unwrap().message(), status(id));
+    assert_eq!(events.next().unwrap().message(), log(2));
+    // Nobody waits for a task that no call is about to begin.
+    tell.send([status("task-9"), log(3)].map(|told| told.to_string()).into()).unwrap();
+    assert_eq!(events.next().unwrap().message(), log(3));
 }
