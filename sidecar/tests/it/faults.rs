@@ -41,11 +41,13 @@ fn each_call_in_flight_hears_that_the_server_was_killed() {
         // It is waited for a little, since it may be restarting; after that there is a fast error. Readiness stays.
         let message = clients[0].call("echo", json!({"text": "a"}));
         assert_eq!(message["error"]["code"], -32603, "{message}");
-        let asked = Instant::now();
-        let message = clients[0].call("echo", json!({"text": "a"}));
-        assert_eq!(message["error"]["code"], -32603, "{message}");
-        // Whoever waits does so for four.
-        assert!(asked.elapsed() < Duration::from_secs(3));
+        // Whoever waits does so for four. A call that a busy machine makes late may be the first after another absence.
+        eventually("there is a fast error", || {
+            let asked = Instant::now();
+            let message = clients[0].call("echo", json!({"text": "a"}));
+            assert_eq!(message["error"]["code"], -32603, "{message}");
+            (asked.elapsed() < Duration::from_secs(3)).then_some(())
+        });
         assert_eq!(sidecar.get("/readyz").status, 200);
         sidecar.log(|line| {
             line["message"] == "the MCP server is not connected" || line["reason"] == "server down"

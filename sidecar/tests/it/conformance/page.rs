@@ -69,12 +69,12 @@ fn differences(there: &str, text: &str) -> String {
     gone.chain(new.difference(&old).map(|line| format!("+ {line}\n"))).collect()
 }
 
-/// What the suite did not like, in its words.
+/// What the suite did not like, in its words, where the page gives no reason for it.
 fn failures(rows: &[Row], client: &[(&str, suite::Results)]) -> String {
     let mut text = String::new();
     for row in rows {
         let failed = row.through.iter().filter(|(_, failures)| !failures.is_empty());
-        for (scenario, failures) in failed {
+        for (scenario, failures) in failed.filter(|(scenario, _)| reason(row, scenario).is_none()) {
             let _ = writeln!(text, "{} {:?} {scenario}: {failures:?}", row.suite, row.server);
         }
     }
@@ -157,6 +157,14 @@ fn scenarios(suite: &str, rows: &[&Row], notes: &mut Notes) -> String {
     text
 }
 
+/// Why a scenario cannot pass in a row, if there is a reason.
+fn reason(row: &Row, scenario: &str) -> Option<String> {
+    let own = row.alone.as_ref().is_some_and(|alone| !alone[scenario].is_empty());
+    let by_itself =
+        || own.then(|| format!("The server ({}) does not pass it alone either.", row.server.maker));
+    rules::forbids(row.server.revision, scenario).map(str::to_owned).or_else(by_itself)
+}
+
 /// Why scenarios do not pass, each reason once.
 #[derive(Default)]
 struct Notes(Vec<String>);
@@ -167,12 +175,7 @@ impl Notes {
         if row.through[scenario].is_empty() {
             return None;
         }
-        let own = row.alone.as_ref().is_some_and(|alone| !alone[scenario].is_empty());
-        let note = match rules::forbids(row.server.revision, scenario) {
-            Some(rule) => rule.to_owned(),
-            None if own => format!("The server ({}) does not pass it alone either.", row.server.maker),
-            None => "Not yet.".to_owned(),
-        };
+        let note = reason(row, scenario).unwrap_or_else(|| "Not yet.".to_owned());
         let found = self.0.iter().position(|known| *known == note);
         Some(
             1 + found.unwrap_or_else(|| {

@@ -59,12 +59,11 @@ fn alone(suite: &str, server: Server) -> Option<Results> {
 
 /// What the suite says of a server behind the sidecar. What only a rule keeps from passing counts as that, also where a
 /// server or the clock was kind.
-fn through(suite: &str, server: Server) -> Results {
+fn through(suite: &'static str, server: Server) -> Results {
     let is_forbidden = |scenario: &str| rules::forbids(server.revision, scenario).is_some();
     let may_pass = |scenario: &str| !is_forbidden(scenario);
-    let mut results = patiently(server.behind_a_sidecar(suite), may_pass, |failed| {
-        server.behind_a_sidecar_again(suite, failed)
-    });
+    let judged = server.behind_a_sidecar(suite);
+    let mut results = patiently(judged.whole(), may_pass, |failed| judged.in_scenarios(failed));
     for (scenario, failures) in &mut results {
         if failures.is_empty() && is_forbidden(scenario) {
             failures.push("not always".to_owned());

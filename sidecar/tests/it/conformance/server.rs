@@ -7,10 +7,10 @@ use std::process::{Command, Stdio};
 use longshore_sidecar_config::{Config, Isolation, OnOwnerLoss, Upstream};
 
 use super::{rust, suite};
-use crate::harness::peer::{Peer, free_port};
+use crate::harness::peer::{Peer, START, free_port};
 use crate::harness::recorder::Recorder;
 use crate::harness::shim::stdio;
-use crate::harness::{Files, Shim, Sidecar, config, own};
+use crate::harness::{Files, Shim, Sidecar, config, own, within};
 
 /// Whose protocol code a server is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,23 +108,13 @@ impl Server {
         suite::run_each(&format!("http://localhost:{}/mcp", server.port), suite, scenarios)
     }
 
-    /// What the suite says of a sidecar in front of it.
-    pub(super) fn behind_a_sidecar(self, suite: &str) -> suite::Results {
-        self.behind_a_sidecar_with(suite, |url| suite::run(url, suite))
-    }
-
-    /// The same for these scenarios only.
-    pub(super) fn behind_a_sidecar_again(self, suite: &str, scenarios: &[String]) -> suite::Results {
-        self.behind_a_sidecar_with(suite, |url| suite::run_each(url, suite, scenarios))
-    }
-
-    /// What comes of using the URL of a sidecar in front of it.
-    fn behind_a_sidecar_with<T>(self, suite: &str, act: impl FnOnce(&str) -> T) -> T {
+    /// A sidecar in front of it, for the suite.
+    pub(super) fn behind_a_sidecar(self, suite: &'static str) -> Judged {
         // Some of what the suite says is wrong, which is not the sidecar's doing.
         let (port, inner) = (free_port(), free_port());
         let served = self.served_at(suite, port, inner);
-        let _recorder = Recorder::of_clients(port, SocketAddr::from(([127, 0, 0, 1], inner)));
-        act(&served.url)
+        let recorder = Recorder::of_clients(port, SocketAddr::from(([127, 0, 0, 1], inner)));
+        Judged { suite, _recorder: recorder, served }
     }
 
     /// A sidecar in front of it.
@@ -142,10 +132,7 @@ impl Server {
         files.write(&Config { allowed_origins: vec![origin.clone()], ..config });
         let address = format!("127.0.0.1:{inner}");
         let sidecar = Sidecar::with(files, &["--mcp-addr", &address]).loaded();
-        let began = std::time::Instant::now();
-        while sidecar.get("/readyz").status != 200 && began.elapsed().as_secs() < 20 {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+        within(START, "it is ready", || (sidecar.get("/readyz").status == 200).then_some(()));
         Served { url: format!("{origin}/mcp"), _sidecar: sidecar, _server: server }
     }
 
@@ -203,6 +190,27 @@ pub(super) struct Served {
     pub(super) url: String,
     _sidecar: Sidecar,
     _server: Running,
+}
+
+/// A server behind a sidecar that the suite judges. It stays for as long as the suite looks again: a process that took
+/// long to start has started then.
+pub(super) struct Judged {
+    suite: &'static str,
+    // Clients' side of it goes first.
+    _recorder: Recorder,
+    served: Served,
+}
+
+impl Judged {
+    /// What the suite says of it.
+    pub(super) fn whole(&self) -> suite::Results {
+        suite::run(&self.served.url, self.suite)
+    }
+
+    /// The same for these scenarios only.
+    pub(super) fn in_scenarios(&self, scenarios: &[String]) -> suite::Results {
+        suite::run_each(&self.served.url, self.suite, scenarios)
+    }
 }
 
 #[expect(dead_code, reason = "held for as long as it is used")]

@@ -21,7 +21,8 @@ pub(super) fn run() -> Tasks {
     let scenarios = suite::of_tasks();
     let server = |transport| Server { revision: REVISION, maker: Maker::Longshore, transport };
     let through = |transport| {
-        let judge = |scenarios: &[String]| server(transport).behind_a_sidecar_again(REVISION, scenarios);
+        let judged = server(transport).behind_a_sidecar(REVISION);
+        let judge = |scenarios: &[String]| judged.in_scenarios(scenarios);
         suite::patiently(judge(&scenarios), |_| true, judge)
     };
     let alone = |scenarios: &[String]| server(Transport::Http).alone_in(REVISION, scenarios);

@@ -104,7 +104,7 @@ fn events_that_are_not_whole_are_held_within_a_bound() {
 /// A server is slowed down where there is no room for all that it has begun to say.
 #[test]
 fn many_large_events_at_once_all_come_to_their_end() {
-    const CALLS: usize = 12;
+    const CALLS: usize = 6;
     with_each(|name, sidecar, call, (gate, begun)| {
         let calls = begin(sidecar, call, CALLS);
         eventually(&format!("all have begun where {name}"), || {

@@ -1,12 +1,14 @@
 //! What the sidecar finds out of the revisions that a server speaks.
 
+use std::time::Duration;
+
 use longshore_sidecar_config::inventory::{ConnectionReason, ConnectionState, Inventory};
 
 use crate::harness::shim::{python, settled, stdio};
 use serde_json::{Value, json};
 
 use super::{said, text};
-use crate::harness::{Client, Cluster, Files, Request, Shim, Sidecar, eventually, modern, peer};
+use crate::harness::{Client, Cluster, Files, Request, Shim, Sidecar, eventually, modern, peer, within};
 
 /// A server of these revisions, which answers in this manner what it does not know.
 pub(super) fn server(legacy: &str, modern: &str, manner: &str) -> Vec<String> {
@@ -116,8 +118,8 @@ server.run("stdio")
     let (shim, sidecar, token) = started(&command);
     let sidecar = sidecar.ready();
     settled(&shim, &sidecar, &stdio());
-    // Beside much else, its start may take longer than the first question waits.
-    let described = eventually("both are known", || {
+    // Beside much else, its start may take longer than the first questions wait, and the last comes after a minute.
+    let described = within(Duration::from_secs(180), "both are known", || {
         let described = read(&sidecar, &token).server.unwrap();
         (described.protocol_versions.first().map(String::as_str) == Some("2026-07-28")).then_some(described)
     });

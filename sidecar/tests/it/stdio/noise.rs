@@ -73,7 +73,10 @@ fn r062_a_process_without_measure_is_ended_alone() {
         ("close", "closed its stdin or stdout", "closed"),
         ("flood-stderr", "floods stderr", "stderr"),
     ] {
-        let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+        let mut config = stdio();
+        // A busy machine takes long to read so much.
+        config.limits.request_timeout_ms = 60_000;
+        let (_shim, sidecar) = serving(&config, &server(&[]), &[]);
         let (client, other) = (Client::open(&sidecar, None), Client::open(&sidecar, None));
         let (first, others) = (pid(&client), pid(&other));
         let message = client.call(tool, json!({}));
