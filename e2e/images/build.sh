@@ -19,7 +19,17 @@ layout=$root/sidecar/profile/$triple-$(sed -n 's/^release: //p' <<<"$compiler").
 compile() { # with the programs that cargo is told
   # The paths among them may have spaces.
   CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && printf %s "${flags[*]}") RUSTC_WORKSPACE_WRAPPER="" CARGO_TARGET_DIR=$target \
-    cargo build --manifest-path "$root/Cargo.toml" --locked --quiet --profile "$profile" --target "$triple" "$@" >&2
+    cargo build --manifest-path "$root/Cargo.toml" --locked --quiet --profile "$profile" --target "$triple" "$@" 2>&1 |
+    without_old_functions >&2
+}
+
+# rustc has a line, and an empty one, for each function that is not what it was when the profile was made. Their number
+# says when it is time for a new one.
+without_old_functions() {
+  awk '/^warning: .*function control flow change detected/ { old++; blank = 1; next }
+    blank && /^$/ { next }
+    { blank = 0; print; fflush() }
+    END { if (old) print old " functions have changed since calls were profiled (make profile)" }'
 }
 
 # Builds programs, each named as PACKAGE:BINARY. Those of a release are built one by one, so that each has what it asks of
