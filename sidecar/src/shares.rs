@@ -6,6 +6,7 @@
 mod coming;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -34,6 +35,8 @@ pub(crate) struct Shares {
     held: Mutex<Held>,
     /// Who may take more than there is room for: one at a time.
     turns: Arc<Semaphore>,
+    /// How many messages have come to their end or been read, whose room others wait for.
+    ended: AtomicU64,
 }
 
 #[derive(Default)]
@@ -57,12 +60,17 @@ pub(crate) fn subscription(uri: &str) -> usize {
 /// Bytes, and their share.
 struct Shared<T> {
     bytes: T,
-    _share: Share,
+    share: Share,
 }
 
 impl Shares {
     pub(crate) fn new(bounds: Bounds) -> Arc<Self> {
-        Arc::new(Self { bounds, held: Mutex::default(), turns: Arc::new(Semaphore::new(1)) })
+        Arc::new(Self {
+            bounds,
+            held: Mutex::default(),
+            turns: Arc::new(Semaphore::new(1)),
+            ended: AtomicU64::new(0),
+        })
     }
 
     /// Room for so many bytes of a principal, if there is any.
@@ -96,6 +104,15 @@ impl Shares {
     /// A share that holds nothing yet.
     pub(crate) fn nothing(self: &Arc<Self>, principal: &Arc<str>) -> Share {
         Share { shares: self.clone(), principal: principal.clone(), bytes: 0 }
+    }
+
+    /// A message has come to its end, or been read.
+    fn one_ended(&self) {
+        self.ended.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn ended(&self) -> u64 {
+        self.ended.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
@@ -168,13 +185,19 @@ impl Share {
 
     /// The same of anything that holds bytes.
     pub(crate) fn of(self, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
-        Bytes::from_owner(Shared { bytes, _share: self })
+        Bytes::from_owner(Shared { bytes, share: self })
     }
 }
 
 impl<T: AsRef<[u8]>> AsRef<[u8]> for Shared<T> {
     fn as_ref(&self) -> &[u8] {
         self.bytes.as_ref()
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        self.share.shares.one_ended();
     }
 }
 

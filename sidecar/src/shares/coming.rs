@@ -5,13 +5,23 @@
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
-use super::{FEW, Share};
+use super::{FEW, Share, Shares};
 
-/// How long a message waits for room: longer than it takes many others to come to their end, and no longer than it takes
-/// to tell that they do not.
+/// How long a message waits for room while no other comes to its end or is read: no longer than it takes to tell that
+/// none does. Where they do, however slowly, its turn comes.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long it waits at most: it may be that others are always first.
+const MOST: Duration = Duration::from_secs(30);
 /// How often it looks whether there is room.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// How long somebody waits still.
+struct Patience {
+    until: Instant,
+    latest: Instant,
+    /// How many messages had ended then.
+    ended: u64,
+}
 
 /// What has come of a message.
 pub(crate) struct Coming {
@@ -23,13 +33,13 @@ pub(crate) struct Coming {
 }
 
 impl Share {
-    /// Holds so many in all, once there is room for them. Says whether there was before long.
+    /// Holds so many in all, once there is room for them. Says whether there was, or whether nothing moves any more.
     pub(crate) async fn reach_in_time(&mut self, bytes: usize) -> bool {
         if self.reach(bytes) {
             return true;
         }
-        let patience = Instant::now() + PATIENCE;
-        while Instant::now() <= patience {
+        let mut patience = Patience::new(&self.shares);
+        while !patience.is_over(&self.shares) {
             sleep(LOOK).await;
             if self.reach(bytes) {
                 return true;
@@ -55,6 +65,11 @@ impl Coming {
 
     /// It is complete, and counts where it goes. What comes now is another one.
     pub(crate) fn complete(&mut self) {
+        if let Some(share) = &self.share
+            && self.bytes > FEW
+        {
+            share.shares.one_ended();
+        }
         self.came(0);
     }
 
@@ -65,12 +80,13 @@ impl Coming {
             self.turn = None;
             return true;
         }
-        let patience = Instant::now() + PATIENCE;
+        let mut patience = None;
         while self.turn.is_none() && !self.fits() {
             let Some(share) = &self.share else { return true };
+            let patience = patience.get_or_insert_with(|| Patience::new(&share.shares));
             match timeout(LOOK, share.shares.turns.clone().acquire_owned()).await {
                 Ok(turn) => self.turn = turn.ok().map(Box::new),
-                Err(_) if Instant::now() > patience => return false,
+                Err(_) if patience.is_over(&share.shares) => return false,
                 Err(_) => {}
             }
         }
@@ -82,5 +98,72 @@ impl Coming {
     fn fits(&mut self) -> bool {
         let bytes = self.bytes;
         self.share.as_mut().is_none_or(|share| share.add_to_few(bytes.saturating_sub(share.bytes)))
+    }
+}
+
+impl Patience {
+    fn new(shares: &Shares) -> Self {
+        let now = Instant::now();
+        Self { until: now + PATIENCE, latest: now + MOST, ended: shares.ended() }
+    }
+
+    /// Whether it is over. It begins anew when a message has ended.
+    fn is_over(&mut self, shares: &Shares) -> bool {
+        let now = Instant::now();
+        let ended = shares.ended();
+        if self.ended != ended {
+            self.ended = ended;
+            self.until = self.latest.min(now + PATIENCE);
+        }
+        now > self.until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::shares::Bounds;
+
+    /// How many seconds a message waits, and whether there is room for it in the end: one that fills it all goes after
+    /// `until` seconds, and others end every so many.
+    async fn waits(until: u64, ends_every: u64) -> (u64, bool) {
+        let shares = Shares::new(Bounds { total: 2 * FEW, per_principal: 2 * FEW });
+        let who: Arc<str> = "a".into();
+        let full = shares.take(&who, 2 * FEW).unwrap();
+        let leave = async {
+            sleep(Duration::from_secs(until)).await;
+            drop(full);
+            std::future::pending().await
+        };
+        let end = async {
+            loop {
+                sleep(Duration::from_secs(ends_every)).await;
+                shares.one_ended();
+            }
+        };
+        let began = Instant::now();
+        let mut share = shares.nothing(&who);
+        let there_is_room = tokio::select! {
+            there_is_room = share.reach_in_time(2 * FEW) => there_is_room,
+            () = leave => unreachable!("it goes on for ever"),
+            () = end => unreachable!("it goes on for ever"),
+        };
+        (began.elapsed().as_secs(), there_is_room)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_waits_while_others_come_to_their_end() {
+        const NEVER: u64 = 1_000;
+        for (until, ends_every, expected) in [
+            (3, NEVER, (3, true)),
+            (NEVER, NEVER, (5, false)),
+            (17, 4, (17, true)),
+            (17, 6, (5, false)),
+            (NEVER, 1, (30, false)),
+        ] {
+            assert_eq!(waits(until, ends_every).await, expected, "{until} {ends_every}");
+        }
     }
 }
