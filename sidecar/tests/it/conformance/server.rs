@@ -3,14 +3,16 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use longshore_sidecar_config::{Config, Isolation, OnOwnerLoss, Upstream};
 
 use super::{rust, suite};
-use crate::harness::peer::{Peer, START, free_port};
+use crate::harness::peer::{Peer, free_port};
 use crate::harness::recorder::Recorder;
 use crate::harness::shim::stdio;
-use crate::harness::{Files, Shim, Sidecar, config, own, within};
+use crate::harness::{Files, Shim, Sidecar, config, own};
 
 /// Whose protocol code a server is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,6 +37,8 @@ pub(super) enum Transport {
     Stdio,
 }
 
+/// How long a sidecar is waited for before it is judged: some servers are on Python, and several start at once.
+const READY: Duration = Duration::from_secs(60);
 /// The revision without sessions.
 const MODERN: &str = "2026-07-28";
 
@@ -132,7 +136,10 @@ impl Server {
         files.write(&Config { allowed_origins: vec![origin.clone()], ..config });
         let address = format!("127.0.0.1:{inner}");
         let sidecar = Sidecar::with(files, &["--mcp-addr", &address]).loaded();
-        within(START, "it is ready", || (sidecar.get("/readyz").status == 200).then_some(()));
+        let began = Instant::now();
+        while sidecar.get("/readyz").status != 200 && began.elapsed() < READY {
+            sleep(Duration::from_millis(20));
+        }
         Served { url: format!("{origin}/mcp"), _sidecar: sidecar, _server: server }
     }
 

@@ -12,7 +12,7 @@ use super::recorder::Recorder;
 use super::within;
 
 /// How long a program may take to start. Some have thousands of files to read first, several at once.
-pub(crate) const START: Duration = Duration::from_secs(180);
+const START: Duration = Duration::from_secs(180);
 
 /// The folder that holds them.
 pub(crate) fn folder() -> &'static Path {
