@@ -18,9 +18,14 @@ const AT_LEAST: Duration = Duration::from_secs(1);
 const AT_MOST: Duration = Duration::from_secs(10);
 /// How soon a server is asked again what it speaks that gave no clear answer.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
-/// The same for one that said nothing in time over stdio. Many a server takes what it does not know so, and each question
-/// costs a process: after these it is believed. But a node on which much begins at once makes any server slow.
-const SILENT: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(60)];
+/// The same for one that said nothing in time over stdio, and what it is given then. Many a server takes what it does not
+/// know so, and each question costs a process: after these it is believed. But a node on which much begins at once makes
+/// any server slow.
+const SILENT: [(Duration, Duration); 3] = [
+    (Duration::from_secs(5), AT_MOST),
+    (Duration::from_secs(60), Duration::from_secs(30)),
+    (Duration::from_secs(600), Duration::from_secs(30)),
+];
 /// The same for one that has refused a handshake: its process may have to load a lot first.
 const INSTEAD: Duration = Duration::from_secs(10);
 /// What a server is given to open a session that nobody uses, while a client waits for its own.
@@ -41,7 +46,7 @@ pub(super) struct Greeted {
 #[derive(Debug)]
 pub(super) struct Question {
     patience: Duration,
-    silences: std::array::IntoIter<Duration, { SILENT.len() }>,
+    silences: std::array::IntoIter<(Duration, Duration), { SILENT.len() }>,
 }
 
 impl Question {
@@ -58,8 +63,10 @@ impl Question {
     /// Takes an answer in. Says how soon the question is to be asked again, if it is.
     pub(super) fn answered(&mut self, speaks: &Speaks, discovery: &Discovery) -> Option<Duration> {
         let again = if discovery.is_silence {
-            self.patience = AT_MOST;
-            self.silences.next()
+            self.silences.next().map(|(wait, patience)| {
+                self.patience = patience;
+                wait
+            })
         } else {
             (discovery.verdict == Verdict::Nothing).then_some(ASK_AGAIN)
         };

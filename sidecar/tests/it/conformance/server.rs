@@ -6,13 +6,14 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use longshore_sidecar_config::inventory::Inventory;
 use longshore_sidecar_config::{Config, Isolation, OnOwnerLoss, Upstream};
 
 use super::{rust, suite};
 use crate::harness::peer::{Peer, free_port};
 use crate::harness::recorder::Recorder;
 use crate::harness::shim::stdio;
-use crate::harness::{Files, Shim, Sidecar, config, own};
+use crate::harness::{Cluster, Files, Request, Shim, Sidecar, config, own};
 
 /// Whose protocol code a server is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,8 +38,9 @@ pub(super) enum Transport {
     Stdio,
 }
 
-/// How long a sidecar is waited for before it is judged: some servers are on Python, and several start at once.
-const READY: Duration = Duration::from_secs(60);
+/// How long a sidecar is given to find out what its server speaks before it is judged: some servers are on Python, several
+/// start at once, and one that says nothing at first is asked again later.
+const KNOWN: Duration = Duration::from_secs(120);
 /// The revision without sessions.
 const MODERN: &str = "2026-07-28";
 
@@ -130,17 +132,32 @@ impl Server {
     /// The same which clients know at this port, and which listens at that one.
     fn served_at(self, suite: &str, port: u16, inner: u16) -> Served {
         let files = Files::new();
-        let (config, server) = self.serving(suite, &files);
+        let (mut config, server) = self.serving(suite, &files);
+        let cluster = Cluster::new();
+        cluster.trust(&mut config);
         // The suite plays a page of this origin too.
         let origin = format!("http://localhost:{port}");
         files.write(&Config { allowed_origins: vec![origin.clone()], ..config });
         let address = format!("127.0.0.1:{inner}");
         let sidecar = Sidecar::with(files, &["--mcp-addr", &address]).loaded();
         let began = Instant::now();
-        while sidecar.get("/readyz").status != 200 && began.elapsed() < READY {
+        let key = cluster.token(|_| {});
+        while !self.is_known_to(&sidecar, &key) {
+            if began.elapsed() > KNOWN {
+                eprintln!("judged without being known for what it is: {self:?}");
+                break;
+            }
             sleep(Duration::from_millis(20));
         }
         Served { url: format!("{origin}/mcp"), _sidecar: sidecar, _server: server }
+    }
+
+    /// Whether a sidecar has found out that it speaks its revision.
+    fn is_known_to(self, sidecar: &Sidecar, key: &str) -> bool {
+        let reply = Request::new("GET", "/v1/inventory").key(key).send(sidecar.admin);
+        let inventory = serde_json::from_slice::<Inventory>(&reply.body).ok();
+        let server = inventory.and_then(|inventory| inventory.server);
+        server.is_some_and(|server| server.protocol_versions.iter().any(|version| version == self.revision))
     }
 
     /// Starts it for a sidecar, and says what the sidecar is told of it.

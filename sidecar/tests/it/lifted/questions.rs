@@ -10,6 +10,11 @@ fn can() -> Value {
     json!({"roots": {}, "sampling": {}, "elicitation": {"form": {}, "url": {}}})
 }
 
+/// The same but for roots, which many a server asks for on its own account, in the midst of whatever it is asked.
+fn can_without_roots() -> Value {
+    json!({"sampling": {}, "elicitation": {"form": {}, "url": {}}})
+}
+
 fn answer_to(question: &Value) -> Value {
     match question["method"].as_str().unwrap() {
         "elicitation/create" => json!({"action": "accept", "content": {"name": "Ada"}}),
@@ -30,8 +35,6 @@ fn answers(questions: &[(String, Value)]) -> Value {
 fn r071_what_a_server_asks_is_asked_in_a_result() {
     let server = everything();
     let sidecar = Sidecar::start(&config(server.port)).ready();
-    // Only the last of them can be asked for roots, which this server does on its own account too.
-    let some = json!({"sampling": {}, "elicitation": {"form": {}, "url": {}}});
     for (tool, arguments, method, said) in [
         ("trigger-sampling-request", json!({"prompt": "p"}), "sampling/createMessage", "Paris"),
         ("trigger-elicitation-request", json!({}), "elicitation/create", "Ada"),
@@ -43,7 +46,7 @@ fn r071_what_a_server_asks_is_asked_in_a_result() {
         ),
         ("get-roots-list", json!({}), "roots/list", "file:///home"),
     ] {
-        let can = if method == "roots/list" { can() } else { some.clone() };
+        let can = if method == "roots/list" { can() } else { can_without_roots() };
         let reply = call(tool, arguments.clone(), &can).send(sidecar.mcp);
         let (questions, state) = asked(&reply);
         // For roots it asks twice, if it was greeted just now and is slow.
@@ -75,10 +78,11 @@ fn r038_a_url_that_has_to_be_visited_first_is_asked_for() {
     let tool = "trigger-url-elicitation";
     let arguments = json!({"url": "https://example.com/b", "message": "m", "errorPath": true});
     for action in ["accept", "decline"] {
-        let (questions, state) = asked(&call(tool, arguments.clone(), &can()).send(sidecar.mcp));
+        let (questions, state) =
+            asked(&call(tool, arguments.clone(), &can_without_roots()).send(sidecar.mcp));
         assert_eq!(questions[0].1["params"]["mode"], "url");
         let responses = json!({questions[0].0.clone(): {"action": action}});
-        let reply = again(tool, arguments.clone(), &can(), &state, responses).send(sidecar.mcp);
+        let reply = again(tool, arguments.clone(), &can_without_roots(), &state, responses).send(sidecar.mcp);
         if action == "decline" {
             is_error(&reply, 200, -32602);
             continue;
@@ -86,7 +90,8 @@ fn r038_a_url_that_has_to_be_visited_first_is_asked_for() {
         // The server goes on where it stopped, and asks for the visit that the call is about.
         let (questions, state) = asked(&reply);
         assert_eq!(questions[0].1["params"]["url"], "https://example.com/b");
-        let reply = again(tool, arguments.clone(), &can(), &state, answers(&questions)).send(sidecar.mcp);
+        let reply = again(tool, arguments.clone(), &can_without_roots(), &state, answers(&questions))
+            .send(sidecar.mcp);
         text(&reply);
     }
 }
