@@ -19,7 +19,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
 
 use crate::shared::Shared;
-use crate::upstream::{Pool, Spoken};
+use crate::upstream::{Pool, Spoken, starts};
 use client::Discovery;
 pub(crate) use client::{CallError, Server};
 use era::{Greeted, Question};
@@ -32,11 +32,12 @@ const PING_EVERY: Duration = Duration::from_secs(5);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many pings have to fail for lack of time, or lists for whatever reason, in a row.
 const PATIENCE: u32 = 3;
-/// How long a handshake may take, and after which time it is reported that it takes long.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
+/// After which time it is reported that a handshake takes long.
 const HANDSHAKE_SLOW: Duration = Duration::from_secs(3);
 /// The same where the handshake begins with a process, which may have to load a runtime and a lot of modules.
 const START_SLOW: Duration = Duration::from_secs(10);
+/// How long a server may take to list what it offers.
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often lists are read again though nobody said that they changed.
 const RELIST_EVERY: Duration = Duration::from_secs(60);
 /// How soon a session is gone that was hardly there, and how long to wait before the next one then.
@@ -104,7 +105,9 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
         };
         match connected {
             Ok((Greeted { description, is_unasked }, lists)) => {
-                let question = is_unasked.then(|| Question::after(began.elapsed()));
+                let took = began.elapsed();
+                server.started_within(took);
+                let question = is_unasked.then(|| Question::after(took));
                 shared.metrics.handshake(true);
                 link.succeeded(Instant::now(), now());
                 tracing::info!(
@@ -180,9 +183,9 @@ fn show(shared: &Shared, link: &Link) {
 
 /// A handshake and the first lists. That it takes long is reported while it goes on.
 async fn connect(server: &mut Server, shared: &Shared, link: &mut Link) -> Result<(Greeted, Lists), Problem> {
-    let patience = match server.upstream() {
-        Upstream::StreamableHttp { .. } | Upstream::Sse { .. } => HANDSHAKE_SLOW,
-        Upstream::Stdio {} => START_SLOW,
+    let (patience, at_most) = match server.upstream() {
+        Upstream::StreamableHttp { .. } | Upstream::Sse { .. } => (HANDSHAKE_SLOW, starts::AT_LEAST),
+        Upstream::Stdio {} => (START_SLOW, starts::AT_MOST),
     };
     let work = async {
         let greeted = era::greet(server, &shared.speaks).await.map_err(|error| error.in_handshake())?;
@@ -199,9 +202,9 @@ async fn connect(server: &mut Server, shared: &Shared, link: &mut Link) -> Resul
     }
     link.failed(slow(patience), Instant::now(), now());
     show(shared, link);
-    match timeout(HANDSHAKE_TIMEOUT - patience, work).await {
+    match timeout(at_most - patience, work).await {
         Ok(result) => result,
-        Err(_) => Err(slow(HANDSHAKE_TIMEOUT)),
+        Err(_) => Err(slow(at_most)),
     }
 }
 
@@ -286,7 +289,7 @@ async fn attend(
             () = sleep_until(next_list) => {
                 next_list = Instant::now() + RELIST_EVERY;
                 let capabilities = shared.view.borrow().server.as_ref().map(|server| server.capabilities.clone());
-                match timeout(HANDSHAKE_TIMEOUT, list_all(server, &capabilities.unwrap_or_default())).await {
+                match timeout(LIST_TIMEOUT, list_all(server, &capabilities.unwrap_or_default())).await {
                     Ok(Ok(lists)) => {
                         unlisted = 0;
                         shared.view.send_if_modified(|view| {

@@ -17,6 +17,7 @@ mod message;
 mod routes;
 mod speaks;
 pub(crate) mod sse;
+pub(crate) mod starts;
 pub(crate) mod stdio;
 mod tail;
 mod transport;
@@ -287,6 +288,16 @@ impl Pool {
             return Ok(Recalled::Forgotten);
         }
         self.transport.recall(upstream, session, former).await
+    }
+
+    /// How long a handshake with a server may take that somebody waits for.
+    pub(crate) fn handshake_patience(&self, upstream: &Upstream) -> Duration {
+        self.transport.handshake_patience(upstream)
+    }
+
+    /// Notes that a server has answered for the first time within so long of its start.
+    pub(crate) fn started_within(&self, upstream: &Upstream, took: Duration) {
+        self.transport.started_within(upstream, took);
     }
 
     /// Whether sessions are kept here, since the server has none.

@@ -115,6 +115,16 @@ impl Server {
         self.pin
     }
 
+    /// How long its next handshake may take.
+    pub(super) fn handshake_patience(&self) -> Duration {
+        self.pool.handshake_patience(&self.upstream)
+    }
+
+    /// Notes that it has answered for the first time within so long of its start, if that began with a process.
+    pub(super) fn started_within(&self, took: Duration) {
+        self.pool.started_within(&self.upstream, took);
+    }
+
     /// Which server it is.
     pub(super) fn upstream(&self) -> &Upstream {
         &self.upstream

@@ -7,26 +7,24 @@ use longshore_mcp::probe::Verdict;
 use longshore_mcp::revision::{Era, Revision};
 use longshore_sidecar_config::Upstream;
 use longshore_sidecar_config::inventory::ServerDescription;
-use tokio::time::{Duration, timeout};
+use tokio::time::{Duration, Instant, timeout};
 
 use super::client::{CallError, Discovery, Face, Server, may_have_no_handshake};
-use crate::upstream::{Speaks, Spoken};
+use crate::upstream::{Speaks, Spoken, starts};
 
-/// What a server is given to say what it speaks, besides twice the time that it took for a handshake. Over stdio it has to
-/// start once more for that; one that never answers what it does not know holds up nothing but clients of another era.
-const AT_LEAST: Duration = Duration::from_secs(1);
+/// What a server is given to say what it speaks, besides twice the time that it took for a handshake, and at most. Over
+/// stdio it has to start once more for that; one that never answers what it does not know holds up nothing but clients of
+/// another era.
+const BESIDES: Duration = Duration::from_secs(1);
 const AT_MOST: Duration = Duration::from_secs(10);
 /// How soon a server is asked again what it speaks that gave no clear answer.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
-/// The same for one that said nothing in time over stdio, and what it is given then. Many a server takes what it does not
-/// know so, and each question costs a process: after these it is believed. But a node on which much begins at once makes
-/// any server slow.
-const SILENT: [(Duration, Duration); 3] = [
-    (Duration::from_secs(5), AT_MOST),
-    (Duration::from_secs(60), Duration::from_secs(30)),
-    (Duration::from_secs(600), Duration::from_secs(30)),
-];
-/// The same for one that has refused a handshake: its process may have to load a lot first.
+/// The same for one that said nothing in time over stdio. Many a server takes what it does not know so, and each question
+/// costs a process: after these it is believed. But a node on which much begins at once makes any server slow.
+const SILENT: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(60), Duration::from_secs(600)];
+/// What one is given that is asked again after its silence, if its start has taken no longer than half of it.
+const WITH_TIME: Duration = Duration::from_secs(30);
+/// What a server over HTTP is given to say so where it is not greeted, or has refused to be.
 const INSTEAD: Duration = Duration::from_secs(10);
 /// What a server is given to open a session that nobody uses, while a client waits for its own.
 const SESSIONS: Duration = Duration::from_secs(3);
@@ -45,14 +43,17 @@ pub(super) struct Greeted {
 /// The question what a server speaks besides, as often as it has to be asked.
 #[derive(Debug)]
 pub(super) struct Question {
+    /// What the server's start lets expect.
+    expected: Duration,
     patience: Duration,
-    silences: std::array::IntoIter<(Duration, Duration), { SILENT.len() }>,
+    silences: std::array::IntoIter<Duration, { SILENT.len() }>,
 }
 
 impl Question {
     /// For a server that took so long for a handshake.
     pub(super) fn after(handshake: Duration) -> Self {
-        Self { patience: (handshake * 2 + AT_LEAST).min(AT_MOST), silences: SILENT.into_iter() }
+        let expected = handshake * 2 + BESIDES;
+        Self { expected, patience: expected.min(AT_MOST), silences: SILENT.into_iter() }
     }
 
     /// How long an answer is waited for.
@@ -63,10 +64,8 @@ impl Question {
     /// Takes an answer in. Says how soon the question is to be asked again, if it is.
     pub(super) fn answered(&mut self, speaks: &Speaks, discovery: &Discovery) -> Option<Duration> {
         let again = if discovery.is_silence {
-            self.silences.next().map(|(wait, patience)| {
-                self.patience = patience;
-                wait
-            })
+            self.patience = self.expected.max(WITH_TIME);
+            self.silences.next()
         } else {
             (discovery.verdict == Verdict::Nothing).then_some(ASK_AGAIN)
         };
@@ -90,7 +89,7 @@ pub(super) async fn greet(server: &mut Server, speaks: &Speaks) -> Result<Greete
     }
     let asked = match speaks.get() {
         // It may be another server by now, but is most likely the same.
-        Some(Spoken { legacy: None, .. }) => Some(server.discover(INSTEAD).await),
+        Some(Spoken { legacy: None, .. }) => Some(server.discover(instead(server)).await),
         // What it was known to speak besides is not forgotten while it is asked again.
         Some(Spoken { legacy: Some(_), .. }) => None,
         None if matches!(server.upstream(), Upstream::StreamableHttp { .. }) => {
@@ -104,6 +103,7 @@ pub(super) async fn greet(server: &mut Server, speaks: &Speaks) -> Result<Greete
         }
         speaks.set(None);
     }
+    let began = Instant::now();
     match server.initialize(Face::Itself).await {
         Ok((revision, description)) => {
             let modern = speaks.get().and_then(|spoken| spoken.modern);
@@ -118,9 +118,10 @@ pub(super) async fn greet(server: &mut Server, speaks: &Speaks) -> Result<Greete
             Ok(Greeted { description, is_unasked })
         }
         Err(error) if may_have_no_handshake(&error) => {
+            server.started_within(began.elapsed());
             let discovery = match asked.filter(|discovery| discovery.verdict != Verdict::Nothing) {
                 Some(discovery) => discovery,
-                None => server.discover(INSTEAD).await,
+                None => server.discover(instead(server)).await,
             };
             match discovery.verdict {
                 Verdict::Modern(revision) => {
@@ -135,6 +136,16 @@ pub(super) async fn greet(server: &mut Server, speaks: &Speaks) -> Result<Greete
         }
         Err(error) => Err(error),
     }
+}
+
+/// What a server is given to say what it speaks instead of a handshake.
+fn instead(server: &Server) -> Duration {
+    if starts_anew(server) { server.handshake_patience() } else { INSTEAD }
+}
+
+/// Whether a question begins with a process.
+fn starts_anew(server: &Server) -> bool {
+    matches!(server.upstream(), Upstream::Stdio {})
 }
 
 /// A server that has said that requests may stand alone there. If it says that it can be greeted too, it is; if it does
@@ -203,7 +214,7 @@ async fn greet_pinned(
         speaks.set(Some(Spoken::only(revision)));
         return Ok(description);
     }
-    let discovery = server.discover(INSTEAD).await;
+    let discovery = server.discover(if starts_anew(server) { starts::AT_MOST } else { INSTEAD }).await;
     match discovery.verdict {
         Verdict::Modern(revision) if revision == pin => {
             let mut description = without_handshake(server, speaks, revision, &discovery).await?;

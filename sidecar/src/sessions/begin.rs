@@ -18,8 +18,6 @@ use crate::rescue::Refusal;
 use crate::upstream::stdio::Hold;
 use crate::upstream::{Former, Opener, Pool, Recalled};
 
-/// How long the server may take to begin a session again.
-const HANDSHAKE: Duration = Duration::from_secs(30);
 /// How long to wait until it is known what the server speaks: who watches it finds out as soon as it is there.
 const KNOWN: Duration = Duration::from_secs(5);
 /// How long the small messages around that may take.
@@ -164,12 +162,13 @@ async fn anew(
 ) -> Result<Option<(Option<HeaderValue>, Hold)>, Refusal> {
     let capabilities = capsule.capabilities.as_deref().unwrap_or("{}");
     let mut server = Server::of(snapshot.config.upstream.clone(), pool.clone(), opener);
-    let unfit = match timeout(HANDSHAKE, server.begin_again(capsule.server_revision, capabilities)).await {
+    let patience = pool.handshake_patience(&snapshot.config.upstream);
+    let unfit = match timeout(patience, server.begin_again(capsule.server_revision, capabilities)).await {
         Ok(Ok(())) if capsule.server != ServerSession::KeptHere || pool.keeps_sessions() => None,
         // A server that has sessions keeps what nobody has promised to keep.
         Ok(Ok(()) | Err(CallError::Revision(_))) => Some(Ok(None)),
         Ok(Err(error)) => Some(Err(refusal(error))),
-        Err(_) => Some(Err(Refusal::ServerTimedOut { seconds: HANDSHAKE.as_secs_f64() })),
+        Err(_) => Some(Err(Refusal::ServerTimedOut { seconds: patience.as_secs_f64() })),
     };
     if let Some(unfit) = unfit {
         // It may be open at the server all the same. Whether that hears of it or not.

@@ -35,6 +35,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Duration, timeout};
 
 pub(crate) use super::hold::Hold;
+use super::starts::Starts;
 use super::{Body, Former, Opener, Recalled, call, message, routes};
 use crate::metrics::Metrics;
 use crate::names::SESSION_ID;
@@ -66,6 +67,8 @@ pub(crate) struct Stdio {
     /// What sessions are subscribed to that share a process.
     subscriptions: Arc<Shares>,
     warm: Warm,
+    /// What its start takes.
+    pub(super) starts: Starts,
     open: Mutex<Open>,
     /// How many conversations there are, those included that are ending.
     count: watch::Sender<usize>,
@@ -122,6 +125,7 @@ impl Stdio {
             places: Arc::default(),
             subscriptions,
             warm: Warm::default(),
+            starts: Starts::default(),
             open: Mutex::default(),
             count: watch::Sender::new(0),
             recalls: tokio::sync::Mutex::default(),

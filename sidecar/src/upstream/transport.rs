@@ -8,11 +8,12 @@ use ::http::{HeaderValue, Request, StatusCode};
 use bytes::Bytes;
 use longshore_sidecar_config::Upstream;
 use tokio::sync::Semaphore;
+use tokio::time::Duration;
 
 use super::sse::{Place, Sse};
 use super::stdio::{self, Hold, Stdio};
 use super::unheard::{self, Handshake};
-use super::{Answer, Failure, Former, Opener, Recalled, http};
+use super::{Answer, Failure, Former, Opener, Recalled, http, starts};
 use crate::shares::{Coming, Shares};
 
 /// The ways of one thread.
@@ -42,6 +43,21 @@ impl Transport {
         match opener.principal() {
             Some(principal) => self.held.hold(principal, message),
             None => Some(message),
+        }
+    }
+
+    /// How long a handshake may take that somebody waits for.
+    pub(super) fn handshake_patience(&self, upstream: &Upstream) -> Duration {
+        match upstream {
+            Upstream::Stdio {} => self.stdio.starts.patience(),
+            Upstream::StreamableHttp { .. } | Upstream::Sse { .. } => starts::AT_LEAST,
+        }
+    }
+
+    /// Notes that a server has answered for the first time within so long of its start.
+    pub(super) fn started_within(&self, upstream: &Upstream, took: Duration) {
+        if let Upstream::Stdio {} = upstream {
+            self.stdio.starts.saw(took);
         }
     }
 

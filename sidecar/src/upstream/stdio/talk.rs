@@ -33,8 +33,6 @@ use longshore_mcp::level::Level;
 /// How long the rest of what a process wrote is read after its end, and how long its end is waited for when it has
 /// closed its pipes.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How long a process that is started again may take for the handshake.
-const HANDSHAKE: Duration = Duration::from_secs(30);
 /// How much is read before others have their turn.
 const TURN: usize = 256 * 1024;
 /// How many of a sidecar's calls are numbered before the next sidecar's begin.
@@ -134,7 +132,7 @@ impl<'a> Talk<'a> {
         let shakes = !start.goes_on && !conversation.stands_alone();
         let repeats = shakes && conversation.handshake.is_complete();
         let shakes_for_all = shakes && conversation.is_shared();
-        let shake_until = shakes_for_all.then(|| Instant::now() + HANDSHAKE);
+        let handshake_due = Instant::now() + conversation.stdio().starts.patience();
         let mut talk = Self {
             conversation,
             process,
@@ -147,8 +145,8 @@ impl<'a> Talk<'a> {
             delivery: None,
             indulgence: Indulgence::default(),
             shaking: shakes,
-            repeat_until: repeats.then(|| Instant::now() + HANDSHAKE),
-            shake_until,
+            repeat_until: repeats.then_some(handshake_due),
+            shake_until: shakes_for_all.then_some(handshake_due),
             held: first,
             inbox: Vec::new(),
             level: None,

@@ -81,6 +81,23 @@ fn a_server_that_was_too_slow_to_say_what_it_speaks_is_asked_again() {
 }
 
 #[test]
+fn a_server_that_takes_long_to_start_is_reported_and_waited_for() {
+    // Longer than one over HTTP is given for a handshake.
+    let slow = ["sh", "-c", "sleep 31; exec \"$@\"", "slow"].map(str::to_owned);
+    let (shim, sidecar, token) = started(&[&slow[..], &server("2025-11-25", "", "error")].concat());
+    let process = eventually("it is started", || shim.processes().first().copied());
+    let slow = eventually("it is reported", || {
+        let connection = read(&sidecar, &token).connection;
+        (connection.state == ConnectionState::Failed).then_some(connection)
+    });
+    assert_eq!(slow.reason, Some(ConnectionReason::InitializeTimeout), "{}", slow.message);
+    eventually("it is there", || {
+        (read(&sidecar, &token).connection.state == ConnectionState::Connected).then_some(())
+    });
+    assert!(shim.processes().contains(&process), "nobody has started it again");
+}
+
+#[test]
 fn a_server_that_speaks_nothing_known_is_reported_with_what_it_speaks() {
     for command in [server("", "2099-01-01", "error"), server("2020-01-01", "", "error")] {
         let (_shim, sidecar, token) = started(&command);
