@@ -156,7 +156,7 @@ fn is_wrong(what: &str) -> bool {
 fn explore(client: &str, servers: &[Tried<'_>]) -> Vec<Outcome> {
     // A client that waits for ever is of no use to anybody.
     let mut command = Command::new("timeout");
-    command.arg("60");
+    command.arg("180");
     let urls = servers.iter().map(|server| server.url);
     let words: Vec<_> = std::iter::once(client).chain(urls).collect();
     if client.starts_with("rust-") {

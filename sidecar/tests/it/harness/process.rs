@@ -11,6 +11,7 @@ use longshore_sidecar_config::{Config, paths};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use super::peer::free_port;
 use super::{Files, Reply, Request, eventually, schemas, within};
 
 /// A running sidecar. It is killed when the test is over.
@@ -37,10 +38,11 @@ impl Sidecar {
     pub(crate) fn with(files: impl Into<Arc<Files>>, flags: &[&str]) -> Self {
         let files = files.into();
         let mut command = command(&files);
-        // At ports of the kernel's choice, unless the test has another.
-        for flag in ["--mcp-addr", "--admin-addr", "--peers-addr"] {
+        // At ports of the kernel's choice, unless the test has another. Not so where clients come to: some test's sidecar
+        // may still look for its server at a port that the kernel gives to the next who asks.
+        for (flag, port) in [("--mcp-addr", free_port()), ("--admin-addr", 0), ("--peers-addr", 0)] {
             if !flags.contains(&flag) {
-                command.args([flag, "127.0.0.1:0"]);
+                command.args([flag, &format!("127.0.0.1:{port}")]);
             }
         }
         let mut child = command.args(flags).spawn().expect("the program");
