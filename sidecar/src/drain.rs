@@ -64,8 +64,14 @@ pub(crate) async fn drain(shared: &Shared, released: &watch::Sender<bool>) -> bo
         tracing::warn!("not all sessions could be moved in time");
     }
     // Nothing may be on its way here when the connections close.
-    let pod_ends = handover::is_certain(shared);
+    // Once it is certain it remains so, whatever becomes of the hook.
+    let certain = AtomicBool::new(false);
+    let pod_ends = || {
+        let now = handover::is_certain(shared);
+        certain.fetch_or(now, Ordering::Relaxed) || now
+    };
     shared.peers.farewell(|| under_way(shared), pod_ends, latest).await;
+    let pod_ends = pod_ends();
     released.send_replace(true);
     tracing::info!("drained");
     pod_ends

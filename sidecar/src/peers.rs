@@ -242,14 +242,19 @@ impl Peers {
     /// Has the others forward nothing here any more, and waits for what is under way by then, but no longer than until
     /// `latest`. If the pod ends, they need not ask here any more either, and take what was left; otherwise they wait for
     /// the next sidecar.
-    pub(crate) async fn farewell(&self, under_way: impl Fn() -> usize, pod_ends: bool, latest: Instant) {
-        // As after a restart: it is there, and does not serve.
-        let last = if pod_ends { State::Leaving } else { State::Starting };
+    pub(crate) async fn farewell(
+        &self,
+        under_way: impl Fn() -> usize,
+        pod_ends: impl Fn() -> bool,
+        latest: Instant,
+    ) {
+        // As after a restart: it is there, and does not serve. That the pod ends may show while this goes on.
+        let last = || if pod_ends() { State::Leaving } else { State::Starting };
         let heard = Instant::now() + FAREWELL;
         let quiet = async {
             loop {
                 // Said again, since an older word of this replica may have arrived later than a newer one.
-                self.announce(last).await;
+                self.announce(last()).await;
                 let may_serve = self.may_serve();
                 if self.0.local.alive().is_empty() && !may_serve && under_way() == 0 {
                     break;
@@ -257,7 +262,7 @@ impl Peers {
                 // What they had sent just before is on its way, or waits to be read.
                 let arrived = self.0.arrived.load(Ordering::Relaxed);
                 sleep(QUIET).await;
-                self.announce(last).await;
+                self.announce(last()).await;
                 sleep(QUIET).await;
                 // Who is silent has not heard it, and what comes here could go nowhere.
                 let is_heard = !may_serve || self.has_serving();
