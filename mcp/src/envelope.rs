@@ -204,7 +204,7 @@ impl<'a> Id<'a> {
         if readable {
             Ok(Self(text))
         } else {
-            Err(not_message("the \"id\" has to be a string or an integer"))
+            Err(not_message("the \"id\" has to be a string or an integer from -(2^53-1) to 2^53-1"))
         }
     }
 
@@ -281,19 +281,19 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":1}"#, "not message: it has no \"method\""),
             (
                 r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,
-                "not message: the \"id\" has to be a string or an integer",
+                "not message: the \"id\" has to be a string or an integer from -(2^53-1) to 2^53-1",
             ),
             (
                 r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#,
-                "not message: the \"id\" has to be a string or an integer",
+                "not message: the \"id\" has to be a string or an integer from -(2^53-1) to 2^53-1",
             ),
             (
                 r#"{"jsonrpc":"2.0","id":1e3,"method":"ping"}"#,
-                "not message: the \"id\" has to be a string or an integer",
+                "not message: the \"id\" has to be a string or an integer from -(2^53-1) to 2^53-1",
             ),
             (
                 r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#,
-                "not message: the \"id\" has to be a string or an integer",
+                "not message: the \"id\" has to be a string or an integer from -(2^53-1) to 2^53-1",
             ),
             (
                 r#"{"jsonrpc":"2.0","id":1,"method":"a","method":"b"}"#,
@@ -365,7 +365,7 @@ mod tests {
             let expected = if taken {
                 format!("request {id} ping")
             } else {
-                "not message: the \"id\" has to be a string or an integer".to_owned()
+                "not message: the \"id\" has to be a string or an integer from -(2^53-1) to 2^53-1".to_owned()
             };
             assert_eq!(kind(&body), expected, "{id}");
         }

@@ -16,7 +16,7 @@ use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::method::ServerNotification;
-use crate::object::{array, quote, string};
+use crate::object::{Object, array, quote, string};
 use crate::spelling;
 use crate::tasks::may_be_spelled_otherwise;
 use crate::translate::names;
@@ -198,7 +198,7 @@ impl Filter {
             Topic::Tools => self.tools,
             Topic::Prompts => self.prompts,
             Topic::Resources => self.resources,
-            Topic::Uri(uri) => self.uris.contains(uri),
+            Topic::Uri(uri) => self.uris.iter().any(|subscribed| is_in(uri, subscribed)),
         }
     }
 }
@@ -218,17 +218,36 @@ fn topic(message: &str) -> Option<Topic> {
     }
 }
 
-/// The resource of which a message says that it has changed.
-pub fn updated(message: &str) -> Option<String> {
+/// Whether a resource is the one that somebody is subscribed to, or a part of it: servers may tell of either
+/// (`notifications/resources/updated`).
+pub fn is_in(uri: &str, subscribed: &str) -> bool {
+    uri.strip_prefix(subscribed)
+        .is_some_and(|rest| rest.is_empty() || subscribed.ends_with('/') || rest.starts_with(['/', '?', '#']))
+}
+
+/// What a message says of a resource that has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Update {
+    /// It is this one.
+    Of(String),
+    /// Nobody can say which one it is, so nobody can say who may hear of it.
+    Unreadable,
+}
+
+/// The resource of which a message says that it has changed. `None` if it says no such thing.
+pub fn updated(message: &str) -> Option<Update> {
     // Nearly no message does, and none is read for that. Without what is before the slash, which some programs escape.
     static MARK: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("/updated"));
     if MARK.find(message.as_bytes()).is_none() && !may_be_spelled_otherwise(message.as_bytes()) {
         return None;
     }
-    match topic(message)? {
-        Topic::Uri(uri) => Some(uri),
-        Topic::Tools | Topic::Prompts | Topic::Resources => None,
+    let Ok(notification) = Object::read(message) else { return Some(Update::Unreadable) };
+    let method = notification.original("method").and_then(string)?;
+    if ServerNotification::parse(&method) != Some(ServerNotification::ResourcesUpdated) {
+        return None;
     }
+    let uri = names::get(message, &["params", "uri"]).and_then(string);
+    Some(uri.map_or(Update::Unreadable, |uri| Update::Of(uri.into_owned())))
 }
 
 /// `resources/subscribe`: the whole message.
@@ -249,14 +268,18 @@ mod tests {
 
     #[test]
     fn news_of_a_resource_says_of_which() {
+        let of = |uri: &str| Some(Update::Of(uri.to_owned()));
+        let unreadable = || Some(Update::Unreadable);
         for (message, expected) in [
-            (r#"{"method":"notifications/resources/updated","params":{"uri":"a"}}"#, Some("a")),
-            (r#"{"method":"notifications\/resources\/upd\u0061ted","params":{"uri":"\u0061"}}"#, Some("a")),
-            (r#"{"method":"notifications/resources/updated","params":{}}"#, None),
+            (r#"{"method":"notifications/resources/updated","params":{"uri":"a"}}"#, of("a")),
+            (r#"{"method":"notifications\/resources\/upd\u0061ted","params":{"uri":"\u0061"}}"#, of("a")),
+            (r#"{"method":"notifications/resources/updated","params":{}}"#, unreadable()),
+            (r#"{"method":"notifications/resources/updated","params":{"uri":"a","uri":"a"}}"#, unreadable()),
+            (r#"{"method":"x","method":"notifications/resources/updated","params":{"uri":"a"}}"#, unreadable()),
             (r#"{"method":"notifications/resources/list_changed","params":{"uri":"/updated"}}"#, None),
             (r#"{"id":1,"result":{"uri":"/updated"}}"#, None),
         ] {
-            assert_eq!(updated(message).as_deref(), expected, "{message}");
+            assert_eq!(updated(message), expected, "{message}");
         }
     }
 

@@ -120,6 +120,7 @@ mod tests {
             r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"a"}}"#
         );
         assert_eq!(wishes.deliver(&updated("b")), None);
+        assert!(wishes.deliver(&updated("a/part")).is_some());
         assert_eq!(
             wishes.missed(),
             [

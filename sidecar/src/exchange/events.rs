@@ -119,11 +119,11 @@ fn pass(
     if event.event.is_none() && batch::is_array(data) {
         return Ok(None);
     }
-    let session = call.session.as_ref().filter(|_| event.event.is_none());
     let principal = &call.caller.principal;
-    if session.is_some() && !standing::may_hear(&call.worker.shared, principal, data) {
+    if call.session.is_some() && !standing::may_hear(&call.worker.shared, principal, data) {
         return Ok(None);
     }
+    let session = call.session.as_ref().filter(|_| event.event.is_none());
     let Some((session, pair)) = session.and_then(|session| Some((session, carry::pair(session)?))) else {
         let named = match session {
             Some(session) => tasks::aside(&call.worker, principal, session, data),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use http::HeaderMap;
-use longshore_mcp::listen;
+use longshore_mcp::listen::{self, Update};
 use longshore_mcp::params::Target;
 
 use super::authenticate::{Authenticated, Through};
@@ -87,10 +87,13 @@ impl Now {
 
 /// Whether a principal may hear this message of the server: that a resource has changed is for those who may read it.
 pub(crate) fn may_hear(shared: &Shared, principal: &str, message: &[u8]) -> bool {
-    let resource = std::str::from_utf8(message).ok().and_then(listen::updated);
-    resource.is_none_or(|uri| {
-        Now::of(shared, principal).is_some_and(|now| now.permits(&Target::Resource(uri.into())))
-    })
+    match std::str::from_utf8(message).ok().and_then(listen::updated) {
+        None => true,
+        Some(Update::Of(uri)) => {
+            Now::of(shared, principal).is_some_and(|now| now.permits(&Target::Resource(uri.into())))
+        }
+        Some(Update::Unreadable) => false,
+    }
 }
 
 fn permits(snapshot: &Snapshot, caller: &Caller, target: &Target<'_>) -> bool {

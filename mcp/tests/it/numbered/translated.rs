@@ -191,6 +191,11 @@ fn r073_subscriptions_pass_both_ways() {
         (streams.open("1", wanted(), offers).unwrap(), streams.open("2", wanted(), offers).unwrap());
     // The server is asked once, however many listen.
     assert_eq!((one.subscribe.len(), two.subscribe.len()), (1, 0));
+    // What it tells may be of a part of what it is asked for.
+    for (uri, hearing) in [("a", 2), ("a/part", 2), ("a?part", 2), ("ab", 0), ("b/a", 0)] {
+        let news = format!(r#"{{"method":"notifications/resources/updated","params":{{"uri":"{uri}"}}}}"#);
+        assert_eq!(streams.deliver(&news).len(), hearing, "{uri}");
+    }
     assert_eq!((streams.close(one.stream).len(), streams.close(two.stream).len()), (0, 1));
 
     let mut wishes = Wishes::new(offers);

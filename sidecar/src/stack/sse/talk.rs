@@ -29,8 +29,10 @@ use crate::worker::Worker;
 const FIRST: Duration = Duration::from_secs(60);
 /// How many of its calls may be under way. More wait until one is answered.
 const MAX_CALLS: usize = 64;
-/// How long to wait before what belongs to no call is asked for again.
+/// How long to wait before what belongs to no call is asked for again: at first, and at most, since each time that it was
+/// refused it is twice as long.
 const AGAIN: Duration = Duration::from_secs(1);
+const AGAIN_AT_MOST: Duration = Duration::from_secs(30);
 
 /// A stream, and the session behind it.
 pub(super) struct Talk {
@@ -55,6 +57,8 @@ pub(super) struct Talk {
     /// The server is being told that the handshake is done, before it hears anything else.
     settling: bool,
     listens: bool,
+    /// How long it is waited for before that is asked for again.
+    again: Duration,
     _registered: Registered,
 }
 
@@ -103,6 +107,7 @@ impl Talk {
             calls: 0,
             settling: false,
             listens: false,
+            again: AGAIN,
             _registered: registered,
         }
     }
@@ -296,9 +301,12 @@ impl Talk {
             }
             Done::Heard(status) => {
                 self.listens = false;
-                // It may come again, unless the server has no such stream.
-                if status == StatusCode::OK {
-                    self.listen(AGAIN);
+                // Its client has no other way to hear of it, so nobody else would ask again. Unless the server has no such
+                // stream, or the session is over, which is looked at below.
+                if status != StatusCode::METHOD_NOT_ALLOWED && !self.is_lost(status) {
+                    let wait = if status == StatusCode::OK { AGAIN } else { self.again };
+                    self.again = (wait * 2).min(AGAIN_AT_MOST);
+                    self.listen(wait);
                 }
                 status
             }

@@ -7,6 +7,7 @@ use super::call::Caller;
 use super::handshake::Abilities;
 use crate::shares::{Share, subscription};
 use longshore_mcp::level::Level;
+use longshore_mcp::listen::is_in;
 
 /// How many resources a session may be subscribed to.
 const MAX_SUBSCRIPTIONS: usize = 1024;
@@ -146,12 +147,6 @@ impl Member {
             (None, _) => false,
         }
     }
-}
-
-/// Whether a resource is the one that somebody is subscribed to, or a part of it.
-fn is_in(uri: &str, subscribed: &str) -> bool {
-    uri.strip_prefix(subscribed)
-        .is_some_and(|rest| rest.is_empty() || subscribed.ends_with('/') || rest.starts_with(['/', '?', '#']))
 }
 
 #[cfg(test)]

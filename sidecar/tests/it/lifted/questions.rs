@@ -4,7 +4,7 @@ use super::{again, asked, call, is_error, request, text};
 use crate::harness::config::processes;
 use crate::harness::peer::everything;
 use crate::harness::shim::{server, serving, stdio};
-use crate::harness::{Sidecar, config};
+use crate::harness::{Sidecar, config, eventually};
 
 fn can() -> Value {
     json!({"roots": {}, "sampling": {}, "elicitation": {"form": {}, "url": {}}})
@@ -147,6 +147,23 @@ fn r032_a_question_to_a_client_that_cannot_answer_it() {
     assert_eq!(questions[0].1["method"], "roots/list");
     let reply = request(5, "tools/list", json!({}), &roots).send(sidecar.mcp);
     assert_eq!(reply.status, 200, "{}", reply.text());
+}
+
+/// 32: what may be another call's question is not what a call has failed for.
+#[test]
+fn r032_a_call_that_fails_of_itself_says_why() {
+    let (shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    std::thread::scope(|scope| {
+        let asks = json!({"method": "roots/list", "after": 1, "seconds": 3, "text": "t", "times": 1});
+        let asking = scope.spawn(|| call("ask-and-go", asks, &json!({})).send(sidecar.mcp));
+        eventually("it is under way", || (sidecar.metric("longshore_calls") >= 1.0).then_some(()));
+        // It is the newest when the server asks.
+        let failing = call("later", json!({"seconds": 2, "fails": true}), &json!({})).send(sidecar.mcp);
+        assert_eq!(failing.message()["result"]["isError"], true, "{}", failing.text());
+        assert_eq!(text(&failing), "later");
+        assert_eq!(text(&asking.join().unwrap()), "t");
+    });
+    assert_eq!(shim.processes().len(), 2, "one for the sidecar itself, and one for both");
 }
 
 /// A question is never put to the client of another call: with those who can be asked, a process has one call.

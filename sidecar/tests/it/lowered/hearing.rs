@@ -90,6 +90,8 @@ fn r073_a_session_hears_what_it_wants_to_hear() {
         tell(&streams, "notifications/resources/updated", json!({"uri": uri}));
     }
     assert_eq!(events.next().unwrap().message()["params"], json!({"uri": "test://b"}), "and not of others");
+    tell(&streams, "notifications/resources/updated", json!({"uri": "test://b/part"}));
+    assert_eq!(events.next().unwrap().message()["params"], json!({"uri": "test://b/part"}));
     for uri in ["test://a", "test://b"] {
         client.ask("resources/unsubscribe", json!({"uri": uri}));
     }

@@ -1,6 +1,7 @@
 //! Clients that speak HTTP+SSE, in front of servers that speak Streamable HTTP.
 
 use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -197,6 +198,31 @@ fn a_revoked_key_keeps_no_stream_open_in_which_much_is_said() {
         // Slower than the server says it, so that there is always more.
         std::thread::sleep(Duration::from_millis(100));
     }
+}
+
+/// Its client cannot ask for the server's stream itself.
+#[test]
+fn what_a_server_says_unasked_is_asked_for_until_it_can_be_heard() {
+    let asked = AtomicUsize::new(0);
+    let server = Scripted::listening(move |request, stream| {
+        if request.method != "GET" {
+            return;
+        }
+        match asked.fetch_add(1, Ordering::SeqCst) {
+            0 => scripted::write(stream, "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n"),
+            _ => {
+                scripted::begin_events(stream);
+                let news = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
+                scripted::chunk(stream, &format!("data: {news}\n\n"));
+                std::thread::sleep(Duration::from_secs(30));
+            }
+        }
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let mut caller = Caller::open(&sidecar, None);
+    caller.stream.patience(Duration::from_secs(20));
+    assert_eq!(caller.hear()["method"], "notifications/tools/list_changed");
+    assert_eq!(server.seen("GET").len(), 2);
 }
 
 /// A call under way is answered, and then the stream ends as streams do.

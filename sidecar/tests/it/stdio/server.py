@@ -33,8 +33,9 @@ def note(method, **params):
     send({"method": method, "params": params})
 
 
-def text(message, words):
-    send({"id": message["id"], "result": {"content": [{"type": "text", "text": str(words)}]}})
+def text(message, words, failed=False):
+    result = {"content": [{"type": "text", "text": str(words)}]}
+    send({"id": message["id"], "result": {**result, "isError": True} if failed else result})
 
 
 def read():
@@ -141,7 +142,7 @@ def call(message):
         text(message, "done")
     elif name == "later":
         # Answered by another thread, so that others are answered in between.
-        threading.Timer(arguments["seconds"], text, (message, "later")).start()
+        threading.Timer(arguments["seconds"], text, (message, "later", arguments.get("fails", False))).start()
     elif name == "wait":
         # Answered when another call says so.
         waiting.append(message)
@@ -155,8 +156,12 @@ def call(message):
             pass
         text(message, json.dumps(answer.get("result", answer.get("error"))))
     elif name == "ask-and-go":
-        # Answered all the same a while later, by another thread.
-        send({"id": "q", "method": arguments["method"], "params": {}})
+        # Answered all the same a while later, by another thread. The question can be put by one too.
+        question = {"id": "q", "method": arguments["method"], "params": {}}
+        if "after" in arguments:
+            threading.Timer(arguments["after"], send, (question,)).start()
+        else:
+            send(question)
         words = arguments["text"] * arguments["times"]
         threading.Timer(arguments["seconds"], text, (message, words)).start()
     elif name == "need":

@@ -27,7 +27,7 @@ impl Call {
         };
         let text = std::str::from_utf8(&message).unwrap_or_default();
         match envelope::read(&message) {
-            Ok(Message::Request(request)) => Box::pin(self.asked(&request, stage)).await,
+            Ok(Message::Request(request)) => Box::pin(self.asked(&request, is_certain, stage)).await,
             Ok(Message::Notification(notification)) => {
                 self.stage = stage;
                 Box::pin(self.told(&notification, text, is_certain)).await;
@@ -36,7 +36,7 @@ impl Call {
         }
     }
 
-    async fn asked(&mut self, request: &Request<'_>, stage: Stage) {
+    async fn asked(&mut self, request: &Request<'_>, is_certain: bool, stage: Stage) {
         if !self.may_ask(&stage) {
             self.stage = stage;
             return self.session.refuse(&self.way.transport, request).await;
@@ -50,6 +50,7 @@ impl Call {
             };
             if let Some(need) = need
                 && can.is_some_and(|can| !can.has(need))
+                && self.is_ours(is_certain)
             {
                 self.lacks = Some(need);
             }
@@ -79,9 +80,13 @@ impl Call {
         }
     }
 
+    /// Whether what the server says is about this call for sure: what could be about several is about none.
+    fn is_ours(&self, is_certain: bool) -> bool {
+        is_certain && matches!(self.way.upstream, Upstream::StreamableHttp { .. }) || self.session.has_one_call()
+    }
+
     async fn told(&mut self, notification: &Notification<'_>, text: &str, is_certain: bool) {
         let told = notifications::to_client(self.pair, &notification.method, text);
-        let is_shared = !is_certain || !matches!(self.way.upstream, Upstream::StreamableHttp { .. });
         match told {
             Ok(Told::Subscriptions) => self.session.deliver(text),
             Ok(Told::Cancels) => {
@@ -92,8 +97,7 @@ impl Call {
             Ok(Told::Log(message)) => {
                 let client = self.client();
                 let level = client.as_ref().and_then(|client| client.asked.level);
-                // What could be about several calls is about none.
-                let is_ours = !is_shared || self.session.has_one_call();
+                let is_ours = self.is_ours(is_certain);
                 if let Some(client) = self.client()
                     && is_ours
                     && logging::is_wanted(&message, level)
