@@ -275,7 +275,10 @@ mod tests {
             (r#"{"method":"notifications\/resources\/upd\u0061ted","params":{"uri":"\u0061"}}"#, of("a")),
             (r#"{"method":"notifications/resources/updated","params":{}}"#, unreadable()),
             (r#"{"method":"notifications/resources/updated","params":{"uri":"a","uri":"a"}}"#, unreadable()),
-            (r#"{"method":"x","method":"notifications/resources/updated","params":{"uri":"a"}}"#, unreadable()),
+            (
+                r#"{"method":"x","method":"notifications/resources/updated","params":{"uri":"a"}}"#,
+                unreadable(),
+            ),
             (r#"{"method":"notifications/resources/list_changed","params":{"uri":"/updated"}}"#, None),
             (r#"{"id":1,"result":{"uri":"/updated"}}"#, None),
         ] {

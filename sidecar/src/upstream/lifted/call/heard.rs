@@ -82,7 +82,8 @@ impl Call {
 
     /// Whether what the server says is about this call for sure: what could be about several is about none.
     fn is_ours(&self, is_certain: bool) -> bool {
-        is_certain && matches!(self.way.upstream, Upstream::StreamableHttp { .. }) || self.session.has_one_call()
+        is_certain && matches!(self.way.upstream, Upstream::StreamableHttp { .. })
+            || self.session.has_one_call()
     }
 
     async fn told(&mut self, notification: &Notification<'_>, text: &str, is_certain: bool) {
