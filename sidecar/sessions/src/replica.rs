@@ -198,6 +198,11 @@ impl<T> Replica<T> {
         self.copies.get(key)
     }
 
+    /// The sessions of which it keeps copies, in no order. Once it drains, each copy belongs at the [`Replica::successor`].
+    pub fn all_copied(&self) -> impl Iterator<Item = &SessionKey> {
+        self.copies.keys()
+    }
+
     /// Keeps a copy, if it is newer than what is there.
     pub fn keep(&mut self, key: SessionKey, copy: Copy) {
         if self.tombstones.get(&key).is_none() {

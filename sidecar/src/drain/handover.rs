@@ -1,4 +1,4 @@
-//! Sessions move to other replicas when their pod ends.
+//! Sessions move to other replicas when their pod ends, and copies of what clients have set in sessions of others.
 //!
 //! SIGTERM alone does not say that it ends: the kubelet may be restarting the sidecar, and its server goes on with the
 //! sessions. The pod ends if the server is told to end too, which its hook says, or has ended already.
@@ -24,6 +24,7 @@ pub(super) async fn hand_over(shared: &Shared) {
     pod_ends(shared).await;
     // Nobody may think any more that this replica takes sessions when it gives its own away.
     shared.peers.announce(State::Draining).await;
+    shared.sessions.pass_on(&shared.peers).await;
     let mut moved = 0_usize;
     loop {
         let given_up = shared.peers.give_up(AT_ONCE);

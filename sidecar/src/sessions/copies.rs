@@ -1,13 +1,15 @@
 //! Copies of what clients have set in their sessions. Each is at the replica that would adopt the session, so that any
-//! one of them may be lost, and after it another one.
+//! one of them may be lost, and after it another one. A replica that ends passes on what it keeps of others' sessions:
+//! nobody may hold them just now.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures::future::join_all;
 use longshore_sessions::bounds::HEARTBEAT;
+use longshore_sessions::membership::State;
 use longshore_sessions::message::Copy;
-use longshore_sessions::{Peer, PodId, Question};
+use longshore_sessions::{Peer, PodId, Question, SessionKey};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{Change, Session, Sessions};
@@ -62,6 +64,29 @@ impl Sessions {
         all
     }
 
+    /// Has those who would adopt the sessions of others after this replica, which ends, keep what it keeps of them. Whoever
+    /// holds one does the same, but there may be nobody until somebody asks for it.
+    pub(crate) async fn pass_on(&self, peers: &Peers) {
+        let keys: Vec<SessionKey> = self.lock().all_copied().copied().collect();
+        let mut all = true;
+        for some in keys.chunks(AT_ONCE) {
+            let passed = some.iter().map(async |key| match self.to_pass_on(key) {
+                Some((next, question)) => peers.ask(next.address, question).await.is_ok(),
+                None => false,
+            });
+            all &= join_all(passed).await.iter().all(|kept| *kept);
+        }
+        if !all {
+            self.uncopied.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn to_pass_on(&self, key: &SessionKey) -> Option<(Peer, Question)> {
+        let replica = self.lock();
+        let next = replica.successor(key, self.now())?;
+        Some((next, Question::Keep(*key, replica.copy(key)?.clone())))
+    }
+
     /// These have come, or come back: what one had before is gone.
     fn came(&self, pods: &[PodId]) {
         if pods.is_empty() {
@@ -91,8 +116,13 @@ pub(crate) async fn keep_copies(shared: Arc<Shared>) {
         let came = serving.iter().filter(|process| !served.contains(*process));
         sessions.came(&came.map(|(pod, _)| pod.clone()).collect::<Vec<_>>());
         let new = sessions.uncopied.swap(false, Ordering::Relaxed);
-        if (new || serving != served) && !sessions.copy_all(&shared.peers).await {
-            sessions.uncopied.store(true, Ordering::Relaxed);
+        if new || serving != served {
+            if !sessions.copy_all(&shared.peers).await {
+                sessions.uncopied.store(true, Ordering::Relaxed);
+            }
+            if sessions.lock().state() == State::Draining {
+                sessions.pass_on(&shared.peers).await;
+            }
         }
         served = serving;
     }

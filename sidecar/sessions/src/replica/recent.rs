@@ -32,6 +32,10 @@ impl<K: Copy + Eq + Hash, V> Recent<K, V> {
         self.values.get(key).map(|(_, value)| value)
     }
 
+    pub(super) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.values.keys()
+    }
+
     pub(super) fn insert(&mut self, key: K, value: V) {
         self.remove(&key);
         self.weight += (self.weigh)(&value);

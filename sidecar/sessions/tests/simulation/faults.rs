@@ -23,6 +23,7 @@ impl World {
         self.after(pause.min(FAULTS_END - self.now), Happening::Fault);
         let there: Vec<usize> = (0..self.pods.len()).filter(|pod| !self.pods[*pod].gone).collect();
         let Some(&pod) = self.random.pick(&there) else { return };
+        self.upset = self.now;
         match self.random.between(0, 11) {
             0..3 => self.restart(pod, false),
             3 => self.restart(pod, true),
@@ -128,6 +129,7 @@ impl World {
     }
 
     pub(super) fn heal(&mut self, fault: Fault) {
+        self.upset = self.now;
         match fault {
             Fault::Down(pod) => {
                 if !self.pods[pod].gone && self.pods[pod].process.is_none() {

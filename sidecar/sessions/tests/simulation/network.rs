@@ -7,6 +7,7 @@ use longshore_sessions::replica::Effect;
 use longshore_sessions::routing::{Event, Outcome};
 use longshore_sessions::{Answer, Message, Question};
 
+use super::copies::Kept;
 use super::requests::Op;
 use super::world::{Happening, World};
 
@@ -20,7 +21,6 @@ pub(super) struct Ask {
 }
 
 /// What it is asked for.
-#[derive(Clone, Copy)]
 pub(super) enum Purpose {
     Heartbeat,
     Fetch,
@@ -28,6 +28,8 @@ pub(super) enum Purpose {
     Route(u64),
     /// A request waits for its session's end to be noted.
     End(u64),
+    /// A copy of what the client of a session has set is to be kept.
+    Keep(Kept),
     /// Nobody waits.
     Tell,
 }
@@ -75,7 +77,14 @@ impl World {
                     self.send(|| Packet::Answer { ask, from: to, outcome: Outcome::Refused });
                     return;
                 };
+                let kept = match &message.body {
+                    Question::Keep(key, copy) => Some((*key, copy.clone())),
+                    _ => None,
+                };
                 let (answer, effect) = replica.answer(message, now);
+                if let Some((key, copy)) = kept {
+                    self.is_kept(pod, &key, &copy);
+                }
                 self.follow(pod, effect);
                 self.send(|| Packet::Answer { ask, from: to, outcome: Outcome::Said(answer.clone()) });
             }
@@ -100,8 +109,9 @@ impl World {
                 let number: usize = session.id.parse().unwrap();
                 let key = self.sessions[number].capsule.key;
                 if let Some(replica) = self.replica(pod) {
-                    replica.keep(key, session.copy);
+                    replica.keep(key, session.copy.clone());
                 }
+                self.is_kept(pod, &key, &session.copy);
                 self.begin(pod, number, Op::Call, super::requests::Origin::HandOver);
             }
         }
@@ -119,6 +129,7 @@ impl World {
         }
         match purpose {
             Purpose::Tell => {}
+            Purpose::Keep(kept) => self.copied(pod, kept, &outcomes),
             Purpose::Route(task) => self.drive(task, Event::Asked(outcomes)),
             Purpose::End(task) => {
                 // Who is down learns it before it serves, and nobody takes a session without asking all who may know.

@@ -1,12 +1,11 @@
 //! Clients, and their requests on the way through replicas.
 
-use std::cell::Cell;
 use std::net::IpAddr;
 
 use longshore_mcp::revision::Revision;
 use longshore_sessions::capsule::PrincipalDigest;
 use longshore_sessions::membership::State;
-use longshore_sessions::message::HandOver;
+use longshore_sessions::message::{Copy, HandOver};
 use longshore_sessions::routing::{Entry, Event, Failure, NotForwarded, Route, Step, Take};
 use longshore_sessions::tombstones::Tombstone;
 use longshore_sessions::{Capsule, Peer, Question, ServerSession, SessionKey};
@@ -25,7 +24,9 @@ pub(super) struct Task {
     op: Op,
     origin: Origin,
     route: Route,
-    take: Option<Take>,
+    take: Option<(Take, Copy)>,
+    /// When it has last asked who holds its session.
+    pub(super) asked: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub(super) enum Op {
     Call,
     /// One of the last calls, which must be answered.
     LastCall,
+    /// A call that sets something.
+    Set,
     Delete,
 }
 
@@ -65,7 +68,11 @@ impl World {
             return self.open(pod);
         }
         let session = self.random.between(0, self.sessions.len() as u64) as usize;
-        let op = if self.random.chance(60) { Op::Delete } else { Op::Call };
+        let op = match self.random.between(0, 100) {
+            0..6 => Op::Delete,
+            6..25 => Op::Set,
+            _ => Op::Call,
+        };
         self.sessions[session].end_tried |= op == Op::Delete;
         self.begin(pod, session, op, Origin::Client);
     }
@@ -119,7 +126,7 @@ impl World {
         let Some(replica) = self.replica(pod).filter(|replica| replica.state() == State::Serving) else {
             return;
         };
-        replica.open(capsule.key, Held { session, busy: Cell::new(0) });
+        replica.open(capsule.key, Held::new(session, Copy::default()));
         self.pods[pod].server_knows.insert(session);
         self.say(|| format!("session {session} is opened at pod {pod}"));
         self.sessions.push(Truth {
@@ -130,6 +137,8 @@ impl World {
             ended: None,
             lost: false,
             answered: 0,
+            times_set: 0,
+            keepers: Vec::new(),
         });
     }
 
@@ -142,7 +151,7 @@ impl World {
         let route = Route::new(&self.sessions[session].capsule, entry, self.moment(), self.unix());
         let number = self.number();
         let life = self.pods[pod].life;
-        self.tasks.insert(number, Task { pod, life, session, op, origin, route, take: None });
+        self.tasks.insert(number, Task { pod, life, session, op, origin, route, take: None, asked: 0 });
         self.say(|| format!("task {number}: {op:?} of session {session} at pod {pod}, from {origin:?}"));
         // Nobody waits for ever for an answer that a crash took away.
         self.after(40_000, Happening::TaskLost(number));
@@ -165,8 +174,13 @@ impl World {
             self.say(|| format!("task {number}: {step:?}"));
         }
         let key = task.route.key();
-        if let Step::Take(take, _) = &step {
-            task.take = Some(*take);
+        match &step {
+            Step::Ask(_) => task.asked = self.happenings(),
+            Step::Take(take, copy) => {
+                self.check_copy(session, copy, task.asked);
+                task.take = Some((*take, copy.clone()));
+            }
+            _ => {}
         }
         let put_back = |world: &mut Self| world.tasks.insert(number, task);
         match step {
@@ -216,7 +230,8 @@ impl World {
         let (pod, session, op, origin) = (task.pod, task.session, task.op, task.origin);
         let truth = &self.sessions[session];
         let tombstone = Tombstone { expires: truth.capsule.expires, key: truth.capsule.key };
-        let known = task.take == Some(Take::Up) && self.pods[pod].server_knows.contains(&session);
+        let (take, copy) = task.take.take().unwrap();
+        let known = take == Take::Up && self.pods[pod].server_knows.contains(&session);
         let may_go_on = !truth.has_state || known || self.reinitialize;
         if op == Op::Delete {
             let Some(replica) = self.replica(pod) else { return };
@@ -239,14 +254,16 @@ impl World {
             self.pods[pod].file.push(tombstone);
             return self.answer(session, op, origin, Answered::NotFound);
         }
-        let held = Held { session, busy: Cell::new(0) };
+        let sets_again = copy != Copy::default();
+        let held = Held::new(session, copy);
         if task.route.take(replica, held).is_err() {
             return self.answer(session, op, origin, Answered::NotFound);
         }
         self.pods[pod].server_knows.insert(session);
-        match task.take {
-            Some(Take::Up) => self.tally.taken_up += 1,
-            _ => self.tally.adopted += 1,
+        self.tally.set_again += u64::from(sets_again);
+        match take {
+            Take::Up => self.tally.taken_up += 1,
+            Take::Adopt => self.tally.adopted += 1,
         }
         self.check_holders(session);
         self.check_lives(session);
@@ -261,6 +278,9 @@ impl World {
         if let Some(held) = self.replica(task.pod).and_then(|replica| replica.held(&key)) {
             assert_eq!(held.session, task.session);
             held.busy.set(held.busy.get().saturating_sub(1));
+            if task.op == Op::Set {
+                self.set(task.pod, task.session);
+            }
         }
         self.answer(task.session, task.op, task.origin, Answered::Ok);
     }
@@ -373,21 +393,21 @@ impl World {
         let reinitialize = self.reinitialize;
         let Some(replica) = self.replica(pod) else { return };
         let idle = replica.all_held().filter(|(_, held)| held.busy.get() == 0);
-        let idle: Vec<(SessionKey, usize)> = idle.map(|(key, held)| (*key, held.session)).collect();
+        let mut idle: Vec<(SessionKey, usize)> = idle.map(|(key, held)| (*key, held.session)).collect();
+        // Not in the order of a map, which is another one each time.
+        idle.sort_by_key(|(_, session)| *session);
         for (key, session) in idle {
             if self.sessions[session].has_state && !reinitialize {
                 continue;
             }
             let Some(replica) = self.replica(pod) else { return };
             let Some(successor) = replica.successor(&key, now) else { continue };
-            replica.give_up(&key, successor.clone(), Default::default());
+            let copy = replica.held(&key).map(|held| held.copy.borrow().clone()).unwrap_or_default();
+            replica.give_up(&key, successor.clone(), copy.clone());
+            self.is_kept(pod, &key, &copy);
             self.tally.handed_over += 1;
             self.say(|| format!("pod {pod} gives session {session} to {}", successor.pod));
-            let session = HandOver {
-                id: session.to_string().into(),
-                principal: "somebody".into(),
-                copy: Default::default(),
-            };
+            let session = HandOver { id: session.to_string().into(), principal: "somebody".into(), copy };
             let peers: Vec<IpAddr> = vec![successor.address];
             self.ask(pod, peers, Question::HandOver(session), Purpose::Tell);
         }

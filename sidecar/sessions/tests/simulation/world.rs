@@ -1,15 +1,17 @@
 //! The world: pods, what really is true of each session, and the order of events.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::AddAssign;
 
 use longshore_sessions::bounds::{DECIDE, HEARTBEAT};
 use longshore_sessions::membership::{State, View};
+use longshore_sessions::message::Copy;
 use longshore_sessions::tombstones::{Tombstone, Tombstones};
-use longshore_sessions::{Capsule, Moment, Peer, PodId, Replica};
+use longshore_sessions::{Capsule, Moment, Peer, PodId, Replica, SessionKey};
 
+use super::copies::Keeper;
 use super::faults::Fault;
 use super::network::{Ask, Packet};
 use super::random::Random;
@@ -38,6 +40,8 @@ pub(super) struct World {
     /// How far name servers are behind at most.
     dns_lag: u64,
     pub(super) dns_is_down: bool,
+    /// When something last began or ended that is out of order.
+    pub(super) upset: u64,
     /// Pairs of pods that do not reach each other.
     pub(super) cut: BTreeSet<(usize, usize)>,
     /// How many messages of a thousand are lost; as many are doubled.
@@ -70,6 +74,8 @@ pub(super) struct Process {
     pub(super) replica: Replica<Held>,
     pub(super) started: u64,
     pub(super) drains_since: Option<u64>,
+    /// To whom copies of others' sessions were passed on.
+    pub(super) passed_on: HashMap<SessionKey, (PodId, u64)>,
 }
 
 /// What a sidecar keeps for a session.
@@ -77,6 +83,10 @@ pub(super) struct Process {
 pub(super) struct Held {
     pub(super) session: usize,
     pub(super) busy: Cell<u32>,
+    /// What its client has set.
+    pub(super) copy: RefCell<Copy>,
+    /// Who keeps that as it is now: a pod, and which of its processes.
+    pub(super) kept_at: RefCell<Option<(PodId, u64)>>,
 }
 
 /// What is true of a session.
@@ -92,6 +102,10 @@ pub(super) struct Truth {
     pub(super) lost: bool,
     /// Answered in the last calls.
     pub(super) answered: u32,
+    /// How often its client has set something.
+    pub(super) times_set: u64,
+    /// Who has got copies of that.
+    pub(super) keepers: Vec<Keeper>,
 }
 
 /// Something that happens at some time. `life` is that of the pod's sidecar: what was for an earlier one is void.
@@ -125,6 +139,8 @@ pub(super) struct Tally {
     pub(super) ended: u64,
     pub(super) not_found: u64,
     pub(super) unavailable: u64,
+    pub(super) set: u64,
+    pub(super) set_again: u64,
 }
 
 impl World {
@@ -143,6 +159,7 @@ impl World {
             dns: vec![(0, Vec::new())],
             dns_lag,
             dns_is_down: false,
+            upset: 0,
             cut: BTreeSet::new(),
             losses,
             reinitialize,
@@ -197,6 +214,11 @@ impl World {
     pub(super) fn after(&mut self, time: u64, happening: Happening) {
         self.queue.insert((self.now + time, self.next), happening);
         self.next += 1;
+    }
+
+    /// Counts what has happened.
+    pub(super) fn happenings(&self) -> u64 {
+        self.next
     }
 
     pub(super) fn number(&mut self) -> u64 {
@@ -256,7 +278,8 @@ impl World {
             tombstones.add(*tombstone);
         });
         let replica = Replica::new(pod.peer.clone(), View::new(pod.peer.address), tombstones);
-        pod.process = Some(Process { replica, started: self.now, drains_since: None });
+        pod.process =
+            Some(Process { replica, started: self.now, drains_since: None, passed_on: HashMap::new() });
         let life = pod.life;
         self.say(|| format!("pod {number} starts"));
         self.happen(Happening::Heartbeat { pod: number, life });
@@ -326,6 +349,7 @@ impl World {
             self.say(|| format!("pod {pod} serves"));
         }
         self.send_heartbeats(pod);
+        self.copy_all(pod);
         let pause = HEARTBEAT.as_millis() as u64 + self.random.between(0, 50);
         // A replica that starts is in a hurry.
         let starting = self.replica(pod).is_some_and(|replica| replica.state() == State::Starting);
@@ -385,6 +409,8 @@ impl AddAssign for Tally {
             ended,
             not_found,
             unavailable,
+            set,
+            set_again,
         } = other;
         self.failed_to_take += failed_to_take;
         self.broken_off += broken_off;
@@ -396,5 +422,7 @@ impl AddAssign for Tally {
         self.ended += ended;
         self.not_found += not_found;
         self.unavailable += unavailable;
+        self.set += set;
+        self.set_again += set_again;
     }
 }

@@ -290,6 +290,34 @@ fn what_a_client_has_set_outlives_its_replica() {
     }
 }
 
+/// Also where the one that was told ends in order before anybody asks for the session again.
+#[test]
+fn what_a_client_has_set_is_passed_on_by_a_replica_that_ends() {
+    const SESSIONS: usize = 6;
+    let (server, heard) = forgetful(Arc::default());
+    let mut config = config(0);
+    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let network = Network::new();
+    let mut replicas = network.replicas(&config, &[server.port; 3]);
+    let (last, ending, owner) = (replicas.pop().unwrap(), replicas.pop().unwrap(), replicas.pop().unwrap());
+    // Either of the others is told of some of them.
+    let clients: Vec<_> = (0..SESSIONS).map(|_| Client::open(&owner, Some("key-a"))).collect();
+    clients.iter().for_each(set);
+    let told = || owner.written().matches("another replica keeps what a client has set").count();
+    eventually("it is told", || (told() >= 2 * SESSIONS).then_some(()));
+    owner.signal(Signal::KILL);
+    let hook = ending.hook();
+    ending.signal(Signal::TERM);
+    assert!(ending.wait(Duration::from_secs(60)).success());
+    drop(hook);
+    network.list(&[3]);
+    for client in &clients {
+        eventually("it goes on", || client.through(&last).call("t", json!({})).get("result").map(drop));
+    }
+    let expected = ["logging/setLevel", "resources/subscribe", "tools/call"].repeat(SESSIONS);
+    assert_eq!(again(&heard), expected);
+}
+
 /// Also where the one that had it has lost it meanwhile.
 #[test]
 fn what_a_client_has_set_is_told_again_to_a_replica_that_restarts() {
