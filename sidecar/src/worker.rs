@@ -29,8 +29,7 @@ use crate::stack;
 use crate::stack::marks::Marks;
 use crate::stack::respond::{Body, Unread};
 use crate::upstream::Pool;
-pub(crate) use whole::Reading;
-use whole::Serving;
+pub(crate) use whole::{Reading, Serving};
 
 /// The largest head of a request.
 const MAX_HEAD: usize = 64 * 1024;
@@ -45,7 +44,7 @@ const FIRST: Duration = Duration::from_secs(1);
 /// more out of this process.
 const ERRANDS: usize = 256;
 /// How long a client may leave what it was sent unread.
-const UNREAD: Duration = Duration::from_secs(60);
+pub(crate) const UNREAD: Duration = Duration::from_secs(60);
 /// How much the kernel takes for a client beyond what is on its way there. Left alone it takes megabytes, and for each
 /// client that does not read the thread would have to pass on as much before it could rest.
 pub(crate) const UNSENT: u32 = 64 * 1024;

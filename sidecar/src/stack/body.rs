@@ -71,7 +71,6 @@ pub(crate) async fn read(
         Ok(share.keep(gathered.freeze()))
     };
     let whole = timeout(worker.shared.options.bounds.body, collect).await;
-    trail.reading.end();
     let whole = whole.map_err(|_| Refusal::BodyTooSlow)??;
     trail.body = None;
     Ok(whole)
