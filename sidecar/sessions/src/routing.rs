@@ -95,8 +95,10 @@ pub enum Outcome {
     Said(Message<Answer>),
     /// The port refused the connection.
     Refused,
-    /// Anything else: no connection, no answer in time, no answer that is one.
+    /// No connection, or no answer in time.
     Silent,
+    /// Something, and no answer: it lives, and what it holds is not known.
+    Declined,
 }
 
 /// Why a request could not be forwarded.

@@ -78,6 +78,9 @@ pub(crate) enum Failure {
     /// The connection broke, or the other end is no replica of this server.
     #[error("the connection broke")]
     Broken,
+    /// It said something, and nothing that answers the question: it may be of another release.
+    #[error("it gave no answer")]
+    Declined,
 }
 
 /// A request was not answered.

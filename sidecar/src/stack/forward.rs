@@ -75,7 +75,7 @@ pub(crate) async fn forward(
             counts.forwarded(Forward::Unreachable);
             return Ok(Forwarded::Not(match unanswered.failure {
                 Failure::Refused => NotForwarded::Refused,
-                Failure::TimedOut | Failure::Broken => NotForwarded::Silent,
+                Failure::TimedOut | Failure::Broken | Failure::Declined => NotForwarded::Silent,
             }));
         }
         Ok(Err(_)) | Err(_) => return Err(lost(worker, body, trail)),

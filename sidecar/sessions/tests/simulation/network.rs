@@ -140,6 +140,7 @@ impl World {
         match outcome {
             Outcome::Refused => replica.view.refused(address, now),
             Outcome::Silent => replica.view.silent(address, now),
+            Outcome::Declined => {}
             Outcome::Said(message) => {
                 replica.view.heard(&message.from, now);
                 match message.body {
