@@ -123,6 +123,11 @@ impl Session {
         }
     }
 
+    /// Whose it is.
+    pub(crate) fn principal(&self) -> &Arc<str> {
+        self.place.principal()
+    }
+
     /// What the server calls it.
     pub(crate) fn upstream(&self) -> Option<HeaderValue> {
         self.upstream.read().unwrap_or_else(PoisonError::into_inner).clone()
