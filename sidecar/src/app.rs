@@ -25,7 +25,7 @@ use crate::monitor::View;
 use crate::options::{Options, Pod};
 use crate::peers::{Errands, Peers};
 use crate::sessions::Sessions;
-use crate::shared::{Calls, Shared};
+use crate::shared::{Calls, Rooms, Shared};
 use crate::shares::{self, Shares};
 use crate::stack::sse;
 use crate::streams::Store;
@@ -185,12 +185,14 @@ impl App {
                 // Never less than one message needs.
                 per_principal: EDITABLE,
             }),
+            told: Shares::new(shares::TOLD),
             callers_streams: Arc::new(sse::Open::new()),
             options,
             snapshot: ArcSwapOption::empty(),
             audit,
             metrics,
             calls: Arc::new(Calls::default()),
+            rooms: Rooms::default(),
             listeners: Arc::default(),
             forwards: Arc::new(Calls::default()),
             config_changed: watch::Sender::new(0),

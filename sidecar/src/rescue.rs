@@ -108,6 +108,10 @@ pub(crate) enum Refusal {
     EndNotNoted,
     #[error("there are too many calls under way: try again later")]
     TooManyCalls,
+    #[error(
+        "you have as many calls under way with this server as one caller may ({limit}): wait for one, or try again later"
+    )]
+    TooManyOwnCalls { limit: u32 },
     #[error("large messages of other calls are held, so there is no room for this one: try again later")]
     TooMuchHeld,
     #[error(
@@ -268,7 +272,9 @@ impl Refusal {
             | Self::TooManySubscriptions
             | Self::TooManyQuestions
             | Self::NothingFree => Problem::Unavailable,
-            Self::TooManyOwnSessions { .. } | Self::TooManyOwnListeners { .. } => Problem::TooMany,
+            Self::TooManyOwnSessions { .. }
+            | Self::TooManyOwnCalls { .. }
+            | Self::TooManyOwnListeners { .. } => Problem::TooMany,
             Self::ForeignHost | Self::ForeignOrigin => Problem::Foreign,
             Self::NoSuchPath => Problem::NoSuchPath,
             Self::MethodNotAllowed { .. } | Self::NoServerStream => Problem::MethodNotAllowed,
@@ -380,6 +386,7 @@ pub(crate) fn response(refusal: &Refusal, rescued: Rescued) -> Response<Body> {
         | Refusal::TooManyOwnSessions { .. }
         | Refusal::SessionOutOfReach(_)
         | Refusal::TooManyCalls
+        | Refusal::TooManyOwnCalls { .. }
         | Refusal::TooManyStreams { .. }
         | Refusal::TooManyListeners
         | Refusal::TooManyOwnListeners { .. }

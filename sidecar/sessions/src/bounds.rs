@@ -45,9 +45,9 @@ pub const MAX_TOMBSTONES: usize = 65_536;
 pub const MAX_TOMBSTONES_A_PAGE: usize = 4_096;
 /// For how many sessions of others a replica remembers who holds them, and keeps copies.
 pub const MAX_REMEMBERED: usize = 16_384;
-/// How many bytes those copies take together: some hundred sessions with as many subscriptions as one may have, or many
-/// thousands with few.
-pub const MAX_COPIED: usize = 8 * 1024 * 1024;
+/// How many bytes those copies take together: as many as a replica keeps of its own, whose bound of each principal is that
+/// of the copies too, since those of one replica are spread over all others.
+pub const MAX_COPIED: usize = 32 * 1024 * 1024;
 /// How many subscriptions of a session are copied and taken over.
 pub const MAX_SUBSCRIPTIONS: usize = 64;
 /// The longest URI among them, in bytes.

@@ -40,6 +40,7 @@ impl Refusal {
             Self::SessionOutOfReach(_) => "session not found in time",
             Self::EndNotNoted => "end not noted by another replica",
             Self::TooManyCalls => "too many calls",
+            Self::TooManyOwnCalls { .. } => "too many calls of one caller",
             Self::TooMuchHeld => "too many bytes held",
             Self::AnswerNotHeld => "answer not held",
             Self::TooManyStreams { .. } => "too many streams",
