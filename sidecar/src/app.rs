@@ -158,9 +158,9 @@ impl App {
         let is_alone = options.pod.is_none();
         let draining = watch::Sender::new(false);
         let lifted = Arc::new(Lifted::new(me.clone(), options.bounds.answers, draining.subscribe()));
-        let lowered = Arc::new(Lowered::new(options.bounds.answers));
-        let tasks = Arc::new(Tasks::new(me.clone()));
         let subscriptions = Shares::new(shares::SUBSCRIPTIONS);
+        let lowered = Arc::new(Lowered::new(options.bounds.answers, subscriptions.clone()));
+        let tasks = Arc::new(Tasks::new(me.clone()));
         let sessions = Arc::new(Sessions::new(
             me,
             is_alone,

@@ -115,6 +115,11 @@ pub(crate) enum Refusal {
     #[error("large messages of other calls are held, so there is no room for this one: try again later")]
     TooMuchHeld,
     #[error(
+        "what other sessions of yours are subscribed to, and say that their clients can do, leaves no room for what this \
+         client says: say less in \"capabilities\" and \"clientInfo\", or end a session with DELETE"
+    )]
+    TooMuchKept,
+    #[error(
         "the call was made, but its answer is lost: large answers to other calls are held until their clients read them"
     )]
     AnswerNotHeld,
@@ -265,6 +270,7 @@ impl Refusal {
             | Self::EndNotNoted
             | Self::TooManyCalls
             | Self::TooMuchHeld
+            | Self::TooMuchKept
             | Self::TooManyStreams { .. }
             | Self::TooManyProcesses { .. }
             | Self::TooManyOwnProcesses { .. }

@@ -42,6 +42,7 @@ impl Refusal {
             Self::TooManyCalls => "too many calls",
             Self::TooManyOwnCalls { .. } => "too many calls of one caller",
             Self::TooMuchHeld => "too many bytes held",
+            Self::TooMuchKept => "too many bytes kept",
             Self::AnswerNotHeld => "answer not held",
             Self::TooManyStreams { .. } => "too many streams",
             Self::SecondStream => "second GET stream",

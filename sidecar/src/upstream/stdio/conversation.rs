@@ -88,7 +88,7 @@ pub(in crate::upstream) struct Joining {
     pub(super) id: String,
     pub(super) abilities: Abilities,
     pub(super) caller: Caller,
-    /// What its subscriptions will hold, where the process has other sessions too.
+    /// What its subscriptions will hold. The sidecar's own has none.
     pub(super) share: Option<Share>,
 }
 
