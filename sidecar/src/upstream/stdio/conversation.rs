@@ -4,6 +4,7 @@ mod control;
 
 use std::sync::Arc;
 
+use longshore_sessions::message::Copy;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Duration, Instant};
 
@@ -173,10 +174,14 @@ impl Conversation {
         Ok(())
     }
 
-    /// Its process was left by another sidecar, in the middle of a session.
-    pub(super) fn going_on(mut self, name: Name) -> Self {
+    /// Its process was left by another sidecar, in the middle of a session, whose client has set this.
+    pub(super) fn going_on(mut self, name: Name, set: &Copy, share: Share) -> Self {
         self.start.goes_on = true;
-        self.members.join(name, Abilities::default(), None);
+        self.members.join(name, Abilities::default(), Some(share));
+        if let Some(member) = self.members.get_mut(name) {
+            member.level = set.log_level;
+            set.subscriptions.iter().for_each(|uri| member.subscribe(uri));
+        }
         self
     }
 

@@ -237,7 +237,11 @@ impl Stdio {
             control: events,
             handshake,
         };
-        let conversation = Conversation::new(opening).with_ready(ready)?.going_on(name);
+        let conversation = Conversation::new(opening).with_ready(ready)?.going_on(
+            name,
+            &former.set,
+            self.subscriptions.nothing(&principal),
+        );
         tokio::task::spawn_local(conversation.run());
         Ok(Recalled::GoesOn)
     }
