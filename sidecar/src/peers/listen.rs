@@ -125,13 +125,14 @@ async fn connection(
         })
     };
     // They send what comes too late on another connection, or to another replica.
+    let delivering = Rc::downgrade(&worker.delivering);
     let heads = Heads { wait: IDLE, size: MAX_HEAD, last: Duration::ZERO };
     let (end, ended) = watch::channel(false);
     // A task of its own: nothing of it is to be asked for each request.
     let mut guard = JoinSet::new();
     guard.spawn_local(look_after(worker, shown, changed, stop, end));
     tokio::select! {
-        result = converse(stream, heads, service, ended) => {
+        result = converse(stream, heads, service, ended, &delivering) => {
             if let Err(error) = result {
                 tracing::debug!(%error, "a connection of another replica ended");
             }
