@@ -67,15 +67,16 @@ fn a_session_has_only_so_many_streams() {
     });
 }
 
+/// Nothing is refused once the server has heard of it.
 #[test]
-fn an_answer_that_needs_no_stream_comes_without_one() {
+fn calls_that_began_together_get_the_streams_that_they_need() {
     let gate = Gate::default();
     let server = server(&gate);
     let mut config = config(server.port);
     config.sessions.streams = 1;
     let sidecar = Sidecar::start(&config);
     let client = Client::open(&sidecar, None);
-    // All three begin at once, when there is no stream yet; one gets it.
+    // All three begin at once, when there is no stream yet.
     let arguments = json!({"json": true});
     std::thread::scope(|scope| {
         let calls: Vec<_> = (0..3)
@@ -85,13 +86,14 @@ fn an_answer_that_needs_no_stream_comes_without_one() {
             .map(|request| scope.spawn(move || request.send(sidecar.mcp)))
             .collect();
         eventually("all three have come", || (server.seen("tools/call").len() == 3).then_some(()));
-        eventually("one has begun", || (sidecar.metric("longshore_streams") == 1.0).then_some(()));
+        eventually("all have begun", || (sidecar.metric("longshore_streams") == 3.0).then_some(()));
+        let surplus = client.send("tools/call", json!({"name": "t", "arguments": arguments}));
+        assert_eq!((surplus.status, server.seen("tools/call").len()), (503, 3));
         gate.open();
         let replies: Vec<_> = calls.into_iter().map(|call| call.join().unwrap()).collect();
-        let events = replies.iter().filter(|reply| reply.header("content-type") == Some("text/event-stream"));
-        assert_eq!(events.count(), 1);
         assert!(replies.iter().all(|reply| reply.message()["result"].is_object()));
     });
+    assert!(server.seen("notifications/cancelled").is_empty());
 }
 
 #[test]
