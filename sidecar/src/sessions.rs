@@ -253,12 +253,13 @@ impl Sessions {
         ended
     }
 
-    /// Ends those that nobody used for a while, or that are too old, and gives them back so that the server can be told.
-    pub(crate) fn expire(&self) -> Vec<Arc<Session>> {
-        let Some(snapshot) = self.snapshot.load_full() else { return Vec::new() };
+    /// Ends those that nobody used for a while, or that are too old, and gives them back so that the server can be told,
+    /// with what the other replicas are to be told.
+    pub(crate) fn expire(&self) -> (Vec<Arc<Session>>, Vec<Tombstone>) {
+        let Some(snapshot) = self.snapshot.load_full() else { return Default::default() };
         let (now, unix) = (self.now(), unix());
         let idle = Duration::from_millis(snapshot.config.sessions.idle_timeout_ms);
-        let mut over = Vec::new();
+        let (mut over, mut ended) = (Vec::new(), Vec::new());
         {
             let mut replica = self.lock();
             replica.forget_endings(unix);
@@ -271,22 +272,21 @@ impl Sessions {
                 }
             }
             for (session, why) in &over {
-                match why {
-                    // Its age says it to everybody.
-                    SessionEnd::Aged => replica.lose(&session.capsule.key),
-                    _ => replica.end(Self::tombstone(&session.capsule)),
-                };
+                let tombstone = Self::tombstone(&session.capsule);
+                // Its id says it to everybody. It does not where sessions may be younger now than when it was opened: they may
+                // be older again some day.
+                if tombstone.expires <= unix {
+                    replica.lose(&tombstone.key);
+                } else {
+                    replica.end(tombstone);
+                    ended.push(tombstone);
+                }
                 self.metrics.session_ended(*why);
             }
         }
-        let ended: Vec<Tombstone> = over
-            .iter()
-            .filter(|(_, why)| *why == SessionEnd::Idle)
-            .map(|(session, _)| Self::tombstone(&session.capsule))
-            .collect();
         self.journal.add(&ended, || self.lock().tombstones().iter().collect());
         let over = over.into_iter().map(|(session, _)| session);
-        over.inspect(|session| session.streams.close()).collect()
+        (over.inspect(|session| session.streams.close()).collect(), ended)
     }
 
     /// How often to look for sessions that are over.

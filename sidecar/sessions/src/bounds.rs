@@ -41,6 +41,8 @@ pub const MAX_MEMBERS: usize = 256;
 pub const MAX_DEPARTURES: usize = 32;
 /// How many ended sessions are remembered: one ended each second for eighteen hours, in about 5 MB.
 pub const MAX_TOMBSTONES: usize = 65_536;
+/// Those that are forgotten within this time, in seconds, or twice that, are not compared between replicas.
+pub const SOON: u64 = 64;
 /// How many of them go into one message: about 200 KB.
 pub const MAX_TOMBSTONES_A_PAGE: usize = 4_096;
 /// For how many sessions of others a replica remembers who holds them, and keeps copies.
