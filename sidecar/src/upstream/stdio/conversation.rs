@@ -46,6 +46,8 @@ pub(super) struct Conversation {
     /// Sessions that have left, until the process has been told.
     pub(super) left: Vec<Left>,
     restarts: Restarts,
+    /// Why those had no process who asked for one last.
+    failed: Option<Failure>,
     /// The conversation is over, or will be in a moment.
     pub(super) ending: bool,
     /// Those who wait for that: they are told by the end of these.
@@ -130,6 +132,7 @@ impl Conversation {
             joining: Vec::new(),
             left: Vec::new(),
             restarts: Restarts::default(),
+            failed: None,
             ending: false,
             farewells: Vec::new(),
             empty: None,
@@ -402,6 +405,7 @@ impl Conversation {
     }
 
     pub(super) fn fail_joining(&mut self, failure: &Failure) {
+        self.failed = Some(failure.clone());
         for joining in self.joining.drain(..) {
             joining.caller.end(Err(failure.clone()));
         }
@@ -419,6 +423,8 @@ impl Conversation {
         while let Ok(control) = self.control.try_recv() {
             self.control(control);
         }
-        self.fail_joining(&Failure::Forgotten);
+        // Who has come just now is told why, as those before.
+        let failure = self.failed.take().unwrap_or(Failure::Forgotten);
+        self.fail_joining(&failure);
     }
 }
