@@ -129,6 +129,9 @@ pub enum Step {
     Take(Take, Copy),
     /// Tell the replica that forwarded it where the session may be instead.
     Moved(Option<Peer>),
+    /// It cannot be served: a peer knows that the session is ended, and this replica is to know it too
+    /// ([`Replica::bury`]).
+    Ended(Tombstone),
     /// It cannot be served.
     Fail(Failure),
 }
@@ -282,7 +285,7 @@ impl Route {
         let mut hint = None;
         for said in note(&self.key, outcomes, replica, now) {
             match said.holding {
-                Holding::Ended(tombstone) => return self.ended(tombstone, replica),
+                Holding::Ended(tombstone) => return Step::Ended(tombstone),
                 // It is about to end, and serves nobody any more.
                 Holding::Here if said.state == State::Starting => {}
                 Holding::Here => return self.go_to(said.from, replica, now),
@@ -359,11 +362,6 @@ impl Route {
             Entry::Client => self.wait(now, Failure::Undecided),
             Entry::Forwarded | Entry::HandOver => Step::Moved(None),
         }
-    }
-
-    fn ended<T>(&mut self, tombstone: Tombstone, replica: &mut Replica<T>) -> Step {
-        replica.end(tombstone);
-        Step::Fail(Failure::NotFound)
     }
 
     fn wait(&self, now: Moment, or: Failure) -> Step {

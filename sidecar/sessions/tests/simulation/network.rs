@@ -92,7 +92,7 @@ impl World {
     }
 
     /// Does what a message wants done beyond the answer.
-    fn follow(&mut self, pod: usize, effect: Effect<super::world::Held>) {
+    pub(super) fn follow(&mut self, pod: usize, effect: Effect<super::world::Held>) {
         match effect {
             Effect::None => {}
             Effect::Bury(tombstones, _) => self.pods[pod].file.extend(tombstones),
