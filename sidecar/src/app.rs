@@ -25,7 +25,7 @@ use crate::monitor::View;
 use crate::options::{Options, Pod};
 use crate::peers::{Errands, Peers};
 use crate::sessions::Sessions;
-use crate::shared::{Calls, Shared};
+use crate::shared::{Calls, Rooms, Shared};
 use crate::shares::{self, Shares};
 use crate::stack::sse;
 use crate::streams::Store;
@@ -158,9 +158,9 @@ impl App {
         let is_alone = options.pod.is_none();
         let draining = watch::Sender::new(false);
         let lifted = Arc::new(Lifted::new(me.clone(), options.bounds.answers, draining.subscribe()));
-        let lowered = Arc::new(Lowered::new(options.bounds.answers));
-        let tasks = Arc::new(Tasks::new(me.clone()));
         let subscriptions = Shares::new(shares::SUBSCRIPTIONS);
+        let lowered = Arc::new(Lowered::new(options.bounds.answers, subscriptions.clone()));
+        let tasks = Arc::new(Tasks::new(me.clone()));
         let sessions = Arc::new(Sessions::new(
             me,
             is_alone,
@@ -185,12 +185,14 @@ impl App {
                 // Never less than one message needs.
                 per_principal: EDITABLE,
             }),
+            told: Shares::new(shares::TOLD),
             callers_streams: Arc::new(sse::Open::new()),
             options,
             snapshot: ArcSwapOption::empty(),
             audit,
             metrics,
             calls: Arc::new(Calls::default()),
+            rooms: Rooms::default(),
             listeners: Arc::default(),
             forwards: Arc::new(Calls::default()),
             config_changed: watch::Sender::new(0),

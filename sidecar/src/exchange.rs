@@ -36,7 +36,7 @@ use crate::audit::Entry;
 use crate::configuration::Snapshot;
 use crate::metrics::SessionEnd;
 use crate::rescue::{self, Kind, Refusal};
-use crate::sessions::{self, Answering, Change, Session, Use};
+use crate::sessions::{self, Answering, Change, Place, Session, Use};
 use crate::shared::CallGuard;
 use crate::shared::Shared;
 use crate::shares::Share;
@@ -101,12 +101,12 @@ struct Done {
     rest: Option<Tail>,
 }
 
-/// Begins an exchange.
-pub(crate) fn begin(call: Call) -> Begun {
+/// Begins an exchange, one of so many.
+pub(crate) fn begin(call: Call, place: Place) -> Begun {
     let (reply, response) = oneshot::channel();
     // From now on, so that those that come at the same moment are counted too.
     let under_way = (call.edit != Edit::Tell).then(|| call.worker.shared.calls.begin());
-    Begun { exchange: Some(Box::pin(run(Box::new(call), under_way, reply))), response }
+    Begun { exchange: Some(Box::pin(run(Box::new(call), (under_way, place), reply))), response }
 }
 
 /// An exchange until the head of its response is there. Dropped before, it goes on.
@@ -142,7 +142,7 @@ impl Drop for Begun {
     }
 }
 
-async fn run(mut call: Box<Call>, under_way: Option<CallGuard>, reply: oneshot::Sender<Response<Body>>) {
+async fn run(mut call: Box<Call>, held: (Option<CallGuard>, Place), reply: oneshot::Sender<Response<Body>>) {
     let limits = &call.snapshot.config.limits;
     let timeout = Duration::from_millis(limits.request_timeout_ms);
     let timeout = if call.edit == Edit::Tell { timeout.min(TELL_TIMEOUT) } else { timeout };
@@ -187,7 +187,7 @@ async fn run(mut call: Box<Call>, under_way: Option<CallGuard>, reply: oneshot::
         }
     };
     // Whatever follows, the call is over.
-    drop((call, client, under_way));
+    drop((call, client, held));
     if let Some(rest) = rest {
         rest.leave();
     }

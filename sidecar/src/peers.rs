@@ -156,11 +156,15 @@ impl Peers {
     /// Asks whoever is at an address. What can be learned of them from the answer, or from its absence, is noted.
     pub(crate) async fn ask(&self, to: IpAddr, question: Question) -> Result<Message<Answer>, Failure> {
         let answer = self.try_ask(to, question).await;
-        self.0.local.note(match &answer {
-            Ok(message) => News::Heard(&message.from),
-            Err(Failure::Refused) => News::Refused(to),
-            Err(Failure::TimedOut | Failure::Broken) => News::Silent(to),
-        });
+        let news = match &answer {
+            Ok(message) => Some(News::Heard(&message.from)),
+            Err(Failure::Refused) => Some(News::Refused(to)),
+            Err(Failure::TimedOut | Failure::Broken) => Some(News::Silent(to)),
+            Err(Failure::Declined) => None,
+        };
+        if let Some(news) = news {
+            self.0.local.note(news);
+        }
         answer
     }
 
@@ -172,7 +176,7 @@ impl Peers {
         // That many are asked here says nothing of who is asked.
         asks.send(Ask { to, text, reply }).await.map_err(|_| Failure::Broken)?;
         let text = answer.await.map_err(|_| Failure::TimedOut)??;
-        serde_json::from_slice(&text).map_err(|_| Failure::Broken)
+        serde_json::from_slice(&text).map_err(|_| Failure::Declined)
     }
 
     /// Asks all of these at once.
@@ -182,6 +186,7 @@ impl Peers {
                 Ok(message) => Outcome::Said(message),
                 Err(Failure::Refused) => Outcome::Refused,
                 Err(Failure::TimedOut | Failure::Broken) => Outcome::Silent,
+                Err(Failure::Declined) => Outcome::Declined,
             };
             (*address, outcome)
         });
@@ -325,7 +330,7 @@ impl Ways {
                 match unanswered.failure {
                     Failure::Refused => self.peers.0.local.note(News::Refused(to.address)),
                     Failure::TimedOut => self.peers.0.local.note(News::Silent(to.address)),
-                    Failure::Broken => {}
+                    Failure::Broken | Failure::Declined => {}
                 }
             })?;
         Ok(Sent { response, lease })

@@ -108,8 +108,17 @@ pub(crate) enum Refusal {
     EndNotNoted,
     #[error("there are too many calls under way: try again later")]
     TooManyCalls,
+    #[error(
+        "you have as many calls under way with this server as one caller may ({limit}): wait for one, or try again later"
+    )]
+    TooManyOwnCalls { limit: u32 },
     #[error("large messages of other calls are held, so there is no room for this one: try again later")]
     TooMuchHeld,
+    #[error(
+        "what other sessions of yours are subscribed to, and say that their clients can do, leaves no room for what this \
+         client says: say less in \"capabilities\" and \"clientInfo\", or end a session with DELETE"
+    )]
+    TooMuchKept,
     #[error(
         "the call was made, but its answer is lost: large answers to other calls are held until their clients read them"
     )]
@@ -261,6 +270,7 @@ impl Refusal {
             | Self::EndNotNoted
             | Self::TooManyCalls
             | Self::TooMuchHeld
+            | Self::TooMuchKept
             | Self::TooManyStreams { .. }
             | Self::TooManyProcesses { .. }
             | Self::TooManyOwnProcesses { .. }
@@ -268,7 +278,9 @@ impl Refusal {
             | Self::TooManySubscriptions
             | Self::TooManyQuestions
             | Self::NothingFree => Problem::Unavailable,
-            Self::TooManyOwnSessions { .. } | Self::TooManyOwnListeners { .. } => Problem::TooMany,
+            Self::TooManyOwnSessions { .. }
+            | Self::TooManyOwnCalls { .. }
+            | Self::TooManyOwnListeners { .. } => Problem::TooMany,
             Self::ForeignHost | Self::ForeignOrigin => Problem::Foreign,
             Self::NoSuchPath => Problem::NoSuchPath,
             Self::MethodNotAllowed { .. } | Self::NoServerStream => Problem::MethodNotAllowed,
@@ -380,6 +392,7 @@ pub(crate) fn response(refusal: &Refusal, rescued: Rescued) -> Response<Body> {
         | Refusal::TooManyOwnSessions { .. }
         | Refusal::SessionOutOfReach(_)
         | Refusal::TooManyCalls
+        | Refusal::TooManyOwnCalls { .. }
         | Refusal::TooManyStreams { .. }
         | Refusal::TooManyListeners
         | Refusal::TooManyOwnListeners { .. }

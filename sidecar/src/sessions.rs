@@ -55,6 +55,9 @@ pub(crate) use places::{Full, Place, Places};
 pub(crate) use questions::Answering;
 pub(crate) use session::{Change, Session, Use};
 
+/// Up to this size what a client can do is not counted: that is so of nearly all of them.
+const FEW: usize = 1024;
+
 /// All sessions of the process.
 pub(crate) struct Sessions {
     began: Instant,
@@ -64,7 +67,7 @@ pub(crate) struct Sessions {
     /// What the configuration in force says of them.
     snapshot: ArcSwapOption<Snapshot>,
     places: Arc<Places>,
-    /// What clients are subscribed to.
+    /// What clients are subscribed to, and what they say at length that they can do.
     subscriptions: Arc<Shares>,
     replica: Mutex<Replica<Arc<Session>>>,
     journal: Journal,
@@ -151,6 +154,12 @@ impl Sessions {
         let Opened { upstream, kept_here, revision, server_revision, capabilities } = opened;
         let (mut key, mut nonce) = ([0; 16], [0; 12]);
         getrandom::fill(&mut key).and_then(|()| getrandom::fill(&mut nonce)).map_err(|_| NoId)?;
+        let mut said = None;
+        let capabilities = capabilities.filter(|text| {
+            let counts = text.len() > FEW;
+            said = counts.then(|| self.subscriptions.take(place.principal(), text.len())).flatten();
+            !counts || said.is_some()
+        });
         let owner = self.lock().me().clone();
         let issued = unix();
         let capsule = Capsule {
@@ -173,7 +182,7 @@ impl Sessions {
         let mut id = HeaderValue::try_from(id).map_err(|_| NoId)?;
         // Keeps it out of debug output.
         id.set_sensitive(true);
-        let session = Arc::new(Session::new(capsule, place, upstream, self.now().0));
+        let session = Arc::new(Session::new(capsule, place, upstream, self.now().0).saying(said));
         self.lock().open(session.capsule.key, session.clone());
         self.metrics.session_opened();
         Ok((session, id))
@@ -244,12 +253,13 @@ impl Sessions {
         ended
     }
 
-    /// Ends those that nobody used for a while, or that are too old, and gives them back so that the server can be told.
-    pub(crate) fn expire(&self) -> Vec<Arc<Session>> {
-        let Some(snapshot) = self.snapshot.load_full() else { return Vec::new() };
+    /// Ends those that nobody used for a while, or that are too old, and gives them back so that the server can be told,
+    /// with what the other replicas are to be told.
+    pub(crate) fn expire(&self) -> (Vec<Arc<Session>>, Vec<Tombstone>) {
+        let Some(snapshot) = self.snapshot.load_full() else { return Default::default() };
         let (now, unix) = (self.now(), unix());
         let idle = Duration::from_millis(snapshot.config.sessions.idle_timeout_ms);
-        let mut over = Vec::new();
+        let (mut over, mut ended) = (Vec::new(), Vec::new());
         {
             let mut replica = self.lock();
             replica.forget_endings(unix);
@@ -262,22 +272,21 @@ impl Sessions {
                 }
             }
             for (session, why) in &over {
-                match why {
-                    // Its age says it to everybody.
-                    SessionEnd::Aged => replica.lose(&session.capsule.key),
-                    _ => replica.end(Self::tombstone(&session.capsule)),
-                };
+                let tombstone = Self::tombstone(&session.capsule);
+                // Its id says it to everybody. It does not where sessions may be younger now than when it was opened: they may
+                // be older again some day.
+                if tombstone.expires <= unix {
+                    replica.lose(&tombstone.key);
+                } else {
+                    replica.end(tombstone);
+                    ended.push(tombstone);
+                }
                 self.metrics.session_ended(*why);
             }
         }
-        let ended: Vec<Tombstone> = over
-            .iter()
-            .filter(|(_, why)| *why == SessionEnd::Idle)
-            .map(|(session, _)| Self::tombstone(&session.capsule))
-            .collect();
         self.journal.add(&ended, || self.lock().tombstones().iter().collect());
         let over = over.into_iter().map(|(session, _)| session);
-        over.inspect(|session| session.streams.close()).collect()
+        (over.inspect(|session| session.streams.close()).collect(), ended)
     }
 
     /// How often to look for sessions that are over.

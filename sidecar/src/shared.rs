@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use longshore_sidecar_config::inventory::ExposedSocket;
+use longshore_sidecar_config::{Auth, Config};
 use tokio::sync::{Notify, watch};
 
 use crate::audit::Audit;
@@ -14,7 +15,8 @@ use crate::metrics::Metrics;
 use crate::monitor::View;
 use crate::options::Options;
 use crate::peers::Peers;
-use crate::sessions::{Places, Sessions};
+use crate::rescue::Refusal;
+use crate::sessions::{Full, Place, Places, Sessions};
 use crate::shares::Shares;
 use crate::stack::sse;
 use crate::streams::Store;
@@ -37,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) sse: Arc<Sse>,
     /// The messages that are held whole for clients.
     pub(crate) held: Arc<Shares>,
+    /// Those of clients that are no calls, where those have taken up all room.
+    pub(crate) told: Arc<Shares>,
     /// The streams of clients that speak HTTP+SSE.
     pub(crate) callers_streams: Arc<sse::Open>,
     /// The other replicas.
@@ -44,6 +48,7 @@ pub(crate) struct Shared {
     pub(crate) audit: Audit,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) calls: Arc<Calls>,
+    pub(crate) rooms: Rooms,
     /// Who listens without a session.
     pub(crate) listeners: Arc<Places>,
     /// The calls that were taken to other replicas.
@@ -78,7 +83,35 @@ pub(crate) struct Shared {
     pub(crate) arrivals: Arrivals,
 }
 
+/// How much is under way, in all and of each principal, so that none of them takes up the room of the others.
+#[derive(Default)]
+pub(crate) struct Rooms {
+    /// The calls to the server.
+    pub(crate) calls: Arc<Places>,
+    /// What it is told: answers to its questions, and notifications, with which a client takes a call back. Calls leave
+    /// them room.
+    pub(crate) words: Arc<Places>,
+    /// What is taken to other replicas.
+    pub(crate) forwards: Arc<Places>,
+}
+
 impl Shared {
+    /// Room for one more of a principal.
+    pub(crate) fn room(
+        &self,
+        places: &Arc<Places>,
+        principal: &Arc<str>,
+        config: &Config,
+    ) -> Result<Place, Refusal> {
+        let total = u32::try_from(self.options.bounds.calls).unwrap_or(u32::MAX);
+        // Nobody is told from others.
+        let own = if config.auth == Auth::None { total } else { total.div_ceil(2) };
+        places.take_of(principal, total, own).map_err(|full| match full {
+            Full::Total => Refusal::TooManyCalls,
+            Full::Principal(limit) => Refusal::TooManyOwnCalls { limit },
+        })
+    }
+
     /// Puts a configuration into force.
     pub(crate) fn swap(&self, snapshot: Arc<Snapshot>) {
         self.sessions.configure(snapshot.clone());

@@ -10,14 +10,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use longshore_sessions::bounds::MAX_COPIED;
 use tokio::sync::Semaphore;
 
 pub(crate) use coming::Coming;
 
 /// What is not counted of a single message: every connection has about as much of its own.
 const FEW: usize = 8 * 1024;
-/// What the subscriptions of sessions may hold, which is for as long as these last: nothing that messages would lack.
-pub(crate) const SUBSCRIPTIONS: Bounds = Bounds { total: 32 * 1024 * 1024, per_principal: 8 * 1024 * 1024 };
+/// What sessions may hold for as long as they last, which is their subscriptions and, where that is much, what their
+/// clients say that they can do: nothing that messages would lack.
+/// Other replicas keep copies of as much.
+pub(crate) const SUBSCRIPTIONS: Bounds = Bounds { total: MAX_COPIED, per_principal: MAX_COPIED / 4 };
+/// What messages of clients may hold that are no calls, where calls have taken up all that there is for messages.
+pub(crate) const TOLD: Bounds = Bounds { total: 16 * 1024 * 1024, per_principal: 8 * 1024 * 1024 };
 /// What one holds beside its URI.
 const SUBSCRIPTION: usize = 64;
 

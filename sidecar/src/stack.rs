@@ -61,7 +61,7 @@ pub(crate) struct Trail {
     pub(crate) revision: Revision,
     /// The body, until it is read.
     pub(crate) body: Option<Incoming>,
-    /// Where it is said that it is read.
+    /// Where it is said that it is with whoever serves it.
     pub(crate) reading: Reading,
 }
 
@@ -71,10 +71,7 @@ pub(crate) async fn serve(
     request: Request<Incoming>,
     reading: Reading,
 ) -> Response<Body> {
-    if request.method() != Method::POST {
-        reading.end();
-    }
-    let mut trail = Trail { reading, ..Trail::new(worker) };
+    let mut trail = Trail::reading(worker, &request, reading);
     let allowed_origin = origin::allowed(worker, request.headers());
     let waits = request.headers().contains_key(EXPECT);
     let request = trail.keep_body(request);
@@ -111,9 +108,13 @@ fn respond(passed: Result<Passed, Refusal>, mut trail: Trail) -> Response<Body> 
 }
 
 /// Serves one request that another replica has taken here. Host, origin and credentials were looked at there.
-pub(crate) async fn serve_forwarded(worker: &Rc<Worker>, forwarded: Forwarded) -> Response<Body> {
-    let mut trail = Trail::new(worker);
+pub(crate) async fn serve_forwarded(
+    worker: &Rc<Worker>,
+    forwarded: Forwarded,
+    reading: Reading,
+) -> Response<Body> {
     let (request, principal) = forwarded.into_parts();
+    let mut trail = Trail::reading(worker, &request, reading);
     let request = trail.keep_body(request);
     let passed = walk_forwarded(worker, request, &principal, &mut trail).await;
     let unread = trail.body.take();
@@ -229,6 +230,11 @@ async fn serve_message(
     body: Bytes,
     trail: &mut Trail,
 ) -> Result<Passed, Refusal> {
+    let fields = caller.fields();
+    let in_session = conversation::names_session(&fields);
+    if !in_session {
+        trail.reading.end();
+    }
     // New sessions begin where they can stay, and what stands alone is served where it can be.
     if forward::may_begin_elsewhere(worker, &caller, &body)
         && let Some(response) = Box::pin(forward::begin_elsewhere(worker, &caller, &body, trail)).await?
@@ -238,8 +244,7 @@ async fn serve_message(
     // Sessions exist per principal, so this needs to know who calls. A message that another replica serves is read
     // there and not here; from here on this replica serves it. What went wrong with the session is said after what is
     // wrong with the message.
-    let fields = caller.fields();
-    let session = if conversation::names_session(&fields) {
+    let session = if in_session {
         match session::find(worker, &caller, &body, trail).await {
             Ok(session::Found::Elsewhere(response)) => return Ok(Passed::Handed(response)),
             Ok(session::Found::Here(session)) => Ok(session),
@@ -248,6 +253,7 @@ async fn serve_message(
     } else {
         Ok(None)
     };
+    trail.reading.end();
     // The era decides how everything after it is read.
     let message = match conversation::with_body(&fields, &body, trail)? {
         Conversation::Modern(modern) => {
@@ -290,6 +296,15 @@ impl Trail {
             body: None,
             reading: Reading::default(),
         }
+    }
+
+    /// That of a request whose client may go before anybody has it who serves it. What is only listened to ends with its
+    /// client.
+    fn reading(worker: &Worker, request: &Request<Incoming>, reading: Reading) -> Self {
+        if request.method() == Method::GET {
+            reading.end();
+        }
+        Self { reading, ..Self::new(worker) }
     }
 
     /// Keeps the body of a request: what nobody has read of it when there is a response decides what becomes of the

@@ -92,9 +92,10 @@ impl Streams {
         Self { list: Mutex::new(List { heard, ..List::default() }), ..Self::default() }
     }
 
-    /// Begins the stream of a call: the end for whoever has its answer, and the end for its client.
-    pub(crate) fn begin(session: &Use, terms: Terms, limit: u32) -> Result<(Writer, Reader), Refused> {
-        session.streams.add(session, Kind::Call, terms, limit)
+    /// Begins the stream of a call: the end for whoever has its answer, and the end for its client. Calls for which there is
+    /// no room are refused before they begin; those under way get what they need.
+    pub(crate) fn begin(session: &Use, terms: Terms) -> Result<(Writer, Reader), Refused> {
+        session.streams.add(session, Kind::Call, terms)
     }
 
     /// The id of an event that is all there is of its stream. Such a stream need not be kept: whoever knows this id
@@ -192,14 +193,11 @@ impl Streams {
         heard.map(EventId::text)
     }
 
-    fn add(&self, session: &Use, kind: Kind, terms: Terms, limit: u32) -> Result<(Writer, Reader), Refused> {
+    fn add(&self, session: &Use, kind: Kind, terms: Terms) -> Result<(Writer, Reader), Refused> {
         let epoch = self.epoch()?;
         let mut list = self.lock();
         if list.closed {
             return Err(Refused::Closed);
-        }
-        if list.is_full(limit) {
-            return Err(Refused::TooMany { limit });
         }
         let forgotten = list.one_too_many();
         let stream = Stream::new(epoch, self.next(), kind, terms, session.for_stream());
@@ -289,9 +287,9 @@ impl Turn {
     }
 
     /// Both ends. None for the client: what comes after the event that it has seen last is not known any more.
-    pub(crate) fn open(&self, terms: Terms, limit: u32) -> Result<(Writer, Option<Reader>), Refused> {
+    pub(crate) fn open(&self, terms: Terms) -> Result<(Writer, Option<Reader>), Refused> {
         let Some(stream) = &self.stream else {
-            let (writer, reader) = self.session.streams.add(&self.session, Kind::Own, terms, limit)?;
+            let (writer, reader) = self.session.streams.add(&self.session, Kind::Own, terms)?;
             return Ok((writer, Some(reader)));
         };
         let reader = match self.after {

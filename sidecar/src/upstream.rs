@@ -108,6 +108,8 @@ pub(crate) struct Former {
     pub(crate) revision: Revision,
     /// What its client can do, as JSON; `None` if nobody knows any more.
     pub(crate) capabilities: Option<String>,
+    /// What its client has set, as far as another replica knows.
+    pub(crate) set: longshore_sessions::message::Copy,
 }
 
 /// What became of a session that was begun before this sidecar was.

@@ -6,7 +6,7 @@ mod whole;
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::io;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use http::{Request, Response};
@@ -29,8 +29,7 @@ use crate::stack;
 use crate::stack::marks::Marks;
 use crate::stack::respond::{Body, Unread};
 use crate::upstream::Pool;
-pub(crate) use whole::Reading;
-use whole::Serving;
+pub(crate) use whole::{Reading, Serving};
 
 /// The largest head of a request.
 const MAX_HEAD: usize = 64 * 1024;
@@ -45,7 +44,7 @@ const FIRST: Duration = Duration::from_secs(1);
 /// more out of this process.
 const ERRANDS: usize = 256;
 /// How long a client may leave what it was sent unread.
-const UNREAD: Duration = Duration::from_secs(60);
+pub(crate) const UNREAD: Duration = Duration::from_secs(60);
 /// How much the kernel takes for a client beyond what is on its way there. Left alone it takes megabytes, and for each
 /// client that does not read the thread would have to pass on as much before it could rest.
 pub(crate) const UNSENT: u32 = 64 * 1024;
@@ -64,6 +63,8 @@ pub(crate) struct Worker {
     pub(crate) errands: Arc<Semaphore>,
     /// Whether connections end when they have answered what is under way.
     stop: watch::Receiver<bool>,
+    /// Whoever has it delivers an answer still, after connections were told to end.
+    pub(crate) delivering: Rc<()>,
 }
 
 impl Worker {
@@ -94,6 +95,7 @@ pub(crate) async fn serve(
         marks: Marks::default(),
         errands: Arc::new(Semaphore::new(ERRANDS)),
         stop: stop.clone(),
+        delivering: Rc::default(),
     });
     let limit = worker.shared.options.bounds.connections.div_ceil(worker.shared.options.workers.max(1));
     let mut connections = JoinSet::new();
@@ -152,7 +154,7 @@ pub(crate) async fn serve(
     };
     let given = tokio::select! {
         () = ended => true,
-        () = enough(&worker.shared) => false,
+        () = enough(&worker) => false,
         () = worker.shared.ending.is_cut() => false,
     };
     if !given {
@@ -161,12 +163,14 @@ pub(crate) async fn serve(
     Ok(())
 }
 
-/// Waits for as long as connections get: the farewell, and while calls are under way, for as long as there is time for
-/// them.
-async fn enough(shared: &Shared) {
+/// Waits for as long as connections get: the farewell, and while calls are under way or their answers are read, for as
+/// long as there is time for them.
+async fn enough(worker: &Worker) {
     sleep(FAREWELL).await;
+    let shared = &worker.shared;
     let latest = shared.ending.latest().map(|latest| latest + FAREWELL);
-    while drain::under_way(shared) > 0 && latest.is_some_and(|latest| Instant::now() < latest) {
+    let goes_on = || drain::under_way(shared) > 0 || Rc::strong_count(&worker.delivering) > 1;
+    while goes_on() && latest.is_some_and(|latest| Instant::now() < latest) {
         sleep(BREATHER).await;
     }
 }
@@ -186,6 +190,7 @@ async fn connection(worker: Rc<Worker>, stream: TcpStream, stop: watch::Receiver
         tracing::debug!(%error, "cannot set the options of a connection");
     }
     let head = worker.shared.options.bounds.head;
+    let delivering = Rc::downgrade(&worker.delivering);
     let service = service_fn(move |request| {
         let worker = worker.clone();
         Serving::new(
@@ -193,7 +198,7 @@ async fn connection(worker: Rc<Worker>, stream: TcpStream, stop: watch::Receiver
         )
     });
     let heads = Heads { wait: head, size: MAX_HEAD, last: FIRST };
-    if let Err(error) = converse(stream, heads, service, stop).await {
+    if let Err(error) = converse(stream, heads, service, stop, &delivering).await {
         // Heads that are too large, too slow or no HTTP end here; hyper has answered where there is an answer.
         tracing::debug!(%error, "a client's connection ended");
     }
@@ -211,19 +216,20 @@ pub(crate) struct Heads {
 }
 
 /// Answers the requests of one connection until it ends. When `stop` says so it takes no more, and what is under way is
-/// answered.
+/// answered: it has `delivering` meanwhile.
 pub(crate) async fn converse<I, S>(
     mut stream: I,
     heads: Heads,
     service: S,
     stop: watch::Receiver<bool>,
+    delivering: &Weak<()>,
 ) -> hyper::Result<()>
 where
     I: AsyncRead + AsyncWrite + Unpin,
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>,
 {
     let is_unread = Cell::new(false);
-    let result = answer(&mut stream, heads, service, stop, &is_unread).await;
+    let result = answer(&mut stream, heads, service, stop, (&is_unread, delivering)).await;
     // hyper answers heads that it cannot read, and does not read on either.
     if is_unread.get() || result.as_ref().is_err_and(hyper::Error::is_parse) {
         linger::until_closed(&mut stream).await;
@@ -237,7 +243,7 @@ async fn answer<I, S>(
     heads: Heads,
     service: S,
     mut stop: watch::Receiver<bool>,
-    is_unread: &Cell<bool>,
+    (is_unread, delivering): (&Cell<bool>, &Weak<()>),
 ) -> hyper::Result<()>
 where
     I: AsyncRead + AsyncWrite + Unpin,
@@ -273,6 +279,7 @@ where
     {
         return result;
     }
+    let _delivers = delivering.upgrade();
     connection.as_mut().graceful_shutdown();
     connection.await
 }

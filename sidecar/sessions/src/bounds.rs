@@ -41,13 +41,15 @@ pub const MAX_MEMBERS: usize = 256;
 pub const MAX_DEPARTURES: usize = 32;
 /// How many ended sessions are remembered: one ended each second for eighteen hours, in about 5 MB.
 pub const MAX_TOMBSTONES: usize = 65_536;
+/// Those that are forgotten within this time, in seconds, or twice that, are not compared between replicas.
+pub const SOON: u64 = 64;
 /// How many of them go into one message: about 200 KB.
 pub const MAX_TOMBSTONES_A_PAGE: usize = 4_096;
 /// For how many sessions of others a replica remembers who holds them, and keeps copies.
 pub const MAX_REMEMBERED: usize = 16_384;
-/// How many bytes those copies take together: some hundred sessions with as many subscriptions as one may have, or many
-/// thousands with few.
-pub const MAX_COPIED: usize = 8 * 1024 * 1024;
+/// How many bytes those copies take together: as many as a replica keeps of its own, whose bound of each principal is that
+/// of the copies too, since those of one replica are spread over all others.
+pub const MAX_COPIED: usize = 32 * 1024 * 1024;
 /// How many subscriptions of a session are copied and taken over.
 pub const MAX_SUBSCRIPTIONS: usize = 64;
 /// The longest URI among them, in bytes.

@@ -232,6 +232,11 @@ impl<T> Replica<T> {
         if new.is_empty() && ended.is_empty() { Effect::None } else { Effect::Bury(new, ended) }
     }
 
+    /// Leaves out of what is compared what is forgotten soon, `unix` being the time in seconds since 1970.
+    pub fn settle_endings(&mut self, unix: u64) {
+        self.tombstones.settle(unix);
+    }
+
     /// Forgets endings that do not matter any more, `unix` being the time in seconds since 1970.
     pub fn forget_endings(&mut self, unix: u64) {
         self.tombstones.forget(unix);

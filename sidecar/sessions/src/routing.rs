@@ -95,8 +95,10 @@ pub enum Outcome {
     Said(Message<Answer>),
     /// The port refused the connection.
     Refused,
-    /// Anything else: no connection, no answer in time, no answer that is one.
+    /// No connection, or no answer in time.
     Silent,
+    /// Something, and no answer: it lives, and what it holds is not known.
+    Declined,
 }
 
 /// Why a request could not be forwarded.
@@ -127,6 +129,9 @@ pub enum Step {
     Take(Take, Copy),
     /// Tell the replica that forwarded it where the session may be instead.
     Moved(Option<Peer>),
+    /// It cannot be served: a peer knows that the session is ended, and this replica is to know it too
+    /// ([`Replica::bury`]).
+    Ended(Tombstone),
     /// It cannot be served.
     Fail(Failure),
 }
@@ -280,7 +285,7 @@ impl Route {
         let mut hint = None;
         for said in note(&self.key, outcomes, replica, now) {
             match said.holding {
-                Holding::Ended(tombstone) => return self.ended(tombstone, replica),
+                Holding::Ended(tombstone) => return Step::Ended(tombstone),
                 // It is about to end, and serves nobody any more.
                 Holding::Here if said.state == State::Starting => {}
                 Holding::Here => return self.go_to(said.from, replica, now),
@@ -357,11 +362,6 @@ impl Route {
             Entry::Client => self.wait(now, Failure::Undecided),
             Entry::Forwarded | Entry::HandOver => Step::Moved(None),
         }
-    }
-
-    fn ended<T>(&mut self, tombstone: Tombstone, replica: &mut Replica<T>) -> Step {
-        replica.end(tombstone);
-        Step::Fail(Failure::NotFound)
     }
 
     fn wait(&self, now: Moment, or: Failure) -> Step {

@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bounds::{MAX_TOMBSTONES, MAX_TOMBSTONES_A_PAGE};
+use crate::bounds::{MAX_TOMBSTONES, MAX_TOMBSTONES_A_PAGE, SOON};
 use crate::identity::SessionKey;
 
 /// One session that is ended. Their order is that in which they are forgotten.
@@ -34,7 +34,9 @@ pub struct Tombstones {
     limit: usize,
     by_key: HashMap<SessionKey, u64>,
     by_expiry: BTreeSet<Tombstone>,
-    sum: u64,
+    /// Those that expire later than this are in the digest: of the others each replica may have forgotten some.
+    settled: u64,
+    digest: Digest,
     lost: u64,
 }
 
@@ -47,7 +49,14 @@ impl Default for Tombstones {
 impl Tombstones {
     /// A set of at most that many.
     pub fn new(limit: usize) -> Self {
-        Self { limit, by_key: HashMap::new(), by_expiry: BTreeSet::new(), sum: 0, lost: 0 }
+        Self {
+            limit,
+            by_key: HashMap::new(),
+            by_expiry: BTreeSet::new(),
+            settled: 0,
+            digest: Digest::default(),
+            lost: 0,
+        }
     }
 
     /// Remembers one. Says whether it is new. Where there are too many, the one that would be forgotten first is lost.
@@ -55,10 +64,8 @@ impl Tombstones {
         match self.by_key.get(&tombstone.key) {
             Some(known) if *known >= tombstone.expires => return false,
             Some(known) => {
-                let known = Tombstone { expires: *known, key: tombstone.key };
-                self.by_expiry.remove(&known);
-                self.by_expiry.insert(tombstone);
-                self.by_key.insert(tombstone.key, tombstone.expires);
+                self.remove(Tombstone { expires: *known, key: tombstone.key });
+                self.insert(tombstone);
                 return false;
             }
             None => {}
@@ -70,9 +77,7 @@ impl Tombstones {
                 _ => return false,
             }
         }
-        self.by_key.insert(tombstone.key, tombstone.expires);
-        self.by_expiry.insert(tombstone);
-        self.sum ^= fold(&tombstone.key);
+        self.insert(tombstone);
         true
     }
 
@@ -99,9 +104,23 @@ impl Tombstones {
         self.by_expiry.iter().copied()
     }
 
-    /// What tells this set from another.
+    /// What tells this set from another, as far as both replicas should know the same.
     pub fn digest(&self) -> Digest {
-        Digest { count: u32::try_from(self.by_key.len()).unwrap_or(u32::MAX), sum: self.sum }
+        self.digest
+    }
+
+    /// Leaves out of the digest what is forgotten soon, `unix` being the time in seconds since 1970. Replicas whose clocks
+    /// agree but for seconds leave out the same, but for as many seconds in each [`SOON`].
+    pub fn settle(&mut self, unix: u64) {
+        let settled = (unix / SOON + 1).saturating_mul(SOON);
+        if settled <= self.settled {
+            return;
+        }
+        let range = Self::after(self.settled)..Self::after(settled);
+        for tombstone in self.by_expiry.range(range) {
+            self.digest.without(&tombstone.key);
+        }
+        self.settled = settled;
     }
 
     /// How many there are.
@@ -119,11 +138,36 @@ impl Tombstones {
         self.lost
     }
 
+    fn insert(&mut self, tombstone: Tombstone) {
+        self.by_key.insert(tombstone.key, tombstone.expires);
+        self.by_expiry.insert(tombstone);
+        if tombstone.expires > self.settled {
+            self.digest.with(&tombstone.key);
+        }
+    }
+
     fn remove(&mut self, tombstone: Tombstone) {
         self.by_expiry.remove(&tombstone);
-        if self.by_key.remove(&tombstone.key).is_some() {
-            self.sum ^= fold(&tombstone.key);
+        if self.by_key.remove(&tombstone.key).is_some() && tombstone.expires > self.settled {
+            self.digest.without(&tombstone.key);
         }
+    }
+
+    /// The first that could expire later than that.
+    fn after(unix: u64) -> Tombstone {
+        Tombstone { expires: unix.saturating_add(1), key: SessionKey::new([0; 16]) }
+    }
+}
+
+impl Digest {
+    fn with(&mut self, key: &SessionKey) {
+        self.count = self.count.saturating_add(1);
+        self.sum ^= fold(key);
+    }
+
+    fn without(&mut self, key: &SessionKey) {
+        self.count = self.count.saturating_sub(1);
+        self.sum ^= fold(key);
     }
 }
 
@@ -170,6 +214,37 @@ mod tests {
         set.forget(20);
         assert!(set.is_empty());
         assert_eq!(set.digest(), Digest::default());
+    }
+
+    /// Replicas forget at moments of their own, and their clocks do not agree.
+    #[test]
+    fn what_is_forgotten_soon_makes_no_difference() {
+        let [mut early, mut late] = [(); 2].map(|()| Tombstones::default());
+        for number in 0..1_000_u64 {
+            let stone = Tombstone { expires: number, key: SessionKey::new(u128::from(number).to_be_bytes()) };
+            assert!(early.add(stone) && late.add(stone));
+        }
+        let mut differ = 0;
+        for unix in 0..900_u64 {
+            early.settle(unix + 2);
+            early.forget(unix + 2);
+            late.settle(unix);
+            if unix % 30 == 0 {
+                late.forget(unix);
+            }
+            differ += u64::from(early.digest() != late.digest());
+        }
+        assert!(differ <= 2 * (900 / SOON + 1), "{differ}");
+        // What is added then counts as much as what was there.
+        let key = SessionKey::new([9; 16]);
+        assert!(early.add(Tombstone { expires: 10_000, key }));
+        assert_ne!(early.digest(), late.digest());
+        assert!(late.add(Tombstone { expires: 20_000, key }));
+        early.settle(950);
+        late.settle(950);
+        assert_eq!(early.digest(), late.digest());
+        assert!(!early.add(Tombstone { expires: 20_000, key }));
+        assert_eq!(early.digest(), late.digest());
     }
 
     #[test]

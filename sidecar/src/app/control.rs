@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use futures::StreamExt;
+use longshore_sessions::Question;
+use longshore_sessions::bounds::MAX_TOMBSTONES_A_PAGE;
 use socket2::Socket;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -201,7 +203,7 @@ fn unexpected(ended: Result<(&'static str, TaskResult), tokio::task::JoinError>)
     }
 }
 
-/// Ends sessions that nobody uses, and tells the server so.
+/// Ends sessions that nobody uses, and tells the server and the other replicas so.
 async fn expire(shared: Arc<Shared>, pool: Rc<Pool>) -> TaskResult {
     let mut changed = shared.config_changed.subscribe();
     loop {
@@ -210,11 +212,17 @@ async fn expire(shared: Arc<Shared>, pool: Rc<Pool>) -> TaskResult {
             result = changed.changed() => result?,
         }
         let Some(snapshot) = shared.snapshot.load_full() else { continue };
+        let (over, ended) = shared.sessions.expire();
         // Side by side: a server that hangs must not keep expired sessions in the way of new ones.
-        futures::stream::iter(shared.sessions.expire())
-            .for_each_concurrent(FAREWELLS, async |session| {
-                exchange::end_upstream(&pool, &snapshot, &session).await;
-            })
-            .await;
+        let farewells = futures::stream::iter(over).for_each_concurrent(FAREWELLS, async |session| {
+            exchange::end_upstream(&pool, &snapshot, &session).await;
+        });
+        // Who does not hear it now finds out that it knows less.
+        let told = async {
+            for some in ended.chunks(MAX_TOMBSTONES_A_PAGE) {
+                shared.peers.tell_all(&Question::Ended(some.to_vec())).await;
+            }
+        };
+        tokio::join!(farewells, told);
     }
 }

@@ -71,8 +71,8 @@ pub(crate) struct Lone {
 struct Held {
     /// A drain waits for it.
     _under_way: Option<CallGuard>,
-    /// It listens.
-    _place: Option<Place>,
+    /// It is one of so many.
+    _place: Place,
 }
 
 /// How far an answer has come when its response can begin.
@@ -145,12 +145,10 @@ fn admit(worker: &Worker, lone: &Lone) -> Result<Held, Refusal> {
             Full::Total => Refusal::TooManyListeners,
             Full::Principal(limit) => Refusal::TooManyOwnListeners { limit },
         })?;
-        return Ok(Held { _under_way: None, _place: Some(place) });
+        return Ok(Held { _under_way: None, _place: place });
     }
-    if shared.calls.count() >= shared.options.bounds.calls {
-        return Err(Refusal::TooManyCalls);
-    }
-    Ok(Held { _under_way: Some(shared.calls.begin()), _place: None })
+    let place = shared.room(&shared.rooms.calls, &lone.caller.principal, &lone.snapshot.config)?;
+    Ok(Held { _under_way: Some(shared.calls.begin()), _place: place })
 }
 
 async fn send(worker: &Worker, lone: &Lone) -> Result<Answer, Failure> {

@@ -82,7 +82,7 @@ impl Client {
         self.moment = None;
         match self.begin_events(call) {
             // The answer may still come as a whole, and needs no stream then.
-            Ok(()) | Err(Refused::TooMany { .. } | Refused::Closed) => Ok(()),
+            Ok(()) | Err(Refused::Closed) => Ok(()),
             Err(refused) => Err(refused.into()),
         }
     }
@@ -104,7 +104,7 @@ impl Client {
     fn begin_events(&mut self, call: &Call) -> Result<(), Refused> {
         let (State::Waiting(_), Some(session)) = (&self.state, &call.session) else { return Ok(()) };
         let terms = listen::terms(&call.worker, &call.snapshot, session);
-        let (writer, reader) = Streams::begin(session, terms, call.snapshot.config.sessions.streams)?;
+        let (writer, reader) = Streams::begin(session, terms)?;
         if self.respond(respond::events(Body::Events(Box::new(reader)), None)) {
             self.state = State::Events(writer);
         } else {

@@ -78,7 +78,7 @@ pub(crate) async fn listen(
     // Elsewhere there is one way to say everything: whoever does not listen must not keep the server from answering
     // calls.
     terms.waits = matches!(snapshot.config.upstream, Upstream::StreamableHttp { .. });
-    let (writer, reader) = turn.open(terms, limit)?;
+    let (writer, reader) = turn.open(terms)?;
     let reader = reader.ok_or(Refusal::EventsGone)?;
     // Of the stream, not of this request: a session that is only listened to may move.
     let (worker, session) = (worker.clone(), session.for_stream());

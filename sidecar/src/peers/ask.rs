@@ -183,19 +183,52 @@ async fn ask_once(
     let (head, body) = response.into_parts();
     let text = Limited::new(body, MAX_MESSAGE).collect().await.map_err(|_| Failure::Broken)?.to_bytes();
     lease.give_back();
-    if head.status == StatusCode::OK { Ok(text) } else { Err(Failure::Broken) }
+    if head.status == StatusCode::OK { Ok(text) } else { Err(Failure::Declined) }
 }
 
 #[cfg(test)]
 mod tests {
-    use longshore_sessions::{Answer, Message, Peer, PodId, SessionKey};
+    use longshore_sessions::routing::Outcome;
+    use longshore_sessions::{Answer, Introduction, Message, Peer, PodId, SessionKey};
     use tokio::task::LocalSet;
 
     use super::*;
     use crate::metrics::Metrics;
-    use crate::peers::{Errands, Peers};
+    use crate::peers::{Errands, News, Peers};
     use crate::sessions::Sessions;
     use crate::shares::{SUBSCRIPTIONS, Shares};
+
+    /// Whoever answers lives, whatever it makes of the question.
+    #[tokio::test]
+    async fn a_replica_that_does_not_understand_a_question_is_not_silent() {
+        let [me, other] = [1, 2].map(|last| IpAddr::from([127, 0, 0, last]));
+        let peer = Peer { pod: PodId::new("pod-1").unwrap(), address: me };
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let sessions = Sessions::new(peer, false, None, metrics, Shares::new(SUBSCRIPTIONS));
+        let (peers, Errands(asked)) = Peers::new(Arc::new(sessions), 0);
+        let local = peers.0.local.clone();
+        let heard =
+            Introduction { address: other, pod: PodId::new("pod-2").unwrap(), ..local.introduction() };
+        local.note(News::Listed(&[me, other]));
+        local.note(News::Heard(&heard));
+        assert_eq!(peers.alive().len(), 1);
+        let test = async {
+            let question = Question::Holds(SessionKey::new([0; 16]));
+            let answered = peers.ask(other, question.clone()).await;
+            assert!(matches!(answered, Err(Failure::Declined)), "{answered:?}");
+            let outcomes = peers.ask_all(&[other], &question).await;
+            assert!(matches!(outcomes[..], [(_, Outcome::Declined)]), "{outcomes:?}");
+            assert_eq!(peers.alive().len(), 1);
+        };
+        LocalSet::new()
+            .run_until(async {
+                tokio::select! {
+                    () = test => {}
+                    () = asked.each(|_, _| async { Err(Failure::Declined) }) => {}
+                }
+            })
+            .await;
+    }
 
     /// A replica hangs that many requests ask for their sessions. The others hear of this one all the same, and it of
     /// them.

@@ -35,8 +35,8 @@ const MAX_BUFFER: usize = 32 * 1024;
 /// How much the kernel takes of an answer that nobody reads, since behind it is a client that does not: within a cluster
 /// it is enough for any speed.
 const RECEIVED: usize = 128 * 1024;
-/// How long what was sent may stay unconfirmed, before the other end counts as gone.
-pub(super) const UNCONFIRMED: Duration = Duration::from_secs(10);
+/// How long a request may stay unconfirmed, before the other end counts as gone.
+const UNCONFIRMED: Duration = Duration::from_secs(10);
 
 /// The connections of one thread.
 #[derive(Default)]
@@ -78,6 +78,9 @@ pub(crate) enum Failure {
     /// The connection broke, or the other end is no replica of this server.
     #[error("the connection broke")]
     Broken,
+    /// It said something, and nothing that answers the question: it may be of another release.
+    #[error("it gave no answer")]
+    Declined,
 }
 
 /// A request was not answered.
@@ -177,7 +180,7 @@ impl Line {
             // No route, say: the replica may be alive behind it.
             _ => Failure::TimedOut,
         })?;
-        set_options(&stream);
+        set_options(&stream, UNCONFIRMED);
         let name = ServerName::IpAddress(to.ip().into());
         let stream = tls.connector.connect(name, stream).await.map_err(|error| {
             tracing::debug!(%error, "no connection to another replica");
@@ -200,15 +203,16 @@ impl Line {
     }
 }
 
-/// The options of a connection between replicas, at both ends.
-pub(super) fn set_options(stream: &TcpStream) {
+/// The options of a connection between replicas, at both ends. Whoever sends something there waits for as long until it is
+/// taken.
+pub(super) fn set_options(stream: &TcpStream, untaken: Duration) {
     let socket = SockRef::from(stream);
     // Messages are small and written whole; and a node that is gone says nothing, so somebody has to notice.
     let options = stream
         .set_nodelay(true)
         .and_then(|()| socket.set_recv_buffer_size(RECEIVED))
         .and_then(|()| socket.set_tcp_notsent_lowat(UNSENT))
-        .and_then(|()| socket.set_tcp_user_timeout(Some(UNCONFIRMED)))
+        .and_then(|()| socket.set_tcp_user_timeout(Some(untaken)))
         .and_then(|()| socket.set_keepalive(true));
     if let Err(error) = options {
         tracing::debug!(%error, "cannot set the options of a connection");

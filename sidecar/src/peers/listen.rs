@@ -27,7 +27,7 @@ use super::tls::Tls;
 use super::wire::{self, Notice};
 use crate::stack;
 use crate::stack::respond::Body;
-use crate::worker::{Heads, Worker, converse};
+use crate::worker::{Heads, Reading, Serving, UNREAD, Worker, converse};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -103,7 +103,8 @@ async fn connection(
     changed: watch::Receiver<u64>,
     stop: watch::Receiver<bool>,
 ) {
-    set_options(&stream);
+    // Behind an answer that is not taken is a client that pauses: it gets as long as one that is here.
+    set_options(&stream, UNREAD);
     let stream = match timeout(HANDSHAKE, tls.acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
@@ -118,17 +119,20 @@ async fn connection(
         let worker = worker.clone();
         service_fn(move |request| {
             let worker = worker.clone();
-            async move { Ok::<_, Infallible>(answer(&worker, request).await) }
+            Serving::new(
+                |reading| async move { Ok::<_, Infallible>(answer(&worker, request, reading).await) },
+            )
         })
     };
     // They send what comes too late on another connection, or to another replica.
+    let delivering = Rc::downgrade(&worker.delivering);
     let heads = Heads { wait: IDLE, size: MAX_HEAD, last: Duration::ZERO };
     let (end, ended) = watch::channel(false);
     // A task of its own: nothing of it is to be asked for each request.
     let mut guard = JoinSet::new();
     guard.spawn_local(look_after(worker, shown, changed, stop, end));
     tokio::select! {
-        result = converse(stream, heads, service, ended) => {
+        result = converse(stream, heads, service, ended, &delivering) => {
             if let Err(error) = result {
                 tracing::debug!(%error, "a connection of another replica ended");
             }
@@ -172,15 +176,21 @@ fn longest(worker: &Worker) -> Duration {
     Duration::from_millis(limits.map_or(0, |limits| limits.request_timeout_ms))
 }
 
-async fn answer(worker: &Rc<Worker>, request: Request<Incoming>) -> Response<Body> {
-    match request.uri().path() {
+async fn answer(worker: &Rc<Worker>, request: Request<Incoming>, reading: Reading) -> Response<Body> {
+    let path = request.uri().path();
+    if path != wire::FORWARD {
+        reading.end();
+    }
+    match path {
         wire::FORWARD => {
             worker.shared.peers.arrived();
             if !wire::is_for(request.headers(), worker.shared.peers.pod()) {
                 return notice(&Notice::OtherPod);
             }
             match wire::principal(request.headers()) {
-                Some(principal) => stack::serve_forwarded(worker, Forwarded { request, principal }).await,
+                Some(principal) => {
+                    stack::serve_forwarded(worker, Forwarded { request, principal }, reading).await
+                }
                 None => status(StatusCode::BAD_REQUEST),
             }
         }

@@ -208,7 +208,8 @@ impl Round {
 async fn talk(peers: &Peers, to: IpAddr, known: Option<(Digest, Digest)>) -> Option<(Digest, Digest)> {
     let theirs = peers.ask(to, Question::Heartbeat).await.ok()?.from.tombstones;
     let ours = peers.0.local.introduction().tombstones;
-    if theirs == ours || known == Some((ours, theirs)) {
+    // What is forgotten soon is in neither: whoever comes learns it once.
+    if known.is_some() && theirs == ours || known == Some((ours, theirs)) {
         peers.0.local.note(News::Fetched(to));
         return None;
     }

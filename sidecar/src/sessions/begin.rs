@@ -62,7 +62,7 @@ pub(super) async fn begin(
         (_, ServerSession::None) => return Ok(Begun::Session(go_on(place, None, copy), how)),
         (Take::Up, ServerSession::Id(id)) => {
             let id = secret(id)?;
-            let former = former(opener.clone(), capsule);
+            let former = former(opener.clone(), capsule, copy.clone());
             if pool.recall(&snapshot.config.upstream, &id, former).await? == Recalled::GoesOn {
                 return Ok(Begun::Session(go_on(place, Some(id), copy), how));
             }
@@ -93,7 +93,7 @@ pub(crate) async fn end_former(
 ) {
     let (Take::Up, ServerSession::Id(id)) = (take, &capsule.server) else { return };
     let Ok(id) = secret(id) else { return };
-    let former = former(Opener::client(principal, &snapshot.config), capsule);
+    let former = former(Opener::client(principal, &snapshot.config), capsule, Copy::default());
     match pool.recall(&snapshot.config.upstream, &id, former).await {
         Ok(Recalled::GoesOn) => exchange::end_named(pool, snapshot, id, capsule.server_revision).await,
         Ok(Recalled::Forgotten) => {}
@@ -101,9 +101,9 @@ pub(crate) async fn end_former(
     }
 }
 
-fn former(opener: Opener, capsule: &Capsule) -> Former {
+fn former(opener: Opener, capsule: &Capsule, set: Copy) -> Former {
     let capabilities = capsule.capabilities.as_deref().map(str::to_owned);
-    Former { opener, revision: capsule.server_revision, capabilities }
+    Former { opener, revision: capsule.server_revision, capabilities, set }
 }
 
 /// Begins a session again whose server has forgotten it, if it may be begun again. `lost` is what the server called it.

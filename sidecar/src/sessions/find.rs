@@ -10,6 +10,7 @@ use http::Response;
 use longshore_sessions::membership::State;
 use longshore_sessions::message::Copy;
 use longshore_sessions::routing::{Entry, Event, Failure, NotForwarded, Take};
+use longshore_sessions::tombstones::Tombstone;
 use longshore_sessions::{Capsule, Peer, Question, Route, SessionKey, Step};
 use tokio::time::{sleep, timeout};
 
@@ -17,6 +18,7 @@ use super::begin::{self, Begun};
 use super::{Session, Sessions, Use, max_age, unix};
 use crate::configuration::Snapshot;
 use crate::metrics::SessionTaken;
+use crate::peers::Local;
 use crate::rescue::Refusal;
 use crate::stack::forward::Forwarded;
 use crate::stack::respond::Body;
@@ -127,6 +129,7 @@ enum Next {
     Wait(Duration),
     Take(Take, Copy),
     Moved(Option<Peer>),
+    Ended(Tombstone),
     Fail(Failure),
 }
 
@@ -206,6 +209,10 @@ impl Search {
                     Event::Begin
                 }
                 Next::Moved(hint) => return Ok(Way::Moved(hint)),
+                Next::Ended(tombstone) => {
+                    Local::bury(&*self.sessions, &[tombstone]);
+                    return Err(Refusal::UnknownSession);
+                }
                 Next::Fail(Failure::NotFound) => return Err(Refusal::UnknownSession),
                 Next::Fail(failure) => return Err(Refusal::SessionOutOfReach(failure)),
             }
@@ -226,6 +233,7 @@ impl Search {
             Step::Wait(until) => Next::Wait(until.since(now)),
             Step::Take(take, copy) => Next::Take(take, copy),
             Step::Moved(hint) => Next::Moved(hint),
+            Step::Ended(tombstone) => Next::Ended(tombstone),
             Step::Fail(failure) => Next::Fail(failure),
         }
     }

@@ -44,7 +44,9 @@ fn current(ended: &[Tombstone]) -> Vec<Tombstone> {
 
 impl Local for Sessions {
     fn introduction(&self) -> Introduction {
-        self.lock().introduction()
+        let mut replica = self.lock();
+        replica.settle_endings(unix());
+        replica.introduction()
     }
 
     fn set_state(&self, state: State) {
@@ -58,7 +60,11 @@ impl Local for Sessions {
             }
             other => other,
         };
-        let (answer, effect) = self.lock().answer(question, self.now());
+        let (answer, effect) = {
+            let mut replica = self.lock();
+            replica.settle_endings(unix());
+            replica.answer(question, self.now())
+        };
         self.follow(effect);
         answer
     }

@@ -34,13 +34,23 @@ pub(crate) enum Full {
 impl Places {
     /// Takes a place, if there is one.
     pub(crate) fn take(self: &Arc<Self>, principal: &Arc<str>, limits: &Limits) -> Result<Place, Full> {
+        self.take_of(principal, limits.total, limits.per_principal)
+    }
+
+    /// The same where there are so many, and so many of one principal.
+    pub(crate) fn take_of(
+        self: &Arc<Self>,
+        principal: &Arc<str>,
+        total: u32,
+        per_principal: u32,
+    ) -> Result<Place, Full> {
         let mut taken = self.lock();
-        if taken.total >= limits.total {
+        if taken.total >= total {
             return Err(Full::Total);
         }
         let own = taken.by_principal.get(principal).copied().unwrap_or(0);
-        if own >= limits.per_principal {
-            return Err(Full::Principal(limits.per_principal));
+        if own >= per_principal {
+            return Err(Full::Principal(per_principal));
         }
         taken.total += 1;
         taken.by_principal.insert(principal.clone(), own + 1);

@@ -25,6 +25,8 @@ pub(crate) struct Session {
     pub(super) fits: bool,
     /// What it takes of the limits, for as long as anybody uses it.
     pub(super) place: Place,
+    /// What it takes of them because its client can do much.
+    _said: Option<Share>,
     /// What the server here calls it, if it has sessions at all. Not what the id says, if it was begun again.
     upstream: RwLock<Option<HeaderValue>>,
     /// The revision that the client speaks.
@@ -94,6 +96,7 @@ impl Session {
             fits: capsule.fits(),
             capsule,
             place,
+            _said: None,
             upstream: RwLock::new(upstream.and_then(alone)),
             set: Mutex::default(),
             beginning: tokio::sync::Mutex::default(),
@@ -103,6 +106,11 @@ impl Session {
             streams: Streams::default(),
             questions: Questions::default(),
         }
+    }
+
+    /// The same with what is counted of what its client can do.
+    pub(super) fn saying(self, said: Option<Share>) -> Self {
+        Self { _said: said, ..self }
     }
 
     /// The same with what its client has set, and after what it has read.
@@ -121,6 +129,11 @@ impl Session {
             What::Request => &self.busy,
             What::Stream => &self.kept,
         }
+    }
+
+    /// Whose it is.
+    pub(crate) fn principal(&self) -> &Arc<str> {
+        self.place.principal()
     }
 
     /// What the server calls it.

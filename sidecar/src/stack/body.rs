@@ -8,6 +8,7 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::headers;
 use tokio::time::{Duration, timeout};
 
@@ -57,24 +58,39 @@ pub(crate) async fn read(
     let collect = async {
         let mut gathered = Gathered::default();
         let mut share = worker.shared.held.nothing(principal);
+        let mut spare = Some(&worker.shared.told);
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.map_err(|_| Refusal::BodyBroken)?.into_data() else { continue };
             if (gathered.len() + data.len()) as u64 > limit {
                 return Err(Refusal::BodyTooLarge { limit });
             }
             // Its client may take its time, and the call afterwards, and there may be many of them.
-            if !share.reach(gathered.len() + data.len()) {
-                return Err(Refusal::TooMuchHeld);
+            let bytes = gathered.len() + data.len();
+            if !share.reach(bytes) {
+                // It may be what a call waits for.
+                let told = spare.take().ok_or(Refusal::TooMuchHeld)?;
+                share = told.nothing(principal);
+                if !share.reach(bytes) {
+                    return Err(Refusal::TooMuchHeld);
+                }
             }
             gathered.push(data);
         }
-        Ok(share.keep(gathered.freeze()))
+        let whole = gathered.freeze();
+        if spare.is_none() && !only_tells(&whole) {
+            return Err(Refusal::TooMuchHeld);
+        }
+        Ok(share.keep(whole))
     };
     let whole = timeout(worker.shared.options.bounds.body, collect).await;
-    trail.reading.end();
     let whole = whole.map_err(|_| Refusal::BodyTooSlow)??;
     trail.body = None;
     Ok(whole)
+}
+
+/// Whether a message is none that is answered.
+pub(super) fn only_tells(body: &[u8]) -> bool {
+    matches!(envelope::read(body), Ok(Message::Notification(_) | Message::Response(_)))
 }
 
 /// Leaves what is unread of a body. Little is read and dropped, and the connection goes on; otherwise it ends with the

@@ -24,13 +24,14 @@ use longshore_sessions::routing::NotForwarded;
 use tokio::time::{Duration, timeout};
 
 use super::respond::{Body, BrokenOff};
-use super::{Authenticated, Through, Trail, conversation, parked, tasks};
+use super::{Authenticated, Through, Trail, body, conversation, parked, tasks};
 use crate::audit::Entry;
 use crate::gathered::Gathered;
 use crate::metrics::Forward;
 use crate::names::{METHOD, SESSION_ID};
 use crate::peers::{self, Failure, Lease, Notice, Sent};
 use crate::rescue::{self, Kind, Refusal};
+use crate::sessions::Place;
 use crate::shared::CallGuard;
 use crate::worker::Worker;
 
@@ -57,9 +58,10 @@ pub(crate) async fn forward(
     trail: &mut Trail,
 ) -> Result<Forwarded, Refusal> {
     // Whoever forwards holds a connection for each call, as it does for those that it serves.
-    if worker.shared.forwards.count() >= worker.shared.options.bounds.calls {
-        return Err(Refusal::TooManyCalls);
-    }
+    let rooms = &worker.shared.rooms;
+    let ends = *caller.request.method() == Method::DELETE;
+    let room = if ends || body::only_tells(body) { &rooms.words } else { &rooms.forwards };
+    let place = worker.shared.room(room, caller.principal(), &caller.snapshot.config)?;
     // A stream that a client listens to has no end of its own, so none is to be waited for.
     // In sessions the header means nothing, and anybody could have said so of a call.
     let listens = !conversation::names_session(&caller.fields())
@@ -75,7 +77,7 @@ pub(crate) async fn forward(
             counts.forwarded(Forward::Unreachable);
             return Ok(Forwarded::Not(match unanswered.failure {
                 Failure::Refused => NotForwarded::Refused,
-                Failure::TimedOut | Failure::Broken => NotForwarded::Silent,
+                Failure::TimedOut | Failure::Broken | Failure::Declined => NotForwarded::Silent,
             }));
         }
         Ok(Err(_)) | Err(_) => return Err(lost(worker, body, trail)),
@@ -119,6 +121,7 @@ pub(crate) async fn forward(
             // What has no end of its own ends in order when this replica does: its client goes on listening elsewhere.
             ends: (!is_call).then(|| Box::pin(worker.stopped()) as Pin<Box<dyn Future<Output = ()>>>),
             _under_way: under_way,
+            _place: place,
         }))
     };
     trail.entry.hand_over().leave();
@@ -208,6 +211,8 @@ pub(crate) struct Relay {
     ends: Option<Pin<Box<dyn Future<Output = ()>>>>,
     /// A drain waits for it.
     _under_way: Option<CallGuard>,
+    /// It is one of so many.
+    _place: Place,
 }
 
 impl Relay {

@@ -50,7 +50,7 @@ pub(crate) async fn go_on(
             Ok(word) if word.from.pod == peer.pod => {}
             Ok(_) => return Ok(None),
             Err(Unanswered::Refused) => return refused(),
-            Err(Unanswered::TimedOut | Unanswered::Broken) => return Err(silent()),
+            Err(Unanswered::TimedOut | Unanswered::Broken | Unanswered::Declined) => return Err(silent()),
         }
     }
     match forward::forward(worker, caller, body, &peer, trail).await? {

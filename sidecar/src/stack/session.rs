@@ -118,8 +118,8 @@ async fn tell(worker: &Worker, key: SessionKey) -> Result<(), Refusal> {
     let Some((tombstone, peers)) = worker.shared.sessions.ending(&key) else { return Ok(()) };
     let outcomes = worker.shared.peers.ask_all(&peers, &Question::Ended(vec![tombstone])).await;
     let noted = outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Said(_)));
-    let silent = outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Silent));
-    if noted || !silent { Ok(()) } else { Err(Refusal::EndNotNoted) }
+    let unsure = outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Silent | Outcome::Declined));
+    if noted || !unsure { Ok(()) } else { Err(Refusal::EndNotNoted) }
 }
 
 async fn search(

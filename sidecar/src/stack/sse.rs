@@ -112,6 +112,7 @@ pub(crate) async fn serve(
     let (reply, status) = oneshot::channel();
     // From here on the line is written by whoever takes the message, or loses it.
     let receipt = Receipt::new(reply, trail.entry.hand_over());
+    trail.reading.end();
     letters.post(Letter { caller, body, id, receipt, room });
     let Ok(Status { status, text }) = status.await else { return Err(Refusal::UnknownSession) };
     let mut response =

@@ -47,8 +47,13 @@ pub(crate) fn send(
         Outgoing::Rewritten(text) => {
             // The one counts no more than the other.
             drop(body);
-            let held = worker.shared.held.hold(&authorised.caller.principal, text.into());
-            held.ok_or(Refusal::TooMuchHeld)?
+            let (principal, text) = (&authorised.caller.principal, Bytes::from(text));
+            let held = worker.shared.held.hold(principal, text.clone());
+            let told = || match &authorised.asks {
+                Asks::Nothing { .. } => worker.shared.told.hold(principal, text),
+                _ => None,
+            };
+            held.or_else(told).ok_or(Refusal::TooMuchHeld)?
         }
     };
     let Authorised { snapshot, caller, headers, asks, .. } = authorised;
@@ -79,9 +84,9 @@ pub(crate) fn send(
         }
     };
     // A client may leave its calls behind, and they go on; each holds a connection to the server.
-    if worker.shared.calls.count() >= worker.shared.options.bounds.calls {
-        return Err(Refusal::TooManyCalls);
-    }
+    let rooms = &worker.shared.rooms;
+    let room = if edit == Edit::Tell { &rooms.words } else { &rooms.calls };
+    let place = worker.shared.room(room, &caller.principal, &snapshot.config)?;
     let call = Call {
         worker: worker.clone(),
         snapshot,
@@ -98,5 +103,5 @@ pub(crate) fn send(
         revision: trail.revision,
         entry: trail.entry.hand_over(),
     };
-    Ok(Sent::Begun(exchange::begin(call)))
+    Ok(Sent::Begun(exchange::begin(call, place)))
 }

@@ -1,8 +1,8 @@
 //! All streams of the process: how much they hold together, and when they are forgotten.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
@@ -35,6 +35,8 @@ pub(crate) struct Store {
     streams: Mutex<Streams>,
     /// They hold too much.
     full: Notify,
+    /// Clients have been sent away, since the process ends.
+    parted: AtomicBool,
     metrics: Arc<Metrics>,
 }
 
@@ -43,43 +45,71 @@ struct Streams {
     next: u64,
     /// Oldest first.
     all: BTreeMap<u64, Weak<Stream>>,
+    accounts: HashMap<Arc<str>, Arc<Account>>,
+}
+
+/// What all streams of one principal hold.
+#[derive(Default)]
+pub(super) struct Account {
+    used: AtomicUsize,
+    streams: AtomicUsize,
 }
 
 impl Store {
     pub(crate) fn new(limit: usize, metrics: Arc<Metrics>) -> Arc<Self> {
-        let (used, full) = (AtomicUsize::new(0), Notify::new());
-        Arc::new(Self { limit, used, streams: Mutex::default(), full, metrics })
+        Arc::new(Self {
+            limit,
+            used: AtomicUsize::new(0),
+            streams: Mutex::default(),
+            full: Notify::new(),
+            parted: AtomicBool::new(false),
+            metrics,
+        })
     }
 
-    /// Adds a stream.
-    pub(super) fn add(&self, stream: impl FnOnce(u64) -> Stream) -> Arc<Stream> {
+    /// Adds a stream of a principal.
+    pub(super) fn add(
+        &self,
+        principal: &Arc<str>,
+        stream: impl FnOnce(u64, Arc<Account>) -> Stream,
+    ) -> Arc<Stream> {
         let mut streams = self.lock();
         let serial = streams.next;
         streams.next += 1;
-        let stream = Arc::new(stream(serial));
+        let account = streams.accounts.entry(principal.clone()).or_default().clone();
+        account.streams.fetch_add(1, Ordering::Relaxed);
+        let stream = Arc::new(stream(serial, account.clone()));
         streams.all.insert(serial, Arc::downgrade(&stream));
         drop(streams);
-        self.took(STREAM);
+        self.took(&account, STREAM);
         self.metrics.streams.inc();
         stream
     }
 
     /// A stream is gone.
-    pub(super) fn remove(&self, serial: u64) {
-        self.lock().all.remove(&serial);
-        self.gave_back(STREAM);
+    pub(super) fn remove(&self, serial: u64, account: &Account, principal: &Arc<str>) {
+        {
+            let mut streams = self.lock();
+            streams.all.remove(&serial);
+            if account.streams.fetch_sub(1, Ordering::Relaxed) == 1 {
+                streams.accounts.remove(principal);
+            }
+        }
+        self.gave_back(account, STREAM);
         self.metrics.streams.dec();
     }
 
     /// So many bytes more are held. It is seen to, soon, that they are not too many.
-    pub(super) fn took(&self, bytes: usize) {
+    pub(super) fn took(&self, account: &Account, bytes: usize) {
+        account.used.fetch_add(bytes, Ordering::Relaxed);
         if self.used.fetch_add(bytes, Ordering::Relaxed) + bytes > self.limit {
             self.full.notify_one();
         }
     }
 
     /// So many fewer are.
-    pub(super) fn gave_back(&self, bytes: usize) {
+    pub(super) fn gave_back(&self, account: &Account, bytes: usize) {
+        account.used.fetch_sub(bytes, Ordering::Relaxed);
         self.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 
@@ -93,8 +123,14 @@ impl Store {
         self.used.load(Ordering::Relaxed)
     }
 
+    /// Whether clients have been sent away, since the process ends.
+    pub(super) fn has_parted(&self) -> bool {
+        self.parted.load(Ordering::Relaxed)
+    }
+
     /// Sends away the clients that can come back, since the process ends: they find another replica.
     fn part(&self) {
+        self.parted.store(true, Ordering::Relaxed);
         self.each(|stream| {
             stream.part();
             true
@@ -129,18 +165,30 @@ impl Store {
         });
     }
 
-    /// Gives up what is kept, the oldest first, until it is little enough.
+    /// Gives up what is kept until it is little enough: the oldest first, of principals that hold more than their part. What
+    /// somebody is reading goes last.
     fn relieve(&self) {
-        self.each(|stream| {
-            if self.used() <= self.limit {
-                return false;
-            }
-            if stream.relieve() {
-                stream.forget();
-                self.metrics.streams_given_up.inc();
-            }
-            true
-        });
+        for spares_readers in [true, false] {
+            let Some(part) = self.part_of_each() else { return };
+            self.each(|stream| {
+                if self.used() <= self.limit {
+                    return false;
+                }
+                if stream.account().used() > part && stream.relieve(spares_readers) {
+                    stream.forget();
+                    self.metrics.streams_given_up.inc();
+                }
+                true
+            });
+        }
+    }
+
+    /// How much each principal may hold for all to have room, where those that hold less leave the rest to the others. None:
+    /// there is room as it is.
+    fn part_of_each(&self) -> Option<usize> {
+        let mut held: Vec<usize> = self.lock().accounts.values().map(|account| account.used()).collect();
+        held.sort_unstable();
+        part_of_each(&held, self.limit)
     }
 
     /// Shows every stream that there is by now, the oldest first, for as long as that is wanted.
@@ -168,6 +216,26 @@ impl Store {
     }
 }
 
+/// The same of what they hold, the least first.
+fn part_of_each(held: &[usize], limit: usize) -> Option<usize> {
+    let mut left = limit;
+    for (index, bytes) in held.iter().enumerate() {
+        let part = left / (held.len() - index);
+        if *bytes > part {
+            return Some(part);
+        }
+        left -= bytes;
+    }
+    None
+}
+
+impl Account {
+    /// How many bytes it holds.
+    pub(super) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+}
+
 /// Forgets streams whose time is over, sees to it that they do not hold too much, and sends clients away when the
 /// process ends.
 pub(crate) async fn look_after(shared: Arc<Shared>) {
@@ -186,6 +254,26 @@ pub(crate) async fn look_after(shared: Arc<Shared>) {
                 parted = true;
                 store.part();
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_holds_little_has_room() {
+        for (held, limit, part) in [
+            (&[][..], 10, None),
+            (&[10], 10, None),
+            (&[11], 10, Some(10)),
+            (&[1, 20], 10, Some(9)),
+            (&[6, 6], 10, Some(5)),
+            (&[1, 2, 30, 40], 43, Some(20)),
+            (&[1, 2, 10, 30], 43, None),
+        ] {
+            assert_eq!(part_of_each(held, limit), part, "{held:?}");
         }
     }
 }

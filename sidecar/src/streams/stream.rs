@@ -12,7 +12,7 @@ use tokio::time::{Duration, Instant};
 use super::Rest;
 use super::event_id::EventId;
 use super::reader::Reader;
-use super::store::{FETCH, RETRY, Store};
+use super::store::{Account, FETCH, RETRY, Store};
 use crate::sessions::Use;
 
 /// How much may wait for a client before the server has to wait too.
@@ -54,6 +54,9 @@ pub(super) struct Stream {
     terms: Terms,
     /// Its place in the store.
     serial: u64,
+    /// Whose it is, and what they hold.
+    principal: Arc<str>,
+    account: Arc<Account>,
     state: Mutex<State>,
 }
 
@@ -119,6 +122,7 @@ pub(super) enum Next {
 
 impl Stream {
     pub(super) fn new(epoch: u32, number: u64, kind: Kind, terms: Terms, hold: Use) -> Arc<Self> {
+        let principal = hold.principal().clone();
         let state = State {
             events: VecDeque::new(),
             first: 1,
@@ -135,7 +139,10 @@ impl Stream {
             forgotten: false,
         };
         let store = terms.store.clone();
-        store.add(|serial| Self { epoch, number, kind, terms, serial, state: Mutex::new(state) })
+        store.add(&principal.clone(), |serial, account| {
+            let state = Mutex::new(state);
+            Self { epoch, number, kind, terms, serial, principal, account, state }
+        })
     }
 
     pub(super) fn terms(&self) -> &Terms {
@@ -170,7 +177,7 @@ impl Stream {
         if self.kind == Kind::Own {
             state.since = None;
         }
-        state.trim(&self.terms);
+        state.trim(self);
         drop(state);
         wake(before.and_then(|client| client.waker));
         Reader::new(self.clone(), number)
@@ -243,7 +250,7 @@ impl Stream {
         client.next += 1;
         *cursor = client.next.max(*cursor);
         *unread -= event.len().min(*unread);
-        state.trim(&self.terms);
+        state.trim(self);
         let writer = if state.unread < WINDOW { state.writer.take() } else { None };
         drop(state);
         wake(writer);
@@ -261,7 +268,7 @@ impl Stream {
             Kind::Own => state.since = Some(Instant::now()),
             Kind::Call => state.left = Some(Instant::now()),
         }
-        state.trim(&self.terms);
+        state.trim(self);
         let writer = state.writer.take();
         drop(state);
         wake(writer);
@@ -311,7 +318,7 @@ impl Stream {
         } else {
             state.client.as_mut().and_then(|client| client.waker.take())
         };
-        state.trim(&self.terms);
+        state.trim(self);
         drop(state);
         wake(reader);
     }
@@ -325,7 +332,7 @@ impl Stream {
         let cost = cost(&event);
         state.bytes += cost;
         state.events.push_back(event);
-        self.terms.store.took(cost);
+        self.terms.store.took(&self.account, cost);
     }
 
     /// Whether nobody reads at the pace of whoever writes.
@@ -397,16 +404,23 @@ impl Stream {
         !state.forgotten && state.since.is_some_and(|since| since + self.terms.ttl <= now)
     }
 
-    /// Drops what can be dropped for others to have room. Says whether it is to be forgotten altogether.
-    pub(super) fn relieve(&self) -> bool {
+    /// What all streams of its principal hold.
+    pub(super) fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// Drops what can be dropped for others to have room, of one that has ended also what somebody is reading unless
+    /// readers are spared. Says whether it is to be forgotten altogether.
+    pub(super) fn relieve(&self, spares_readers: bool) -> bool {
         let mut state = self.lock();
         let ended = matches!(state.written, Written::Ended);
+        let end = state.end();
         let keep = match &state.client {
-            Some(client) if !ended && !client.over => client.next,
-            _ => state.end(),
+            Some(client) if (!ended || spares_readers) && !client.over => client.next,
+            _ => end,
         };
-        state.drop_before(keep, &self.terms);
-        ended
+        state.drop_before(keep, self);
+        ended && keep == end
     }
 
     /// It cannot be resumed any more. A client that reads it reads to its end, if it is the stream of a call.
@@ -421,7 +435,7 @@ impl Stream {
         let parts = state.client.as_ref().is_some_and(|client| client.over);
         let waker = if self.kind == Kind::Own && !parts { state.give_up_client() } else { None };
         let keep = state.client.as_ref().map_or(state.end(), |client| client.next);
-        state.drop_before(keep, &self.terms);
+        state.drop_before(keep, self);
         let writer = state.writer.take();
         drop(state);
         wake(waker);
@@ -440,8 +454,8 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         let bytes = self.lock().bytes;
-        self.terms.store.gave_back(bytes);
-        self.terms.store.remove(self.serial);
+        self.terms.store.gave_back(&self.account, bytes);
+        self.terms.store.remove(self.serial, &self.account, &self.principal);
     }
 }
 
@@ -457,26 +471,30 @@ impl State {
     }
 
     /// Drops the oldest events that the client has read, or that nobody is there to read, down to what is kept.
-    fn trim(&mut self, terms: &Terms) {
-        let limit = if self.forgotten { 0 } else { terms.max_bytes };
+    fn trim(&mut self, of: &Stream) {
+        let Terms { max_bytes, store, .. } = &of.terms;
+        let limit = if self.forgotten { 0 } else { *max_bytes };
+        // Where this process ends, it has the client of a call go, and everything that it has yet to read is waited for.
+        let returns = self.left.is_some() && limit > 0 && store.has_parted();
         let keep = match &self.client {
             Some(client) if !client.over => client.next,
+            _ if returns => self.cursor,
             _ => self.end(),
         };
-        while self.bytes > limit && self.first < keep && self.drop_first(terms) {}
+        while self.bytes > limit && self.first < keep && self.drop_first(of) {}
     }
 
-    fn drop_before(&mut self, keep: u64, terms: &Terms) {
-        while self.first < keep && self.drop_first(terms) {}
+    fn drop_before(&mut self, keep: u64, of: &Stream) {
+        while self.first < keep && self.drop_first(of) {}
         self.events.shrink_to_fit();
     }
 
-    fn drop_first(&mut self, terms: &Terms) -> bool {
+    fn drop_first(&mut self, of: &Stream) -> bool {
         let Some(event) = self.events.pop_front() else { return false };
         let cost = cost(&event);
         self.first += 1;
         self.bytes -= cost.min(self.bytes);
-        terms.store.gave_back(cost);
+        of.terms.store.gave_back(&of.account, cost);
         true
     }
 

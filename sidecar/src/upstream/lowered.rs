@@ -62,6 +62,9 @@ pub(crate) enum Failure {
     /// Large answers are held, and there is no room for this one.
     #[error("there is no room for the server's answer")]
     NotHeld,
+    /// What a client says of itself is kept with its session, and there is no room for so much.
+    #[error("there is no room for what the client says of itself")]
+    NotKept,
     /// What it said is no answer.
     #[error("the server's answer is none")]
     Nonsense,

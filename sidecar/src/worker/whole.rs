@@ -2,15 +2,16 @@
 //!
 //! hyper drops what serves a request when it finds the connection closed. A client that goes as soon as it has written
 //! is found gone before its message was looked at, and its call would end before it began. So what still reads goes on
-//! by itself: what has come is there to be read, and ends or breaks off at once. From there on it is left to whoever
-//! serves the message what it means that the client has gone.
+//! by itself: what has come is there to be read, and ends or breaks off at once. So does what takes a call of a session to
+//! another replica, until that one answers. From there on it is left to whoever serves the message what it means that the
+//! client has gone.
 
 use std::cell::Cell;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-/// Whether a request is still to be read; nothing, of one that does not end with its connection.
+/// Whether a request is still to come to whoever serves it; nothing, of one that does not end with its connection.
 #[derive(Clone, Default)]
 pub(crate) struct Reading(Option<Rc<Cell<bool>>>);
 
@@ -23,7 +24,7 @@ impl Reading {
         self.0.as_ref().is_some_and(|reading| reading.get())
     }
 
-    /// It is read, or has nothing that is read.
+    /// It is with whoever serves it, or ends with its client.
     pub(crate) fn end(&self) {
         if let Some(reading) = &self.0 {
             reading.set(false);
@@ -31,15 +32,15 @@ impl Reading {
     }
 }
 
-/// What serves a request. Dropped before it has read it, it goes on until then.
-pub(super) struct Serving<F: Future + 'static> {
+/// What serves a request. Dropped while it reads, it goes on until then.
+pub(crate) struct Serving<F: Future + 'static> {
     serving: Option<Pin<Box<F>>>,
     reading: Reading,
 }
 
 impl<F: Future + 'static> Serving<F> {
     /// `serve` is told where to say that it has read.
-    pub(super) fn new(serve: impl FnOnce(Reading) -> F) -> Self {
+    pub(crate) fn new(serve: impl FnOnce(Reading) -> F) -> Self {
         let reading = Reading::begin();
         Self { serving: Some(Box::pin(serve(reading.clone()))), reading }
     }

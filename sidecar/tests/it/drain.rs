@@ -10,7 +10,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::http::{Reply, connect};
-use crate::harness::{Client, Files, GoServer, Request, Sidecar, client, config, eventually};
+use crate::harness::{
+    Client, Files, GoServer, Request, Scripted, Sidecar, client, config, eventually, scripted,
+};
 
 fn sidecar(server: &GoServer, minimum: &str) -> Sidecar {
     let files = Files::new();
@@ -222,4 +224,39 @@ fn a_restart_takes_the_socket_over() {
     let sidecar = Sidecar::with(files, &[]).loaded().ready();
     drop(sidecar.hook());
     assert!(sidecar.is_running());
+}
+
+/// An answer that was there when the end began is read to its end, however long that takes, as far as there is time.
+#[test]
+fn who_reads_an_answer_slowly_is_waited_for() {
+    let server = Scripted::start(|request, stream| {
+        let tool = |number: usize| json!({"name": format!("t{number}"), "description": "x".repeat(10_000), "inputSchema": {"type": "object"}});
+        let tools: Vec<_> = (0..300).map(tool).collect();
+        scripted::json(stream, &scripted::reply_to(request, &json!({"tools": tools})));
+    });
+    let files = Files::new();
+    files.write(&config(server.port));
+    let sidecar = Sidecar::with(files, &["--drain-minimum-ms", "300"]).loaded().ready();
+    // Of a revision whose clients get an answer whole, however long it takes.
+    let client = Client::of(&sidecar, None, "2025-06-18");
+    let mut stream = connect(sidecar.mcp);
+    client.request(client.message("tools/list", &json!({}))).write(&mut stream);
+    let mut stream = BufReader::with_capacity(64, stream);
+    let (status, headers) = Reply::read_head(&mut stream).unwrap();
+    let length = headers.iter().find(|(name, _)| name == "content-length").unwrap().1.parse().unwrap();
+    assert!(status == 200 && length > 3_000_000, "{status} {length}");
+    eventually("the call is over", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    sidecar.signal(Signal::TERM);
+    sidecar.log(|line| line["message"] == "drained");
+    // Longer than what has nothing to deliver gets.
+    let until = Instant::now() + Duration::from_secs(9);
+    let mut body = vec![0; length];
+    let (slowly, rest) = body.split_at_mut(64 * 100);
+    for piece in slowly.chunks_mut(64) {
+        stream.read_exact(piece).unwrap();
+        std::thread::sleep(until.saturating_duration_since(Instant::now()).min(Duration::from_millis(100)));
+    }
+    stream.read_exact(rest).unwrap();
+    assert!(serde_json::from_slice::<Value>(&body).is_ok());
+    assert!(sidecar.wait(Duration::from_secs(30)).success());
 }

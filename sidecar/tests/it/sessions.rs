@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::harness::config::{idle, keys};
 use crate::harness::http::{Reply, connect, read_chunk};
 use crate::harness::{
-    Client, Files, GoServer, Request, Scripted, Sidecar, client, config, eventually, scripted, within,
+    Client, Files, Gate, GoServer, Request, Scripted, Sidecar, client, config, eventually, scripted, within,
 };
 
 #[test]
@@ -203,4 +203,49 @@ fn there_are_only_so_many_calls_under_way() {
     sidecar.audit(|line| line["reason"] == "too many calls" && line["status"] == 503);
     drop(stream);
     eventually("the call has ended", || (client.send("ping", json!({})).status == 200).then_some(()));
+}
+
+/// Who has made as many calls as one may takes nothing of what others have, and can take its own back.
+#[test]
+fn calls_of_one_principal_leave_room_for_others_and_for_what_ends_them() {
+    let gate = Gate::default();
+    let waiting = gate.clone();
+    let server = Scripted::start(move |request, stream| {
+        if scripted::message(request)["params"]["arguments"]["waits"] == json!(true) {
+            waiting.pass();
+        }
+        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+    });
+    let files = Files::new();
+    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    let sidecar = Sidecar::with(files, &["--max-calls", "2"]).loaded().ready();
+    let (alice, bob) = (Client::open(&sidecar, Some("key-a")), Client::open(&sidecar, Some("key-b")));
+    let waits = json!({"name": "t", "arguments": {"waits": true}});
+    // The second one has taken the last place.
+    let calls = [(0, &alice, 429), (1, &bob, 503)].map(|(number, client, refused)| {
+        let mut stream = connect(sidecar.mcp);
+        client.request(client.message("tools/call", &waits)).write(&mut stream);
+        eventually("the server hears of it", || {
+            (server.seen("tools/call").len() == number + 1).then_some(())
+        });
+        let more = client.send("tools/call", json!({"name": "t", "arguments": {}}));
+        assert_eq!((more.status, more.header("retry-after")), (refused, Some("1")));
+        stream
+    });
+    sidecar.audit(|line| line["reason"] == "too many calls of one caller" && line["principal"] == "alice");
+    // There is room for these where there is none for calls.
+    let text = "x".repeat(100_000);
+    for body in [
+        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}),
+        json!({"jsonrpc": "2.0", "id": "asked", "result": {"role": "assistant", "model": "m",
+            "content": {"type": "text", "text": text}}}),
+    ] {
+        assert_eq!(alice.request(body.to_string()).send(sidecar.mcp).status, 202, "{}", body["method"]);
+    }
+    assert_eq!(server.seen("notifications/cancelled").len(), 1);
+    gate.open();
+    for stream in calls {
+        assert!(Reply::read(&mut BufReader::new(stream)).unwrap().message()["result"].is_object());
+    }
+    assert_eq!(alice.send("tools/call", json!({"name": "t", "arguments": {}})).status, 200);
 }

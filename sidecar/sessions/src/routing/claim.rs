@@ -66,7 +66,7 @@ impl Route {
             match said.holding {
                 Holding::Ended(tombstone) => {
                     replica.release(&self.key, claim);
-                    return self.ended(tombstone, replica);
+                    return Step::Ended(tombstone);
                 }
                 Holding::Here => {
                     replica.release(&self.key, claim);
@@ -80,9 +80,9 @@ impl Route {
                 Holding::At(_) | Holding::No => {}
             }
         }
-        if let Some(tombstone) = replica.tombstones().get(&self.key) {
+        if replica.tombstones().get(&self.key).is_some() {
             replica.release(&self.key, claim);
-            return self.ended(tombstone, replica);
+            return Step::Fail(Failure::NotFound);
         }
         if let Some(peer) = pending {
             if self.is_mine(replica) {

@@ -37,6 +37,7 @@ pub(super) fn note<T>(
             }
             Outcome::Refused => replica.view.refused(address, now),
             Outcome::Silent => replica.view.silent(address, now),
+            Outcome::Declined => {}
         }
     }
     all

@@ -101,7 +101,7 @@ impl World {
     }
 
     /// Does what a message wants done beyond the answer.
-    fn follow(&mut self, pod: usize, effect: Effect<super::world::Held>) {
+    pub(super) fn follow(&mut self, pod: usize, effect: Effect<super::world::Held>) {
         match effect {
             Effect::None => {}
             Effect::Bury(tombstones, _) => self.pods[pod].file.extend(tombstones),
@@ -151,6 +151,7 @@ impl World {
         match outcome {
             Outcome::Refused => replica.view.refused(address, now),
             Outcome::Silent => replica.view.silent(address, now),
+            Outcome::Declined => {}
             Outcome::Said(message) => {
                 replica.view.heard(&message.from, now);
                 match message.body {

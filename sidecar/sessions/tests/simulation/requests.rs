@@ -6,6 +6,7 @@ use longshore_mcp::revision::Revision;
 use longshore_sessions::capsule::PrincipalDigest;
 use longshore_sessions::membership::State;
 use longshore_sessions::message::{Copy, HandOver};
+use longshore_sessions::replica::Effect;
 use longshore_sessions::routing::{Entry, Event, Failure, NotForwarded, Route, Step, Take};
 use longshore_sessions::tombstones::Tombstone;
 use longshore_sessions::{Capsule, Peer, Question, ServerSession, SessionKey};
@@ -219,6 +220,11 @@ impl World {
                 self.after(time, Happening::TaskTaken(number));
             }
             Step::Moved(hint) => self.answer_peer(origin, NotForwarded::Moved(hint)),
+            Step::Ended(tombstone) => {
+                let effect = self.replica(pod).map(|replica| replica.bury(&[tombstone]));
+                self.follow(pod, effect.unwrap_or(Effect::None));
+                self.answer(session, op, origin, Answered::NotFound);
+            }
             Step::Fail(Failure::NotFound) => self.answer(session, op, origin, Answered::NotFound),
             Step::Fail(failure) => self.answer(session, op, origin, Answered::Unavailable(failure)),
         }

@@ -95,7 +95,9 @@ pub(in crate::upstream) async fn open(
         return Err(Failure::Nonsense.into());
     };
     let offered = names::get(result, &["capabilities"]).unwrap_or("{}");
-    let session = Session::new(Parts {
+    let said = ours.len() + info.map_or(0, str::len);
+    let share = lowered.keep(opener, said).ok_or(Failure::NotKept)?;
+    let parts = Parts {
         name: random().ok_or(Failure::NoNumbers)?,
         pair,
         opener: opener.clone(),
@@ -104,8 +106,8 @@ pub(in crate::upstream) async fn open(
         info: info.map(str::to_owned),
         offers: Offers::read(offered),
         logs: names::get(offered, &["logging"]).is_some(),
-    });
-    let (id, hold) = lowered.add(session).ok_or(Failure::NoNumbers)?;
+    };
+    let (id, hold) = lowered.add(Session::new(parts, share)).ok_or(Failure::NoNumbers)?;
     let id_of_request = request.id.as_json();
     let mut answer = message(format!(r#"{{"jsonrpc":"2.0","id":{id_of_request},"result":{initialized}}}"#));
     way::mark(&mut answer, id);

@@ -34,6 +34,8 @@ pub(crate) struct Lowered {
     questions: AtomicU64,
     /// What is kept of calls that wait for their clients.
     parked: Arc<Shares>,
+    /// What sessions keep for as long as they last.
+    kept: Arc<Shares>,
     /// How long a client may take to answer what the server asks.
     pub(super) patience: Duration,
     /// The processes that clients may have by now, whatever they might have when their sessions began.
@@ -41,7 +43,7 @@ pub(crate) struct Lowered {
 }
 
 impl Lowered {
-    pub(crate) fn new(patience: Duration) -> Self {
+    pub(crate) fn new(patience: Duration, kept: Arc<Shares>) -> Self {
         Self {
             sessions: Mutex::default(),
             tools: Tools::default(),
@@ -49,6 +51,7 @@ impl Lowered {
             epoch: random().map_or(0, |number| u64::try_from(number >> 64).unwrap_or(0)),
             questions: AtomicU64::new(0),
             parked: Shares::new(PARKED),
+            kept,
             patience,
             processes: Mutex::default(),
         }
@@ -113,6 +116,13 @@ impl Lowered {
     pub(super) fn question(&self) -> String {
         let number = self.questions.fetch_add(1, Ordering::Relaxed);
         format!("\"{:016x}-{number}\"", self.epoch)
+    }
+
+    /// What a session keeps from its beginning, if there is room for so many bytes. Few are not counted.
+    pub(super) fn keep(&self, opener: &Opener, bytes: usize) -> Option<Share> {
+        const FEW: usize = 1024;
+        let principal = opener.principal().cloned().unwrap_or_default();
+        self.kept.take(&principal, if bytes > FEW { bytes } else { 0 })
     }
 
     /// Room for what is kept of a call that waits for its client.

@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::Failure;
 use super::registry::Name;
+use crate::shares::{Share, subscription};
 use crate::upstream::Opener;
 
 /// How many questions of a session wait for answers. A call has sixteen at most.
@@ -37,6 +38,8 @@ pub(in crate::upstream) struct Session {
 struct State {
     level: Option<Level>,
     wishes: Wishes,
+    /// What those hold, and what the client says of itself.
+    share: Share,
     /// Who listens to what belongs to no call.
     listeners: usize,
     /// The calls under way, by the client's id.
@@ -111,10 +114,16 @@ impl Deref for Session {
 }
 
 impl Session {
-    pub(super) fn new(parts: Parts) -> Self {
+    pub(super) fn new(parts: Parts, share: Share) -> Self {
         let wishes = Wishes::new(parts.offers);
-        let state =
-            State { level: None, wishes, listeners: 0, calls: HashMap::new(), questions: HashMap::new() };
+        let state = State {
+            level: None,
+            wishes,
+            share,
+            listeners: 0,
+            calls: HashMap::new(),
+            questions: HashMap::new(),
+        };
         Self {
             parts,
             state: Mutex::new(state),
@@ -161,7 +170,9 @@ impl Session {
             return Err(Failure::TooManySubscriptions);
         }
         let mut state = self.lock();
-        if !state.wishes.has(uri) && state.wishes.uris() >= MAX_SUBSCRIPTIONS {
+        if !state.wishes.has(uri)
+            && (state.wishes.uris() >= MAX_SUBSCRIPTIONS || !state.share.add(subscription(uri)))
+        {
             return Err(Failure::TooManySubscriptions);
         }
         if state.wishes.subscribe(uri).map_err(|_| Failure::TooManySubscriptions)? {
@@ -172,7 +183,11 @@ impl Session {
 
     /// `resources/unsubscribe`.
     pub(super) fn unsubscribe(&self, uri: &str) {
-        if self.lock().wishes.unsubscribe(uri) {
+        let mut state = self.lock();
+        if state.wishes.has(uri) {
+            drop(state.share.split(subscription(uri)));
+        }
+        if state.wishes.unsubscribe(uri) {
             self.wishes.send_modify(|count| *count += 1);
         }
     }

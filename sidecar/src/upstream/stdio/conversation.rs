@@ -4,6 +4,7 @@ mod control;
 
 use std::sync::Arc;
 
+use longshore_sessions::message::Copy;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Duration, Instant};
 
@@ -45,6 +46,8 @@ pub(super) struct Conversation {
     /// Sessions that have left, until the process has been told.
     pub(super) left: Vec<Left>,
     restarts: Restarts,
+    /// Why those had no process who asked for one last.
+    failed: Option<Failure>,
     /// The conversation is over, or will be in a moment.
     pub(super) ending: bool,
     /// Those who wait for that: they are told by the end of these.
@@ -88,7 +91,7 @@ pub(in crate::upstream) struct Joining {
     pub(super) id: String,
     pub(super) abilities: Abilities,
     pub(super) caller: Caller,
-    /// What its subscriptions will hold, where the process has other sessions too.
+    /// What its subscriptions will hold. The sidecar's own has none.
     pub(super) share: Option<Share>,
 }
 
@@ -129,6 +132,7 @@ impl Conversation {
             joining: Vec::new(),
             left: Vec::new(),
             restarts: Restarts::default(),
+            failed: None,
             ending: false,
             farewells: Vec::new(),
             empty: None,
@@ -173,10 +177,14 @@ impl Conversation {
         Ok(())
     }
 
-    /// Its process was left by another sidecar, in the middle of a session.
-    pub(super) fn going_on(mut self, name: Name) -> Self {
+    /// Its process was left by another sidecar, in the middle of a session, whose client has set this.
+    pub(super) fn going_on(mut self, name: Name, set: &Copy, share: Share) -> Self {
         self.start.goes_on = true;
-        self.members.join(name, Abilities::default(), None);
+        self.members.join(name, Abilities::default(), Some(share));
+        if let Some(member) = self.members.get_mut(name) {
+            member.level = set.log_level;
+            set.subscriptions.iter().for_each(|uri| member.subscribe(uri));
+        }
         self
     }
 
@@ -397,6 +405,7 @@ impl Conversation {
     }
 
     pub(super) fn fail_joining(&mut self, failure: &Failure) {
+        self.failed = Some(failure.clone());
         for joining in self.joining.drain(..) {
             joining.caller.end(Err(failure.clone()));
         }
@@ -414,6 +423,8 @@ impl Conversation {
         while let Ok(control) = self.control.try_recv() {
             self.control(control);
         }
-        self.fail_joining(&Failure::Forgotten);
+        // Who has come just now is told why, as those before.
+        let failure = self.failed.take().unwrap_or(Failure::Forgotten);
+        self.fail_joining(&failure);
     }
 }

@@ -133,6 +133,9 @@ impl Handshake {
         if self.is_complete() {
             // A copy: what was read with it is not kept for as long.
             self.answer = Some((Bytes::copy_from_slice(message), id.clone()));
+            if self.line.len() > MAX_KEPT {
+                self.line = Bytes::new();
+            }
         }
         self.is_complete()
     }
@@ -172,4 +175,28 @@ fn initialize(version: &str, capabilities: &Value) -> Bytes {
         },
     });
     format!("{message}\n").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_said_again_is_not_kept() {
+        let answer = Bytes::from(
+            r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}"#,
+        );
+        for (length, kept) in [(100, true), (MAX_KEPT + 1, false)] {
+            let name = "x".repeat(length);
+            let offer = format!(
+                r#"{{"jsonrpc":"2.0","id":7,"method":"initialize","params":{{"protocolVersion":"2025-11-25","capabilities":{{}},"clientInfo":{{"name":"{name}","version":"1"}}}}}}"#
+            );
+            let id = offer.find('7').unwrap();
+            let mut handshake = Handshake::of(offer.as_bytes(), &(id..id + 1));
+            assert!(handshake.line().len() > length);
+            let id = answer.iter().position(|byte| *byte == b'0').unwrap();
+            assert!(handshake.answered(&answer, &(id..id + 1)));
+            assert_eq!((handshake.can_be_repeated(), handshake.line().is_empty()), (kept, !kept));
+        }
+    }
 }

@@ -28,7 +28,7 @@ pub(super) struct Member {
     /// How much it wants to hear. None: nobody has said.
     pub(super) level: Option<Level>,
     subscriptions: BTreeSet<String>,
-    /// What these hold, where the process has other sessions too.
+    /// What these hold, if they are a client's.
     share: Option<Share>,
 }
 

@@ -54,7 +54,7 @@ impl Stdio {
         let body = request.into_body();
         let Kind::Request(asked) = kind(&body)? else { return Err(Failure::NotMessage) };
         let (name, control, waiting) = match opener {
-            Opener::Own => self.open_alone(None, &body, &asked).await?,
+            Opener::Own => self.open_alone(None, None, &body, &asked).await?,
             Opener::Client { principal, limits } => {
                 // Never without limits in a configuration that was loaded.
                 let limits = limits.ok_or(Failure::Unlimited)?;
@@ -62,7 +62,7 @@ impl Stdio {
                 let principal = Some(principal).filter(|_| limits.isolation != Isolation::Shared);
                 let client = Client { principal, limits };
                 match limits.isolation {
-                    Isolation::Session => self.open_alone(Some(client), &body, &asked).await?,
+                    Isolation::Session => self.open_alone(Some(client), Some(share), &body, &asked).await?,
                     Isolation::Principal | Isolation::Shared => {
                         self.open_shared(client, share, &body, &asked)?
                     }
@@ -82,6 +82,7 @@ impl Stdio {
     async fn open_alone(
         self: &Arc<Self>,
         client: Option<Client>,
+        share: Option<Share>,
         body: &Bytes,
         asked: &Asked,
     ) -> Result<(Name, mpsc::UnboundedSender<Control>, call::Waiting), Failure> {
@@ -102,7 +103,7 @@ impl Stdio {
         if let Some(ready) = ready {
             conversation = conversation.with_ready(ready)?;
         }
-        let waiting = join(&handle, number, None, body, asked)?;
+        let waiting = join(&handle, number, share, body, asked)?;
         tokio::task::spawn_local(conversation.run());
         Ok((number, handle.control, waiting))
     }
@@ -236,7 +237,11 @@ impl Stdio {
             control: events,
             handshake,
         };
-        let conversation = Conversation::new(opening).with_ready(ready)?.going_on(name);
+        let conversation = Conversation::new(opening).with_ready(ready)?.going_on(
+            name,
+            &former.set,
+            self.subscriptions.nothing(&principal),
+        );
         tokio::task::spawn_local(conversation.run());
         Ok(Recalled::GoesOn)
     }

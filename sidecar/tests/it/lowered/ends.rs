@@ -2,13 +2,13 @@
 
 use longshore_sidecar_config::OnOwnerLoss;
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{able, echoing, sidecar};
 use crate::harness::config::idle;
 use crate::harness::replicas::Network;
 use crate::harness::scripted::{self, message};
-use crate::harness::{Client, Request, Scripted, Sidecar, config, eventually};
+use crate::harness::{Client, Request, Scripted, Sidecar, client, config, eventually};
 
 const ALICE: Option<&str> = Some("key-a");
 
@@ -125,4 +125,37 @@ fn sessions_go_on_with_a_server_that_takes_the_place_of_another() {
     eventually("it is the other one", || (text(&client) == "{}").then_some(()));
     let meta = &message(&second.all("tools/call")[0])["params"]["_meta"];
     assert_eq!(meta["io.modelcontextprotocol/logLevel"], "alert");
+}
+
+/// What clients say of themselves is kept for as long as their sessions last, and there may be many.
+#[test]
+fn what_clients_say_at_length_has_a_bound() {
+    let server = echoing();
+    let sidecar = sidecar(&server);
+    let long = json!({"roots": {}, "experimental": {"x": {"y": "z".repeat(15_000)}}});
+    let initialize = |capabilities: &Value| {
+        let mut first: Value = serde_json::from_str(&client::initialize("2025-11-25")).unwrap();
+        first["params"]["capabilities"] = capabilities.clone();
+        Request::post(first.to_string()).send(sidecar.mcp)
+    };
+    let mut sessions = Vec::new();
+    let refused = loop {
+        let reply = initialize(&long);
+        match reply.header("mcp-session-id") {
+            Some(session) => sessions.push(session.to_owned()),
+            None => break reply,
+        }
+        assert!(sessions.len() < 1_000, "there is always room");
+    };
+    assert!(sessions.len() > 100, "{}", sessions.len());
+    assert_eq!(refused.status, 503);
+    let words = refused.message()["error"]["message"].as_str().unwrap().to_owned();
+    assert!(words.contains("no room for what this client says"), "{words}");
+    // Nearly nobody says so much.
+    let other = able(&sidecar, "2025-11-25");
+    other.call("echo", json!({}));
+    for session in &sessions[..2] {
+        assert_eq!(Client::in_session(&sidecar, session).end().status, 204);
+    }
+    assert_eq!(initialize(&long).status, 200);
 }

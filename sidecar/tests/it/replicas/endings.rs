@@ -4,7 +4,8 @@ use longshore_sidecar_config::{Config, OnOwnerLoss};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::replicas::Network;
+use crate::harness::config::keys;
+use crate::harness::replicas::{Network, with_peers};
 use crate::harness::{Client, Gate, GoServer, Scripted, Sidecar, config, eventually};
 
 const ALICE: Option<&str> = Some("key-a");
@@ -106,5 +107,32 @@ fn a_session_that_nobody_used_or_that_is_too_old_never_lives_again() {
         servers[0].kill();
         network.list(&[2, 3]);
         nobody_has_it(&replicas[1..]);
+    }
+}
+
+/// One that was too old for a while is not young again when sessions may be older.
+#[test]
+fn a_session_that_was_too_old_stays_so_whatever_is_configured_later() {
+    let servers = [(); 2].map(|()| GoServer::start(&["-stateless"]));
+    let network = Network::new();
+    let long = config(0);
+    let replicas = network.replicas(&long, &servers.each_ref().map(|server| server.port));
+    let client = Client::open(&replicas[0], ALICE);
+    let configure = |max_age_ms| {
+        for (replica, server) in replicas.iter().zip(&servers) {
+            let mut config = with_peers(&config(server.port));
+            config.sessions.max_age_ms = max_age_ms;
+            let keys = keys(&[("alice", "key-a"), ("bob", "key-b")]);
+            replica.runs(&replica.files.write_with_keys(&config, &keys));
+        }
+    };
+    configure(1_000);
+    eventually("it is over", || (replicas[0].metric("longshore_sessions") == 0.0).then_some(()));
+    for replica in &replicas {
+        eventually("everybody knows", || (replica.metric("longshore_ended_sessions") == 1.0).then_some(()));
+    }
+    configure(long.sessions.max_age_ms);
+    for replica in &replicas {
+        assert_eq!(client.through(replica).send("ping", json!({})).status, 404);
     }
 }

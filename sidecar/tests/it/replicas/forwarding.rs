@@ -3,7 +3,7 @@
 use std::io::{BufReader, Write};
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longshore_sidecar_config::ports;
 use rustix::process::Signal;
@@ -13,7 +13,7 @@ use crate::harness::config::{keys, session_key};
 use crate::harness::http::{Reply, connect, read_chunk};
 use crate::harness::replicas::{Network, knows, with_peers};
 use crate::harness::{
-    Client, Files, GoServer, Request, Scripted, Sidecar, config, eventually, scripted, within,
+    Client, Events, Files, GoServer, Request, Scripted, Sidecar, config, eventually, scripted, within,
 };
 
 const ALICE: Option<&str> = Some("key-a");
@@ -175,6 +175,79 @@ fn streams_are_forwarded_as_they_come() {
     eventually("the entry has let it go", || (replicas[1].descriptors() > 0).then_some(()));
     go_on.send(()).unwrap();
     eventually("the call has ended", || (replicas[0].metric("longshore_calls") == 0.0).then_some(()));
+}
+
+/// What a client says last is served wherever its session is, though it has gone by then.
+#[test]
+fn a_client_that_goes_cancels_nothing_at_another_replica() {
+    const CALLS: usize = 20;
+    let server = Scripted::start(|request, stream| {
+        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+    });
+    let network = Network::new();
+    let replicas = network.replicas(&config(0), &[server.port; 2]);
+    let client = Client::open(&replicas[0], ALICE);
+    let other = client.through(&replicas[1]);
+    for number in 1..=CALLS {
+        let message = other.message("tools/call", &json!({"name": "t", "arguments": {"number": number}}));
+        let mut stream = connect(replicas[1].mcp);
+        other.request(message).write(&mut stream);
+        drop(stream);
+        within(Duration::from_secs(30), "the server hears of it", || {
+            (server.seen("tools/call").len() == number).then_some(())
+        });
+    }
+    assert_eq!(server.seen("notifications/cancelled").len(), 0);
+    let ended = |replica: &Sidecar| (replica.metric("longshore_calls") == 0.0).then_some(());
+    eventually("the calls have ended", || ended(&replicas[0]));
+    // The end of the session too.
+    let mut stream = connect(replicas[1].mcp);
+    Request::new("DELETE", "/mcp").session(&other.session).key("key-a").write(&mut stream);
+    drop(stream);
+    eventually("the session has ended", || (replicas[0].metric("longshore_sessions") == 0.0).then_some(()));
+}
+
+/// A client may pause for longer than replicas wait for each other's words.
+#[test]
+fn a_client_that_pauses_holds_up_nobody_and_misses_nothing() {
+    const PAUSE: Duration = Duration::from_secs(15);
+    // Together far more than waits anywhere between the server and the client.
+    const EVENTS: usize = 400;
+    let server = Scripted::start(|request, stream| {
+        if scripted::message(request)["params"]["name"] == "echo" {
+            let result = json!({"content": [{"type": "text", "text": "here"}]});
+            return scripted::json(stream, &scripted::reply_to(request, &result));
+        }
+        scripted::begin_events(stream);
+        let data = "x".repeat(64 << 10);
+        for number in 0..EVENTS {
+            let params = json!({"progressToken": 1, "progress": number, "message": data});
+            let note = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params});
+            scripted::chunk(stream, &format!("data: {note}\n\n"));
+        }
+        let answer = scripted::reply_to(request, &json!({"content": []}));
+        scripted::chunk(stream, &format!("data: {answer}\n\n"));
+        scripted::write(stream, "0\r\n\r\n");
+    });
+    let network = Network::new();
+    let mut config = config(0);
+    config.limits.request_timeout_ms = 120_000;
+    let replicas = network.replicas(&config, &[server.port; 2]);
+    let client = Client::open(&replicas[0], ALICE);
+    let other = client.through(&replicas[1]);
+    let mut events = other.stream("t", json!({}));
+    let next = |events: &mut Events| serde_json::from_str::<Value>(&events.next().unwrap().data).unwrap();
+    assert_eq!(next(&mut events)["params"]["progress"], 0);
+    let until = Instant::now() + PAUSE;
+    while Instant::now() < until {
+        echo(&other, "here");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    for number in 1..EVENTS {
+        assert_eq!(next(&mut events)["params"]["progress"], number);
+    }
+    assert!(next(&mut events)["result"].is_object());
+    assert_eq!(forwarded(&replicas[1], "lost"), 0.0);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longshore_sidecar_config::{Config, Isolation, OnOwnerLoss, Processes};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{pid, said, text};
@@ -182,4 +182,35 @@ fn sessions_that_share_a_process_are_begun_again_or_end_when_their_sidecar_alone
         }
         assert_eq!(pid(&beside), before[1], "{isolation:?}, {what:?}");
     }
+}
+
+/// The process of a session goes on with the next sidecar, and what its client has set is told to the one after it.
+#[test]
+fn what_was_set_outlives_the_sidecar_and_the_process() {
+    let network = Network::new();
+    let config = config(Isolation::Session, OnOwnerLoss::Reinitialize);
+    let mut pods = Pod::start(&network, &config, &server(&[]), 2);
+    let (first, second) = (pods.remove(0), pods.remove(0));
+    let client = Client::open(&first.sidecar, ALICE);
+    client.ask("logging/setLevel", json!({"level": "notice"}));
+    client.ask("resources/subscribe", json!({"uri": "x:1"}));
+    eventually("another pod keeps it", || {
+        let kept = first.sidecar.written().matches("another replica keeps what a client has set").count();
+        (kept >= 2).then_some(())
+    });
+    let before = pid(&client);
+    let through = client.through(&second.sidecar);
+    first.sidecar.signal(Signal::KILL);
+    let files = first.sidecar.files.clone();
+    drop(first.sidecar);
+    let again = network.start_again(1, "pod-1", files).ready();
+    let through = through.through(&again);
+    assert_eq!(pid(&through), before, "its process goes on");
+    kill_process(Pid::from_raw(i32::try_from(before).unwrap()).unwrap(), Signal::KILL).unwrap();
+    eventually("another one has taken its place", || {
+        let message = through.call("pid", json!({}));
+        (message["result"].is_object() && text(&message) != before.to_string()).then_some(())
+    });
+    let state = state(&through);
+    assert_eq!((&state["level"], &state["subscriptions"]), (&json!("notice"), &json!(["x:1"])));
 }

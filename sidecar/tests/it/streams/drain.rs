@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use super::{answer, event, note, said};
-use crate::harness::{Client, Events, Files, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::{Client, Events, Files, Gate, Scripted, Sidecar, config, eventually, scripted};
 
 /// A server whose calls say one thing and are answered when they are told.
 fn told() -> (Scripted, Sender<()>) {
@@ -86,6 +86,46 @@ fn the_answer_of_a_client_that_was_cut_off_is_waited_for() {
     let mut rest = Events::open(&client.rest(&last), sidecar.mcp);
     assert_eq!(said(&rest.next().unwrap()), "answer");
     assert!(sidecar.wait(Duration::from_secs(10)).success());
+}
+
+/// What a client is sent away from, or cut off, is kept for it, however little is kept otherwise.
+#[test]
+fn an_answer_that_is_larger_than_what_is_kept_is_waited_for() {
+    const LARGE: usize = 300_000;
+    for (revision, polls) in [("2025-11-25", true), ("2025-06-18", false)] {
+        let gate = Gate::default();
+        let waiting = gate.clone();
+        let server = Scripted::start(move |request, stream| {
+            scripted::begin_events(stream);
+            scripted::chunk(stream, &event(&note(1)));
+            waiting.pass();
+            let content = json!({"content": [{"type": "text", "text": "x".repeat(LARGE)}]});
+            scripted::chunk(stream, &event(&scripted::reply_to(request, &content)));
+            scripted::write(stream, "0\r\n\r\n");
+        });
+        let mut config = config(server.port);
+        config.sessions.resume.max_bytes = 10_000;
+        let files = Files::new();
+        files.write(&config);
+        let sidecar = Sidecar::with(files, &["--drain-minimum-ms", "300"]).loaded();
+        let client = Client::of(&sidecar, None, revision);
+        let mut call = client.stream("t", json!({}));
+        assert_eq!(said(&call.next().unwrap()), "1");
+        sidecar.signal(Signal::TERM);
+        if polls {
+            assert_eq!(call.any().unwrap().retry, Some(1000));
+        } else {
+            eventually("it ends", || (sidecar.get("/readyz").status != 200).then_some(()));
+        }
+        let last = call.last.clone();
+        drop(call);
+        gate.open();
+        eventually("the call has ended", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+        let mut rest = Events::open(&client.rest(&last), sidecar.mcp);
+        assert_eq!(rest.status, 200, "{revision}");
+        assert!(rest.next().unwrap().data.len() > LARGE, "{revision}");
+        assert!(sidecar.wait(Duration::from_secs(30)).success());
+    }
 }
 
 #[test]

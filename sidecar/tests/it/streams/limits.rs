@@ -1,9 +1,15 @@
 //! How many streams a session may have, and how much all of them may hold.
 
+use std::net::TcpStream;
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::{answer, argument, event, note};
-use crate::harness::{Client, Events, Files, Gate, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::config::keys;
+use crate::harness::{Client, Events, Files, Gate, Request, Scripted, Sidecar, config, eventually, scripted};
 
 /// A server that answers with JSON when the gate is open.
 fn server(gate: &Gate) -> Scripted {
@@ -61,15 +67,16 @@ fn a_session_has_only_so_many_streams() {
     });
 }
 
+/// Nothing is refused once the server has heard of it.
 #[test]
-fn an_answer_that_needs_no_stream_comes_without_one() {
+fn calls_that_began_together_get_the_streams_that_they_need() {
     let gate = Gate::default();
     let server = server(&gate);
     let mut config = config(server.port);
     config.sessions.streams = 1;
     let sidecar = Sidecar::start(&config);
     let client = Client::open(&sidecar, None);
-    // All three begin at once, when there is no stream yet; one gets it.
+    // All three begin at once, when there is no stream yet.
     let arguments = json!({"json": true});
     std::thread::scope(|scope| {
         let calls: Vec<_> = (0..3)
@@ -79,13 +86,14 @@ fn an_answer_that_needs_no_stream_comes_without_one() {
             .map(|request| scope.spawn(move || request.send(sidecar.mcp)))
             .collect();
         eventually("all three have come", || (server.seen("tools/call").len() == 3).then_some(()));
-        eventually("one has begun", || (sidecar.metric("longshore_streams") == 1.0).then_some(()));
+        eventually("all have begun", || (sidecar.metric("longshore_streams") == 3.0).then_some(()));
+        let surplus = client.send("tools/call", json!({"name": "t", "arguments": arguments}));
+        assert_eq!((surplus.status, server.seen("tools/call").len()), (503, 3));
         gate.open();
         let replies: Vec<_> = calls.into_iter().map(|call| call.join().unwrap()).collect();
-        let events = replies.iter().filter(|reply| reply.header("content-type") == Some("text/event-stream"));
-        assert_eq!(events.count(), 1);
         assert!(replies.iter().all(|reply| reply.message()["result"].is_object()));
     });
+    assert!(server.seen("notifications/cancelled").is_empty());
 }
 
 #[test]
@@ -116,4 +124,90 @@ fn all_streams_together_hold_only_so_much() {
     let (oldest, newest) = (clients.first().unwrap(), clients.last().unwrap());
     assert_eq!(oldest.rest(&first[0].id).send(sidecar.mcp).status, 400);
     assert_eq!(Events::open(&newest.rest(&first[29].id), sidecar.mcp).all().len(), 2);
+}
+
+/// Answers a call by a note of so many bytes, and the answer.
+fn say_much(request: &Request, stream: &mut TcpStream) {
+    let size = usize::try_from(argument(request, "bytes").as_u64().unwrap()).unwrap();
+    let data = "x".repeat(size);
+    let large = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": data}});
+    scripted::events(stream, &[&event(&large.to_string()), &event(&answer(request))]);
+}
+
+#[test]
+fn what_is_kept_of_one_principal_does_not_push_out_another() {
+    let server = Scripted::start(say_much);
+    let files = Files::new();
+    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    let sidecar = Sidecar::with(files, &["--max-stream-bytes", "1000000"]).loaded();
+    let alice = Client::open(&sidecar, Some("key-a"));
+    let mut first = alice.stream("t", json!({"bytes": 100_000}));
+    let first_id = first.any().unwrap().id;
+    assert_eq!(first.all().len(), 2);
+    // All that comes after it is somebody else's.
+    for _ in 0..4 {
+        let bob = Client::open(&sidecar, Some("key-b"));
+        for _ in 0..10 {
+            assert_eq!(bob.stream("t", json!({"bytes": 100_000})).all().len(), 2);
+        }
+    }
+    eventually("there is not too much", || {
+        (sidecar.metric("longshore_stream_bytes") <= 1_000_000.0).then_some(())
+    });
+    assert!(sidecar.metric("longshore_streams_given_up_total") >= 20.0);
+    assert_eq!(Events::open(&alice.rest(&first_id), sidecar.mcp).all().len(), 2);
+}
+
+/// Room is made by what nobody is reading, as long as there is any.
+#[test]
+fn who_reads_an_answer_reads_it_to_its_end() {
+    const NOTE: usize = 8 << 10;
+    const LARGE: usize = 300_000;
+    let (tell, told) = channel::<bool>();
+    let told = Mutex::new(told);
+    let server = Scripted::start(move |request, stream| {
+        if argument(request, "bytes").is_u64() {
+            return say_much(request, stream);
+        }
+        scripted::begin_events(stream);
+        let data = "x".repeat(NOTE);
+        let note = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": data}});
+        while told.lock().unwrap().recv().unwrap() {
+            scripted::chunk(stream, &event(&note.to_string()));
+        }
+        let content = json!({"content": [{"type": "text", "text": "x".repeat(LARGE)}]});
+        scripted::chunk(stream, &event(&scripted::reply_to(request, &content)));
+        scripted::write(stream, "0\r\n\r\n");
+    });
+    let mut config = config(server.port);
+    config.sessions.resume.max_bytes = 20_000;
+    config.limits.request_timeout_ms = 60_000;
+    let files = Files::new();
+    files.write(&config);
+    let sidecar = Sidecar::with(files, &["--max-stream-bytes", "500000"]).loaded();
+    let client = Client::open(&sidecar, None);
+    tell.send(true).unwrap();
+    let mut stream = client.stream("t", json!({}));
+    let mut notes = 1;
+    // Until some of it waits for its client, which reads nothing.
+    while sidecar.metric("longshore_stream_bytes") < 45_000.0 {
+        assert!(notes < 5_000, "it is read all the time");
+        tell.send(true).unwrap();
+        notes += 1;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    tell.send(false).unwrap();
+    eventually("the call has ended", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    let others = Client::open(&sidecar, None);
+    for _ in 0..30 {
+        assert_eq!(others.stream("t", json!({"bytes": 15_000})).all().len(), 2);
+    }
+    eventually("there is not too much", || {
+        (sidecar.metric("longshore_stream_bytes") <= 500_000.0).then_some(())
+    });
+    assert!(sidecar.metric("longshore_streams_given_up_total") >= 5.0);
+    for _ in 0..notes {
+        assert!(stream.next().unwrap().data.len() > NOTE);
+    }
+    assert!(stream.next().unwrap().data.len() > LARGE);
 }

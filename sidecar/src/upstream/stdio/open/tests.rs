@@ -85,6 +85,7 @@ fn limits(isolation: Isolation) -> Processes {
 
 fn former(capabilities: Option<&str>) -> Former {
     Former {
+        set: longshore_sessions::message::Copy::default(),
         opener: opener(Isolation::Session),
         revision: Revision::V2025_11_25,
         capabilities: capabilities.map(str::to_owned),
