@@ -33,6 +33,7 @@ impl From<lowered::Failure> for Refusal {
             Failure::BrokenOff => Self::ServerLost,
             Failure::TooLarge => Self::AnswerTooLarge { limit: EDITABLE },
             Failure::NotHeld => Self::AnswerNotHeld,
+            Failure::TooMuchHeld => Self::TooMuchHeld,
             Failure::Nonsense => Self::ServerNonsense,
             Failure::Status(status) => Self::ServerStatus { status },
             Failure::TooManySubscriptions => Self::TooManySubscriptions,

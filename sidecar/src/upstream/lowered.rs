@@ -62,6 +62,9 @@ pub(crate) enum Failure {
     /// Large answers are held, and there is no room for this one.
     #[error("there is no room for the server's answer")]
     NotHeld,
+    /// Large messages are held, and there is no room for the request.
+    #[error("there is no room for the request")]
+    TooMuchHeld,
     /// What it said is no answer.
     #[error("the server's answer is none")]
     Nonsense,

@@ -76,7 +76,8 @@ pub(super) async fn call(way: Way, request: &Request<'_>, text: &str) -> Result<
         Err(error) => return Ok(local::refused(request, Code::InvalidParams, &error.to_string())),
     };
     let sent = match requests::request(pair, Some(method), text, &way.session.client()) {
-        Ok(sent) => Bytes::from(sent.into_owned()),
+        // It is there beside what the client has sent.
+        Ok(sent) => way.hold(sent.into_owned().into())?,
         Err(error) => return Ok(local::refused(request, Code::InvalidParams, &error.to_string())),
     };
     let name =
@@ -146,10 +147,16 @@ impl Call {
                     if names.failed {
                         return Err(Failure::NoNumbers.into());
                     }
+                    // People take their time. What is kept meanwhile is counted, and nothing else is kept.
+                    parked.shrink(rounds.kept());
+                    if !parked.reach(rounds.kept()) {
+                        return Err(Failure::TooManyQuestions.into());
+                    }
+                    drop((answer, std::mem::take(&mut body)));
                     let asked = ask(&self.way, &mut self.under_way, &self.id, rounds, parked, next, &out);
                     let Some(again) = Box::pin(asked).await? else { return Ok(()) };
                     id = self.way.lowered.question();
-                    body = again.again(&id).map_err(|_| Failure::Nonsense)?.into();
+                    body = self.way.hold(again.again(&id).map_err(|_| Failure::Nonsense)?.into())?;
                 }
                 // Only clients of the newer era are told so.
                 Ok(Translated::Visit(_)) => return Err(Failure::Nonsense.into()),
