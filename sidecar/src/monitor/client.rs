@@ -251,8 +251,8 @@ impl Server {
             decoder
                 .push(&data, |event| messages.extend(event.data.map(Cow::into_owned)))
                 .map_err(|_| CallError::TooLarge)?;
-            for message in messages {
-                match envelope::read(&message) {
+            for message in messages.iter().flat_map(|said: &Vec<u8>| self.parts(said)) {
+                match envelope::read(message) {
                     Ok(Message::Notification(notification))
                         if notification.method.ends_with("/list_changed") =>
                     {

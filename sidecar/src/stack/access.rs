@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use longshore_mcp::Raw;
 use longshore_mcp::detect::Modern;
-use longshore_mcp::envelope::Message;
+use longshore_mcp::envelope::{Id, Message};
 use longshore_mcp::level::Level;
 use longshore_mcp::listen::Filter;
 use longshore_mcp::method::{List, Method, NotificationMethod};
@@ -118,6 +118,12 @@ pub(crate) fn decide(
                 // It would end whatever call of anybody has that id.
                 Some(NotificationMethod::Cancelled) if !session.is_known_to_server() => {
                     Err("no sessions at the server")
+                }
+                Some(NotificationMethod::Cancelled) => {
+                    if let Some(id) = params.request_id() {
+                        session.cancels(&Id::from_json(id));
+                    }
+                    Ok(None)
                 }
                 Some(_) => Ok(None),
             };
