@@ -47,6 +47,8 @@ pub(crate) enum Greeting {
     Half,
     /// With a result that is none.
     Nonsense,
+    /// With an error.
+    Refusal,
 }
 
 impl Manners {
@@ -248,6 +250,12 @@ fn serve(
                     }
                     Some(Greeting::Nonsense) => {
                         json_with(&mut stream, 200, &headers, &reply_to(&request, &json!({})));
+                    }
+                    Some(Greeting::Refusal) => {
+                        let error = json!({"code": -32000, "message": "no seat is free"});
+                        let refusal =
+                            json!({"jsonrpc": "2.0", "id": message(&request)["id"], "error": error});
+                        json_with(&mut stream, 200, "", &refusal.to_string());
                     }
                     Some(Greeting::At(_)) | None => {
                         json_with(&mut stream, 200, &headers, &reply_to(&request, &result));
