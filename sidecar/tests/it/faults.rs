@@ -436,6 +436,23 @@ fn answers_that_nobody_waits_for_reach_nobody() {
     }
 }
 
+/// A server need not choose a revision where it does not speak the one that it is asked for: it may say which it does.
+#[test]
+fn r019_a_server_that_refuses_a_revision_is_asked_for_its_own() {
+    let server = Scripted::strict("2025-03-26", |request, stream| {
+        let result = json!({"content": [{"type": "text", "text": "done"}]});
+        scripted::json(stream, &scripted::reply_to(request, &result));
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    for revision in ["2025-03-26", "2025-06-18", "2025-11-25"] {
+        let message = Client::of(&sidecar, None, revision).call("t", json!({}));
+        assert_eq!(message["result"]["content"][0]["text"], "done", "{revision}: {message}");
+    }
+    let modern = modern::of(&modern::message(1, "tools/call", json!({"name": "t"})).to_string());
+    let message = modern.send(sidecar.mcp).message();
+    assert_eq!(message["result"]["content"][0]["text"], "done", "{message}");
+}
+
 #[test]
 fn a_server_of_another_revision_is_named() {
     // The scripted server agrees to whatever it is asked for; this one does not.
