@@ -10,6 +10,7 @@ use longshore_mcp::level::Level;
 use longshore_mcp::listen::Filter;
 use longshore_mcp::method::{List, Method, NotificationMethod};
 use longshore_mcp::params::{Invalid, Params, Target};
+use longshore_sidecar_config::Upstream;
 use serde::Deserialize;
 
 use super::session::InSession;
@@ -120,7 +121,10 @@ pub(crate) fn decide(
                     Err("no sessions at the server")
                 }
                 Some(NotificationMethod::Cancelled) => {
-                    if let Some(id) = params.request_id() {
+                    // Other transports end such calls themselves.
+                    if let (Some(id), Upstream::StreamableHttp { .. }) =
+                        (params.request_id(), &snapshot.config.upstream)
+                    {
                         session.cancels(&Id::from_json(id));
                     }
                     Ok(None)
