@@ -406,7 +406,8 @@ impl Greeting {
         let revision = revision.ok_or_else(|| Unusable::Revision(version.as_str().to_owned()))?;
         let capabilities = result.original("capabilities").unwrap_or("{}");
         let offers = Offers::read(capabilities);
-        let logs = Object::read(capabilities).is_ok_and(|capabilities| capabilities.get("logging").is_some());
+        let logs =
+            Object::read(capabilities).is_ok_and(|capabilities| capabilities.present("logging").is_some());
         let info = result.original("serverInfo").map(str::to_owned);
         Ok(Self { revision, info, offers, logs, text })
     }
