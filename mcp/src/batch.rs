@@ -167,6 +167,11 @@ impl Answers {
         self.answers.iter().all(Option::is_some)
     }
 
+    /// The answers that are there, one by one, in the order of the requests.
+    pub fn into_answers(self) -> impl Iterator<Item = String> {
+        self.answers.into_iter().flatten()
+    }
+
     /// The answers that are there, as one array, in the order of the requests.
     pub fn write(&self) -> String {
         array(self.answers.iter().flatten().map(String::as_str))
@@ -255,6 +260,7 @@ mod tests {
         assert!(answers.take(Id::from_json("1"), "{\"id\":1}".to_owned()));
         assert!(answers.is_complete());
         assert_eq!(answers.write(), r#"[{"id":1},{"id":"a"}]"#);
+        assert!(answers.into_answers().eq([r#"{"id":1}"#, r#"{"id":"a"}"#]));
         assert!(Batch::read(format!("[{TOLD}]").as_bytes()).unwrap().answers().is_none());
     }
 }

@@ -6,6 +6,7 @@
 
 use thiserror::Error;
 
+use crate::error::{self, Code};
 use crate::method::Method;
 use crate::scan::{Fault, MAX_DEPTH, Raw};
 use crate::spelling::{self, Unreadable};
@@ -100,6 +101,7 @@ pub fn read(body: &[u8]) -> Result<Message<'_>, Malformed> {
         _ => return Err(Malformed::NotJson),
     }
     let [jsonrpc, id, method, params, result, error] = spelling::read(text, MEMBERS, &MEMBERS)?;
+    let (result, error) = one_outcome(result, error);
     let read = |member| spelling::text(member).map_err(|error| not_message(plain(&error)));
     if read(jsonrpc)?.as_deref() != Some("2.0") {
         return Err(not_message("\"jsonrpc\" has to be \"2.0\""));
@@ -120,6 +122,32 @@ pub fn read(body: &[u8]) -> Result<Message<'_>, Malformed> {
         (None, None, None) => Err(not_message("it has no \"method\"")),
         _ => Err(not_message("it is a request and a response at once")),
     }
+}
+
+/// Some programs write both outcomes, and `null` for the one that it is not: no reader takes that for an outcome. A
+/// result alone may be `null`.
+fn one_outcome<'a>(result: Option<Raw<'a>>, error: Option<Raw<'a>>) -> (Option<Raw<'a>>, Option<Raw<'a>>) {
+    let is_null = |outcome: Raw<'_>| outcome.get() == "null";
+    match (result, error) {
+        (Some(result), Some(error)) if is_null(error) && !is_null(result) => (Some(result), None),
+        (Some(result), Some(error)) if is_null(result) && !is_null(error) => (None, Some(error)),
+        outcomes => outcomes,
+    }
+}
+
+/// The answer to a request under a number that not every reader holds, which is no message here: whoever wrote it waits for
+/// an answer, and no other would come. `None`: it is something else.
+pub fn refusal_of_number(body: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(body).ok()?;
+    let [jsonrpc, id, method, _, result, error] = spelling::read(text, MEMBERS, &MEMBERS).ok()?;
+    let is_text = |member: Option<Raw<'_>>| spelling::text(member).is_ok_and(|text| text.is_some());
+    let id = id.filter(|id| matches!(id.get().as_bytes().first(), Some(b'-' | b'0'..=b'9')))?;
+    if id.get().len() > MAX_ID || !is_text(jsonrpc) || !is_text(method) || result.is_some() || error.is_some()
+    {
+        return None;
+    }
+    let why = Id::read(id).err()?.to_string();
+    Some(error::response(Some(Id(id.get())), Code::InvalidRequest, &why, None))
 }
 
 /// Whether a text begins, after white space, with an opening brace. Derived readers take arrays for objects, so this
@@ -260,6 +288,9 @@ mod tests {
             (r#"{"result":null,"jsonrpc":"2.0","id":7}"#, "result 7"),
             (r#"{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"m"}}"#, "error -"),
             (r#"{"jsonrpc":"2.0","error":{"code":1,"message":"m"}}"#, "error -"),
+            // Both, and `null` for the one that it is not.
+            (r#"{"jsonrpc":"2.0","id":7,"result":{},"error":null}"#, "result 7"),
+            (r#"{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"m"},"result":null}"#, "error 7"),
         ] {
             assert_eq!(kind(body), expected, "{body}");
         }
@@ -312,6 +343,14 @@ mod tests {
                 "not message: it is a request and a response at once",
             ),
             (r#"{"jsonrpc":"2.0","result":{}}"#, "not message: a result needs an \"id\""),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"result":{},"error":{}}"#,
+                "not message: it is a request and a response at once",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"result":null,"error":null}"#,
+                "not message: it is a request and a response at once",
+            ),
         ] {
             assert_eq!(kind(body), expected, "{body}");
         }
@@ -340,6 +379,28 @@ mod tests {
         assert!(matches!(read(b"{\"jsonrpc\":\"\xff\"}"), Err(Malformed::NotJson)));
         let long = format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"ping"}}"#, "x".repeat(MAX_ID));
         assert!(kind(&long).starts_with("not message: the \"id\" is longer"));
+    }
+
+    #[test]
+    fn who_asks_under_a_number_that_is_none_hears_so_under_the_same() {
+        for (id, answered) in
+            [("9007199254740993", true), ("-0", true), ("1.5", true), ("1", false), ("null", false)]
+        {
+            let refusal =
+                refusal_of_number(format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#).as_bytes());
+            assert_eq!(refusal.is_some(), answered, "{id}");
+            assert!(refusal.is_none_or(|refusal| refusal.contains(&format!(r#""id":{id},"error""#))), "{id}");
+        }
+        let long = "1".repeat(MAX_ID + 1);
+        for other in [
+            r#"{"jsonrpc":"2.0","id":1.5,"result":{}}"#,
+            r#"{"jsonrpc":"2.0","method":"ping"}"#,
+            r#"{"id":1.5,"method":"ping"}"#,
+            "hello",
+            &format!(r#"{{"jsonrpc":"2.0","id":{long},"method":"ping"}}"#),
+        ] {
+            assert_eq!(refusal_of_number(other.as_bytes()), None, "{other}");
+        }
     }
 
     #[test]

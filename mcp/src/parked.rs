@@ -26,7 +26,7 @@ use crate::error::{self, Code};
 use crate::meta::SERVER_INFO;
 use crate::method::ServerRequest;
 use crate::object::{Object, quote};
-use crate::translate::{Pair, Way, errors, questions};
+use crate::translate::{Pair, Way, errors, names, questions};
 
 /// The most questions that may be open in one call. More is no conversation with a user.
 pub const MAX_QUESTIONS: usize = 16;
@@ -152,8 +152,11 @@ impl Parked {
             return Err(errors::lacking(need, self.way));
         }
         self.open.clear();
+        let wrong = |why: &str| errors::plain(Code::InternalError, why);
         for url in urls.iter().take(MAX_QUESTIONS) {
-            self.keep(None, request, Some(url)).map_err(|why| errors::plain(Code::InternalError, &why))?;
+            // Whatever else such an error may leave out: a visit is all that it can ask for.
+            let visit = names::set(url, &["mode"], "\"url\"").map_err(|error| wrong(&error.to_string()))?;
+            self.keep(None, request, Some(visit.as_ref())).map_err(|why| wrong(&why))?;
         }
         Ok(())
     }

@@ -176,6 +176,16 @@ impl Rounds {
         Some(if self.open.iter().all(|open| open.answer.is_some()) { Next::Again } else { Next::Wait })
     }
 
+    /// What was sent to the server, without anything of a round.
+    pub fn request(&self) -> &str {
+        &self.request
+    }
+
+    /// How many bytes of the call are kept while the client is asked: the request, and the server's state.
+    pub fn kept(&self) -> usize {
+        self.request.len() + self.state.as_ref().map_or(0, String::len)
+    }
+
     /// The ids, as JSON, of what the client has not answered.
     pub fn unanswered(&self) -> impl Iterator<Item = &str> {
         self.open.iter().filter(|open| open.answer.is_none()).map(|open| open.id.as_str())

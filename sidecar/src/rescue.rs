@@ -195,6 +195,8 @@ pub(crate) enum Refusal {
     ServerTimedOut { seconds: f64 },
     #[error("the MCP server answered with HTTP status {status}")]
     ServerStatus { status: u16 },
+    #[error("the MCP server refused the handshake, with error {code}: {words}")]
+    HandshakeRefused { code: i64, words: String },
     #[error("the MCP server answered with something that is not an answer to this request")]
     ServerNonsense,
     #[error(
@@ -311,6 +313,7 @@ impl Refusal {
             | Self::ServerLost
             | Self::ServerTimedOut { .. }
             | Self::ServerStatus { .. }
+            | Self::HandshakeRefused { .. }
             | Self::ServerNonsense
             | Self::AnswerTooLarge { .. }
             | Self::AnswerNotHeld

@@ -15,6 +15,7 @@
 //! * [`questions`]: what a server without sessions has asked in one.
 
 mod begin;
+mod cancelled;
 mod copies;
 mod errands;
 mod find;

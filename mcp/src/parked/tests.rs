@@ -109,6 +109,12 @@ fn a_url_to_visit_is_a_question_too() {
     let next = parked.answered(Some(r#"{"elicitation-1":{"action":"cancel"}}"#), everything()).unwrap();
     assert!(matches!(next, Next::Declined(error) if error.contains("-32602")));
 
+    // A visit, whether it says so or not.
+    let mut parked = Parked::new(PAIR, "7", everything());
+    parked.has_to_visit(&[r#"{"url":"https://a"}"#]).unwrap();
+    assert!(parked.round("s", None).unwrap().contains(r#""params":{"url":"https://a","mode":"url"}"#));
+    assert!(parked.has_to_visit(&["7"]).unwrap_err().contains("-32603"));
+
     let mut parked = Parked::new(PAIR, "7", can("{}"));
     assert!(
         parked

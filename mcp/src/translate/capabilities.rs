@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::{Untranslatable, Way};
 use crate::capabilities::ClientCapabilities;
 use crate::envelope::is_object;
-use crate::revision::{Elicitation, Era};
+use crate::revision::Elicitation;
 
 /// The experimental tasks of 2025-11-25: they are not carried between revisions.
 const TASKS: &str = "tasks";
@@ -64,7 +64,7 @@ pub fn server(way: Way, json: &str) -> Result<Cow<'_, str>, Untranslatable> {
     }
     let mut capabilities = way.object("the server's capabilities", json)?;
     capabilities.remove(TASKS);
-    if way.to.era() == Era::Legacy {
+    if !way.from.features().extensions || !way.to.features().extensions {
         capabilities.remove(EXTENSIONS);
     }
     Ok(capabilities.into_text())
@@ -113,7 +113,11 @@ mod tests {
             assert_eq!(client(way, forms).unwrap(), expected, "{from}");
         }
         let all = r#"{"tools":{"listChanged":true},"tasks":{},"extensions":{}}"#;
-        let way = Way { from: V2026_07_28, to: V2025_11_25 };
-        assert_eq!(server(way, all).unwrap(), r#"{"tools":{"listChanged":true}}"#);
+        // A server with sessions may declare extensions too, as its own business with a client of the same revision.
+        for (from, to) in [(V2026_07_28, V2025_11_25), (V2025_11_25, V2026_07_28), (V2025_11_25, V2025_06_18)]
+        {
+            let way = Way { from, to };
+            assert_eq!(server(way, all).unwrap(), r#"{"tools":{"listChanged":true}}"#, "{from} {to}");
+        }
     }
 }

@@ -78,13 +78,25 @@ pub fn urls_to_visit(error: &str) -> Option<Vec<&str>> {
     (!urls.is_empty()).then_some(urls)
 }
 
+/// The most of a server's own words in an error of the proxy's.
+const MAX_WORDS: usize = 1000;
+
 /// The error for a request that needs what its client did not declare, in the words of the client's revision.
 pub fn lacking(need: Need, way: Way) -> String {
-    let message = format!(
+    lacking_says(need, way, None)
+}
+
+/// The same where the server has said something else instead.
+pub fn lacking_says(need: Need, way: Way, words: Option<&str>) -> String {
+    let mut message = format!(
         "the server needs {}, which the client did not declare or its revision {} does not have",
         need.as_str(),
         way.to
     );
+    if let Some(words) = words {
+        message.push_str("; it says: ");
+        message.extend(words.chars().take(MAX_WORDS));
+    }
     match way.to.era() {
         Era::Modern => {
             let data = json!({"requiredCapabilities": need.as_capabilities()});

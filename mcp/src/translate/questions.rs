@@ -24,9 +24,7 @@ pub fn need(request: ServerRequest, params: &str) -> Option<Need> {
         ServerRequest::RootsList => Some(Need::Roots),
         ServerRequest::ElicitationCreate if is_visit(params) => Some(Need::ElicitationUrl),
         ServerRequest::ElicitationCreate => Some(Need::ElicitationForm),
-        ServerRequest::SamplingCreateMessage if names::get(params, &["tools"]).is_some() => {
-            Some(Need::SamplingTools)
-        }
+        ServerRequest::SamplingCreateMessage if sampling::has_tools(params) => Some(Need::SamplingTools),
         ServerRequest::SamplingCreateMessage => Some(Need::Sampling),
     }
 }

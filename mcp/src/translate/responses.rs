@@ -77,6 +77,8 @@ pub fn response<'a>(
     if let Cow::Owned(text) = text {
         whole.set(member, text);
     }
+    // Written by servers that write both.
+    whole.remove_null(if member == "result" { "error" } else { "result" });
     Ok(Answer::Message(whole.into_text()))
 }
 

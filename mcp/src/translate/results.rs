@@ -140,6 +140,10 @@ fn called(way: Way, result: &mut Object<'_>, hints: &Hints<'_>) -> Result<(), Un
     if result.present("content").is_some() {
         result.edit("content", |blocks| content::blocks(way, blocks))?;
     }
+    if way.from.features().structured != Structured::Any {
+        // There is nothing then: only a newer server can mean `null` itself.
+        result.remove_null("structuredContent");
+    }
     let knows = way.to.features().structured;
     let structured = result.original("structuredContent");
     let mut needs_words = knows == Structured::None;
@@ -234,6 +238,30 @@ mod tests {
                 r#"{"content":null,"structuredContent":{"a":1}}"#,
                 &none,
                 r#"{"content":[{"type":"text","text":"{\"a\":1}"}],"structuredContent":{"a":1},"resultType":"complete"}"#,
+            ),
+            (
+                V2025_11_25,
+                V2026_07_28,
+                Method::ToolsCall,
+                r#"{"content":[ ],"structuredContent":null}"#,
+                &none,
+                r#"{"content":[ ],"resultType":"complete"}"#,
+            ),
+            (
+                V2025_06_18,
+                V2025_11_25,
+                Method::ToolsCall,
+                r#"{"content":[ ],"structuredContent":null}"#,
+                &none,
+                r#"{"content":[ ]}"#,
+            ),
+            (
+                V2026_07_28,
+                V2025_11_25,
+                Method::ToolsCall,
+                r#"{"content":[ ],"structuredContent":null}"#,
+                &none,
+                r#"{"content":[{"type":"text","text":"null"}],"structuredContent":{"result":null}}"#,
             ),
             (
                 V2026_07_28,

@@ -1,7 +1,10 @@
 //! The client's end of an exchange. It can go away at any time, and nothing else changes then.
 
+use std::future::pending;
+
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode};
+use longshore_mcp::envelope::Id;
 use longshore_mcp::sse;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Duration, Instant, timeout, timeout_at};
@@ -29,6 +32,8 @@ pub(crate) struct Client {
     moment: Option<Instant>,
     /// Something of the server's has been given.
     given: bool,
+    /// How often calls had been cancelled in its session when this one began.
+    since: u64,
 }
 
 enum State {
@@ -46,10 +51,12 @@ impl Client {
     pub(super) fn new(call: &Call, reply: oneshot::Sender<Response<Body>>, now: Instant) -> Self {
         let session = call.session.as_ref().filter(|_| matches!(call.edit, Edit::Pass | Edit::Filter(_)));
         let polls = session.is_some_and(|session| listen::polls(&call.snapshot, session));
-        Self { state: State::Waiting(reply), moment: polls.then(|| now + MOMENT), given: false }
+        let since = session.map_or(0, |session| session.cancellations());
+        Self { state: State::Waiting(reply), moment: polls.then(|| now + MOMENT), given: false, since }
     }
 
-    /// Waits for the server until the deadline. If that takes longer than a moment, the response begins meanwhile.
+    /// Waits for the server until the deadline, or until the call is cancelled. If that takes longer than a moment, the
+    /// response begins meanwhile.
     pub(super) async fn wait<T>(
         &mut self,
         call: &Call,
@@ -62,7 +69,18 @@ impl Client {
             }
             self.begin(call)?;
         }
-        timeout_at(deadline, what).await.map_err(|_| timed_out())
+        let since = self.since;
+        let cancelled = async {
+            match (&call.session, &call.id) {
+                (Some(session), Some(id)) => session.has_cancelled(&Id::from_json(id), since).await,
+                _ => pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            done = timeout_at(deadline, what) => done.map_err(|_| timed_out()),
+            () = cancelled => Err(Refusal::Cancelled),
+        }
     }
 
     /// The server answers with events: so will the response, though the head of one is not waited for by itself. Those

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use longshore_mcp::envelope::{self, Id, Message, Outcome, Response};
+use longshore_mcp::object::Object;
 use longshore_mcp::{error, listing};
 
 use super::{Call, Edit, carry};
@@ -25,21 +26,29 @@ pub(super) enum Looked {
     Unasked,
     /// No answer.
     Aside,
+    /// No message at all.
+    Unreadable,
 }
 
 /// Edits a message if it is the answer to this call. `None`: it is something else.
 pub(super) fn edit(call: &Call, message: &[u8]) -> Result<Option<Edited>, Refusal> {
     Ok(match look(call, message)? {
         Looked::Answer(edited) => Some(edited),
-        Looked::Unasked | Looked::Aside => None,
+        Looked::Unasked | Looked::Aside | Looked::Unreadable => None,
     })
 }
 
 /// Looks at a message, and edits it if it is the answer to this call.
 pub(super) fn look(call: &Call, message: &[u8]) -> Result<Looked, Refusal> {
-    let Ok(Message::Response(response)) = envelope::read(message) else { return Ok(Looked::Aside) };
+    let response = match envelope::read(message) {
+        Ok(Message::Response(response)) => response,
+        Ok(Message::Request(_) | Message::Notification(_)) => return Ok(Looked::Aside),
+        Err(_) => return Ok(Looked::Unreadable),
+    };
     let asked = match (response.id, call.id.as_deref()) {
         (Some(id), Some(asked)) if id.is(&Id::from_json(asked)) => asked,
+        // Only an error may lack it, and here was one request that it can be about: see `named` below.
+        (None, Some(asked)) => asked,
         _ => return Ok(Looked::Unasked),
     };
     if let Some(pair) = call.session.as_deref().and_then(carry::pair) {
@@ -52,7 +61,19 @@ pub(super) fn look(call: &Call, message: &[u8]) -> Result<Looked, Refusal> {
             return Ok(Looked::Answer(Edited { text: text.or(Some(said)), code }));
         }
     }
-    filter(call, &response, message).map(Looked::Answer)
+    let mut edited = filter(call, &response, message)?;
+    if response.id.is_none() {
+        edited.text = Some(named(text(message)?, asked)?);
+    }
+    Ok(Looked::Answer(edited))
+}
+
+/// An error that does not say what it is about, as the answer to the request that it can only be about. Many servers
+/// write none, or `null`, where they refuse a request without reading it.
+fn named(message: &str, id: &str) -> Result<String, Refusal> {
+    let mut named = Object::read(message).map_err(|_| Refusal::ServerNonsense)?;
+    named.set("id", id.to_owned());
+    Ok(named.write())
 }
 
 /// Takes out of a list what its caller may not call, and calls tasks as it does.

@@ -110,6 +110,12 @@ fn pass(
             tracing::debug!("the server answered what nobody asked in this call");
             return Ok(None);
         }
+        Looked::Unreadable => {
+            if let (Some(session), Some(refusal)) = (&call.session, envelope::refusal_of_number(data)) {
+                request::tell(&call.worker, &call.snapshot, session, refusal);
+                return Ok(None);
+            }
+        }
         Looked::Unasked | Looked::Aside => {}
     }
     if matches!(call.edit, Edit::Filter(_)) && !is_aside(data) {

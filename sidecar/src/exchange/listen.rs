@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use http::{Response, StatusCode};
+use longshore_mcp::envelope;
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::Upstream;
 use tokio::time::{Duration, timeout};
@@ -208,8 +209,13 @@ async fn pass(
         let Ok(Some(data)) = source.next().await else { break };
         let read = source.read(&data, |event| {
             // An answer belongs to a call, whose answer is looked into; here it would pass unseen.
-            let message = data_of(&event).filter(|data| event.event.is_none() && is_aside(data));
-            let Some(message) = message else { return };
+            let Some(message) = data_of(&event).filter(|_| event.event.is_none()) else { return };
+            if !is_aside(message) {
+                if let Some(refusal) = envelope::refusal_of_number(message) {
+                    request::tell(worker, &caller.snapshot, session, refusal);
+                }
+                return;
+            }
             if late.is_empty() && tasks::not_begun(worker, session, message).is_none() {
                 hand_on(worker, caller, session, writer, message);
             } else {

@@ -63,7 +63,7 @@ impl Opening {
             }
         };
         if let Some(code) = edited.code {
-            client.respond(respond(message.clone(), None));
+            client.respond(respond(edited.text.map_or_else(|| message.clone(), Bytes::from), None));
             return Ok(Done { status, code: Some(code), rest: None });
         }
         let text = std::str::from_utf8(message).map_err(|_| Refusal::ServerNonsense)?;

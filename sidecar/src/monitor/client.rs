@@ -137,12 +137,21 @@ impl Server {
         face: Face,
     ) -> Result<(Revision, ServerDescription), CallError> {
         let pin = self.pin.filter(|pin| pin.features().handshake);
-        let params = json!({
-            "protocolVersion": pin.unwrap_or(Revision::NEWEST_WITH_INITIALIZE).as_str(),
-            "capabilities": {},
-            "clientInfo": {"name": "longshore-sidecar", "version": env!("CARGO_PKG_VERSION")},
-        });
-        let result = self.open(face, params).await?;
+        let params = |revision: Revision| {
+            json!({
+                "protocolVersion": revision.as_str(),
+                "capabilities": {},
+                "clientInfo": {"name": "longshore-sidecar", "version": env!("CARGO_PKG_VERSION")},
+            })
+        };
+        let asked = pin.unwrap_or(Revision::NEWEST_WITH_INITIALIZE);
+        let result = match self.open(face, params(asked)).await {
+            // Some servers refuse a revision that they do not speak, and say which they do, instead of choosing one.
+            Err(CallError::Rpc { instead: Some(other), .. }) if pin.is_none() && other != asked => {
+                self.open(face, params(other)).await?
+            }
+            opened => opened?,
+        };
         let handshake: Handshake =
             serde_json::from_str(&result).map_err(|_| self.not_mcp("initialize has no usable result"))?;
         if let Some(pin) = pin.filter(|pin| pin.as_str() != handshake.protocol_version) {
@@ -251,8 +260,8 @@ impl Server {
             decoder
                 .push(&data, |event| messages.extend(event.data.map(Cow::into_owned)))
                 .map_err(|_| CallError::TooLarge)?;
-            for message in messages {
-                match envelope::read(&message) {
+            for message in messages.iter().flat_map(|said: &Vec<u8>| self.parts(said)) {
+                match envelope::read(message) {
                     Ok(Message::Notification(notification))
                         if notification.method.ends_with("/list_changed") =>
                     {

@@ -34,6 +34,7 @@ impl From<lowered::Failure> for Refusal {
             Failure::TooLarge => Self::AnswerTooLarge { limit: EDITABLE },
             Failure::NotHeld => Self::AnswerNotHeld,
             Failure::NotKept => Self::TooMuchKept,
+            Failure::TooMuchHeld => Self::TooMuchHeld,
             Failure::Nonsense => Self::ServerNonsense,
             Failure::Status(status) => Self::ServerStatus { status },
             Failure::TooManySubscriptions => Self::TooManySubscriptions,

@@ -69,6 +69,7 @@ impl Refusal {
             Self::ServerLost => "server broke off",
             Self::ServerTimedOut { .. } => "server timed out",
             Self::ServerStatus { .. } => "server answered with an HTTP error",
+            Self::HandshakeRefused { .. } => "server refused the handshake",
             Self::ServerNonsense => "server answered nonsense",
             Self::AnswerTooLarge { .. } => "server's answer too large",
             Self::ServerRevision { .. } => "server speaks another revision",

@@ -12,6 +12,7 @@ use longshore_sessions::bounds::{MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS};
 use longshore_sessions::message::Copy;
 use longshore_sessions::{Capsule, Moment, PodId};
 
+use super::cancelled::Cancelled;
 use super::questions::{Answering, Questions};
 use super::{Place, Sessions};
 use crate::shares::{Share, Shares, subscription};
@@ -47,6 +48,8 @@ pub(crate) struct Session {
     pub(crate) streams: Streams,
     /// What its client was asked, by a server that does not know whom it asks.
     pub(super) questions: Questions,
+    /// What it does not want to hear the end of any more.
+    cancelled: Cancelled,
 }
 
 /// What a client has set, and who else knows it.
@@ -105,6 +108,7 @@ impl Session {
             kept: AtomicUsize::new(0),
             streams: Streams::default(),
             questions: Questions::default(),
+            cancelled: Cancelled::default(),
         }
     }
 
@@ -154,6 +158,21 @@ impl Session {
         {
             self.questions.asked(&question.id);
         }
+    }
+
+    /// Its client cancels the call with this id.
+    pub(crate) fn cancels(&self, id: &Id<'_>) {
+        self.cancelled.note(id);
+    }
+
+    /// How often its client has cancelled something.
+    pub(crate) fn cancellations(&self) -> u64 {
+        self.cancelled.count()
+    }
+
+    /// Returns when its client has cancelled the call with this id, which began after so many cancellations.
+    pub(crate) async fn has_cancelled(&self, id: &Id<'_>, since: u64) {
+        self.cancelled.heard(id, since).await;
     }
 
     /// The server calls it so from now on.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use longshore_mcp::Raw;
 use longshore_mcp::detect::Modern;
-use longshore_mcp::envelope::Message;
+use longshore_mcp::envelope::{Id, Message};
 use longshore_mcp::level::Level;
 use longshore_mcp::listen::Filter;
 use longshore_mcp::method::{List, Method, NotificationMethod};
 use longshore_mcp::params::{Invalid, Params, Target};
+use longshore_sidecar_config::Upstream;
 use serde::Deserialize;
 
 use super::session::InSession;
@@ -118,6 +119,15 @@ pub(crate) fn decide(
                 // It would end whatever call of anybody has that id.
                 Some(NotificationMethod::Cancelled) if !session.is_known_to_server() => {
                     Err("no sessions at the server")
+                }
+                Some(NotificationMethod::Cancelled) => {
+                    // Other transports end such calls themselves.
+                    if let (Some(id), Upstream::StreamableHttp { .. }) =
+                        (params.request_id(), &snapshot.config.upstream)
+                    {
+                        session.cancels(&Id::from_json(id));
+                    }
+                    Ok(None)
                 }
                 Some(_) => Ok(None),
             };

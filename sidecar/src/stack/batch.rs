@@ -74,12 +74,12 @@ pub(super) async fn serve(
     trail.entry.hand_over().leave();
     let mut gathering = Gathering { answers, held, asides: Vec::new(), incoming, tasks };
     let response = if gathering.gather().await {
-        let answers = gathering.answers.write();
         // Notifications among them have no answer, and are delivered all the same.
-        let Gathering { held, incoming, mut tasks, .. } = gathering;
-        drop(incoming);
+        let Gathering { answers, held, incoming, mut tasks, .. } = gathering;
+        let whole = answers.write();
+        drop((answers, incoming));
         while tasks.join_next().await.is_some() {}
-        respond::json(Body::whole(held.of(answers)), None)
+        respond::json(Body::whole(held.of(whole)), None)
     } else {
         let (out, body) = mpsc::channel(PIECES);
         // It ends with its client, or with the last answer.
@@ -155,14 +155,13 @@ impl Gathering {
 
     /// Passes on what is there and what comes, as events.
     async fn pass_on(mut self, out: mpsc::Sender<respond::Piece>) {
-        let answers = self.answers.write();
-        for answer in longshore_mcp::object::elements(&answers).unwrap_or_default() {
+        // Each is gone with its reader, however long the others take.
+        for answer in self.answers.into_answers() {
             let share = self.held.split(answer.len());
             if !say(&out, share.of(sse::message(answer.as_bytes()))).await {
                 return;
             }
         }
-        drop(answers);
         for aside in std::mem::take(&mut self.asides) {
             if !say(&out, aside.event()).await {
                 return;

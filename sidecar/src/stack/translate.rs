@@ -4,11 +4,12 @@
 use std::borrow::Cow;
 
 use longshore_mcp::envelope::{Malformed, Message};
+use longshore_mcp::error::{self, Code};
 use longshore_mcp::initialize;
 use longshore_mcp::method::{Method, ServerRequest};
 use longshore_mcp::revision::Revision;
 use longshore_mcp::translate::requests::{self, Client};
-use longshore_mcp::translate::{Pair, Way, handshake, questions};
+use longshore_mcp::translate::{Pair, Untranslatable, Way, handshake, questions};
 
 use super::access::{Asks, Authorised};
 use super::{SERVED, Trail};
@@ -46,7 +47,11 @@ pub(crate) fn translate(
             let method = Method::parse(&request.method);
             requests::request(pair, method, text()?, &Client { capabilities: "{}", info: None, level: None })?
         }
-        Message::Response(_) => response(pair.up(), text()?)?,
+        Message::Response(answer) => response(pair.up(), text()?).unwrap_or_else(|why| {
+            // The server waits for an answer, and no other will come.
+            tracing::debug!(%why, "a client's answer is an error for its server");
+            Cow::Owned(error::response(answer.id, Code::InternalError, &why.to_string(), None))
+        }),
         // Within the era of sessions they are the same in all revisions.
         Message::Notification(_) => return Ok(Outgoing::AsItIs),
     };
@@ -74,11 +79,11 @@ fn offer(text: &str, pin: Option<Revision>, speaks: &Speaks, trail: &mut Trail) 
 
 /// A client's answer to what the server asked. Only one of sampling is not the same in all revisions, and such a one
 /// is known by its members.
-fn response(way: Way, text: &str) -> Result<Cow<'_, str>, Refusal> {
+fn response(way: Way, text: &str) -> Result<Cow<'_, str>, Untranslatable> {
     const SAMPLING: ServerRequest = ServerRequest::SamplingCreateMessage;
     let result = longshore_mcp::translate::names::get(text, &["result"]);
     if result.is_some_and(|result| questions::is_answer(SAMPLING, result)) {
-        return Ok(questions::response(way, SAMPLING, text)?);
+        return questions::response(way, SAMPLING, text);
     }
     Ok(Cow::Borrowed(text))
 }

@@ -65,6 +65,9 @@ pub(crate) enum Failure {
     /// What a client says of itself is kept with its session, and there is no room for so much.
     #[error("there is no room for what the client says of itself")]
     NotKept,
+    /// Large messages are held, and there is no room for the request.
+    #[error("there is no room for the request")]
+    TooMuchHeld,
     /// What it said is no answer.
     #[error("the server's answer is none")]
     Nonsense,

@@ -14,7 +14,7 @@ use super::sse::{Place, Sse};
 use super::stdio::{self, Hold, Stdio};
 use super::unheard::{self, Handshake};
 use super::{Answer, Failure, Former, Opener, Recalled, http, starts};
-use crate::shares::{Coming, Shares};
+use crate::shares::{Coming, Share, Shares};
 
 /// The ways of one thread.
 pub(crate) struct Transport {
@@ -35,7 +35,12 @@ impl Transport {
     /// What is coming for somebody. What is for the sidecar itself is not counted: clients must not keep it from looking
     /// after the server.
     pub(super) fn coming_for(&self, opener: &Opener) -> Coming {
-        Coming::new(opener.principal().map(|principal| self.held.nothing(principal)))
+        Coming::new(self.kept_for(opener))
+    }
+
+    /// What is kept for somebody, of nothing yet. As above, what is the sidecar's own is not counted.
+    pub(super) fn kept_for(&self, opener: &Opener) -> Option<Share> {
+        opener.principal().map(|principal| self.held.nothing(principal))
     }
 
     /// A message that is held whole for somebody from now on, if there is room for it.

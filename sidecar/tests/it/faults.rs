@@ -8,7 +8,9 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::http::{Reply, connect, read_chunk};
-use crate::harness::{Client, GoServer, Scripted, Sidecar, config, eventually, scripted, within};
+use crate::harness::{
+    Client, Gate, GoServer, Scripted, Sidecar, config, eventually, modern, scripted, within,
+};
 
 #[test]
 fn each_call_in_flight_hears_that_the_server_was_killed() {
@@ -219,13 +221,7 @@ fn nonsense_of_a_server_becomes_an_error() {
             "something that is not an answer",
         ),
         ("an HTTP error", 500, "text/plain", "stack trace", "HTTP status 500"),
-        (
-            "an HTTP error in JSON",
-            500,
-            "application/json",
-            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":"m"}}"#,
-            "HTTP status 500",
-        ),
+        ("an HTTP error in JSON", 500, "application/json", r#"{"error":"m"}"#, "HTTP status 500"),
         ("a redirect", 307, "text/plain", "", "HTTP status 307"),
         ("nothing", 202, "text/plain", "", "something that is not an answer"),
     ] {
@@ -250,6 +246,138 @@ fn nonsense_of_a_server_becomes_an_error() {
     let reply = Client::open(&sidecar, None).send("tools/call", json!({"name": "t"}));
     assert_eq!((reply.status, reply.text()), (200, error));
     assert_eq!(sidecar.audit(|line| line["method"] == "tools/call")["code"], -32042);
+}
+
+/// A number that not every reader holds is no id here: who asks under one is told so, and goes on.
+#[test]
+fn a_question_under_a_number_that_is_too_large_is_answered() {
+    const NUMBER: u64 = 9_007_199_254_740_993;
+    for revision in ["2025-06-18", "2025-11-25", "2026-07-28"] {
+        let gate = Gate::default();
+        let goes_on = gate.clone();
+        let server = Scripted::start(move |request, stream| {
+            scripted::begin_events(stream);
+            let question = json!({"jsonrpc": "2.0", "id": NUMBER, "method": "roots/list"});
+            scripted::chunk(stream, &format!("data: {question}\n\n"));
+            goes_on.pass();
+            let result = json!({"content": [{"type": "text", "text": "done"}]});
+            scripted::chunk(stream, &format!("data: {}\n\n", scripted::reply_to(request, &result)));
+        });
+        let sidecar = Sidecar::start(&config(server.port)).ready();
+        let call = if revision == "2026-07-28" {
+            modern::of(&modern::message(1, "tools/call", json!({"name": "t"})).to_string())
+        } else {
+            let client = Client::of(&sidecar, None, revision);
+            client.request(client.message("tools/call", &json!({"name": "t"})))
+        };
+        std::thread::scope(|scope| {
+            let reply = scope.spawn(|| call.send(sidecar.mcp));
+            let heard = eventually("the server is answered", || {
+                let posts = server.seen("POST");
+                posts.iter().map(scripted::message).find(|message| message["id"] == NUMBER)
+            });
+            assert_eq!(heard["error"]["code"], -32600, "{revision}: {heard}");
+            gate.open();
+            let reply = reply.join().unwrap();
+            assert_eq!(
+                reply.message()["result"]["content"][0]["text"],
+                "done",
+                "{revision}: {}",
+                reply.text()
+            );
+            assert!(!reply.text().contains("roots/list"), "{revision}: {}", reply.text());
+        });
+    }
+}
+
+/// Some servers write both outcomes of a call, and `null` for the one that it did not have.
+#[test]
+fn an_error_of_null_is_none() {
+    let server = Scripted::start(|request, stream| {
+        let id = scripted::message(request)["id"].clone();
+        let result = json!({"content": [{"type": "text", "text": "done"}]});
+        let text = json!({"jsonrpc": "2.0", "id": id, "result": result, "error": null});
+        scripted::json(stream, &text.to_string());
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let modern = modern::of(&modern::message(1, "tools/call", json!({"name": "t"})).to_string());
+    let older = Client::of(&sidecar, None, "2025-11-25");
+    let older = older.request(older.message("tools/call", &json!({"name": "t"})));
+    for call in [older, modern] {
+        let message = call.send(sidecar.mcp).message();
+        assert_eq!(message["result"]["content"][0]["text"], "done", "{message}");
+    }
+}
+
+/// A server does not answer what was cancelled, and may leave the response open: nobody waits for it then.
+#[test]
+fn r059_a_cancelled_call_ends_though_its_server_leaves_it_open() {
+    let server =
+        Scripted::start(|request, stream| match scripted::message(request)["params"]["name"].as_str() {
+            Some("hang") => {
+                scripted::begin_events(stream);
+                // Until the other side closes.
+                let _ = std::io::Read::read(stream, &mut [0]);
+            }
+            _ => scripted::json(stream, &scripted::reply_to(request, &json!({"content": []}))),
+        });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    for revision in ["2025-06-18", "2025-11-25"] {
+        let client = Client::of(&sidecar, None, revision);
+        let call =
+            |name: &str| json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": name}});
+        let cancel =
+            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}});
+        let mut stream = connect(sidecar.mcp);
+        client.request(call("hang").to_string()).write(&mut stream);
+        eventually("the call is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+        // Somebody else's, and one of another type.
+        let other =
+            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "7"}});
+        for (told, by) in
+            [(&cancel, Client::of(&sidecar, None, revision)), (&other, client.through(&sidecar))]
+        {
+            assert_eq!(by.request(told.to_string()).send(sidecar.mcp).status, 202);
+        }
+        assert_eq!(sidecar.metric("longshore_calls"), 1.0);
+        assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
+        let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+        assert_eq!((&reply.message()["id"], &reply.message()["error"]["code"]), (&json!(7), &json!(-32603)));
+        eventually("nothing is under way", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+        // The id is free, and what was cancelled before does not count.
+        let reply = client.request(call("quick").to_string()).send(sidecar.mcp);
+        assert_eq!(reply.message()["result"], json!({"content": []}), "{revision}");
+    }
+    sidecar.audit(|line| line["reason"] == "cancelled by its client");
+}
+
+/// Many servers refuse a request without having read its id. There is only one that the error can be about.
+#[test]
+fn errors_that_do_not_say_what_they_are_about_are_answers_all_the_same() {
+    let server = Scripted::of("2025-11-25", |request, stream| {
+        let params = scripted::message(request)["params"].take();
+        let id = if params["null"] == true { r#","id":null"# } else { "" };
+        let error = format!(r#"{{"jsonrpc":"2.0"{id},"error":{{"code":-32000,"message":"not so"}}}}"#);
+        match params["status"].as_u64().unwrap_or_default() {
+            0 if request.method == "GET" => scripted::no_stream(stream),
+            0 => scripted::events(stream, &[&format!("data: {error}\n\n")]),
+            status => scripted::json_with(stream, u16::try_from(status).unwrap(), "", &error),
+        }
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    for revision in ["2025-06-18", "2025-11-25"] {
+        let client = Client::of(&sidecar, None, revision);
+        for status in [0, 200, 400, 500] {
+            for null in [false, true] {
+                let case = format!("{revision}, {status}, {null}");
+                let reply = client.send("tools/call", json!({"name": "t", "status": status, "null": null}));
+                assert_eq!(reply.status, 200, "{case}");
+                let message = reply.message();
+                assert_eq!(message["error"], json!({"code": -32000, "message": "not so"}), "{case}");
+                assert!(message["id"].is_u64(), "{case}: {message}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -306,6 +434,23 @@ fn answers_that_nobody_waits_for_reach_nobody() {
         assert_eq!(seen[0]["method"], "notifications/progress");
         assert_eq!(seen[1]["result"], json!({"n": 3}));
     }
+}
+
+/// A server need not choose a revision where it does not speak the one that it is asked for: it may say which it does.
+#[test]
+fn r019_a_server_that_refuses_a_revision_is_asked_for_its_own() {
+    let server = Scripted::strict("2025-03-26", |request, stream| {
+        let result = json!({"content": [{"type": "text", "text": "done"}]});
+        scripted::json(stream, &scripted::reply_to(request, &result));
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    for revision in ["2025-03-26", "2025-06-18", "2025-11-25"] {
+        let message = Client::of(&sidecar, None, revision).call("t", json!({}));
+        assert_eq!(message["result"]["content"][0]["text"], "done", "{revision}: {message}");
+    }
+    let modern = modern::of(&modern::message(1, "tools/call", json!({"name": "t"})).to_string());
+    let message = modern.send(sidecar.mcp).message();
+    assert_eq!(message["result"]["content"][0]["text"], "done", "{message}");
 }
 
 #[test]

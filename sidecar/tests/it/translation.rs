@@ -159,6 +159,38 @@ fn what_cannot_be_asked_is_answered_with_both_revisions() {
     }
 }
 
+/// An answer that the server's revision has no words for is an error to the server, which would wait for ever.
+#[test]
+fn what_cannot_be_answered_is_an_error_to_the_server() {
+    let question = json!({"jsonrpc": "2.0", "id": "q", "method": "sampling/createMessage", "params": {
+        "messages": [{"role": "user", "content": {"type": "text", "text": "a"}}], "maxTokens": 5,
+    }});
+    let question = format!("data: {question}\n\n");
+    let server = Scripted::of(
+        "2025-03-26",
+        no_stream_or(move |_, stream| {
+            scripted::begin_events(stream);
+            scripted::chunk(stream, &question);
+            // Until the other side closes.
+            let _ = std::io::Read::read(stream, &mut [0]);
+        }),
+    );
+    let sidecar = Sidecar::start(&configured(server.port)).ready();
+    let client = Client::of(&sidecar, None, "2025-11-25");
+    let call = client.request(client.message("tools/call", &json!({"name": "t"})));
+    let mut events = Events::open(&call, sidecar.mcp);
+    assert_eq!(events.next().unwrap().message()["id"], "q");
+    let block = json!({"type": "text", "text": "a"});
+    let result = json!({"role": "assistant", "model": "m", "content": [block, block]});
+    let body = json!({"jsonrpc": "2.0", "id": "q", "result": result}).to_string();
+    assert_eq!(client.request(body).send(sidecar.mcp).status, 202);
+    let heard = eventually("the server hears why", || {
+        server.seen("POST").iter().map(scripted::message).find(|message| message["id"] == "q")
+    });
+    let why = heard["error"]["message"].as_str().unwrap();
+    assert!(why.contains("2025-11-25") && why.contains("2025-03-26"), "{heard}");
+}
+
 #[test]
 fn what_belongs_to_no_call_is_carried_too() {
     let server = Scripted::of("2025-11-25", |_, stream| {

@@ -10,17 +10,27 @@ use crate::translate::{Untranslatable, Way, tools};
 /// What other servers said is only for clients that declare it, where that can be declared.
 const CONTEXT: &str = "includeContext";
 
+/// What is only for clients that can use tools.
+const OF_TOOLS: [&str; 2] = ["tools", "toolChoice"];
+
+/// Whether a client has to be able to use tools for this.
+pub(super) fn has_tools(params: &str) -> bool {
+    Object::read(params).is_ok_and(|params| OF_TOOLS.iter().any(|name| params.present(name).is_some()))
+}
+
 pub(super) fn ask(way: Way, asked: &mut Object<'_>, can: &ClientCapabilities) -> Result<(), Untranslatable> {
+    // What is not there some servers write as `null`.
+    for name in OF_TOOLS {
+        asked.remove_null(name);
+    }
     if way.to.features().sampling_tools {
         let wants_context = asked.string(CONTEXT).is_some_and(|wanted| wanted.as_str() != "none");
         if wants_context && !can.sampling_context {
             asked.remove(CONTEXT);
         }
     } else {
-        for name in ["tools", "toolChoice"] {
-            if asked.get(name).is_some() {
-                return Err(way.unknown("sampling with tools"));
-            }
+        if OF_TOOLS.iter().any(|name| asked.get(name).is_some()) {
+            return Err(way.unknown("sampling with tools"));
         }
     }
     asked.edit("tools", |definitions| tools::definitions(way, definitions))?;

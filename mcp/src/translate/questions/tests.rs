@@ -56,6 +56,28 @@ fn questions_are_asked_as_their_reader_knows_them() {
             "sampling with tools cannot be passed on from revision 2026-07-28 to revision 2025-06-18 of MCP",
         ),
         (
+            V2026_07_28,
+            V2025_06_18,
+            SamplingCreateMessage,
+            r#"{"messages":[],"toolChoice":{"mode":"none"}}"#,
+            "sampling with tools cannot be passed on from revision 2026-07-28 to revision 2025-06-18 of MCP",
+        ),
+        // What some servers write where they have nothing to say.
+        (
+            V2025_11_25,
+            V2025_06_18,
+            SamplingCreateMessage,
+            r#"{"messages":[ ],"tools":null,"toolChoice":null}"#,
+            r#"{"messages":[ ]}"#,
+        ),
+        (
+            V2025_11_25,
+            V2026_07_28,
+            SamplingCreateMessage,
+            r#"{"messages":[ ],"tools":null}"#,
+            r#"{"messages":[ ]}"#,
+        ),
+        (
             V2025_03_26,
             V2026_07_28,
             SamplingCreateMessage,
@@ -78,6 +100,8 @@ fn questions_are_asked_as_their_reader_knows_them() {
         (ElicitationCreate, r#"{"mode":"form"}"#, Some(Need::ElicitationForm)),
         (ElicitationCreate, "{}", Some(Need::ElicitationForm)),
         (SamplingCreateMessage, "{}", Some(Need::Sampling)),
+        (SamplingCreateMessage, r#"{"tools":null,"toolChoice":null}"#, Some(Need::Sampling)),
+        (SamplingCreateMessage, r#"{"toolChoice":{}}"#, Some(Need::SamplingTools)),
         (SamplingCreateMessage, r#"{"tools":[]}"#, Some(Need::SamplingTools)),
         (ServerRequest::Ping, "{}", None),
     ] {

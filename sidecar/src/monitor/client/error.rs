@@ -37,7 +37,13 @@ pub(crate) enum CallError {
     #[error("the server's answer at {path} is not MCP: {what}")]
     NotMcp { path: String, what: &'static str },
     #[error("the server answered with error {code}: {message}")]
-    Rpc { code: i64, message: String, status: u16 },
+    Rpc {
+        code: i64,
+        message: String,
+        status: u16,
+        /// The newest revision with a handshake that the error names as one that would do.
+        instead: Option<Revision>,
+    },
     #[error("the server speaks revision {0} of MCP, which is not served here: {served} are", served = served())]
     Revision(String),
     #[error("the server does not answer when it is asked what it speaks")]
@@ -164,7 +170,14 @@ pub(super) fn rpc(error: &str, status: StatusCode) -> CallError {
         code: error["code"].as_i64().unwrap_or_default(),
         message: quote(error["message"].as_str().unwrap_or_default()),
         status: status.as_u16(),
+        instead: Revision::newest_with_initialize(&supported(&error), None),
     }
+}
+
+/// The revisions that an error names which says that the one that was asked for is not spoken.
+fn supported(error: &Value) -> Vec<Revision> {
+    let names = error["data"]["supported"].as_array();
+    names.into_iter().flatten().filter_map(Value::as_str).filter_map(Revision::parse).collect()
 }
 
 /// The text of an untrusted server, bounded, on one line.

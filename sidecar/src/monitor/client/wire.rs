@@ -90,12 +90,7 @@ impl Server {
             decoder
                 .push(&data, |event| messages.extend(event.data.map(Cow::into_owned)))
                 .map_err(|_| CallError::TooLarge)?;
-            let messages =
-                messages.iter().flat_map(|said: &Vec<u8>| match batch::parts(said, self.revision) {
-                    Some(parts) => parts.into_iter().map(str::as_bytes).collect(),
-                    None => vec![said.as_slice()],
-                });
-            for message in messages {
+            for message in messages.iter().flat_map(|said: &Vec<u8>| self.parts(said)) {
                 match envelope::read(message) {
                     Ok(Message::Response(response))
                         if response.id.is_some_and(|got| got.is(&Id::from_json(id))) =>
@@ -108,6 +103,14 @@ impl Server {
             }
         }
         Err(CallError::Lost)
+    }
+
+    /// The messages that the server has written at once.
+    pub(super) fn parts<'a>(&self, said: &'a [u8]) -> Vec<&'a [u8]> {
+        match batch::parts(said, self.revision) {
+            Some(parts) => parts.into_iter().map(str::as_bytes).collect(),
+            None => vec![said],
+        }
     }
 
     /// Sends a message that has no answer.

@@ -32,6 +32,7 @@ use super::session::{Inbox, Number, Session};
 use super::sessions::{Lease, Purpose};
 use super::source::{Ending, Heard, read};
 use super::way::Way;
+use crate::shares::Share;
 use crate::upstream::Failure;
 use stage::{Event, Stage};
 
@@ -48,6 +49,8 @@ struct Call {
     pair: Pair,
     number: Number,
     parked: Parked,
+    /// What the questions take of the bounds that are open in it.
+    questions: Option<Share>,
     /// Something that the server asked although its client did not declare that it can.
     lacks: Option<Need>,
     /// What the server is asked with: what came for it, and the request while its answer is read.
@@ -101,6 +104,7 @@ impl Call {
             pair,
             number,
             parked,
+            questions: way.transport.kept_for(&way.opener),
             lacks: None,
             inbox,
             reading: None,
@@ -115,8 +119,10 @@ impl Call {
         let number = self.number.number.to_string();
         let request =
             requests::numbered(self.pair, Some(asked.method), asked.text(), &asked.client(), &number);
-        let request = request.map_err(|_| Unusable::Internal)?;
-        let request = self.session.request(HttpMethod::POST, request.into_owned().into());
+        let request = request.map_err(|_| Unusable::Internal)?.into_owned().into();
+        // It is there beside what the client has sent, for as long as the server takes to read it.
+        let request = self.way.transport.hold(&self.way.opener, request).ok_or(Unusable::TooMuchHeld)?;
+        let request = self.session.request(HttpMethod::POST, request);
         let request = traced(request, &asked.trace);
         let (session, transport, to) =
             (self.session.clone(), self.way.transport.clone(), self.inbox.0.clone());
@@ -129,7 +135,7 @@ impl Call {
     /// has forgotten the session.
     async fn serve(&mut self, client: Client) -> Option<Client> {
         self.stage = Stage::Serving(client);
-        let silence = Instant::now() + SILENCE;
+        let mut silence = Instant::now() + SILENCE;
         loop {
             let event = self.next(silence).await;
             match (event, std::mem::replace(&mut self.stage, Stage::Over)) {
@@ -146,7 +152,11 @@ impl Call {
                     self.stage = Stage::Serving(client);
                 }
                 (Event::Gathered, Stage::Gathering(client, _)) => Box::pin(self.ask(client)).await,
-                (Event::Back(client), Stage::Waiting(waiting)) => Box::pin(self.back(client, waiting)).await,
+                (Event::Back(client), Stage::Waiting(waiting)) => {
+                    // It is another request, whose response may still become anything.
+                    silence = Instant::now() + SILENCE;
+                    Box::pin(self.back(client, waiting)).await;
+                }
                 (Event::Left, stage) => Box::pin(self.leave(stage)).await,
                 (Event::Expired, _) => Box::pin(self.abandon("the client did not answer in time")).await,
                 // They only come in these stages.

@@ -23,6 +23,9 @@ pub(crate) enum Failure {
     /// The server answered with this HTTP status.
     #[error("the server answered with HTTP status {0}")]
     Status(u16),
+    /// The server refused the handshake, in these words.
+    #[error("the server refused the handshake, with error {code}: {words}")]
+    Refused { code: i64, words: String },
     /// What the server answered is no answer.
     #[error("the server's answer is not usable")]
     Nonsense,
@@ -41,6 +44,9 @@ pub(crate) enum Failure {
     /// Large answers are held, and there is no room for this one.
     #[error("there is no room for the server's answer")]
     NotHeld,
+    /// Large messages are held, and there is no room for the request.
+    #[error("there is no room for the request")]
+    TooMuchHeld,
     /// The connection broke.
     #[error(transparent)]
     Broken(Box<Broken>),
@@ -62,12 +68,14 @@ impl From<Failure> for Refusal {
             Failure::FullForPrincipal { limit } => Self::TooManyOwnSessions { limit },
             Failure::Busy => Self::TooManyCalls,
             Failure::Status(status) => Self::ServerStatus { status },
+            Failure::Refused { code, words } => Self::HandshakeRefused { code, words },
             Failure::Nonsense | Failure::TooManyRounds(_) => Self::ServerNonsense,
             Failure::Forgotten => Self::ServerLost,
             Failure::Left => Self::ServerReplaced,
             Failure::Revision(version) => Self::ServerRevision { version },
             Failure::TooLarge => Self::AnswerTooLarge { limit: EDITABLE },
             Failure::NotHeld => Self::AnswerNotHeld,
+            Failure::TooMuchHeld => Self::TooMuchHeld,
             Failure::Broken(broken) => (*broken).into(),
             Failure::Capabilities => Self::Mistake(Wrong::Envelope(Incomplete::Wrong(CLIENT_CAPABILITIES))),
             Failure::Internal => Self::Internal,

@@ -165,6 +165,11 @@ async fn route(session: &Arc<Session>, transport: &Transport, message: Bytes) {
             }
         }
         // An answer belongs to a call's own stream; what is no message belongs nowhere.
-        Ok(Message::Response(_)) | Err(_) => {}
+        Ok(Message::Response(_)) => {}
+        Err(_) => {
+            if let Some(refusal) = envelope::refusal_of_number(&message) {
+                session.tell(transport, &refusal).await;
+            }
+        }
     }
 }

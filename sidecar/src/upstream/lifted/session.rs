@@ -7,15 +7,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, StatusCode};
+use longshore_mcp::Text;
 use longshore_mcp::envelope::{self, Id, Message, Outcome};
+use longshore_mcp::error;
 use longshore_mcp::headers::{self, EVENT_STREAM, JSON};
 use longshore_mcp::ids::Numbers;
 use longshore_mcp::level::Level;
 use longshore_mcp::listen::{Offers, Streams};
 use longshore_mcp::logging::{self, Levels};
-use longshore_mcp::object::Object;
+use longshore_mcp::object::{Object, string};
 use longshore_mcp::revision::{Era, Revision};
-use longshore_mcp::translate::{Pair, Way, handshake, questions};
+use longshore_mcp::translate::{Pair, Way, handshake, names, questions};
 use longshore_sidecar_config::Upstream;
 use tokio::sync::watch;
 use tokio::time::error::Elapsed;
@@ -404,7 +406,8 @@ impl Greeting {
         let revision = revision.ok_or_else(|| Unusable::Revision(version.as_str().to_owned()))?;
         let capabilities = result.original("capabilities").unwrap_or("{}");
         let offers = Offers::read(capabilities);
-        let logs = Object::read(capabilities).is_ok_and(|capabilities| capabilities.get("logging").is_some());
+        let logs =
+            Object::read(capabilities).is_ok_and(|capabilities| capabilities.present("logging").is_some());
         let info = result.original("serverInfo").map(str::to_owned);
         Ok(Self { revision, info, offers, logs, text })
     }
@@ -447,7 +450,13 @@ async fn greeted(answer: Answer, mut coming: Coming) -> Result<String, Failure> 
         Ok(Message::Response(response)) if response.id.is_some_and(|id| id.as_json() == FIRST) => {
             match response.outcome {
                 Outcome::Result(result) => Ok(result.get().to_owned()),
-                Outcome::Error(_) => Err(Unusable::Nonsense.into()),
+                // What keeps its client out is in the server's own words.
+                Outcome::Error(error) => {
+                    let code = error::code_of(error.get()).ok_or(Unusable::Nonsense)?;
+                    let words = names::get(error.get(), &["message"]).and_then(string);
+                    Err(Unusable::Refused { code, words: words.map_or_else(String::new, Text::into_owned) }
+                        .into())
+                }
             }
         }
         _ => Err(Unusable::Nonsense.into()),

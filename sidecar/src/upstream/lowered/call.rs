@@ -76,7 +76,8 @@ pub(super) async fn call(way: Way, request: &Request<'_>, text: &str) -> Result<
         Err(error) => return Ok(local::refused(request, Code::InvalidParams, &error.to_string())),
     };
     let sent = match requests::request(pair, Some(method), text, &way.session.client()) {
-        Ok(sent) => Bytes::from(sent.into_owned()),
+        // It is there beside what the client has sent.
+        Ok(sent) => way.hold(sent.into_owned().into())?,
         Err(error) => return Ok(local::refused(request, Code::InvalidParams, &error.to_string())),
     };
     let name =
@@ -96,7 +97,7 @@ pub(super) async fn call(way: Way, request: &Request<'_>, text: &str) -> Result<
 }
 
 impl Call {
-    async fn run(mut self, first: Bytes, out: Out) -> Result<(), Any> {
+    async fn run(mut self, mut first: Bytes, out: Out) -> Result<(), Any> {
         let mut asking: Option<(Rounds, Share)> = None;
         let (mut body, mut id, mut renewed) = (first.clone(), self.id.clone(), false);
         loop {
@@ -115,9 +116,13 @@ impl Call {
             match response.outcome {
                 Outcome::Error(error) => {
                     let code = code_of(error.get()).and_then(Code::of);
-                    if code == Some(Code::HeaderMismatch) && !renewed && Box::pin(self.renew(&first)).await? {
-                        renewed = true;
-                        continue;
+                    if code == Some(Code::HeaderMismatch) && !renewed {
+                        let sent =
+                            asking.as_ref().map_or(&first[..], |(rounds, _)| rounds.request().as_bytes());
+                        if Box::pin(self.renew(sent)).await? {
+                            renewed = true;
+                            continue;
+                        }
                     }
                     let Self { way, under_way, .. } = &mut self;
                     if is_suspicious(status, code) && !under_way.during(Box::pin(way.is_modern())).await? {
@@ -139,13 +144,19 @@ impl Call {
                 Ok(Translated::InputRequired(result)) => {
                     let (rounds, parked) = match &mut asking {
                         Some(asking) => asking,
-                        None => asking.insert(self.park(&first)?),
+                        None => asking.insert(self.park(&std::mem::take(&mut first))?),
                     };
                     let mut names = Names { lowered: &self.way.lowered, failed: false };
                     let next = rounds.input_required(result, &mut names);
                     if names.failed {
                         return Err(Failure::NoNumbers.into());
                     }
+                    // People take their time. What is kept meanwhile is counted, and nothing else is kept.
+                    parked.shrink(rounds.kept());
+                    if !parked.reach(rounds.kept()) {
+                        return Err(Failure::TooManyQuestions.into());
+                    }
+                    drop((answer, std::mem::take(&mut body)));
                     let asked = ask(&self.way, &mut self.under_way, &self.id, rounds, parked, next, &out);
                     let Some(again) = Box::pin(asked).await? else { return Ok(()) };
                     id = self.way.lowered.question();
@@ -177,7 +188,7 @@ impl Call {
 
     /// Reads the server's tools anew, since it misses what its schema marks. Says whether there is anything to be done
     /// better.
-    async fn renew(&mut self, sent: &Bytes) -> Result<bool, Any> {
+    async fn renew(&mut self, sent: &[u8]) -> Result<bool, Any> {
         let Self { way, under_way, tool, .. } = self;
         let Some(tool) = tool else { return Ok(false) };
         let known = pin!(async { Ok(way.lowered.tools.get_anew(way, tool).await) });

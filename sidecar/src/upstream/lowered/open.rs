@@ -105,7 +105,7 @@ pub(in crate::upstream) async fn open(
         can,
         info: info.map(str::to_owned),
         offers: Offers::read(offered),
-        logs: names::get(offered, &["logging"]).is_some(),
+        logs: names::get(offered, &["logging"]).is_some_and(|logging| logging != "null"),
     };
     let (id, hold) = lowered.add(Session::new(parts, share)).ok_or(Failure::NoNumbers)?;
     let id_of_request = request.id.as_json();

@@ -67,6 +67,12 @@ impl Way {
         self.server.call(&opener, self.session.pair.server, body, repeated).await
     }
 
+    /// A message of the session's client that is held whole from now on, if there is room for it.
+    pub(super) fn hold(&self, message: Bytes) -> Result<Bytes, Failure> {
+        let opener = self.lowered.opener(&self.session);
+        self.server.transport.hold(&opener, message).ok_or(Failure::TooMuchHeld)
+    }
+
     /// Whether arguments of tools are repeated in headers that this server sees.
     pub(super) fn has_headers(&self) -> bool {
         !matches!(self.server.upstream, Upstream::Stdio {})

@@ -22,7 +22,10 @@ impl Talk {
             }
             Ok(Message::Request(request)) => (self.request(&request, message), Dropped::Unasked),
             Err(Malformed::Batch) if self.unpack(message) => return,
-            Err(_) => (false, Dropped::Noise),
+            Err(_) => {
+                let refusal = envelope::refusal_of_number(message);
+                (refusal.is_some_and(|refusal| self.posts.own(refusal)), Dropped::Noise)
+            }
         };
         if wanted {
             self.dropped = 0;

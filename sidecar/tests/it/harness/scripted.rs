@@ -30,6 +30,8 @@ struct Manners {
     hears: Option<Gate>,
     /// What is waited for before it ends a session.
     ends: Option<Gate>,
+    /// It refuses handshakes for other revisions than its own, and says which that is.
+    strict: bool,
     /// It gives sessions no names.
     nameless: bool,
     /// What it does with answers is for the test to say.
@@ -47,6 +49,8 @@ pub(crate) enum Greeting {
     Half,
     /// With a result that is none.
     Nonsense,
+    /// With an error.
+    Refusal,
 }
 
 impl Manners {
@@ -58,6 +62,7 @@ impl Manners {
             greets: None,
             hears: None,
             ends: None,
+            strict: false,
             nameless: false,
             answered: false,
             told: false,
@@ -131,6 +136,15 @@ impl Scripted {
     pub(crate) fn greeting_so(greeting: Greeting, revision: Option<&'static str>) -> Self {
         let manners = Manners { greets: Some(greeting), revision, ..Manners::of(json!({})) };
         Self::with(0, manners, |_, stream| no_stream(stream))
+    }
+
+    /// A server that refuses handshakes for other revisions than this.
+    pub(crate) fn strict(
+        revision: &'static str,
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        let manners = Manners { strict: true, revision: Some(revision), ..Manners::of(json!({})) };
+        Self::with(0, manners, without_streams(answer))
     }
 
     /// A server that takes `notifications/roots/list_changed` when the gate is open.
@@ -221,6 +235,17 @@ fn serve(
             seen.lock().expect("no panic").push(request.clone());
         }
         match method.as_str() {
+            "initialize"
+                if manners.strict
+                    && message(&request)["params"]["protocolVersion"] != json!(manners.revision) =>
+            {
+                let error = json!({"code": -32602, "message": "Unsupported protocol version", "data": {
+                    "supported": [manners.revision, "2199-01-01"],
+                    "requested": message(&request)["params"]["protocolVersion"],
+                }});
+                let refusal = json!({"jsonrpc": "2.0", "id": message(&request)["id"], "error": error});
+                json_with(&mut stream, 200, "", &refusal.to_string());
+            }
             "initialize" => {
                 let greeting = manners.greets.as_ref().filter(|_| !own);
                 if let Some(Greeting::At(gate)) = greeting {
@@ -248,6 +273,12 @@ fn serve(
                     }
                     Some(Greeting::Nonsense) => {
                         json_with(&mut stream, 200, &headers, &reply_to(&request, &json!({})));
+                    }
+                    Some(Greeting::Refusal) => {
+                        let error = json!({"code": -32000, "message": "no seat is free"});
+                        let refusal =
+                            json!({"jsonrpc": "2.0", "id": message(&request)["id"], "error": error});
+                        json_with(&mut stream, 200, "", &refusal.to_string());
                     }
                     Some(Greeting::At(_)) | None => {
                         json_with(&mut stream, 200, &headers, &reply_to(&request, &result));

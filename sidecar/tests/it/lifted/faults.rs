@@ -1,7 +1,8 @@
 use serde_json::{Value, json};
 
-use super::{LOG_LEVEL, call, is_error, request, text};
-use crate::harness::{GoServer, Scripted, Sidecar, config, eventually, scripted};
+use super::{LOG_LEVEL, again, asked, call, is_error, request, text};
+use crate::harness::scripted::Greeting;
+use crate::harness::{Gate, GoServer, Scripted, Sidecar, config, eventually, scripted};
 
 /// 66: a server that has forgotten the session is greeted again, and the client does not notice.
 #[test]
@@ -38,6 +39,72 @@ fn levels_that_a_server_never_answers_to_hold_up_one_call() {
         assert_eq!(text(&request(1, "tools/call", params, &json!({})).send(sidecar.mcp)), "done");
     }
     assert_eq!(server.seen("logging/setLevel").len(), 1);
+}
+
+/// A server may have its reasons not to begin a session, and says them to who could do something about it.
+#[test]
+fn a_server_that_refuses_the_handshake_is_quoted() {
+    let server = Scripted::greeting_so(Greeting::Refusal, Some("2025-11-25"));
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    for method in ["tools/call", "server/discover"] {
+        let params = if method == "tools/call" { json!({"name": "x"}) } else { json!({}) };
+        let words = is_error(&request(1, method, params, &json!({})).send(sidecar.mcp), 200, -32603);
+        assert!(words.contains("-32000: no seat is free"), "{words}");
+    }
+    let line = sidecar.audit(|line| line["method"] == "tools/call");
+    assert_eq!(line["reason"], "server refused the handshake");
+}
+
+/// 32: what a tool says that was told that nobody can be asked is not lost.
+#[test]
+fn r032_what_a_tool_says_that_lacks_its_client_is_said() {
+    let server = Scripted::start(|request, stream| {
+        let question = json!({"jsonrpc": "2.0", "id": "q", "method": "sampling/createMessage", "params": {
+            "messages": [], "maxTokens": 1,
+        }});
+        let result = json!({"content": [{"type": "text", "text": "no model here"}], "isError": true});
+        let event = |message: &str| format!("data: {message}\n\n");
+        let answer = scripted::reply_to(request, &result);
+        scripted::events(stream, &[&event(&question.to_string()), &event(&answer)]);
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let reply = call("x", json!({}), &json!({})).send(sidecar.mcp);
+    let words = is_error(&reply, 400, -32021);
+    assert!(words.ends_with("it says: no model here"), "{words}");
+    assert_eq!(reply.message()["error"]["data"]["requiredCapabilities"], json!({"sampling": {}}));
+}
+
+/// However long the client took to answer, what follows is the answer to another request: its status is not decided yet.
+#[test]
+fn an_error_after_a_slow_answer_has_its_status() {
+    let (gate, passed) = (Gate::default(), Gate::default());
+    let (opens, answered) = (gate.clone(), passed.clone());
+    let server = Scripted::start(move |request, stream| {
+        scripted::begin_events(stream);
+        let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
+        scripted::chunk(stream, &format!("data: {question}\n\n"));
+        opens.pass();
+        let id = scripted::message(request)["id"].clone();
+        let error = json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "no"}});
+        scripted::chunk(stream, &format!("data: {error}\n\n"));
+        answered.open();
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let can = json!({"roots": {}});
+    let (questions, state) = asked(&call("x", json!({}), &can).send(sidecar.mcp));
+    // Longer than a response is held back for.
+    std::thread::sleep(std::time::Duration::from_secs(6));
+    let responses = json!({&questions[0].0: {"roots": []}});
+    let again = again("x", json!({}), &can, &state, responses);
+    let reply = std::thread::scope(|scope| {
+        let reply = scope.spawn(|| again.send(sidecar.mcp));
+        eventually("the server has the answer", || {
+            server.seen("POST").iter().any(|request| scripted::message(request)["id"] == "q").then_some(())
+        });
+        gate.open();
+        reply.join().unwrap()
+    });
+    is_error(&reply, 404, -32601);
 }
 
 /// What a server does that nobody expects, and what its client hears.

@@ -75,6 +75,9 @@ impl Call {
             }
         };
         drop(waiting);
+        if !self.parked.is_waiting() {
+            self.forget_questions();
+        }
         self.lacks = None;
         self.number.set_level(&self.way.transport, client.asked.level).await;
         match next {
@@ -91,6 +94,13 @@ impl Call {
                 Err(failure) => client.fail(failure).await,
             },
             Next::Declined(error) => client.error(&error).await,
+        }
+    }
+
+    /// None is open any more.
+    pub(super) fn forget_questions(&mut self) {
+        if let Some(share) = &mut self.questions {
+            share.shrink(0);
         }
     }
 

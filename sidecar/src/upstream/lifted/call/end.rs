@@ -1,10 +1,12 @@
 //! The end of a call: answered, given up, or left behind.
 
 use bytes::Bytes;
+use longshore_mcp::Text;
 use longshore_mcp::capabilities::ClientCapabilities;
 use longshore_mcp::envelope::{self, Message, Outcome, Response};
 use longshore_mcp::error::{self, Code};
 use longshore_mcp::matrix;
+use longshore_mcp::object::{elements, string};
 use longshore_mcp::parked::Parked;
 use longshore_mcp::translate::results::Hints;
 use longshore_mcp::translate::{errors, names, responses};
@@ -36,6 +38,7 @@ impl Call {
     async fn keep(&mut self, ended: Result<Bytes, Failure>) -> Result<Bytes, Failure> {
         if !ended.as_deref().is_ok_and(has_to_visit) {
             let unanswered = self.parked.ended("the call was over before the client answered");
+            self.forget_questions();
             self.tell_all(&unanswered).await;
             self.number.end();
             self.lease = None;
@@ -67,9 +70,10 @@ impl Call {
             return client.fail(Unusable::Nonsense.into()).await;
         };
         if let Some(need) = self.lacks
-            && has_failed(&response)
+            && let Some(words) = failure(&response)
         {
-            return client.error(&errors::lacking(need, self.pair.down())).await;
+            let words = words.as_ref().map(Text::as_str);
+            return client.error(&errors::lacking_says(need, self.pair.down(), words)).await;
         }
         let hints = Hints { server_info: self.session.info.as_deref(), ..Hints::default() };
         let asked = responses::Asked {
@@ -143,10 +147,14 @@ fn has_to_visit(message: &[u8]) -> bool {
     }
 }
 
-/// Whether a call came to nothing, in either of the two ways to say so.
-fn has_failed(response: &Response<'_>) -> bool {
+/// What a server says of a call that came to nothing, in either of the two ways to say so. `None`: it did not.
+fn failure<'a>(response: &Response<'a>) -> Option<Option<Text<'a>>> {
     match response.outcome {
-        Outcome::Error(_) => true,
-        Outcome::Result(result) => names::get(result.get(), &["isError"]) == Some("true"),
+        Outcome::Error(error) => Some(names::get(error.get(), &["message"]).and_then(string)),
+        Outcome::Result(result) if names::get(result.get(), &["isError"]) == Some("true") => {
+            let blocks = names::get(result.get(), &["content"]).and_then(|blocks| elements(blocks).ok());
+            Some(blocks.into_iter().flatten().find_map(|block| names::get(block, &["text"]).and_then(string)))
+        }
+        Outcome::Result(_) => None,
     }
 }

@@ -1,6 +1,7 @@
 //! What the server says in a call.
 
 use longshore_mcp::envelope::{self, Id, Message, Notification, Request};
+use longshore_mcp::error::{self, Code};
 use longshore_mcp::logging;
 use longshore_mcp::method::ServerRequest;
 use longshore_mcp::parked::Asked as Kept;
@@ -32,7 +33,13 @@ impl Call {
                 self.stage = stage;
                 Box::pin(self.told(&notification, text, is_certain)).await;
             }
-            Ok(Message::Response(_)) | Err(_) => self.stage = stage,
+            Ok(Message::Response(_)) => self.stage = stage,
+            Err(_) => {
+                self.stage = stage;
+                if let Some(refusal) = envelope::refusal_of_number(&message) {
+                    Box::pin(self.tell(&refusal)).await;
+                }
+            }
         }
     }
 
@@ -55,7 +62,12 @@ impl Call {
                 self.lacks = Some(need);
             }
         }
-        let asked = self.parked.asked(request.id, &request.method, params);
+        let mut asked = self.parked.asked(request.id, &request.method, params);
+        if asked == Kept::Kept && !self.has_room(params.map_or(0, str::len)) {
+            self.parked.withdrawn(request.id);
+            let why = "large questions are open already: there is no room for this one";
+            asked = Kept::Answered(error::response(Some(request.id), Code::InternalError, why, None));
+        }
         self.stage = match (asked, stage) {
             (Kept::Answered(answer), stage) => {
                 self.tell(&answer).await;
@@ -68,6 +80,11 @@ impl Call {
             // It is put to the client when that comes back.
             (Kept::Kept, stage) => stage,
         };
+    }
+
+    /// Counts a question that is kept until it is answered, if there is room for it.
+    fn has_room(&mut self, bytes: usize) -> bool {
+        self.questions.as_mut().is_none_or(|share| share.add(bytes))
     }
 
     /// Whether the client can be asked anything in this call. Many servers ask on their own account, and that comes to the

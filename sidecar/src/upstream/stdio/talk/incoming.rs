@@ -97,6 +97,7 @@ impl Talk<'_> {
             Some(message) => self.message(&message, &line),
             // The other half is another sidecar's.
             None if half => false,
+            None if self.refuse_number(&line) => true,
             None => {
                 self.not_message(&line);
                 self.noise += length;
@@ -118,6 +119,13 @@ impl Talk<'_> {
             self.conversation.stdio().metrics.dropped(Dropped::Unasked);
         }
         wanted
+    }
+
+    /// Answers a question under a number that cannot be kept. Says whether it is one.
+    fn refuse_number(&mut self, line: &Bytes) -> bool {
+        let is_object = line.first() == Some(&b'{') && !self.conversation.stands_alone();
+        let refusal = is_object.then(|| envelope::refusal_of_number(line)).flatten();
+        refusal.is_some_and(|refusal| self.outgoing.own(refusal.as_bytes()))
     }
 
     /// Sees to it that what is for nobody does not go on without end.

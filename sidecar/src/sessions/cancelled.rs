@@ -1,0 +1,99 @@
+//! Calls that a client does not want the answers of any more. Servers give none then, and many of those over HTTP leave
+//! the response open: what waits for it would wait for as long as a call may take.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use longshore_mcp::envelope::Id;
+use tokio::sync::Notify;
+use tokio::time::{Duration, Instant, sleep_until};
+
+/// How many are remembered. Whoever makes such a call hears of it at once, or has ended.
+const MOST: usize = 64;
+/// How long an answer may still come, which crosses the cancellation.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// The calls of one session that its client has cancelled.
+#[derive(Default)]
+pub(super) struct Cancelled {
+    count: AtomicU64,
+    list: Mutex<VecDeque<Entry>>,
+    news: Notify,
+}
+
+struct Entry {
+    /// The how manieth it is.
+    number: u64,
+    /// The id, as JSON.
+    id: Box<str>,
+    at: Instant,
+}
+
+impl Cancelled {
+    /// How many there were so far.
+    pub(super) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// The client has cancelled the call with this id.
+    pub(super) fn note(&self, id: &Id<'_>) {
+        let mut list = self.lock();
+        if list.len() >= MOST {
+            list.pop_front();
+        }
+        let number = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+        list.push_back(Entry { number, id: id.as_json().into(), at: Instant::now() });
+        drop(list);
+        self.news.notify_waiters();
+    }
+
+    /// Returns when a call with this id has been cancelled for a while, which began when there were so many: ids are used
+    /// again.
+    pub(super) async fn heard(&self, id: &Id<'_>, since: u64) {
+        loop {
+            // It is told of everything from now on, whether it waits yet or not.
+            let news = self.news.notified();
+            if let Some(at) = self.find(id, since) {
+                // Boxed, since few calls come here, and all would be as large as if they did.
+                return Box::pin(sleep_until(at + GRACE)).await;
+            }
+            news.await;
+        }
+    }
+
+    fn find(&self, id: &Id<'_>, since: u64) -> Option<Instant> {
+        let is_it = |entry: &&Entry| entry.number > since && Id::from_json(&entry.id).is(id);
+        self.lock().iter().find(is_it).map(|entry| entry.at)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Entry>> {
+        // Nothing that holds the lock can leave it half changed.
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_makes_a_call_hears_that_it_is_cancelled() {
+        let cancelled = Cancelled::default();
+        let hears = async |id, since| {
+            let heard = cancelled.heard(&Id::from_json(id), since);
+            timeout(GRACE * 10, heard).await.is_ok()
+        };
+        let (heard, ()) = tokio::join!(hears("1", 0), async { cancelled.note(&Id::from_json("1")) });
+        assert!(heard);
+        assert!(hears("1", 0).await, "it was told before it waited");
+        assert!(!hears("1", cancelled.count()).await, "another call with the same id");
+        assert!(!hears("\"1\"", 0).await, "an id of another type");
+        for _ in 0..MOST {
+            cancelled.note(&Id::from_json("2"));
+        }
+        assert_eq!((cancelled.lock().len(), hears("1", 0).await), (MOST, false));
+    }
+}
