@@ -253,7 +253,7 @@ async fn pursue(
 
     // 4. Apply them, and delete what is left over. Client required.
     let applier = Applier { context, server: key, uid, memory, keys_from: keys_from.as_ref() };
-    let applied = async { applier.prune(&applier.apply(prepared).await?, &desired).await };
+    let applied = async { applier.prune(&applier.apply(prepared, desired.replicas).await?, &desired).await };
     match applied.await {
         Ok(()) => {
             if let Some((_, step)) = rotation.next {

@@ -94,8 +94,8 @@ pub enum Readiness {
     Complete,
     /// It does, and something that is not vital is wrong.
     Flawed(Vec<Problem>),
-    /// It does not, or it may not. Access rules and keys reach the pods that are there, the pods themselves stay as
-    /// they are, and none is made.
+    /// It does not, or it may not. Access rules and keys reach the pods that are there; the pods themselves stay what
+    /// they are, as many as the manifest says by now, and none of another kind is made.
     Incomplete(Vec<Problem>),
 }
 

@@ -16,6 +16,9 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
     let wanted = observed.desired.map_or(1, |desired| desired.replicas as usize);
     match (cast.serving, failing) {
         (Some(Version::Current), Some(failing)) if cast.current < wanted => verdict(
+        (Some(_), _) if wanted == 0 => {
+            verdict(Truth::True, Reason::Serving, "spec.replicas is 0: what still serves is about to end")
+        }
             Truth::True,
             Reason::Degraded,
             format!("{} of {wanted} pods serve, another fails: {}", cast.current, named(failing)),
@@ -63,7 +66,7 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
             Reason::RollingOut,
             format!("the version before serves; the new one (generation {generation}) starts"),
         ),
-        (None, _) if wanted == 0 && !observed.held_back => {
+        (None, _) if wanted == 0 => {
             verdict(Truth::False, Reason::ScaledToZero, "spec.replicas is 0, so no pod runs")
         }
         (None, _) => match newest.or_else(|| cast.face.map(diagnosis::of_pod)) {

@@ -341,8 +341,8 @@ fn what_the_api_server_says_of_pods_it_refuses_is_shown() {
     let mut scene = Scene::of(vec![]);
     assert_eq!(of(&scene.status(), ConditionType::Available).reason, "Starting");
     let live = crate::view::Live { uid: "d".to_owned(), version: 1, fingerprint: 1, controller: None };
-    scene.deployment =
-        Some(DeploymentView { live, template: None, refused: Some("exceeded quota: pods".to_owned()) });
+    let refused = Some("exceeded quota: pods".to_owned());
+    scene.deployment = Some(DeploymentView { live, template: None, replicas: None, refused });
     let status = scene.status();
     let available = of(&status, ConditionType::Available);
     assert_eq!(available.reason, "PodRejected");
