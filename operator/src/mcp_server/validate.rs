@@ -219,7 +219,7 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
     let mut missing = Vec::new();
     for reference in references::of(spec) {
         if let Some(problem) = named::check_reference(server, &reference, found) {
-            if problem.reason == Reason::SecretReserved {
+            if matches!(problem.reason, Reason::SecretReserved | Reason::ConfigMapReserved) {
                 unfit.push(problem);
             } else {
                 missing.push(problem);
