@@ -14,6 +14,7 @@ mod references;
 mod replicas;
 mod scopes;
 pub(crate) mod stand;
+mod status;
 
 use std::sync::LazyLock;
 
