@@ -15,6 +15,7 @@ mod replicas;
 mod scopes;
 pub(crate) mod stand;
 mod status;
+mod touched;
 
 use std::sync::LazyLock;
 
