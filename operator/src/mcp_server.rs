@@ -330,7 +330,8 @@ fn turn(
 /// How the sidecars of the pods that are there reach their servers.
 fn mounted_upstreams(context: &Context, key: &ServerKey, uid: &str) -> Vec<Upstream> {
     let pods = probe::pods_of(context, key, uid);
-    let mut texts: Vec<&str> = pods.iter().filter_map(|pod| pod.upstream.as_deref()).collect();
+    let running = pods.iter().filter(|pod| pod.failed.is_none());
+    let mut texts: Vec<&str> = running.filter_map(|pod| pod.upstream.as_deref()).collect();
     texts.sort_unstable();
     texts.dedup();
     texts.into_iter().filter_map(|text| serde_json::from_str(text).ok()).collect()
