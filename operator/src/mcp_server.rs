@@ -388,7 +388,8 @@ fn publication(server: Option<&McpServer>, settings: &Settings) -> Publication {
     match server {
         _ if !settings.catalog => Publication::NoCatalog,
         Some(server) if server.spec.catalog.publish => Publication::Published,
-        Some(_) | None => Publication::Withheld,
+        Some(_) => Publication::Withheld,
+        None => Publication::Unreadable,
     }
 }
 
