@@ -31,6 +31,8 @@ const RENDERED: &[&str] = &[
     "{catalog: {from: [{kubernetes.io/metadata.name: portal}]}}",
     "{sessionKeys: {rotateAfter: '0'}}",
     "{sessionKeys: {rotateAfter: 1h30m10s}}",
+    // As Go writes it.
+    "{sessionKeys: {rotateAfter: 720h0m0s}}",
     // The values that `--reuse-values` keeps of a release before the keys.
     "{sessionKeys: null}",
     "{nodeSelector: {a: b}, tolerations: [{operator: Exists}], affinity: {nodeAffinity: {}}, resources: {}}",
@@ -44,6 +46,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("{upgradesAtOnce: 0}", "at '/upgradesAtOnce'"),
     ("{sessionKeys: {rotateAfter: 59s}}", "at '/sessionKeys/rotateAfter'"),
     ("{sessionKeys: {rotateAfter: 30d}}", "at '/sessionKeys/rotateAfter'"),
+    ("{sessionKeys: {rotateAfter: 0h30s}}", "at '/sessionKeys/rotateAfter'"),
     ("{imagePullPolicy: Sometimes}", "at '/imagePullPolicy'"),
     ("{images: {prefix: registry.example}}", "at '/images/prefix'"),
     ("{images: {operator: 'a b'}}", "at '/images/operator'"),
