@@ -42,9 +42,10 @@ pub(crate) fn unknown_object(_: &mut SchemaGenerator) -> Schema {
 pub(crate) const OBJECT_NAME: &str =
     r"self.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')";
 
-/// Times of a second to a month, as a rule and the sentence of those who break it.
+/// Times of a second to a month, as a rule and the sentence of those who break it. All parts but the first may be 0:
+/// programs in Go write a day as `24h0m0s`.
 pub(crate) const SECOND_TO_MONTH: (&str, &str) = (
-    "self.matches(r'^([1-9][0-9]{0,5}[smh])+$') && duration(self) <= duration('720h')",
+    r"self.matches(r'^[1-9]\d*[smh](\d+[smh])*$') && duration(self)<=duration('720h')",
     "write a time from 1s to 720h, such as `90s`, `30m` or `24h`",
 );
 

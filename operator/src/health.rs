@@ -78,7 +78,10 @@ async fn readyz(State(readiness): State<Readiness>) -> (StatusCode, &'static str
     if readiness.0.load(Ordering::Relaxed) {
         (StatusCode::OK, "ok")
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "starting: the API server has not answered yet")
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "starting: waits for what it needs of the API server; its log says for what",
+        )
     }
 }
 

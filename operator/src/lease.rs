@@ -94,7 +94,7 @@ impl Candidate {
         let mut observed: Option<Observed> = None;
         loop {
             match self.try_acquire(&mut observed).await {
-                Ok(Some(lease)) => return Leadership { renewed: Instant::now(), candidate: self, lease },
+                Ok(Some((lease, renewed))) => return Leadership { renewed, candidate: self, lease },
                 Ok(None) => {}
                 Err(error) => tracing::warn!(error = sentence(&error), "cannot read or take the lease yet"),
             }
@@ -102,13 +102,19 @@ impl Candidate {
         }
     }
 
-    async fn try_acquire(&self, observed: &mut Option<Observed>) -> Result<Option<Lease>, Failure> {
+    /// The lease, and from when it counts: others see the write before its answer is here.
+    async fn try_acquire(
+        &self,
+        observed: &mut Option<Observed>,
+    ) -> Result<Option<(Lease, Instant)>, Failure> {
         let Some(current) = self.bounded(self.api.get_opt(&self.name)).await? else {
             let lease = Lease {
                 metadata: ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
                 spec: Some(self.claim(0)),
             };
-            return lost_race_is_none(self.bounded(self.api.create(&PostParams::default(), &lease)).await);
+            let started = Instant::now();
+            let created = self.bounded(self.api.create(&PostParams::default(), &lease)).await;
+            return Ok(lost_race_is_none(created)?.map(|lease| (lease, started)));
         };
         let spec = current.spec.clone().unwrap_or_default();
         let holder = spec.holder_identity.as_deref().unwrap_or_default();
@@ -130,7 +136,9 @@ impl Candidate {
             spec: Some(self.claim(spec.lease_transitions.unwrap_or(0).saturating_add(1))),
             ..current
         };
-        lost_race_is_none(self.bounded(self.api.replace(&self.name, &PostParams::default(), &lease)).await)
+        let started = Instant::now();
+        let replaced = self.bounded(self.api.replace(&self.name, &PostParams::default(), &lease)).await;
+        Ok(lost_race_is_none(replaced)?.map(|lease| (lease, started)))
     }
 
     /// The holder says how long its lease is to be respected; our own idea of it is only the floor.

@@ -253,7 +253,7 @@ async fn pursue(
 
     // 4. Apply them, and delete what is left over. Client required.
     let applier = Applier { context, server: key, uid, memory, keys_from: keys_from.as_ref() };
-    let applied = async { applier.prune(&applier.apply(prepared).await?, &desired).await };
+    let applied = async { applier.prune(&applier.apply(prepared, desired.replicas).await?, &desired).await };
     match applied.await {
         Ok(()) => {
             if let Some((_, step)) = rotation.next {
@@ -330,7 +330,8 @@ fn turn(
 /// How the sidecars of the pods that are there reach their servers.
 fn mounted_upstreams(context: &Context, key: &ServerKey, uid: &str) -> Vec<Upstream> {
     let pods = probe::pods_of(context, key, uid);
-    let mut texts: Vec<&str> = pods.iter().filter_map(|pod| pod.upstream.as_deref()).collect();
+    let running = pods.iter().filter(|pod| pod.failed.is_none());
+    let mut texts: Vec<&str> = running.filter_map(|pod| pod.upstream.as_deref()).collect();
     texts.sort_unstable();
     texts.dedup();
     texts.into_iter().filter_map(|text| serde_json::from_str(text).ok()).collect()
@@ -387,7 +388,8 @@ fn publication(server: Option<&McpServer>, settings: &Settings) -> Publication {
     match server {
         _ if !settings.catalog => Publication::NoCatalog,
         Some(server) if server.spec.catalog.publish => Publication::Published,
-        Some(_) | None => Publication::Withheld,
+        Some(_) => Publication::Withheld,
+        None => Publication::Unreadable,
     }
 }
 

@@ -86,6 +86,8 @@ pub struct DeploymentView {
     pub live: Live,
     /// The digest of its pods' template.
     pub template: Option<String>,
+    /// How many pods it is to have.
+    pub replicas: Option<i32>,
     /// The API server's words on why a pod could not be made.
     pub refused: Option<String>,
 }
@@ -100,10 +102,11 @@ impl View for DeploymentView {
             .iter()
             .find(|condition| condition.type_ == "ReplicaFailure" && condition.status == "True")
             .map(|condition| cut(condition.message.as_deref().unwrap_or_default()));
+        let replicas = object.spec.as_ref().and_then(|spec| spec.replicas);
         let template = object.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref());
         let template =
             template.and_then(|metadata| metadata.annotations.as_ref()?.get(TEMPLATE_ANNOTATION).cloned());
-        Self { live: Live::of(&object.metadata), template, refused }
+        Self { live: Live::of(&object.metadata), template, replicas, refused }
     }
 }
 

@@ -69,7 +69,7 @@ pub struct Resume {
     #[serde(default = "default_ttl")]
     #[schemars(length(max = 24))]
     #[x_kube(validation = Rule::new(
-        "self.matches(r'^([1-9][0-9]{0,5}[smh])+$') && duration(self) <= duration('1h')")
+        r"self.matches(r'^[1-9]\d*[smh](\d+[smh])*$') && duration(self)<=duration('1h')")
         .message("write a time from 1s to 1h, such as `5m`"))]
     pub ttl: String,
 }

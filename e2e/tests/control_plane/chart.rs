@@ -31,6 +31,8 @@ const RENDERED: &[&str] = &[
     "{catalog: {from: [{kubernetes.io/metadata.name: portal}]}}",
     "{sessionKeys: {rotateAfter: '0'}}",
     "{sessionKeys: {rotateAfter: 1h30m10s}}",
+    // As Go writes it.
+    "{sessionKeys: {rotateAfter: 720h0m0s}}",
     // The values that `--reuse-values` keeps of a release before the keys.
     "{sessionKeys: null}",
     "{nodeSelector: {a: b}, tolerations: [{operator: Exists}], affinity: {nodeAffinity: {}}, resources: {}}",
@@ -44,6 +46,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("{upgradesAtOnce: 0}", "at '/upgradesAtOnce'"),
     ("{sessionKeys: {rotateAfter: 59s}}", "at '/sessionKeys/rotateAfter'"),
     ("{sessionKeys: {rotateAfter: 30d}}", "at '/sessionKeys/rotateAfter'"),
+    ("{sessionKeys: {rotateAfter: 0h30s}}", "at '/sessionKeys/rotateAfter'"),
     ("{imagePullPolicy: Sometimes}", "at '/imagePullPolicy'"),
     ("{images: {prefix: registry.example}}", "at '/images/prefix'"),
     ("{images: {operator: 'a b'}}", "at '/images/operator'"),
@@ -72,6 +75,7 @@ fn the_chart() {
     rights_end_at_the_watched_namespaces(&cluster);
     a_secret_that_is_deleted_takes_its_keys_along(&cluster);
     renders_what_the_api_server_takes(&cluster);
+    names_may_look_like_numbers(&cluster);
     releases_of_one_name_go_together(&cluster);
     comes_and_goes_without_taking_servers_along(&cluster);
 }
@@ -89,14 +93,26 @@ fn renders_what_the_api_server_takes(cluster: &Cluster) {
     }
     for values in RENDERED {
         let manifests = template(cluster, values).unwrap_or_else(|error| panic!("{values}: {error}"));
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), manifests).unwrap();
-        let mut kubectl = kubectl(cluster, &["apply", "--dry-run=server", "--validate=strict", "-f"]);
-        kubectl.arg(file.path());
-        if let Err(error) = run(kubectl) {
-            panic!("{values}: {error}");
-        }
+        try_out(cluster, &manifests).unwrap_or_else(|error| panic!("{values}: {error}"));
     }
+}
+
+/// YAML would take them for some.
+fn names_may_look_like_numbers(cluster: &Cluster) {
+    for namespace in ["123", "1e3"] {
+        create_namespace(cluster, namespace);
+    }
+    let values = "{watchNamespaces: ['123', '1e3'], priorityClassName: '456', \
+                  catalog: {auth: {none: false, apiKeysSecret: '789'}}}";
+    try_out(cluster, &template_in(cluster, "123", values).unwrap()).unwrap();
+}
+
+fn try_out(cluster: &Cluster, manifests: &str) -> Result<(), String> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), manifests).unwrap();
+    let mut kubectl = kubectl(cluster, &["apply", "--dry-run=server", "--validate=strict", "-f"]);
+    kubectl.arg(file.path());
+    run(kubectl).map(drop).map_err(|error| error.to_string())
 }
 
 fn refuses_values_that_cannot_work(cluster: &Cluster) {
@@ -240,13 +256,17 @@ fn get(cluster: &Cluster, kind: &str, name: &str) -> Result<String, String> {
 }
 
 fn template(cluster: &Cluster, values: &str) -> Result<String, String> {
+    template_in(cluster, NAMESPACE, values)
+}
+
+fn template_in(cluster: &Cluster, namespace: &str, values: &str) -> Result<String, String> {
     let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
     // Values from a file go beneath those that are set, so this one goes first.
     let said = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
     std::fs::write(said.path(), "{catalog: {auth: {none: true}}}").unwrap();
     std::fs::write(file.path(), values).unwrap();
     let mut helm = helm(cluster).unwrap();
-    helm.args(["template", "longshore", &chart("longshore"), "--namespace", NAMESPACE, "--values"])
+    helm.args(["template", "longshore", &chart("longshore"), "--namespace", namespace, "--values"])
         .arg(said.path())
         .arg("--values")
         .arg(file.path());

@@ -14,6 +14,8 @@ mod references;
 mod replicas;
 mod scopes;
 pub(crate) mod stand;
+mod status;
+mod touched;
 
 use std::sync::LazyLock;
 

@@ -12,10 +12,12 @@ use std::sync::Mutex;
 
 use futures::join;
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt as _};
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::json;
 use thiserror::Error;
 
 use crate::api::{self, ApiError};
@@ -26,8 +28,8 @@ use crate::mcp_server::context::Context;
 use crate::mcp_server::memory::{Record, SECRET, ServerMemory, lock};
 use crate::metrics::Write;
 use crate::mirror::{Mirror, ServerKey};
-use crate::names::MANAGER;
-use crate::view::{Live, Owned, View, controller};
+use crate::names::{MANAGER, ObjectNames};
+use crate::view::{DeploymentView, Live, Owned, View, controller};
 
 /// A version that no object has: the first that etcd gives is the one after it. Whoever asks for it gets a conflict if
 /// there is an object, whatever is in that.
@@ -69,8 +71,12 @@ pub struct Applier<'a> {
 // === impl Applier ===
 
 impl Applier<'_> {
-    /// Applies every object, those that pods need before the pods.
-    pub async fn apply(&self, prepared: Resources<Prepared>) -> Result<Resources<Applied>, Error> {
+    /// Applies every object, those that pods need before the pods, of which there are to be so many.
+    pub async fn apply(
+        &self,
+        prepared: Resources<Prepared>,
+        replicas: u32,
+    ) -> Result<Resources<Applied>, Error> {
         // Without `..`: an object that nobody applies does not compile.
         let Resources {
             service_account,
@@ -112,10 +118,22 @@ impl Applier<'_> {
                 }
             },
         );
-        configuration.and(account).and(service_outcome).and(peers_outcome).and(policy_outcome).and(budget)?;
-        if let Some(deployment) = &deployment {
-            self.apply_one(deployment, &mirrors.deployments).await?;
+        let mut outcome = configuration
+            .and(account)
+            .and(service_outcome)
+            .and(peers_outcome)
+            .and(policy_outcome)
+            .and(budget);
+        if let Some(deployment) = &deployment
+            && outcome.is_ok()
+        {
+            outcome = self.apply_one(deployment, &mirrors.deployments).await;
         }
+        // What keeps pods from being as the manifest says keeps nobody from stopping those that are there.
+        if deployment.is_none() || matches!(outcome, Err(Error::Problem(_))) {
+            outcome = outcome.and(self.scale(replicas).await);
+        }
+        outcome?;
         let state = PhantomData;
         Ok(Resources {
             service_account,
@@ -178,6 +196,29 @@ impl Applier<'_> {
         }
         tracing::debug!(kind, name, "applied");
         Ok(())
+    }
+
+    /// Gives the Deployment that is there its number of pods, and leaves the rest of it as it is.
+    async fn scale(&self, replicas: u32) -> Result<(), Error> {
+        let name = ObjectNames::of(&self.server.name).deployment();
+        let replicas = i32::try_from(replicas).unwrap_or(i32::MAX);
+        let deployment = self.context.mirrors.deployments.get(self.server, &name);
+        let other = deployment.filter(|it| self.is_ours(&it.live) && it.replicas != Some(replicas));
+        let Some(deployment) = other else { return Ok(()) };
+        // With the UID, so that another one which took the name meanwhile is left alone.
+        let patch = json!({ "metadata": { "uid": deployment.live.uid }, "spec": { "replicas": replicas } });
+        let objects = Api::<Deployment>::namespaced(self.context.client.clone(), &self.server.namespace);
+        let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        match api::call(objects.patch_metadata(&name, &parameters, &Patch::Merge(patch))).await {
+            Ok(_) => {
+                self.context.metrics.wrote(Write::Apply);
+                tracing::debug!(name, replicas, "scaled");
+                Ok(())
+            }
+            // It has gone, which the watch tells too.
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(self.refused(&objects, DeploymentView::KIND, &name, error).await),
+        }
     }
 
     /// What to say of an object that could not be applied: it may be somebody else's.
@@ -287,7 +328,7 @@ impl HasLive for crate::view::ConfigMapView {
     }
 }
 
-impl HasLive for crate::view::DeploymentView {
+impl HasLive for DeploymentView {
     const KIND: &'static str = "Deployment";
     fn live(&self) -> &Live {
         &self.live
@@ -305,7 +346,6 @@ mod tests {
     use axum::response::{IntoResponse as _, Response};
     use kube::runtime::events::Recorder;
     use longshore_sidecar_config::InventoryAccess;
-    use serde_json::json;
 
     use super::*;
     use crate::inventory::{TokenFile, inventories};
@@ -396,7 +436,7 @@ mod tests {
         let memory = context.memory.of(&key, "7b1c");
         let applier =
             Applier { context: &context, server: &key, uid: "7b1c", memory: &memory, keys_from: None };
-        let outcome = applier.apply(prepared(&context.settings)).await.map(drop);
+        let outcome = applier.apply(prepared(&context.settings), 2).await.map(drop);
         let mut applied = applied.lock().unwrap().clone();
         applied.sort();
         (outcome, applied)

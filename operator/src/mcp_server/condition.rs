@@ -98,6 +98,8 @@ reasons! {
     ConfigMapKeyNotFound,
     /// The manifest names a Secret of Longshore's own.
     SecretReserved,
+    /// The manifest names a ConfigMap of Longshore's own.
+    ConfigMapReserved,
     /// The Secret with the API keys has entries that are no keys.
     InvalidKeys,
     /// An object of a name that the server needs belongs to somebody else.

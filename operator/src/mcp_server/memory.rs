@@ -32,6 +32,8 @@ pub struct ServerMemory {
     pub echo: Option<u64>,
     /// When that was.
     pub status_written: Option<Instant>,
+    /// When all that was written would have been, at the pace that a status may change for ever.
+    pub status_pace: Option<Instant>,
     /// What sessions are sealed with, as the Secret has it or will have it.
     pub session_keys: Option<SessionKeys>,
     /// Whether there turned out to be a Secret where none was known of: the session keys are then read, not made.

@@ -91,6 +91,12 @@ pub async fn touch(
         match api::call(objects.patch_metadata(&facts.pod.name, &parameters, &patch)).await {
             Ok(_) => context.metrics.wrote(Write::Touch),
             Err(error) if error.is_not_found() => continue,
+            // Something in the cluster does not let it be changed: the kubelet looks by itself in the end, and no other
+            // pod waits for that.
+            Err(error @ (ApiError::Refused(_) | ApiError::Conflict(_))) => {
+                let pod = &facts.pod.name;
+                tracing::warn!(%error, %pod, namespace = %server.namespace, "a pod may not be touched");
+            }
             Err(error) => return Err(error),
         }
         let delay = FIRST_RETRY.saturating_mul(1_u32 << attempts.saturating_sub(2).min(7)).min(LAST_RETRY);

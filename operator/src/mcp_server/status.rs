@@ -73,6 +73,8 @@ pub enum Publication {
     Published,
     /// The manifest says that it is not to.
     Withheld,
+    /// The manifest cannot be read.
+    Unreadable,
     /// There is no catalog.
     NoCatalog,
 }
@@ -238,6 +240,11 @@ fn published(publication: Publication) -> Verdict {
             Truth::False,
             Reason::NotPublished,
             "the catalog does not list the server, since the manifest says `catalog: {publish: false}`",
+        ),
+        Publication::Unreadable => verdict(
+            Truth::False,
+            Reason::Malformed,
+            "the catalog does not list what it cannot read; see the condition Accepted",
         ),
         Publication::NoCatalog => verdict(
             Truth::False,

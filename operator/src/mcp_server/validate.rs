@@ -94,8 +94,8 @@ pub enum Readiness {
     Complete,
     /// It does, and something that is not vital is wrong.
     Flawed(Vec<Problem>),
-    /// It does not, or it may not. Access rules and keys reach the pods that are there, the pods themselves stay as
-    /// they are, and none is made.
+    /// It does not, or it may not. Access rules and keys reach the pods that are there; the pods themselves stay what
+    /// they are, as many as the manifest says by now, and none of another kind is made.
     Incomplete(Vec<Problem>),
 }
 
@@ -219,7 +219,7 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
     let mut missing = Vec::new();
     for reference in references::of(spec) {
         if let Some(problem) = named::check_reference(server, &reference, found) {
-            if problem.reason == Reason::SecretReserved {
+            if matches!(problem.reason, Reason::SecretReserved | Reason::ConfigMapReserved) {
                 unfit.push(problem);
             } else {
                 missing.push(problem);

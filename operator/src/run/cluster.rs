@@ -55,6 +55,11 @@ pub(super) async fn inventory_access(client: &Client, subjects: &[String]) -> In
     loop {
         match read_inventory_access(client, subjects).await {
             Ok(access) => return access,
+            Err(error @ Error::Api(ApiError::Refused(_))) => tracing::warn!(
+                %error,
+                "may not read the keys of the cluster's tokens: bind the ClusterRole \
+                 system:service-account-issuer-discovery to the operator's ServiceAccount; waiting for it"
+            ),
             Err(error) => tracing::warn!(%error, "cannot read the keys of the cluster's tokens yet; waiting"),
         }
         tokio::time::sleep(RETRY).await;

@@ -54,8 +54,10 @@ pub struct PodView {
 pub struct ContainerView {
     /// What it does now.
     pub state: ContainerState,
-    /// How it ended the last time, if it did.
+    /// How it ended the last time, if it did and that is known.
     pub ended: Option<Ended>,
+    /// Whether it has ended and begun again.
+    pub restarted: bool,
     /// The image that it runs.
     pub image: String,
 }
@@ -211,7 +213,7 @@ impl ContainerView {
         } else {
             ContainerState::Unknown
         };
-        Self { state, ended, image: status.image.clone() }
+        Self { state, ended, restarted: status.restart_count > 0, image: status.image.clone() }
     }
 }
 

@@ -54,7 +54,7 @@ pub struct ConfigState {
     pub digest: String,
     /// The `McpServer`'s generation that this configuration was made from.
     pub generation: i64,
-    /// Why the newest file on disk is not the one that runs.
+    /// Why the newest file on disk was refused. One whose keys have yet to come is not.
     pub error: Option<String>,
 }
 

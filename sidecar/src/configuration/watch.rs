@@ -102,6 +102,8 @@ fn reload(shared: &Shared, refused_before: Option<String>) -> Option<String> {
         }
         Err(error) => {
             let sentence = log::sentence(&error);
+            // The two files come one after the other: until both are there nothing is wrong with either.
+            let on_its_way = error.is_pending() && running.is_some();
             if refused_before.as_ref() != Some(&sentence) {
                 // Whoever starts a sidecar may have reason to let its configuration come later.
                 if error.is_pending() || running.is_none() && error.is_absence() {
@@ -110,7 +112,7 @@ fn reload(shared: &Shared, refused_before: Option<String>) -> Option<String> {
                     shared.metrics.config_refused();
                     tracing::error!(reason = %sentence, "configuration refused, the last good one stays");
                 }
-                shared.set_config_error(Some(sentence.clone()));
+                shared.set_config_error((!on_its_way).then(|| sentence.clone()));
             }
             Some(sentence)
         }

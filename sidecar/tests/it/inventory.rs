@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use longshore_sidecar_config::Config;
 use longshore_sidecar_config::inventory::{ConnectionReason, ConnectionState, Inventory, Phase};
 use serde_json::json;
 
@@ -198,4 +199,13 @@ fn a_refused_configuration_and_open_sockets_are_reported() {
     let refused = eventually("it is reported", || Some(now()).filter(|now| now.config.error.is_some()));
     assert_eq!(refused.config.digest, inventory.config.digest);
     assert!(refused.config.error.unwrap().contains("missing field `version`"));
+
+    // One whose keys are yet to come is not refused.
+    let digest = sidecar.files.keys_digest();
+    let next = Config { generation: 2, keys_digest: digest.replace("sha256:", "sha256:0"), ..config };
+    let bytes = serde_json::to_vec(&next).unwrap();
+    sidecar.files.write_raw("config", longshore_sidecar_config::paths::CONFIG_FILE, &bytes);
+    sidecar.log(|line| line["message"] == "configuration is not complete yet");
+    let waits = eventually("nothing is refused", || Some(now()).filter(|now| now.config.error.is_none()));
+    assert_eq!(waits.config.digest, inventory.config.digest);
 }

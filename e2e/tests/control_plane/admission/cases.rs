@@ -30,6 +30,8 @@ pub(super) const ACCEPTED: &[&str] = &[
     "{spec: {replicas: 0}}",
     "{spec: {replicas: 100, sessions: {idleTimeout: 1s, maxAge: 720h, total: 1, perPrincipal: 1, streams: 1024, onOwnerLoss: Reinitialize, resume: {maxBytes: '0', ttl: 1h}}}}",
     "{spec: {sessions: {idleTimeout: 1h30m, resume: {maxBytes: 16Mi}}}}",
+    // As Go writes times.
+    "{spec: {sessions: {idleTimeout: 30m0s, maxAge: 24h0m0s, resume: {ttl: 5m0s}}, limits: {requestTimeout: 1m0s}}}",
     "{spec: {source: {command: [/server]}, transport: {streamableHttp: null, stdio: {isolation: Principal, warm: 32, queueTimeout: 0s, idleTimeout: 720h, maxAge: 1s}}}}",
     "{spec: {source: {command: [/server]}, transport: {streamableHttp: null, stdio: {isolation: Shared, maxProcesses: 1, queueTimeout: 5m}}}}",
     "{spec: {sidecar: {logLevel: trace, workers: 64, resources: {limits: {memory: 256Mi}}}}}",

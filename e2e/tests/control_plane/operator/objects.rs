@@ -105,10 +105,14 @@ fn what_no_pod_needs_any_more_is_removed() {
         accounts.get("demo-longshore").await.unwrap();
         node.run_pod(namespace, &old).await;
         let pods: Api<Pod> = namespace.api();
-        // There is no kubelet to end it.
+        // Somebody keeps it when it has ended, and it needs nothing any more. (There is no kubelet to end it.)
+        let held = |finalizers: Value| Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
+        pods.patch(&old, &PatchParams::default(), &held(json!(["example.com/held"]))).await.unwrap();
         let _ = pods.delete(&old, &DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() }).await;
+        node.say(namespace, &old, json!({"phase": "Failed"})).await;
         namespace.wait_gone(&config_maps, &before.name_any()).await;
         namespace.wait_gone(&accounts, "demo-longshore").await;
+        pods.patch(&old, &PatchParams::default(), &held(json!(null))).await.unwrap();
     });
 }
 

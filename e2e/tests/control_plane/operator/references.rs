@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
 use longshore_crds::McpServer;
 
 use super::node::Node;
@@ -167,5 +168,15 @@ fn longshores_own_secrets_cannot_be_named() {
             let message = wait_for(namespace, "Accepted", "False", "SecretReserved").await;
             assert!(message.contains("demo-longshore-keys"), "{message}");
         }
+        let config_maps: Api<ConfigMap> = namespace.api();
+        let ours = ListParams::default().labels("longshore.dev/server=demo");
+        let map = config_maps.list(&ours).await.unwrap().items.pop().unwrap().name_any();
+        let spec = format!("{{source: {{envFrom: [{{configMapRef: {{name: {map}, optional: true}}}}]}}}}");
+        namespace.apply(&server(&spec)).await;
+        let message = wait_for(namespace, "Accepted", "False", "ConfigMapReserved").await;
+        assert!(
+            message.contains(&format!("ConfigMap {}/{map} is Longshore's own", namespace.name())),
+            "{message}"
+        );
     });
 }

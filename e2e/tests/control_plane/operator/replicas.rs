@@ -82,6 +82,46 @@ fn a_server_is_scaled_as_a_deployment_is() {
 }
 
 #[test]
+fn a_server_that_lacks_something_is_scaled_and_stopped_all_the_same() {
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        let token = "{apiVersion: v1, kind: Secret, metadata: {name: token}, stringData: {value: x}}";
+        namespace.apply(token).await;
+        let with_token = "{source: {envFrom: [{secretRef: {name: token}}]}}";
+        namespace.apply(&server(with_token)).await;
+        let deployments: Api<Deployment> = namespace.api();
+        let has = |replicas: i32| {
+            move |it: &Deployment| it.spec.as_ref().is_some_and(|spec| spec.replicas == Some(replicas))
+        };
+        let template = |it: Deployment| it.spec.unwrap().template;
+        let first = template(namespace.wait(&deployments, "demo", "to be made", has(1)).await);
+        let scale = async |replicas: i32| {
+            let wanted = format!("--replicas={replicas}");
+            namespace.kubectl(&["scale", "lmcp", "demo", &wanted]).await.unwrap();
+            let what = format!("to have {replicas} pods");
+            template(namespace.wait(&deployments, "demo", &what, has(replicas)).await)
+        };
+
+        namespace.kubectl(&["delete", "secret", "token"]).await.unwrap();
+        wait_for(namespace, "Accepted", "False", "SecretNotFound").await;
+        assert_eq!(scale(3).await, first);
+        assert_eq!(scale(0).await, first);
+        wait_for(namespace, "Available", "False", "ScaledToZero").await;
+        wait_for(namespace, "Accepted", "False", "SecretNotFound").await;
+        namespace.apply(token).await;
+        wait_for(namespace, "Accepted", "True", "Accepted").await;
+        assert_eq!(scale(2).await, first);
+
+        // What the API server refuses is no other reason.
+        let refused = "{source: {envFrom: [{secretRef: {name: token}}]}, replicas: 2, pod: {overrides: {spec: {dnsPolicy: Sometimes}}}}";
+        namespace.apply(&server(refused)).await;
+        wait_for(namespace, "Accepted", "False", "Rejected").await;
+        assert_eq!(scale(0).await, first);
+        wait_for(namespace, "Available", "False", "ScaledToZero").await;
+    });
+}
+
+#[test]
 fn pods_find_each_other_by_a_service_of_their_own() {
     STAGE.with_namespace(async |namespace| {
         let _operator = Operator::start(namespace);

@@ -26,7 +26,9 @@ impl Applier<'_> {
             return Ok(());
         }
         let mirrors = &self.context.mirrors;
-        let pods = mirrors.pods.of_server(self.server);
+        // One that has ended never runs again, and may be there for as long as somebody's finalizer or, evicted, for ever.
+        let mut pods = mirrors.pods.of_server(self.server);
+        pods.retain(|_, pod| pod.failed.is_none());
         for (name, config_map) in mirrors.config_maps.of_server(self.server) {
             let wanted = applied.config_maps.iter().any(|wanted| wanted.name_any() == name);
             let mounted = pods.values().any(|pod| pod.config_maps.contains(&name));

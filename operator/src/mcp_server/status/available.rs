@@ -1,7 +1,7 @@
 //! The condition *Available*. Pure.
 
 use super::cast::{Cast, Version};
-use super::diagnosis::{self, Diagnosis, Severity};
+use super::diagnosis::{self, Diagnosis, FAILS, NONE_SERVES, Severity};
 use super::{Observation, Verdict, verdict};
 use crate::mcp_server::condition::{Reason, Truth};
 use crate::view::DeploymentView;
@@ -10,15 +10,19 @@ use crate::view::DeploymentView;
 pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
     // A pod that serves may have ended once, and hides no other that cannot even be made.
     let newest = cast.newest.filter(|facts| !facts.pod.ready);
-    let newest = newest.map(diagnosis::of_pod).or_else(|| refused(observed.deployment));
+    let newest =
+        newest.map(|facts| diagnosis::of_newest(observed, facts)).or_else(|| refused(observed.deployment));
     let failing = newest.as_ref().filter(|diagnosis| diagnosis.severity == Severity::Failure);
     let generation = observed.generation;
     let wanted = observed.desired.map_or(1, |desired| desired.replicas as usize);
     match (cast.serving, failing) {
+        (Some(_), _) if wanted == 0 => {
+            verdict(Truth::True, Reason::Serving, "spec.replicas is 0: what still serves is about to end")
+        }
         (Some(Version::Current), Some(failing)) if cast.current < wanted => verdict(
             Truth::True,
             Reason::Degraded,
-            format!("{} of {wanted} pods serve, another fails: {}", cast.current, named(failing)),
+            format!("{} of {wanted} pods serve, another {FAILS}{}", cast.current, named(failing)),
         ),
         (Some(Version::Current), _) => verdict(
             Truth::True,
@@ -33,8 +37,8 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
             Truth::True,
             Reason::RolloutFailing,
             format!(
-                "the version before goes on serving beside the new one (generation {generation}), of which a pod fails: \
-                 {}",
+                "the version before goes on serving beside the new one (generation {generation}), of which a pod \
+                 {FAILS}{}",
                 named(failing)
             ),
         ),
@@ -42,7 +46,7 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
             Truth::True,
             Reason::RolloutFailing,
             format!(
-                "the version before goes on serving; the new one (generation {generation}) fails: {}",
+                "the version before goes on serving; the new one (generation {generation}) {FAILS}{}",
                 named(failing)
             ),
         ),
@@ -63,12 +67,12 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
             Reason::RollingOut,
             format!("the version before serves; the new one (generation {generation}) starts"),
         ),
-        (None, _) if wanted == 0 && !observed.held_back => {
+        (None, _) if wanted == 0 => {
             verdict(Truth::False, Reason::ScaledToZero, "spec.replicas is 0, so no pod runs")
         }
-        (None, _) => match newest.or_else(|| cast.face.map(diagnosis::of_pod)) {
+        (None, _) => match newest.or_else(|| cast.face.map(|face| diagnosis::of_newest(observed, face))) {
             Some(Diagnosis { reason, message, .. }) if wanted > 1 => {
-                verdict(Truth::False, reason, format!("none of the {wanted} pods serves: {message}"))
+                verdict(Truth::False, reason, format!("none of the {wanted} {NONE_SERVES}{message}"))
             }
             Some(diagnosis) => verdict(Truth::False, diagnosis.reason, diagnosis.message),
             None if observed.held_back => {

@@ -50,7 +50,8 @@ impl<'a> Cast<'a> {
         };
         let age = |facts: &PodFacts| (facts.pod.created, facts.pod.uid.clone());
         let newest = living.iter().copied().filter(|facts| is_current(facts)).max_by_key(|facts| {
-            let fails = !facts.pod.ready && diagnosis::of_pod(facts).severity == Severity::Failure;
+            let fails =
+                !facts.pod.ready && diagnosis::of_newest(observed, facts).severity == Severity::Failure;
             (fails, !facts.pod.ready, age(facts))
         });
         let face =

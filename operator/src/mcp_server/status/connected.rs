@@ -15,7 +15,8 @@ pub(super) fn connected(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
         return verdict(Truth::Unknown, Reason::NoPod, message);
     };
     // What the kubelet saw explains a lost connection better than the connection does.
-    let failed = if face.pod.ready { None } else { diagnosis::of_containers(face) };
+    let failed = || diagnosis::of_containers(face).or_else(|| diagnosis::recalled(observed, face));
+    let failed = if face.pod.ready { None } else { failed() };
     if let Some(diagnosis) = failed {
         return verdict(Truth::False, diagnosis.reason, diagnosis.message);
     }

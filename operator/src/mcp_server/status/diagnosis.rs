@@ -5,8 +5,8 @@
 
 use longshore_sidecar_config::inventory::{Connection, ConnectionReason, ConnectionState};
 
-use super::{PodFacts, Report};
-use crate::mcp_server::condition::Reason;
+use super::{Observation, PodFacts, Report, find};
+use crate::mcp_server::condition::{ConditionType, Reason};
 use crate::view::{ContainerState, ContainerView, Ended, OtherContainer, PodView};
 
 /// Where nobody but the server knows what is wrong with it.
@@ -27,6 +27,46 @@ pub(super) enum Severity {
     Normal,
     /// Somebody has to look.
     Failure,
+}
+
+/// What a server's end can be called.
+const ENDS: [Reason; 5] = [
+    Reason::ServerExited,
+    Reason::OutOfMemory,
+    Reason::CommandNotFound,
+    Reason::CommandNotExecutable,
+    Reason::ContainerRefused,
+];
+/// Before a diagnosis with its reason, in the words on a pod beside others that serve.
+pub(super) const FAILS: &str = "fails: ";
+/// Before one in the words on several pods of which none serves.
+pub(super) const NONE_SERVES: &str = "pods serves: ";
+
+/// Says why a pod of the version that is wanted does not serve.
+pub(super) fn of_newest(observed: &Observation<'_>, facts: &PodFacts) -> Diagnosis {
+    recalled(observed, facts).unwrap_or_else(|| of_pod(facts))
+}
+
+/// How the server of such a pod ended, where the kubelet has cleared that away before this operator began to look: by
+/// the word of the one before it, in the status of the same manifest.
+pub(super) fn recalled(observed: &Observation<'_>, facts: &PodFacts) -> Option<Diagnosis> {
+    let server = &facts.pod.server;
+    let is_forgotten = server.restarted && server.ended.is_none() && !facts.pod.ready && !answers(facts);
+    if !is_forgotten || of_containers(facts).or_else(|| of_others(&facts.pod)).is_some() {
+        return None;
+    }
+    let said = find(&observed.previous?.conditions, ConditionType::Available)?;
+    if said.observed_generation != Some(observed.generation) {
+        return None;
+    }
+    let (reason, message) = match said.message.split_once(FAILS) {
+        Some((_, named)) if said.status == "True" => named.split_once(": ")?,
+        _ => (said.reason.as_str(), said.message.as_str()),
+    };
+    let reason = ENDS.into_iter().find(|end| end.name() == reason)?;
+    // Of several pods it is said that none serves.
+    let message = message.split_once(NONE_SERVES).map_or(message, |(_, message)| message);
+    Some(failure(reason, message))
 }
 
 /// Says why a pod does not serve.

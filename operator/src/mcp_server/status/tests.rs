@@ -40,7 +40,8 @@ fn pod(template: &str) -> PodView {
 }
 
 fn running() -> ContainerView {
-    ContainerView { state: ContainerState::Running, ended: None, image: "example/github:1".to_owned() }
+    let image = "example/github:1".to_owned();
+    ContainerView { state: ContainerState::Running, ended: None, restarted: false, image }
 }
 
 fn waiting(reason: &str, message: &str) -> ContainerView {

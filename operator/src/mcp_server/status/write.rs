@@ -37,21 +37,38 @@ pub fn previous(
 /// servers at once included.
 const PASSING: Duration = Duration::from_secs(20);
 
+/// The pace of a status that changes for ever, of a server that comes and goes all the time for example.
+const PACE: Duration = Duration::from_secs(15);
+/// How many changes are written at once before that.
+const AT_ONCE: u32 = 20;
+
 /// How long to wait before this status is worth writing: a start has steps that last for moments, and each write costs
-/// the API server and everybody who watches. The first is written at once: it says that somebody is at work.
+/// the API server and everybody who watches. The first is written at once: it says that somebody is at work. So is what
+/// follows from another manifest.
 pub fn wait(
     memory: &Mutex<ServerMemory>,
     previous: Option<&McpServerStatus>,
     status: &McpServerStatus,
 ) -> Option<Duration> {
     let previous = previous?;
-    let since = lock(memory).status_written?.elapsed();
-    let is_step = previous != status
-        && previous.observed_generation == status.observed_generation
-        && previous.url == status.url
-        && is_starting(previous)
-        && is_starting(status);
-    PASSING.checked_sub(since).filter(|left| is_step && !left.is_zero())
+    if previous == status || previous.observed_generation != status.observed_generation {
+        return None;
+    }
+    let (written, pace) = {
+        let memory = lock(memory);
+        (memory.status_written?, memory.status_pace?)
+    };
+    let is_step = previous.url == status.url && is_starting(previous) && is_starting(status);
+    let step = PASSING.checked_sub(written.elapsed()).filter(|_| is_step);
+    let ahead = pace.saturating_duration_since(Instant::now()).checked_sub(PACE * AT_ONCE);
+    [step, ahead].into_iter().flatten().max().filter(|left| !left.is_zero())
+}
+
+/// Remembers that a status was written now.
+fn remember(memory: &mut ServerMemory) {
+    let now = Instant::now();
+    memory.status_written = Some(now);
+    memory.status_pace = Some(memory.status_pace.map_or(now, |pace| pace.max(now)) + PACE);
 }
 
 /// Whether all that is to be said is that the server starts.
@@ -105,7 +122,7 @@ pub async fn write(
         let mut memory = lock(memory);
         memory.status = Some((Live::of(&written.metadata).version, status.clone()));
         memory.echo = echo(observed, &written.metadata);
-        memory.status_written = Some(Instant::now());
+        remember(&mut memory);
     }
     for event in events(previous, status) {
         context.tell(server, uid, &event).await;
@@ -256,7 +273,7 @@ mod tests {
         let connecting = status(("Unknown", Reason::Connecting), "a");
         let memory = Mutex::new(ServerMemory::default());
         assert_eq!(wait(&memory, Some(&starting), &connecting), None, "nothing was written yet");
-        lock(&memory).status_written = Some(Instant::now());
+        remember(&mut lock(&memory));
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(wait(&memory, None, &starting), None, "the first word");
         assert_eq!(wait(&memory, Some(&starting), &starting), None, "nothing is to be written");
@@ -271,5 +288,33 @@ mod tests {
         }
         tokio::time::advance(PASSING - Duration::from_secs(1)).await;
         assert_eq!(wait(&memory, Some(&starting), &connecting), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_status_that_changes_for_ever_is_written_at_a_pace() {
+        let well = status(("True", Reason::Ready), "a");
+        let lost = status(("False", Reason::ConnectionLost), "a");
+        let memory = Mutex::new(ServerMemory::default());
+        // Once a second for ten minutes.
+        let (mut previous, mut next) = (&well, &lost);
+        let mut writes = Vec::new();
+        for second in 0..600 {
+            if wait(&memory, Some(previous), next).is_none() {
+                remember(&mut lock(&memory));
+                writes.push(second);
+                (previous, next) = (next, previous);
+            }
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert_eq!(writes[..20], Vec::from_iter(0..20), "what changes now and then is said at once");
+        assert!(writes.len() <= 20 + 600 / 15 + 1, "{writes:?}");
+        let [.., before, last] = writes[..] else { panic!("{writes:?}") };
+        assert_eq!(last - before, PACE.as_secs());
+        // Another manifest is somebody's doing, and waits for nothing.
+        let next = McpServerStatus { observed_generation: Some(2), ..lost.clone() };
+        assert_eq!(wait(&memory, Some(previous), &next), None);
+        // A server that has been quiet since may change again.
+        tokio::time::advance(PACE * AT_ONCE).await;
+        assert_eq!(wait(&memory, Some(&well), &lost), None);
     }
 }

@@ -16,9 +16,13 @@ pub(super) fn check_reference(
 ) -> Option<Problem> {
     let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
     let (kind, name, field) = (reference.kind.name(), &reference.name, &reference.field);
-    let (not_found, no_key) = match reference.kind {
-        references::Kind::Secret => (Reason::SecretNotFound, Reason::SecretKeyNotFound),
-        references::Kind::ConfigMap => (Reason::ConfigMapNotFound, Reason::ConfigMapKeyNotFound),
+    let (reserved, not_found, no_key) = match reference.kind {
+        references::Kind::Secret => {
+            (Reason::SecretReserved, Reason::SecretNotFound, Reason::SecretKeyNotFound)
+        }
+        references::Kind::ConfigMap => {
+            (Reason::ConfigMapReserved, Reason::ConfigMapNotFound, Reason::ConfigMapKeyNotFound)
+        }
     };
     // The name counts too: on the first reconciliation Longshore's own Secret is not there yet, and it is made at once
     // with the pod.
@@ -28,7 +32,7 @@ pub(super) fn check_reference(
     };
     match lookup {
         Lookup::Reserved => Some(Problem::new(
-            Reason::SecretReserved,
+            reserved,
             format!(
                 "{field}: {kind} {namespace}/{name} is Longshore's own and cannot be used by a server; name another"
             ),

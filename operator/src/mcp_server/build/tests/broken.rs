@@ -89,6 +89,13 @@ fn what_is_missing_is_named_and_holds_the_pod_back_alone() {
     let server = validate(&manifest(with(minimal(), "source.env", env)), &found).unwrap();
     assert_eq!(server.readiness.problems()[0].reason, Reason::SecretReserved);
     assert_eq!(build(&server, &settings()).0.deployment, None);
+    let from = json!([{"configMapRef": {"name": "github-longshore-v2-0", "optional": true}}]);
+    found.objects.insert((Kind::ConfigMap, "github-longshore-v2-0".to_owned()), Lookup::Reserved);
+    let server = validate(&manifest(with(minimal(), "source.envFrom", from)), &found).unwrap();
+    let [problem] = server.readiness.problems() else { panic!("{:?}", server.readiness) };
+    assert_eq!(problem.reason, Reason::ConfigMapReserved);
+    assert!(problem.message.contains("ConfigMap tools/github-longshore-v2-0 is Longshore's own"));
+    assert_eq!(build(&server, &settings()).0.deployment, None);
     found.api_keys = ApiKeysLookup::Reserved;
     let server = validate(&manifest(with(minimal(), "auth", keys)), &found).unwrap();
     assert_eq!(server.readiness.problems()[0].reason, Reason::SecretReserved);

@@ -336,13 +336,47 @@ fn a_container_that_fails_again_and_again_has_one_status() {
     }
 }
 
+/// Whoever comes after the operator that saw it knows no more than the status, once the kubelet has cleared it away.
+#[test]
+fn how_a_server_ended_outlives_the_operator_that_saw_it() {
+    let crash = ContainerView { ended: ended(1, "Error", "no token"), restarted: true, ..running() };
+    let forgotten = || ContainerView { ended: None, ..crash.clone() };
+    let back_off = || ContainerView { state: waiting("CrashLoopBackOff", "back-off").state, ..forgotten() };
+    let pods = |server: ContainerView, old: usize| {
+        let new = PodView { server, ..pod("new") };
+        let others = (0..old).map(|n| PodView { uid: format!("old-{n}"), ..ready(pod("old")) });
+        let others = others.map(|other| said(other, summary()));
+        std::iter::once(said(new, failed(ConnectionReason::ConnectionRefused, "x"))).chain(others).collect()
+    };
+    for (replicas, old) in [(1, 0), (3, 0), (1, 1), (3, 2)] {
+        let scene = |server: ContainerView| {
+            let mut scene = Scene::of(pods(server, old)).after(&was_ready());
+            scene.desired = Some(Desired { replicas, ..desired() });
+            scene
+        };
+        let before = scene(crash.clone()).status();
+        for server in [forgotten(), back_off()] {
+            let after = Scene { previous: Some(before.clone()), ..scene(server.clone()) }.status();
+            assert_eq!(after, before, "{replicas} pods, {old} of before, {server:?}");
+        }
+        // What is said of another manifest is not said of this one, nor of a pod that never ended.
+        let mut other = before.clone();
+        other.conditions.iter_mut().for_each(|condition| condition.observed_generation = Some(3));
+        for (server, previous) in [(forgotten(), &other), (running(), &before)] {
+            let status = Scene { previous: Some(previous.clone()), ..scene(server) }.status();
+            let available = of(&status, ConditionType::Available);
+            assert!(!available.message.contains("no token"), "{available:?}");
+        }
+    }
+}
+
 #[test]
 fn what_the_api_server_says_of_pods_it_refuses_is_shown() {
     let mut scene = Scene::of(vec![]);
     assert_eq!(of(&scene.status(), ConditionType::Available).reason, "Starting");
     let live = crate::view::Live { uid: "d".to_owned(), version: 1, fingerprint: 1, controller: None };
-    scene.deployment =
-        Some(DeploymentView { live, template: None, refused: Some("exceeded quota: pods".to_owned()) });
+    let refused = Some("exceeded quota: pods".to_owned());
+    scene.deployment = Some(DeploymentView { live, template: None, replicas: None, refused });
     let status = scene.status();
     let available = of(&status, ConditionType::Available);
     assert_eq!(available.reason, "PodRejected");

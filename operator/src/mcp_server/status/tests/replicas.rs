@@ -154,6 +154,27 @@ fn a_server_without_pods_is_said_to_be_so() {
     }
 }
 
+/// Also while the manifest names what is not there: nobody needs that to stop a server.
+#[test]
+fn a_server_that_is_stopped_is_said_to_be_so() {
+    for problems in [vec![], vec![Problem::new(Reason::SecretNotFound, "Secret tools/token does not exist")]]
+    {
+        for template in ["new", "old"] {
+            let mut scene = Scene::of(vec![said(ready(pod(template)), summary())]).after(&was_ready());
+            scene.desired = Some(Desired { replicas: 0, ..desired() });
+            scene.problems.clone_from(&problems);
+            let status = scene.status();
+            let available = of(&status, ConditionType::Available);
+            assert_eq!((available.status.as_str(), available.reason.as_str()), ("True", "Serving"));
+            assert_eq!(available.message, "spec.replicas is 0: what still serves is about to end");
+            scene.pods.clear();
+            let status = scene.after(&status).status();
+            let available = of(&status, ConditionType::Available);
+            assert_eq!((available.status.as_str(), available.reason.as_str()), ("False", "ScaledToZero"));
+        }
+    }
+}
+
 #[test]
 fn a_port_that_one_of_several_pods_shows_is_seen() {
     let exposed = vec![ExposedSocket { address: "0.0.0.0".to_owned(), port: 3000 }];
@@ -169,8 +190,8 @@ fn a_pod_that_serves_hides_no_other_that_is_refused() {
     let mut scene = Scene::of(vec![said(serving, summary())]);
     scene.desired = Some(Desired { replicas: 3, ..desired() });
     let live = crate::view::Live { uid: "d".to_owned(), version: 1, fingerprint: 1, controller: None };
-    scene.deployment =
-        Some(DeploymentView { live, template: None, refused: Some("exceeded quota: pods".to_owned()) });
+    let refused = Some("exceeded quota: pods".to_owned());
+    scene.deployment = Some(DeploymentView { live, template: None, replicas: None, refused });
     let status = scene.status();
     let available = of(&status, ConditionType::Available);
     assert_eq!((available.status.as_str(), available.reason.as_str()), ("True", "Degraded"));

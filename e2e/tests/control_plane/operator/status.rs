@@ -1,0 +1,97 @@
+//! What a status says over time: no less after an operator than before, and no more often than anybody can read.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use longshore_crds::McpServer;
+use serde_json::{Value, json};
+
+use super::node::Node;
+use super::stand::{Operator, audit_lines, condition, is, requests, until, wait_for};
+use super::{LEAST, STAGE};
+
+#[test]
+fn how_a_server_ended_outlives_the_operator_that_saw_it() {
+    STAGE.with_namespace(async |namespace| {
+        let mut operator = Operator::start(namespace);
+        let node = Node::start().await;
+        namespace.apply(&LEAST).await;
+        let pod = node.find_pod(namespace, "").await;
+        let says = |state: Value, last: Value| {
+            json!({
+                "conditions": [{"type": "Ready", "status": "False"}, {"type": "PodScheduled", "status": "True"}],
+                "containerStatuses": [{
+                    "name": "server", "ready": false, "started": false, "restartCount": 1, "image": "demo:1",
+                    "imageID": "", "state": state, "lastState": last,
+                }],
+            })
+        };
+        let ended = json!({"terminated": {"exitCode": 1, "reason": "Error", "message": "no token given"}});
+        let back_off = json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}});
+        node.say(namespace, &pod, says(back_off, ended)).await;
+        let message = wait_for(namespace, "Available", "False", "ServerExited").await;
+        assert!(message.contains("no token given"), "{message}");
+        // The kubelet has cleared the last one away while it starts the next.
+        let running = says(json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}}), json!(null));
+        node.say(namespace, &pod, running).await;
+        let pods: Api<Pod> = namespace.api();
+        let seen = serde_json::to_string(&pods.get(&pod).await.unwrap().status).unwrap();
+        assert!(!seen.contains("no token given"), "{seen}");
+        assert!(operator.stop());
+
+        let servers: Api<McpServer> = namespace.api();
+        let before = servers.get("demo").await.unwrap().status.unwrap();
+        let operator = Operator::start(namespace);
+        // Whatever it has to write comes before that.
+        until("the operator has looked", || operator.log().contains("reconciled")).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(servers.get("demo").await.unwrap().status.unwrap(), before);
+    });
+}
+
+#[test]
+fn a_server_that_comes_and_goes_all_the_time_is_not_written_down_each_time() {
+    const TIMES: usize = 80;
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        let node = Node::start().await;
+        namespace.apply(&LEAST).await;
+        node.run_pod(namespace, "").await;
+        node.load_configuration(namespace).await;
+        wait_for(namespace, "Ready", "True", "Ready").await;
+        let before = audit_lines(namespace.cluster());
+        let began = Instant::now();
+        let asked = node.asked();
+        let goes = |inventory: &mut Value| {
+            inventory["connection"]["state"] = json!("Failed");
+            inventory["connection"]["reason"] = json!("ConnectionLost");
+            inventory["connection"]["message"] = json!("the server has ended the connection");
+        };
+        let comes = |inventory: &mut Value| {
+            inventory["connection"]["state"] = json!("Connected");
+            inventory["connection"]["reason"] = json!(null);
+            inventory["connection"]["message"] = json!("");
+        };
+        for time in 0..TIMES {
+            if time % 2 == 0 {
+                node.change(goes)
+            } else {
+                node.change(comes)
+            };
+            // The operator has heard it when it asks again.
+            until("the sidecar is asked again", || node.asked() > asked + time).await;
+        }
+        node.change(goes);
+        // What it comes to in the end is said, if not at once.
+        let servers: Api<McpServer> = namespace.api();
+        let is_lost = |server: &McpServer| is(server, "Ready", "False", "ConnectionLost");
+        let lost = namespace.wait(&servers, "demo", "to be lost", is_lost).await;
+        assert_eq!(condition(&lost, "Available").unwrap().reason, "Serving");
+        let said = requests(namespace.cluster(), namespace.name(), before);
+        let written = said.iter().filter(|request| request.resource == "mcpservers/status").count();
+        // A score at once, and four a minute.
+        let most = 22 + usize::try_from(began.elapsed().as_secs()).unwrap() / 15;
+        assert!(written <= most, "{written} times, and not {most}");
+    });
+}
