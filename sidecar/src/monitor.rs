@@ -48,6 +48,9 @@ const SHORT_LIVED: Duration = Duration::from_secs(10);
 const BETWEEN_SHORT_LIVES: Duration = Duration::from_secs(1);
 /// Lists that change in bursts are read once per burst, and not more often than this.
 const RELIST_PAUSE: Duration = Duration::from_millis(250);
+/// Who says all the time that long lists have changed has them read for a tenth of the time: so many times as long as it
+/// took, they are left.
+const RELIST_REST: u32 = 9;
 
 /// What is known of the server.
 #[derive(Clone, Debug)]
@@ -249,6 +252,7 @@ async fn attend(
     let _listening = server.listen(changed.clone(), gone.clone());
     let mut next_ping = Instant::now() + PING_EVERY;
     let mut next_list = Instant::now() + RELIST_EVERY;
+    let mut rests_until = Instant::now();
     let (mut late, mut unlisted) = (0, 0);
     let ask = async |wait, patience| {
         sleep(wait).await;
@@ -299,11 +303,16 @@ async fn attend(
                     }
                 }
             }
-            () = changed.notified() => next_list = next_list.min(Instant::now() + RELIST_PAUSE),
+            () = changed.notified() => {
+                next_list = next_list.min((Instant::now() + RELIST_PAUSE).max(rests_until));
+            }
             () = sleep_until(next_list) => {
-                next_list = Instant::now() + RELIST_EVERY;
+                let began = Instant::now();
+                next_list = began + RELIST_EVERY;
                 let capabilities = shared.view.borrow().server.as_ref().map(|server| server.capabilities.clone());
-                match timeout(LIST_TIMEOUT, list_all(server, &capabilities.unwrap_or_default())).await {
+                let listed = timeout(LIST_TIMEOUT, list_all(server, &capabilities.unwrap_or_default())).await;
+                rests_until = Instant::now() + (began.elapsed() * RELIST_REST).min(RELIST_EVERY);
+                match listed {
                     Ok(Ok(lists)) => {
                         unlisted = 0;
                         shared.view.send_if_modified(|view| {

@@ -3,6 +3,7 @@
 use std::io::{BufReader, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use longshore_sidecar_config::inventory::{self, ConnectionReason, ConnectionState};
 use serde_json::{Value, json};
@@ -220,4 +221,34 @@ fn a_server_that_shakes_hands_and_does_not_list_is_said_to() {
     assert!(failed.message.contains("has shaken hands"), "{}", failed.message);
     gate.open();
     sidecar.ready();
+}
+
+/// Each list takes its time, so that whoever asks for it again at once would do nothing else.
+#[test]
+fn a_server_whose_long_lists_change_all_the_time_is_left_alone_most_of_it() {
+    const TAKES: Duration = Duration::from_millis(300);
+    let listed = Arc::new(Mutex::new(Vec::new()));
+    let times = listed.clone();
+    let server = Server::start(json!({"tools": {"listChanged": true}}), move |method, request, stream| {
+        if method == "tools/list" {
+            times.lock().unwrap().push(Instant::now());
+            std::thread::sleep(TAKES);
+            return json(stream, &reply_to(request, &json!({"tools": [tool("one")]})));
+        }
+        begin_events(stream);
+        let news = "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n\n";
+        let chunk = format!("{:x}\r\n{news}\r\n", news.len());
+        while stream.write_all(chunk.as_bytes()).is_ok() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    });
+    let (_sidecar, _token) = beside(&server);
+    // The first is that of the handshake, and the second has nothing to rest from.
+    let times = eventually("it was listed some times", || {
+        Some(listed.lock().unwrap().clone()).filter(|times| times.len() > 4)
+    });
+    for two in times[1..].windows(2) {
+        let between = two[1] - two[0];
+        assert!(between >= TAKES * 8, "listed again after {between:?}");
+    }
 }
