@@ -84,21 +84,44 @@ fn say(line: &str) {
 struct StopSignals {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
+    /// The terminal was closed. None, where whoever started this had it go on all the same.
+    hangup: Option<tokio::signal::unix::Signal>,
 }
 
 impl StopSignals {
     fn listen() -> std::io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+        let goes_on = is_ignored(SignalKind::hangup().as_raw_value());
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: if goes_on { None } else { Some(signal(SignalKind::hangup())?) },
+        })
     }
 
     /// The next one.
     async fn next(&mut self) {
+        let Self { interrupt, terminate, hangup } = self;
+        let hung_up = async {
+            match hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hung_up => {}
         }
     }
+}
+
+/// Whether this process ignores a signal, as `nohup` has it do.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored =
+        status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    ignored.is_some_and(|ignored| ignored >> (signal - 1) & 1 == 1)
 }
 
 #[cfg(test)]

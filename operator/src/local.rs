@@ -30,7 +30,7 @@ use longshore_crds::McpServer;
 use longshore_sidecar::AuditLog;
 use longshore_sidecar_config::inventory::Inventory;
 use thiserror::Error;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::reasons::sentence;
 use manifests::Reader;
@@ -39,6 +39,9 @@ use running::Local;
 
 /// How often it is looked whether files have changed. A change is taken up when nothing has changed for as long.
 const LOOK: Duration = Duration::from_millis(250);
+/// It is taken up all the same when files have gone on changing for so long: a server may keep what it knows beside its
+/// manifest.
+const RESTLESS: Duration = Duration::from_secs(2);
 /// Whoever executes this executes the program that it is itself.
 const OWN_PROGRAM: &str = "/proc/self/exe";
 /// The exit code for a wrong command line, and for manifests that cannot be used at the start.
@@ -125,6 +128,8 @@ enum Event {
     Started { id: ServerId, run: u64 },
     /// A server's process ended, or could not be started.
     Process { id: ServerId, run: u64, message: String },
+    /// A server that was to end has ended, with its sidecar.
+    Ended { run: u64 },
     /// A sidecar ended by itself.
     SidecarFailed { id: ServerId, error: Box<longshore_sidecar::RunError> },
 }
@@ -165,7 +170,7 @@ pub async fn run(options: Options, mut stop: impl AsyncFnMut()) -> Result<ExitCo
     };
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut changing = false;
+    let mut changing: Option<Instant> = None;
     let outcome = loop {
         tokio::select! {
             outcome = over() => break outcome,
@@ -174,10 +179,12 @@ pub async fn run(options: Options, mut stop: impl AsyncFnMut()) -> Result<ExitCo
             },
             _ = look.tick() => {
                 let now = reader.fingerprint();
-                if now != seen {
+                let is_still = now == seen;
+                if !is_still {
                     seen = now;
-                    changing = true;
-                } else if std::mem::take(&mut changing) {
+                    changing.get_or_insert_with(Instant::now);
+                }
+                if changing.take_if(|since| is_still || since.elapsed() >= RESTLESS).is_some() {
                     let (documents, problems) = reader.read();
                     for problem in &problems {
                         local.say(&format!("{}; what was there before goes on", sentence(problem)));
@@ -185,12 +192,8 @@ pub async fn run(options: Options, mut stop: impl AsyncFnMut()) -> Result<ExitCo
                     if documents.servers.is_empty() {
                         continue;
                     }
-                    // It waits for servers to end, and some take their time.
-                    tokio::select! {
-                        outcome = over() => break outcome,
-                        updated = local.update(&documents) => if let Err(error) = updated {
-                            break Err(error);
-                        },
+                    if let Err(error) = local.update(&documents) {
+                        break Err(error);
                     }
                 }
             }

@@ -6,6 +6,7 @@ mod era;
 mod sockets;
 mod state;
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -20,8 +21,8 @@ use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
 
 use crate::shared::Shared;
 use crate::upstream::{Pool, Spoken, starts};
-use client::Discovery;
 pub(crate) use client::{CallError, Server};
+use client::{Discovery, MAX_OFFER};
 use era::{Greeted, Question};
 pub(crate) use sockets::watch_sockets;
 use state::{Link, Problem};
@@ -38,6 +39,8 @@ const HANDSHAKE_SLOW: Duration = Duration::from_secs(3);
 const START_SLOW: Duration = Duration::from_secs(10);
 /// How long a server may take to list what it offers.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a server may take to end a session that is of no use any more.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often lists are read again though nobody said that they changed.
 const RELIST_EVERY: Duration = Duration::from_secs(60);
 /// How soon a session is gone that was hardly there, and how long to wait before the next one then.
@@ -45,6 +48,9 @@ const SHORT_LIVED: Duration = Duration::from_secs(10);
 const BETWEEN_SHORT_LIVES: Duration = Duration::from_secs(1);
 /// Lists that change in bursts are read once per burst, and not more often than this.
 const RELIST_PAUSE: Duration = Duration::from_millis(250);
+/// Who says all the time that long lists have changed has them read for a tenth of the time: so many times as long as it
+/// took, they are left.
+const RELIST_REST: u32 = 9;
 
 /// What is known of the server.
 #[derive(Clone, Debug)]
@@ -142,6 +148,8 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
             }
         }
         show(&shared, &link);
+        // A server that is greeted again and again, and keeps what it was greeted for, would run full.
+        let _ = timeout(END_TIMEOUT, server.end()).await;
         tokio::select! {
             () = sleep(link.retry_in(Instant::now())) => {}
             changed = config.changed() => changed?,
@@ -187,15 +195,24 @@ async fn connect(server: &mut Server, shared: &Shared, link: &mut Link) -> Resul
         Upstream::StreamableHttp { .. } | Upstream::Sse { .. } => (HANDSHAKE_SLOW, starts::AT_LEAST),
         Upstream::Stdio {} => (START_SLOW, starts::AT_MOST),
     };
+    // What is waited for: a server that shakes hands and does not list is another matter.
+    let waits_for = Cell::new(ConnectionReason::InitializeTimeout);
     let work = async {
         let greeted = era::greet(server, &shared.speaks).await.map_err(|error| error.in_handshake())?;
+        waits_for.set(ConnectionReason::ListFailed);
         let lists = list_all(server, &greeted.description.capabilities).await?;
         Ok((greeted, lists))
     };
     tokio::pin!(work);
-    let slow = |seconds: Duration| Problem {
-        reason: ConnectionReason::InitializeTimeout,
-        message: format!("the server has not completed the handshake within {} seconds", seconds.as_secs()),
+    let slow = |time: Duration| {
+        let (reason, seconds) = (waits_for.get(), time.as_secs());
+        let message = match reason {
+            ConnectionReason::ListFailed => {
+                format!("the server has shaken hands and not listed what it offers within {seconds} seconds")
+            }
+            _ => format!("the server has not completed the handshake within {seconds} seconds"),
+        };
+        Problem { reason, message }
     };
     if let Ok(result) = timeout(patience, work.as_mut()).await {
         return result;
@@ -235,6 +252,7 @@ async fn attend(
     let _listening = server.listen(changed.clone(), gone.clone());
     let mut next_ping = Instant::now() + PING_EVERY;
     let mut next_list = Instant::now() + RELIST_EVERY;
+    let mut rests_until = Instant::now();
     let (mut late, mut unlisted) = (0, 0);
     let ask = async |wait, patience| {
         sleep(wait).await;
@@ -285,11 +303,16 @@ async fn attend(
                     }
                 }
             }
-            () = changed.notified() => next_list = next_list.min(Instant::now() + RELIST_PAUSE),
+            () = changed.notified() => {
+                next_list = next_list.min((Instant::now() + RELIST_PAUSE).max(rests_until));
+            }
             () = sleep_until(next_list) => {
-                next_list = Instant::now() + RELIST_EVERY;
+                let began = Instant::now();
+                next_list = began + RELIST_EVERY;
                 let capabilities = shared.view.borrow().server.as_ref().map(|server| server.capabilities.clone());
-                match timeout(LIST_TIMEOUT, list_all(server, &capabilities.unwrap_or_default())).await {
+                let listed = timeout(LIST_TIMEOUT, list_all(server, &capabilities.unwrap_or_default())).await;
+                rests_until = Instant::now() + (began.elapsed() * RELIST_REST).min(RELIST_EVERY);
+                match listed {
                     Ok(Ok(lists)) => {
                         unlisted = 0;
                         shared.view.send_if_modified(|view| {
@@ -339,6 +362,7 @@ fn note(shared: &Shared, discovery: &Discovery) {
 /// Reads every list that the server says it has.
 async fn list_all(server: &Server, capabilities: &Value) -> Result<Lists, Problem> {
     let mut lists = Lists::default();
+    let mut room = MAX_OFFER;
     for list in List::ALL {
         let (capability, place) = match list {
             List::Tools => ("tools", &mut lists.tools),
@@ -347,7 +371,7 @@ async fn list_all(server: &Server, capabilities: &Value) -> Result<Lists, Proble
             List::ResourceTemplates => ("resources", &mut lists.resource_templates),
         };
         if capabilities.get(capability).is_some() {
-            *place = server.list(list).await.map_err(|error| error.in_list(list))?;
+            *place = server.list(list, &mut room).await.map_err(|error| error.in_list(list))?;
         }
     }
     Ok(lists)

@@ -69,13 +69,13 @@ impl KeyFiles {
     }
 }
 
-/// Every file is a principal. Names that begin with a dot are the kubelet's own.
+/// Every file is a principal. Names that begin with two dots are the kubelet's own; with one, people may have them.
 fn read(directory: &Path) -> io::Result<ParsedKeys> {
     let mut data = BTreeMap::new();
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
         let Ok(name) = entry.file_name().into_string() else { continue };
-        if name.starts_with('.') {
+        if name.starts_with("..") {
             continue;
         }
         let mut bytes = Vec::new();
@@ -108,13 +108,19 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("longshore-catalog-keys-{}", std::process::id()));
         let version = folder.join("..2026_01_01");
         std::fs::create_dir_all(&version).unwrap();
-        std::fs::write(version.join("ada"), "a-plain-key-of-ada\n").unwrap();
         std::os::unix::fs::symlink("..2026_01_01", folder.join("..data")).unwrap();
-        std::os::unix::fs::symlink("..data/ada", folder.join("ada")).unwrap();
+        for name in ["ada", ".bob"] {
+            std::fs::write(version.join(name), format!("a-plain-key-of-{name}\n")).unwrap();
+            std::os::unix::fs::symlink(format!("..data/{name}"), folder.join(name)).unwrap();
+        }
         let keys = KeyFiles::open(&folder).unwrap();
-        assert_eq!(keys.ring.load().principal("a-plain-key-of-ada"), Some("ada"));
+        for name in ["ada", ".bob"] {
+            assert_eq!(keys.ring.load().principal(&format!("a-plain-key-of-{name}")), Some(name));
+        }
         // And one that is not there.
-        std::fs::remove_file(folder.join("ada")).unwrap();
+        for name in ["ada", ".bob"] {
+            std::fs::remove_file(folder.join(name)).unwrap();
+        }
         assert!(KeyFiles::open(&folder).unwrap().ring.load().is_empty());
         std::fs::remove_dir_all(&folder).unwrap();
         assert!(KeyFiles::open(&folder).is_err());

@@ -87,12 +87,15 @@ fn write_error(text: &str) -> anyhow::Result<()> {
 /// What Kubernetes allows as a data name of a Secret.
 fn principal(text: &str) -> Result<String, String> {
     let valid = (1..=253).contains(&text.len())
+        && text != "."
+        && !text.starts_with("..")
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
     match text {
         "anonymous" => Err("`anonymous` stands for callers without a key: choose another name".to_owned()),
         _ if valid => Ok(text.to_owned()),
         _ => {
-            Err("use letters, digits, `-`, `_` and `.`: the name becomes a data name of a Secret".to_owned())
+            Err("use letters, digits, `-`, `_` and `.`, of which no two begin it: the name becomes a data name of a Secret"
+                .to_owned())
         }
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct Args {
     #[arg(long, default_value_t = 8081)]
     port: u16,
     /// How many seconds to wait until it is ready.
-    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(..=86_400))]
     wait: u64,
 }
 

@@ -16,9 +16,9 @@ use longshore_catalog::{
 use longshore_sidecar_config::inventory::{Connection, Inventory};
 use tokio::net::TcpListener;
 
-use super::Error;
 use super::keys::ClientKey;
 use super::plan::Plan;
+use super::{Error, ServerId};
 use crate::catalog::published;
 
 /// Where there is more than the catalog says.
@@ -44,7 +44,7 @@ impl Local {
         address: SocketAddr,
         inventory: Option<&Inventory>,
     ) -> Result<(), Error> {
-        let key = key(plan);
+        let key = key(&plan.id);
         if !plan.about.publish {
             self.catalog.remove(&key);
             return Ok(());
@@ -66,8 +66,8 @@ impl Local {
     }
 
     /// Lists it no longer.
-    pub(super) fn forget(&self, plan: &Plan) {
-        self.catalog.remove(&key(plan));
+    pub(super) fn forget(&self, id: &ServerId) {
+        self.catalog.remove(&key(id));
     }
 
     /// Every server that there is has been shown once.
@@ -114,8 +114,8 @@ pub(super) async fn bind(port: u16) -> io::Result<TcpListener> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await
 }
 
-fn key(plan: &Plan) -> ServerKey {
-    ServerKey { namespace: plan.id.namespace.clone(), name: plan.id.name.clone() }
+fn key(id: &ServerId) -> ServerKey {
+    ServerKey { namespace: id.namespace.clone(), name: id.name.clone() }
 }
 
 fn health(plan: &Plan, connection: Option<&Connection>) -> Health {

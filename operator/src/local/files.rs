@@ -9,6 +9,9 @@ use longshore_sidecar_config::paths;
 
 use super::plan::Files;
 
+/// The longest path in which there is room for `/NUMBER/sockets/NAME`, where a socket's path has 107 bytes at most.
+const LONGEST_ROOT: usize = 107 - 32;
+
 /// Removed with all that is in it at the end.
 pub(super) struct Folder {
     root: tempfile::TempDir,
@@ -24,14 +27,25 @@ pub(super) struct Place {
 impl Folder {
     /// In the user's own runtime directory where there is one, which is in memory, or else among temporary files.
     pub(super) fn new() -> io::Result<Self> {
+        let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|it| it.is_absolute());
+        Self::within(own.into_iter().chain([std::env::temp_dir(), PathBuf::from("/tmp")]))
+    }
+
+    /// In the first of these in which sockets can have their names: the kernel keeps those short.
+    fn within(folders: impl IntoIterator<Item = PathBuf>) -> io::Result<Self> {
         let mut builder = tempfile::Builder::new();
         let builder = builder.prefix("longshore-").permissions(std::fs::Permissions::from_mode(0o700));
-        let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        let root = match own.filter(|it| it.is_absolute()).map(|it| builder.tempdir_in(it)) {
-            Some(Ok(root)) => root,
-            Some(Err(_)) | None => builder.tempdir()?,
-        };
-        Ok(Self { root, made: 0 })
+        let mut refusal = io::Error::other("the path is too long for sockets: set TMPDIR to a shorter one");
+        for folder in folders {
+            match builder.tempdir_in(folder) {
+                Ok(root) if root.path().as_os_str().len() <= LONGEST_ROOT => {
+                    return Ok(Self { root, made: 0 });
+                }
+                Ok(_) => {}
+                Err(error) => refusal = error,
+            }
+        }
+        Err(refusal)
     }
 
     /// Room for one more server.
@@ -93,4 +107,22 @@ fn put(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
     drop(file);
     std::fs::rename(unfinished, folder.join(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_where_sockets_can_be() {
+        let short = tempfile::tempdir_in("/tmp").unwrap();
+        let long = short.path().join("x".repeat(100));
+        std::fs::create_dir(&long).unwrap();
+        assert!(Folder::within([long.clone()]).is_err());
+        let gone = short.path().join("gone");
+        let mut folder = Folder::within([gone, long, short.path().to_owned()]).unwrap();
+        let socket = folder.place().unwrap().socket();
+        assert!(socket.starts_with(short.path()), "{}", socket.display());
+        std::os::unix::net::UnixListener::bind(socket).unwrap();
+    }
 }

@@ -119,7 +119,12 @@ pub(super) enum ManifestError {
 pub(super) struct Reader {
     paths: Vec<PathBuf>,
     good: BTreeMap<PathBuf, Vec<Document>>,
+    /// The file from which each object was taken last: it stays the one if another has that object too.
+    taken_from: BTreeMap<Object, PathBuf>,
 }
+
+/// What a document is about: kind, namespace and name.
+type Object = (&'static str, String, String);
 
 /// A document that matters here.
 #[derive(Clone, Debug)]
@@ -144,6 +149,14 @@ enum Take {
     References,
 }
 
+// === impl Document ===
+
+impl Document {
+    fn object(&self) -> Object {
+        (self.content.kind(), self.namespace.clone(), self.name.clone())
+    }
+}
+
 // === impl Content ===
 
 impl Content {
@@ -161,7 +174,7 @@ impl Content {
 impl Reader {
     /// Of these files and folders.
     pub(super) fn new(paths: Vec<PathBuf>) -> Self {
-        Self { paths, good: BTreeMap::new() }
+        Self { paths, good: BTreeMap::new(), taken_from: BTreeMap::new() }
     }
 
     /// Reads them, and says what cannot be used.
@@ -171,37 +184,51 @@ impl Reader {
         let before = self.good.clone();
         let files = self.files(&mut problems, &mut documents.unread);
         self.good.retain(|path, _| files.iter().any(|(file, _)| file == path));
-        let mut seen = BTreeSet::new();
+        let mut found: Vec<(Object, PathBuf, Take, Document)> = Vec::new();
         for (path, take) in files {
             match parse(&path, take) {
-                Ok(found) => {
-                    self.good.insert(path.clone(), found);
+                Ok(documents) => {
+                    self.good.insert(path.clone(), documents);
                 }
                 Err(error) if take == Take::References => documents.unread.push(sentence(&error)),
                 Err(error) => problems.push(error),
             }
-            for Document { namespace, name, content } in self.good.get(&path).into_iter().flatten().cloned() {
-                let kind = content.kind();
-                if !seen.insert((kind, namespace.clone(), name.clone())) {
-                    // A file that nobody asked for only adds what is not in those that were.
-                    if take == Take::All {
-                        problems.push(ManifestError::Twice { path: path.clone(), kind, namespace, name });
-                    }
-                    continue;
+            for document in self.good.get(&path).into_iter().flatten().cloned() {
+                found.push((document.object(), path.clone(), take, document));
+            }
+        }
+        let mut chosen: BTreeMap<Object, usize> = BTreeMap::new();
+        for (at, (object, path, take, _)) in found.iter().enumerate() {
+            let stays = *take == Take::All && self.taken_from.get(object) == Some(path);
+            let first = *chosen.entry(object.clone()).or_insert(at);
+            let first_stays = found.get(first).is_some_and(|(_, first, ..)| first == path);
+            if stays && !first_stays {
+                chosen.insert(object.clone(), at);
+            }
+        }
+        let mut taken_from = BTreeMap::new();
+        for (at, (object, path, take, document)) in found.into_iter().enumerate() {
+            let Document { namespace, name, content } = document;
+            if chosen.get(&object) != Some(&at) {
+                // A file that nobody asked for only adds what is not in those that were.
+                if take == Take::All {
+                    problems.push(ManifestError::Twice { path, kind: object.0, namespace, name });
                 }
-                match content {
-                    Content::Server(manifest) => {
-                        let (id, folder) = (ServerId { namespace, name }, folder_of(&path));
-                        documents.servers.push(FoundServer { id, manifest, folder });
-                    }
-                    Content::Secret(data) => {
-                        documents.secrets.insert((namespace, name), data);
-                    }
-                    Content::ConfigMap(data) => {
-                        documents.config_maps.insert((namespace, name), data);
-                    }
+                continue;
+            }
+            match content {
+                Content::Server(manifest) => {
+                    let (id, folder) = (ServerId { namespace, name }, folder_of(&path));
+                    documents.servers.push(FoundServer { id, manifest, folder });
+                }
+                Content::Secret(data) => {
+                    documents.secrets.insert((namespace, name), data);
+                }
+                Content::ConfigMap(data) => {
+                    documents.config_maps.insert((namespace, name), data);
                 }
             }
+            taken_from.insert(object, path);
         }
         if documents.servers.is_empty() {
             // An editor may have emptied a file for a moment.
@@ -210,6 +237,8 @@ impl Reader {
                 let paths: Vec<_> = self.paths.iter().map(|path| path.display().to_string()).collect();
                 problems.push(ManifestError::NoServer(paths.join(", ")));
             }
+        } else {
+            self.taken_from = taken_from;
         }
         (documents, problems)
     }
@@ -437,5 +466,37 @@ mod tests {
             let expected: Vec<_> = expected.iter().map(|(name, take)| (path(name), *take)).collect();
             assert_eq!(reader.files(&mut Vec::new(), &mut Vec::new()), expected);
         }
+    }
+
+    #[test]
+    fn of_two_about_one_object_the_one_that_was_there_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |file: &str, title: &str| {
+            let manifest = serde_json::json!({
+                "apiVersion": "longshore.dev/v1alpha1", "kind": "McpServer", "metadata": {"name": "x"},
+                "spec": {
+                    "source": {"image": "x:1"}, "transport": {"stdio": {}}, "auth": {"none": {}},
+                    "catalog": {"title": title},
+                },
+            });
+            std::fs::write(folder.path().join(file), manifest.to_string()).unwrap();
+        };
+        let mut reader = Reader::new(vec![folder.path().to_owned()]);
+        let mut read = || {
+            let (documents, problems) = reader.read();
+            let titles: Vec<_> =
+                documents.servers.iter().map(|it| it.manifest.spec.catalog.title.clone().unwrap()).collect();
+            (titles.join(" "), problems.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+        };
+        write("b.json", "was there");
+        assert_eq!(read(), ("was there".to_owned(), String::new()));
+        write("a.json", "came later");
+        for _ in 0..2 {
+            let (titles, problems) = read();
+            assert_eq!(titles, "was there");
+            assert!(problems.contains("a.json: McpServer default/x is in another"), "{problems}");
+        }
+        std::fs::remove_file(folder.path().join("b.json")).unwrap();
+        assert_eq!(read(), ("came later".to_owned(), String::new()));
     }
 }

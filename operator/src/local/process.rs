@@ -30,6 +30,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const GOOD_RUN: Duration = Duration::from_secs(10);
 /// How long the last lines of a process that ended are waited for.
 const REST: Duration = Duration::from_millis(500);
+/// The highest number of a signal.
+const LAST_SIGNAL: i32 = 64;
 /// How long a guard or a shim may take to end its server: longer than what they give to it.
 const END: Duration = Duration::from_secs(12);
 
@@ -307,8 +309,11 @@ fn sentence(status: io::Result<ExitStatus>, last: &[String]) -> String {
     let how = match status {
         Err(error) => format!("it is not known how it ended: {error}"),
         Ok(status) => match (status.code(), status.signal()) {
-            // The guard says 128 and the number, as shells do.
-            (Some(code), _) if code > 128 => format!("it was killed by signal {}", code - 128),
+            // The guard says 128 and the number, as shells do. Beyond the last signal it is a code like any other: many a
+            // program ends with 255.
+            (Some(code), _) if (1..=LAST_SIGNAL).contains(&(code - 128)) => {
+                format!("it was killed by signal {}", code - 128)
+            }
             (Some(code), _) => format!("it exited with code {code}"),
             (None, Some(signal)) => format!("it was killed by signal {signal}"),
             (None, None) => "it ended".to_owned(),
@@ -317,5 +322,25 @@ fn sentence(status: io::Result<ExitStatus>, last: &[String]) -> String {
     match last {
         [] => how,
         lines => format!("{how}; its last lines: {}", lines.join(" / ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_a_process_ended_is_said_as_it_was() {
+        for (status, last, expected) in [
+            (0, &[][..], "it exited with code 0"),
+            (1 << 8, &["no", "really"], "it exited with code 1; its last lines: no / really"),
+            (255 << 8, &[], "it exited with code 255"),
+            (193 << 8, &[], "it exited with code 193"),
+            (143 << 8, &[], "it was killed by signal 15"),
+            (9, &[], "it was killed by signal 9"),
+        ] {
+            let last: Vec<_> = last.iter().map(|line| (*line).to_owned()).collect();
+            assert_eq!(sentence(Ok(ExitStatus::from_raw(status)), &last), expected);
+        }
     }
 }

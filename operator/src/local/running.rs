@@ -3,8 +3,9 @@
 mod server;
 #[cfg(test)]
 mod tests;
+mod turns;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use super::report::{Report, Served};
 use super::sidecar::Sidecar;
 use super::{Error, Event, Options, ServerId, catalog};
 use server::{Running, Shown, launch};
+use turns::Turns;
 
 /// Where ports begin when nobody says.
 const FIRST_PORT: u16 = 8380;
@@ -42,10 +44,15 @@ pub(super) struct Local {
     made: Made,
     folder: Folder,
     ports: BTreeMap<ServerId, u16>,
+    /// The ports at which servers are to listen: nothing else does.
+    reserved: BTreeSet<u16>,
     /// In the order of the manifests.
+    order: Vec<ServerId>,
+    /// In the same order.
     servers: Vec<Running>,
     /// Those that are ending.
     ending: JoinSet<()>,
+    turns: Turns,
     catalog: Arc<catalog::Local>,
     catalog_at: SocketAddr,
     events: mpsc::UnboundedReceiver<Event>,
@@ -55,14 +62,18 @@ pub(super) struct Local {
     announced: bool,
 }
 
-/// The port at which another of these servers listens too, and that server.
-fn same_port<'a>(plans: &'a [Plan], plan: &Plan) -> Option<(u16, &'a ServerId)> {
-    let at = |plan: &Plan| match plan.upstream {
+/// The port at which a server listens, if it does.
+fn port_of(plan: &Plan) -> Option<u16> {
+    match plan.upstream {
         Upstream::StreamableHttp { port, .. } | Upstream::Sse { port, .. } => Some(port),
         Upstream::Stdio {} => None,
-    };
-    let port = at(plan)?;
-    plans.iter().find(|other| at(other) == Some(port)).map(|other| (port, &other.id))
+    }
+}
+
+/// The port at which another of these servers listens too, and that server.
+fn same_port<'a>(plans: &'a [Plan], plan: &Plan) -> Option<(u16, &'a ServerId)> {
+    let port = port_of(plan)?;
+    plans.iter().find(|other| port_of(other) == Some(port)).map(|other| (port, &other.id))
 }
 
 /// The server, if this run of it is the one that goes on.
@@ -87,8 +98,11 @@ impl Local {
             made: Made::default(),
             folder: Folder::new().map_err(Error::Files)?,
             ports: BTreeMap::new(),
+            reserved: BTreeSet::new(),
+            order: Vec::new(),
             servers: Vec::new(),
             ending: JoinSet::new(),
+            turns: Turns::default(),
             catalog: Arc::new(catalog),
             catalog_at: SocketAddr::from(([127, 0, 0, 1], 0)),
             events,
@@ -111,14 +125,11 @@ impl Local {
         for plan in plans {
             self.begin(plan)?;
         }
-        let (mut listener, mut port) = (None, self.next_port());
-        for _ in 0..TRIES {
-            match catalog::bind(port).await {
-                Ok(bound) => {
-                    listener = Some(bound);
-                    break;
-                }
-                Err(_) => port = port.saturating_add(1),
+        let mut listener = None;
+        for port in self.free_from(self.next_port()) {
+            if let Ok(bound) = catalog::bind(port).await {
+                listener = Some(bound);
+                break;
             }
         }
         let listener = match listener {
@@ -174,6 +185,11 @@ impl Local {
                     running.introduced = true;
                 }
             }
+            Event::Ended { run } => {
+                while self.ending.try_join_next().is_some() {}
+                self.turns.left(run);
+                self.settle(false)?;
+            }
             Event::SidecarFailed { id, error } => return Err(Error::Sidecar { id, source: error }),
         }
         Ok(())
@@ -184,30 +200,35 @@ impl Local {
         self.report.line(line);
     }
 
-    /// Makes what runs what the manifests say now. What cannot be served stays as it is. It may be dropped before it is
-    /// done: [`Self::end`] then waits for what has begun to end.
-    pub(super) async fn update(&mut self, documents: &Documents) -> Result<(), Error> {
+    /// Makes what runs what the manifests say now. What cannot be served stays as it is. What has to end before something
+    /// else can begin takes its time: [`Event::Ended`] goes on.
+    pub(super) fn update(&mut self, documents: &Documents) -> Result<(), Error> {
         let (plans, refused) = self.plans(documents)?;
         for line in refused {
             self.say(&format!("{line}; what was there before goes on"));
         }
-        let addresses: BTreeMap<ServerId, SocketAddr> =
-            self.servers.iter().map(|running| (running.plan.id.clone(), running.sidecar.address)).collect();
-        let gone = |running: &Running| documents.servers.iter().all(|found| found.id != running.plan.id);
-        while let Some(at) = self.servers.iter().position(gone) {
-            let running = self.servers.remove(at);
-            self.say(&format!("{}: its manifest has gone, and so has the server", running.plan.id));
-            self.catalog.forget(&running.plan);
-            self.ending.spawn(running.end());
+        self.order = documents.servers.iter().map(|found| found.id.clone()).collect();
+        let gone: BTreeSet<ServerId> = self.known().filter(|id| !self.order.contains(id)).cloned().collect();
+        for id in &gone {
+            self.say(&format!("{id}: its manifest has gone, and so has the server"));
+            self.catalog.forget(id);
+            self.turns.forget(id);
+            self.leave(id);
         }
         let mut news = false;
-        let mut to_begin = Vec::new();
         for plan in plans {
+            if let Some(waiting) = self.turns.waiting(&plan.id) {
+                if *waiting != plan {
+                    self.say(&format!("{}: its manifest has changed", plan.id));
+                    self.notes(&plan);
+                    self.turns.wait(plan, false);
+                }
+                continue;
+            }
             let Some(at) = self.servers.iter().position(|running| running.plan.id == plan.id) else {
-                news = true;
                 self.say(&format!("{}: new", plan.id));
                 self.notes(&plan);
-                to_begin.push(plan);
+                self.turns.wait(plan, true);
                 continue;
             };
             let Some(plan) = self.possible(&self.servers[at].plan, plan) else { continue };
@@ -216,35 +237,63 @@ impl Local {
                 continue;
             }
             self.say(&format!("{}: its manifest has changed", plan.id));
-            news |= before.key != plan.key;
+            let another_key = before.key != plan.key;
             if before.notes != plan.notes || before.program != plan.program {
                 self.notes(&plan);
             }
             let same_sidecar = before.upstream == plan.upstream && before.workers == plan.workers;
             if same_sidecar {
+                news |= another_key;
                 self.servers[at].change(plan)?;
             } else {
                 // Another way to reach the server, or other threads: another sidecar, at the same port.
-                self.ending.spawn(self.servers.remove(at).end());
-                to_begin.push(plan);
+                self.leave(&plan.id);
+                self.turns.wait(plan, another_key);
             }
         }
-        while self.ending.join_next().await.is_some() {}
-        for plan in to_begin {
+        self.settle(news)
+    }
+
+    /// The servers that run, and those that wait for their turn.
+    fn known(&self) -> impl Iterator<Item = &ServerId> {
+        self.servers.iter().map(|running| &running.plan.id).chain(self.turns.all())
+    }
+
+    /// Ends a server, if it runs.
+    fn leave(&mut self, id: &ServerId) {
+        let Some(at) = self.servers.iter().position(|running| running.plan.id == *id) else { return };
+        let running = self.servers.remove(at);
+        let (run, tell) = (running.run, self.tell.clone());
+        self.turns.leaves(run, &running.plan);
+        self.ending.spawn(async move {
+            running.end().await;
+            // Whoever listened has ended, and so does the process.
+            let _ = tell.send(Event::Ended { run });
+        });
+    }
+
+    /// Begins what need not wait any longer, and says what is new.
+    fn settle(&mut self, mut news: bool) -> Result<(), Error> {
+        for (plan, is_news) in self.turns.ready() {
+            let (id, before) = (plan.id.clone(), self.ports.get(&plan.id).copied());
             self.begin(plan)?;
-        }
-        let place = |running: &Running| documents.servers.iter().position(|it| it.id == running.plan.id);
-        self.servers.sort_by_key(place);
-        for running in &self.servers {
-            let (id, address) = (&running.plan.id, running.sidecar.address);
-            if addresses.get(id).is_some_and(|before| *before != address) {
+            news |= is_news;
+            if let Some(port) =
+                self.ports.get(&id).filter(|port| before.is_some_and(|before| before != **port))
+            {
                 news = true;
+                let address = SocketAddr::from(([127, 0, 0, 1], *port));
                 self.say(&format!("{id}: its port is taken, it is at {} now", super::url(address)));
             }
-            self.catalog.show(&running.plan, address, running.inventory.as_deref())?;
+        }
+        let place = |running: &Running| self.order.iter().position(|id| *id == running.plan.id);
+        self.servers.sort_by_key(place);
+        for running in &self.servers {
+            self.catalog.show(&running.plan, running.sidecar.address, running.inventory.as_deref())?;
         }
         if news {
             self.overview();
+            self.turns.are_news();
         }
         self.announce();
         Ok(())
@@ -275,11 +324,16 @@ impl Local {
         for found in &documents.servers {
             let key = self.options.key.as_deref();
             match plan::plan(found, documents, &self.inherited, key, &mut self.made)? {
-                Ok(plan) => match same_port(&plans, &plan) {
-                    None => plans.push(plan),
-                    Some((port, other)) => refused.push(format!(
+                Ok(plan) => match (same_port(&plans, &plan), port_of(&plan).filter(|port| self.serves_at(*port))) {
+                    (None, None) => plans.push(plan),
+                    (Some((port, other)), _) => refused.push(format!(
                         "{}: port {port} is {other}'s too, and two servers on one machine cannot share one: choose \
                          another in spec.transport",
+                        plan.id
+                    )),
+                    (None, Some(port)) => refused.push(format!(
+                        "{}: clients of `longshore local` come to port {port}: choose another in spec.transport, or \
+                         with --port",
                         plan.id
                     )),
                 },
@@ -289,7 +343,21 @@ impl Local {
                 }
             }
         }
+        let running = self.servers.iter().map(|running| &running.plan);
+        self.reserved = plans.iter().chain(running).filter_map(port_of).collect();
         Ok((plans, refused))
+    }
+
+    /// Whether clients come to this port, or are to come.
+    fn serves_at(&self, port: u16) -> bool {
+        let asked = self.servers.is_empty().then_some(self.options.port).flatten();
+        let mut served = self.servers.iter().map(|running| running.sidecar.address.port());
+        asked == Some(port) || self.catalog_at.port() == port || served.any(|at| at == port)
+    }
+
+    /// Ports to try, from this one on.
+    fn free_from(&self, first: u16) -> impl Iterator<Item = u16> {
+        (first..=u16::MAX).filter(|port| !self.reserved.contains(port)).take(TRIES.into())
     }
 
     fn begin(&mut self, plan: Plan) -> Result<(), Error> {
@@ -332,7 +400,7 @@ impl Local {
             |port| Sidecar::start(&plan.id, port, place, plan.workers, self.options.audit, self.tell.clone());
         let asked = self.ports.is_empty().then_some(self.options.port).flatten();
         let first = self.ports.get(&plan.id).copied().unwrap_or_else(|| self.next_port());
-        for port in (first..=u16::MAX).take(TRIES.into()) {
+        for port in self.free_from(first) {
             match start(port) {
                 Err(Error::Bind(error)) if is_taken(&error) => {
                     if let Some(port) = asked {
@@ -370,7 +438,9 @@ impl Local {
 
     /// Says once that all of them serve.
     fn announce(&mut self) {
-        if !self.announced && self.servers.iter().all(|running| matches!(running.shown, Shown::Ready { .. }))
+        if !self.announced
+            && self.turns.all().next().is_none()
+            && self.servers.iter().all(|running| matches!(running.shown, Shown::Ready { .. }))
         {
             self.announced = true;
             self.report.ready(&self.served(), self.catalog_at);

@@ -44,6 +44,8 @@ fn nothing_is_left_whether_it_is_asked_to_end_or_killed() {
     for (signals, code) in [
         (&[Signal::INT][..], Some(0)),
         (&[Signal::TERM], Some(0)),
+        // The terminal is closed.
+        (&[Signal::HUP], Some(0)),
         (&[Signal::INT, Signal::INT], Some(0)),
         (&[Signal::KILL], None),
     ] {

@@ -14,3 +14,4 @@ mod harness;
 mod keys;
 mod peers;
 mod reload;
+mod turns;

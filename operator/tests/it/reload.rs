@@ -106,6 +106,36 @@ fn changes_are_taken_up_and_nothing_more_than_they_need_is_started_anew() {
 }
 
 #[test]
+fn a_file_that_never_stays_as_it_is_does_not_hide_a_change_of_others() {
+    let folder = Folder::new();
+    let example = |name: &str| {
+        open(name, &[LONGSHORE, "example-server", "--transport", "stdio"], json!({"stdio": {}})).to_string()
+    };
+    folder.write("a.json", &example("a"));
+    let mut local = Local::json(&[folder.path().to_str().unwrap()]);
+    local.announced();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // As a server does that keeps what it knows in its working directory.
+        scope.spawn(|| {
+            let mut length = 0;
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                length = length % 100 + 1;
+                std::fs::write(folder.path().join("state.json"), format!("\"{}\"", "x".repeat(length)))
+                    .unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+        });
+        let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            folder.write("b.json", &example("b"));
+            local.says("tools/b is ready: 4 tools")
+        }));
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(seen.is_ok(), "{}", local.said());
+    });
+}
+
+#[test]
 fn a_call_without_end_does_not_keep_another_sidecar_from_the_url() {
     let folder = Folder::new();
     let http = |command: &[&str], port: u16| open("go", command, json!({"streamableHttp": {"port": port}}));

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use longshore_sidecar_config::inventory;
 use tokio::time::Instant;
 
 /// What reading sidecars may cost, whatever they do. Beside these, at most a tenth of one CPU's time goes into one
@@ -22,7 +23,7 @@ pub struct Bounds {
 impl Default for Bounds {
     fn default() -> Self {
         Self {
-            answer_bytes: 32 << 20,
+            answer_bytes: inventory::LONGEST,
             concurrent_answers: 8,
             burst: 32,
             interval: Duration::from_millis(250),

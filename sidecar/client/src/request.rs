@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout};
 use crate::{AdminAddress, TokenFile};
 
 /// How long the sidecar may hold a request while nothing changes.
-const WAIT_SECONDS: u64 = 30;
+pub(crate) const WAIT: Duration = Duration::from_secs(30);
 /// How much later than that it may answer.
 const GRACE: Duration = Duration::from_secs(10);
 /// An address that swallows packets must not hold a poll for the minutes that TCP would.
@@ -77,11 +77,12 @@ pub(crate) struct Limits<'a> {
     pub(crate) answers: &'a Semaphore,
 }
 
-/// Asks for the inventory, and waits for one other than `known` if a tag is given.
+/// Asks for the inventory, and waits for so long for one other than `known` if a tag is given.
 pub(crate) async fn ask<S>(
     address: AdminAddress,
     token: &TokenFile,
     known: Option<&str>,
+    wait: Duration,
     limits: Limits<'_>,
     keep: &(dyn Fn(&[u8]) -> serde_json::Result<S> + Send + Sync),
 ) -> Result<Answer<S>, Error> {
@@ -92,7 +93,7 @@ pub(crate) async fn ask<S>(
         .header(CONNECTION, "close")
         .header(AUTHORIZATION, sensitive(&token).map_err(|error| Error::TokenText(error.into()))?);
     if let Some(tag) = known {
-        request = request.header(IF_NONE_MATCH, tag).header("prefer", format!("wait={WAIT_SECONDS}"));
+        request = request.header(IF_NONE_MATCH, tag).header("prefer", format!("wait={}", wait.as_secs()));
     }
     let request = request.body(Empty::<Bytes>::new()).map_err(Error::TokenText)?;
 
@@ -102,7 +103,7 @@ pub(crate) async fn ask<S>(
         .map_err(Error::Connect)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(Error::Broken)?;
     let exchange = async move {
-        let response = timeout(Duration::from_secs(WAIT_SECONDS) + GRACE, sender.send_request(request))
+        let response = timeout(wait + GRACE, sender.send_request(request))
             .await
             .map_err(|_| Error::Timeout)?
             .map_err(Error::Broken)?;

@@ -41,9 +41,11 @@ async fn answer(State(mut sidecar): State<Sidecar>, headers: HeaderMap) -> Respo
         return StatusCode::UNAUTHORIZED.into_response();
     }
     let known = text("if-none-match");
-    assert!(known.is_empty() || text("prefer").starts_with("wait="));
+    let wait = text("prefer").strip_prefix("wait=").and_then(|seconds| seconds.parse().ok());
+    assert!(known.is_empty() || wait.is_some());
+    let patience = wait.map_or(sidecar.patience, Duration::from_secs).min(sidecar.patience);
     let news = sidecar.says.wait_for(|says| tag(says) != known);
-    match timeout(sidecar.patience, news).await {
+    match timeout(patience, news).await {
         Ok(Ok(says)) => {
             let says = says.clone();
             ([("etag", tag(&says))], says).into_response()
@@ -192,6 +194,19 @@ async fn what_is_too_long_or_no_inventory_is_a_failure_with_a_reason() {
             timeout(SOON, client.inventories.unauthorized()).await.unwrap();
         }
     }
+}
+
+/// It would hold the request that asks for something else, and would seem to be away for all that time.
+#[tokio::test]
+async fn a_sidecar_that_is_back_with_nothing_new_is_known_to_be_back_at_once() {
+    let sidecar = serve_with("[1]", Duration::from_secs(3600)).await;
+    let mut client = client(Bounds::default());
+    client.track(&[("pod", sidecar.address)]);
+    client.until("pod", |kept, _| kept.is_some()).await;
+    sidecar.says.send(String::new()).unwrap();
+    client.until("pod", |_, unreachable| unreachable.is_some()).await;
+    sidecar.says.send("[1]".to_owned()).unwrap();
+    client.until("pod", |kept, unreachable| kept.is_some() && unreachable.is_none()).await;
 }
 
 #[tokio::test]

@@ -12,6 +12,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// The longest inventory, in bytes of JSON: a sidecar keeps no more of what its server lists, and nobody reads more.
+pub const LONGEST: usize = 32 << 20;
+
 /// What a sidecar knows of itself and its server at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

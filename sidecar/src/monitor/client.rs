@@ -8,6 +8,7 @@ mod wire;
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -23,7 +24,7 @@ use longshore_mcp::revision::Revision;
 use longshore_mcp::sse::Decoder;
 use longshore_mcp::translate::handshake::INITIALIZED;
 use longshore_sidecar_config::Upstream;
-use longshore_sidecar_config::inventory::ServerDescription;
+use longshore_sidecar_config::inventory::{self, ServerDescription};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -36,13 +37,17 @@ pub(super) use discover::{Discovery, may_have_no_handshake};
 pub(crate) use error::CallError;
 use error::quote;
 
-/// The most that is read of one answer, and of all pages of one list.
+/// The most that is read of one answer.
 const MAX_ANSWER: usize = 16 * 1024 * 1024;
+/// The most that is read of all pages of all lists: what an inventory has room for, with some for how it writes them.
+pub(super) const MAX_OFFER: usize = inventory::LONGEST / 4 * 3;
 /// Bounds of a list.
 const MAX_PAGES: usize = 200;
 const MAX_ENTRIES: usize = 10_000;
-/// How long to wait before a stream of notifications is opened again.
+/// How long to wait before a stream of notifications is opened again; and at most, since the wait doubles each time that
+/// one breaks off: one more costs the server its lists too.
 const REOPEN: Duration = Duration::from_secs(1);
+const REOPEN_AT_MOST: Duration = Duration::from_secs(60);
 
 /// Whom a handshake is with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,11 +182,11 @@ impl Server {
         }
     }
 
-    /// Reads a list to its end, or to the bounds.
-    pub(super) async fn list(&self, list: List) -> Result<Vec<Value>, CallError> {
+    /// Reads a list to its end, or to the bounds: each entry once, and of all lists together no more than there is room.
+    pub(super) async fn list(&self, list: List, room: &mut usize) -> Result<Vec<Value>, CallError> {
         let mut entries = Vec::new();
+        let (mut names, mut cursors) = (HashSet::new(), HashSet::new());
         let mut cursor: Option<String> = None;
-        let mut bytes = 0;
         for _ in 0..MAX_PAGES {
             let params = cursor.as_ref().map_or_else(|| json!({}), |cursor| json!({"cursor": cursor}));
             let result = match self.call(list.method(), params).await {
@@ -190,16 +195,33 @@ impl Server {
                 Err(CallError::Rpc { code: -32601, .. }) => return Ok(entries),
                 Err(error) => return Err(error),
             };
-            bytes += result.len();
             let page = listing::page(&result, list).map_err(|_| self.not_mcp("the list is no list"))?;
-            entries.extend(page.entries);
-            if entries.len() > MAX_ENTRIES || bytes > MAX_ANSWER {
+            let Some(left) = room.checked_sub(result.len()) else {
+                tracing::warn!(list = list.member(), MAX_OFFER, "the server's lists are too long and cut");
+                return Ok(entries);
+            };
+            *room = left;
+            let (before, given) = (entries.len(), page.entries.len());
+            entries.extend(page.entries.into_iter().filter(|entry| {
+                let name = entry.get(list.key()).and_then(Value::as_str);
+                name.is_none_or(|name| names.insert(name.to_owned()))
+            }));
+            let new = entries.len() - before;
+            if new < given {
+                tracing::debug!(
+                    list = list.member(),
+                    twice = given - new,
+                    "the server lists some entries twice"
+                );
+            }
+            if entries.len() > MAX_ENTRIES {
                 tracing::warn!(list = list.member(), MAX_ENTRIES, "the server's list is cut");
                 entries.truncate(MAX_ENTRIES);
                 return Ok(entries);
             }
             match page.next_cursor {
-                Some(next) if cursor.as_ref() != Some(&next) => cursor = Some(next),
+                // Who goes in circles, or gives one page for every cursor, has said all.
+                Some(next) if cursors.insert(next.clone()) && (new > 0 || given == 0) => cursor = Some(next),
                 Some(_) | None => return Ok(entries),
             }
         }
@@ -226,9 +248,15 @@ impl Server {
             next_id: Cell::new(0),
         };
         Listening(tokio::task::spawn_local(async move {
+            let mut pause = REOPEN;
             loop {
                 match server.notifications(&changed).await {
-                    Ok(()) => {}
+                    Ok(()) => pause = REOPEN,
+                    // A server that ends, or whatever is between, cuts streams off; the session may live on all the same.
+                    Err(error @ (CallError::Lost | CallError::Refused { .. } | CallError::TooLarge)) => {
+                        tracing::debug!(%error, "the server's notifications broke off");
+                        pause = (pause * 2).min(REOPEN_AT_MOST);
+                    }
                     Err(error) => {
                         // 405: it does not offer it. Anything else shows in the pings too.
                         tracing::debug!(%error, "the server's notifications cannot be heard");
@@ -238,7 +266,7 @@ impl Server {
                         return;
                     }
                 }
-                sleep(REOPEN).await;
+                sleep(pause).await;
                 changed.notify_one();
             }
         }))

@@ -1,5 +1,7 @@
 //! What the operator and the catalog read.
 
+mod lists;
+
 use std::time::{Duration, Instant};
 
 use longshore_sidecar_config::Config;

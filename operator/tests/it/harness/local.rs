@@ -160,12 +160,23 @@ impl Local {
 
     /// The processes of a server, by a word of their command line.
     pub(crate) fn running(&self, word: &str) -> Vec<u32> {
-        let named = |pid: &u32| {
+        let lines = self.lines().filter(|(_, line)| line.contains(word));
+        let own = lines.filter(|(_, line)| !line.contains(" shim ") && !line.contains(" guard "));
+        own.map(|(pid, _)| pid).collect()
+    }
+
+    /// Those that look after such a server which listens at a port.
+    pub(crate) fn guards(&self, word: &str) -> Vec<u32> {
+        let guards = self.lines().filter(|(_, line)| line.contains(" guard ") && line.contains(word));
+        guards.map(|(pid, _)| pid).collect()
+    }
+
+    /// The command lines of all that it started.
+    fn lines(&self) -> impl Iterator<Item = (u32, String)> {
+        self.descendants().into_iter().map(|(pid, _)| {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let line = String::from_utf8_lossy(&line).replace('\0', " ");
-            line.contains(word) && !line.contains(" shim ") && !line.contains(" guard ")
-        };
-        self.descendants().into_iter().map(|(pid, _)| pid).filter(named).collect()
+            (pid, String::from_utf8_lossy(&line).replace('\0', " "))
+        })
     }
 
     /// Sends it a signal.

@@ -1,5 +1,6 @@
 //! A client's session, begun again: what the client itself would have to do, without its noticing.
 
+use bytes::Bytes;
 use http::{HeaderValue, Method};
 use longshore_mcp::method::Method as McpMethod;
 use longshore_mcp::revision::Revision;
@@ -7,6 +8,7 @@ use longshore_sessions::message::Copy;
 use serde_json::{Value, json};
 
 use super::{CallError, Face, Server, quote};
+use crate::exchange;
 use crate::upstream::stdio::Hold;
 
 impl Server {
@@ -46,9 +48,13 @@ impl Server {
 
     /// Ends it.
     pub(crate) async fn end(self) {
-        if self.session.is_some()
-            && let Err(error) = self.send(self.request(Method::DELETE, bytes::Bytes::new())).await
-        {
+        if self.session.is_none() {
+            return;
+        }
+        // It may have been opened in a revision that is not spoken here.
+        let revision = self.revision.unwrap_or(Revision::NEWEST_WITH_INITIALIZE);
+        let request = exchange::build(Method::DELETE, Some((self.session.clone(), revision)), Bytes::new());
+        if let Err(error) = self.send(request).await {
             tracing::debug!(%error, "the server could not be told that a session has ended");
         }
     }

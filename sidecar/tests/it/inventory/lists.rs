@@ -1,0 +1,254 @@
+//! Servers that list, greet and stream in ways of their own, and what the sidecar makes of it.
+
+use std::io::{BufReader, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use longshore_sidecar_config::inventory::{self, ConnectionReason, ConnectionState};
+use serde_json::{Value, json};
+
+use super::{ask, read};
+use crate::harness::schemas::Watch;
+use crate::harness::scripted::{
+    accepted, begin_events, json, json_with, message, method_of, no_stream, reply_to, write,
+};
+use crate::harness::{Cluster, Gate, Request, Sidecar, config, eventually, scripted};
+
+/// A server that keeps its sessions apart, and answers by the test whatever is not about them.
+struct Server {
+    port: u16,
+    seen: Arc<Mutex<Vec<String>>>,
+    _watch: Watch,
+}
+
+impl Server {
+    fn start(
+        capabilities: Value,
+        answer: impl Fn(&str, &Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = Self { port, seen: Arc::default(), _watch: Watch::over(port) };
+        let (answer, seen) = (Arc::new(answer), server.seen.clone());
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let (answer, seen, capabilities) = (answer.clone(), seen.clone(), capabilities.clone());
+                std::thread::spawn(move || serve(stream, &capabilities, &*answer, &seen));
+            }
+        });
+        server
+    }
+
+    /// How often it was asked this.
+    fn asked(&self, method: &str) -> usize {
+        self.seen.lock().unwrap().iter().filter(|seen| *seen == method).count()
+    }
+}
+
+fn serve(
+    mut stream: TcpStream,
+    capabilities: &Value,
+    answer: &dyn Fn(&str, &Request, &mut TcpStream),
+    seen: &Mutex<Vec<String>>,
+) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    while let Some(request) = scripted::read(&mut reader) {
+        let method = if request.method == "POST" { method_of(&request) } else { request.method.clone() };
+        let number = {
+            let mut seen = seen.lock().unwrap();
+            seen.push(method.clone());
+            seen.len()
+        };
+        match &*method {
+            "initialize" => {
+                let result = json!({
+                    "protocolVersion": "2025-11-25", "capabilities": capabilities,
+                    "serverInfo": {"name": "odd", "version": "1"},
+                });
+                let session = format!("mcp-session-id: session-{number}\r\n");
+                json_with(&mut stream, 200, &session, &reply_to(&request, &result));
+            }
+            "server/discover" => json_with(&mut stream, 400, "", "{}"),
+            "ping" => json(&mut stream, &reply_to(&request, &json!({}))),
+            "notifications/initialized" => accepted(&mut stream),
+            "DELETE" => write(&mut stream, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"),
+            method => answer(method, &request, &mut stream),
+        }
+    }
+}
+
+fn tool(name: &str) -> Value {
+    json!({"name": name, "inputSchema": {"type": "object"}})
+}
+
+fn beside(server: &Server) -> (Sidecar, String) {
+    let (mut config, cluster) = (config(server.port), Cluster::new());
+    cluster.trust(&mut config);
+    (Sidecar::start(&config).loaded(), cluster.token(|_| {}))
+}
+
+#[test]
+fn what_a_server_lists_twice_is_there_once_and_circles_end() {
+    for (goes, next, pages) in [
+        (
+            "in circles",
+            (|cursor| if cursor == "b" { "a".to_owned() } else { "b".to_owned() }) as fn(&str) -> _,
+            3,
+        ),
+        ("nowhere, by ever new cursors", |cursor| format!("{cursor}x"), 3),
+    ] {
+        let server = Server::start(json!({"tools": {}}), move |method, request, stream| match method {
+            "tools/list" => {
+                let cursor = message(request)["params"]["cursor"].as_str().unwrap_or_default().to_owned();
+                let tools =
+                    if cursor.is_empty() { [tool("one"), tool("two")] } else { [tool("two"), tool("three")] };
+                let page = json!({"tools": tools, "nextCursor": next(&cursor)});
+                json(stream, &reply_to(request, &page));
+            }
+            _ => no_stream(stream),
+        });
+        let (sidecar, token) = beside(&server);
+        let sidecar = sidecar.ready();
+        let inventory = read(&ask(&token).send(sidecar.admin));
+        let names: Vec<_> = inventory.tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["one", "two", "three"], "{goes}");
+        assert!(server.asked("tools/list") <= pages, "{goes}: {} pages", server.asked("tools/list"));
+    }
+}
+
+#[test]
+fn lists_that_are_too_long_together_are_cut_to_what_an_inventory_holds() {
+    const MANY: usize = 12;
+    let capabilities = json!({"tools": {}, "prompts": {}, "resources": {}});
+    let server = Server::start(capabilities, |method, request, stream| {
+        let (member, name, many) = match method {
+            "tools/list" => ("tools", "name", MANY),
+            "prompts/list" => ("prompts", "name", MANY),
+            "resources/list" => ("resources", "uri", MANY),
+            "resources/templates/list" => ("resourceTemplates", "uriTemplate", 0),
+            _ => return no_stream(stream),
+        };
+        let long = "x".repeat(1 << 20);
+        let entry = |number| format!(r#"{{"{name}":"{number}","description":"{long}"}}"#);
+        let entries: Vec<_> = (0..many).map(entry).collect();
+        let id = message(request)["id"].clone();
+        let text =
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"{member}":[{}]}}}}"#, entries.join(","));
+        // Written past what judges it, which would take its time.
+        let head = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            text.len()
+        );
+        let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(text.as_bytes()));
+    });
+    let (sidecar, token) = beside(&server);
+    let sidecar = sidecar.ready();
+    let reply = ask(&token).send(sidecar.admin);
+    assert!(reply.body.len() <= inventory::LONGEST, "{} bytes", reply.body.len());
+    let inventory = read(&reply);
+    // What comes first is kept.
+    assert_eq!((inventory.tools.len(), inventory.resources.len()), (MANY, 0));
+}
+
+#[test]
+fn a_stream_that_is_cut_off_is_opened_again() {
+    let tools = Arc::new(Mutex::new(vec![tool("one")]));
+    let (listed, broken) = (tools.clone(), Arc::new(Mutex::new(false)));
+    let server = Server::start(json!({"tools": {"listChanged": true}}), move |method, request, stream| {
+        match method {
+            "tools/list" => {
+                json(stream, &reply_to(request, &json!({"tools": *listed.lock().unwrap()})));
+            }
+            _ => {
+                begin_events(stream);
+                // The first one only.
+                if !std::mem::replace(&mut *broken.lock().unwrap(), true) {
+                    stream.shutdown(Shutdown::Both).unwrap();
+                }
+            }
+        }
+    });
+    let (sidecar, token) = beside(&server);
+    let sidecar = sidecar.ready();
+    eventually("the stream was opened", || (server.asked("GET") > 0).then_some(()));
+    tools.lock().unwrap().push(tool("two"));
+    eventually("it is opened again", || (server.asked("GET") > 1).then_some(()));
+    // What may have changed meanwhile is looked at.
+    eventually("the new tool is known", || {
+        (read(&ask(&token).send(sidecar.admin)).tools.len() == 2).then_some(())
+    });
+    assert_eq!(server.asked("initialize"), 1, "it is the same session");
+}
+
+#[test]
+fn a_server_that_cannot_list_is_not_left_with_session_after_session() {
+    let server = Server::start(json!({"tools": {}}), |method, request, stream| match method {
+        "tools/list" => {
+            let error = json!({"jsonrpc": "2.0", "id": message(request)["id"], "error": {"code": -32603, "message": "no"}});
+            json(stream, &error.to_string());
+        }
+        _ => no_stream(stream),
+    });
+    let (sidecar, token) = beside(&server);
+    eventually("it was tried some times", || (server.asked("initialize") > 4).then_some(()));
+    let begun = server.asked("initialize");
+    eventually("and each try was ended", || (server.asked("DELETE") >= begun).then_some(()));
+    let failed = eventually("it is known", || {
+        let inventory = read(&ask(&token).send(sidecar.admin));
+        Some(inventory.connection).filter(|connection| connection.state == ConnectionState::Failed)
+    });
+    assert_eq!(failed.reason, Some(ConnectionReason::ListFailed), "{}", failed.message);
+}
+
+#[test]
+fn a_server_that_shakes_hands_and_does_not_list_is_said_to() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let server = Server::start(json!({"tools": {}}), move |method, request, stream| match method {
+        "tools/list" => {
+            held.pass();
+            json(stream, &reply_to(request, &json!({"tools": []})));
+        }
+        _ => no_stream(stream),
+    });
+    let (sidecar, token) = beside(&server);
+    let failed = eventually("it is known", || {
+        let inventory = read(&ask(&token).send(sidecar.admin));
+        Some(inventory.connection).filter(|connection| connection.state == ConnectionState::Failed)
+    });
+    assert_eq!(failed.reason, Some(ConnectionReason::ListFailed), "{}", failed.message);
+    assert!(failed.message.contains("has shaken hands"), "{}", failed.message);
+    gate.open();
+    sidecar.ready();
+}
+
+/// Each list takes its time, so that whoever asks for it again at once would do nothing else.
+#[test]
+fn a_server_whose_long_lists_change_all_the_time_is_left_alone_most_of_it() {
+    const TAKES: Duration = Duration::from_millis(300);
+    let listed = Arc::new(Mutex::new(Vec::new()));
+    let times = listed.clone();
+    let server = Server::start(json!({"tools": {"listChanged": true}}), move |method, request, stream| {
+        if method == "tools/list" {
+            times.lock().unwrap().push(Instant::now());
+            std::thread::sleep(TAKES);
+            return json(stream, &reply_to(request, &json!({"tools": [tool("one")]})));
+        }
+        begin_events(stream);
+        let news = "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n\n";
+        let chunk = format!("{:x}\r\n{news}\r\n", news.len());
+        while stream.write_all(chunk.as_bytes()).is_ok() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    });
+    let (_sidecar, _token) = beside(&server);
+    // The first is that of the handshake, and the second has nothing to rest from.
+    let times = eventually("it was listed some times", || {
+        Some(listed.lock().unwrap().clone()).filter(|times| times.len() > 4)
+    });
+    for two in times[1..].windows(2) {
+        let between = two[1] - two[0];
+        assert!(between >= TAKES * 8, "listed again after {between:?}");
+    }
+}
