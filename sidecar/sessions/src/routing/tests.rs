@@ -2,12 +2,12 @@ use super::*;
 use crate::capsule::{PrincipalDigest, ServerSession};
 use crate::membership::View;
 use crate::message::Introduction;
+use crate::replica::Effect;
 use crate::tombstones::{Digest, Tombstones};
 use longshore_mcp::revision::Revision;
 
-/// Where a session was handed over and its successor has yet to hear of it, that one still sends requests back.
-#[test]
-fn a_request_that_is_sent_back_to_where_it_began_goes_round_again() {
+/// A replica that knows another one, which serves, and a session that the first has opened.
+fn two(state: State) -> (Replica<()>, Peer, Capsule) {
     let peer = |name, last| Peer { pod: PodId::new(name).unwrap(), address: [10, 0, 0, last].into() };
     let (me, successor) = (peer("pod-1", 1), peer("pod-2", 2));
     let now = Moment::default();
@@ -24,9 +24,9 @@ fn a_request_that_is_sent_back_to_where_it_began_goes_round_again() {
         now,
     );
     let mut replica = Replica::<()>::new(me.clone(), view, Tombstones::default());
-    replica.set_state(State::Draining);
+    replica.set_state(state);
     let capsule = Capsule {
-        owner: me.clone(),
+        owner: me,
         key: SessionKey::new([0; 16]),
         principal: PrincipalDigest::of("ada"),
         revision: Revision::V2025_11_25,
@@ -36,6 +36,15 @@ fn a_request_that_is_sent_back_to_where_it_began_goes_round_again() {
         issued: 0,
         expires: u64::MAX,
     };
+    (replica, successor, capsule)
+}
+
+/// Where a session was handed over and its successor has yet to hear of it, that one still sends requests back.
+#[test]
+fn a_request_that_is_sent_back_to_where_it_began_goes_round_again() {
+    let now = Moment::default();
+    let (mut replica, successor, capsule) = two(State::Draining);
+    let me = capsule.owner.clone();
     replica.remember(capsule.key, successor.clone());
     let mut route = Route::new(&capsule, Entry::Client, now, 0);
     assert_eq!(route.step(Event::Begin, &mut replica, now), Step::Forward(successor.clone()));
@@ -45,4 +54,26 @@ fn a_request_that_is_sent_back_to_where_it_began_goes_round_again() {
     assert_eq!(asked, Step::Ask(vec![successor.address]));
     let none = route.step(Event::Asked(Vec::new()), &mut replica, now.after(RETRY));
     assert_eq!(none, Step::Forward(successor));
+}
+
+/// Its end has to be noted as any other: what is held of it ends too, and the file says so.
+#[test]
+fn an_end_that_a_peer_knows_of_is_noted_by_whoever_asked() {
+    let now = Moment::default();
+    let (mut replica, other, capsule) = two(State::Serving);
+    let mut route = Route::new(&capsule, Entry::Client, now, 0);
+    assert_eq!(route.step(Event::Begin, &mut replica, now), Step::Ask(vec![other.address]));
+    let tombstone = Tombstone { expires: 5, key: capsule.key };
+    let from = Introduction {
+        pod: other.pod,
+        address: other.address,
+        state: State::Serving,
+        tombstones: Digest::default(),
+        left: Vec::new(),
+    };
+    let said = Message { from, body: Answer::Holding(Holding::Ended(tombstone), None) };
+    let asked = Event::Asked(vec![(other.address, Outcome::Said(said))]);
+    assert_eq!(route.step(asked, &mut replica, now), Step::Ended(tombstone));
+    assert_eq!(replica.bury(&[tombstone]), Effect::Bury(vec![tombstone], Vec::new()));
+    assert_eq!(route.step(Event::Begin, &mut replica, now), Step::Fail(Failure::NotFound));
 }
