@@ -63,6 +63,10 @@ impl Cancelled {
     }
 
     fn find(&self, id: &Id<'_>, since: u64) -> Option<Instant> {
+        // Nearly always.
+        if self.count() == since {
+            return None;
+        }
         let is_it = |entry: &&Entry| entry.number > since && Id::from_json(&entry.id).is(id);
         self.lock().iter().find(is_it).map(|entry| entry.at)
     }
@@ -83,8 +87,8 @@ mod tests {
     async fn who_makes_a_call_hears_that_it_is_cancelled() {
         let cancelled = Cancelled::default();
         let hears = async |id, since| {
-            let heard = cancelled.heard(&Id::from_json(id), since);
-            timeout(GRACE * 10, heard).await.is_ok()
+            let id = Id::from_json(id);
+            timeout(GRACE * 10, cancelled.heard(&id, since)).await.is_ok()
         };
         let (heard, ()) = tokio::join!(hears("1", 0), async { cancelled.note(&Id::from_json("1")) });
         assert!(heard);
@@ -94,6 +98,7 @@ mod tests {
         for _ in 0..MOST {
             cancelled.note(&Id::from_json("2"));
         }
-        assert_eq!((cancelled.lock().len(), hears("1", 0).await), (MOST, false));
+        assert_eq!(cancelled.lock().len(), MOST);
+        assert!(!hears("1", 0).await, "it is forgotten");
     }
 }
