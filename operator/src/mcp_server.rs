@@ -383,7 +383,7 @@ async fn write_status(
     Ok(None)
 }
 
-/// Whether the catalog lists a server. It does not list what it cannot read.
+/// Whether the catalog lists a server.
 fn publication(server: Option<&McpServer>, settings: &Settings) -> Publication {
     match server {
         _ if !settings.catalog => Publication::NoCatalog,
