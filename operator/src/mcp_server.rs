@@ -138,7 +138,9 @@ pub async fn reconcile(
         Some(Error::Apply(apply::Error::Problem(_))) => {
             // Said in the status; what stands in the way may go without a trace that the operator could watch.
             context.metrics.reconciled(Outcome::Refused, took);
-            Ok(Action::requeue(delay(&memory, Duration::from_secs(1))))
+            // What else is to be done, such as to touch a pod once more, does not wait for that.
+            let delay = delay(&memory, Duration::from_secs(1));
+            Ok(Action::requeue(again.map_or(delay, |again| again.min(delay))))
         }
         Some(Error::Apply(apply::Error::NamespaceEnds)) => {
             // The server goes too, in its turn; there is nothing to mend and nobody to tell.
