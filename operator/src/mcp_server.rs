@@ -69,6 +69,8 @@ pub enum Error {
 const FIRST_DELAY: Duration = Duration::from_millis(200);
 /// The longest.
 const LAST_DELAY: Duration = Duration::from_secs(60);
+/// After so many failures in a row, a dozen seconds, one of the API server's is no passing one.
+const LASTING: u32 = 6;
 
 /// What came of the steps before the status.
 #[derive(Default)]
@@ -267,7 +269,17 @@ async fn pursue(
             pursuit.held_back = true;
             pursuit.error = Some(Error::Apply(apply::Error::Problem(problem)));
         }
-        Err(error) => pursuit.error = Some(Error::Apply(error)),
+        Err(error) => {
+            if let apply::Error::Api { what, source } = &error
+                && let Some(words) = source.failure()
+                && lock(memory).failures >= LASTING
+            {
+                let message = format!("the API server does not take {what}, and is asked again: {words}");
+                pursuit.problems.insert(0, Problem::new(Reason::Rejected, message));
+                pursuit.held_back = true;
+            }
+            pursuit.error = Some(Error::Apply(error));
+        }
     }
 
     // 5. Hear how the pods are, and hurry those that run an old configuration. Client required for the latter.
