@@ -101,7 +101,7 @@ pub async fn reconcile(
     let started = Instant::now();
     let key = ServerKey::of(object.as_ref());
     let uid = object.uid().unwrap_or_default();
-    if object.meta().deletion_timestamp.is_some() {
+    if object.meta().deletion_timestamp.is_some() && !is_held(object.finalizers()) {
         // Everything that it owns goes with it.
         return Ok(Action::await_change());
     }
@@ -162,6 +162,13 @@ pub async fn reconcile(
     };
     tracing::debug!(server = %key.name, namespace = %key.namespace, ?took, "reconciled");
     result
+}
+
+/// Whether a server that is to go is kept by somebody's finalizer alone. Until that is gone it serves, so keys are revoked
+/// as ever. Where it has one of Kubernetes' own, its objects are going already, or are to be left behind.
+fn is_held(finalizers: &[String]) -> bool {
+    let is_theirs = |name: &String| name != "foregroundDeletion" && name != "orphan";
+    !finalizers.is_empty() && finalizers.iter().all(is_theirs)
 }
 
 /// What to do after a failure: try again, later each time.
