@@ -51,6 +51,16 @@ impl ApiError {
         matches!(self, Self::Refused(status) if status.is_not_found())
     }
 
+    /// The API server's words where it has read the request and cannot do it now: it may lack something itself, or a
+    /// webhook that it asks does not answer.
+    pub fn failure(&self) -> Option<&str> {
+        let Self::Unavailable(error) = self else { return None };
+        match &**error {
+            kube::Error::Api(status) if status.code >= 500 => Some(&status.message),
+            _ => None,
+        }
+    }
+
     /// Whether nothing can be made any more because the namespace is being deleted.
     pub fn is_namespace_ending(&self) -> bool {
         let Self::Refused(status) = self else { return false };

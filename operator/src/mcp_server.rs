@@ -69,6 +69,8 @@ pub enum Error {
 const FIRST_DELAY: Duration = Duration::from_millis(200);
 /// The longest.
 const LAST_DELAY: Duration = Duration::from_secs(60);
+/// After so many failures in a row, a dozen seconds, one of the API server's is no passing one.
+const LASTING: u32 = 6;
 
 /// What came of the steps before the status.
 #[derive(Default)]
@@ -99,7 +101,7 @@ pub async fn reconcile(
     let started = Instant::now();
     let key = ServerKey::of(object.as_ref());
     let uid = object.uid().unwrap_or_default();
-    if object.meta().deletion_timestamp.is_some() {
+    if object.meta().deletion_timestamp.is_some() && !is_held(object.finalizers()) {
         // Everything that it owns goes with it.
         return Ok(Action::await_change());
     }
@@ -138,7 +140,9 @@ pub async fn reconcile(
         Some(Error::Apply(apply::Error::Problem(_))) => {
             // Said in the status; what stands in the way may go without a trace that the operator could watch.
             context.metrics.reconciled(Outcome::Refused, took);
-            Ok(Action::requeue(delay(&memory, Duration::from_secs(1))))
+            // What else is to be done, such as to touch a pod once more, does not wait for that.
+            let delay = delay(&memory, Duration::from_secs(1));
+            Ok(Action::requeue(again.map_or(delay, |again| again.min(delay))))
         }
         Some(Error::Apply(apply::Error::NamespaceEnds)) => {
             // The server goes too, in its turn; there is nothing to mend and nobody to tell.
@@ -158,6 +162,13 @@ pub async fn reconcile(
     };
     tracing::debug!(server = %key.name, namespace = %key.namespace, ?took, "reconciled");
     result
+}
+
+/// Whether a server that is to go is kept by somebody's finalizer alone. Until that is gone it serves, so keys are revoked
+/// as ever. Where it has one of Kubernetes' own, its objects are going already, or are to be left behind.
+fn is_held(finalizers: &[String]) -> bool {
+    let is_theirs = |name: &String| name != "foregroundDeletion" && name != "orphan";
+    !finalizers.is_empty() && finalizers.iter().all(is_theirs)
 }
 
 /// What to do after a failure: try again, later each time.
@@ -265,7 +276,17 @@ async fn pursue(
             pursuit.held_back = true;
             pursuit.error = Some(Error::Apply(apply::Error::Problem(problem)));
         }
-        Err(error) => pursuit.error = Some(Error::Apply(error)),
+        Err(error) => {
+            if let apply::Error::Api { what, source } = &error
+                && let Some(words) = source.failure()
+                && lock(memory).failures >= LASTING
+            {
+                let message = format!("the API server does not take {what}, and is asked again: {words}");
+                pursuit.problems.insert(0, Problem::new(Reason::Rejected, message));
+                pursuit.held_back = true;
+            }
+            pursuit.error = Some(Error::Apply(error));
+        }
     }
 
     // 5. Hear how the pods are, and hurry those that run an old configuration. Client required for the latter.
@@ -383,7 +404,7 @@ async fn write_status(
     Ok(None)
 }
 
-/// Whether the catalog lists a server. It does not list what it cannot read.
+/// Whether the catalog lists a server.
 fn publication(server: Option<&McpServer>, settings: &Settings) -> Publication {
     match server {
         _ if !settings.catalog => Publication::NoCatalog,

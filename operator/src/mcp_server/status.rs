@@ -242,9 +242,9 @@ fn published(publication: Publication) -> Verdict {
             "the catalog does not list the server, since the manifest says `catalog: {publish: false}`",
         ),
         Publication::Unreadable => verdict(
-            Truth::False,
+            Truth::Unknown,
             Reason::Malformed,
-            "the catalog does not list what it cannot read; see the condition Accepted",
+            "the catalog cannot read the manifest either: it lists what it knew of the server before, if anything",
         ),
         Publication::NoCatalog => verdict(
             Truth::False,

@@ -239,6 +239,47 @@ fn the_words_of_the_api_server_reach_those_who_wrote_the_manifest() {
     });
 }
 
+/// As when a policy engine is down: nobody may take the object for made.
+#[test]
+fn a_webhook_that_does_not_answer_is_said_to_keep_the_pods_from_being_made() {
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        let name = format!("down-{}", namespace.name());
+        let webhook = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": name},
+            "webhooks": [{
+                "name": "down.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+                "failurePolicy": "Fail", "clientConfig": {"url": "https://127.0.0.1:1/"},
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace.name()}},
+                "rules": [{
+                    "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments"],
+                    "operations": ["CREATE", "UPDATE"],
+                }],
+            }],
+        });
+        namespace.apply(&webhook.to_string()).await;
+        let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(120);
+        let create = ["create", "deployment", "probe", "--image=x", "--dry-run=server"];
+        while namespace.kubectl(&create).await.is_ok() {
+            assert!(tokio::time::Instant::now() < deadline, "the webhook is not in force");
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        }
+        namespace.apply(&LEAST).await;
+        let message = wait_for(namespace, "Accepted", "False", "Rejected").await;
+        let start = format!(
+            "the API server does not take Deployment {}/demo, and is asked again: ",
+            namespace.name()
+        );
+        assert!(message.starts_with(&start) && message.contains("down.example.com"), "{message}");
+        wait_for(namespace, "Ready", "False", "Rejected").await;
+        namespace.kubectl(&["delete", "validatingwebhookconfiguration", &name]).await.unwrap();
+        wait_for(namespace, "Accepted", "True", "Accepted").await;
+        let deployments: Api<Deployment> = namespace.api();
+        namespace.wait(&deployments, "demo", "to be made", |_| true).await;
+    });
+}
+
 #[test]
 fn a_new_version_that_fails_leaves_the_old_one_ready() {
     STAGE.with_namespace(async |namespace| {

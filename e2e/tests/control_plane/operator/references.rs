@@ -118,6 +118,38 @@ fn keys_reach_the_sidecar_as_hashes_and_go_with_their_secret() {
 }
 
 #[test]
+fn a_key_is_revoked_while_somebody_keeps_a_server_that_is_to_go() {
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        let keys = "{ada: a-key-that-is-long-enough, bob: another-key-that-is-long-enough}";
+        namespace
+            .apply(&format!("{{apiVersion: v1, kind: Secret, metadata: {{name: keys}}, stringData: {keys}}}"))
+            .await;
+        let has_bob = |secret: &Secret| {
+            let file = secret.data.as_ref().and_then(|data| data.get("keys.json"));
+            file.is_some_and(|file| String::from_utf8_lossy(&file.0).contains("\"principal\":\"bob\""))
+        };
+        namespace.apply(&server("{auth: {none: null, apiKeys: {secretRef: {name: keys}}}}")).await;
+        let secrets: Api<Secret> = namespace.api();
+        namespace.wait(&secrets, "demo-longshore-keys", "to hold bob's key", has_bob).await;
+        let held = |finalizers: &str| format!("{{\"metadata\":{{\"finalizers\":{finalizers}}}}}");
+        let patch = async |patch: &str| {
+            namespace.kubectl(&["patch", "lmcp", "demo", "--type=merge", "-p", patch]).await.unwrap()
+        };
+        patch(&held("[\"example.com/held\"]")).await;
+        namespace.kubectl(&["delete", "lmcp", "demo", "--wait=false"]).await.unwrap();
+
+        let revoke = "[{\"op\":\"remove\",\"path\":\"/data/bob\"}]";
+        namespace.kubectl(&["patch", "secret", "keys", "--type=json", "-p", revoke]).await.unwrap();
+        namespace.wait(&secrets, "demo-longshore-keys", "to lose bob's key", |it| !has_bob(it)).await;
+        patch(&held("null")).await;
+        namespace.wait_gone(&secrets, "demo-longshore-keys").await;
+        let deployments: Api<Deployment> = namespace.api();
+        namespace.wait_gone(&deployments, "demo").await;
+    });
+}
+
+#[test]
 fn a_key_is_revoked_while_the_manifest_is_wrong() {
     STAGE.with_namespace(async |namespace| {
         let _operator = Operator::start(namespace);

@@ -119,7 +119,7 @@ fn being_in_no_catalog_takes_nothing_away() {
         (Publication::Published, "Published=True/Published"),
         (Publication::Withheld, "Published=False/NotPublished"),
         (Publication::NoCatalog, "Published=False/NoCatalog"),
-        (Publication::Unreadable, "Published=False/Malformed"),
+        (Publication::Unreadable, "Published=Unknown/Malformed"),
     ] {
         let mut scene = Scene::of(vec![said(ready(pod("new")), summary())]);
         scene.publication = publication;
