@@ -6,6 +6,11 @@ pub const NAME: usize = 256;
 pub const LINE: usize = 256;
 /// A description or instructions.
 pub const DESCRIPTION: usize = 4096;
+/// What a server's owner writes, whose manifest has bounds of its own, in characters: none of it is cut, whatever its
+/// letters. A title, an owner, the title of a link.
+pub const OWN_LINE: usize = 1024;
+/// The owner's description.
+pub const OWN_TEXT: usize = 8192;
 /// A message about a server's health.
 pub const MESSAGE: usize = 1024;
 /// A schema, in the server's spelling. A longer one is left out, and the entry says so.

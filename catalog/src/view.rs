@@ -242,6 +242,11 @@ impl View {
     }
 }
 
+/// Whose a server is, as it is shown.
+fn shown_owner(about: &About) -> Option<String> {
+    about.owner.as_deref().map(|owner| text::line(owner, limits::OWN_LINE))
+}
+
 /// A state has been there since it came, whatever a source says of the time.
 fn settle(health: &mut Health, before: Option<&Health>, now: &str) {
     health.reason = text::line(&health.reason, limits::LINE);
@@ -287,7 +292,7 @@ impl Entry {
             .about
             .title
             .as_deref()
-            .map(|title| text::line(title, limits::LINE))
+            .map(|title| text::line(title, limits::OWN_LINE))
             .filter(|title| !title.is_empty())
             .or_else(|| self.offer.as_ref().and_then(|offer| own(offer.reported.as_ref()?)))
             .unwrap_or_else(|| self.record.key.name.clone());
@@ -300,15 +305,15 @@ impl Entry {
             namespace: key.namespace.clone(),
             name: key.name.clone(),
             title: self.title.clone(),
-            description: about.description.as_deref().map(|text| text::lines(text, limits::DESCRIPTION)),
-            owner: about.owner.as_deref().map(|text| text::line(text, limits::LINE)),
+            description: about.description.as_deref().map(|text| text::lines(text, limits::OWN_TEXT)),
+            owner: shown_owner(about),
             tags: about.tags.iter().map(|tag| text::line(tag, limits::LINE)).collect(),
             links: about
                 .links
                 .iter()
                 .map(|link| Link {
-                    title: text::line(&link.title, limits::LINE),
-                    url: text::line(&link.url, limits::MESSAGE),
+                    title: text::line(&link.title, limits::OWN_LINE),
+                    url: text::line(&link.url, limits::OWN_TEXT),
                 })
                 .collect(),
             url: endpoint.url.clone(),
@@ -335,7 +340,7 @@ impl Entry {
                 namespace: key.namespace.clone(),
                 name: key.name.clone(),
                 title: self.title.clone(),
-                owner: about.owner.as_deref().map(|text| text::line(text, limits::LINE)),
+                owner: shown_owner(about),
                 url: endpoint.url.clone(),
                 public_url: endpoint.public_url.clone(),
                 auth: endpoint.auth.clone(),

@@ -88,6 +88,7 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
     let mut config = shared.config_changed.subscribe();
     let mut link = Link::new(Instant::now(), now());
     let mut before = None;
+    let mut knows_no_pings = false;
     loop {
         config.mark_unchanged();
         let Some((upstream, pin)) = wanted(&shared) else {
@@ -128,7 +129,7 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
                 });
                 show(&shared, &link);
                 let connected = Instant::now();
-                match attend(&server, &shared, &mut config, question).await {
+                match attend(&server, &shared, &mut config, question, &mut knows_no_pings).await {
                     // It may simply have been restarted: the next handshake tells.
                     Left::SessionGone => {
                         if connected.elapsed() < SHORT_LIVED {
@@ -239,12 +240,14 @@ enum Left {
 
 /// Looks after a server that is connected.
 ///
-/// One that has shaken hands is asked what else it speaks, unless that is known.
+/// One that has shaken hands is asked what else it speaks, unless that is known. One that knew no ping in the session
+/// before, and knows none now, knows none.
 async fn attend(
     server: &Server,
     shared: &Shared,
     config: &mut watch::Receiver<u64>,
     mut question: Option<Question>,
+    knows_no_pings: &mut bool,
 ) -> Left {
     let changed = Rc::new(Notify::new());
     // Dropped, and so aborted, when the server is left.
@@ -253,7 +256,7 @@ async fn attend(
     let mut next_ping = Instant::now() + PING_EVERY;
     let mut next_list = Instant::now() + RELIST_EVERY;
     let mut rests_until = Instant::now();
-    let (mut late, mut unlisted) = (0, 0);
+    let (mut late, mut unlisted, mut has_answered) = (0, 0, false);
     let ask = async |wait, patience| {
         sleep(wait).await;
         server.discover(patience).await
@@ -290,8 +293,13 @@ async fn attend(
                 next_ping = Instant::now() + PING_EVERY;
                 match timeout(PING_TIMEOUT, server.ping()).await {
                     Ok(Ok(())) => {
-                        late = 0;
+                        (late, has_answered, *knows_no_pings) = (0, true, false);
                         shared.speaks.confirm();
+                    }
+                    Ok(Err(CallError::Rpc { code: -32601, .. })) if *knows_no_pings && !has_answered => late = 0,
+                    Ok(Err(CallError::Rpc { code: -32601, .. })) => {
+                        *knows_no_pings = !has_answered;
+                        return Left::SessionGone;
                     }
                     Ok(Err(CallError::SessionGone)) => return Left::SessionGone,
                     Ok(Err(error)) => return lost(error.to_string()),

@@ -9,15 +9,15 @@ use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 use utoipa::IntoParams;
 
-use crate::ServerKey;
 use crate::model::{Problem, State};
 use crate::view::{Page, Position};
+use crate::{ServerKey, limits};
 
 const DEFAULT_LIMIT: usize = 50;
 const LONGEST_LIMIT: usize = 200;
 /// The longest text to look for, in bytes.
 const LONGEST_QUERY: usize = 512;
-/// The longest value of a filter, in bytes.
+/// The longest value of a filter, in bytes. An owner's has the length of what manifests may say.
 const LONGEST_FILTER: usize = 256;
 const MOST_TAGS: usize = 16;
 
@@ -32,7 +32,7 @@ pub(super) struct ListParameters {
     q: Option<String>,
     /// Only servers of this namespace.
     namespace: Option<String>,
-    /// Only servers of this owner, as written in their manifests.
+    /// Only servers of this owner, as written in their manifests or as shown here.
     owner: Option<String>,
     /// Only servers with this tag. May be given several times: with all of them.
     tag: Option<Vec<String>>,
@@ -103,7 +103,7 @@ pub(super) fn page(list: List, query: Option<&str>) -> Result<Page, Refusal> {
         match &*name {
             "q" => once("q", &mut page.query, value, LONGEST_QUERY)?,
             "namespace" => once("namespace", &mut page.namespace, value, LONGEST_FILTER)?,
-            "owner" => once("owner", &mut page.owner, value, LONGEST_FILTER)?,
+            "owner" => once("owner", &mut page.owner, value, limits::OWN_LINE)?,
             "health" => once("health", &mut health, value, LONGEST_FILTER)?,
             "limit" => once("limit", &mut limit, value, LONGEST_FILTER)?,
             "cursor" => once("cursor", &mut cursor, value, 2 * LONGEST_QUERY)?,

@@ -4,7 +4,7 @@ use std::io;
 
 use serde::Serialize;
 
-use super::Entry;
+use super::{Entry, shown_owner};
 use crate::limits;
 use crate::model::{Freshness, State};
 use crate::record::{ServerKey, ServerRecord};
@@ -70,7 +70,10 @@ impl Page {
     pub(super) fn admits(&self, entry: &Entry) -> bool {
         let ServerRecord { key, about, health, .. } = &entry.record;
         self.namespace.as_ref().is_none_or(|namespace| *namespace == key.namespace)
-            && self.owner.as_ref().is_none_or(|owner| about.owner.as_ref() == Some(owner))
+            && self.owner.as_ref().is_none_or(|owner| {
+                // As it was written, or as it was read in an answer.
+                about.owner.as_ref() == Some(owner) || shown_owner(about).as_ref() == Some(owner)
+            })
             && self.tags.iter().all(|tag| about.tags.contains(tag))
             && self.health.is_none_or(|state| state == health.state)
     }

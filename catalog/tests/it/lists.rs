@@ -57,6 +57,29 @@ async fn filters_leave_what_they_name() {
     }
 }
 
+#[tokio::test]
+async fn what_an_owner_writes_is_shown_whole_and_found_whatever_its_letters() {
+    let stand = Stand::open().await;
+    // As long as a manifest lets each be.
+    let (title, owner, description) = ("題".repeat(128), "команда 😀 ".repeat(25), "語".repeat(2048));
+    let written = About {
+        title: Some(title.clone()),
+        description: Some(description.clone()),
+        ..about(&owner.replace(' ', "  "), &[])
+    };
+    stand.serve("a", "one", written, &[tool("echo", "x")]).await;
+    let shown = stand.json("/v1/servers/a/one").await;
+    assert_eq!((&shown["title"], &shown["description"]), (&json!(title), &json!(description)));
+    assert_eq!(shown["owner"], owner.trim());
+    let encode = |owner: &str| owner.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
+    for asked in [shown["owner"].as_str().unwrap(), &owner.replace(' ', "  ")] {
+        let found = stand.json(&format!("/v1/tools?owner={}", encode(asked))).await;
+        assert_eq!(names(&found), ["echo"], "{asked}");
+    }
+    let other = stand.json(&format!("/v1/tools?owner={}", encode("команда"))).await;
+    assert_eq!(other["total"], 0);
+}
+
 /// Follows the cursors to the end.
 async fn walk(stand: &Stand, path: &str) -> Vec<String> {
     let mut all = Vec::new();

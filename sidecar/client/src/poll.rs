@@ -42,8 +42,8 @@ impl<K: Clone + Sync, S: PartialEq> Poll<K, S> {
             let limits = Limits { answer_bytes: shared.bounds.answer_bytes, answers: &shared.answers };
             let mut cost = Duration::ZERO;
             let known = tag.as_deref().filter(|_| !again);
-            // That it answers again is news, whatever it says.
-            let wait = if failing.is_some() { Duration::ZERO } else { request::WAIT };
+            // That it answers again is news, whatever it says; and without a tag it answers at once in any case.
+            let wait = if failing.is_some() || known.is_none() { Duration::ZERO } else { request::WAIT };
             let kept = match request::ask(*address, token, known, wait, limits, &keep).await {
                 Ok(Answer::Changed { kept, tag: new, took }) => {
                     tag = new;

@@ -174,6 +174,8 @@ impl Server {
     pub(super) async fn ping(&self) -> Result<(), CallError> {
         match self.call(McpMethod::Ping, json!({})).await {
             Ok(_) | Err(CallError::Rpc { status: 200..=299, .. }) => Ok(()),
+            // One that knows no pings says so, and so does one that is of another era by now.
+            Err(error @ CallError::Rpc { code: -32601, .. }) => Err(error),
             // What servers say of a session that they do not know differs; the next handshake tells.
             Err(CallError::Rpc { .. } | CallError::Status { status: 400..=499, .. }) => {
                 Err(CallError::SessionGone)

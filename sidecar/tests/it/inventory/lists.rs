@@ -15,7 +15,8 @@ use crate::harness::scripted::{
 };
 use crate::harness::{Cluster, Gate, Request, Sidecar, config, eventually, scripted};
 
-/// A server that keeps its sessions apart, and answers by the test whatever is not about them.
+/// A server that keeps its sessions apart, and answers by the test whatever is not about them; pings too, if it has
+/// something experimental.
 struct Server {
     port: u16,
     seen: Arc<Mutex<Vec<String>>>,
@@ -70,7 +71,9 @@ fn serve(
                 json_with(&mut stream, 200, &session, &reply_to(&request, &result));
             }
             "server/discover" => json_with(&mut stream, 400, "", "{}"),
-            "ping" => json(&mut stream, &reply_to(&request, &json!({}))),
+            "ping" if capabilities.get("experimental").is_none() => {
+                json(&mut stream, &reply_to(&request, &json!({})));
+            }
             "notifications/initialized" => accepted(&mut stream),
             "DELETE" => write(&mut stream, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"),
             method => answer(method, &request, &mut stream),
@@ -251,4 +254,21 @@ fn a_server_whose_long_lists_change_all_the_time_is_left_alone_most_of_it() {
         let between = two[1] - two[0];
         assert!(between >= TAKES * 8, "listed again after {between:?}");
     }
+}
+
+#[test]
+fn a_server_that_has_never_heard_of_pings_is_not_greeted_again_and_again() {
+    let capabilities = json!({"tools": {}, "experimental": {"pingless": {}}});
+    let server = Server::start(capabilities, |method, request, stream| match method {
+        "tools/list" => json(stream, &reply_to(request, &json!({"tools": [tool("one")]}))),
+        "ping" => {
+            let error = json!({"jsonrpc": "2.0", "id": message(request)["id"], "error": {"code": -32601, "message": "what?"}});
+            json_with(stream, 404, "", &error.to_string());
+        }
+        _ => no_stream(stream),
+    });
+    let (_sidecar, _token) = beside(&server);
+    eventually("it was asked some times whether it is there", || (server.asked("ping") > 3).then_some(()));
+    // It could have become another one the first time.
+    assert_eq!(server.asked("initialize"), 2);
 }
