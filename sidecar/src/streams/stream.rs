@@ -1,5 +1,7 @@
 //! One stream: a log of events with one who writes and one who reads.
 
+mod kept;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -14,12 +16,10 @@ use super::event_id::EventId;
 use super::reader::Reader;
 use super::store::{Account, FETCH, RETRY, Store};
 use crate::sessions::Use;
+use kept::cost;
 
 /// How much may wait for a client before the server has to wait too.
 const WINDOW: usize = 64 * 1024;
-/// About what an event costs beside its bytes: its place in the list, which has some to spare, and what the allocator and
-/// whoever else has it add.
-const EVENT: usize = 112;
 
 /// What a stream is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -457,56 +457,6 @@ impl Drop for Stream {
         self.terms.store.gave_back(&self.account, bytes);
         self.terms.store.remove(self.serial, &self.account, &self.principal);
     }
-}
-
-impl State {
-    /// The number of the event that comes next.
-    fn end(&self) -> u64 {
-        self.first + self.events.len() as u64
-    }
-
-    fn knows(&self, after: u64) -> bool {
-        let next = after.saturating_add(1);
-        !self.forgotten && self.first <= next && next <= self.end()
-    }
-
-    /// Drops the oldest events that the client has read, or that nobody is there to read, down to what is kept.
-    fn trim(&mut self, of: &Stream) {
-        let Terms { max_bytes, store, .. } = &of.terms;
-        let limit = if self.forgotten { 0 } else { *max_bytes };
-        // Where this process ends, it has the client of a call go, and everything that it has yet to read is waited for.
-        let returns = self.left.is_some() && limit > 0 && store.has_parted();
-        let keep = match &self.client {
-            Some(client) if !client.over => client.next,
-            _ if returns => self.cursor,
-            _ => self.end(),
-        };
-        while self.bytes > limit && self.first < keep && self.drop_first(of) {}
-    }
-
-    fn drop_before(&mut self, keep: u64, of: &Stream) {
-        while self.first < keep && self.drop_first(of) {}
-        self.events.shrink_to_fit();
-    }
-
-    fn drop_first(&mut self, of: &Stream) -> bool {
-        let Some(event) = self.events.pop_front() else { return false };
-        let cost = cost(&event);
-        self.first += 1;
-        self.bytes -= cost.min(self.bytes);
-        of.terms.store.gave_back(&of.account, cost);
-        true
-    }
-
-    /// Ends the client's connection.
-    fn give_up_client(&mut self) -> Option<Waker> {
-        self.unread = 0;
-        self.client.take().and_then(|client| client.waker)
-    }
-}
-
-fn cost(event: &Bytes) -> usize {
-    event.len() + EVENT
 }
 
 fn wake(waker: Option<Waker>) {

@@ -1,0 +1,64 @@
+//! What is kept of a stream, and what is dropped of it.
+
+use std::task::Waker;
+
+use bytes::Bytes;
+
+use super::{State, Stream, Terms};
+
+/// About what an event costs beside its bytes: its place in the list, which has some to spare, and what the allocator and
+/// whoever else has it add.
+const EVENT: usize = 112;
+
+impl State {
+    /// The number of the event that comes next.
+    pub(super) fn end(&self) -> u64 {
+        self.first + self.events.len() as u64
+    }
+
+    /// Whether all is there that comes after this event.
+    pub(super) fn knows(&self, after: u64) -> bool {
+        let next = after.saturating_add(1);
+        !self.forgotten && self.first <= next && next <= self.end()
+    }
+
+    /// Drops the oldest events that the client has read, or that nobody is there to read, down to what is kept.
+    pub(super) fn trim(&mut self, of: &Stream) {
+        let Terms { max_bytes, store, .. } = &of.terms;
+        let limit = if self.forgotten { 0 } else { *max_bytes };
+        // Where this process ends, it has the client of a call go, and everything that it has yet to read is waited for.
+        let returns = self.left.is_some() && limit > 0 && store.has_parted();
+        let keep = match &self.client {
+            Some(client) if !client.over => client.next,
+            _ if returns => self.cursor,
+            _ => self.end(),
+        };
+        while self.bytes > limit && self.first < keep && self.drop_first(of) {}
+    }
+
+    /// Drops what comes before this event.
+    pub(super) fn drop_before(&mut self, keep: u64, of: &Stream) {
+        while self.first < keep && self.drop_first(of) {}
+        self.events.shrink_to_fit();
+    }
+
+    fn drop_first(&mut self, of: &Stream) -> bool {
+        let Some(event) = self.events.pop_front() else { return false };
+        let cost = cost(&event);
+        self.first += 1;
+        self.bytes -= cost.min(self.bytes);
+        of.terms.store.gave_back(&of.account, cost);
+        true
+    }
+
+    /// Ends the client's connection.
+    pub(super) fn give_up_client(&mut self) -> Option<Waker> {
+        self.unread = 0;
+        self.client.take().and_then(|client| client.waker)
+    }
+}
+
+/// What an event takes of the bounds.
+pub(super) fn cost(event: &Bytes) -> usize {
+    event.len() + EVENT
+}
