@@ -1,5 +1,8 @@
 //! Reads manifests from files: `McpServer`s, and the Secrets and ConfigMaps that they may name.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -437,66 +440,4 @@ fn text_of<'a>(value: &'a Value, field: &str) -> &'a str {
 
 fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_file_is_there_once_and_those_that_were_asked_for_come_first() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
-        for name in ["a.yaml", "b.json", "c.yml", "d.txt", ".e.yaml"] {
-            std::fs::write(path(name), "").unwrap();
-        }
-        std::os::unix::fs::symlink("b.json", path("link.yaml")).unwrap();
-        std::os::unix::fs::symlink("c.yml", path("z.yaml")).unwrap();
-        let (all, beside) = (Take::All, Take::References);
-        for (asked, expected) in [
-            (&["b.json"][..], &[("b.json", all), ("a.yaml", beside), ("c.yml", beside)][..]),
-            (&["link.yaml"], &[("link.yaml", all), ("a.yaml", beside), ("c.yml", beside)]),
-            (&["c.yml", "a.yaml"], &[("c.yml", all), ("a.yaml", all), ("b.json", beside)]),
-            (
-                &["gone.yaml", "b.json"],
-                &[("gone.yaml", all), ("b.json", all), ("a.yaml", beside), ("c.yml", beside)],
-            ),
-        ] {
-            let reader = Reader::new(asked.iter().map(|name| path(name)).collect());
-            let expected: Vec<_> = expected.iter().map(|(name, take)| (path(name), *take)).collect();
-            assert_eq!(reader.files(&mut Vec::new(), &mut Vec::new()), expected);
-        }
-    }
-
-    #[test]
-    fn of_two_about_one_object_the_one_that_was_there_stays() {
-        let folder = tempfile::tempdir().unwrap();
-        let write = |file: &str, title: &str| {
-            let manifest = serde_json::json!({
-                "apiVersion": "longshore.dev/v1alpha1", "kind": "McpServer", "metadata": {"name": "x"},
-                "spec": {
-                    "source": {"image": "x:1"}, "transport": {"stdio": {}}, "auth": {"none": {}},
-                    "catalog": {"title": title},
-                },
-            });
-            std::fs::write(folder.path().join(file), manifest.to_string()).unwrap();
-        };
-        let mut reader = Reader::new(vec![folder.path().to_owned()]);
-        let mut read = || {
-            let (documents, problems) = reader.read();
-            let titles: Vec<_> =
-                documents.servers.iter().map(|it| it.manifest.spec.catalog.title.clone().unwrap()).collect();
-            (titles.join(" "), problems.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
-        };
-        write("b.json", "was there");
-        assert_eq!(read(), ("was there".to_owned(), String::new()));
-        write("a.json", "came later");
-        for _ in 0..2 {
-            let (titles, problems) = read();
-            assert_eq!(titles, "was there");
-            assert!(problems.contains("a.json: McpServer default/x is in another"), "{problems}");
-        }
-        std::fs::remove_file(folder.path().join("b.json")).unwrap();
-        assert_eq!(read(), ("came later".to_owned(), String::new()));
-    }
 }
