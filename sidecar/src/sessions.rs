@@ -56,9 +56,6 @@ pub(crate) use places::{Full, Place, Places};
 pub(crate) use questions::Answering;
 pub(crate) use session::{Change, Session, Use};
 
-/// Up to this size what a client can do is not counted: that is so of nearly all of them.
-const FEW: usize = 1024;
-
 /// All sessions of the process.
 pub(crate) struct Sessions {
     began: Instant,
@@ -155,12 +152,10 @@ impl Sessions {
         let Opened { upstream, kept_here, revision, server_revision, capabilities } = opened;
         let (mut key, mut nonce) = ([0; 16], [0; 12]);
         getrandom::fill(&mut key).and_then(|()| getrandom::fill(&mut nonce)).map_err(|_| NoId)?;
-        let mut said = None;
-        let capabilities = capabilities.filter(|text| {
-            let counts = text.len() > FEW;
-            said = counts.then(|| self.subscriptions.take(place.principal(), text.len())).flatten();
-            !counts || said.is_some()
-        });
+        let said =
+            capabilities.as_ref().and_then(|it| self.subscriptions.take_said(place.principal(), it.len()));
+        // There may be no room for it.
+        let capabilities = capabilities.filter(|_| said.is_some());
         let owner = self.lock().me().clone();
         let issued = unix();
         let capsule = Capsule {

@@ -23,6 +23,8 @@ const FEW: usize = 8 * 1024;
 pub(crate) const SUBSCRIPTIONS: Bounds = Bounds { total: MAX_COPIED, per_principal: MAX_COPIED / 4 };
 /// What messages of clients may hold that are no calls, where calls have taken up all that there is for messages.
 pub(crate) const TOLD: Bounds = Bounds { total: 16 * 1024 * 1024, per_principal: 8 * 1024 * 1024 };
+/// Up to this size what a client says of itself is not counted: that is so of nearly all of them.
+const SAID: usize = 1024;
 /// What one holds beside its URI.
 const SUBSCRIPTION: usize = 64;
 
@@ -104,6 +106,11 @@ impl Shares {
             return Some(bytes);
         }
         Some(self.take(principal, bytes.len())?.keep(bytes))
+    }
+
+    /// Room for what a client says of itself, if there is any. Little is not counted.
+    pub(crate) fn take_said(self: &Arc<Self>, principal: &Arc<str>, bytes: usize) -> Option<Share> {
+        if bytes > SAID { self.take(principal, bytes) } else { Some(self.nothing(principal)) }
     }
 
     /// A share that holds nothing yet.

@@ -50,41 +50,39 @@ impl Sessions {
     }
 
     /// The same for all sessions that are held.
-    async fn copy_all(&self, peers: &Peers) -> bool {
+    async fn copy_all(&self, peers: &Peers) {
         let sessions: Vec<Arc<Session>> = {
             let replica = self.lock();
             let held = replica.all_held().map(|(_, session)| session);
             held.filter(|session| session.has_copy()).cloned().collect()
         };
-        let mut all = true;
-        for some in sessions.chunks(AT_ONCE) {
-            all &=
-                join_all(some.iter().map(|session| self.copy(session, peers))).await.iter().all(|kept| *kept);
-        }
-        all
+        self.all_kept(&sessions, async |session| self.copy(session, peers).await).await;
     }
 
     /// Has those who would adopt the sessions of others after this replica, which ends, keep what it keeps of them. Whoever
     /// holds one does the same, but there may be nobody until somebody asks for it.
     pub(crate) async fn pass_on(&self, peers: &Peers) {
         let keys: Vec<SessionKey> = self.lock().all_copied().copied().collect();
-        let mut all = true;
-        for some in keys.chunks(AT_ONCE) {
-            let passed = some.iter().map(async |key| match self.to_pass_on(key) {
-                Some((next, question)) => peers.ask(next.address, question).await.is_ok(),
-                None => false,
-            });
-            all &= join_all(passed).await.iter().all(|kept| *kept);
-        }
-        if !all {
-            self.uncopied.store(true, Ordering::Relaxed);
-        }
+        let pass_on = async |key: &SessionKey| match self.to_pass_on(key) {
+            Some((next, question)) => peers.ask(next.address, question).await.is_ok(),
+            None => false,
+        };
+        self.all_kept(&keys, pass_on).await;
     }
 
     fn to_pass_on(&self, key: &SessionKey) -> Option<(Peer, Question)> {
         let replica = self.lock();
         let next = replica.successor(key, self.now())?;
         Some((next, Question::Keep(*key, replica.copy(key)?.clone())))
+    }
+
+    /// Has a copy of each of these kept, some at once. Those that are not are tried again.
+    async fn all_kept<T>(&self, all: &[T], keep: impl AsyncFn(&T) -> bool) {
+        for some in all.chunks(AT_ONCE) {
+            if join_all(some.iter().map(async |one| keep(one).await)).await.contains(&false) {
+                self.uncopied.store(true, Ordering::Relaxed);
+            }
+        }
     }
 
     /// These have come, or come back: what one had before is gone.
@@ -117,9 +115,7 @@ pub(crate) async fn keep_copies(shared: Arc<Shared>) {
         sessions.came(&came.map(|(pod, _)| pod.clone()).collect::<Vec<_>>());
         let new = sessions.uncopied.swap(false, Ordering::Relaxed);
         if new || serving != served {
-            if !sessions.copy_all(&shared.peers).await {
-                sessions.uncopied.store(true, Ordering::Relaxed);
-            }
+            sessions.copy_all(&shared.peers).await;
             if sessions.lock().state() == State::Draining {
                 sessions.pass_on(&shared.peers).await;
             }

@@ -1,12 +1,12 @@
 //! This replica, as its peers see it: what the transport between replicas asks and tells it.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use longshore_sessions::membership::{Standing, State};
 use longshore_sessions::message::HandOver;
-use longshore_sessions::replica::Effect;
+use longshore_sessions::replica::{Effect, Replica};
 use longshore_sessions::tombstones::Tombstone;
 use longshore_sessions::{Answer, Introduction, Message, Peer, Question, SessionKey};
 
@@ -19,6 +19,13 @@ use crate::peers::{Local, News};
 const LOST: Duration = Duration::from_secs(10);
 
 impl Sessions {
+    /// The replica, for what it says of itself to be of this moment.
+    fn settled(&self) -> MutexGuard<'_, Replica<Arc<Session>>> {
+        let mut replica = self.lock();
+        replica.settle_endings(unix());
+        replica
+    }
+
     /// Does what a message wants done beyond the answer.
     fn follow(&self, effect: Effect<Arc<Session>>) {
         match effect {
@@ -44,9 +51,7 @@ fn current(ended: &[Tombstone]) -> Vec<Tombstone> {
 
 impl Local for Sessions {
     fn introduction(&self) -> Introduction {
-        let mut replica = self.lock();
-        replica.settle_endings(unix());
-        replica.introduction()
+        self.settled().introduction()
     }
 
     fn set_state(&self, state: State) {
@@ -60,11 +65,7 @@ impl Local for Sessions {
             }
             other => other,
         };
-        let (answer, effect) = {
-            let mut replica = self.lock();
-            replica.settle_endings(unix());
-            replica.answer(question, self.now())
-        };
+        let (answer, effect) = self.settled().answer(question, self.now());
         self.follow(effect);
         answer
     }

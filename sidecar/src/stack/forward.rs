@@ -58,10 +58,7 @@ pub(crate) async fn forward(
     trail: &mut Trail,
 ) -> Result<Forwarded, Refusal> {
     // Whoever forwards holds a connection for each call, as it does for those that it serves.
-    let rooms = &worker.shared.rooms;
-    let ends = *caller.request.method() == Method::DELETE;
-    let room = if ends || body::only_tells(body) { &rooms.words } else { &rooms.forwards };
-    let place = worker.shared.room(room, caller.principal(), &caller.snapshot.config)?;
+    let place = place(worker, caller, body)?;
     // A stream that a client listens to has no end of its own, so none is to be waited for.
     // In sessions the header means nothing, and anybody could have said so of a call.
     let listens = !conversation::names_session(&caller.fields())
@@ -126,6 +123,17 @@ pub(crate) async fn forward(
     };
     trail.entry.hand_over().leave();
     Ok(Forwarded::Answered(Response::from_parts(head, body)))
+}
+
+/// Room for a request on its way to another replica.
+fn place(worker: &Worker, caller: &Authenticated, body: &Bytes) -> Result<Place, Refusal> {
+    let rooms = &worker.shared.rooms;
+    let take = |places| worker.shared.room(places, caller.principal(), &caller.snapshot.config);
+    if *caller.request.method() == Method::DELETE {
+        return take(&rooms.words);
+    }
+    // A message is looked at only where there is no room: it may be what makes some.
+    take(&rooms.forwards).or_else(|full| if body::only_tells(body) { take(&rooms.words) } else { Err(full) })
 }
 
 /// Whether a request may be better served by any other replica: this one ends, and no replica has anything of it.

@@ -118,11 +118,9 @@ impl Lowered {
         format!("\"{:016x}-{number}\"", self.epoch)
     }
 
-    /// What a session keeps from its beginning, if there is room for so many bytes. Few are not counted.
+    /// Room for what a session keeps from its beginning: what its client says of itself.
     pub(super) fn keep(&self, opener: &Opener, bytes: usize) -> Option<Share> {
-        const FEW: usize = 1024;
-        let principal = opener.principal().cloned().unwrap_or_default();
-        self.kept.take(&principal, if bytes > FEW { bytes } else { 0 })
+        self.kept.take_said(&opener.principal().cloned().unwrap_or_default(), bytes)
     }
 
     /// Room for what is kept of a call that waits for its client.

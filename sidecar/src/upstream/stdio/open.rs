@@ -54,7 +54,7 @@ impl Stdio {
         let body = request.into_body();
         let Kind::Request(asked) = kind(&body)? else { return Err(Failure::NotMessage) };
         let (name, control, waiting) = match opener {
-            Opener::Own => self.open_alone(None, None, &body, &asked).await?,
+            Opener::Own => self.open_alone(None, &body, &asked).await?,
             Opener::Client { principal, limits } => {
                 // Never without limits in a configuration that was loaded.
                 let limits = limits.ok_or(Failure::Unlimited)?;
@@ -62,7 +62,7 @@ impl Stdio {
                 let principal = Some(principal).filter(|_| limits.isolation != Isolation::Shared);
                 let client = Client { principal, limits };
                 match limits.isolation {
-                    Isolation::Session => self.open_alone(Some(client), Some(share), &body, &asked).await?,
+                    Isolation::Session => self.open_alone(Some((client, share)), &body, &asked).await?,
                     Isolation::Principal | Isolation::Shared => {
                         self.open_shared(client, share, &body, &asked)?
                     }
@@ -81,15 +81,14 @@ impl Stdio {
     /// With a process of its own.
     async fn open_alone(
         self: &Arc<Self>,
-        client: Option<Client>,
-        share: Option<Share>,
+        client: Option<(Client, Share)>,
         body: &Bytes,
         asked: &Asked,
     ) -> Result<(Name, mpsc::UnboundedSender<Control>, call::Waiting), Failure> {
         let handshake = Handshake::of(body, &asked.at);
         let (place, number, ready) = match &client {
             None => (None, random().ok_or(Failure::NoNumbers)?, None),
-            Some(client) => {
+            Some((client, _)) => {
                 self.warm.heard(handshake.line());
                 let Acquired { place, number, ready } = self.acquire(client, handshake.line()).await?;
                 (Some(place), number, ready)
@@ -103,6 +102,7 @@ impl Stdio {
         if let Some(ready) = ready {
             conversation = conversation.with_ready(ready)?;
         }
+        let share = client.map(|(_, share)| share);
         let waiting = join(&handle, number, share, body, asked)?;
         tokio::task::spawn_local(conversation.run());
         Ok((number, handle.control, waiting))
