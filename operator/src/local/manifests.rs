@@ -200,19 +200,16 @@ impl Reader {
                 found.push((document.object(), path.clone(), take, document));
             }
         }
-        let mut chosen: BTreeMap<Object, usize> = BTreeMap::new();
-        for (at, (object, path, take, _)) in found.iter().enumerate() {
-            let stays = *take == Take::All && self.taken_from.get(object) == Some(path);
-            let first = *chosen.entry(object.clone()).or_insert(at);
-            let first_stays = found.get(first).is_some_and(|(_, first, ..)| first == path);
-            if stays && !first_stays {
-                chosen.insert(object.clone(), at);
-            }
-        }
+        let stays = |(object, path, take, _): &&(Object, PathBuf, Take, Document)| {
+            *take == Take::All && self.taken_from.get(object) == Some(path)
+        };
+        let staying: BTreeMap<Object, PathBuf> =
+            found.iter().filter(stays).map(|(object, path, ..)| (object.clone(), path.clone())).collect();
         let mut taken_from = BTreeMap::new();
-        for (at, (object, path, take, document)) in found.into_iter().enumerate() {
+        for (object, path, take, document) in found {
             let Document { namespace, name, content } = document;
-            if chosen.get(&object) != Some(&at) {
+            let is_elsewhere = staying.get(&object).is_some_and(|stays| *stays != path);
+            if is_elsewhere || taken_from.contains_key(&object) {
                 // A file that nobody asked for only adds what is not in those that were.
                 if take == Take::All {
                     problems.push(ManifestError::Twice { path, kind: object.0, namespace, name });

@@ -1,0 +1,180 @@
+//! What is applied whatever else is refused, and whose an object is.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use arc_swap::ArcSwap;
+use axum::Router;
+use axum::http::{Method, StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
+use kube::runtime::events::Recorder;
+use longshore_sidecar_config::InventoryAccess;
+
+use super::*;
+use crate::inventory::{TokenFile, inventories};
+use crate::mcp_server::build;
+use crate::mcp_server::context::Mirrors;
+use crate::mcp_server::dereference::{ApiKeysLookup, Dereferenced};
+use crate::mcp_server::session_keys::SessionKeys;
+use crate::mcp_server::upgrades::Upgrades;
+use crate::mcp_server::validate::validate;
+use crate::metrics::Metrics;
+use crate::settings::{Place, Settings};
+
+fn access() -> InventoryAccess {
+    InventoryAccess {
+        issuer: "https://issuer.example".to_owned(),
+        subjects: vec![],
+        jwks: json!({"keys": []}),
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        sidecar_image: "example/sidecar:1".to_owned(),
+        sidecar_image_pull_policy: None,
+        cluster_domain: "cluster.local".to_owned(),
+        control_plane_namespace: "longshore-system".to_owned(),
+        metrics_from: vec![],
+        inventory_subjects: vec![],
+        catalog: false,
+        rotate_session_keys_after: None,
+        place: Place::Cluster,
+    }
+}
+
+fn context(client: kube::Client) -> Context {
+    Context {
+        recorder: Recorder::new(client.clone(), "longshore".into()),
+        client,
+        settings: settings(),
+        inventory_access: ArcSwap::from_pointee(access()),
+        mirrors: Mirrors::default(),
+        references: Default::default(),
+        inventories: inventories(TokenFile::new("/nowhere".into())).0,
+        memory: Default::default(),
+        upgrades: Upgrades::new(1).0,
+        metrics: Metrics::new().unwrap(),
+    }
+}
+
+fn prepared(settings: &Settings) -> Resources<Prepared> {
+    let server = serde_json::from_value(json!({
+        "apiVersion": "longshore.dev/v1alpha1",
+        "kind": "McpServer",
+        "metadata": {"name": "demo", "namespace": "tools", "uid": "7b1c", "generation": 1},
+        "spec": {
+            "source": {"image": "example/demo:1"},
+            "transport": {"streamableHttp": {"port": 3000}},
+            "auth": {"none": {}},
+            "replicas": 2,
+        },
+    }))
+    .unwrap();
+    let found = Dereferenced {
+        objects: BTreeMap::new(),
+        api_keys: ApiKeysLookup::NotNamed,
+        mounted_upstreams: vec![longshore_sidecar_config::Upstream::StreamableHttp {
+            port: 2000,
+            path: "/old".to_owned(),
+        }],
+        inventory: access(),
+        configured: BTreeMap::new(),
+        session_keys: SessionKeys::of_tests(),
+    };
+    build::build(&validate(&server, &found).unwrap(), settings).0
+}
+
+/// Applies a server's objects to an API server that takes its time for everything but its refusal of what has
+/// this in its path. Returns the paths that it took.
+async fn taken_despite(refused: &str) -> (Result<(), Error>, Vec<String>) {
+    let applied = Arc::new(Mutex::new(Vec::new()));
+    let (log, refused) = (applied.clone(), refused.to_owned());
+    let answer = move |method: Method, uri: Uri| {
+        let (log, refused) = (log.clone(), refused.clone());
+        async move { respond(&method, uri.path(), &refused, &log).await }
+    };
+    let context = context(kube::Client::new(Router::new().fallback(answer), "tools"));
+    let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
+    let memory = context.memory.of(&key, "7b1c");
+    let applier = Applier { context: &context, server: &key, uid: "7b1c", memory: &memory, keys_from: None };
+    let outcome = applier.apply(prepared(&context.settings), 2).await.map(drop);
+    let mut applied = applied.lock().unwrap().clone();
+    applied.sort();
+    (outcome, applied)
+}
+
+async fn respond(method: &Method, path: &str, refused: &str, log: &Mutex<Vec<String>>) -> Response {
+    let status = |code: StatusCode, reason: &str| {
+        let status = json!({
+            "apiVersion": "v1", "kind": "Status", "status": "Failure", "message": "no", "reason": reason,
+            "code": code.as_u16(),
+        });
+        (code, axum::Json(status)).into_response()
+    };
+    if path.contains(refused) {
+        return status(StatusCode::FORBIDDEN, "Forbidden");
+    }
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    if *method == Method::GET {
+        let kind = "PartialObjectMetadataList";
+        let nothing = json!({"apiVersion": "meta.k8s.io/v1", "kind": kind, "metadata": {}, "items": []});
+        return axum::Json(nothing).into_response();
+    }
+    let name = path.rsplit('/').next().unwrap();
+    log.lock().unwrap().push(path.split('/').rev().take(2).collect::<Vec<_>>().join(" of "));
+    axum::Json(json!({
+        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+        "metadata": {"name": name, "namespace": "tools", "uid": "1", "resourceVersion": "1"},
+    }))
+    .into_response()
+}
+
+#[test]
+fn whose_an_object_is_and_what_to_do_is_said() {
+    let owner = |kind: &str, name: &str| json!([{"apiVersion": "v1", "kind": kind, "name": name, "uid": "u", "controller": true}]);
+    for (owners, words) in [
+        (owner("McpServer", "x"), "still belongs to a McpServer that was deleted"),
+        (
+            owner("McpServer", "x-longshore"),
+            "belongs to the McpServer x-longshore, and the McpServer x needs one of the same name: rename one of \
+             the two",
+        ),
+        (owner("Gateway", "x"), "belongs to Gateway x: rename the McpServer, or that object"),
+        (json!([]), "exists already and is not Longshore's"),
+    ] {
+        let found = serde_json::from_value(json!({"ownerReferences": owners})).unwrap();
+        let problem = taken("x", "Service tools/x-longshore", &found);
+        assert_eq!(problem.reason, Reason::NameTaken);
+        let message = problem.message.strip_prefix("Service tools/x-longshore ").unwrap();
+        assert!(message.starts_with(words), "{owners}: {message}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_keeps_neither_keys_nor_rules_from_the_sidecars() {
+    let (outcome, all) = taken_despite("nothing").await;
+    outcome.unwrap();
+    assert_eq!(all.len(), 9, "{all:?}");
+    for refused in ["/services/", "/networkpolicies/", "/serviceaccounts/", "/poddisruptionbudgets/"] {
+        let (outcome, applied) = taken_despite(refused).await;
+        outcome.unwrap_err();
+        let kind = refused.trim_matches('/');
+        let expected: Vec<_> = all
+            .iter()
+            .filter(|object| !object.ends_with(kind) && !object.ends_with("deployments"))
+            .cloned()
+            .collect();
+        assert_eq!(applied, expected, "without {kind}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_refused_configuration_keeps_no_other_back() {
+    let maps = prepared(&settings()).config_maps;
+    let [newest, older] = [0, 1].map(|index| maps[index].name_any());
+    let (outcome, applied) = taken_despite(&newest).await;
+    outcome.unwrap_err();
+    assert!(applied.iter().any(|object| object.starts_with(&older)), "{applied:?}");
+    assert!(!applied.iter().any(|object| object.ends_with("deployments")), "{applied:?}");
+}
