@@ -12,7 +12,7 @@ use longshore_crds::McpServer;
 use longshore_e2e::testing::Namespace;
 
 use super::node::Node;
-use super::stand::{Operator, audit_lines, is, kinds, requests, wait_for};
+use super::stand::{ADA, Operator, apply_keys, audit_lines, is, kinds, requests, two_pods, wait_for};
 use super::{STAGE, server};
 
 /// Longer than the operator's timers, but for the lease's.
@@ -83,17 +83,7 @@ async fn fewest_looks(operator: &Operator, wanted: usize, act: impl AsyncFn(i64)
 
 /// A server of two pods that are ready, when all that was under way has ended.
 async fn settled(namespace: &Namespace<'_>) -> (Operator, Node) {
-    let operator = Operator::start(namespace);
-    let node = Node::start().await;
-    namespace
-        .apply("{apiVersion: v1, kind: Secret, metadata: {name: keys}, stringData: {ada: a-key-that-is-long-enough}}")
-        .await;
-    namespace.apply(&server("{replicas: 2, auth: {none: null, apiKeys: {secretRef: {name: keys}}}}")).await;
-    for pod in node.find_pods(namespace, 2).await {
-        node.run(namespace, &pod).await;
-    }
-    node.load_configuration(namespace).await;
-    wait_for(namespace, "Ready", "True", "Ready").await;
+    let (operator, node, _) = two_pods(namespace).await;
     // What was under way when it became ready.
     tokio::time::sleep(Duration::from_secs(1)).await;
     (operator, node)
@@ -106,9 +96,7 @@ fn every_right_is_used_and_none_is_missing() {
         let mut operator = Operator::start(namespace);
         let node = Node::start().await;
         namespace.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}}").await;
-        namespace
-            .apply("{apiVersion: v1, kind: Secret, metadata: {name: keys}, stringData: {ada: a-key-that-is-long-enough}}")
-            .await;
+        apply_keys(namespace, ADA).await;
         let with = |more: &str| {
             let mut manifest: serde_json::Value = serde_json::from_str(&server(more)).unwrap();
             super::merge(
@@ -125,19 +113,21 @@ fn every_right_is_used_and_none_is_missing() {
         node.load_configuration(namespace).await;
         wait_for(namespace, "Ready", "True", "Ready").await;
         // A key comes: pods are touched until their sidecars have the new configuration.
-        namespace
-            .apply("{apiVersion: v1, kind: Secret, metadata: {name: keys}, stringData: {bob: another-key-that-is-long}}")
-            .await;
+        apply_keys(namespace, "{bob: another-key-that-is-long}").await;
         let pods: Api<Pod> = namespace.api();
         let touched = |attempt: &'static str| {
-            move |pod: &Pod| pod.annotations().get("longshore.dev/config").is_some_and(|it| it.ends_with(attempt))
+            move |pod: &Pod| {
+                pod.annotations().get("longshore.dev/config").is_some_and(|it| it.ends_with(attempt))
+            }
         };
         namespace.wait(&pods, &old, "to be touched", touched(".1")).await;
         namespace.wait(&pods, &old, "to be touched again", touched(".2")).await;
         node.load_configuration(namespace).await;
         wait_for(namespace, "Ready", "True", "Ready").await;
         // Another pod: the configuration of the old one goes, and an identity that is not needed.
-        namespace.apply(&with("{transport: {streamableHttp: {port: 4000}}, pod: {serviceAccountName: default}}")).await;
+        namespace
+            .apply(&with("{transport: {streamableHttp: {port: 4000}}, pod: {serviceAccountName: default}}"))
+            .await;
         node.run_pod(namespace, &old).await;
         let no_grace = kube::api::DeleteParams { grace_period_seconds: Some(0), ..Default::default() };
         let _ = pods.delete(&old, &no_grace).await;
@@ -153,7 +143,9 @@ fn every_right_is_used_and_none_is_missing() {
         let servers: Api<McpServer> = namespace.api();
         for _ in 0..2 {
             namespace.kubectl(&["delete", "configmap", "settings"]).await.unwrap();
-            namespace.wait(&servers, "demo", "to miss it", |it| is(it, "Accepted", "False", "ConfigMapNotFound")).await;
+            namespace
+                .wait(&servers, "demo", "to miss it", |it| is(it, "Accepted", "False", "ConfigMapNotFound"))
+                .await;
             namespace.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}}").await;
             namespace.wait(&servers, "demo", "to find it", |it| is(it, "Accepted", "True", "Accepted")).await;
         }
@@ -165,7 +157,9 @@ fn every_right_is_used_and_none_is_missing() {
         let mut used = kinds(&requests);
         // Server-side apply needs the right to create where there is nothing yet, and is one request.
         let created = requests.iter().filter(|request| request.verb == "patch" && request.code == 201);
-        used.extend(created.map(|request| (request.group.clone(), request.resource.clone(), "create".to_owned())));
+        used.extend(
+            created.map(|request| (request.group.clone(), request.resource.clone(), "create".to_owned())),
+        );
         let needed: BTreeSet<_> = rbac::SERVERS
             .iter()
             .chain(rbac::OWN_NAMESPACE)
@@ -173,7 +167,9 @@ fn every_right_is_used_and_none_is_missing() {
             .filter(|rule| rule.resource != "mcpservers/finalizers")
             .flat_map(|rule| {
                 let group = rule.group.to_owned();
-                rule.verbs.iter().map(move |verb| (group.clone(), rule.resource.to_owned(), (*verb).to_owned()))
+                rule.verbs
+                    .iter()
+                    .map(move |verb| (group.clone(), rule.resource.to_owned(), (*verb).to_owned()))
             })
             .collect();
         let unused: Vec<_> = needed.difference(&used).collect();

@@ -10,7 +10,7 @@ use kube::{Api, ResourceExt as _};
 use longshore_crds::McpServer;
 
 use super::node::Node;
-use super::stand::{Operator, condition, is, wait_for};
+use super::stand::{ADA, Operator, apply_keys, condition, has_key, is, wait_for};
 use super::{STAGE, server};
 
 /// A Secret or ConfigMap that is there is noticed within this time. Two seconds are the promise; the rest is for kubectl
@@ -80,17 +80,17 @@ fn keys_reach_the_sidecar_as_hashes_and_go_with_their_secret() {
     STAGE.with_namespace(async |namespace| {
         let _operator = Operator::start(namespace);
         let node = Node::start().await;
-        namespace
-            .apply("{apiVersion: v1, kind: Secret, metadata: {name: keys}, stringData: {ada: a-key-that-is-long-enough}}")
-            .await;
+        apply_keys(namespace, ADA).await;
         namespace.apply(&server("{auth: {none: null, apiKeys: {secretRef: {name: keys}}}}")).await;
         let secrets: Api<Secret> = namespace.api();
         let file = |secret: &Secret| {
-            let ByteString(file) = secret.data.clone().unwrap_or_default().remove("keys.json").unwrap_or_default();
+            let ByteString(file) =
+                secret.data.clone().unwrap_or_default().remove("keys.json").unwrap_or_default();
             String::from_utf8(file).unwrap()
         };
-        let has = |secret: &Secret, principal: &str| file(secret).contains(&format!("\"principal\":\"{principal}\""));
-        let made = namespace.wait(&secrets, "demo-longshore-keys", "to hold ada's key", |it| has(it, "ada")).await;
+        let made = namespace
+            .wait(&secrets, "demo-longshore-keys", "to hold ada's key", |it| has_key(it, "ada"))
+            .await;
         assert!(!file(&made).contains("a-key-that-is-long-enough"), "only a hash leaves the Secret");
 
         node.run_pod(namespace, "").await;
@@ -98,19 +98,20 @@ fn keys_reach_the_sidecar_as_hashes_and_go_with_their_secret() {
         wait_for(namespace, "Ready", "True", "Ready").await;
 
         // A line that is no key is named and disables nothing but itself.
-        namespace
-            .apply("{apiVersion: v1, kind: Secret, metadata: {name: keys}, stringData: {ada: a-key-that-is-long-enough, bob: short}}")
-            .await;
+        apply_keys(namespace, "{ada: a-key-that-is-long-enough, bob: short}").await;
         let message = wait_for(namespace, "Accepted", "False", "InvalidKeys").await;
-        assert!(message.contains(&format!("Secret {}/keys", namespace.name())) && message.contains("\"bob\""), "{message}");
+        assert!(
+            message.contains(&format!("Secret {}/keys", namespace.name())) && message.contains("\"bob\""),
+            "{message}"
+        );
         assert!(!message.contains("short"), "a message never repeats what is in a Secret");
-        assert!(has(&secrets.get("demo-longshore-keys").await.unwrap(), "ada"));
+        assert!(has_key(&secrets.get("demo-longshore-keys").await.unwrap(), "ada"));
         let message = wait_for(namespace, "Ready", "True", "Ready").await;
         assert!(message.starts_with("clients can use the server, but Secret"), "{message}");
 
         // Whoever deletes the Secret revokes its keys, also for pods that run.
         namespace.kubectl(&["delete", "secret", "keys"]).await.unwrap();
-        namespace.wait(&secrets, "demo-longshore-keys", "to hold no key", |it| !has(it, "ada")).await;
+        namespace.wait(&secrets, "demo-longshore-keys", "to hold no key", |it| !has_key(it, "ada")).await;
         wait_for(namespace, "Accepted", "False", "SecretNotFound").await;
         let deployments: Api<Deployment> = namespace.api();
         assert!(deployments.get_opt("demo").await.unwrap().is_some(), "pods that run go on running");
@@ -121,14 +122,8 @@ fn keys_reach_the_sidecar_as_hashes_and_go_with_their_secret() {
 fn a_key_is_revoked_while_somebody_keeps_a_server_that_is_to_go() {
     STAGE.with_namespace(async |namespace| {
         let _operator = Operator::start(namespace);
-        let keys = "{ada: a-key-that-is-long-enough, bob: another-key-that-is-long-enough}";
-        namespace
-            .apply(&format!("{{apiVersion: v1, kind: Secret, metadata: {{name: keys}}, stringData: {keys}}}"))
-            .await;
-        let has_bob = |secret: &Secret| {
-            let file = secret.data.as_ref().and_then(|data| data.get("keys.json"));
-            file.is_some_and(|file| String::from_utf8_lossy(&file.0).contains("\"principal\":\"bob\""))
-        };
+        apply_keys(namespace, "{ada: a-key-that-is-long-enough, bob: another-key-that-is-long-enough}").await;
+        let has_bob = |secret: &Secret| has_key(secret, "bob");
         namespace.apply(&server("{auth: {none: null, apiKeys: {secretRef: {name: keys}}}}")).await;
         let secrets: Api<Secret> = namespace.api();
         namespace.wait(&secrets, "demo-longshore-keys", "to hold bob's key", has_bob).await;
@@ -153,15 +148,9 @@ fn a_key_is_revoked_while_somebody_keeps_a_server_that_is_to_go() {
 fn a_key_is_revoked_while_the_manifest_is_wrong() {
     STAGE.with_namespace(async |namespace| {
         let _operator = Operator::start(namespace);
-        let keys = "{ada: a-key-that-is-long-enough, bob: another-key-that-is-long-enough}";
-        namespace
-            .apply(&format!("{{apiVersion: v1, kind: Secret, metadata: {{name: keys}}, stringData: {keys}}}"))
-            .await;
+        apply_keys(namespace, "{ada: a-key-that-is-long-enough, bob: another-key-that-is-long-enough}").await;
         let secrets: Api<Secret> = namespace.api();
-        let has_bob = |secret: &Secret| {
-            let file = secret.data.as_ref().and_then(|data| data.get("keys.json"));
-            file.is_some_and(|file| String::from_utf8_lossy(&file.0).contains("\"principal\":\"bob\""))
-        };
+        let has_bob = |secret: &Secret| has_key(secret, "bob");
         let auth = "auth: {none: null, apiKeys: {secretRef: {name: keys}}}";
         namespace.apply(&server(&format!("{{{auth}}}"))).await;
         namespace.wait(&secrets, "demo-longshore-keys", "to hold bob's key", has_bob).await;
@@ -171,9 +160,7 @@ fn a_key_is_revoked_while_the_manifest_is_wrong() {
         let message = wait_for(namespace, "Accepted", "False", "Invalid").await;
         assert!(message.starts_with("spec.access.rules[0].tools[0]: "), "{message}");
         // As docs/access.md has it: `kubectl apply` does not take him away, and the command does.
-        namespace
-            .apply("{apiVersion: v1, kind: Secret, metadata: {name: keys}, stringData: {ada: a-key-that-is-long-enough}}")
-            .await;
+        apply_keys(namespace, ADA).await;
         assert!(secrets.get("keys").await.unwrap().data.unwrap().contains_key("bob"));
         let patch = "[{\"op\":\"remove\",\"path\":\"/data/bob\"}]";
         namespace.kubectl(&["patch", "secret", "keys", "--type=json", "-p", patch]).await.unwrap();

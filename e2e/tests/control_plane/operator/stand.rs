@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
-use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::core::v1::{Event, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
 use longshore_crds::McpServer;
@@ -14,6 +14,9 @@ use longshore_e2e::cluster::{Cluster, run};
 use longshore_e2e::longshore::{NAMESPACE, chart, helm};
 use longshore_e2e::testing::Namespace;
 use serde_json::{Value, json};
+
+use super::node::Node;
+use super::server;
 
 /// Everything of the chart but the operator and the catalog themselves: those are run here.
 const TEMPLATES: [&str; 4] = [
@@ -72,6 +75,38 @@ pub(crate) fn program() -> &'static Path {
         let program = programs.find_map(|message| Some(PathBuf::from(message["executable"].as_str()?)));
         program.expect("cargo names the program that it built")
     })
+}
+
+/// A key of Ada's, for [`apply_keys`].
+pub(super) const ADA: &str = "{ada: a-key-that-is-long-enough}";
+
+/// Brings a Secret `keys` with these keys, each under its principal.
+pub(super) async fn apply_keys(namespace: &Namespace<'_>, keys: &str) {
+    let secret = format!("{{apiVersion: v1, kind: Secret, metadata: {{name: keys}}, stringData: {keys}}}");
+    namespace.apply(&secret).await;
+}
+
+/// Whether the Secret that sidecars read has a key of this principal.
+pub(super) fn has_key(secret: &Secret, principal: &str) -> bool {
+    let file = secret.data.as_ref().and_then(|data| data.get("keys.json"));
+    let words = format!("\"principal\":\"{principal}\"");
+    file.is_some_and(|file| String::from_utf8_lossy(&file.0).contains(&words))
+}
+
+/// A server of two pods that are ready, with Ada's key; and the names of the pods, in order.
+pub(super) async fn two_pods(namespace: &Namespace<'_>) -> (Operator, Node, Vec<String>) {
+    let operator = Operator::start(namespace);
+    let node = Node::start().await;
+    apply_keys(namespace, ADA).await;
+    namespace.apply(&server("{replicas: 2, auth: {none: null, apiKeys: {secretRef: {name: keys}}}}")).await;
+    let mut names = node.find_pods(namespace, 2).await;
+    names.sort();
+    for pod in &names {
+        node.run(namespace, pod).await;
+    }
+    node.load_configuration(namespace).await;
+    wait_for(namespace, "Ready", "True", "Ready").await;
+    (operator, node, names)
 }
 
 /// An operator for one namespace. It is killed when this goes.

@@ -6,26 +6,13 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
-use super::node::Node;
-use super::stand::{Operator, wait_for};
-use super::{STAGE, server};
+use super::STAGE;
+use super::stand::{apply_keys, two_pods};
 
 #[test]
 fn a_pod_that_may_not_be_touched_keeps_no_other_waiting() {
     STAGE.with_namespace(async |namespace| {
-        let _operator = Operator::start(namespace);
-        let node = Node::start().await;
-        namespace
-            .apply("{apiVersion: v1, kind: Secret, metadata: {name: keys}, stringData: {ada: a-key-that-is-long-enough}}")
-            .await;
-        namespace.apply(&server("{replicas: 2, auth: {none: null, apiKeys: {secretRef: {name: keys}}}}")).await;
-        let mut names = node.find_pods(namespace, 2).await;
-        names.sort();
-        for pod in &names {
-            node.run(namespace, pod).await;
-        }
-        node.load_configuration(namespace).await;
-        wait_for(namespace, "Ready", "True", "Ready").await;
+        let (_operator, _node, names) = two_pods(namespace).await;
 
         // As somebody's policy would: the first pod stays as it is.
         let policy = format!("touched-{}", namespace.name());
@@ -59,9 +46,7 @@ fn a_pod_that_may_not_be_touched_keeps_no_other_waiting() {
         }
         annotate(&names[1]).await.unwrap();
 
-        namespace
-            .apply("{apiVersion: v1, kind: Secret, metadata: {name: keys}, stringData: {bob: another-key-that-is-long}}")
-            .await;
+        apply_keys(namespace, "{bob: another-key-that-is-long}").await;
         let pods: Api<Pod> = namespace.api();
         let is_touched = |pod: &Pod| pod.annotations().contains_key("longshore.dev/config");
         namespace.wait(&pods, &names[1], "to be touched", is_touched).await;
