@@ -4,6 +4,8 @@ mod clients;
 mod http;
 mod local;
 
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) use clients::{compare, inspector, peer, python, typescript};
@@ -28,8 +30,23 @@ pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> 
     }
 }
 
-/// A port that nobody listens at.
+/// A port that nobody listens at, and that nobody is given who asks the system for any. Another run of these tests takes
+/// others.
 pub(crate) fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0");
-    listener.and_then(|listener| listener.local_addr()).expect("a port").port()
+    const FIRST: u32 = 10_000;
+    const RUNS: u32 = 50;
+    const EACH: u32 = 200;
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    let begin = FIRST + std::process::id() % RUNS * EACH;
+    let mut ports = (0..EACH).map(|_| begin + TAKEN.fetch_add(1, Ordering::Relaxed) % EACH);
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    ports.find_map(|port| u16::try_from(port).ok().filter(is_free)).expect("a port")
+}
+
+/// Two of them, one after the other.
+pub(crate) fn neighbours() -> u16 {
+    eventually("two free ports", || {
+        let port = free_port();
+        (free_port() == port + 1).then_some(port)
+    })
 }

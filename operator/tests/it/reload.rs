@@ -38,7 +38,7 @@ fn changes_are_taken_up_and_nothing_more_than_they_need_is_started_anew() {
     let go = [&*peer("go-server"), "-listen", &listen];
     let mut manifest = open("go", &go, json!({"streamableHttp": {"port": port}}));
     folder.write("go.json", &manifest.to_string());
-    let mut local = Local::json(&[folder.path().to_str().unwrap()]);
+    let mut local = Local::apart(folder.path());
     let served = local.server("go");
     let before = local.running("go-server");
     assert!(tools(&served).contains("\"slow\""));
@@ -141,7 +141,7 @@ fn a_call_without_end_does_not_keep_another_sidecar_from_the_url() {
     let http = |command: &[&str], port: u16| open("go", command, json!({"streamableHttp": {"port": port}}));
     let (before, after) = (free_port(), free_port());
     folder.write("go.json", &http(&["sleep", "1000"], before).to_string());
-    let mut local = Local::json(&[folder.path().to_str().unwrap()]);
+    let mut local = Local::apart(folder.path());
     eventually("it was started", || (!local.running("sleep").is_empty()).then_some(()));
     // Nobody ends this one, so the call goes on when the program of the manifest has ended.
     let _server = Server::start(&["-listen", &format!("127.0.0.1:{before}")]);

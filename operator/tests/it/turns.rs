@@ -3,7 +3,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::harness::{Folder, LONGSHORE, Local, eventually, free_port};
+use crate::harness::{Folder, LONGSHORE, Local, eventually, free_port, neighbours};
 use crate::peers::open;
 
 fn example(name: &str) -> Value {
@@ -77,7 +77,7 @@ fn a_server_that_changes_while_it_waits_begins_as_it_is_wanted_then() {
     let folder = Folder::new();
     let (before, after) = (free_port(), free_port());
     folder.write("a.json", &at("a", before).to_string());
-    let mut local = Local::json(&[folder.path().to_str().unwrap()]);
+    let mut local = Local::apart(folder.path());
     let served = local.server("a");
     let held = Held::of(&local);
     folder.write("a.json", &at("a", after).to_string());
@@ -93,15 +93,6 @@ fn a_server_that_changes_while_it_waits_begins_as_it_is_wanted_then() {
         let server = local.catalog("/v1/servers")["items"][0].clone();
         (server["health"]["state"] == "Up" && server["url"] == served.url.as_str()).then_some(())
     });
-}
-
-/// Two ports, one after the other.
-fn neighbours() -> u16 {
-    eventually("two free ports", || {
-        let port = free_port();
-        let next = port.checked_add(1)?;
-        std::net::TcpListener::bind(("127.0.0.1", next)).is_ok().then_some(port)
-    })
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{LONGSHORE, PATIENCE, eventually};
+use super::{LONGSHORE, PATIENCE, eventually, neighbours};
 
 /// A folder for manifests.
 pub(crate) struct Folder(tempfile::TempDir);
@@ -60,6 +60,12 @@ impl Local {
     /// Starts it with `--json` and these arguments.
     pub(crate) fn json(arguments: &[&str]) -> Self {
         Self::start(&[&["--json"], arguments].concat())
+    }
+
+    /// Serves a folder at ports that no other run tries, for tests in which nobody listens at a URL for a moment, or any
+    /// more.
+    pub(crate) fn apart(folder: &Path) -> Self {
+        Self::json(&["--port", &neighbours().to_string(), folder.to_str().unwrap()])
     }
 
     pub(crate) fn start(arguments: &[&str]) -> Self {
