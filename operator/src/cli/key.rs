@@ -74,7 +74,8 @@ fn revocation(name: &str, namespace: Option<&str>, principal: &str) -> String {
     let namespace = namespace.map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
     let patch = json!([{ "op": "remove", "path": format!("/data/{principal}") }]);
     format!(
-        "# To take {principal} away, it is not enough to apply this without the name: its keys would go on to work.\n\
+        "# Applying this ends the keys that {principal} has. To keep them, run it without --secret, and add the line.\n\
+         # To take {principal} away, it is not enough to apply this without the name: its keys would go on to work.\n\
          #   kubectl patch secret {name}{namespace} --type=json -p '{patch}'\n"
     )
 }

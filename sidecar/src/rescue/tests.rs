@@ -1,9 +1,37 @@
 use super::*;
 
-/// Whoever is on call looks up what the audit log says, and what the client got.
+const PAGE: &str = include_str!("../../../docs/audit.md");
+
+/// The row of the page that explains this reason.
+fn row(reason: &str) -> &'static str {
+    let quoted = format!("`{reason}`");
+    let mut rows = PAGE.lines().filter(|line| line.starts_with("| `"));
+    rows.find(|line| line.contains(&quoted)).unwrap_or_else(|| panic!("nothing is said of {quoted}"))
+}
+
+/// Whoever is on call looks up what the audit log says, whatever it is.
 #[test]
-fn the_page_on_sessions_explains_what_sessions_are_refused_for() {
-    let page = include_str!("../../../docs/sessions.md");
+fn the_page_on_the_audit_log_explains_every_reason() {
+    let mut explained = 0;
+    for source in [
+        include_str!("reason.rs"),
+        include_str!("../access.rs").split_once("#[cfg(test)]").unwrap().0,
+        include_str!("../authenticate.rs").split_once("#[cfg(test)]").unwrap().0,
+        include_str!("../upstream/stdio/failure.rs").split_once("pub(crate) fn name").unwrap().1,
+    ] {
+        let arms = source.lines().filter_map(|line| line.split_once("=> \"")?.1.strip_suffix("\","));
+        explained += arms.map(row).count();
+    }
+    for source in [include_str!("../stack/access.rs")] {
+        let notes = source.lines().filter_map(|line| line.split_once("Err(\"")?.1.split_once("\")"));
+        explained += notes.map(|(reason, _)| row(reason)).count();
+    }
+    assert!(explained > 90, "{explained} reasons were found in the code");
+}
+
+/// And what the client got.
+#[test]
+fn the_page_says_what_is_answered_where_a_session_is_refused() {
     for refusal in [
         Refusal::UnknownSession,
         Refusal::SessionLost,
@@ -19,9 +47,7 @@ fn the_page_on_sessions_explains_what_sessions_are_refused_for() {
         Refusal::EventsGone,
         Refusal::SecondStream,
     ] {
-        let reason = format!("`{}`", refusal.reason());
-        let row = page.lines().find(|line| line.starts_with("| `") && line.contains(&reason));
-        let row = row.unwrap_or_else(|| panic!("nothing is said of {reason}"));
+        let row = row(refusal.reason());
         let rescued = rescue(&refusal, None, Kind::Request, Revision::NEWEST_WITH_INITIALIZE);
         assert!(row.contains(rescued.status.as_str()), "{} for {row}", rescued.status);
     }
