@@ -35,7 +35,7 @@ pub struct Pod {
     #[x_kube(validation = Rule::new(crate::schema::OBJECT_NAME)
         .message("write the name of a ServiceAccount in the server's namespace: lower-case letters, digits, `-` and `.`"))]
     pub service_account_name: Option<String>,
-    /// Secrets with credentials for the image's registry.
+    /// Secrets with credentials for the images' registries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "kubernetes::<Vec<LocalObjectReference>>", length(max = 16))]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
@@ -65,9 +65,9 @@ pub struct Pod {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "unknown_object")]
     pub affinity: Option<Value>,
-    /// A partial pod template (`metadata`, `spec`), merged into the generated one as a strategic merge patch. The
-    /// server's container is named `server`. The sidecar, Longshore's volumes and ports, host namespaces, `hostPath`
-    /// and privileges may not be touched.
+    /// A partial pod template (`metadata`, `spec`), merged into the generated one; it removes nothing. The server's
+    /// container is named `server`. The sidecar, Longshore's volumes and ports, host namespaces, `hostPath` and
+    /// privileges may not be touched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "overrides")]
     pub overrides: Option<Value>,
