@@ -3,6 +3,7 @@
 mod control;
 mod signals;
 mod sockets;
+mod supervised;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener as StdTcpListener};

@@ -8,6 +8,7 @@
 //! * [`session`]: one session, and its use by a request;
 //! * [`places`]: how many there may be;
 //! * [`journal`]: the endings, kept over a restart of this container;
+//! * [`expiry`]: the end of those that nobody uses any more;
 //! * [`local`]: this replica, as its peers see it;
 //! * [`ids`]: the ids that a thread has opened lately;
 //! * [`find`]: follows the rules of routing; [`begin`]: has the server begin a session again, or go on with it;
@@ -18,6 +19,7 @@ mod begin;
 mod cancelled;
 mod copies;
 mod errands;
+mod expiry;
 mod find;
 mod ids;
 mod journal;
@@ -49,6 +51,7 @@ pub(crate) use begin::{begin_again, end_former};
 pub(crate) use copies::keep_copies;
 use errands::Errand;
 pub(crate) use errands::{Queue, follow};
+pub(crate) use expiry::expire;
 pub(crate) use find::{Purpose, Way, end_elsewhere, find, let_go};
 pub(crate) use ids::Ids;
 use journal::Journal;
@@ -269,8 +272,8 @@ impl Sessions {
             }
             for (session, why) in &over {
                 let tombstone = Self::tombstone(&session.capsule);
-                // Its id says it to everybody. It does not where sessions may be younger now than when it was opened: they may
-                // be older again some day.
+                // An id that is past its own time is refused everywhere, and nothing need be remembered of it. Where the
+                // age that sessions may have was lowered since, it is not: that may be raised again.
                 if tombstone.expires <= unix {
                     replica.lose(&tombstone.key);
                 } else {

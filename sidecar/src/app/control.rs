@@ -7,25 +7,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use futures::StreamExt;
-use longshore_sessions::Question;
-use longshore_sessions::bounds::MAX_TOMBSTONES_A_PAGE;
 use socket2::Socket;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
-use tokio::time::{Duration, interval, sleep};
+use tokio::time::{Duration, interval};
 
 use super::RunError;
+use super::supervised::Supervised;
 use crate::audit::Writer;
 use crate::drain::Hooks;
 use crate::inventory::Published;
 use crate::peers::Errands;
 use crate::shared::Shared;
 use crate::upstream::{Pool, stdio};
-use crate::{admin, configuration, drain, exchange, inventory, monitor, peers, sessions, streams, worker};
-
-/// To how many sessions' ends the server is told side by side.
-const FAREWELLS: usize = 16;
+use crate::{admin, configuration, drain, inventory, monitor, peers, sessions, streams, worker};
 
 /// Whether another sidecar may come after this one, beside the same server.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,8 +36,6 @@ pub(super) struct Sockets {
     pub(super) hook: Option<StdUnixListener>,
 }
 
-type TaskResult = Result<(), Box<dyn std::error::Error + Send + Sync>>;
-
 /// Starts everything, and ends it in order once `told` is done.
 pub(super) async fn control(
     shared: Arc<Shared>,
@@ -58,70 +50,25 @@ pub(super) async fn control(
     let (stop, stopped) = watch::channel(false);
     let (release, released) = watch::channel(false);
 
-    let mut tasks = JoinSet::new();
-    {
-        let shared = shared.clone();
-        tasks.spawn_local(async move {
-            ("the configuration's watch", configuration::watch(shared).await.map_err(Into::into))
-        });
-    }
-    let (workers, mut worker_ended) = start_workers(listeners, &shared, &stopped)?;
-    tasks.spawn_local({
-        let shared = shared.clone();
-        async move { ("the watch over other replicas", peers::watch(shared, errands).await.map_err(Into::into)) }
-    });
-    let router = admin::router(shared.clone(), publish.subscribe());
-    tasks.spawn_local(
-        async move { ("the admin port", admin::serve(admin, router).await.map_err(Into::into)) },
-    );
-    tasks.spawn_local({
-        let shared = shared.clone();
-        async move { ("the inventory", inventory::publish(shared, publish).await.map_err(Into::into)) }
-    });
-    tasks.spawn_local({
-        let shared = shared.clone();
-        async move { ("the processes that wait", stdio::keep_warm(shared).await.map_err(Into::into)) }
-    });
     let pool = Rc::new(Pool::of(&shared));
-    tasks.spawn_local({
-        let (shared, pool) = (shared.clone(), pool.clone());
-        async move { ("the watch over the server", monitor::watch_server(shared, pool).await.map_err(Into::into)) }
+    let router = admin::router(shared.clone(), publish.subscribe());
+    let mut tasks = Supervised::default();
+    tasks.start("the configuration's watch", configuration::watch(shared.clone()));
+    let (workers, mut worker_ended) = start_workers(listeners, &shared, &stopped)?;
+    tasks.start("the watch over other replicas", peers::watch(shared.clone(), errands));
+    tasks.start("the admin port", admin::serve(admin, router));
+    tasks.start("the inventory", inventory::publish(shared.clone(), publish));
+    tasks.start("the processes that wait", stdio::keep_warm(shared.clone()));
+    tasks.start("the watch over the server", monitor::watch_server(shared.clone(), pool.clone()));
+    tasks.start("the watch over sockets", monitor::watch_sockets(shared.clone()));
+    tasks.start("the end of idle sessions", sessions::expire(shared.clone(), pool.clone()));
+    tasks.start_infallible("the copies of what clients have set", sessions::keep_copies(shared.clone()));
+    tasks.start_infallible("the end of the idle sessions of requests that stand alone", async move {
+        pool.expire().await;
     });
-    tasks.spawn_local({
-        let shared = shared.clone();
-        async move { ("the watch over sockets", monitor::watch_sockets(shared).await.map_err(Into::into)) }
-    });
-    tasks.spawn_local({
-        let shared = shared.clone();
-        let pool = pool.clone();
-        async move { ("the end of idle sessions", expire(shared, pool).await) }
-    });
-    tasks.spawn_local({
-        let shared = shared.clone();
-        async move {
-            sessions::keep_copies(shared).await;
-            ("the copies of what clients have set", Ok(()))
-        }
-    });
-    tasks.spawn_local({
-        let pool = pool.clone();
-        async move {
-            pool.expire().await;
-            ("the end of the idle sessions of requests that stand alone", Ok(()))
-        }
-    });
-    tasks.spawn_local({
-        let shared = shared.clone();
-        async move {
-            streams::look_after(shared).await;
-            ("the watch over streams", Ok(()))
-        }
-    });
+    tasks.start_infallible("the watch over streams", streams::look_after(shared.clone()));
     if let Some(hook) = hook {
-        let hooks = Hooks { shared: shared.clone(), released };
-        tasks.spawn_local(async move {
-            ("the server's hook", drain::serve(hook, hooks).await.map_err(Into::into))
-        });
+        tasks.start("the server's hook", drain::serve(hook, Hooks { shared: shared.clone(), released }));
     }
 
     let mut draining = false;
@@ -144,7 +91,7 @@ pub(super) async fn control(
                 }
                 draining = true;
             }
-            Some(ended) = tasks.join_next() => return Err(unexpected(ended)),
+            error = tasks.ended() => return Err(error),
             Some(result) = worker_ended.recv() => {
                 return Err(RunError::Ended { task: "a worker", source: result.err().map(Into::into) });
             }
@@ -194,35 +141,4 @@ fn start_workers(
         threads.push(thread.map_err(|source| RunError::Start { what: "a worker", source })?);
     }
     Ok((threads, receiver))
-}
-
-fn unexpected(ended: Result<(&'static str, TaskResult), tokio::task::JoinError>) -> RunError {
-    match ended {
-        Ok((task, result)) => RunError::Ended { task, source: result.err() },
-        Err(error) => RunError::Ended { task: "a task", source: Some(Box::new(error)) },
-    }
-}
-
-/// Ends sessions that nobody uses, and tells the server and the other replicas so.
-async fn expire(shared: Arc<Shared>, pool: Rc<Pool>) -> TaskResult {
-    let mut changed = shared.config_changed.subscribe();
-    loop {
-        tokio::select! {
-            () = sleep(shared.sessions.tick()) => {}
-            result = changed.changed() => result?,
-        }
-        let Some(snapshot) = shared.snapshot.load_full() else { continue };
-        let (over, ended) = shared.sessions.expire();
-        // Side by side: a server that hangs must not keep expired sessions in the way of new ones.
-        let farewells = futures::stream::iter(over).for_each_concurrent(FAREWELLS, async |session| {
-            exchange::end_upstream(&pool, &snapshot, &session).await;
-        });
-        // Who does not hear it now finds out that it knows less.
-        let told = async {
-            for some in ended.chunks(MAX_TOMBSTONES_A_PAGE) {
-                shared.peers.tell_all(&Question::Ended(some.to_vec())).await;
-            }
-        };
-        tokio::join!(farewells, told);
-    }
 }

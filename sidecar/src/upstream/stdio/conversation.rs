@@ -18,6 +18,7 @@ use super::restarts::Restarts;
 use super::talk::Talk;
 use super::warm::Ready;
 use super::{Client, Control, Failure, Gone, Name, Registered, Stdio, Why};
+use crate::metrics::ProcessEnd;
 use crate::shares::Share;
 
 /// A conversation, with one session at first.
@@ -31,7 +32,7 @@ pub(super) struct Conversation {
     place: Option<Place>,
     /// For whom a place is taken again, where sessions share a process that rests.
     client: Option<Client>,
-    /// Its process has ended because nobody called it.
+    /// Its process has ended because nobody called it, or there was none yet: the next one does not count as a restart.
     rests: bool,
     /// A process that is there already.
     ready: Option<Process>,
@@ -339,7 +340,7 @@ impl Conversation {
         if self.ending {
             self.close();
             process.end(PATIENCE).await;
-            stdio.metrics.process_ended(Why::Asked.label());
+            stdio.metrics.process_ended(ProcessEnd::Asked);
             return Err(Failure::Ended);
         }
         Ok(process)

@@ -7,6 +7,7 @@ use longshore_shim::protocol::MAX_STDERR;
 use thiserror::Error;
 
 use super::lines::{MAX_LINE, MAX_NOISE};
+use crate::metrics::ProcessEnd;
 
 /// Why a call got no answer.
 #[derive(Clone, Debug, Error)]
@@ -143,28 +144,24 @@ fn hint(signal: i32) -> &'static str {
 }
 
 impl Why {
-    /// All labels of metrics.
-    pub(crate) const LABELS: [&str; 9] =
-        ["asked", "exited", "killed", "stopping", "lost", "closed", "mute", "stdout", "stderr"];
-
-    /// For metrics: how a process ended that ran.
-    pub(crate) fn label(&self) -> &'static str {
+    /// How a process ended that ran.
+    pub(crate) fn end(&self) -> ProcessEnd {
         match self {
-            Self::Exited(_) => "exited",
-            Self::Killed(_) => "killed",
-            Self::Stopping => "stopping",
-            Self::Lost => "lost",
-            Self::Closed => "closed",
-            Self::Mute | Self::Hung(_) => "mute",
-            Self::LineTooLong | Self::Noise => "stdout",
-            Self::StderrFlood => "stderr",
+            Self::Exited(_) => ProcessEnd::Exited,
+            Self::Killed(_) => ProcessEnd::Killed,
+            Self::Stopping => ProcessEnd::Stopping,
+            Self::Lost => ProcessEnd::Lost,
+            Self::Closed => ProcessEnd::Closed,
+            Self::Mute | Self::Hung(_) => ProcessEnd::Mute,
+            Self::LineTooLong | Self::Noise => ProcessEnd::Stdout,
+            Self::StderrFlood => ProcessEnd::Stderr,
             // Those before never ran.
             Self::Unavailable(_)
             | Self::Slow(_)
             | Self::NotFound(_)
             | Self::NotExecutable(_)
             | Self::NotStarted(_)
-            | Self::Asked => "asked",
+            | Self::Asked => ProcessEnd::Asked,
         }
     }
 

@@ -20,6 +20,7 @@ use super::{
     Body, Client, Control, Failure, Former, Gone, Hold, Name, Opener, Patience, QUEUE, Recalled, Stdio, Why,
     call, name_of, random, respond, warm,
 };
+use crate::metrics::ProcessEnd;
 use crate::names::SESSION_ID;
 use crate::shares::Share;
 
@@ -169,7 +170,7 @@ impl Stdio {
                     return Ok(Acquired { place, number, ready: Some(ready) });
                 }
                 warm::end(ready).await;
-                self.metrics.process_ended(Why::Asked.label());
+                self.metrics.process_ended(ProcessEnd::Asked);
             }
             match self.places.take(principal, Duration::ZERO).await {
                 Ok(place) => return Acquired::anew(place),

@@ -85,7 +85,7 @@ pub(super) struct Talk<'a> {
     first_noise: Option<String>,
     /// How much it has written since its last message.
     noise: usize,
-    /// How much of what it wrote was dropped since something of it was not.
+    /// Bytes that were dropped in a row; a line that somebody waited for begins anew.
     dropped: usize,
     pause: Option<Instant>,
     hangs: Hangs,
@@ -166,8 +166,8 @@ impl<'a> Talk<'a> {
             turn: 0,
         };
         if start.goes_on {
-            // Ends what the other sidecar had half written, if it had: lost then, and otherwise a message like others,
-            // which a line feed alone would not be to every server.
+            // The sidecar before may have left half a line. This ping completes it, and is lost with it; where there is
+            // none, it is an ordinary message, which a bare line feed would not be to every server.
             talk.ping();
             talk.take_held();
         } else if !shakes {
@@ -381,7 +381,7 @@ impl<'a> Talk<'a> {
         if rests && why == Why::Asked {
             conversation.rest();
         }
-        metrics.process_ended(why.label());
+        metrics.process_ended(why.end());
         again
     }
 }

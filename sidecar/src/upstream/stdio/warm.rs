@@ -17,6 +17,7 @@ use tokio::time::{Duration, Instant, sleep_until};
 use super::limits::Place;
 use super::process::{Heard, Idle, Parts, why};
 use super::{Stdio, Why, random};
+use crate::metrics::ProcessEnd;
 use crate::shared::Shared;
 
 /// How often the same words have to come before a process is told them ahead.
@@ -363,7 +364,7 @@ async fn wait_for(
                     // Whoever wanted it has gone.
                     Ok(Err(Given { ready, .. })) => {
                         end(ready).await;
-                        stdio.metrics.process_ended(Why::Asked.label());
+                        stdio.metrics.process_ended(ProcessEnd::Asked);
                         Left::Ended
                     }
                     Err(error) => failed(&error),
@@ -383,7 +384,7 @@ async fn wait_for(
     dismissed |= matches!(ordered.try_recv(), Ok(Order::End));
     let Some(heard) = heard else {
         process.end().await;
-        stdio.metrics.process_ended(Why::Asked.label());
+        stdio.metrics.process_ended(ProcessEnd::Asked);
         return if dismissed { Left::Dismissed } else { Left::Ended };
     };
     let why = match &heard {
@@ -391,7 +392,7 @@ async fn wait_for(
         Heard::Lost => Why::Lost,
     };
     tracing::info!(reason = why.name(), "a process of the server ended before it had a session");
-    stdio.metrics.process_ended(why.label());
+    stdio.metrics.process_ended(why.end());
     match started.elapsed() {
         _ if dismissed => Left::Dismissed,
         lived if lived >= LIVED => Left::Ended,

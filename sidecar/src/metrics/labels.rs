@@ -1,0 +1,123 @@
+//! The closed sets of labels' values. Each value is written once, beside what it stands for.
+
+/// A label of which all values are known.
+pub(crate) trait Label: Copy + Eq + 'static {
+    /// All of them.
+    const ALL: &'static [Self];
+
+    /// As it is exported.
+    fn value(self) -> &'static str;
+}
+
+macro_rules! labels {
+    ($($(#[$about:meta])* enum $label:ident { $($(#[$means:meta])* $variant:ident => $value:literal,)+ })+) => {$(
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum $label {
+            $($(#[$means])* $variant,)+
+        }
+
+        impl Label for $label {
+            const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            fn value(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $value,)+
+                }
+            }
+        }
+    )+};
+}
+
+labels! {
+    /// What became of a request.
+    enum Outcome {
+        /// It was permitted and answered.
+        Ok => "ok",
+        /// It was permitted and failed, in the server or on the way.
+        Failed => "failed",
+        /// It was not permitted, or was no proper request.
+        Refused => "refused",
+    }
+
+    /// Whether something worked.
+    enum Worked {
+        Yes => "ok",
+        No => "error",
+    }
+
+    /// Whether a client that came back found the rest of its stream.
+    enum Resumed {
+        Yes => "ok",
+        /// It is not kept any more.
+        Gone => "gone",
+    }
+
+    /// What a stdio server wrote that went to nobody.
+    enum Dropped {
+        /// It was no message.
+        Noise => "noise",
+        /// It was one that nobody waited for.
+        Unasked => "unasked",
+    }
+
+    /// How a process of a stdio server ended that ran.
+    enum ProcessEnd {
+        /// Its session ended, or it was not needed any more.
+        Asked => "asked",
+        /// It returned.
+        Exited => "exited",
+        /// A signal ended it.
+        Killed => "killed",
+        /// Its container was being stopped.
+        Stopping => "stopping",
+        /// Its container had ended.
+        Lost => "lost",
+        /// It closed stdin or stdout.
+        Closed => "closed",
+        /// It said nothing where it had to.
+        Mute => "mute",
+        /// What it wrote to stdout was too long, or no messages.
+        Stdout => "stdout",
+        /// It flooded stderr.
+        Stderr => "stderr",
+    }
+
+    /// What became of a request that was taken to another replica.
+    enum Forward {
+        /// It was answered.
+        Answered => "answered",
+        /// It was not served there.
+        Moved => "moved",
+        /// The other replica could not be reached; nothing of it was written.
+        Unreachable => "unreachable",
+        /// The other replica was lost with it.
+        Lost => "lost",
+    }
+
+    /// Why a session is not held here any more.
+    enum SessionEnd {
+        /// Its client ended it.
+        Deleted => "deleted",
+        /// Nobody used it.
+        Idle => "idle",
+        /// It was too old.
+        Aged => "aged",
+        /// Its server had forgotten it, or never let it begin.
+        Server => "server",
+        /// Its client did not hear that it had begun.
+        Unheard => "unheard",
+        /// Another replica has it.
+        Moved => "moved",
+    }
+
+    /// How a session came here that this process did not open.
+    enum SessionTaken {
+        /// From another replica.
+        Adopted => "adopted",
+        /// From a sidecar before this one in the same pod.
+        Restarted => "restarted",
+        /// Not at all: what its server knew in it was lost.
+        Lost => "lost",
+    }
+}
