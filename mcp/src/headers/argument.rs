@@ -17,6 +17,9 @@ pub const KEYWORD: &str = "x-mcp-header";
 /// The largest integer that goes into a header: all readers agree up to it.
 const MAX_INTEGER: f64 = 9_007_199_254_740_991.0;
 
+/// The most marks of one tool: a request has no more than some hundred headers in all.
+pub const MAX_MARKS: usize = 64;
+
 /// A property that is repeated as a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marked {
@@ -35,6 +38,9 @@ pub enum BadMark {
     /// The name is no token.
     #[error("the header name {0:?} is no token")]
     Name(String),
+    /// More properties are marked than a request has headers for.
+    #[error("more than {MAX_MARKS} properties are marked")]
+    Many,
     /// Two properties have the same header.
     #[error("the header name {0:?} is used twice")]
     Twice(String),
@@ -65,6 +71,9 @@ fn walk(schema: &Value, path: &mut Vec<String>, found: &mut Vec<Marked>) -> Resu
             let header = mark.as_str().ok_or_else(|| BadMark::Name(mark.to_string()))?.to_owned();
             if !is_token(&header) {
                 return Err(BadMark::Name(header));
+            }
+            if found.len() == MAX_MARKS {
+                return Err(BadMark::Many);
             }
             if found.iter().any(|earlier| earlier.header.eq_ignore_ascii_case(&header)) {
                 return Err(BadMark::Twice(header));
@@ -230,6 +239,13 @@ mod tests {
         ] {
             assert_eq!(marked(schema), Err(expected), "{schema}");
         }
+        let many = |count: usize| {
+            let property = |number| format!(r#""p{number}":{{"type":"string","x-mcp-header":"H{number}"}}"#);
+            let properties: Vec<String> = (0..count).map(property).collect();
+            marked(&format!(r#"{{"properties":{{{}}}}}"#, properties.join(","))).map(|found| found.len())
+        };
+        assert_eq!(many(MAX_MARKS), Ok(MAX_MARKS));
+        assert_eq!(many(MAX_MARKS + 1), Err(BadMark::Many));
         let clean = without_marks(SCHEMA).unwrap();
         assert_eq!(marked(&clean), Ok(Vec::new()));
         assert!(clean.contains(r#""x-mcp-header":{"default":{"x-mcp-header":1},"type":"string"}"#));
