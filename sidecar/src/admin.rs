@@ -1,6 +1,7 @@
 //! The admin port: probes, metrics, inventory.
 
-use std::io;
+mod connections;
+
 use std::sync::Arc;
 
 use axum::Router;
@@ -9,27 +10,17 @@ use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, IF_NONE_MATCH, WWW_A
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio::time::{Duration, sleep, timeout};
+use tokio::time::{Duration, timeout};
 
 use crate::authenticate::bearer;
 use crate::inventory::{NotReader, Published};
 use crate::shared::Shared;
+pub(crate) use connections::serve;
 
 /// How long a readiness probe is held while the server is starting: the kubelet probes once a second, and so hears
 /// that it is ready the moment it is.
 const READINESS_HOLD: Duration = Duration::from_millis(900);
-/// How many connections there are at once: a few readers, the kubelet, a scraper. Others wait.
-const MAX_CONNECTIONS: usize = 128;
-/// How long the head of a request may take, and how long a connection may be idle.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
-/// How long accepting pauses when the process has no descriptors left.
-const BREATHER: Duration = Duration::from_millis(50);
 /// The longest wait for another inventory.
 const MAX_WAIT: u64 = 60;
 
@@ -48,38 +39,6 @@ pub(crate) fn router(shared: Arc<Shared>, published: watch::Receiver<Option<Arc<
         .route("/metrics", get(metrics))
         .route("/v1/inventory", get(inventory))
         .with_state(Admin { shared, published })
-}
-
-/// Serves the port. Ends only if it cannot be served at all.
-pub(crate) async fn serve(listener: std::net::TcpListener, router: Router) -> io::Result<()> {
-    let listener = TcpListener::from_std(listener)?;
-    let mut connections = JoinSet::new();
-    loop {
-        let full = connections.len() >= MAX_CONNECTIONS;
-        tokio::select! {
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept(), if !full => match accepted {
-                Ok((stream, _)) => {
-                    connections.spawn(connection(stream, router.clone()));
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection at the admin port");
-                    sleep(BREATHER).await;
-                }
-            },
-        }
-    }
-}
-
-async fn connection(stream: TcpStream, router: Router) {
-    let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
-        .await;
-    if let Err(error) = served {
-        tracing::debug!(%error, "a connection at the admin port ended");
-    }
 }
 
 /// Whether the configuration is loaded; that the ports are bound is shown by the answer. Held for a moment, so that

@@ -34,6 +34,7 @@ use crate::tasks::Tasks;
 use crate::upstream::sse::Sse;
 use crate::upstream::stdio::Stdio;
 use crate::upstream::{Absence, EDITABLE, Lifted, Lowered, Speaks};
+use crate::worker::Unfinished;
 use control::{Sockets, Successor, control};
 use signals::Signals;
 use sockets::{Share, bind, listen, local_address};
@@ -194,6 +195,7 @@ impl App {
             metrics,
             calls: Arc::new(Calls::default()),
             rooms: Rooms::default(),
+            unfinished: Unfinished::default(),
             listeners: Arc::default(),
             forwards: Arc::new(Calls::default()),
             config_changed: watch::Sender::new(0),

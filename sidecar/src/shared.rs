@@ -24,6 +24,7 @@ use crate::tasks::Tasks;
 use crate::upstream::sse::Sse;
 use crate::upstream::stdio::Stdio;
 use crate::upstream::{Absence, Lifted, Lowered, Speaks};
+use crate::worker::Unfinished;
 
 /// One of these per process.
 pub(crate) struct Shared {
@@ -49,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) calls: Arc<Calls>,
     pub(crate) rooms: Rooms,
+    /// What requests hold of which nothing is known yet.
+    pub(crate) unfinished: Unfinished,
     /// Who listens without a session.
     pub(crate) listeners: Arc<Places>,
     /// The calls that were taken to other replicas.

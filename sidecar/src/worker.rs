@@ -1,5 +1,6 @@
 //! A thread that carries requests: its own listener, its own connections to the server, its own runtime.
 
+mod heads;
 mod linger;
 mod whole;
 
@@ -29,6 +30,8 @@ use crate::stack;
 use crate::stack::marks::Marks;
 use crate::stack::respond::{Body, Unread};
 use crate::upstream::Pool;
+use heads::{Counted, Head};
+pub(crate) use heads::{Heads, Unfinished};
 pub(crate) use whole::{Reading, Serving};
 
 /// The largest head of a request.
@@ -38,7 +41,8 @@ const BREATHER: Duration = Duration::from_millis(50);
 /// How long connections get to deliver what was answered last. Those that have nothing to deliver end at once, and those
 /// that wait for the answer of a call get as long as the drain had for it.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// How long a request may be on its way when connections end, on one that was idle until then: nobody has told its client.
+/// How long an idle connection still takes a request once connections are to end: nobody has told its client, and one may
+/// be on its way.
 const FIRST: Duration = Duration::from_secs(1);
 /// How many small messages to the server are under way at once. A server that asks faster than it listens does not get
 /// more out of this process.
@@ -189,7 +193,7 @@ async fn connection(worker: Rc<Worker>, stream: TcpStream, stop: watch::Receiver
     if let Err(error) = options {
         tracing::debug!(%error, "cannot set the options of a connection");
     }
-    let head = worker.shared.options.bounds.head;
+    let shared = worker.shared.clone();
     let delivering = Rc::downgrade(&worker.delivering);
     let service = service_fn(move |request| {
         let worker = worker.clone();
@@ -197,7 +201,8 @@ async fn connection(worker: Rc<Worker>, stream: TcpStream, stop: watch::Receiver
             |reading| async move { Ok::<_, Infallible>(stack::serve(&worker, request, reading).await) },
         )
     });
-    let heads = Heads { wait: head, size: MAX_HEAD, last: FIRST };
+    let wait = shared.options.bounds.head;
+    let heads = Heads { wait, size: MAX_HEAD, last: FIRST, unfinished: &shared.unfinished };
     if let Err(error) = converse(stream, heads, service, stop, &delivering).await {
         // Heads that are too large, too slow or no HTTP end here; hyper has answered where there is an answer.
         tracing::debug!(%error, "a client's connection ended");
@@ -205,21 +210,11 @@ async fn connection(worker: Rc<Worker>, stream: TcpStream, stop: watch::Receiver
     connections.dec();
 }
 
-/// Bounds on the heads of requests.
-pub(crate) struct Heads {
-    /// How long one may take, and a connection may be idle.
-    pub(crate) wait: Duration,
-    /// How large one may be, in bytes.
-    pub(crate) size: usize,
-    /// How long another one is waited for when connections end.
-    pub(crate) last: Duration,
-}
-
 /// Answers the requests of one connection until it ends. When `stop` says so it takes no more, and what is under way is
 /// answered: it has `delivering` meanwhile.
 pub(crate) async fn converse<I, S>(
     mut stream: I,
-    heads: Heads,
+    heads: Heads<'_>,
     service: S,
     stop: watch::Receiver<bool>,
     delivering: &Weak<()>,
@@ -240,7 +235,7 @@ where
 /// The same until there is nothing more to answer. `is_unread` then says whether the last request was left unread.
 async fn answer<I, S>(
     stream: I,
-    heads: Heads,
+    heads: Heads<'_>,
     service: S,
     mut stop: watch::Receiver<bool>,
     (is_unread, delivering): (&Cell<bool>, &Weak<()>),
@@ -250,17 +245,20 @@ where
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>,
 {
     let is_new = Cell::new(true);
+    let head = Head::of(heads.unfinished);
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(heads.wait)
         .max_buf_size(heads.size)
         .serve_connection(
-            TokioIo::new(stream),
+            TokioIo::new(Counted::new(stream, &head)),
             service_fn(|request| {
                 is_new.set(false);
+                head.ended();
                 let response = service.call(request);
                 async {
                     let response = response.await?;
+                    head.begins();
                     is_unread.set(response.extensions().get::<Unread>().is_some());
                     Ok::<_, Infallible>(response)
                 }

@@ -126,7 +126,8 @@ async fn connection(
     };
     // They send what comes too late on another connection, or to another replica.
     let delivering = Rc::downgrade(&worker.delivering);
-    let heads = Heads { wait: IDLE, size: MAX_HEAD, last: Duration::ZERO };
+    let shared = worker.shared.clone();
+    let heads = Heads { wait: IDLE, size: MAX_HEAD, last: Duration::ZERO, unfinished: &shared.unfinished };
     let (end, ended) = watch::channel(false);
     // A task of its own: nothing of it is to be asked for each request.
     let mut guard = JoinSet::new();

@@ -1,0 +1,155 @@
+//! What heads of requests hold that are not whole yet. Nothing is known then of whoever sends them, so it is bounded for
+//! all of them together: each connection may have a head as large as anybody needs, and not all of them at once.
+
+use std::cell::Cell;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// What is not counted of one head, in bytes: every connection has buffers of about that size anyway.
+const FREE: usize = 4 * 1024;
+/// What the heads of all connections may hold beyond that, in bytes.
+const MOST: usize = 16 * 1024 * 1024;
+
+/// Bounds on the heads of requests at one connection.
+pub(crate) struct Heads<'a> {
+    /// How long one may take, and a connection may be idle.
+    pub(crate) wait: Duration,
+    /// How large one may be, in bytes.
+    pub(crate) size: usize,
+    /// How long another one is waited for when connections end.
+    pub(crate) last: Duration,
+    /// What they all hold.
+    pub(crate) unfinished: &'a Unfinished,
+}
+
+/// What the unfinished heads of a process hold.
+#[derive(Debug, Default)]
+pub(crate) struct Unfinished(AtomicUsize);
+
+/// The head that is being read at one connection.
+pub(super) struct Head<'a> {
+    all: &'a Unfinished,
+    /// How much of it there is. `None`: something else is read.
+    read: Cell<Option<usize>>,
+}
+
+/// A connection of which what is read counts as long as it may be a head.
+pub(super) struct Counted<'a, I> {
+    stream: I,
+    head: &'a Head<'a>,
+}
+
+// === impl Head ===
+
+impl<'a> Head<'a> {
+    pub(super) fn of(all: &'a Unfinished) -> Self {
+        Self { all, read: Cell::new(Some(0)) }
+    }
+
+    /// It is whole.
+    pub(super) fn ended(&self) {
+        self.all.0.fetch_sub(counted(self.read.take()), Ordering::Relaxed);
+    }
+
+    /// Whatever is read from now on may be the next one.
+    pub(super) fn begins(&self) {
+        self.ended();
+        self.read.set(Some(0));
+    }
+
+    /// So much more of it has come. Whether there is room for it.
+    fn grows(&self, by: usize) -> bool {
+        let Some(read) = self.read.get() else { return true };
+        let more = counted(Some(read + by)) - counted(Some(read));
+        self.read.set(Some(read + by));
+        more == 0 || self.all.0.fetch_add(more, Ordering::Relaxed) + more <= MOST
+    }
+}
+
+impl Drop for Head<'_> {
+    fn drop(&mut self) {
+        self.ended();
+    }
+}
+
+fn counted(read: Option<usize>) -> usize {
+    read.unwrap_or(0).saturating_sub(FREE)
+}
+
+// === impl Counted ===
+
+impl<'a, I> Counted<'a, I> {
+    pub(super) fn new(stream: I, head: &'a Head<'a>) -> Self {
+        Self { stream, head }
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Counted<'_, I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        std::task::ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        if self.head.grows(buf.filled().len() - before) {
+            return Poll::Ready(Ok(()));
+        }
+        Poll::Ready(Err(io::Error::other("unfinished heads of requests hold too much")))
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Counted<'_, I> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_together_hold_no_more_than_there_is_room_for() {
+        let all = Unfinished::default();
+        let heads: Vec<Head<'_>> = (0..MOST / (64 * 1024)).map(|_| Head::of(&all)).collect();
+        assert!(heads.iter().all(|head| head.grows(FREE) && head.grows(64 * 1024)));
+        let one_more = Head::of(&all);
+        assert!(one_more.grows(FREE), "small heads always have room");
+        assert!(!one_more.grows(1));
+        drop(one_more);
+        // What follows a whole head does not count, and the next head does.
+        heads[0].ended();
+        assert!(heads[0].grows(1 << 20));
+        heads[0].begins();
+        assert!(heads[0].grows(FREE + 64 * 1024));
+        assert!(!Head::of(&all).grows(FREE + 1));
+        drop(heads);
+        assert_eq!(all.0.into_inner(), 0);
+    }
+}
