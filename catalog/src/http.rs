@@ -68,6 +68,11 @@ impl Port {
         Ok(Self { listener: bind(address).await?, router: api(catalog, login) })
     }
 
+    /// Serves other routes at this listener, with the same bounds on connections.
+    pub fn over(listener: TcpListener, router: Router) -> Self {
+        Self { listener, router }
+    }
+
     /// Binds the port for the kubelet and for Prometheus: `/livez`, `/readyz`, `/metrics`.
     pub async fn probes(address: SocketAddr, catalog: Catalog) -> Result<Self, Error> {
         Ok(Self { listener: bind(address).await?, router: probes::router(catalog) })

@@ -10,6 +10,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use longshore_catalog::http::Port;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -27,9 +28,6 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
-    /// The listener broke.
-    #[error("the health port broke")]
-    Serve(#[source] std::io::Error),
 }
 
 /// Whether this process can do its part: lead, or take over. Set once its caches are filled or it stands for election.
@@ -44,10 +42,7 @@ impl Readiness {
 }
 
 /// The bound port, not yet served.
-pub struct Health {
-    listener: TcpListener,
-    router: Router,
-}
+pub struct Health(Port);
 
 impl Health {
     /// Binds the port, so that a conflict ends the start and nothing later.
@@ -57,20 +52,17 @@ impl Health {
             .route("/healthz", get(|| async { "ok" }))
             .route("/readyz", get(readyz).with_state(readiness))
             .route("/metrics", get(export).with_state(metrics));
-        Ok(Self { listener, router })
+        Ok(Self(Port::over(listener, router)))
     }
 
     /// The address that was bound, whose port was chosen by the system if it was asked for port 0.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
-        self.listener.local_addr()
+        self.0.address()
     }
 
-    /// Serves until `stop`.
-    pub async fn serve(self, stop: CancellationToken) -> Result<(), Error> {
-        axum::serve(self.listener, self.router)
-            .with_graceful_shutdown(stop.cancelled_owned())
-            .await
-            .map_err(Error::Serve)
+    /// Serves until `stop`, as [`Port::serve`] does.
+    pub async fn serve(self, stop: CancellationToken) {
+        self.0.serve(stop).await;
     }
 }
 

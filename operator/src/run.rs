@@ -77,10 +77,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
                 health_stop.cancel();
                 return ended;
             }
-            ended = &mut health => {
-                ended?;
-                bail!("the health port ended");
-            }
+            () = &mut health => bail!("the health port ended"),
             _ = terminate.recv() => stop.cancel(),
             _ = interrupt.recv() => stop.cancel(),
         }
