@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::program::Program;
+use super::report::shown;
 use super::{Event, ServerId};
 
 /// The longest piece of a line that is passed on at once.
@@ -295,7 +296,7 @@ impl Sink {
             return;
         }
         // Nobody may read it; the server goes on.
-        let _ = writeln!(io::stderr(), "{} | {text}", self.name);
+        let _ = writeln!(io::stderr(), "{} | {}", self.name, shown(text));
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.len() == LAST_LINES {
             last.remove(0);

@@ -65,8 +65,7 @@ pub(super) struct Served<'a> {
 impl Report {
     /// A line for people.
     pub(super) fn line(self, text: &str) {
-        // A server's words may be in it, and must not move the cursor.
-        let text: String = text.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect();
+        let text = shown(text);
         // Nobody may read it any longer; the servers go on.
         let _ = match self {
             Self::People => writeln!(io::stdout(), "{text}"),
@@ -138,10 +137,45 @@ fn snippet(servers: &[Served<'_>]) -> String {
     serde_json::to_string_pretty(&BTreeMap::from([("mcpServers", entries)])).unwrap_or_default()
 }
 
+/// A server's words, so that they neither move the cursor nor change how what follows is shown: without colours, and with
+/// a space for every other control character.
+pub(super) fn shown(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        let colours = if c == '\x1b' { after_colours(rest.as_str()) } else { None };
+        if let Some(after) = colours {
+            rest = after.chars();
+        } else if c.is_control() && !matches!(c, '\n' | '\t') {
+            shown.push(' ');
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
+/// What follows a sequence of colours, if there is one after an escape.
+fn after_colours(text: &str) -> Option<&str> {
+    text.strip_prefix('[')?.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';').strip_prefix('m')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::{Value, json};
+
+    #[test]
+    fn what_a_server_writes_moves_no_cursor_and_colours_nothing() {
+        for (written, expected) in [
+            ("plain, é, \ttab", "plain, é, \ttab"),
+            ("\x1b[32mINFO\x1b[0m ready \x1b[1;31mred\x1b[m", "INFO ready red"),
+            ("\x1b]0;title\x07 \x1b[2J \x1b[31", " ]0;title   [2J  [31"),
+            ("over\rwritten\u{9b}2J\x1b", "over written 2J "),
+        ] {
+            assert_eq!(shown(written), expected);
+        }
+    }
 
     #[test]
     fn the_snippet_has_what_a_client_needs() {
