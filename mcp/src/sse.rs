@@ -27,8 +27,8 @@ impl<'a> Event<'a> {
         Self { data: Some(Cow::Borrowed(data)), ..Self::default() }
     }
 
-    /// Its data to keep, if nothing has to be copied for that: it came in many parts, which were put together, is most of
-    /// what was, and is one line.
+    /// Its data, as a reference into the decoder's memory, where keeping that wastes little: a single line, in a quarter of
+    /// that memory or more. Otherwise it is to be copied.
     pub fn shared_data(&self) -> Option<Bytes> {
         match (&self.data, self.memory) {
             (Some(Cow::Borrowed(data)), Some(memory)) => Some(memory.slice_ref(data)),
@@ -44,7 +44,8 @@ pub struct TooLarge {
     limit: usize,
 }
 
-/// What is less than one in so many parts of the memory that it is in is rather copied than has all of that kept.
+/// An event that is less than one in this many parts of the memory that it stands in is copied, so that the rest is not
+/// kept with it.
 const SMALL_PART: usize = 4;
 /// Memory that is worth giving back while a stream goes on.
 const LARGE: usize = 64 * 1024;

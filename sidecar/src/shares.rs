@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 
 pub(crate) use coming::Coming;
 
-/// What is not counted of a single message: every connection has about as much of its own.
+/// Up to this size, in bytes, a message is not counted: every connection has buffers of about that size anyway.
 const FEW: usize = 8 * 1024;
 /// What sessions may hold for as long as they last, which is their subscriptions and, where that is much, what their
 /// clients say that they can do: nothing that messages would lack.

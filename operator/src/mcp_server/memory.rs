@@ -32,7 +32,8 @@ pub struct ServerMemory {
     pub echo: Option<u64>,
     /// When that was.
     pub status_written: Option<Instant>,
-    /// When all that was written would have been, at the pace that a status may change for ever.
+    /// When all writes so far would have been made at the pace that is kept in the long run (`status::write`): a change
+    /// waits where this is too far ahead.
     pub status_pace: Option<Instant>,
     /// What sessions are sealed with, as the Secret has it or will have it.
     pub session_keys: Option<SessionKeys>,

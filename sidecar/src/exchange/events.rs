@@ -72,7 +72,7 @@ pub(super) async fn events(
         })?;
         if let Some(event) = unheld {
             let mut share = call.nothing_held();
-            // What is begun meanwhile would not be its only one.
+            // Not while it waits for its client, which could begin a stream meanwhile: this has to be the only event.
             hold_in_time(&mut share, event.len(), deadline).await?;
             client.only_event(share.keep(event));
         }

@@ -23,7 +23,7 @@ pub(super) struct Cancelled {
 }
 
 struct Entry {
-    /// The how manieth it is.
+    /// Its place in the order of cancellations, from 1.
     number: u64,
     /// The id, as JSON.
     id: Box<str>,

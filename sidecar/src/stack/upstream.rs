@@ -45,7 +45,7 @@ pub(crate) fn send(
     let body = match outgoing {
         Outgoing::AsItIs => body,
         Outgoing::Rewritten(text) => {
-            // The one counts no more than the other.
+            // What the client sent stops counting before what takes its place begins to.
             drop(body);
             let (principal, text) = (&authorised.caller.principal, Bytes::from(text));
             let held = worker.shared.held.hold(principal, text.clone());

@@ -81,9 +81,9 @@ impl Speaks {
         }
     }
 
-    /// Waits until requests are known to stand alone there where they did not in what was known before, or the other
-    /// way round, and says whether that is so. It is not if the server is found to be what it was, from the call of this
-    /// on.
+    /// Waits until the server is found to be of the other kind than `before` (requests stand alone where they did not, or
+    /// the other way round): true. False at the deadline, and once the server was asked again, after this was called, and
+    /// is what it was.
     pub(crate) fn other_than(&self, before: Spoken, deadline: Instant) -> impl Future<Output = bool> + use<> {
         let (mut known, mut confirmed) = (self.known.subscribe(), self.confirmed.subscribe());
         let other = async move {

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use tokio::time::{Duration, Instant};
 
-/// So often.
+/// How many processes one session may start within [`WINDOW`].
 const OFTEN: usize = 5;
-/// Within this time.
+/// The time over which starts are counted.
 const WINDOW: Duration = Duration::from_secs(60);
 
 /// When the last processes were started: one that dies on each call would otherwise keep the machine busy with
