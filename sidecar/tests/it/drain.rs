@@ -182,6 +182,36 @@ fn the_server_is_held_by_a_signal_that_comes_late_too() {
     assert!(sidecar.wait(Duration::from_secs(5)).success());
 }
 
+/// What a call may take has changed, and the pod's grace period has not: it is that of the limit from before.
+#[test]
+fn a_pod_ends_with_the_time_that_it_was_made_for() {
+    for (longest, changed, answered) in [("60000", 1_000, true), ("2000", 60_000, false)] {
+        let server = GoServer::start(&[]);
+        let mut config = config(server.port);
+        config.limits.request_timeout_ms = 60_000;
+        let files = Files::new();
+        files.write(&config);
+        let flags = ["--drain-minimum-ms", "100", "--longest-call-ms", longest];
+        let sidecar = Sidecar::with(files, &flags).loaded().ready();
+        let client = Client::of(&sidecar, None, "2025-06-18");
+        let call = slow_call(&client, 12_000);
+        config.limits.request_timeout_ms = changed;
+        config.generation += 1;
+        sidecar.runs(&sidecar.files.write(&config));
+        sidecar.signal(Signal::TERM);
+        let answer = answer(call);
+        if answered {
+            assert_eq!(answer["result"]["content"][0]["text"], "took 12000 ms", "{answer}");
+        } else {
+            let words = answer["error"]["message"].as_str().unwrap_or_default();
+            assert!(words.contains("2 seconds"), "{answer}");
+        }
+        drop(client);
+        assert!(sidecar.wait(Duration::from_secs(30)).success());
+        assert!(!sidecar.written().contains("calls did not end in time"));
+    }
+}
+
 #[test]
 fn a_server_that_is_restarted_alone_ends_nothing() {
     let server = GoServer::start(&[]);
