@@ -244,6 +244,21 @@ fn a_server_that_does_not_answer_is_not_held_for_long() {
     assert!(sidecar.is_running());
 }
 
+/// One ping is enough to know it, while its container waits for its end.
+#[test]
+fn a_server_that_hangs_is_not_held_for_long() {
+    let server = GoServer::start(&[]);
+    let sidecar = sidecar(&server, "100");
+    let client = Client::open(&sidecar, None);
+    let call = slow_call(&client, 60_000);
+    server.hang();
+    let mut hook = sidecar.hook();
+    sidecar.log(|line| line["detail"] == "the server has not answered a ping, and is to be restarted");
+    assert!(!is_held(&mut hook, Duration::from_secs(30)), "it is let go");
+    assert!(sidecar.is_running());
+    drop(call);
+}
+
 #[test]
 fn a_restart_takes_the_socket_over() {
     let server = GoServer::start(&[]);
