@@ -72,6 +72,11 @@ impl Authenticator {
         }
     }
 
+    /// Whether this principal can prove here who it is, if anybody has to.
+    pub(crate) fn admits(&self, principal: &str) -> bool {
+        matches!(self, Self::Anonymous(_)) || self.caller(principal).is_some()
+    }
+
     /// Who sent a request with these headers.
     pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Result<&Caller, Unknown> {
         let keys = match self {

@@ -24,7 +24,7 @@ pub(crate) use watch::watch;
 
 /// A configuration, checked and compiled.
 pub(crate) struct Snapshot {
-    /// The file as it was read.
+    /// The file as it was read, but that no call may take longer than this process permits.
     pub(crate) config: Config,
     /// The one revision that the server is spoken to in, if that is not to be found out.
     pub(crate) protocol: Option<Revision>,

@@ -36,8 +36,7 @@ const LAST_MOVES: Duration = Duration::from_secs(1);
 /// ends, as far as is known; otherwise the next sidecar goes on beside the same server.
 pub(crate) async fn drain(shared: &Shared, released: &watch::Sender<bool>) -> bool {
     tracing::info!(calls = shared.calls.count(), forwarded = shared.forwards.count(), "draining");
-    let longest = shared.config().as_ref().map_or(0, |config| config.config.limits.request_timeout_ms);
-    let longest = Duration::from_millis(longest) + LONGER;
+    let longest = shared.longest_call() + LONGER;
     let latest = Instant::now() + shared.options.drain_minimum * (1 + LATE) + longest;
     // There is one drain in the life of a process.
     let _ = shared.ending.latest.set(latest);

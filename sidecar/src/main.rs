@@ -102,6 +102,10 @@ struct Serve {
     /// Bytes of messages that are held whole at once, for clients that get several in one response.
     #[arg(long, default_value_t = Bounds::default().held_bytes)]
     max_held_bytes: usize,
+    /// Milliseconds that a call may take at the most, whatever the configuration says: the pod's grace period has room for
+    /// that. Left out, the configuration alone says it.
+    #[arg(long)]
+    longest_call_ms: Option<u64>,
     /// Milliseconds that a drain accepts connections at least.
     #[arg(long, default_value_t = 5000)]
     drain_minimum_ms: u64,
@@ -200,6 +204,7 @@ impl From<Serve> for Options {
                 hang: Duration::from_millis(serve.hang_timeout_ms),
                 held_bytes: serve.max_held_bytes,
             },
+            longest_call_ms: serve.longest_call_ms,
             drain_minimum: Duration::from_millis(serve.drain_minimum_ms),
         }
     }

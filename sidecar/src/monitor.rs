@@ -303,6 +303,10 @@ async fn attend(
                     }
                     Ok(Err(CallError::SessionGone)) => return Left::SessionGone,
                     Ok(Err(error)) => return lost(error.to_string()),
+                    // Its container waits for it to end.
+                    Err(_) if is_to_restart(shared) => {
+                        return lost("the server has not answered a ping, and is to be restarted".to_owned());
+                    }
                     Err(_) => {
                         late += 1;
                         if late >= PATIENCE {
@@ -318,7 +322,15 @@ async fn attend(
                 let began = Instant::now();
                 next_list = began + RELIST_EVERY;
                 let capabilities = shared.view.borrow().server.as_ref().map(|server| server.capabilities.clone());
-                let listed = timeout(LIST_TIMEOUT, list_all(server, &capabilities.unwrap_or_default())).await;
+                let capabilities = capabilities.unwrap_or_default();
+                let listed = tokio::select! {
+                    listed = timeout(LIST_TIMEOUT, list_all(server, &capabilities)) => listed,
+                    // Whether it is there is more urgent then, and asked next.
+                    () = hook_opens(shared) => {
+                        (next_ping, next_list) = (Instant::now(), Instant::now() + RELIST_PAUSE * 4);
+                        continue;
+                    }
+                };
                 rests_until = Instant::now() + (began.elapsed() * RELIST_REST).min(RELIST_EVERY);
                 match listed {
                     Ok(Ok(lists)) => {
@@ -345,6 +357,19 @@ async fn attend(
             }
         }
     }
+}
+
+/// Whether the server's container is being restarted, and its pod goes on.
+fn is_to_restart(shared: &Shared) -> bool {
+    *shared.hooks.borrow() > 0 && !shared.is_draining()
+}
+
+/// Returns when a hook of the server opens, from now on.
+async fn hook_opens(shared: &Shared) {
+    let mut hooks = shared.hooks.subscribe();
+    let before = *hooks.borrow_and_update();
+    // The other end lives as long as this does.
+    let _ = hooks.wait_for(|hooks| *hooks > before).await;
 }
 
 /// Takes what a server says that it speaks into its description, if it is of more than one era.

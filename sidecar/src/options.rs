@@ -45,6 +45,9 @@ pub struct Options {
     pub audit: AuditLog,
     /// Bounds on clients.
     pub bounds: Bounds,
+    /// How many milliseconds a call may take at the most, whatever the configuration says: what the time is made for that
+    /// the process gets for its end. `None`: the configuration alone says it.
+    pub longest_call_ms: Option<u64>,
     /// How long a drain keeps accepting at least, since the endpoints of a Service follow with a lag.
     pub drain_minimum: Duration,
 }

@@ -40,7 +40,7 @@ pub(crate) use connection::{Failure, Lease};
 pub(crate) use listen::{Forwarded, moved, serve as listen};
 pub(crate) use members::{cut_the_silent, watch};
 pub(crate) use tls::TlsError;
-pub(crate) use wire::Notice;
+pub(crate) use wire::{Notice, comes_from_one_that_ends};
 
 /// How long it is waited at most until the others have heard the farewell, with the requests that they sent before.
 const FAREWELL: Duration = Duration::from_secs(3);
@@ -309,12 +309,13 @@ impl Ways {
         Self { peers, connections: Connections::default() }
     }
 
-    /// Sends a client's request to another replica, and waits for the head of the answer.
+    /// Sends a client's request to another replica, and waits for the head of the answer. `ends` says whether this one does.
     pub(crate) async fn forward(
         &self,
         caller: &Authenticated,
         body: Bytes,
         to: &Peer,
+        ends: bool,
     ) -> Result<Sent, Unanswered> {
         let unsent = Unanswered { failure: Failure::TimedOut, written: false };
         let replicas = caller.snapshot.replicas.as_ref().ok_or(unsent)?;
@@ -322,7 +323,7 @@ impl Ways {
         *request.method_mut() = caller.request.method().clone();
         *request.uri_mut() = Uri::from_static(wire::FORWARD);
         *request.headers_mut() =
-            wire::outgoing(caller.request.headers(), &to.pod, caller.principal()).ok_or(unsent)?;
+            wire::outgoing(caller.request.headers(), &to.pod, caller.principal(), ends).ok_or(unsent)?;
         let address = SocketAddr::new(to.address, self.peers.port());
         let (response, lease) =
             self.connections.send(&replicas.tls, address, request).await.inspect_err(|unanswered| {

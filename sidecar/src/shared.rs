@@ -7,6 +7,7 @@ use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use longshore_sidecar_config::inventory::ExposedSocket;
 use longshore_sidecar_config::{Auth, Config};
 use tokio::sync::{Notify, watch};
+use tokio::time::Duration;
 
 use crate::audit::Audit;
 use crate::configuration::Snapshot;
@@ -140,6 +141,13 @@ impl Shared {
         self.snapshot.load()
     }
 
+    /// The longest that a call under way may take, whatever configuration it began under.
+    pub(crate) fn longest_call(&self) -> Duration {
+        let configured =
+            || self.config().as_ref().map_or(0, |snapshot| snapshot.config.limits.request_timeout_ms);
+        Duration::from_millis(self.options.longest_call_ms.unwrap_or_else(configured))
+    }
+
     /// Whether the process ends.
     pub(crate) fn is_draining(&self) -> bool {
         *self.draining.borrow()
@@ -241,7 +249,7 @@ impl Drop for Generation {
 mod tests {
     use std::pin::pin;
 
-    use tokio::time::{Duration, timeout};
+    use tokio::time::timeout;
 
     use super::*;
 

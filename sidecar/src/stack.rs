@@ -164,7 +164,7 @@ async fn walk_forwarded(
 ) -> Result<Passed, Refusal> {
     let snapshot = worker.shared.snapshot.load_full().ok_or(Refusal::NotConfigured)?;
     trail.entry.server(&snapshot.server);
-    serve_known(worker, authenticate::by_replica(request, snapshot, principal), trail).await
+    serve_known(worker, authenticate::by_replica(request, snapshot, principal)?, trail).await
 }
 
 /// The rest of the path.

@@ -8,6 +8,7 @@
 mod absence;
 mod body;
 mod call;
+pub(crate) mod forgotten;
 mod hold;
 mod http;
 mod lifted;

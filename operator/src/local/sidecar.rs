@@ -52,6 +52,7 @@ impl Sidecar {
             own_ports: Vec::new(),
             audit,
             bounds: Bounds::default(),
+            longest_call_ms: None,
             // No Service follows with a lag here.
             drain_minimum: Duration::ZERO,
         })?;

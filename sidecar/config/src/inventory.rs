@@ -4,12 +4,12 @@
 //! [`crate::INVENTORY_AUDIENCE`]. The answer has an `ETag`; with `If-None-Match` and `Prefer: wait=<seconds>`
 //! (RFC 7240) the sidecar holds the request until the inventory changes, and answers `304` if it does not.
 //!
-//! A reader may be older than the sidecar, so unknown fields are ignored here. Everything inside
-//! [`Inventory::server`], [`Inventory::tools`], [`Inventory::prompts`], [`Inventory::resources`] and
+//! A reader may be older than the sidecar, so unknown fields are ignored here, and so are reasons that it does not know.
+//! Everything inside [`Inventory::server`], [`Inventory::tools`], [`Inventory::prompts`], [`Inventory::resources`] and
 //! [`Inventory::resource_templates`] comes from the MCP server: untrusted text, bounded by the sidecar, to be
 //! shown and never to be interpreted.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 /// The longest inventory, in bytes of JSON: a sidecar keeps no more of what its server lists, and nobody reads more.
@@ -80,7 +80,8 @@ pub struct Connection {
     pub state: ConnectionState,
     /// Since when, RFC 3339 in UTC with seconds.
     pub since: String,
-    /// Why it does not. `None` while connected.
+    /// Why it does not. `None` while connected, and for a reason that only later releases know; the message says it.
+    #[serde(default, deserialize_with = "if_known")]
     pub reason: Option<ConnectionReason>,
     /// The reason as a sentence for people. Empty while connected.
     pub message: String,
@@ -150,4 +151,33 @@ pub struct ExposedSocket {
     pub address: String,
     /// The TCP port.
     pub port: u16,
+}
+
+fn if_known<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ConnectionReason>, D::Error> {
+    let reason = Option::<Value>::deserialize(deserializer)?;
+    Ok(reason.and_then(|reason| ConnectionReason::deserialize(reason).ok()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_a_later_release_adds_is_passed_over() {
+        let lost = Connection {
+            state: ConnectionState::Failed,
+            since: "2026-01-01T00:00:00Z".to_owned(),
+            reason: Some(ConnectionReason::ConnectionLost),
+            message: "the server has gone to bed".to_owned(),
+        };
+        let mut text = serde_json::to_value(&lost).unwrap();
+        assert_eq!(Connection::deserialize(&text).unwrap(), lost);
+        for reason in [json!("Asleep"), json!({"Asleep": {"until": 7}}), json!(null)] {
+            text["later"] = json!(1);
+            text["reason"] = reason;
+            assert_eq!(Connection::deserialize(&text).unwrap(), Connection { reason: None, ..lost.clone() });
+        }
+    }
 }

@@ -32,7 +32,6 @@ pub struct NotASessionKey;
 
 /// A replica, and where it can be reached.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Peer {
     /// Which one.
     pub pod: PodId,

@@ -2,13 +2,18 @@
 //! good as a heartbeat.
 //!
 //! Whatever is a list or text here has a bound, and what is over it does not deserialise.
+//!
+//! During a rollout replicas of two releases say this to each other. So unknown fields are ignored, and whatever is new
+//! is a field that may be missing, or a question that older ones decline.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use longshore_mcp::level::Level;
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::de::value::StringDeserializer;
+use serde::de::{self, IntoDeserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::bounds::{
     MAX_DEPARTURES, MAX_EVENT_ID, MAX_ID, MAX_PRINCIPAL, MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS,
@@ -20,7 +25,6 @@ use crate::tombstones::{Digest, Tombstone};
 
 /// A question or an answer, with who says it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Message<T> {
     /// Who.
     pub from: Introduction,
@@ -30,13 +34,13 @@ pub struct Message<T> {
 
 /// Who somebody is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Introduction {
     /// The pod.
     pub pod: PodId,
     /// Its address.
     pub address: IpAddr,
     /// What it is doing.
+    #[serde(deserialize_with = "a_state")]
     pub state: State,
     /// What it knows to be ended.
     pub tombstones: Digest,
@@ -47,7 +51,6 @@ pub struct Introduction {
 
 /// What one replica asks another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub enum Question {
     /// I am here; are you? Sent every second, and first of all by a replica that starts. Answered with
     /// [`Answer::Noted`].
@@ -67,7 +70,6 @@ pub enum Question {
 
 /// What is answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub enum Answer {
     /// It is noted.
     Noted,
@@ -79,7 +81,6 @@ pub enum Answer {
 
 /// How a replica stands to a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub enum Holding {
     /// It holds the session.
     Here,
@@ -95,7 +96,6 @@ pub enum Holding {
 
 /// What a client set in its session, which whoever adopts it has to set again, and how far it has read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Copy {
     /// Counts the changes: the highest is the newest.
     pub version: u64,
@@ -112,7 +112,6 @@ pub struct Copy {
 
 /// A session that moves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct HandOver {
     /// Its id, sealed as the client has it.
     #[serde(deserialize_with = "an_id")]
@@ -139,6 +138,12 @@ impl Copy {
     pub fn newer(self, other: Self) -> Self {
         if other.version > self.version { other } else { self }
     }
+}
+
+/// One that does what only later releases know is thought to serve what it holds, and to take nothing new.
+fn a_state<'de, D: Deserializer<'de>>(deserializer: D) -> Result<State, D::Error> {
+    let state: StringDeserializer<D::Error> = String::deserialize(deserializer)?.into_deserializer();
+    Ok(State::deserialize(state).unwrap_or(State::Draining))
 }
 
 // === bounds ===
@@ -186,48 +191,117 @@ fn within<E: de::Error>(found: usize, limit: usize, of: &str) -> Result<(), E> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
-    #[test]
-    fn messages_are_read_as_they_were_written() {
-        let key = SessionKey::new([7; 16]);
-        let subscriptions = ["file:///a", "a \"quoted\" one"].map(Box::from).into();
-        let heard = Some("0000005f-1-2".into());
-        let copy = Copy { version: 3, log_level: Some(Level::Warning), subscriptions, heard };
-        let tombstone = Tombstone { expires: 5, key };
-        let hand_over = HandOver { id: "id".into(), principal: "team \u{e4}\n".into(), copy: copy.clone() };
-        let from = Introduction {
+    fn introduction() -> Introduction {
+        Introduction {
             pod: PodId::new("pod-1").unwrap(),
             address: [10, 0, 0, 1].into(),
             state: State::Serving,
             tombstones: Digest::default(),
             left: vec![Peer { pod: PodId::new("pod-0").unwrap(), address: [10, 0, 0, 9].into() }],
-        };
-        for body in [
+        }
+    }
+
+    fn key() -> SessionKey {
+        SessionKey::new([7; 16])
+    }
+
+    fn tombstone() -> Tombstone {
+        Tombstone { expires: 5, key: key() }
+    }
+
+    fn copy() -> Copy {
+        let subscriptions = ["file:///a", "a \"quoted\" one"].map(Box::from).into();
+        let heard = Some("0000005f-1-2".into());
+        Copy { version: 3, log_level: Some(Level::Warning), subscriptions, heard }
+    }
+
+    /// One of each kind.
+    fn questions() -> Vec<Question> {
+        let hand_over = HandOver { id: "id".into(), principal: "team \u{e4}\n".into(), copy: copy() };
+        vec![
             Question::Heartbeat,
-            Question::Holds(key),
-            Question::Tombstones(Some(tombstone)),
-            Question::Ended(vec![tombstone; 3]),
+            Question::Holds(key()),
+            Question::Tombstones(Some(tombstone())),
+            Question::Ended(vec![tombstone(); 3]),
             Question::HandOver(hand_over),
-            Question::Keep(key, copy.clone()),
-        ] {
-            let message = Message { from: from.clone(), body };
+            Question::Keep(key(), copy()),
+        ]
+    }
+
+    /// One of each kind.
+    fn answers() -> Vec<Answer> {
+        let Introduction { pod, address, .. } = introduction();
+        let holding = [
+            Holding::Here,
+            Holding::Pending,
+            Holding::No,
+            Holding::At(Peer { pod, address }),
+            Holding::Ended(tombstone()),
+        ];
+        let holding = holding.map(|holding| Answer::Holding(holding, Some(copy())));
+        [Answer::Noted, Answer::Tombstones(vec![tombstone(); 2])].into_iter().chain(holding).collect()
+    }
+
+    #[test]
+    fn messages_are_read_as_they_were_written() {
+        for body in questions() {
+            let message = Message { from: introduction(), body };
             let text = serde_json::to_vec(&message).unwrap();
             assert_eq!(serde_json::from_slice::<Message<Question>>(&text).unwrap(), message);
         }
-        let peer = Peer { pod: from.pod.clone(), address: from.address };
-        for holding in
-            [Holding::Here, Holding::Pending, Holding::No, Holding::At(peer), Holding::Ended(tombstone)]
-        {
-            let message = Message { from: from.clone(), body: Answer::Holding(holding, Some(copy.clone())) };
+        for body in answers() {
+            let message = Message { from: introduction(), body };
             let text = serde_json::to_vec(&message).unwrap();
             assert_eq!(serde_json::from_slice::<Message<Answer>>(&text).unwrap(), message);
         }
     }
 
+    /// As a later release may write it: with a field more in everything that has fields.
+    fn with_later_fields(message: &impl Serialize) -> Value {
+        fn add(value: &mut Value) {
+            match value {
+                Value::Object(fields) => {
+                    fields.values_mut().for_each(add);
+                    // The name of a variant is no field.
+                    if fields.keys().all(|name| name.starts_with(char::is_lowercase)) {
+                        fields.insert("later".to_owned(), json!({"of": ["another", "release"]}));
+                    }
+                }
+                Value::Array(values) => values.iter_mut().for_each(add),
+                _ => {}
+            }
+        }
+        let mut value = serde_json::to_value(message).unwrap();
+        add(&mut value);
+        value
+    }
+
+    #[test]
+    fn what_a_later_release_adds_is_passed_over() {
+        for question in questions() {
+            let message = Message { from: introduction(), body: question };
+            let later = with_later_fields(&message);
+            assert!(later["from"]["tombstones"]["later"].is_object(), "{later}");
+            assert_eq!(serde_json::from_str::<Message<Question>>(&later.to_string()).unwrap(), message);
+        }
+        for answer in answers() {
+            let message = Message { from: introduction(), body: answer };
+            let later = with_later_fields(&message);
+            assert_eq!(serde_json::from_str::<Message<Answer>>(&later.to_string()).unwrap(), message);
+        }
+        let mut later = with_later_fields(&Message { from: introduction(), body: Question::Heartbeat });
+        later["from"]["state"] = json!("resting");
+        let message: Message<Question> = serde_json::from_str(&later.to_string()).unwrap();
+        assert_eq!(message.from, Introduction { state: State::Draining, ..introduction() });
+    }
+
     #[test]
     fn what_is_over_a_bound_is_refused() {
-        let tombstone = Tombstone { expires: 5, key: SessionKey::new([7; 16]) };
+        let tombstone = tombstone();
         let many: BTreeSet<Box<str>> =
             (0..=MAX_SUBSCRIPTIONS).map(|number| number.to_string().into()).collect();
         let long: BTreeSet<Box<str>> = ["x".repeat(MAX_SUBSCRIPTION + 1).into()].into();

@@ -10,7 +10,6 @@ use crate::identity::SessionKey;
 
 /// One session that is ended. Their order is that in which they are forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Tombstone {
     /// Until when it matters, in seconds since 1970: the session's age limit.
     pub expires: u64,
@@ -20,7 +19,6 @@ pub struct Tombstone {
 
 /// Tells sets of ended sessions apart. It is no proof against malice: keys are random, and peers are trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Digest {
     /// How many there are.
     pub count: u32,

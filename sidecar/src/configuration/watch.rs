@@ -86,7 +86,10 @@ fn reload(shared: &Shared, refused_before: Option<String>) -> Option<String> {
             shared.set_config_error(None);
             None
         }
-        Ok(Some(snapshot)) => {
+        Ok(Some(mut snapshot)) => {
+            // A longer limit than the pod was made for is the next pods': this one gets no more time for its end.
+            let limit = &mut snapshot.config.limits.request_timeout_ms;
+            *limit = shared.options.longest_call_ms.map_or(*limit, |longest| longest.min(*limit));
             log::set_level(snapshot.config.log_level);
             shared.metrics.config_loaded();
             let snapshot = Arc::new(snapshot);

@@ -133,10 +133,8 @@ async fn gone(stream: &mut UnixStream) {
 }
 
 async fn unresponsive(shared: &Shared) {
-    loop {
-        sleep(UNRESPONSIVE).await;
-        if shared.view.borrow().connection.state != ConnectionState::Connected {
-            return;
-        }
-    }
+    sleep(UNRESPONSIVE).await;
+    let mut view = shared.view.subscribe();
+    // The other end lives as long as this does.
+    let _ = view.wait_for(|view| view.connection.state != ConnectionState::Connected).await;
 }

@@ -3,8 +3,8 @@
 use std::pin::pin;
 
 use bytes::Bytes;
-use http::StatusCode;
 use http::header::CONTENT_TYPE;
+use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use longshore_mcp::headers::{self, EVENT_STREAM, JSON};
 use tokio::time::{Instant, timeout_at};
@@ -18,7 +18,7 @@ use crate::gathered::Gathered;
 use crate::rescue::Refusal;
 use crate::shares::Share;
 use crate::stack::respond::{self, Body};
-use crate::upstream::{self, Answer, EDITABLE, Lease, Tail};
+use crate::upstream::{self, Answer, EDITABLE, Lease, Tail, forgotten};
 
 /// Up to this size a message is whole before its response begins, so that a server that dies in the middle of it can
 /// still be answered for. No client can use half a message anyway.
@@ -208,12 +208,8 @@ async fn failed(
         Collected::Start(..) => Bytes::new(),
     };
     if let Some(session) = call.session.as_ref().filter(|session| session.upstream().is_some()) {
-        // 404 is what the protocol has for a session that ended. Many servers say 400 for one that they do not know,
-        // which could mean anything; a ping in the same session tells.
-        let lost = status == StatusCode::NOT_FOUND
-            || (request::may_mean_lost(status)
-                && !request::is_alive(&call.worker.pool, &call.snapshot, session).await);
-        if lost {
+        let ping = request::ping(&call.worker.pool, &call.snapshot, session);
+        if forgotten::is_forgotten(&Method::POST, status, ping).await {
             return Err(Refusal::SessionLost);
         }
     }

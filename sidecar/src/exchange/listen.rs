@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use http::{Response, StatusCode};
+use http::{Method, Response, StatusCode};
 use longshore_mcp::envelope;
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::Upstream;
@@ -22,6 +22,7 @@ use crate::stack::respond::{self, Body};
 use crate::stack::{Authenticated, standing, tasks};
 use crate::streams::{Reader, Rest, Streams, Terms, Writer};
 use crate::upstream::Answer;
+use crate::upstream::forgotten::{self, Says};
 use crate::worker::Worker;
 
 /// How long a server may speak of a task before it answers the call that begins it.
@@ -134,11 +135,12 @@ async fn ask_within(
     if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED {
         return Err(Refusal::ServerStatus { status: status.as_u16() });
     }
-    // Also what servers say that serve no GET at this path. A call may have begun the session again meanwhile.
-    if within.is_some()
-        && request::may_mean_lost(status)
-        && (session.upstream() != within || !request::is_alive(pool, snapshot, session).await)
-    {
+    let is_lost = async {
+        // A call may have begun the session again meanwhile.
+        session.upstream() != within
+            || forgotten::is_forgotten(&Method::GET, status, request::ping(pool, snapshot, session)).await
+    };
+    if within.is_some() && forgotten::says(&Method::GET, status) != Says::Nothing && is_lost.await {
         return Err(Refusal::SessionLost);
     }
     Err(Refusal::NoServerStream)

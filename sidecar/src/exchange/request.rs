@@ -162,25 +162,17 @@ pub(super) fn tell(worker: &Worker, snapshot: &Arc<Snapshot>, session: &Session,
     });
 }
 
-/// Whether servers say this of a session that they do not know. A server that is busy, or wants other credentials, says
-/// nothing of the session.
-pub(crate) fn may_mean_lost(status: StatusCode) -> bool {
-    matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::BAD_REQUEST)
-}
-
-/// Whether the server still knows a session: it answers a ping in it. No answer at all says nothing.
-pub(crate) async fn is_alive(pool: &Pool, snapshot: &Snapshot, session: &Session) -> bool {
+/// Pings the server in a session, to find out whether it knows that. None: there is no answer.
+pub(super) async fn ping(pool: &Pool, snapshot: &Snapshot, session: &Session) -> Option<StatusCode> {
     let mut suffix = [0; 8];
-    if getrandom::fill(&mut suffix).is_err() {
-        return true;
-    }
+    getrandom::fill(&mut suffix).ok()?;
     // The client's ids live in the same session; this one cannot be one of them.
     let id = u64::from_be_bytes(suffix);
     let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":\"longshore-alive-{id:016x}\",\"method\":\"ping\"}}");
     let request = build(Method::POST, within(session), body.into());
     match timeout(ERRAND, pool.send(&snapshot.config.upstream, request)).await {
-        Ok(Ok(answer)) => !may_mean_lost(answer.response.status()),
-        Ok(Err(_)) | Err(_) => true,
+        Ok(Ok(answer)) => Some(answer.response.status()),
+        Ok(Err(_)) | Err(_) => None,
     }
 }
 

@@ -159,7 +159,7 @@ async fn look_after(
                 // A key that nobody accepts any more opens nothing, and keeps nothing open: what is under way is answered.
                 if !tls(&worker).is_some_and(|tls| tls.accepts(&shown)) {
                     end.send_replace(true);
-                    sleep(longest(&worker)).await;
+                    sleep(worker.shared.longest_call()).await;
                     // Streams have no end of their own. Their clients come back for the rest.
                     return;
                 }
@@ -168,13 +168,6 @@ async fn look_after(
     }
     end.send_replace(true);
     std::future::pending::<()>().await;
-}
-
-/// How long a call may take.
-fn longest(worker: &Worker) -> Duration {
-    let snapshot = worker.shared.config();
-    let limits = snapshot.as_ref().map(|snapshot| &snapshot.config.limits);
-    Duration::from_millis(limits.map_or(0, |limits| limits.request_timeout_ms))
 }
 
 async fn answer(worker: &Rc<Worker>, request: Request<Incoming>, reading: Reading) -> Response<Body> {

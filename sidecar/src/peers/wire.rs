@@ -18,6 +18,8 @@ pub(super) const FORWARD: &str = "/peers/v1/mcp";
 const POD: HeaderName = HeaderName::from_static("longshore-pod");
 /// Who the caller is, as base64url: the name may have any character in it.
 const PRINCIPAL: HeaderName = HeaderName::from_static("longshore-principal");
+/// The replica that forwards ends. Nobody brings new keys to its pod any more.
+const ENDING: HeaderName = HeaderName::from_static("longshore-ending");
 /// In an answer: the replica does not serve the session, and this one may. `POD@ADDRESS`, or `?`.
 const MOVED: HeaderName = HeaderName::from_static("longshore-moved");
 
@@ -33,9 +35,12 @@ fn travels(name: &HeaderName) -> bool {
     name.starts_with("mcp-") || matches!(name, "last-event-id" | "traceparent" | "tracestate" | "baggage")
 }
 
-/// The headers of a request on its way to that pod.
-pub(super) fn outgoing(client: &HeaderMap, to: &PodId, principal: &str) -> Option<HeaderMap> {
-    let mut headers = HeaderMap::with_capacity(client.len() + 2);
+/// The headers of a request on its way to that pod, from a replica that ends or does not.
+pub(super) fn outgoing(client: &HeaderMap, to: &PodId, principal: &str, ends: bool) -> Option<HeaderMap> {
+    let mut headers = HeaderMap::with_capacity(client.len() + 3);
+    if ends {
+        headers.insert(ENDING, HeaderValue::from_static("true"));
+    }
     headers.insert(HOST, HeaderValue::from_static(NAME));
     headers.insert(POD, HeaderValue::from_str(to.as_str()).ok()?);
     headers.insert(PRINCIPAL, HeaderValue::try_from(URL_SAFE_NO_PAD.encode(principal)).ok()?);
@@ -54,6 +59,11 @@ pub(super) fn is_for(headers: &HeaderMap, pod: &PodId) -> bool {
 /// Who the caller of a forwarded request is.
 pub(super) fn principal(headers: &HeaderMap) -> Option<String> {
     String::from_utf8(URL_SAFE_NO_PAD.decode(headers.get(PRINCIPAL)?).ok()?).ok()
+}
+
+/// Whether a request was forwarded by a replica that ends, and that may know keys which are live no more.
+pub(crate) fn comes_from_one_that_ends(headers: &HeaderMap) -> bool {
+    headers.contains_key(ENDING)
 }
 
 /// What a replica answers in the place of a response for the client.
@@ -109,6 +119,7 @@ mod tests {
             ("content-length", false),
             ("longshore-pod", false),
             ("longshore-principal", false),
+            ("longshore-ending", false),
             ("x-forwarded-for", false),
             ("accept", true),
             ("content-type", true),
@@ -123,9 +134,11 @@ mod tests {
         }
         client.append("mcp-session-id", HeaderValue::from_static("y"));
         let pod = PodId::new("pod-1").unwrap();
-        let headers = outgoing(&client, &pod, "team ä\n").unwrap();
+        let headers = outgoing(&client, &pod, "team ä\n", false).unwrap();
         assert_eq!(headers.get_all("mcp-session-id").iter().count(), 2);
         assert_eq!(headers.len(), 8 + 3);
+        assert!(!comes_from_one_that_ends(&headers));
+        assert!(comes_from_one_that_ends(&outgoing(&client, &pod, "a", true).unwrap()));
         assert!(is_for(&headers, &pod));
         assert!(!is_for(&headers, &PodId::new("pod-2").unwrap()));
         assert!(!is_for(&HeaderMap::new(), &pod));

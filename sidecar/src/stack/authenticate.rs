@@ -6,7 +6,9 @@ use http::{HeaderName, Method, Request};
 
 use super::{Head, Received};
 use crate::access::Caller;
+use crate::authenticate::Unknown;
 use crate::configuration::Snapshot;
+use crate::peers;
 use crate::rescue::Refusal;
 use crate::worker::Worker;
 
@@ -39,14 +41,18 @@ fn by_credentials(request: Head, snapshot: Arc<Snapshot>) -> Result<Authenticate
     Ok(Authenticated { request, snapshot, caller, through: Through::Client })
 }
 
-/// Takes another replica's word for who calls. What they may call is decided here.
-pub(crate) fn by_replica(request: Head, snapshot: Arc<Snapshot>, principal: &str) -> Authenticated {
-    by_word(request, snapshot, principal)
-}
-
-fn by_word(request: Head, snapshot: Arc<Snapshot>, principal: &str) -> Authenticated {
+/// Takes another replica's word for who calls, which may know of a key before this one does. One that ends hears of no
+/// change any more: a principal without a key here had its keys revoked since. What they may call is decided here.
+pub(crate) fn by_replica(
+    request: Head,
+    snapshot: Arc<Snapshot>,
+    principal: &str,
+) -> Result<Authenticated, Refusal> {
+    if peers::comes_from_one_that_ends(request.headers()) && !snapshot.authenticator.admits(principal) {
+        return Err(Refusal::Unauthenticated(Unknown::NotLive));
+    }
     let caller = snapshot.caller(principal);
-    Authenticated { request, snapshot, caller, through: Through::Replica }
+    Ok(Authenticated { request, snapshot, caller, through: Through::Replica })
 }
 
 impl Authenticated {
@@ -59,7 +65,7 @@ impl Authenticated {
         }
         match self.through {
             Through::Client => by_credentials(self.request, snapshot),
-            Through::Replica => Ok(by_word(self.request, snapshot, &self.caller.principal)),
+            Through::Replica => by_replica(self.request, snapshot, &self.caller.principal),
         }
     }
 

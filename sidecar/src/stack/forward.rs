@@ -67,7 +67,7 @@ pub(crate) async fn forward(
     let under_way = is_call.then(|| worker.shared.forwards.begin());
     let (counts, config) = (&worker.shared.metrics, &caller.snapshot.config);
     let limit = Duration::from_millis(config.limits.request_timeout_ms) + LATER;
-    let sent = worker.peers.forward(caller, body.clone(), to);
+    let sent = worker.peers.forward(caller, body.clone(), to, worker.shared.is_draining());
     let Sent { response, lease } = match timeout(limit, sent).await {
         Ok(Ok(sent)) => sent,
         Ok(Err(unanswered)) if !unanswered.written => {

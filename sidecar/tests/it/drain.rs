@@ -182,6 +182,36 @@ fn the_server_is_held_by_a_signal_that_comes_late_too() {
     assert!(sidecar.wait(Duration::from_secs(5)).success());
 }
 
+/// What a call may take has changed, and the pod's grace period has not: it is that of the limit from before.
+#[test]
+fn a_pod_ends_with_the_time_that_it_was_made_for() {
+    for (longest, changed, answered) in [("60000", 1_000, true), ("2000", 60_000, false)] {
+        let server = GoServer::start(&[]);
+        let mut config = config(server.port);
+        config.limits.request_timeout_ms = 60_000;
+        let files = Files::new();
+        files.write(&config);
+        let flags = ["--drain-minimum-ms", "100", "--longest-call-ms", longest];
+        let sidecar = Sidecar::with(files, &flags).loaded().ready();
+        let client = Client::of(&sidecar, None, "2025-06-18");
+        let call = slow_call(&client, 12_000);
+        config.limits.request_timeout_ms = changed;
+        config.generation += 1;
+        sidecar.runs(&sidecar.files.write(&config));
+        sidecar.signal(Signal::TERM);
+        let answer = answer(call);
+        if answered {
+            assert_eq!(answer["result"]["content"][0]["text"], "took 12000 ms", "{answer}");
+        } else {
+            let words = answer["error"]["message"].as_str().unwrap_or_default();
+            assert!(words.contains("2 seconds"), "{answer}");
+        }
+        drop(client);
+        assert!(sidecar.wait(Duration::from_secs(30)).success());
+        assert!(!sidecar.written().contains("calls did not end in time"));
+    }
+}
+
 #[test]
 fn a_server_that_is_restarted_alone_ends_nothing() {
     let server = GoServer::start(&[]);
@@ -212,6 +242,21 @@ fn a_server_that_does_not_answer_is_not_held_for_long() {
     let mut hook = sidecar.hook();
     assert!(!is_held(&mut hook, Duration::from_secs(8)), "it is let go");
     assert!(sidecar.is_running());
+}
+
+/// One ping is enough to know it, while its container waits for its end.
+#[test]
+fn a_server_that_hangs_is_not_held_for_long() {
+    let server = GoServer::start(&[]);
+    let sidecar = sidecar(&server, "100");
+    let client = Client::open(&sidecar, None);
+    let call = slow_call(&client, 60_000);
+    server.hang();
+    let mut hook = sidecar.hook();
+    sidecar.log(|line| line["detail"] == "the server has not answered a ping, and is to be restarted");
+    assert!(!is_held(&mut hook, Duration::from_secs(30)), "it is let go");
+    assert!(sidecar.is_running());
+    drop(call);
 }
 
 #[test]

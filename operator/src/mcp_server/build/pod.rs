@@ -93,8 +93,12 @@ fn spread(server: &ValidatedServer) -> TopologySpreadConstraint {
 }
 
 fn grace_period(server: &ValidatedServer) -> i64 {
-    let seconds = server.limits.request_timeout_ms.div_ceil(1000) + DRAIN_SECONDS;
-    i64::try_from(seconds).unwrap_or(i64::MAX)
+    i64::try_from(longest_call(server) + DRAIN_SECONDS).unwrap_or(i64::MAX)
+}
+
+/// The longest that a call may take, in seconds. The pod keeps it to its end: when it changes there are other pods.
+fn longest_call(server: &ValidatedServer) -> u64 {
+    server.limits.request_timeout_ms.div_ceil(1000)
 }
 
 fn sidecar(server: &ValidatedServer, settings: &Settings) -> Container {
@@ -106,6 +110,8 @@ fn sidecar(server: &ValidatedServer, settings: &Settings) -> Container {
         format!("--pod-uid=$({POD_UID})"),
         format!("--pod-ip=$({POD_IP})"),
         format!("--keys-dir={}", paths::CONFIG_DIR),
+        // The configuration reaches the pods from before its change too, and they have their grace period still.
+        format!("--longest-call-ms={}", longest_call(server) * 1000),
     ];
     let mut mounts =
         vec![read_only(mount(CONFIG_VOLUME, paths::CONFIG_DIR)), mount(PROGRAM_VOLUME, paths::PROGRAM_DIR)];

@@ -18,6 +18,7 @@ use super::error::rpc;
 use super::{CallError, Face, MAX_ANSWER, Server};
 use crate::exchange;
 use crate::names::session_id;
+use crate::upstream::forgotten::{Says, says};
 use crate::upstream::{self, Answer};
 
 impl Server {
@@ -140,7 +141,7 @@ impl Server {
     }
 
     pub(super) fn status(&self, status: StatusCode) -> CallError {
-        if status == StatusCode::NOT_FOUND && self.session.is_some() {
+        if self.session.is_some() && says(&Method::POST, status) == Says::Forgotten {
             return CallError::SessionGone;
         }
         CallError::Status { status: status.as_u16(), path: self.path() }

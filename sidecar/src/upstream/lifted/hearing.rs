@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{Method, StatusCode};
 use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::method::ServerNotification;
 use longshore_mcp::params::Params;
@@ -13,6 +13,7 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::session::Session;
 use super::source::{Events, get, stream};
+use crate::upstream::forgotten::{Says, says};
 use crate::upstream::{Answer, Transport};
 
 /// How long a call waits for the stream to be there before it is sent: a server that begins its stream with the first
@@ -20,6 +21,8 @@ use crate::upstream::{Answer, Transport};
 const OPEN: Duration = Duration::from_secs(1);
 /// How often in a row the server is asked for the stream in vain.
 const AGAIN: u32 = 8;
+/// How long it is left after it did not give one.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// After how long without an event many proxies close a stream.
 const QUIET: Duration = Duration::from_secs(10);
 
@@ -97,6 +100,11 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
                 last = at;
                 pause
             }
+            // What it has said before is not to be had any more; what it says from now on may be.
+            Opened::None if last.is_some() => {
+                last = None;
+                AFTER_FAILURE
+            }
             Opened::None => return,
             Opened::Forgotten => {
                 if let Some(session) = session.upgrade() {
@@ -104,7 +112,7 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
                 }
                 return;
             }
-            Opened::Failed => Duration::from_secs(1),
+            Opened::Failed => AFTER_FAILURE,
         };
         vain += 1;
         sleep(pause).await;
@@ -116,17 +124,20 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
 }
 
 async fn open(session: &Session, transport: &Transport, last: Option<&str>) -> Opened {
-    match get(session, transport, last).await {
-        Ok(Answer { response, .. }) => match response.status() {
-            StatusCode::NOT_FOUND | StatusCode::GONE => Opened::Forgotten,
-            // Not now: it may be busy, or think that the stream before is still there.
-            status if status != StatusCode::METHOD_NOT_ALLOWED && !status.is_success() => Opened::Failed,
-            _ => stream(response).map_or(Opened::None, |body| {
-                let coming = transport.coming_for(&session.opener);
-                Opened::Stream(Events::new(body, coming, Some(session.revision)))
-            }),
-        },
-        Err(_) => Opened::Failed,
+    let Ok(Answer { response, .. }) = get(session, transport, last).await else { return Opened::Failed };
+    let status = response.status();
+    if let Some(body) = stream(response) {
+        let coming = transport.coming_for(&session.opener);
+        return Opened::Stream(Events::new(body, coming, Some(session.revision)));
+    }
+    if session.is_forgotten(transport, &Method::GET, status).await {
+        return Opened::Forgotten;
+    }
+    match status {
+        StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => Opened::None,
+        status if status.is_success() || says(&Method::GET, status) == Says::Perhaps => Opened::None,
+        // Not now: it may be busy, or think that the stream before is still there.
+        _ => Opened::Failed,
     }
 }
 

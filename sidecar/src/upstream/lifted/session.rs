@@ -31,7 +31,7 @@ use crate::exchange;
 use crate::names::session_id;
 use crate::shares::Coming;
 use crate::upstream::waiting::{Large, Receiver, Sender, channel};
-use crate::upstream::{Answer, EDITABLE, Failure, Hold, Opener, Transport};
+use crate::upstream::{Answer, EDITABLE, Failure, Hold, Opener, Transport, forgotten};
 
 /// How many calls may be under way in one session: each has an open connection of somebody.
 const MAX_CALLS: usize = 1024;
@@ -261,22 +261,24 @@ impl Session {
         self.lock().calls.len() == 1
     }
 
-    /// Whether an answer with this status means that the server has forgotten the session.
-    pub(super) async fn is_forgotten(&self, transport: &Transport, status: StatusCode) -> bool {
-        if self.id.is_none() {
-            return false;
-        }
-        if matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE) {
-            return true;
-        }
-        // Many servers say it of a session that they do not know, and it could mean anything; a ping tells.
-        if status != StatusCode::BAD_REQUEST {
-            return false;
-        }
+    /// Whether the server has forgotten the session, if it answers with this status in it.
+    pub(super) async fn is_forgotten(
+        &self,
+        transport: &Transport,
+        method: &Method,
+        status: StatusCode,
+    ) -> bool {
+        self.id.is_some() && forgotten::is_forgotten(method, status, self.ping(transport)).await
+    }
+
+    /// Pings the server in it. None: there is no answer.
+    async fn ping(&self, transport: &Transport) -> Option<StatusCode> {
         let ping = format!(r#"{{"jsonrpc":"2.0","id":{},"method":"ping"}}"#, self.errand());
         let request = self.request(Method::POST, ping.into());
-        let answer = timeout(ERRAND, transport.send(&self.upstream, request)).await;
-        matches!(answer, Ok(Ok(answer)) if !answer.response.status().is_success())
+        match timeout(ERRAND, transport.send(&self.upstream, request)).await {
+            Ok(Ok(answer)) => Some(answer.response.status()),
+            Ok(Err(_)) | Err(_) => None,
+        }
     }
 
     // === Subscriptions ===

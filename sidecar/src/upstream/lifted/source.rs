@@ -138,7 +138,7 @@ async fn follow(
     let mut coming = transport.coming_for(&session.opener);
     if !head.status.is_success() {
         let text = collect(body, MAX_REFUSAL, &mut coming).await.unwrap_or_default();
-        if Box::pin(session.is_forgotten(transport, head.status)).await {
+        if Box::pin(session.is_forgotten(transport, &Method::POST, head.status)).await {
             return Ok(Ending::Forgotten);
         }
         if !is_error(&text) {

@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use http::StatusCode;
+use http::Method;
 use tokio::sync::mpsc;
 use tokio::task::yield_now;
 use tokio::time::{Duration, Instant, sleep_until};
@@ -14,6 +14,7 @@ use super::begin::{Over, Stream};
 use super::posts::{From, Posted, Posts};
 use super::{Letter, Registered};
 use crate::upstream::call::{Caller, Reader};
+use crate::upstream::forgotten::{Says, says};
 use crate::upstream::http::Connections;
 use crate::upstream::message::{About, Asked, Command, Kind, with, write};
 use crate::upstream::routes::{Call, Routes};
@@ -222,7 +223,10 @@ impl Talk {
     fn posted(&mut self, posted: Posted) {
         let Posted { from, outcome } = posted;
         // The server has forgotten the session, though it has not ended the stream.
-        let gone = matches!(&outcome, Err(Failure::Status(StatusCode::NOT_FOUND | StatusCode::GONE)));
+        let gone = matches!(
+            &outcome,
+            Err(Failure::Status(status)) if says(&Method::POST, *status) == Says::Forgotten
+        );
         match (from, outcome) {
             // The answer comes in the stream.
             (From::Call(_), Ok(())) | (From::Own, _) => {}

@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::recorder::Recorder;
 use super::within;
 
@@ -91,6 +93,12 @@ impl GoServer {
     pub(crate) fn start_again(&mut self) {
         self.peer = None;
         self.peer = Some(go(self.port, &self.flags));
+    }
+
+    /// It says nothing any more, and its port takes connections all the same.
+    pub(crate) fn hang(&self) {
+        let peer = self.peer.as_ref().expect("it runs");
+        kill_process(Pid::from_child(&peer.child), Signal::STOP).expect("a signal");
     }
 }
 

@@ -38,6 +38,8 @@ struct Manners {
     answered: bool,
     /// And what it does with notifications and the ends of sessions.
     told: bool,
+    /// And with pings.
+    pinged: bool,
 }
 
 /// How a handshake is answered.
@@ -66,6 +68,7 @@ impl Manners {
             nameless: false,
             answered: false,
             told: false,
+            pinged: false,
         }
     }
 }
@@ -182,6 +185,12 @@ impl Scripted {
         Self::with(0, manners, without_streams(answer))
     }
 
+    /// A server that answers handshakes and notifications by itself, and everything else by `answer`.
+    pub(crate) fn pinged(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
+        let manners = Manners { pinged: true, ..Manners::of(json!({})) };
+        Self::with(0, manners, without_streams(answer))
+    }
+
     /// A server with these capabilities at this port, as soon as it is free.
     pub(crate) fn at(
         port: u16,
@@ -293,7 +302,7 @@ fn serve(
                 json(&mut stream, &reply_to(&request, &result));
             }
             "server/discover" if own => json_with(&mut stream, 400, "", "{}"),
-            "ping" => json(&mut stream, &reply_to(&request, &json!({}))),
+            "ping" if own || !manners.pinged => json(&mut stream, &reply_to(&request, &json!({}))),
             "notifications/roots/list_changed" if manners.hears.is_some() => {
                 manners.hears.iter().for_each(Gate::pass);
                 accepted(&mut stream);

@@ -1,8 +1,10 @@
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::{LOG_LEVEL, again, asked, call, is_error, request, text};
 use crate::harness::scripted::Greeting;
-use crate::harness::{Gate, GoServer, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::{Client, Events, Gate, GoServer, Scripted, Sidecar, config, eventually, scripted};
 
 /// 66: a server that has forgotten the session is greeted again, and the client does not notice.
 #[test]
@@ -15,6 +17,67 @@ fn r066_a_session_that_the_server_has_forgotten_is_begun_again() {
         let reply = call("echo", json!({"text": "two"}), &json!({})).send(sidecar.mcp);
         (reply.message()["result"]["content"][0]["text"] == "two").then_some(())
     });
+}
+
+/// 66: a server that serves no GET says so in many ways, and none of them means that it has forgotten the session.
+#[test]
+fn r066_a_server_without_a_stream_keeps_its_sessions() {
+    for status in [404, 410, 400, 405, 501] {
+        let can = json!({"tools": {"listChanged": true}});
+        let server = Scripted::offering(can, move |request, stream| match &*request.method {
+            "GET" => scripted::json_with(stream, status, "", "{}"),
+            _ => {
+                let result = json!({"content": [{"type": "text", "text": "done"}], "tools": []});
+                scripted::json(stream, &scripted::reply_to(request, &result));
+            }
+        });
+        let sidecar = Sidecar::start(&config(server.port)).ready();
+        let mut listening = ["one", "two"].map(|id| {
+            let filter = json!({"notifications": {"toolsListChanged": true}});
+            let mut events =
+                Events::open(&request(id, "subscriptions/listen", filter, &json!({})), sidecar.mcp);
+            let begun = events.next().unwrap().message();
+            assert_eq!(begun["method"], "notifications/subscriptions/acknowledged", "{status}: {begun}");
+            for _ in 0..2 {
+                assert_eq!(text(&call("x", json!({}), &json!({"roots": {}})).send(sidecar.mcp)), "done");
+            }
+            events
+        });
+        // Once for those who can be asked something, and once for those who cannot.
+        assert_eq!(server.seen("initialize").len(), 2, "{status}");
+        for (events, patience) in listening.iter_mut().zip([1500, 100]) {
+            events.patience(Duration::from_millis(patience));
+            assert!(events.try_any().is_err(), "{status}: nobody has ended it");
+        }
+        assert_eq!(server.seen("GET").len(), 2, "{status}: it is asked once");
+    }
+}
+
+/// 66: only a ping in it tells that a session is lost, where an answer could mean anything; a call that the server may have
+/// taken is not made twice.
+#[test]
+fn r066_a_call_is_made_again_only_in_place_of_a_forgotten_session() {
+    for (to_calls, to_pings, forgotten) in
+        [(404, 200, true), (410, 200, true), (400, 404, true), (400, 400, true)]
+            .into_iter()
+            .chain([200, 401, 429, 503].map(|to_pings| (400, to_pings, false)))
+    {
+        let server = Scripted::pinged(move |request, stream| match &*scripted::method_of(request) {
+            "ping" if to_pings == 200 => scripted::json(stream, &scripted::reply_to(request, &json!({}))),
+            "ping" => scripted::json_with(stream, to_pings, "", "{}"),
+            _ => scripted::json_with(stream, to_calls, "", "{}"),
+        });
+        let sidecar = Sidecar::start(&config(server.port)).ready();
+        let case = format!("{to_calls}, and {to_pings} to a ping");
+        is_error(&call("x", json!({}), &json!({})).send(sidecar.mcp), 200, -32603);
+        let made = if forgotten { 2 } else { 1 };
+        assert_eq!(server.seen("tools/call").len(), made, "{case}");
+        assert_eq!(server.seen("initialize").len(), made, "{case}");
+        // A client with a session hears that it is lost, or that the call came to nothing.
+        let client = Client::open(&sidecar, None);
+        let reply = client.send("tools/call", json!({"name": "x"}));
+        assert_eq!(reply.status, if forgotten { 404 } else { 200 }, "{case}: {}", reply.text());
+    }
 }
 
 /// A server that says nothing to a level of log messages: calls that ask for one do not all wait for it.
@@ -93,7 +156,7 @@ fn an_error_after_a_slow_answer_has_its_status() {
     let can = json!({"roots": {}});
     let (questions, state) = asked(&call("x", json!({}), &can).send(sidecar.mcp));
     // Longer than a response is held back for.
-    std::thread::sleep(std::time::Duration::from_secs(6));
+    std::thread::sleep(Duration::from_secs(6));
     let responses = json!({&questions[0].0: {"roots": []}});
     let again = again("x", json!({}), &can, &state, responses);
     let reply = std::thread::scope(|scope| {

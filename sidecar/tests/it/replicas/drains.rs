@@ -8,8 +8,9 @@ use longshore_sidecar_config::OnOwnerLoss;
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::harness::config::keys;
 use crate::harness::http::{Reply, connect};
-use crate::harness::replicas::Network;
+use crate::harness::replicas::{Network, with_peers};
 use crate::harness::{
     Client, Events, Gate, GoServer, Over, Request, Scripted, client, config, eventually, modern, scripted,
 };
@@ -346,4 +347,23 @@ fn a_sidecar_that_ends_alone_moves_nothing() {
     eventually("it goes on elsewhere in the end", || {
         (client.through(&replicas[1]).send("ping", json!({})).status == 200).then_some(())
     });
+}
+
+/// Nobody brings new keys to a pod that ends, so its word for who calls is worth less than that of one that serves.
+#[test]
+fn a_key_that_was_revoked_opens_nothing_by_way_of_a_replica_that_ends() {
+    let servers = [(); 2].map(|()| GoServer::start(&[]));
+    let network = Network::ending_slowly();
+    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let [alice, bob] = ["key-a", "key-b"].map(|key| Client::open(&replicas[1], Some(key)));
+    let left = with_peers(&config(servers[1].port));
+    let digest = replicas[1].files.write_with_keys(&left, &keys(&[("bob", "key-b")]));
+    replicas[1].runs(&digest);
+    let status = |client: &Client<'_>| client.through(&replicas[0]).send("ping", json!({})).status;
+    assert_eq!((status(&alice), status(&bob)), (200, 200), "one that serves may know of more keys");
+    let _hook = replicas[0].hook();
+    replicas[0].signal(Signal::TERM);
+    eventually("it ends", || (replicas[0].get("/readyz").text() == "draining\n").then_some(()));
+    assert_eq!((status(&alice), status(&bob)), (401, 200));
+    replicas[1].audit(|line| line["reason"] == "no live key" && line["status"] == 401);
 }

@@ -164,7 +164,7 @@ fn the_smallest_manifest_makes_these_objects() {
                         "args": [
                             "serve", "--shim=/shim", "--workers=1", "--pod-uid=$(LONGSHORE_POD_UID)",
                             "--pod-ip=$(LONGSHORE_POD_IP)", "--keys-dir=/etc/longshore/config",
-                            "--sockets-dir=/run/longshore/program",
+                            "--longest-call-ms=60000", "--sockets-dir=/run/longshore/program",
                         ],
                         "ports": [
                             {"name": "mcp", "containerPort": 15380, "protocol": "TCP"},

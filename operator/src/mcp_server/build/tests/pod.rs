@@ -105,6 +105,7 @@ fn the_manifest_shapes_the_pod() {
         ("/spec/securityContext/runAsGroup", json!(65532)),
         ("/spec/securityContext/runAsNonRoot", json!(true)),
         ("/spec/containers/0/args/2", json!("--workers=4")),
+        ("/spec/containers/0/args/6", json!("--longest-call-ms=300000")),
         ("/spec/containers/0/resources", json!({"limits": {"memory": "1Gi"}})),
         ("/spec/containers/0/securityContext/runAsUser", json!(15380)),
         ("/spec/containers/1/command", json!(["/server"])),
