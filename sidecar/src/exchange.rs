@@ -36,7 +36,7 @@ use crate::audit::Entry;
 use crate::configuration::Snapshot;
 use crate::metrics::SessionEnd;
 use crate::rescue::{self, Kind, Refusal};
-use crate::sessions::{self, Answering, Change, Place, Session, Use};
+use crate::sessions::{self, Alias, Answering, Change, Place, Session, Use};
 use crate::shared::CallGuard;
 use crate::shared::Shared;
 use crate::shares::Share;
@@ -74,6 +74,8 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
     /// The id of a request, as JSON.
     pub(crate) id: Option<String>,
+    /// What it is at the server, if that is another.
+    pub(crate) alias: Option<Alias>,
     pub(crate) revision: Revision,
     pub(crate) entry: Entry,
 }
@@ -199,6 +201,11 @@ impl Call {
         self.naming.is_some()
             || matches!(self.edit, Edit::Filter(_))
             || self.session.as_deref().and_then(carry::pair).is_some()
+    }
+
+    /// Its id at the server, as JSON.
+    fn id_at_server(&self) -> Option<&str> {
+        self.alias.as_ref().map(Alias::as_json).or(self.id.as_deref())
     }
 
     /// A share of what is held for its client, of nothing yet.

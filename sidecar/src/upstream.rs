@@ -44,6 +44,7 @@ pub(crate) use http::{Lease, Unanswered};
 pub(crate) use lifted::Lifted;
 use lowered::Opened;
 pub(crate) use lowered::{KeptHere, Lowered};
+pub(crate) use message::replaced;
 pub(crate) use speaks::{Speaks, Spoken};
 pub(crate) use tail::Tail;
 pub(crate) use transport::Transport;

@@ -12,6 +12,7 @@ use longshore_sessions::bounds::{MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS};
 use longshore_sessions::message::Copy;
 use longshore_sessions::{Capsule, Moment, PodId};
 
+use super::aliases::{Alias, Aliases};
 use super::cancelled::Cancelled;
 use super::questions::{Answering, Questions};
 use super::{Place, Sessions};
@@ -50,6 +51,8 @@ pub(crate) struct Session {
     pub(super) questions: Questions,
     /// What it does not want to hear the end of any more.
     cancelled: Cancelled,
+    /// Which of its requests have other ids at the server.
+    pub(super) aliases: Aliases,
 }
 
 /// What a client has set, and who else knows it.
@@ -109,6 +112,7 @@ impl Session {
             streams: Streams::default(),
             questions: Questions::default(),
             cancelled: Cancelled::default(),
+            aliases: Aliases::default(),
         }
     }
 
@@ -173,6 +177,11 @@ impl Session {
     /// Returns when its client has cancelled the call with this id, which began after so many cancellations.
     pub(crate) async fn has_cancelled(&self, id: &Id<'_>, since: u64) {
         self.cancelled.heard(id, since).await;
+    }
+
+    /// What the server calls the request that its client calls so, if that is something else.
+    pub(crate) fn alias_of(&self, id: &Id<'_>) -> Option<Arc<str>> {
+        self.aliases.find(id)
     }
 
     /// The server calls it so from now on.
@@ -280,6 +289,11 @@ impl Use {
     /// Takes an answer of the client's to a question that is open: nobody else answers it meanwhile.
     pub(crate) fn take_answer(&self, id: &Id<'_>) -> Option<Answering> {
         self.session.questions.answered(id).then(|| Answering::new(self.session.clone(), id))
+    }
+
+    /// Another id at the server for the request that its client calls so. `None`: there are no random numbers.
+    pub(crate) fn alias(&self, id: &Id<'_>) -> Option<Alias> {
+        Alias::new(self.session.clone(), id)
     }
 
     fn of(what: What, session: Arc<Session>, sessions: Arc<Sessions>) -> Self {

@@ -217,6 +217,13 @@ pub(super) fn write_line(message: &[u8], edits: [Option<(&Span, &str)>; 2], out:
     out.put_u8(b'\n');
 }
 
+/// The same where both are text.
+pub(crate) fn replaced(message: &str, part: &str, other: &str) -> String {
+    let at = span(message.as_bytes(), part);
+    let before = message.get(..at.start).unwrap_or_default();
+    [before, other, message.get(at.end..).unwrap_or_default()].concat()
+}
+
 /// A message with another part in it.
 pub(super) fn with(message: &Bytes, at: &Span, part: &str) -> Bytes {
     if message.get(at.clone()) == Some(part.as_bytes()) {
