@@ -27,6 +27,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response};
 use longshore_mcp::envelope::Id;
 use longshore_mcp::method::{List, Method};
+use longshore_mcp::pieces::IdInPieces;
 use longshore_mcp::revision::Revision;
 use tokio::sync::oneshot;
 use tokio::time::{Duration, Instant, timeout_at};
@@ -206,6 +207,11 @@ impl Call {
     /// Its id at the server, as JSON.
     fn id_at_server(&self) -> Option<&str> {
         self.alias.as_ref().map(Alias::as_json).or(self.id.as_deref())
+    }
+
+    /// What gives its answer the id that its client knows, while that comes; none if it has it already.
+    fn ids_in_pieces(&self) -> Option<IdInPieces> {
+        Some(IdInPieces::new(self.alias.as_ref()?.as_json(), self.id.as_deref()?))
     }
 
     /// A share of what is held for its client, of nothing yet.

@@ -51,7 +51,7 @@ pub(super) fn look(call: &Call, message: &[u8]) -> Result<Looked, Refusal> {
     match (response.id, call.id_at_server()) {
         (Some(id), Some(there)) if id.is(&Id::from_json(there)) => {
             if call.alias.is_some() {
-                other = Some(replaced(text(message)?, id.as_json(), asked));
+                other = Some(replaced(text(message)?, [Some(id.as_json()), None], asked));
             }
         }
         // Only an error may lack it, and here was one request that it can be about: see `named` below.

@@ -138,7 +138,7 @@ pub(crate) fn cancel(call: &Call) {
         return;
     };
     // Another client's call may have the same id.
-    if !session.is_known_to_server() {
+    if !session.is_known_to_server() && call.alias.is_none() {
         return;
     }
     let body = format!(

@@ -217,11 +217,19 @@ pub(super) fn write_line(message: &[u8], edits: [Option<(&Span, &str)>; 2], out:
     out.put_u8(b'\n');
 }
 
-/// The same where both are text.
-pub(crate) fn replaced(message: &str, part: &str, other: &str) -> String {
-    let at = span(message.as_bytes(), part);
-    let before = message.get(..at.start).unwrap_or_default();
-    [before, other, message.get(at.end..).unwrap_or_default()].concat()
+/// A message with something else for parts that were read out of it.
+pub(crate) fn replaced(message: &str, parts: [Option<&str>; 2], other: &str) -> String {
+    let mut spans = parts.map(|part| part.map(|part| span(message.as_bytes(), part)));
+    spans.sort_by_key(|at| at.as_ref().map(|at| at.start));
+    let mut out = String::with_capacity(message.len() + parts.len() * other.len());
+    let mut from = 0;
+    for at in spans.into_iter().flatten() {
+        out.push_str(message.get(from..at.start).unwrap_or_default());
+        out.push_str(other);
+        from = at.end;
+    }
+    out.push_str(message.get(from..).unwrap_or_default());
+    out
 }
 
 /// A message with another part in it.

@@ -99,7 +99,7 @@ impl Server {
 }
 
 /// Sends a request of this id, and reads the response elsewhere.
-fn send(client: &Client<'_>, method: &str, params: &Value) -> JoinHandle<Reply> {
+pub(super) fn send(client: &Client<'_>, method: &str, params: &Value) -> JoinHandle<Reply> {
     let body = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params});
     let (request, to) = (client.request(body.to_string()), client.sidecar.mcp);
     thread::spawn(move || request.send(to))
