@@ -35,13 +35,19 @@ impl<T> Numbers<T> {
 
     /// A number that stands for somebody's id, which is kept as JSON. No number is given twice.
     pub fn give(&mut self, owner: T, theirs: &str) -> Result<u64, Full> {
+        let number = self.next;
+        self.give_as(number, owner, theirs)?;
+        self.next += 1;
+        Ok(number)
+    }
+
+    /// The same where others number requests on the connection too: the number is the caller's, and new.
+    pub fn give_as(&mut self, number: u64, owner: T, theirs: &str) -> Result<(), Full> {
         if self.open.len() >= self.limit {
             return Err(Full);
         }
-        let number = self.next;
-        self.next += 1;
         self.open.insert(number, Entry { owner, theirs: theirs.to_owned() });
-        Ok(number)
+        Ok(())
     }
 
     /// Who a number was given to, while it is open.

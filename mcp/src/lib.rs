@@ -16,8 +16,8 @@
 //! 5. [`revision`] names the five revisions and has one table of what each of them has.
 //!
 //! Writing goes the other way: [`error`] makes error responses, [`matrix`] knows the HTTP status that each of them
-//! rides on, [`initialize`], [`listing`] and [`passing`] edit the few messages that may not pass as they are, and
-//! [`sse`] frames them. Whatever is not edited keeps its bytes.
+//! rides on, [`initialize`], [`listing`] and [`passing`] edit the few messages that may not pass as they are, [`pieces`]
+//! one that is not whole, and [`sse`] frames them. Whatever is not edited keeps its bytes.
 //!
 //! What lies between a client of one revision and a server of another is [`translate`]: functions over single
 //! messages. Where a feature of one side is a conversation on the other there is a small state machine, which is told
@@ -84,6 +84,7 @@ pub mod object;
 pub mod params;
 pub mod parked;
 pub mod passing;
+pub mod pieces;
 pub mod probe;
 pub mod revision;
 pub mod rounds;

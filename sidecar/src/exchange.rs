@@ -27,6 +27,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response};
 use longshore_mcp::envelope::Id;
 use longshore_mcp::method::{List, Method};
+use longshore_mcp::pieces::IdInPieces;
 use longshore_mcp::revision::Revision;
 use tokio::sync::oneshot;
 use tokio::time::{Duration, Instant, timeout_at};
@@ -36,7 +37,7 @@ use crate::audit::Entry;
 use crate::configuration::Snapshot;
 use crate::metrics::SessionEnd;
 use crate::rescue::{self, Kind, Refusal};
-use crate::sessions::{self, Answering, Change, Place, Session, Use};
+use crate::sessions::{self, Alias, Answering, Change, Place, Session, Use};
 use crate::shared::CallGuard;
 use crate::shared::Shared;
 use crate::shares::Share;
@@ -74,6 +75,8 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
     /// The id of a request, as JSON.
     pub(crate) id: Option<String>,
+    /// What it is at the server, if that is another.
+    pub(crate) alias: Option<Alias>,
     pub(crate) revision: Revision,
     pub(crate) entry: Entry,
 }
@@ -199,6 +202,16 @@ impl Call {
         self.naming.is_some()
             || matches!(self.edit, Edit::Filter(_))
             || self.session.as_deref().and_then(carry::pair).is_some()
+    }
+
+    /// Its id at the server, as JSON.
+    fn id_at_server(&self) -> Option<&str> {
+        self.alias.as_ref().map(Alias::as_json).or(self.id.as_deref())
+    }
+
+    /// What gives its answer the id that its client knows, while that comes; none if it has it already.
+    fn ids_in_pieces(&self) -> Option<IdInPieces> {
+        Some(IdInPieces::new(self.alias.as_ref()?.as_json(), self.id.as_deref()?))
     }
 
     /// A share of what is held for its client, of nothing yet.

@@ -13,8 +13,10 @@
 //! * [`ids`]: the ids that a thread has opened lately;
 //! * [`find`]: follows the rules of routing; [`begin`]: has the server begin a session again, or go on with it;
 //! * [`copies`]: what clients have set, where it outlives this replica;
-//! * [`questions`]: what a server without sessions has asked in one.
+//! * [`questions`]: what a server without sessions has asked in one;
+//! * [`aliases`]: the ids of the sidecar's own under which requests are at the server.
 
+mod aliases;
 mod begin;
 mod cancelled;
 mod copies;
@@ -47,6 +49,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::configuration::Snapshot;
 use crate::metrics::{Metrics, SessionEnd};
 use crate::shares::Shares;
+pub(crate) use aliases::Alias;
 pub(crate) use begin::{begin_again, end_former};
 pub(crate) use copies::keep_copies;
 use errands::Errand;

@@ -8,6 +8,7 @@ pub(crate) mod batch;
 pub(crate) mod body;
 pub(crate) mod conversation;
 pub(crate) mod forward;
+mod ids;
 pub(crate) mod marks;
 pub(crate) mod modern;
 pub(crate) mod origin;
@@ -281,8 +282,9 @@ async fn serve_message(
     // The point of translation: between equals a message keeps its bytes.
     let outgoing = translate::translate(&authorised, &message, &body, worker.pool.speaks(), trail)?;
     let outgoing = tasks::outgoing(worker, &authorised, naming.as_ref(), outgoing, &body)?;
-    drop(message);
-    let sent = upstream::send(worker, authorised, outgoing, naming, body, trail)?;
+    let (outgoing, alias) = ids::outgoing(&authorised, &message, &params, naming.as_ref(), outgoing, &body)?;
+    drop((message, params));
+    let sent = upstream::send(worker, authorised, outgoing, (naming, alias), body, trail)?;
     Ok(Passed::Handed(sent.response().await))
 }
 

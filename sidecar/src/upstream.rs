@@ -27,6 +27,7 @@ mod waiting;
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ::http::{HeaderValue, Request, Response, StatusCode};
 use bytes::Bytes;
@@ -45,6 +46,7 @@ pub(crate) use http::{Lease, Unanswered};
 pub(crate) use lifted::Lifted;
 use lowered::Opened;
 pub(crate) use lowered::{KeptHere, Lowered};
+pub(crate) use message::replaced;
 pub(crate) use speaks::{Speaks, Spoken};
 pub(crate) use tail::Tail;
 pub(crate) use transport::Transport;
@@ -58,6 +60,13 @@ pub(crate) struct Pool {
     speaks: Arc<Speaks>,
     lowered: Arc<Lowered>,
     lifted: Arc<Lifted>,
+}
+
+/// A number for a request that the sidecar makes, or makes anew: never the same one twice in this process, since a
+/// server that gives no session ids goes by them whoever asks.
+pub(crate) fn number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// How long a request waits until it is known what the server speaks: most containers that restart are back by then.

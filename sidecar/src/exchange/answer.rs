@@ -1,5 +1,6 @@
 //! What comes back from the server.
 
+use std::borrow::Cow;
 use std::pin::pin;
 
 use bytes::Bytes;
@@ -7,6 +8,7 @@ use http::header::CONTENT_TYPE;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use longshore_mcp::headers::{self, EVENT_STREAM, JSON};
+use longshore_mcp::pieces::IdInPieces;
 use tokio::time::{Instant, timeout_at};
 
 use super::client::Client;
@@ -166,20 +168,39 @@ async fn message(
         Collected::Start(..) if client.reads_events() || edits => {
             Err(Refusal::AnswerTooLarge { limit: EDITABLE })
         }
-        // Too large to be held, and nothing in it is edited.
+        // Too large to be held, and nothing in it is edited but its id.
         Collected::Start(bytes, mut body, lease) => {
+            let mut ids = call.ids_in_pieces();
+            let bytes = match under_clients_id(ids.as_mut(), &bytes)? {
+                Some(other) => call.hold(other).ok_or(Refusal::AnswerNotHeld)?,
+                None => bytes,
+            };
             client.begin_json(None);
             client.piece(bytes, deadline).await?;
             while let Some(frame) = timeout_at(deadline, body.frame()).await.map_err(|_| timed_out())? {
                 if let Ok(data) = frame?.into_data() {
+                    let data = under_clients_id(ids.as_mut(), &data)?.unwrap_or(data);
                     client.piece(data, deadline).await?;
                 }
+            }
+            if ids.is_some_and(|ids| !ids.is_replaced()) {
+                return Err(Refusal::ServerNonsense);
             }
             client.whole();
             lease.give_back();
             Ok(Done { status, code: None, rest: None })
         }
     }
+}
+
+/// A piece of an answer with the id that its client knows; none if it can go as it is.
+fn under_clients_id(ids: Option<&mut IdInPieces>, piece: &[u8]) -> Result<Option<Bytes>, Refusal> {
+    let Some(ids) = ids else { return Ok(None) };
+    let other = match ids.push(piece) {
+        Cow::Owned(other) => Some(other.into()),
+        Cow::Borrowed(_) => None,
+    };
+    if ids.is_anothers() { Err(Refusal::ServerNonsense) } else { Ok(other) }
 }
 
 /// Gives a whole answer to the client in the form that its response has.

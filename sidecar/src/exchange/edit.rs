@@ -9,6 +9,7 @@ use longshore_mcp::{error, listing};
 
 use super::{Call, Edit, carry};
 use crate::rescue::Refusal;
+use crate::upstream::replaced;
 
 /// An answer, edited.
 pub(super) struct Edited {
@@ -45,12 +46,20 @@ pub(super) fn look(call: &Call, message: &[u8]) -> Result<Looked, Refusal> {
         Ok(Message::Request(_) | Message::Notification(_)) => return Ok(Looked::Aside),
         Err(_) => return Ok(Looked::Unreadable),
     };
-    let asked = match (response.id, call.id.as_deref()) {
-        (Some(id), Some(asked)) if id.is(&Id::from_json(asked)) => asked,
+    let Some(asked) = call.id.as_deref() else { return Ok(Looked::Unasked) };
+    let mut other = None;
+    match (response.id, call.id_at_server()) {
+        (Some(id), Some(there)) if id.is(&Id::from_json(there)) => {
+            if call.alias.is_some() {
+                other = Some(replaced(text(message)?, [Some(id.as_json()), None], asked));
+            }
+        }
         // Only an error may lack it, and here was one request that it can be about: see `named` below.
-        (None, Some(asked)) => asked,
+        (None, Some(_)) => {}
         _ => return Ok(Looked::Unasked),
-    };
+    }
+    // From here on under the id that its client knows.
+    let message = other.as_ref().map_or(message, String::as_bytes);
     if let Some(pair) = call.session.as_deref().and_then(carry::pair) {
         let text = text(message)?;
         if let Some(said) = carry::answer(pair, call.method, &response, asked, text)? {
@@ -65,6 +74,7 @@ pub(super) fn look(call: &Call, message: &[u8]) -> Result<Looked, Refusal> {
     if response.id.is_none() {
         edited.text = Some(named(text(message)?, asked)?);
     }
+    edited.text = edited.text.or(other);
     Ok(Looked::Answer(edited))
 }
 

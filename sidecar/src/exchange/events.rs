@@ -137,17 +137,21 @@ fn pass(
         };
         if let Some(data) = named {
             // Before the client has it, who may be quick.
-            if let Some(session) = session {
-                session.hears(&data);
+            let heard = match session {
+                Some(session) => session.hears(&data),
+                None => Some(Cow::Borrowed(&*data)),
+            };
+            if let Some(data) = heard {
+                client.event(call, event.event.as_deref(), &data)?;
             }
-            client.event(call, event.event.as_deref(), &data)?;
         }
         return Ok(None);
     };
     match carry::aside(session, pair, data) {
         Aside::On(text) => {
-            session.hears(text.as_bytes());
-            client.event(call, None, text.as_bytes())?;
+            if let Some(data) = session.hears(text.as_bytes()) {
+                client.event(call, None, &data)?;
+            }
         }
         Aside::Nowhere => {}
         Aside::Unasked(answer) => request::tell(&call.worker, &call.snapshot, session, answer),

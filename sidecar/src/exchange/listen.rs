@@ -245,16 +245,18 @@ fn hand_on(worker: &Worker, caller: &Authenticated, session: &Use, writer: &Writ
         return;
     }
     let Some(pair) = carry::pair(session) else {
-        if let Some(message) = tasks::aside(worker, principal, session, message) {
-            session.hears(&message);
+        if let Some(message) = tasks::aside(worker, principal, session, message)
+            && let Some(message) = session.hears(&message)
+        {
             writer.write(None, &message);
         }
         return;
     };
     match carry::aside(session, pair, message) {
         Aside::On(text) => {
-            session.hears(text.as_bytes());
-            writer.write(None, text.as_bytes());
+            if let Some(message) = session.hears(text.as_bytes()) {
+                writer.write(None, &message);
+            }
         }
         Aside::Nowhere => {}
         Aside::Unasked(answer) => request::tell(worker, &caller.snapshot, session, answer),

@@ -54,6 +54,7 @@ impl Opening {
     ) -> Result<Done, Refusal> {
         let status = StatusCode::OK.as_u16();
         let edited = edit(call, message)?.ok_or(Refusal::ServerNonsense)?;
+        let message = edited.text.map_or_else(|| message.clone(), Bytes::from);
         let respond = |body: Bytes, session| -> Response<Body> {
             if before.is_empty() {
                 respond::json(Body::whole(body), session)
@@ -63,10 +64,10 @@ impl Opening {
             }
         };
         if let Some(code) = edited.code {
-            client.respond(respond(edited.text.map_or_else(|| message.clone(), Bytes::from), None));
+            client.respond(respond(message, None));
             return Ok(Done { status, code: Some(code), rest: None });
         }
-        let text = std::str::from_utf8(message).map_err(|_| Refusal::ServerNonsense)?;
+        let text = std::str::from_utf8(&message).map_err(|_| Refusal::ServerNonsense)?;
         let accepted = initialize::accepted(text, call.revision).map_err(|_| Refusal::ServerNonsense)?;
         let known = translate::chosen(&accepted.version);
         let accepted_text = accepted.rewritten.as_deref().unwrap_or(text);

@@ -132,11 +132,13 @@ pub(super) fn is_stream(answer: &Answer) -> bool {
 
 /// Tells the server that nobody waits for a call's answer any more. A handshake cannot be cancelled.
 pub(crate) fn cancel(call: &Call) {
-    let (Edit::Pass | Edit::Filter(_), Some(session), Some(id)) = (call.edit, &call.session, &call.id) else {
+    let (Edit::Pass | Edit::Filter(_), Some(session), Some(id)) =
+        (call.edit, &call.session, call.id_at_server())
+    else {
         return;
     };
     // Another client's call may have the same id.
-    if !session.is_known_to_server() {
+    if !session.is_known_to_server() && call.alias.is_none() {
         return;
     }
     let body = format!(

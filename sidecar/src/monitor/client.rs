@@ -7,7 +7,6 @@ mod error;
 mod wire;
 
 use std::borrow::Cow;
-use std::cell::Cell;
 use std::collections::HashSet;
 use std::rc::Rc;
 
@@ -72,7 +71,6 @@ pub(crate) struct Server {
     /// What the session costs at the server; given back when nobody looks after the server any more.
     hold: Option<Hold>,
     revision: Option<Revision>,
-    next_id: Cell<u64>,
 }
 
 /// Listening for notifications; it ends when this is dropped.
@@ -101,7 +99,6 @@ impl Server {
             face: Face::Sessions,
             hold: None,
             revision: None,
-            next_id: Cell::new(1),
         }
     }
 
@@ -247,7 +244,6 @@ impl Server {
             face: self.face,
             hold: None,
             revision: self.revision,
-            next_id: Cell::new(0),
         };
         Listening(tokio::task::spawn_local(async move {
             let mut pause = REOPEN;

@@ -1,5 +1,6 @@
 //! One session: of a client with the sidecar, and of the sidecar with the server.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -7,11 +8,13 @@ use std::time::Duration;
 use http::HeaderValue;
 use longshore_mcp::envelope::{self, Id, Message};
 use longshore_mcp::level::Level;
+use longshore_mcp::method::ServerNotification;
 use longshore_mcp::revision::Revision;
 use longshore_sessions::bounds::{MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS};
 use longshore_sessions::message::Copy;
 use longshore_sessions::{Capsule, Moment, PodId};
 
+use super::aliases::{Alias, Aliases};
 use super::cancelled::Cancelled;
 use super::questions::{Answering, Questions};
 use super::{Place, Sessions};
@@ -50,6 +53,8 @@ pub(crate) struct Session {
     pub(super) questions: Questions,
     /// What it does not want to hear the end of any more.
     cancelled: Cancelled,
+    /// Which of its requests have other ids at the server.
+    pub(super) aliases: Aliases,
 }
 
 /// What a client has set, and who else knows it.
@@ -109,6 +114,7 @@ impl Session {
             streams: Streams::default(),
             questions: Questions::default(),
             cancelled: Cancelled::default(),
+            aliases: Aliases::default(),
         }
     }
 
@@ -145,19 +151,26 @@ impl Session {
         self.upstream.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether the server knows whose a message is. One without session ids goes by the ids in messages, which are the same
-    /// in all sessions.
+    /// Whether the server knows whose a message is. One without session ids goes by the ids in messages, whosever they are.
     pub(crate) fn is_known_to_server(&self) -> bool {
         self.upstream.read().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Notes what the client is given that is no answer.
-    pub(crate) fn hears(&self, message: &[u8]) {
-        if !self.is_known_to_server()
-            && let Ok(Message::Request(question)) = envelope::read(message)
-        {
-            self.questions.asked(&question.id);
+    /// Notes what the client is given that is no answer, and gives it as the client knows it. `None`: it is not for this
+    /// client.
+    pub(crate) fn hears<'a>(&self, message: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+        if !self.is_known_to_server() {
+            match envelope::read(message) {
+                Ok(Message::Request(question)) => self.questions.asked(&question.id),
+                Ok(Message::Notification(news))
+                    if news.method.as_str() == ServerNotification::Progress.as_str() =>
+                {
+                    return self.aliases.progress(message);
+                }
+                _ => {}
+            }
         }
+        Some(Cow::Borrowed(message))
     }
 
     /// Its client cancels the call with this id.
@@ -173,6 +186,11 @@ impl Session {
     /// Returns when its client has cancelled the call with this id, which began after so many cancellations.
     pub(crate) async fn has_cancelled(&self, id: &Id<'_>, since: u64) {
         self.cancelled.heard(id, since).await;
+    }
+
+    /// What the server calls the request that its client calls so, if that is something else.
+    pub(crate) fn alias_of(&self, id: &Id<'_>) -> Option<Arc<str>> {
+        self.aliases.find(id)
     }
 
     /// The server calls it so from now on.
@@ -282,6 +300,12 @@ impl Use {
         self.session.questions.answered(id).then(|| Answering::new(self.session.clone(), id))
     }
 
+    /// Another id at the server for the request that its client calls so, also for the token of its progress, if it is
+    /// named here. `None`: there are no random numbers.
+    pub(crate) fn alias(&self, id: &Id<'_>, token: Option<&str>) -> Option<Alias> {
+        Alias::new(self.session.clone(), id, token)
+    }
+
     fn of(what: What, session: Arc<Session>, sessions: Arc<Sessions>) -> Self {
         session.uses(what).fetch_add(1, Ordering::Relaxed);
         Self { what, session, sessions }
@@ -331,6 +355,35 @@ mod tests {
             expires: 0,
         };
         Session::new(capsule, place, None, 0)
+    }
+
+    #[test]
+    fn progress_is_its_own_clients() {
+        let places = Arc::new(Places::default());
+        let open = || Arc::new(session(places.take(&"a".into(), &limits()).ok().unwrap()));
+        let (session, other) = (open(), open());
+        let alias = |session: &Arc<Session>, id, token| {
+            Alias::new(session.clone(), &Id::from_json(id), token).unwrap()
+        };
+        let (call, quiet, others) =
+            (alias(&session, "1", Some("\"t\"")), alias(&session, "2", None), alias(&other, "1", Some("9")));
+        let news = |token: &str| {
+            format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":1}}}}"#
+            )
+        };
+        let heard = |token: &str| {
+            let heard = session.hears(news(token).as_bytes()).map(Cow::into_owned);
+            heard.map(|heard| String::from_utf8(heard).unwrap())
+        };
+        let own = call.as_json().to_owned();
+        assert_eq!(heard(&own), Some(news("\"t\"")));
+        assert_eq!((heard(quiet.as_json()), heard(others.as_json())), (None, None));
+        // Of what the server chose itself, or what goes on after its call.
+        assert_eq!(heard("\"t\""), Some(news("\"t\"")));
+        assert_eq!(session.alias_of(&Id::from_json("1")).as_deref(), Some(&*own));
+        drop(call);
+        assert_eq!((heard(&own), session.alias_of(&Id::from_json("1"))), (None, None));
     }
 
     #[test]

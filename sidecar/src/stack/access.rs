@@ -116,18 +116,18 @@ pub(crate) fn decide(
         (Message::Notification(notification), Some(session)) => {
             let goes_on = match NotificationMethod::parse(&notification.method) {
                 None => Err("unknown notification"),
-                // It would end whatever call of anybody has that id.
-                Some(NotificationMethod::Cancelled) if !session.is_known_to_server() => {
-                    Err("no sessions at the server")
-                }
                 Some(NotificationMethod::Cancelled) => {
-                    // Other transports end such calls themselves.
-                    if let (Some(id), Upstream::StreamableHttp { .. }) =
-                        (params.request_id(), &snapshot.config.upstream)
-                    {
-                        session.cancels(&Id::from_json(id));
+                    let id = params.request_id().map(Id::from_json);
+                    if !session.is_known_to_server() && id.and_then(|id| session.alias_of(&id)).is_none() {
+                        // It would end whatever call of anybody has that id.
+                        Err("no sessions at the server")
+                    } else {
+                        // Other transports end such calls themselves.
+                        if let (Some(id), Upstream::StreamableHttp { .. }) = (id, &snapshot.config.upstream) {
+                            session.cancels(&id);
+                        }
+                        Ok(None)
                     }
-                    Ok(None)
                 }
                 Some(_) => Ok(None),
             };

@@ -11,6 +11,7 @@ use super::respond::{self, Body};
 use super::translate::Outgoing;
 use crate::exchange::{self, Begun, Call, Edit};
 use crate::rescue::Refusal;
+use crate::sessions::Alias;
 use crate::tasks::Naming;
 use crate::worker::Worker;
 
@@ -38,7 +39,7 @@ pub(crate) fn send(
     worker: &Rc<Worker>,
     authorised: Authorised,
     outgoing: Outgoing,
-    naming: Option<Naming>,
+    (naming, alias): (Option<Naming>, Option<Alias>),
     body: Bytes,
     trail: &mut Trail,
 ) -> Result<Sent, Refusal> {
@@ -100,6 +101,7 @@ pub(crate) fn send(
         trace: exchange::trace(&headers),
         body,
         id: trail.id.clone(),
+        alias,
         revision: trail.revision,
         entry: trail.entry.hand_over(),
     };

@@ -1,5 +1,8 @@
 //! Who sees and calls what.
 
+mod ids;
+mod nameless;
+
 use serde_json::json;
 
 use crate::harness::config::{keys, rule};
@@ -57,15 +60,16 @@ fn everybody_is_anonymous_without_auth() {
 
 #[test]
 fn entries_that_stay_keep_their_bytes() {
-    let list = r#"{ "id":1,"result":{"nextCursor":"","tools":[{"name":"keep" , "x":1.0e2},{"name":"drop"},{"inputSchema":{"\u0061":[ ]},"name":"k\u0065ep2"}]} ,"jsonrpc":"2.0"}"#;
+    let list = r#"{ "id":ID,"result":{"nextCursor":"","tools":[{"name":"keep" , "x":1.0e2},{"name":"drop"},{"inputSchema":{"\u0061":[ ]},"name":"k\u0065ep2"}]} ,"jsonrpc":"2.0"}"#;
     let kept = r#"{"id":1,"result":{"nextCursor":"","tools":[{"name":"keep" , "x":1.0e2},{"inputSchema":{"\u0061":[ ]},"name":"k\u0065ep2"}]},"jsonrpc":"2.0"}"#;
     let notification = "event: message\nid: 7\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{ }}\n\n";
     for events in [false, true] {
-        let server = Scripted::start(move |_, stream| {
+        let server = Scripted::start(move |request, stream| {
+            let list = list.replace("ID", &scripted::message(request)["id"].to_string());
             if events {
                 scripted::events(stream, &[notification, &format!("id: 8\ndata: {list}\n\n")]);
             } else {
-                scripted::json(stream, list);
+                scripted::json(stream, &list);
             }
         });
         let mut config = config(server.port);

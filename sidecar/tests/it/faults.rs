@@ -461,10 +461,9 @@ fn a_server_of_another_revision_is_named() {
     std::thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
             std::thread::spawn(move || {
-                let mut buffer = [0; 65536];
-                while let Ok(length @ 1..) = std::io::Read::read(&mut stream, &mut buffer) {
-                    let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
-                    let id = if text.contains("\"id\":0") { 0 } else { 1 };
+                let mut reader = std::io::BufReader::new(stream.try_clone().unwrap());
+                while let Some(request) = scripted::read(&mut reader) {
+                    let id = &scripted::message(&request)["id"];
                     scripted::json(
                         &mut stream,
                         &format!(

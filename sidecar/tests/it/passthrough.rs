@@ -4,6 +4,7 @@ mod identity;
 
 use std::io::BufReader;
 use std::net::{Shutdown, TcpStream};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
@@ -222,13 +223,16 @@ fn both_sides_can_ask_within_a_call() {
 #[test]
 fn a_stream_that_the_server_ends_early_goes_on() {
     for (method, answered) in [("tools/call", true), ("tools/list", true), ("tools/call", false)] {
+        let asked = Mutex::new(None);
         let server = Scripted::start(move |request, stream| {
-            let result = |id: u64| json!({"jsonrpc": "2.0", "id": id, "result": {"tools": []}}).to_string();
+            let mut asked = asked.lock().unwrap();
             if request.method == "GET" && answered {
-                scripted::events(stream, &[&format!("id: e2\ndata: {}\n\n", result(1))]);
+                let answer = scripted::reply_to(asked.as_ref().unwrap(), &json!({"tools": []}));
+                scripted::events(stream, &[&format!("id: e2\ndata: {answer}\n\n")]);
             } else if request.method == "GET" {
                 scripted::write(stream, "HTTP/1.1 404 X\r\ncontent-length: 0\r\n\r\n");
             } else {
+                *asked = Some(request.clone());
                 scripted::events(stream, &["retry: 60\nid: e1\ndata: \n\n"]);
             }
         });
@@ -250,7 +254,7 @@ fn a_stream_that_the_server_ends_early_goes_on() {
 #[test]
 fn r011_a_silent_stream_is_kept_alive() {
     let (go_on, wait) = std::sync::mpsc::channel::<()>();
-    let wait = std::sync::Mutex::new(wait);
+    let wait = Mutex::new(wait);
     let server = Scripted::of_both(json!({}), move |request, stream| {
         scripted::begin_events(stream);
         let _ = wait.lock().unwrap().recv();

@@ -45,8 +45,7 @@ impl Server {
     }
 
     fn ask(&self, method: McpMethod, params: &Value) -> (String, http::Request<Bytes>) {
-        let id = self.next_id.get();
-        self.next_id.set(id + 1);
+        let id = upstream::number();
         let name = method.as_str();
         let text = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{name}\",\"params\":{params}}}");
         (id.to_string(), self.request(Method::POST, text.into()))

@@ -1,7 +1,7 @@
 //! One session with the server, which serves requests of one principal whose clients can do the same.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -31,7 +31,7 @@ use crate::exchange;
 use crate::names::session_id;
 use crate::shares::Coming;
 use crate::upstream::waiting::{Large, Receiver, Sender, channel};
-use crate::upstream::{Answer, EDITABLE, Failure, Hold, Opener, Transport, forgotten};
+use crate::upstream::{Answer, EDITABLE, Failure, Hold, Opener, Transport, forgotten, number};
 
 /// How many calls may be under way in one session: each has an open connection of somebody.
 const MAX_CALLS: usize = 1024;
@@ -41,8 +41,6 @@ const WAITING: usize = 32;
 const ERRAND: Duration = Duration::from_secs(5);
 /// How long a server is told of no level that has not answered to one in time. Each call would wait for it.
 const SILENCE: Duration = Duration::from_secs(60);
-/// The id of the handshake. Calls are numbered from one.
-const FIRST: &str = "0";
 
 /// The session.
 pub(super) struct Session {
@@ -73,8 +71,6 @@ pub(super) struct Session {
     /// still asking for.
     pub(super) subscribing: tokio::sync::Mutex<()>,
     pub(super) hearing: Hearing,
-    /// Numbers the requests of the sidecar's own.
-    errands: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -129,20 +125,22 @@ impl Session {
     ) -> Result<Self, Failure> {
         let way = Way { from: asked.revision, to: speaks };
         // All else in it was looked at before.
-        let greeting = handshake::greet(FIRST, way, &asked.client()).map_err(|_| Unusable::Capabilities)?;
+        let first = number().to_string();
+        let greeting = handshake::greet(&first, way, &asked.client()).map_err(|_| Unusable::Capabilities)?;
         let request = exchange::build(Method::POST, None, greeting.into());
         let (answer, hold) = transport.open(upstream, opener.clone(), request).await?;
         let id = session_id(answer.response.headers());
-        let greeting = match greeted(answer, transport.coming_for(&opener)).await.and_then(Greeting::read) {
-            Ok(greeting) => greeting,
-            Err(failure) => {
-                // It is open at the server all the same.
-                if let Some(id) = id {
-                    farewell(transport, upstream, (id, speaks)).await;
+        let greeting =
+            match greeted(answer, transport.coming_for(&opener), &first).await.and_then(Greeting::read) {
+                Ok(greeting) => greeting,
+                Err(failure) => {
+                    // It is open at the server all the same.
+                    if let Some(id) = id {
+                        farewell(transport, upstream, (id, speaks)).await;
+                    }
+                    return Err(failure);
                 }
-                return Err(failure);
-            }
-        };
+            };
         let Greeting { text: greeting, revision, info, offers, logs } = greeting;
         let session = Self {
             upstream: upstream.clone(),
@@ -158,7 +156,6 @@ impl Session {
             forgotten: AtomicBool::new(false),
             subscribing: tokio::sync::Mutex::default(),
             hearing: Hearing::default(),
-            errands: AtomicU64::new(0),
             state: Mutex::new(State {
                 calls: Numbers::new(MAX_CALLS),
                 levels: Levels::new(),
@@ -208,7 +205,7 @@ impl Session {
         text: impl FnOnce(&str) -> String,
     ) -> Result<bool, Elapsed> {
         let (to, mut heard) = channel(WAITING);
-        let id = self.errand();
+        let id = Self::errand();
         let request = self.request(Method::POST, text(&id).into());
         let answer = async {
             while let Some(Heard::Answer(message) | Heard::Own(message)) = heard.recv().await {
@@ -227,14 +224,15 @@ impl Session {
     }
 
     /// An id for a request of the sidecar's own, as JSON. No call has one like it.
-    fn errand(&self) -> String {
-        format!("\"longshore-{}\"", self.errands.fetch_add(1, Ordering::Relaxed))
+    fn errand() -> String {
+        format!("\"longshore-{}\"", number())
     }
 
     /// A number for a call, and both ends of what comes for it.
     pub(super) fn number(self: &Arc<Self>, id: &str) -> Result<(Number, Inbox), Failure> {
         let (to, heard) = channel(WAITING);
-        let number = self.lock().calls.give(to.clone(), id).map_err(|_| Unusable::Busy)?;
+        let number = number();
+        self.lock().calls.give_as(number, to.clone(), id).map_err(|_| Unusable::Busy)?;
         Ok((Number { session: self.clone(), number, level: None }, (to, heard)))
     }
 
@@ -273,7 +271,7 @@ impl Session {
 
     /// Pings the server in it. None: there is no answer.
     async fn ping(&self, transport: &Transport) -> Option<StatusCode> {
-        let ping = format!(r#"{{"jsonrpc":"2.0","id":{},"method":"ping"}}"#, self.errand());
+        let ping = format!(r#"{{"jsonrpc":"2.0","id":{},"method":"ping"}}"#, Self::errand());
         let request = self.request(Method::POST, ping.into());
         match timeout(ERRAND, transport.send(&self.upstream, request)).await {
             Ok(Ok(answer)) => Some(answer.response.status()),
@@ -423,7 +421,7 @@ async fn farewell(transport: &Transport, upstream: &Upstream, (id, revision): (H
 }
 
 /// The result of the handshake.
-async fn greeted(answer: Answer, mut coming: Coming) -> Result<String, Failure> {
+async fn greeted(answer: Answer, mut coming: Coming, first: &str) -> Result<String, Failure> {
     let Answer { response, lease } = answer;
     let (head, body) = response.into_parts();
     if !head.status.is_success() {
@@ -449,7 +447,7 @@ async fn greeted(answer: Answer, mut coming: Coming) -> Result<String, Failure> 
     };
     let message = message.ok_or(Unusable::Nonsense)?;
     match envelope::read(&message) {
-        Ok(Message::Response(response)) if response.id.is_some_and(|id| id.as_json() == FIRST) => {
+        Ok(Message::Response(response)) if response.id.is_some_and(|id| id.as_json() == first) => {
             match response.outcome {
                 Outcome::Result(result) => Ok(result.get().to_owned()),
                 // What keeps its client out is in the server's own words.

@@ -154,16 +154,17 @@ fn what_comes_before_a_session_has_no_ids() {
     std::thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
             std::thread::spawn(move || {
-                let mut buffer = [0; 65536];
-                while let Ok(length @ 1..) = std::io::Read::read(&mut stream, &mut buffer) {
-                    let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
-                    if !text.contains("\"initialize\"") {
+                let mut reader = std::io::BufReader::new(stream.try_clone().unwrap());
+                while let Some(request) = scripted::read(&mut reader) {
+                    if scripted::method_of(&request) != "initialize" {
                         scripted::write(&mut stream, "HTTP/1.1 202 A\r\ncontent-length: 0\r\n\r\n");
                         continue;
                     }
-                    let result = r#"data: {"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"n","version":"1"}}}"#;
+                    let result = serde_json::json!({"protocolVersion": "2025-11-25", "capabilities": {},
+                        "serverInfo": {"name": "n", "version": "1"}});
+                    let answer = scripted::reply_to(&request, &result);
                     let first = format!("id: 1\nretry: 10\n{NOTE}\n\n");
-                    scripted::events(&mut stream, &[&first, &format!("id: 2\n{result}\n\n")]);
+                    scripted::events(&mut stream, &[&first, &format!("id: 2\ndata: {answer}\n\n")]);
                 }
             });
         }

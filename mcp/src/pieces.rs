@@ -1,0 +1,245 @@
+//! Responses that come in pieces and are too large to be held: the id is replaced on the way, wherever in the message it
+//! stands. Nothing else changes, and nothing is kept but what may be the id.
+
+use std::borrow::Cow;
+
+use memchr::memchr2;
+
+/// Replaces the id of one response.
+#[derive(Debug)]
+pub struct IdInPieces {
+    from: Box<[u8]>,
+    to: Box<[u8]>,
+    found: Found,
+    part: Part,
+    /// How many objects and arrays are open.
+    depth: usize,
+    in_string: bool,
+    is_escaped: bool,
+    /// What comes is the name of a member of the message, if it is a string.
+    expects_name: bool,
+    /// What comes is the id.
+    expects_id: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    NotYet,
+    /// And replaced.
+    This,
+    /// It is the answer to something else, or none.
+    Another,
+}
+
+/// Of what the next byte is a part.
+#[derive(Debug)]
+enum Part {
+    /// The name of a member of the message: as much of it as tells whether that is the id.
+    Name(Vec<u8>),
+    /// The id, as far as it has come.
+    Id(Vec<u8>),
+    Other,
+}
+
+const NAME: &[u8] = b"id";
+
+impl IdInPieces {
+    /// Has a response that says `from` for its id say `to`, both as JSON.
+    pub fn new(from: &str, to: &str) -> Self {
+        Self {
+            from: from.as_bytes().into(),
+            to: to.as_bytes().into(),
+            found: Found::NotYet,
+            part: Part::Other,
+            depth: 0,
+            in_string: false,
+            is_escaped: false,
+            expects_name: false,
+            expects_id: false,
+        }
+    }
+
+    /// What to pass on for the next piece.
+    pub fn push<'a>(&mut self, piece: &'a [u8]) -> Cow<'a, [u8]> {
+        let (mut out, mut from, mut at) = (Vec::new(), 0, 0);
+        while let (Found::NotYet, Some(byte)) = (self.found, piece.get(at).copied()) {
+            match &mut self.part {
+                Part::Other => at += self.skip(byte, piece.get(at..).unwrap_or_default()),
+                Part::Name(name) => {
+                    if name.len() <= NAME.len() {
+                        name.push(byte);
+                    }
+                    let is_id = name.strip_suffix(b"\"") == Some(NAME);
+                    if self.ends_string(byte) {
+                        (self.part, self.expects_id) = (Part::Other, is_id);
+                    }
+                    at += 1;
+                }
+                Part::Id(id) => {
+                    let is_first = id.is_empty();
+                    if is_first && byte.is_ascii_whitespace() {
+                        at += 1;
+                        continue;
+                    }
+                    if is_first {
+                        out.extend_from_slice(piece.get(from..at).unwrap_or_default());
+                        from = at;
+                        self.in_string = byte == b'"';
+                    }
+                    // A number ends before what follows it, a string with its last byte.
+                    let is_string = id.first().copied().unwrap_or(byte) == b'"';
+                    let is_behind = !is_string && matches!(byte, b',' | b'}' | b' ' | b'\t' | b'\r' | b'\n');
+                    if !is_behind {
+                        id.push(byte);
+                        at += 1;
+                    }
+                    let is_too_long = id.len() > self.from.len();
+                    let ends = is_behind || is_string && !is_first && self.ends_string(byte);
+                    if ends || is_too_long {
+                        self.end(&mut out);
+                        from = at;
+                    }
+                }
+            }
+        }
+        let is_held = matches!(&self.part, Part::Id(id) if !id.is_empty());
+        let rest = if is_held { &[] } else { piece.get(from..).unwrap_or_default() };
+        if out.is_empty() && from == 0 && !is_held {
+            return Cow::Borrowed(piece);
+        }
+        out.extend_from_slice(rest);
+        Cow::Owned(out)
+    }
+
+    /// Whether the id was there, and was replaced.
+    pub fn is_replaced(&self) -> bool {
+        self.found == Found::This
+    }
+
+    /// Whether another id was there.
+    pub fn is_anothers(&self) -> bool {
+        self.found == Found::Another
+    }
+
+    /// The id has come.
+    fn end(&mut self, out: &mut Vec<u8>) {
+        let Part::Id(id) = std::mem::replace(&mut self.part, Part::Other) else { return };
+        if *id == *self.from {
+            self.found = Found::This;
+            out.extend_from_slice(&self.to);
+        } else {
+            self.found = Found::Another;
+            out.extend_from_slice(&id);
+        }
+    }
+
+    /// Goes on where nothing is kept. Says by how much.
+    fn skip(&mut self, byte: u8, rest: &[u8]) -> usize {
+        if self.in_string {
+            if !self.is_escaped && !matches!(byte, b'"' | b'\\') {
+                return memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
+            }
+            self.ends_string(byte);
+            return 1;
+        }
+        let outermost = self.depth == 1;
+        match byte {
+            b'"' => {
+                self.in_string = true;
+                if outermost && std::mem::take(&mut self.expects_name) {
+                    self.part = Part::Name(Vec::new());
+                }
+            }
+            b'{' | b'[' => {
+                self.depth += 1;
+                self.expects_name = byte == b'{' && self.depth == 1;
+            }
+            b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+            b',' => self.expects_name = outermost,
+            b':' if outermost && std::mem::take(&mut self.expects_id) => self.part = Part::Id(Vec::new()),
+            _ => {}
+        }
+        1
+    }
+
+    /// Takes a byte of a string, and says whether that ends with it.
+    fn ends_string(&mut self, byte: u8) -> bool {
+        let was_escaped = self.is_escaped;
+        self.is_escaped = !was_escaped && byte == b'\\';
+        let ends = !was_escaped && byte == b'"';
+        if ends {
+            self.in_string = false;
+        }
+        ends
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes of a message that is cut at these places, and whether its id was replaced.
+    fn passed(message: &str, cuts: &[usize]) -> (String, bool, bool) {
+        let mut ids = IdInPieces::new("\"own-1\"", "7");
+        let (mut out, mut from) = (Vec::new(), 0);
+        for cut in cuts.iter().copied().chain([message.len()]) {
+            out.extend_from_slice(&ids.push(&message.as_bytes()[from..cut]));
+            from = cut;
+        }
+        (String::from_utf8(out).unwrap(), ids.is_replaced(), ids.is_anothers())
+    }
+
+    #[test]
+    fn the_id_is_replaced_wherever_it_stands_and_whatever_is_cut() {
+        for message in [
+            r#"{"jsonrpc":"2.0","id":"own-1","result":{"id":"own-1","text":"\"id\":\"own-1\" \\"}}"#,
+            r#" { "result" : {"content":[{"id":"own-1"},"a\\\"b{["],"id":1}, "x":"id" ,"id" : "own-1" , "jsonrpc":"2.0"}"#,
+            r#"{"error":{"code":-1,"message":"{\"id\":"},"id":"own-1"}"#,
+            r#"{"result":[],"":"","i":1,"idd":2,"id":"own-1"}"#,
+        ] {
+            let at = if message.starts_with("{\"jsonrpc") {
+                message.find("\"own-1\"").unwrap()
+            } else {
+                message.rfind("\"own-1\"").unwrap()
+            };
+            let expected = format!("{}7{}", &message[..at], &message[at + 7..]);
+            for first in 0..=message.len() {
+                for second in first..=message.len() {
+                    assert_eq!(passed(message, &[first, second]), (expected.clone(), true, false));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_such_response_keeps_its_bytes() {
+        for (message, is_anothers) in [
+            (r#"{"id":"own-2","result":{}}"#, true),
+            (r#"{"id":"own-12","result":{}}"#, true),
+            (r#"{"id":7,"result":{}}"#, true),
+            (r#"{"id": 7 }"#, true),
+            (r#"{"id":null}"#, true),
+            (r#"{"id":{"id":"own-1"}}"#, true),
+            (r#"{"result":{"id":"own-1"}}"#, false),
+            (r#"[{"id":"own-1"}]"#, false),
+            (r#"{"ID":"own-1","i\u0064":"own-1"}"#, false),
+            (r#"{"x":"id","y":"own-1"}"#, false),
+            ("\"id\":\"own-1\"", false),
+            ("hello", false),
+        ] {
+            for cut in 0..=message.len() {
+                assert_eq!(passed(message, &[cut]), (message.to_owned(), false, is_anothers), "{cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_has_no_id_in_it_is_not_copied() {
+        let mut ids = IdInPieces::new("1", "2");
+        assert!(matches!(ids.push(br#"{"result":{"text":"aaa"#), Cow::Borrowed(_)));
+        assert!(matches!(ids.push(br#"aaa\n"}"#), Cow::Borrowed(_)));
+        assert_eq!(&*ids.push(br#","id":1"#), br#","id":"#);
+        assert_eq!(&*ids.push(b"}"), b"2}");
+        assert!(matches!(ids.push(b"\n"), Cow::Borrowed(_)));
+    }
+}

@@ -1,0 +1,154 @@
+//! Servers that give no session ids, and find the response of an answer by its id alone: to them all clients are one.
+
+use std::collections::{HashMap, HashSet};
+use std::net::TcpStream;
+use std::sync::Mutex;
+
+use serde_json::{Value, json};
+
+use super::ids::send;
+use crate::harness::config::{keys, rule};
+use crate::harness::{Client, Files, Gate, Scripted, Sidecar, config, eventually, modern, scripted};
+
+/// How a call is answered.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Form {
+    Json,
+    Events,
+    /// Larger than what is held, with the id before the result or behind it.
+    Large {
+        id_first: bool,
+    },
+}
+
+/// A server that answers a call when there is another request, and that when the call has been answered.
+fn server(form: Form) -> Scripted {
+    let (gate, called) = (Gate::default(), Gate::default());
+    let waiting = Mutex::new(HashMap::<String, TcpStream>::new());
+    Scripted::nameless(move |request, stream| {
+        let message = scripted::message(request);
+        let id = message["id"].to_string();
+        // The later one's stream wins.
+        waiting.lock().unwrap().insert(id.clone(), stream.try_clone().unwrap());
+        let is_call = message["method"] == "tools/call";
+        if is_call {
+            gate.pass();
+        } else {
+            gate.open();
+            called.pass();
+        }
+        let Some(mut stream) = waiting.lock().unwrap().remove(&id) else { return };
+        if !is_call {
+            return scripted::json(&mut stream, &scripted::reply_to(request, &json!({})));
+        }
+        let size = if matches!(form, Form::Large { .. }) { 300_000 } else { 10 };
+        let text = "private\"id\":".to_owned() + &"x".repeat(size);
+        let result =
+            json!({"content": [{"type": "text", "text": text}], "structuredContent": {"id": message["id"]}});
+        let answer = match form {
+            Form::Large { id_first: false } => format!(r#"{{"result":{result},"jsonrpc":"2.0","id":{id}}}"#),
+            _ => format!(r#"{{"jsonrpc":"2.0", "id": {id} ,"result":{result}}}"#),
+        };
+        if form == Form::Events {
+            let progress = json!({"jsonrpc": "2.0", "method": "notifications/progress",
+                "params": {"progressToken": message["params"]["_meta"]["progressToken"], "progress": 1}});
+            // And what is of no call of this client's.
+            let others = progress.to_string().replace("\"longshore-", "\"longshore-f");
+            let events = [progress.to_string(), others, answer].map(|data| format!("data: {data}\n\n"));
+            scripted::events(&mut stream, &[&events.concat()]);
+        } else {
+            scripted::json(&mut stream, &answer);
+        }
+        called.open();
+    })
+}
+
+/// Alice and Carol may call everything, and Bob nothing.
+fn sidecar(server: &Scripted) -> Sidecar {
+    let mut config = config(server.port);
+    let mut all = rule("all", &["*"], &["*"], &["*"]);
+    all.principals = Some(vec!["alice".to_owned(), "carol".to_owned()]);
+    config.access = vec![all];
+    let files = Files::new();
+    files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b"), ("carol", "key-c")]));
+    Sidecar::with(files, &[]).loaded().ready()
+}
+
+fn asked(server: &Scripted, method: &str) -> Value {
+    scripted::message(&eventually("the server is asked", || server.seen(method).pop()))
+}
+
+#[test]
+fn an_id_of_another_client_opens_nothing() {
+    let large = [true, false].map(|id_first| Form::Large { id_first });
+    for form in [Form::Json, Form::Events, large[0], large[1]] {
+        let server = server(form);
+        let sidecar = sidecar(&server);
+        let [alice, bob] = ["key-a", "key-b"].map(|key| Client::open(&sidecar, Some(key)));
+        let call = send(&alice, "tools/call", &json!({"name": "t", "_meta": {"progressToken": 7}}));
+        let asked = asked(&server, "tools/call");
+        let other = send(&bob, "logging/setLevel", &json!({"level": "info"})).join().unwrap();
+        assert_eq!(other.message(), json!({"jsonrpc": "2.0", "id": 7, "result": {}}), "{form:?}");
+        let called = call.join().unwrap();
+        let answer = called.message();
+        assert_eq!(answer["id"], 7, "{form:?}");
+        assert!(answer["result"]["content"][0]["text"].as_str().unwrap().starts_with("private"), "{form:?}");
+        assert_eq!(
+            answer["result"]["structuredContent"]["id"], asked["id"],
+            "{form:?}: results keep their bytes"
+        );
+        assert_eq!(asked["params"]["_meta"]["progressToken"], asked["id"], "{form:?}");
+        if form == Form::Events {
+            let tokens = called
+                .events()
+                .iter()
+                .filter(|data| data.contains("progressToken"))
+                .cloned()
+                .collect::<Vec<_>>();
+            assert!(tokens.len() == 1 && tokens[0].contains(r#""progressToken":7"#), "{tokens:?}");
+        }
+    }
+}
+
+#[test]
+fn a_call_is_cancelled_by_its_own_client_alone() {
+    let server = server(Form::Json);
+    let sidecar = sidecar(&server);
+    let [alice, bob] = ["key-a", "key-b"].map(|key| Client::open(&sidecar, Some(key)));
+    let call = send(&alice, "tools/call", &json!({"name": "t"}));
+    let asked = asked(&server, "tools/call");
+    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}});
+    for (client, heard) in [(&bob, 0), (&alice, 1)] {
+        assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
+        assert_eq!(server.seen("notifications/cancelled").len(), heard);
+    }
+    let heard = scripted::message(&server.seen("notifications/cancelled")[0]);
+    assert_eq!(heard["params"]["requestId"], asked["id"]);
+    let left = call.join().unwrap().message();
+    assert!(left["error"]["message"].as_str().unwrap().contains("cancelled"), "{left}");
+}
+
+/// Whoever asks, also the sidecar for clients whose requests stand alone.
+#[test]
+fn no_two_requests_have_one_id() {
+    let server = Scripted::nameless(|request, stream| {
+        let result = json!({"content": []});
+        scripted::json(stream, &scripted::reply_to(request, &result));
+    });
+    let sidecar = sidecar(&server);
+    for _ in 0..2 {
+        Client::open(&sidecar, Some("key-a")).call("t", json!({}));
+        for (id, key) in [(1, "key-a"), (2, "key-c")] {
+            let call = modern::request(id, "tools/call", json!({"name": "t"})).key(key).send(sidecar.mcp);
+            assert_eq!((call.status, &call.message()["id"]), (200, &json!(id)), "{}", call.text());
+        }
+    }
+    let methods = ["initialize", "tools/call"];
+    let all = methods
+        .iter()
+        .flat_map(|method| server.seen(method))
+        .map(|it| scripted::message(&it)["id"].to_string());
+    let all: Vec<_> = all.collect();
+    assert!(all.len() >= 8, "{all:?}");
+    assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len(), "{all:?}");
+}
