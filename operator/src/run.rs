@@ -99,7 +99,8 @@ async fn operate(
         cluster::wait_for_api(&client, &scope::scopes(&options.watch_namespaces)).await;
         cluster::inventory_access(&client, &options.settings.inventory_subjects).await
     };
-    let Some(access) = stop.run_until_cancelled(prepared).await else { return Ok(()) };
+    // Who may not read the keys now is not ready. They are read again by whoever leads, which may be in weeks.
+    let Some(_) = stop.run_until_cancelled(prepared).await else { return Ok(()) };
     readiness.ready();
 
     let candidate = Candidate::new(
@@ -119,8 +120,12 @@ async fn operate(
     let (inventories, changes, poller) =
         inventory::inventories(TokenFile::new(options.inventory_token_file.clone()));
     let (upgrades, turns) = Upgrades::new(options.upgrades_at_once);
-    let context = context(&options, client, metrics.clone(), inventories, access, upgrades);
-    let work = work(&options, context, (changes, turns), poller, stop.clone());
+    let work = async {
+        let access = cluster::inventory_access(&client, &options.settings.inventory_subjects);
+        let Some(access) = stop.run_until_cancelled(access).await else { return Ok(()) };
+        let context = context(&options, client.clone(), metrics.clone(), inventories, access, upgrades);
+        work(&options, context, (changes, turns), poller, stop.clone()).await
+    };
     let lease = leadership.hold(work_ended.clone());
     tokio::pin!(work, lease);
     tokio::select! {

@@ -3,10 +3,15 @@
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
+use longshore_crds::McpServer;
+use longshore_e2e::cluster::{Cluster, Component, Shape};
+use longshore_e2e::testing::{Kind, Room, eventually};
+use serde_json::Value;
 
-use super::stand::{Operator, until};
+use super::stand::{Operator, install, until};
 use super::{LEAST, STAGE, server};
 
 #[test]
@@ -52,6 +57,37 @@ fn a_dead_leaders_work_is_taken_over_when_its_lease_has_run_out() {
         let services: Api<Service> = namespace.api();
         namespace.wait(&services, "demo", "to be made", |_| true).await;
     });
+}
+
+/// A standby may wait for longer than the cluster signs its tokens with one key.
+#[test]
+fn whoever_takes_over_knows_the_keys_that_tokens_are_signed_with_by_then() {
+    let _room = Room::take(Kind::Cluster);
+    let cluster = Cluster::start(Shape::ControlPlane).unwrap();
+    install(&cluster).unwrap();
+    cluster
+        .block_on(async || {
+            let mut first = Operator::start_in(&cluster, "default");
+            until("the first operator leads", || first.leads()).await;
+            let second = first.another();
+            until("the second stands for election", || second.log().contains("stands for election")).await;
+            cluster.kill(Component::ApiServer).await.unwrap();
+            first.kill();
+            cluster.spec().unwrap().add_account_key().unwrap();
+            cluster.revive(Component::ApiServer).await.unwrap();
+            until("the second operator leads", || second.leads()).await;
+            let client = cluster.client().await.unwrap();
+            let servers: Api<McpServer> = Api::namespaced(client.clone(), "default");
+            servers.create(&PostParams::default(), &serde_json::from_str(&LEAST).unwrap()).await.unwrap();
+            let config_maps: Api<ConfigMap> = Api::namespaced(client, "default");
+            let list = ListParams::default().labels("longshore.dev/server=demo");
+            let made = eventually("the configuration is made", async || {
+                config_maps.list(&list).await.unwrap().items.pop().ok_or("there is none")
+            });
+            let config: Value = serde_json::from_str(&made.await.data.unwrap()["config.json"]).unwrap();
+            assert_eq!(config["inventory"]["jwks"]["keys"].as_array().unwrap().len(), 2);
+        })
+        .unwrap();
 }
 
 #[test]
