@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
@@ -84,7 +85,7 @@ pub async fn touch(
         if refused && attempts > MOST_TOUCHES_OF_A_REFUSAL {
             continue;
         }
-        let value = format!("{}.{attempts}", wanted.trim_start_matches("sha256:"));
+        let value = touched(&wanted, Timestamp::now().as_second(), attempts);
         let patch = json!({ "metadata": { "annotations": { CONFIG_ANNOTATION: value } } });
         let objects = Api::<Pod>::namespaced(context.client.clone(), &server.namespace);
         let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
@@ -113,6 +114,12 @@ fn sooner(one: Option<Duration>, other: Duration) -> Option<Duration> {
 }
 
 /// The digest of the configuration that a sidecar should run, if it says that it runs another.
+/// What is written on a pod. It is another value each time, whoever led before: what is there already would be no change,
+/// and wake no kubelet.
+fn touched(wanted: &str, second: i64, attempt: u32) -> String {
+    format!("{}.{second}.{attempt}", wanted.trim_start_matches("sha256:"))
+}
+
 fn stale(facts: &PodFacts, desired: &Desired) -> Option<String> {
     if facts.pod.ending || facts.pod.failed.is_some() {
         return None;
@@ -120,4 +127,16 @@ fn stale(facts: &PodFacts, desired: &Desired) -> Option<String> {
     let summary = facts.report.summary()?;
     let wanted = desired.configs.get(facts.pod.upstream.as_deref()?)?;
     (summary.config.digest != *wanted).then(|| wanted.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_touch_is_like_another() {
+        let values =
+            [(10, 1), (10, 2), (700, 1)].map(|(second, attempt)| touched("sha256:ab", second, attempt));
+        assert_eq!(values, ["ab.10.1", "ab.10.2", "ab.700.1"]);
+    }
 }
