@@ -68,6 +68,13 @@ impl<V> Default for Mirror<V> {
     }
 }
 
+    /// The servers of a scope that have any.
+    pub fn servers(&self, scope: &Scope) -> Vec<ServerKey> {
+        let objects = self.read();
+        let in_scope = |server: &&ServerKey| scope.as_ref().is_none_or(|scope| *scope == server.namespace);
+        objects.by_server.keys().filter(in_scope).cloned().collect()
+    }
+
 impl<V: View> Mirror<V> {
     /// The objects of a server, by name.
     pub fn of_server(&self, server: &ServerKey) -> BTreeMap<String, Arc<V>> {

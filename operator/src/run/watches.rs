@@ -23,7 +23,7 @@ use crate::inventory::Changes;
 use crate::mcp_server::apply::HasLive;
 use crate::mcp_server::context::Context;
 use crate::mcp_server::references::Kind;
-use crate::mcp_server::{error_policy, reconcile};
+use crate::mcp_server::{error_policy, reconcile, upgrades};
 use crate::mirror::{Change, Mirror, ServerKey};
 use crate::reasons::sentence;
 use crate::scope::{PAGE, Scope, api};
@@ -132,6 +132,7 @@ async fn one_controller(
         mirrors.services.filled(&scope).await;
         mirrors.config_maps.filled(&scope).await;
         mirrors.secrets.filled(&scope).await;
+    upgrades::resume(&context, &scope);
         mirrors.network_policies.filled(&scope).await;
         mirrors.service_accounts.filled(&scope).await;
         mirrors.disruption_budgets.filled(&scope).await;

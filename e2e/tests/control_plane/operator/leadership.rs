@@ -11,7 +11,7 @@ use longshore_e2e::cluster::{Cluster, Component, Shape};
 use longshore_e2e::testing::{Kind, Room, eventually};
 use serde_json::Value;
 
-use super::stand::{Operator, install, until};
+use super::stand::{NEXT_SIDECAR, Operator, install, until};
 use super::{LEAST, STAGE, server};
 
 #[test]
@@ -139,11 +139,15 @@ fn a_new_release_replaces_the_pods_of_so_many_servers_at_a_time() {
         namespace.wait(&deployments, asleep, "to be made", |_| true).await;
         assert!(before.stop());
 
-        let _after = Operator::of_the_next_release(namespace, "1");
-        namespace.wait(&deployments, asleep, "to be upgraded", |it| it.metadata.generation > Some(1)).await;
+        let mut after = Operator::of_the_next_release(namespace, "1");
+        let is_upgraded = |deployment: &Deployment| {
+            let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+            pod.is_some_and(|pod| pod.containers.iter().any(|it| it.image.as_deref() == Some(NEXT_SIDECAR)))
+        };
+        namespace.wait(&deployments, asleep, "to be upgraded", is_upgraded).await;
         let upgraded = async || {
             let list = deployments.list(&Default::default()).await.unwrap().items;
-            let upgraded = list.into_iter().filter(|deployment| deployment.metadata.generation > Some(1));
+            let upgraded = list.into_iter().filter(is_upgraded);
             upgraded.map(|deployment| deployment.name_any()).filter(|name| name != asleep).collect::<Vec<_>>()
         };
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -157,14 +161,26 @@ fn a_new_release_replaces_the_pods_of_so_many_servers_at_a_time() {
         // Nothing serves here, so nobody else's turn comes while that one is there.
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert_eq!(upgraded().await, std::slice::from_ref(&first));
+        // And another operator knows whose turn it is.
+        assert!(after.stop(), "{}", after.log());
+        let after = Operator::of_the_next_release(namespace, "1");
+        until("the next operator leads", || after.leads()).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(upgraded().await, std::slice::from_ref(&first));
+        // Whoever scales a server that waits gets more of its pods.
+        let scaled = *names.iter().rfind(|name| **name != first).unwrap();
+        namespace.kubectl(&["scale", "lmcp", scaled, "--replicas=2"]).await.unwrap();
+        let has_two = |it: &Deployment| it.spec.as_ref().and_then(|spec| spec.replicas) == Some(2);
+        namespace.wait(&deployments, scaled, "to be scaled", has_two).await;
+        assert_eq!(upgraded().await, std::slice::from_ref(&first));
         // Its owner may change a server at any time.
         let waiting = *names.iter().find(|name| **name != first).unwrap();
         namespace.apply(&server("{source: {args: [more]}}").replace("demo", waiting)).await;
-        namespace.wait(&deployments, waiting, "to change", |it| it.metadata.generation > Some(1)).await;
+        namespace.wait(&deployments, waiting, "to change", is_upgraded).await;
         assert_eq!(upgraded().await.len(), 2);
         // With the first one gone it is the next one's turn.
         namespace.kubectl(&["delete", "mcpserver", &first]).await.unwrap();
         let last = *names.iter().find(|name| **name != first && **name != waiting).unwrap();
-        namespace.wait(&deployments, last, "to be upgraded", |it| it.metadata.generation > Some(1)).await;
+        namespace.wait(&deployments, last, "to be upgraded", is_upgraded).await;
     });
 }
