@@ -20,6 +20,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
 use crate::health::{Health, Readiness};
+use crate::hearing::{self, Hearing};
 use crate::inventory::{self, Changes, Inventories, Poller, TokenFile};
 use crate::lease::{Candidate, Timings};
 use crate::mcp_server::context::{Context, Mirrors};
@@ -62,8 +63,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let metrics = Metrics::new().context("cannot register the metrics")?;
     let readiness = Readiness::default();
     let health = Health::bind(options.health_addr, readiness.clone(), metrics.clone()).await?;
-    let config = kube::Config::infer().await.context("found no way to the API server")?;
-    let client = Client::try_from(config).context("cannot speak to the API server")?;
+    let client = hearing::client().await?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), identity = %options.identity, "the operator starts");
 
     // Ends only after everything else has, so that the process is seen to live while it drains.
@@ -176,8 +176,9 @@ async fn work(
 ) -> anyhow::Result<()> {
     let scopes = scope::scopes(&options.watch_namespaces);
     let (triggers, queues) = watches::triggers(&scopes);
-    let watching = watches::watch(&context, &scopes, &triggers);
-    let controllers = watches::control(&context, &scopes, queues, &triggers, stop.clone());
+    let hearing = Hearing::new(context.clone());
+    let watching = watches::watch(&context, &hearing, &scopes, &triggers);
+    let controllers = watches::control(&context, &hearing, &scopes, queues, &triggers, stop.clone());
     let relay = watches::relay(changes, turns, &triggers);
     let keys = cluster::renew_inventory_access(&context, &triggers);
     let finish = async {
