@@ -6,29 +6,24 @@
 //! Everything runs inside one future, as the operator does: a branch that ends unasked ends the process.
 
 mod face;
-mod hearing;
 mod keys;
 pub(crate) mod published;
 mod source;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use kube::client::ClientBuilder;
 use longshore_catalog::http::Port;
 use longshore_catalog::{Catalog, Login, Metrics};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use crate::hearing;
 use crate::inventory::TokenFile;
 use crate::scope;
 use keys::KeyFiles;
 use source::Source;
-
-/// An API server that does not take a connection for so long is away.
-const CONNECT: Duration = Duration::from_secs(5);
 
 /// What `longshore catalog` was told.
 #[derive(Clone, Debug)]
@@ -62,10 +57,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     };
     let api = Port::api(options.listen_addr, catalog.clone(), login).await?;
     let probes = Port::probes(options.health_addr, catalog.clone()).await?;
-    let mut config = kube::Config::infer().await.context("found no way to the API server")?;
-    config.connect_timeout = Some(CONNECT);
-    let builder = ClientBuilder::try_from(config).context("cannot speak to the API server")?;
-    let client = builder.with_layer(&hearing::patience()).build();
+    let client = hearing::client().await?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), api = %api.address()?, probes = %probes.address()?, "the catalog starts");
 
     let (stop, stop_probes) = (CancellationToken::new(), CancellationToken::new());

@@ -174,22 +174,28 @@ impl Leadership {
     /// lease is lost: the process must end at once then, since another may act already.
     pub async fn hold(mut self, stop: CancellationToken) -> Result<(), Lost> {
         let timings = self.candidate.timings;
+        let mut pause = timings.retry;
         loop {
             tokio::select! {
                 () = stop.cancelled() => {
                     self.release().await;
                     return Ok(());
                 }
-                () = sleep(timings.retry) => {}
+                () = sleep(pause) => {}
             }
+            pause = timings.retry;
             let left = timings.renew_deadline.saturating_sub(self.renewed.elapsed());
-            match timeout(left, self.renew()).await {
+            // The connection may be dead: there has to be time for another.
+            match timeout(left.min(timings.renew_deadline / 2), self.renew()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(Renewal::Taken(holder))) => return Err(Lost::TakenBy(holder)),
                 Ok(Err(Renewal::Failed(error))) => {
                     tracing::warn!(error = sentence(&error), "cannot renew the lease, trying again")
                 }
-                Err(_) => tracing::warn!("renewing the lease takes too long"),
+                Err(_) => {
+                    tracing::warn!("renewing the lease takes too long");
+                    pause = Duration::ZERO;
+                }
             }
             if self.renewed.elapsed() >= timings.renew_deadline {
                 return Err(Lost::NotRenewed(timings.renew_deadline));

@@ -5,6 +5,7 @@
 //! * [`catalog`]: the same for the catalog, which watches and writes nothing.
 //! * [`mcp_server`]: the controller of `McpServer`, one file per step.
 //! * [`mirror`] and [`view`]: what is known of the cluster; [`inventory`]: what the sidecars say.
+//! * `hearing`: how the cluster is watched, and whether it is heard.
 //! * [`example`]: a small MCP server, for first steps.
 //! * [`local`]: servers of manifests on this machine, without a cluster.
 //! * [`lease`], [`health`], [`metrics`]: what every operator needs.
@@ -17,6 +18,7 @@ pub mod cli;
 pub mod digest;
 pub mod example;
 pub mod health;
+mod hearing;
 pub mod inventory;
 pub mod lease;
 pub mod local;

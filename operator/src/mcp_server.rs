@@ -325,17 +325,16 @@ fn turn(
     let live =
         context.mirrors.deployments.get(key, &key.name).and_then(|deployment| deployment.template.clone());
     let observed = server.status.as_ref().and_then(|status| status.observed_generation);
+    // One without a status started a moment ago, when its first word could still wait. And whoever only scales a server
+    // that waits asks for no other pods.
+    let nobody_asked = observed.is_none()
+        || observed == server.metadata.generation
+        || lock(memory).waits_for.as_ref() == Some(&desired.template);
     match live {
-        // One without a status started a moment ago, when its first word could still wait.
-        Some(live)
-            if first_look
-                && desired.replicas > 0
-                && live != desired.template
-                && (observed.is_none() || observed == server.metadata.generation) =>
-        {
+        Some(live) if first_look && desired.replicas > 0 && live != desired.template && nobody_asked => {
             let turn = context.upgrades.ask(key);
             if turn != Turn::Now {
-                desired.template = live;
+                lock(memory).waits_for = Some(std::mem::replace(&mut desired.template, live));
             }
             turn
         }

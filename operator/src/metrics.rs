@@ -13,6 +13,7 @@ pub struct Metrics {
     writes: IntCounterVec,
     servers: IntGaugeVec,
     leader: IntGauge,
+    stale: IntGauge,
 }
 
 /// How a reconciliation ended.
@@ -91,14 +92,19 @@ impl Metrics {
                 &["ready"],
             )?,
             leader: IntGauge::new("longshore_leader", "1 while this operator is the one that acts.")?,
+            stale: IntGauge::new(
+                "longshore_stale",
+                "1 while the operator cannot hear what changes in the cluster.",
+            )?,
             registry,
         };
-        let Self { registry, reconciliations, duration, writes, servers, leader } = &metrics;
+        let Self { registry, reconciliations, duration, writes, servers, leader, stale } = &metrics;
         registry.register(Box::new(reconciliations.clone()))?;
         registry.register(Box::new(duration.clone()))?;
         registry.register(Box::new(writes.clone()))?;
         registry.register(Box::new(servers.clone()))?;
         registry.register(Box::new(leader.clone()))?;
+        registry.register(Box::new(stale.clone()))?;
         Ok(metrics)
     }
 
@@ -123,6 +129,11 @@ impl Metrics {
         self.leader.set(leads.into());
     }
 
+    /// Says whether something may have changed that this operator does not hear of.
+    pub fn stale(&self, stale: bool) {
+        self.stale.set(stale.into());
+    }
+
     /// All of them in Prometheus' text format.
     pub fn text(&self) -> prometheus::Result<String> {
         TextEncoder::new().encode_to_string(&self.registry.gather())
@@ -140,6 +151,7 @@ mod tests {
         metrics.wrote(Write::Touch);
         metrics.servers("True", 2);
         metrics.leads(true);
+        metrics.stale(true);
         let text = metrics.text().unwrap();
         for line in [
             "longshore_reconciliations_total{outcome=\"refused\"} 1",
@@ -147,6 +159,7 @@ mod tests {
             "longshore_writes_total{write=\"touch\"} 1",
             "longshore_servers{ready=\"True\"} 2",
             "longshore_leader 1",
+            "longshore_stale 1",
         ] {
             assert!(text.lines().any(|it| it == line), "{line} is not in:\n{text}");
         }

@@ -3,22 +3,16 @@
 //! Unlike a reflector's store, a mirror never holds a whole object.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::fmt::Debug;
-use std::future::ready;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use futures::{Stream, StreamExt as _};
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{Event, watcher};
-use kube::{Client, Resource, ResourceExt};
-use serde::de::DeserializeOwned;
+use kube::runtime::watcher::Event;
+use kube::{Resource, ResourceExt};
 use tokio::sync::watch;
 
 use crate::names::SERVER_LABEL;
-use crate::reasons::sentence;
-use crate::scope::{self, Scope};
+use crate::scope::Scope;
 use crate::view::View;
 
 /// A server, by namespace and name.
@@ -74,6 +68,13 @@ impl<V: View> Mirror<V> {
         self.read().by_server.get(server).cloned().unwrap_or_default()
     }
 
+    /// The servers of a scope that have any.
+    pub fn servers(&self, scope: &Scope) -> Vec<ServerKey> {
+        let objects = self.read();
+        let in_scope = |server: &&ServerKey| scope.as_ref().is_none_or(|scope| *scope == server.namespace);
+        objects.by_server.keys().filter(in_scope).cloned().collect()
+    }
+
     /// One object of a server.
     pub fn get(&self, server: &ServerKey, name: &str) -> Option<Arc<V>> {
         self.read().by_server.get(server)?.get(name).cloned()
@@ -85,36 +86,7 @@ impl<V: View> Mirror<V> {
         let _ = self.filled.subscribe().wait_for(|filled| filled.contains(scope)).await;
     }
 
-    /// Keeps the mirror up to date with one namespace or with all, for as long as the process runs, and says what
-    /// happened to whose object.
-    pub async fn run<K>(
-        self: Arc<Self>,
-        client: &Client,
-        scope: &Scope,
-        mut changed: impl FnMut(&ServerKey, Change, &str, &V),
-    ) where
-        V: View<Object = K>,
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + DeserializeOwned
-            + Debug
-            + Send
-            + 'static,
-    {
-        let events = watcher(scope::api(client, scope), scope::owned()).default_backoff();
-        let events = events.filter_map(|event| {
-            ready(
-                event
-                    .inspect_err(|error| {
-                        tracing::warn!(error = sentence(error), "a watch failed and starts again")
-                    })
-                    .ok(),
-            )
-        });
-        self.follow(events, scope, &mut changed).await;
-    }
-
-    /// The same with what somebody else watches.
+    /// Keeps the mirror up to date with what is heard of one namespace or of all, and says what happened to whose object.
     pub async fn follow<K>(
         &self,
         events: impl Stream<Item = Event<K>>,

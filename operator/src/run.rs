@@ -20,6 +20,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
 use crate::health::{Health, Readiness};
+use crate::hearing::{self, Hearing};
 use crate::inventory::{self, Changes, Inventories, Poller, TokenFile};
 use crate::lease::{Candidate, Timings};
 use crate::mcp_server::context::{Context, Mirrors};
@@ -62,8 +63,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let metrics = Metrics::new().context("cannot register the metrics")?;
     let readiness = Readiness::default();
     let health = Health::bind(options.health_addr, readiness.clone(), metrics.clone()).await?;
-    let config = kube::Config::infer().await.context("found no way to the API server")?;
-    let client = Client::try_from(config).context("cannot speak to the API server")?;
+    let client = hearing::client().await?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), identity = %options.identity, "the operator starts");
 
     // Ends only after everything else has, so that the process is seen to live while it drains.
@@ -96,7 +96,8 @@ async fn operate(
         cluster::wait_for_api(&client, &scope::scopes(&options.watch_namespaces)).await;
         cluster::inventory_access(&client, &options.settings.inventory_subjects).await
     };
-    let Some(access) = stop.run_until_cancelled(prepared).await else { return Ok(()) };
+    // Who may not read the keys now is not ready. They are read again by whoever leads, which may be in weeks.
+    let Some(_) = stop.run_until_cancelled(prepared).await else { return Ok(()) };
     readiness.ready();
 
     let candidate = Candidate::new(
@@ -116,8 +117,12 @@ async fn operate(
     let (inventories, changes, poller) =
         inventory::inventories(TokenFile::new(options.inventory_token_file.clone()));
     let (upgrades, turns) = Upgrades::new(options.upgrades_at_once);
-    let context = context(&options, client, metrics.clone(), inventories, access, upgrades);
-    let work = work(&options, context, (changes, turns), poller, stop.clone());
+    let work = async {
+        let access = cluster::inventory_access(&client, &options.settings.inventory_subjects);
+        let Some(access) = stop.run_until_cancelled(access).await else { return Ok(()) };
+        let context = context(&options, client.clone(), metrics.clone(), inventories, access, upgrades);
+        work(&options, context, (changes, turns), poller, stop.clone()).await
+    };
     let lease = leadership.hold(work_ended.clone());
     tokio::pin!(work, lease);
     tokio::select! {
@@ -168,8 +173,9 @@ async fn work(
 ) -> anyhow::Result<()> {
     let scopes = scope::scopes(&options.watch_namespaces);
     let (triggers, queues) = watches::triggers(&scopes);
-    let watching = watches::watch(&context, &scopes, &triggers);
-    let controllers = watches::control(&context, &scopes, queues, &triggers, stop.clone());
+    let hearing = Hearing::new(context.clone());
+    let watching = watches::watch(&context, &hearing, &scopes, &triggers);
+    let controllers = watches::control(&context, &hearing, &scopes, queues, &triggers, stop.clone());
     let relay = watches::relay(changes, turns, &triggers);
     let keys = cluster::renew_inventory_access(&context, &triggers);
     let finish = async {

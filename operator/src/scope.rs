@@ -35,5 +35,5 @@ where
 
 /// A watch of what Longshore made for servers.
 pub fn owned() -> watcher::Config {
-    watcher::Config::default().labels(&format!("{},{SERVER_LABEL}", owned_selector())).page_size(PAGE)
+    watcher::Config::default().labels(&format!("{},{SERVER_LABEL}", owned_selector()))
 }

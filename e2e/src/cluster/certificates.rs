@@ -67,6 +67,17 @@ pub(crate) fn write(spec: &Spec) -> Result<(), CertificateError> {
     Ok(())
 }
 
+impl Spec {
+    /// Adds a key that ServiceAccount tokens may be signed with, behind those that there are. An API server that starts
+    /// after that takes it.
+    pub fn add_account_key(&self) -> Result<(), CertificateError> {
+        let another = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?;
+        let file = self.pki("service-account.key");
+        let keys = fs::read_to_string(&file)? + &another.serialize_pem();
+        Ok(fs::write(file, keys)?)
+    }
+}
+
 fn authority() -> Result<CertifiedIssuer<'static, KeyPair>, rcgen::Error> {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, "longshore-e2e");

@@ -30,15 +30,13 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::sleep;
 
 use super::face::{self, Heard};
-use super::hearing::Hearing;
 use super::published::Published;
+use crate::hearing::{Audience, Hearing};
 use crate::mirror::{Mirror, ServerKey};
 use crate::ownership;
-use crate::scope::{self, PAGE, Scope};
+use crate::scope::{self, Scope};
 use crate::view::{DeploymentView, PodView, ReplicaSetView, View};
 
-/// A watch of manifests is made anew so often: a connection that has died unnoticed is noticed then.
-const WATCH_SECONDS: u32 = 30;
 /// How many answers of sidecars are in memory at once: one may be long, and they all come at the start.
 const ANSWERS: usize = 4;
 /// How long the sidecars of the servers that there are at the start may take to answer. Whoever does not is listed with
@@ -76,6 +74,16 @@ struct Mirrors {
     pods: Arc<Mirror<PodView>>,
 }
 
+impl Audience for Catalog {
+    fn set_stale(&self, stale: bool) {
+        Self::set_stale(self, stale);
+    }
+
+    fn knows(&self, namespace: &str) -> bool {
+        self.lists(namespace)
+    }
+}
+
 // === impl Source ===
 
 impl Source {
@@ -107,11 +115,11 @@ impl Source {
             // The receiver ends only with the process.
             let _ = servers.due.send(server.clone());
         };
-        let hearing = Hearing::new(catalog.clone());
+        let hearing = Hearing::new(Arc::new(catalog.clone()));
         let mut watches: Vec<BoxFuture<'_, ()>> = Vec::new();
         for scope in &scopes {
-            let config = watcher::Config::default().page_size(PAGE).timeout(WATCH_SECONDS);
-            watches.push(servers.follow(hearing.events(&client, scope, config), scope).boxed());
+            let events = hearing.events(&client, scope, watcher::Config::default());
+            watches.push(servers.follow(events, scope).boxed());
             watches.push(mirrored(&mirrors.deployments, &hearing, &client, scope, &look_at).boxed());
             watches.push(mirrored(&mirrors.replica_sets, &hearing, &client, scope, &look_at).boxed());
             watches.push(mirrored(&mirrors.pods, &hearing, &client, scope, &look_at).boxed());

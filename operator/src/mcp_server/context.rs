@@ -13,6 +13,7 @@ use longshore_crds::McpServer;
 use longshore_sidecar_config::InventoryAccess;
 
 use crate::api;
+use crate::hearing::Audience;
 use crate::inventory::{Inventories, PodUid};
 use crate::mcp_server::dereference::cache::ReferenceCache;
 use crate::mcp_server::memory::Memory;
@@ -97,6 +98,16 @@ impl Context {
         for (ready, count) in self.memory.ready_counts() {
             self.metrics.servers(ready, count);
         }
+    }
+}
+
+impl Audience for Context {
+    fn set_stale(&self, stale: bool) {
+        self.metrics.stale(stale);
+    }
+
+    fn knows(&self, namespace: &str) -> bool {
+        self.memory.servers().iter().any(|server| server.namespace == namespace)
     }
 }
 

@@ -43,6 +43,10 @@ pub struct ServerMemory {
     pub failures: u32,
     /// The pods that were touched, by UID.
     pub touches: HashMap<String, Touch>,
+    /// The digest of the configuration that each pod was last heard to run, by UID.
+    pub heard: HashMap<String, String>,
+    /// The digest of the template that waits for its turn.
+    pub waits_for: Option<String>,
     /// The status of the condition `Ready`.
     pub ready: Option<&'static str>,
 }

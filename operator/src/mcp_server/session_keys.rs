@@ -6,7 +6,8 @@
 //!
 //! 1. the new key is accepted, beside the one that seals;
 //! 2. it seals, and the one before is still accepted;
-//! 3. the one before goes, once no session can be left whose id it sealed.
+//! 3. the one before has sealed its last, from when on its time runs;
+//! 4. it goes, once no session can be left whose id it sealed.
 
 mod record;
 #[cfg(test)]
@@ -45,7 +46,7 @@ pub struct SessionKeys {
 struct Held {
     key: SessionKey,
     made: Timestamp,
-    /// Since when it no longer seals.
+    /// Since when no pod seals with it any more.
     retired: Option<Timestamp>,
 }
 
@@ -88,6 +89,8 @@ pub enum Step {
         /// That of the one before.
         before: u8,
     },
+    /// No pod seals any more with those of before.
+    Retired,
     /// Those that nobody needs any more have gone.
     Dropped,
 }
@@ -129,12 +132,14 @@ impl SessionKeys {
         let mut next = self.clone();
         if let Some(id) = self.waiting() {
             let before = self.seal_with;
-            next.held
-                .iter_mut()
-                .filter(|held| held.key.id == before)
-                .for_each(|held| held.retired = Some(situation.now));
             next.seal_with = id;
             return Ok(Some((next, Step::Sealing { id, before })));
+        }
+        // Not with the step before: until every pod has taken that one, some seal with the old key.
+        if self.is_to_retire() {
+            let sealed = next.held.iter_mut().filter(|held| held.key.id != self.seal_with);
+            sealed.for_each(|held| held.retired = held.retired.or(Some(situation.now)));
+            return Ok(Some((next, Step::Retired)));
         }
         next.held.retain(|held| self.left(held, situation).is_none_or(|left| !left.is_zero()));
         if next.held.len() < self.held.len() {
@@ -152,6 +157,7 @@ impl SessionKeys {
     /// Whether there is a step to take, once the pods have taken the one before.
     pub fn is_waiting(&self, situation: &Situation<'_>) -> bool {
         self.waiting().is_some()
+            || self.is_to_retire()
             || self.is_wanted(situation)
             || self.held.iter().any(|held| self.left(held, situation).is_some_and(|left| left.is_zero()))
     }
@@ -169,6 +175,13 @@ impl SessionKeys {
     fn waiting(&self) -> Option<u8> {
         let sealing = self.held.iter().position(|held| held.key.id == self.seal_with)?;
         self.held.get(sealing + 1).map(|held| held.key.id)
+    }
+
+    /// Whether there are keys that every pod has been told to seal with no more, and whose time does not run yet. What
+    /// comes after the key that seals has not sealed.
+    fn is_to_retire(&self) -> bool {
+        self.waiting().is_none()
+            && self.held.iter().any(|held| held.key.id != self.seal_with && held.retired.is_none())
     }
 
     /// How long a key that no longer seals has to stay.

@@ -4,14 +4,18 @@
 //! A change of a manifest never waits here.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use crate::mcp_server::context::Context;
 use crate::mcp_server::memory::lock;
+use crate::mcp_server::probe;
 use crate::mirror::ServerKey;
+use crate::scope::Scope;
+use crate::view::{DeploymentView, PodView};
 
 /// A server that takes longer than this to serve its new version no longer keeps others waiting.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -60,6 +64,11 @@ impl Upgrades {
         Turn::Later(PATIENCE)
     }
 
+    /// Somebody has given the server a turn already, of which it has yet to make use.
+    fn goes_on(&self, server: &ServerKey) {
+        lock(&self.state).rolling.entry(server.clone()).or_insert_with(Instant::now);
+    }
+
     /// The server serves its newest version, or has gone: the next one's turn.
     pub fn done(&self, server: &ServerKey) {
         lock(&self.state).rolling.remove(server);
@@ -79,9 +88,64 @@ impl Upgrades {
     }
 }
 
+/// Counts what is being replaced already, before the first look at any server: the operator before this one may have
+/// ended in the middle of an upgrade, and as many more servers would begin.
+pub fn resume(context: &Context, scope: &Scope) {
+    let deployments = &context.mirrors.deployments;
+    for server in deployments.servers(scope) {
+        let Some(deployment) = deployments.get(&server, &server.name) else { continue };
+        let uid = deployment.live.controller.as_deref().unwrap_or_default();
+        if is_rolling(&deployment, &probe::pods_of(context, &server, uid)) {
+            context.upgrades.goes_on(&server);
+        }
+    }
+}
+
+/// Whether pods of another version wait for those of the newest. A part of them goes when a new one serves, and the last
+/// of them when all do.
+fn is_rolling(deployment: &DeploymentView, pods: &[Arc<PodView>]) -> bool {
+    let is_old = |pod: &PodView| !pod.ending && pod.failed.is_none() && pod.template != deployment.template;
+    deployment.replicas != Some(0) && pods.iter().any(|pod| is_old(pod))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::Live;
+
+    #[test]
+    fn a_server_is_rolling_while_it_has_pods_of_before() {
+        let pod = |template: &str| PodView { template: Some(template.to_owned()), ..PodView::default() };
+        let live = Live { uid: "d".to_owned(), version: 1, fingerprint: 1, controller: None };
+        for (replicas, pods, expected, why) in [
+            (2, vec![pod("new"), pod("new")], false, "all are new"),
+            (2, vec![pod("new"), pod("old")], true, "one is left"),
+            (2, vec![pod("old"), pod("old")], true, "it has not begun"),
+            (2, vec![], false, "a new server"),
+            (2, vec![pod("new"), PodView { ending: true, ..pod("old") }], false, "it serves already"),
+            (2, vec![PodView { failed: Some("Evicted".to_owned()), ..pod("old") }], false, "nothing runs"),
+            (0, vec![pod("old")], false, "it is to have none"),
+        ] {
+            let template = Some("new".to_owned());
+            let (replicas, refused) = (Some(replicas), None);
+            let deployment = DeploymentView { live: live.clone(), template, replicas, refused };
+            let pods: Vec<_> = pods.into_iter().map(Arc::new).collect();
+            assert_eq!(is_rolling(&deployment, &pods), expected, "{why}");
+        }
+    }
+
+    #[test]
+    fn what_goes_on_counts_and_takes_nobodys_turn() {
+        let (upgrades, mut turns) = Upgrades::new(1);
+        upgrades.goes_on(&server("a"));
+        upgrades.goes_on(&server("b"));
+        assert_eq!(upgrades.ask(&server("c")), Turn::Later(PATIENCE));
+        upgrades.not_needed(&server("a"));
+        upgrades.done(&server("a"));
+        assert!(turns.try_recv().is_err(), "b is still at it");
+        upgrades.done(&server("b"));
+        assert_eq!(turns.try_recv(), Ok(server("c")));
+    }
 
     fn server(name: &str) -> ServerKey {
         ServerKey { namespace: "tools".to_owned(), name: name.to_owned() }

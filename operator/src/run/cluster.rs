@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use kube::Client;
 use kube::api::ListParams;
 use kube::core::PartialObjectMeta;
@@ -10,6 +11,7 @@ use longshore_crds::McpServer;
 use longshore_sidecar_config::InventoryAccess;
 use serde::Deserialize;
 use thiserror::Error;
+use tokio::time::{sleep, timeout};
 
 use super::watches::Triggers;
 use crate::api::{self, ApiError};
@@ -20,6 +22,9 @@ use crate::scope::{self, Scope};
 const RETRY: Duration = Duration::from_secs(2);
 /// Sidecars that refuse the operator's token make it ask for the keys, at most so often.
 const SHORTEST_RENEWAL: Duration = Duration::from_secs(10);
+/// It asks for them so often in any case. The kubelet renews each token at a time of its own, so the first that is signed
+/// with a new key may be the catalog's, and nobody tells the operator that sidecars refuse that one.
+const LONGEST_RENEWAL: Duration = Duration::from_secs(300);
 
 /// Why the keys of the cluster's tokens are not known.
 #[derive(Debug, Error)]
@@ -46,7 +51,7 @@ pub(crate) async fn wait_for_api(client: &Client, scopes: &[Scope]) {
                 Err(error) => tracing::warn!(%error, "cannot list McpServers yet; waiting"),
             }
         }
-        tokio::time::sleep(RETRY).await;
+        sleep(RETRY).await;
     }
 }
 
@@ -62,28 +67,41 @@ pub(super) async fn inventory_access(client: &Client, subjects: &[String]) -> In
             ),
             Err(error) => tracing::warn!(%error, "cannot read the keys of the cluster's tokens yet; waiting"),
         }
-        tokio::time::sleep(RETRY).await;
+        sleep(RETRY).await;
     }
 }
 
-/// Reads the keys again whenever a sidecar refuses the operator's token, and hands new ones to every sidecar.
+/// Reads the keys again now and then, and whenever a sidecar refuses the operator's token, and hands new ones to every
+/// sidecar.
 pub(super) async fn renew_inventory_access(context: &Context, triggers: &Triggers) -> Infallible {
+    let Context { client, settings, inventory_access, inventories, memory, .. } = context;
+    let hand_out = || memory.servers().iter().for_each(|server| triggers.reconcile(server));
+    let is_refused = async || inventories.unauthorized().await;
+    renew(client, &settings.inventory_subjects, inventory_access, is_refused, hand_out).await
+}
+
+async fn renew(
+    client: &Client,
+    subjects: &[String],
+    known: &ArcSwap<InventoryAccess>,
+    is_refused: impl AsyncFn(),
+    hand_out: impl Fn(),
+) -> Infallible {
     loop {
-        context.inventories.unauthorized().await;
-        match read_inventory_access(&context.client, &context.settings.inventory_subjects).await {
-            Ok(access) if access != **context.inventory_access.load() => {
+        let refused = timeout(LONGEST_RENEWAL, is_refused()).await.is_ok();
+        match read_inventory_access(client, subjects).await {
+            Ok(access) if access != **known.load() => {
                 tracing::info!("the cluster's tokens have new keys");
-                context.inventory_access.store(access.into());
-                for server in context.memory.servers() {
-                    triggers.reconcile(&server);
-                }
+                known.store(access.into());
+                hand_out();
             }
-            Ok(_) => {
+            Ok(_) if refused => {
                 tracing::warn!("a sidecar refuses the operator's token, although it should know the key")
             }
+            Ok(_) => {}
             Err(error) => tracing::warn!(%error, "cannot read the keys of the cluster's tokens"),
         }
-        tokio::time::sleep(SHORTEST_RENEWAL).await;
+        sleep(SHORTEST_RENEWAL).await;
     }
 }
 
@@ -105,4 +123,46 @@ async fn get<T: serde::de::DeserializeOwned>(client: &Client, path: &'static str
         http::Request::get(path).body(Vec::new()).map_err(|source| Error::Request { path, source })?;
     let text = api::call(client.request_text(request)).await?;
     serde_json::from_str(&text).map_err(|source| Error::Answer { path, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::future::pending;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::Router;
+    use axum::routing::get;
+    use kube::client::ClientBuilder;
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn new_keys_are_found_though_no_sidecar_refuses_anything() {
+        let keys = Arc::new(AtomicUsize::new(1));
+        let count = keys.clone();
+        let jwks = async move || {
+            let keys: Vec<_> = (0..count.load(Ordering::Relaxed)).map(|id| json!({"kid": id})).collect();
+            axum::Json(json!({ "keys": keys }))
+        };
+        let discovery = async || axum::Json(json!({"issuer": "https://issuer"}));
+        let router = Router::new()
+            .route("/.well-known/openid-configuration", get(discovery))
+            .route("/openid/v1/jwks", get(jwks));
+        let client = ClientBuilder::new(router, "tools").build();
+        let known = ArcSwap::from_pointee(inventory_access(&client, &[]).await);
+        let handed_out = Cell::new(0);
+        let hand_out = || handed_out.set(handed_out.get() + 1);
+        let mut renewing = Box::pin(renew(&client, &[], &known, pending, hand_out));
+
+        let period = LONGEST_RENEWAL + SHORTEST_RENEWAL;
+        assert!(timeout(period * 3, &mut renewing).await.is_err());
+        assert_eq!(handed_out.get(), 0, "they are what they were");
+        keys.store(2, Ordering::Relaxed);
+        assert!(timeout(period * 3, &mut renewing).await.is_err());
+        assert_eq!(handed_out.get(), 1);
+        assert_eq!(known.load().jwks, json!({"keys": [{"kid": 0}, {"kid": 1}]}));
+    }
 }

@@ -12,21 +12,21 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::reflector::{self, ObjectRef};
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{self, Event};
 use kube::runtime::{Controller, WatchStreamExt as _, controller};
 use kube::{Resource, ResourceExt as _};
 use longshore_crds::McpServer;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
+use crate::hearing::Hearing;
 use crate::inventory::Changes;
 use crate::mcp_server::apply::HasLive;
 use crate::mcp_server::context::Context;
 use crate::mcp_server::references::Kind;
-use crate::mcp_server::{error_policy, reconcile};
+use crate::mcp_server::{error_policy, reconcile, upgrades};
 use crate::mirror::{Change, Mirror, ServerKey};
-use crate::reasons::sentence;
-use crate::scope::{PAGE, Scope, api};
+use crate::scope::{self, Scope};
 use crate::view::{Live, View};
 
 /// How many servers are reconciled at once. A reconciliation mostly waits for the API server.
@@ -70,35 +70,24 @@ impl Triggers {
 /// Keeps every mirror up to date. Ends only if a watch does, which none should.
 pub(super) fn watch<'a>(
     context: &'a Arc<Context>,
+    hearing: &'a Hearing,
     scopes: &'a [Scope],
     triggers: &'a Triggers,
 ) -> impl Future<Output = ()> + use<'a> {
     let mirrors = &context.mirrors;
     let mut watches: Vec<BoxFuture<'a, ()>> = Vec::new();
     for scope in scopes {
-        watches.push(owned(context, scope, &mirrors.deployments, triggers).boxed());
-        watches.push(owned(context, scope, &mirrors.services, triggers).boxed());
-        watches.push(owned(context, scope, &mirrors.config_maps, triggers).boxed());
-        watches.push(owned(context, scope, &mirrors.secrets, triggers).boxed());
-        watches.push(owned(context, scope, &mirrors.network_policies, triggers).boxed());
-        watches.push(owned(context, scope, &mirrors.service_accounts, triggers).boxed());
-        watches.push(owned(context, scope, &mirrors.disruption_budgets, triggers).boxed());
-        watches.push(
-            mirrors
-                .replica_sets
-                .clone()
-                .run(&context.client, scope, |server, _, _, _| triggers.reconcile(server))
-                .boxed(),
-        );
-        watches.push(
-            mirrors
-                .pods
-                .clone()
-                .run(&context.client, scope, |server, _, _, _| triggers.reconcile(server))
-                .boxed(),
-        );
-        watches.push(named::<Secret>(context, scope, Kind::Secret, triggers).boxed());
-        watches.push(named::<ConfigMap>(context, scope, Kind::ConfigMap, triggers).boxed());
+        watches.push(owned(context, hearing, scope, &mirrors.deployments, triggers).boxed());
+        watches.push(owned(context, hearing, scope, &mirrors.services, triggers).boxed());
+        watches.push(owned(context, hearing, scope, &mirrors.config_maps, triggers).boxed());
+        watches.push(owned(context, hearing, scope, &mirrors.secrets, triggers).boxed());
+        watches.push(owned(context, hearing, scope, &mirrors.network_policies, triggers).boxed());
+        watches.push(owned(context, hearing, scope, &mirrors.service_accounts, triggers).boxed());
+        watches.push(owned(context, hearing, scope, &mirrors.disruption_budgets, triggers).boxed());
+        watches.push(made(context, hearing, scope, &mirrors.replica_sets, triggers).boxed());
+        watches.push(made(context, hearing, scope, &mirrors.pods, triggers).boxed());
+        watches.push(named::<Secret>(context, hearing, scope, Kind::Secret, triggers).boxed());
+        watches.push(named::<ConfigMap>(context, hearing, scope, Kind::ConfigMap, triggers).boxed());
     }
     select_all(watches).map(|_| ())
 }
@@ -107,6 +96,7 @@ pub(super) fn watch<'a>(
 /// operator has no rights in, keeps no other waiting. Ends when all reconciliations have after `stop`.
 pub(super) async fn control(
     context: &Arc<Context>,
+    hearing: &Hearing,
     scopes: &[Scope],
     mut queues: Queues,
     triggers: &Triggers,
@@ -114,13 +104,14 @@ pub(super) async fn control(
 ) {
     let controllers = scopes.iter().map(|scope| {
         let queue = queues.remove(scope).unwrap_or_else(|| unbounded().1);
-        one_controller(context.clone(), scope.clone(), queue, triggers.clone(), stop.clone())
+        one_controller(context.clone(), hearing.clone(), scope.clone(), queue, triggers.clone(), stop.clone())
     });
     join_all(controllers).await;
 }
 
 async fn one_controller(
     context: Arc<Context>,
+    hearing: Hearing,
     scope: Scope,
     queue: UnboundedReceiver<ObjectRef<Guarded>>,
     triggers: Triggers,
@@ -141,35 +132,35 @@ async fn one_controller(
     if stop.run_until_cancelled(filled).await.is_none() {
         return;
     }
+    upgrades::resume(&context, &scope);
     tracing::info!(namespace = scope.as_deref(), "knows the cluster and reconciles");
     let (reader, writer) = reflector::store();
     let forgetting = context.clone();
     let mut listed = BTreeSet::new();
-    let servers =
-        watcher(api::<Guarded>(&context.client, &scope), watcher::Config::default().page_size(PAGE))
-            .default_backoff()
-            .modify(|server| server.managed_fields_mut().clear())
-            .inspect(move |event| match event {
-                Ok(Event::Init) => listed.clear(),
-                Ok(Event::InitApply(server)) => {
-                    listed.insert(ServerKey::of(server));
-                }
-                Ok(Event::InitDone) => {
-                    let gone = forgetting.memory.servers().into_iter().filter(|server| {
-                        scope.as_ref().is_none_or(|scope| *scope == server.namespace)
-                            && !listed.contains(server)
-                    });
-                    gone.for_each(|server| forgetting.forget(&server));
-                    listed.clear();
-                }
-                Ok(Event::Delete(server)) => {
-                    let server = ServerKey::of(server);
-                    forgetting.forget(&server);
-                    // One of the same name may be there already.
-                    triggers.reconcile(&server);
-                }
-                Ok(Event::Apply(_)) | Err(_) => {}
-            });
+    let servers = hearing
+        .events::<Guarded>(&context.client, &scope, watcher::Config::default())
+        .inspect(move |event| match event {
+            Event::Init => listed.clear(),
+            Event::InitApply(server) => {
+                listed.insert(ServerKey::of(server));
+            }
+            Event::InitDone => {
+                let gone = forgetting.memory.servers().into_iter().filter(|server| {
+                    scope.as_ref().is_none_or(|scope| *scope == server.namespace) && !listed.contains(server)
+                });
+                gone.for_each(|server| forgetting.forget(&server));
+                listed.clear();
+            }
+            Event::Delete(server) => {
+                let server = ServerKey::of(server);
+                forgetting.forget(&server);
+                // One of the same name may be there already.
+                triggers.reconcile(&server);
+            }
+            Event::Apply(_) => {}
+        })
+        .map(Ok::<_, watcher::Error>)
+        .modify(|server| server.managed_fields_mut().clear());
     let remembering = context.clone();
     let servers = reflector::reflector(writer, servers)
         .touched_objects()
@@ -182,12 +173,7 @@ async fn one_controller(
         .reconcile_on(queue)
         .graceful_shutdown_on(stop.cancelled_owned())
         .run(reconcile, error_policy, context)
-        .for_each(|result| {
-            if let Err(controller::Error::QueueError(error)) = result {
-                tracing::warn!(error = sentence(&error), "the watch of McpServers failed and starts again");
-            }
-            ready(())
-        })
+        .for_each(|_| ready(()))
         .await;
 }
 
@@ -213,8 +199,13 @@ pub(super) async fn relay(
 }
 
 /// Mirrors a kind of object that the operator applies: one that has gone has to be applied again.
-async fn owned<V, K>(context: &Context, scope: &Scope, mirror: &Arc<Mirror<V>>, triggers: &Triggers)
-where
+async fn owned<V, K>(
+    context: &Context,
+    hearing: &Hearing,
+    scope: &Scope,
+    mirror: &Mirror<V>,
+    triggers: &Triggers,
+) where
     V: View<Object = K> + HasLive,
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
@@ -223,17 +214,37 @@ where
         + Send
         + 'static,
 {
-    let changed = |server: &ServerKey, change: Change, name: &str, view: &V| {
+    let mut changed = |server: &ServerKey, change: Change, name: &str, view: &V| {
         if change == Change::Deleted {
             context.memory.forget_object(server, V::KIND, name, &view.live().uid);
         }
         triggers.reconcile(server);
     };
-    mirror.clone().run(&context.client, scope, changed).await;
+    mirror.follow(hearing.events(&context.client, scope, scope::owned()), scope, &mut changed).await;
+}
+
+/// Mirrors a kind of object that is made for what the operator applies.
+async fn made<V, K>(
+    context: &Context,
+    hearing: &Hearing,
+    scope: &Scope,
+    mirror: &Mirror<V>,
+    triggers: &Triggers,
+) where
+    V: View<Object = K>,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Debug
+        + Send
+        + 'static,
+{
+    let events = hearing.events(&context.client, scope, scope::owned());
+    mirror.follow(events, scope, &mut |server, _, _, _| triggers.reconcile(server)).await;
 }
 
 /// Watches the metadata of every object of a kind that manifests may name, and keeps nothing of it.
-async fn named<K>(context: &Context, scope: &Scope, kind: Kind, triggers: &Triggers)
+async fn named<K>(context: &Context, hearing: &Hearing, scope: &Scope, kind: Kind, triggers: &Triggers)
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
@@ -242,8 +253,7 @@ where
         + Send
         + 'static,
 {
-    let config = watcher::Config::default().page_size(PAGE);
-    let events = watcher(api::<PartialObjectMeta<K>>(&context.client, scope), config).default_backoff();
+    let events = hearing.events::<PartialObjectMeta<K>>(&context.client, scope, watcher::Config::default());
     let mut events = std::pin::pin!(events);
     let mut present = BTreeSet::new();
     while let Some(event) = events.next().await {
@@ -253,30 +263,25 @@ where
                 .for_each(|name| triggers.reconcile(&ServerKey { namespace: namespace.clone(), name }));
         };
         match event {
-            Ok(Event::Init) => present.clear(),
-            Ok(Event::InitApply(object)) => {
+            Event::Init => present.clear(),
+            Event::InitApply(object) => {
                 let namespace = object.namespace().unwrap_or_default();
                 due(namespace.clone(), context.references.seen(kind, &object.metadata));
                 present.insert((namespace, object.name_any()));
             }
-            Ok(Event::InitDone) => {
+            Event::InitDone => {
                 for (namespace, name) in context.references.listed(kind, scope.as_deref(), &present) {
                     triggers.reconcile(&ServerKey { namespace, name });
                 }
                 present = BTreeSet::new();
             }
-            Ok(Event::Apply(object)) => {
+            Event::Apply(object) => {
                 due(object.namespace().unwrap_or_default(), context.references.seen(kind, &object.metadata));
             }
-            Ok(Event::Delete(object)) => {
+            Event::Delete(object) => {
                 let namespace = object.namespace().unwrap_or_default();
                 due(namespace.clone(), context.references.gone(kind, &namespace, &object.name_any()));
             }
-            Err(error) => tracing::warn!(
-                error = sentence(&error),
-                kind = kind.name(),
-                "a watch failed and starts again"
-            ),
         }
     }
 }

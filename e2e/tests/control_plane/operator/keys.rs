@@ -1,5 +1,7 @@
 //! Session keys: made once, kept, rotated when asked, and made anew when they are lost.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -37,10 +39,10 @@ async fn seals_with(namespace: &Namespace<'_>) -> u64 {
 
 /// Waits until sidecars are told something else than this.
 async fn changed(namespace: &Namespace<'_>, before: &str) {
-    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     while configuration(namespace).await == before {
         assert!(tokio::time::Instant::now() < deadline, "the configuration does not change");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
@@ -66,10 +68,10 @@ fn a_key_outlives_operators_and_another_follows_when_every_pod_knows_it() {
         until("the operator leads", || operator.leads()).await;
         namespace.apply(&server("{replicas: 2, sessions: {total: 77}}")).await;
         let told = async || configuration(namespace).await.contains("\"total\":77");
-        let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
         while !told().await {
             assert!(tokio::time::Instant::now() < deadline, "the configuration does not change");
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
         assert_eq!(wait_for_keys(namespace, 1, &[]).await, first);
 
@@ -77,7 +79,7 @@ fn a_key_outlives_operators_and_another_follows_when_every_pod_knows_it() {
         let ask = |wish: &str| format!("longshore.dev/rotate-session-keys={wish}");
         namespace.kubectl(&["annotate", "lmcp", "demo", &ask("one")]).await.unwrap();
         nodes[0].load_configuration(namespace).await;
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(wait_for_keys(namespace, 1, &[]).await, first, "one of two pods runs the configuration");
         let known = configuration(namespace).await;
         nodes[1].load_configuration(namespace).await;
@@ -87,19 +89,31 @@ fn a_key_outlives_operators_and_another_follows_when_every_pod_knows_it() {
         // The ConfigMap follows the Secret.
         changed(namespace, &known).await;
         nodes[0].load_configuration(namespace).await;
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(seals_with(namespace).await, first[0].0, "one of two pods knows the new key");
         nodes[1].load_configuration(namespace).await;
-        let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
         while seals_with(namespace).await != both[1].0 {
             assert!(tokio::time::Instant::now() < deadline, "the new key never seals");
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
         assert_eq!(
             wait_for_keys(namespace, 2, &[]).await,
             both,
             "the one before is accepted for as long as sessions live"
         );
+        // Some pods may seal with it until all have loaded that they should not, and only then its time runs.
+        let secrets: Api<Secret> = namespace.api();
+        let has_retired = |secret: &Secret| {
+            let story =
+                secret.metadata.annotations.as_ref().and_then(|all| all.get("longshore.dev/session-keys"));
+            story.is_some_and(|story| story.contains("retired"))
+        };
+        nodes[0].load_configuration(namespace).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!has_retired(&secrets.get(SECRET).await.unwrap()), "one of two pods seals with the old key");
+        nodes[1].load_configuration(namespace).await;
+        namespace.wait(&secrets, SECRET, "to say since when the old key seals nothing", has_retired).await;
         let told = wait_for_events(namespace, "SessionKeyRotated", 1).await;
         assert!(told.len() == 1 && told[0].contains(&format!("key {}", both[1].0)), "{told:?}");
         let log = operator.log();

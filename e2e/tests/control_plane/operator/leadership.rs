@@ -3,10 +3,15 @@
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
+use longshore_crds::McpServer;
+use longshore_e2e::cluster::{Cluster, Component, Shape};
+use longshore_e2e::testing::{Kind, Room, eventually};
+use serde_json::Value;
 
-use super::stand::{Operator, until};
+use super::stand::{NEXT_SIDECAR, Operator, install, until};
 use super::{LEAST, STAGE, server};
 
 #[test]
@@ -52,6 +57,37 @@ fn a_dead_leaders_work_is_taken_over_when_its_lease_has_run_out() {
         let services: Api<Service> = namespace.api();
         namespace.wait(&services, "demo", "to be made", |_| true).await;
     });
+}
+
+/// A standby may wait for longer than the cluster signs its tokens with one key.
+#[test]
+fn whoever_takes_over_knows_the_keys_that_tokens_are_signed_with_by_then() {
+    let _room = Room::take(Kind::Cluster);
+    let cluster = Cluster::start(Shape::ControlPlane).unwrap();
+    install(&cluster).unwrap();
+    cluster
+        .block_on(async || {
+            let mut first = Operator::start_in(&cluster, "default");
+            until("the first operator leads", || first.leads()).await;
+            let second = first.another();
+            until("the second stands for election", || second.log().contains("stands for election")).await;
+            cluster.kill(Component::ApiServer).await.unwrap();
+            first.kill();
+            cluster.spec().unwrap().add_account_key().unwrap();
+            cluster.revive(Component::ApiServer).await.unwrap();
+            until("the second operator leads", || second.leads()).await;
+            let client = cluster.client().await.unwrap();
+            let servers: Api<McpServer> = Api::namespaced(client.clone(), "default");
+            servers.create(&PostParams::default(), &serde_json::from_str(&LEAST).unwrap()).await.unwrap();
+            let config_maps: Api<ConfigMap> = Api::namespaced(client, "default");
+            let list = ListParams::default().labels("longshore.dev/server=demo");
+            let made = eventually("the configuration is made", async || {
+                config_maps.list(&list).await.unwrap().items.pop().ok_or("there is none")
+            });
+            let config: Value = serde_json::from_str(&made.await.data.unwrap()["config.json"]).unwrap();
+            assert_eq!(config["inventory"]["jwks"]["keys"].as_array().unwrap().len(), 2);
+        })
+        .unwrap();
 }
 
 #[test]
@@ -103,11 +139,15 @@ fn a_new_release_replaces_the_pods_of_so_many_servers_at_a_time() {
         namespace.wait(&deployments, asleep, "to be made", |_| true).await;
         assert!(before.stop());
 
-        let _after = Operator::of_the_next_release(namespace, "1");
-        namespace.wait(&deployments, asleep, "to be upgraded", |it| it.metadata.generation > Some(1)).await;
+        let mut after = Operator::of_the_next_release(namespace, "1");
+        let is_upgraded = |deployment: &Deployment| {
+            let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+            pod.is_some_and(|pod| pod.containers.iter().any(|it| it.image.as_deref() == Some(NEXT_SIDECAR)))
+        };
+        namespace.wait(&deployments, asleep, "to be upgraded", is_upgraded).await;
         let upgraded = async || {
             let list = deployments.list(&Default::default()).await.unwrap().items;
-            let upgraded = list.into_iter().filter(|deployment| deployment.metadata.generation > Some(1));
+            let upgraded = list.into_iter().filter(is_upgraded);
             upgraded.map(|deployment| deployment.name_any()).filter(|name| name != asleep).collect::<Vec<_>>()
         };
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -121,14 +161,26 @@ fn a_new_release_replaces_the_pods_of_so_many_servers_at_a_time() {
         // Nothing serves here, so nobody else's turn comes while that one is there.
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert_eq!(upgraded().await, std::slice::from_ref(&first));
+        // And another operator knows whose turn it is.
+        assert!(after.stop(), "{}", after.log());
+        let after = Operator::of_the_next_release(namespace, "1");
+        until("the next operator leads", || after.leads()).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(upgraded().await, std::slice::from_ref(&first));
+        // Whoever scales a server that waits gets more of its pods.
+        let scaled = *names.iter().rfind(|name| **name != first).unwrap();
+        namespace.kubectl(&["scale", "lmcp", scaled, "--replicas=2"]).await.unwrap();
+        let has_two = |it: &Deployment| it.spec.as_ref().and_then(|spec| spec.replicas) == Some(2);
+        namespace.wait(&deployments, scaled, "to be scaled", has_two).await;
+        assert_eq!(upgraded().await, std::slice::from_ref(&first));
         // Its owner may change a server at any time.
         let waiting = *names.iter().find(|name| **name != first).unwrap();
         namespace.apply(&server("{source: {args: [more]}}").replace("demo", waiting)).await;
-        namespace.wait(&deployments, waiting, "to change", |it| it.metadata.generation > Some(1)).await;
+        namespace.wait(&deployments, waiting, "to change", is_upgraded).await;
         assert_eq!(upgraded().await.len(), 2);
         // With the first one gone it is the next one's turn.
         namespace.kubectl(&["delete", "mcpserver", &first]).await.unwrap();
         let last = *names.iter().find(|name| **name != first && **name != waiting).unwrap();
-        namespace.wait(&deployments, last, "to be upgraded", |it| it.metadata.generation > Some(1)).await;
+        namespace.wait(&deployments, last, "to be upgraded", is_upgraded).await;
     });
 }

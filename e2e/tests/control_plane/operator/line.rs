@@ -1,18 +1,26 @@
 //! A line to the API server that a test can cut, for exactly as long as it likes: how long a killed one takes to come
-//! back is up to the machine.
+//! back is up to the machine. And one that can lose connections without a word.
 
+use std::io;
 use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+
+/// Longer than the operator's pauses between two looks at its lease, and than whatever one request takes.
+const IDLE: Duration = Duration::from_secs(4);
 
 /// It leads from an address of its own to the API server, until this goes.
 pub(super) struct Line {
     kubeconfig: String,
     is_whole: watch::Sender<bool>,
+    /// When connections that carried nothing for a while were lost.
+    lost: watch::Sender<Option<Instant>>,
     carrying: JoinHandle<()>,
 }
 
@@ -26,13 +34,14 @@ impl Line {
         let listener = TcpListener::bind((target.ip(), 0)).await.unwrap();
         *server = json!(format!("https://{}", listener.local_addr().unwrap()));
         let (is_whole, cut) = watch::channel(true);
+        let (lost, losing) = watch::channel(None);
         let carrying = tokio::spawn(async move {
             loop {
                 let (client, _) = listener.accept().await.unwrap();
-                tokio::spawn(carry(client, target, cut.clone()));
+                tokio::spawn(carry(client, target, cut.clone(), losing.clone()));
             }
         });
-        Self { kubeconfig: config.to_string(), is_whole, carrying }
+        Self { kubeconfig: config.to_string(), is_whole, lost, carrying }
     }
 
     /// The kubeconfig of whoever is to use it.
@@ -43,6 +52,12 @@ impl Line {
     /// Breaks all connections, and lets none come about until [`Self::mend`].
     pub(super) fn cut(&self) {
         self.is_whole.send_replace(false);
+    }
+
+    /// Carries nothing more of connections over which nothing was said for a while, and tells neither end: as when one of
+    /// several API servers has lost its power.
+    pub(super) fn lose_those_that_are_idle(&self) {
+        self.lost.send_replace(Some(Instant::now()));
     }
 
     /// Lets connections come about again.
@@ -58,15 +73,61 @@ impl Drop for Line {
 }
 
 /// Carries what both ends of a connection say, while the line is whole.
-async fn carry(mut client: TcpStream, target: SocketAddr, mut is_whole: watch::Receiver<bool>) {
+async fn carry(
+    client: TcpStream,
+    target: SocketAddr,
+    mut is_whole: watch::Receiver<bool>,
+    mut lost: watch::Receiver<Option<Instant>>,
+) {
+    let said = Mutex::new(Instant::now());
+    lost.mark_unchanged();
+    let is_lost = async {
+        while lost.changed().await.is_ok() {
+            let since = *said.lock().unwrap();
+            if lost.borrow_and_update().is_some_and(|lost| lost.duration_since(since) >= IDLE) {
+                return;
+            }
+        }
+        std::future::pending().await
+    };
     let both = async {
-        let mut server = TcpStream::connect(target).await?;
-        copy_bidirectional(&mut client, &mut server).await
+        let Ok(server) = TcpStream::connect(target).await else { return };
+        let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+            (client.into_split(), server.into_split());
+        let _ = tokio::try_join!(
+            pass(&mut from_client, &mut to_server, &said),
+            pass(&mut from_server, &mut to_client, &said)
+        );
+    };
+    let carried = async {
+        tokio::pin!(both);
+        tokio::select! {
+            // Both ends stay open.
+            () = is_lost => std::future::pending().await,
+            // Whoever is connected to a line that breaks by itself notices.
+            () = &mut both => {}
+        }
     };
     tokio::select! {
         biased;
         _ = is_whole.wait_for(|is_whole| !is_whole) => {}
-        // Whoever is connected to a line that breaks by itself notices.
-        _ = both => {}
+        () = carried => {}
+    }
+}
+
+/// Passes on what one end says, and notes when.
+async fn pass(
+    from: &mut (impl AsyncRead + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
+    said: &Mutex<Instant>,
+) -> io::Result<()> {
+    let mut buffer = vec![0; 16 * 1024];
+    loop {
+        let length = from.read(&mut buffer).await?;
+        if length == 0 {
+            return to.shutdown().await;
+        }
+        *said.lock().unwrap() = Instant::now();
+        to.write_all(&buffer[..length]).await?;
     }
 }

@@ -1,15 +1,15 @@
 //! The API server goes away, and comes back.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Secret, Service};
 use kube::Api;
 use longshore_e2e::cluster::{Cluster, Component, Shape};
 use longshore_e2e::testing::{Kind, Room};
 
 use super::line::Line;
-use super::stand::{Operator, install, kubeconfig_of, until};
-use super::{LEAST, STAGE};
+use super::stand::{ADA, Operator, apply_keys, has_key, install, kubeconfig_of, until};
+use super::{LEAST, STAGE, server};
 
 /// What the operator outlasts in any case: it gives up its lease 10 s after it last renewed it, which it does every 2 s,
 /// and may not find out for another 2 that it can again.
@@ -58,6 +58,34 @@ fn what_changed_while_the_api_server_was_out_of_reach_is_mended() {
         assert_ne!(is_made(&services).await, before);
         assert!(!operator.has_ended(), "{}", operator.log());
         assert!(operator.log().contains("cannot renew the lease, trying again"), "{}", operator.log());
+    });
+}
+
+/// One of several API servers is lost and no connection to it ends: some watches were there, and the lease is elsewhere.
+#[test]
+fn a_key_is_revoked_although_every_watch_has_fallen_silent() {
+    STAGE.with_namespace(async |namespace| {
+        let line = Line::to(&kubeconfig_of(namespace.cluster(), "longshore")).await;
+        let mut operator = Operator::by_way_of(line.kubeconfig(), namespace);
+        until("the operator leads", || operator.leads()).await;
+        apply_keys(namespace, ADA).await;
+        namespace.apply(&server("{auth: {none: null, apiKeys: {secretRef: {name: keys}}}}")).await;
+        let secrets = namespace.api::<Secret>();
+        let has_ada = |secret: &Secret| has_key(secret, "ada");
+        namespace.wait(&secrets, "demo-longshore-keys", "to hold ada's key", has_ada).await;
+
+        // What was under way has ended.
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        line.lose_those_that_are_idle();
+        let lost = Instant::now();
+        namespace.kubectl(&["delete", "secret", "keys"]).await.unwrap();
+        while has_ada(&secrets.get("demo-longshore-keys").await.unwrap()) {
+            // A dead connection is noticed after 24 seconds, and `kube` by itself would do so after 295.
+            assert!(lost.elapsed() < Duration::from_secs(150), "the key still works");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        eprintln!("a key was revoked {:?} after the watches had fallen silent", lost.elapsed());
+        assert!(!operator.has_ended(), "{}", operator.log());
     });
 }
 

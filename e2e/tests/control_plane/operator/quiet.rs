@@ -27,7 +27,8 @@ fn a_settled_server_costs_the_api_server_nothing() {
         tokio::time::sleep(SETTLED).await;
         let said: Vec<_> = requests(namespace.cluster(), namespace.name(), before)
             .into_iter()
-            .filter(|request| request.resource != "leases")
+            // A watch goes on in another request now and then, so that one whose connection has died is noticed.
+            .filter(|request| request.resource != "leases" && request.verb != "watch")
             .collect();
         assert_eq!(said, [], "requests in a settled namespace");
         assert!(node.asked() <= asked + 2, "the sidecar was asked {} times", node.asked() - asked);

@@ -77,6 +77,9 @@ pub(crate) fn program() -> &'static Path {
     })
 }
 
+/// The sidecar of the next release.
+pub(super) const NEXT_SIDECAR: &str = "registry.invalid/longshore-sidecar:2";
+
 /// A key of Ada's, for [`apply_keys`].
 pub(super) const ADA: &str = "{ada: a-key-that-is-long-enough}";
 
@@ -154,12 +157,7 @@ impl Operator {
 
     /// Starts one of the next release, which has another sidecar.
     pub(super) fn of_the_next_release(namespace: &Namespace<'_>, upgrades_at_once: &str) -> Self {
-        let more = [
-            "--sidecar-image",
-            "registry.invalid/longshore-sidecar:2",
-            "--upgrades-at-once",
-            upgrades_at_once,
-        ];
+        let more = ["--sidecar-image", NEXT_SIDECAR, "--upgrades-at-once", upgrades_at_once];
         Self::spawn_with(&kubeconfig_of(namespace.cluster(), "longshore"), namespace.name(), &more)
     }
 

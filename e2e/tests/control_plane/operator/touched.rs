@@ -6,8 +6,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
-use super::STAGE;
-use super::stand::{apply_keys, two_pods};
+use super::node::Node;
+use super::stand::{ADA, Operator, apply_keys, two_pods, wait_for};
+use super::{STAGE, server};
 
 #[test]
 fn a_pod_that_may_not_be_touched_keeps_no_other_waiting() {
@@ -52,5 +53,30 @@ fn a_pod_that_may_not_be_touched_keeps_no_other_waiting() {
         namespace.wait(&pods, &names[1], "to be touched", is_touched).await;
         assert!(!is_touched(&pods.get(&names[0]).await.unwrap()));
         namespace.kubectl(&["delete", "validatingadmissionpolicy,validatingadmissionpolicybinding", &policy]).await.unwrap();
+    });
+}
+
+/// A mesh or a policy may be between the operator and the sidecar's port, and clients are served all the same.
+#[test]
+fn a_pod_whose_sidecar_cannot_be_asked_is_touched_for_each_configuration() {
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        apply_keys(namespace, ADA).await;
+        namespace.apply(&server("{auth: {none: null, apiKeys: {secretRef: {name: keys}}}}")).await;
+        // It has loaded no configuration, so it has nothing to say.
+        let name = Node::start().await.run_pod(namespace, "").await;
+        wait_for(namespace, "Connected", "Unknown", "SidecarUnreachable").await;
+        let pods: Api<Pod> = namespace.api();
+        let value = |pod: &Pod| pod.annotations().get("longshore.dev/config").cloned().unwrap_or_default();
+        let digest = |value: &str| value.split('.').next().unwrap_or_default().to_owned();
+        let is_second = |pod: &Pod| value(pod).ends_with(".2");
+        let first = value(&namespace.wait(&pods, &name, "to be touched twice", is_second).await);
+        // And no more: the third time would be soon.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(value(&pods.get(&name).await.unwrap()), first);
+
+        apply_keys(namespace, "{bob: another-key-that-is-long}").await;
+        let is_anew = |pod: &Pod| digest(&value(pod)) != digest(&first) && is_second(pod);
+        namespace.wait(&pods, &name, "to be touched for the new keys", is_anew).await;
     });
 }

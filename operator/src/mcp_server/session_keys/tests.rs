@@ -48,7 +48,7 @@ fn first() -> SessionKeys {
 }
 
 #[test]
-fn one_key_follows_another_in_three_steps() {
+fn one_key_follows_another_step_by_step() {
     let mut keys = first();
     let asked = |second: i64| Situation { wish: Some("b"), ..situation(second) };
     let unconfirmed = |second: i64| Situation { confirmed: false, ..asked(second) };
@@ -62,9 +62,16 @@ fn one_key_follows_another_in_three_steps() {
     assert_eq!(step(&mut keys, &unconfirmed(30)), None, "a pod would not know ids of the new key");
     assert_eq!(step(&mut keys, &asked(40)), Some(Step::Sealing { id: 8, before: 7 }));
     assert_eq!((ids(&keys), keys.seal_with()), (vec![7, 8], 8));
-    assert_eq!(step(&mut keys, &asked(50)), None, "one wish is one rotation");
-    let last = 40 + 24 * HOUR + 60;
-    assert_eq!(keys.due(&asked(50)), Some(Duration::from_secs(24 * 3600 + 50)));
+    // A pod that lags goes on sealing with the old key, for longer than sessions live.
+    let late = 40 + 25 * HOUR;
+    assert_eq!(step(&mut keys, &unconfirmed(late - 1)), None);
+    assert!(keys.is_waiting(&unconfirmed(late - 1)));
+    assert_eq!(step(&mut keys, &asked(late)), Some(Step::Retired));
+    assert_eq!((ids(&keys), keys.seal_with()), (vec![7, 8], 8), "its last session has just begun");
+    assert_eq!(step(&mut keys, &asked(late + 10)), None, "one wish is one rotation");
+    assert!(!keys.is_waiting(&unconfirmed(late + 10)));
+    let last = late + 24 * HOUR + 60;
+    assert_eq!(keys.due(&asked(late + 10)), Some(Duration::from_secs(24 * 3600 + 50)));
     assert_eq!(step(&mut keys, &asked(last - 1)), None, "a session of it may be left");
     assert_eq!(step(&mut keys, &unconfirmed(last)), None);
     assert_eq!(step(&mut keys, &asked(last)), Some(Step::Dropped));
@@ -80,6 +87,7 @@ fn age_asks_for_a_rotation_too() {
     assert_eq!((step(&mut keys, &never), keys.due(&never)), (None, None));
     assert_eq!(step(&mut keys, &situation(720 * HOUR)), Some(Step::Accepted { id: 8 }));
     assert_eq!(step(&mut keys, &situation(720 * HOUR)), Some(Step::Sealing { id: 8, before: 7 }));
+    assert_eq!(step(&mut keys, &situation(720 * HOUR)), Some(Step::Retired));
     assert_eq!(step(&mut keys, &situation(720 * HOUR)), None, "the new one is new");
     // A clock that goes back ends nothing early.
     assert_eq!(step(&mut keys, &situation(0)), None);
@@ -89,6 +97,7 @@ fn age_asks_for_a_rotation_too() {
 fn keys_are_kept_for_the_longest_session_there_can_be() {
     let mut keys = first();
     step(&mut keys, &Situation { wish: Some("b"), ..situation(0) });
+    step(&mut keys, &situation(0));
     step(&mut keys, &situation(0));
     let longer = Situation { max_age: Duration::from_secs(48 * 3600), ..situation(25 * HOUR) };
     assert_eq!(
@@ -138,7 +147,7 @@ fn what_is_kept_is_what_was_there() {
         SessionKeys::read(&stored(keys), Some(&keys.record()), at(99), Some("z")).unwrap().unwrap()
     };
     assert_eq!(read(&keys), keys);
-    for second in [10, 20, 30] {
+    for second in [10, 20, 30, 40] {
         step(&mut keys, &Situation { wish: Some("b"), ..situation(second) });
         assert_eq!(read(&keys), keys);
         assert!(!keys.record().contains(&keys.held[0].key.secret), "no secret is in an annotation");
@@ -185,6 +194,7 @@ fn what_somebody_changed_is_repaired_or_made_anew() {
         assert_eq!((ids(&keys), keys.seal_with()), (vec![4, 5], 4), "{record:?}");
         let situation = Situation { wish: Some("w"), ..situation(60) };
         assert_eq!(step(&mut keys, &situation), Some(Step::Sealing { id: 5, before: 4 }), "{record:?}");
+        assert_eq!(step(&mut keys, &situation), Some(Step::Retired), "{record:?}");
         assert_eq!(step(&mut keys, &situation), None, "{record:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! How all watches do: whether the catalog may begin, and whether it may be out of date. Pure.
+//! How all watches do: whether all are heard by now, and whether what was heard may be out of date. Pure.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +22,8 @@ pub(super) enum Word {
     Failed,
     /// The API server has refused it for some time.
     Refused {
-        /// There are servers of its namespace that are listed.
-        lists: bool,
+        /// Something in its namespace is known.
+        known: bool,
     },
 }
 
@@ -56,7 +56,7 @@ impl Watches {
         let before = *known;
         *known = match (word, before) {
             (Word::Heard, _) => Known::Heard,
-            (Word::Refused { lists: false }, Known::Heard | Known::Lost | Known::Left) => Known::Left,
+            (Word::Refused { known: false }, Known::Heard | Known::Lost | Known::Left) => Known::Left,
             (_, Known::Heard | Known::Lost | Known::Left) => Known::Lost,
             (Word::Failed, Known::Nothing | Known::Silent | Known::Refused) => Known::Silent,
             (Word::Refused { .. }, Known::Nothing | Known::Silent | Known::Refused) => Known::Refused,
@@ -92,8 +92,8 @@ mod tests {
     #[test]
     fn a_namespace_that_grants_nothing_is_out_and_all_others_are_waited_for() {
         use Word::{Failed, Heard};
-        const REFUSED: Word = Word::Refused { lists: false };
-        const TAKEN_BACK: Word = Word::Refused { lists: true };
+        const REFUSED: Word = Word::Refused { known: false };
+        const TAKEN_BACK: Word = Word::Refused { known: true };
         let one = Some("one");
         for (scope, words, begun, stale, why) in [
             (one, &[("a", Heard)][..], false, false, "b is still to come"),

@@ -1,0 +1,197 @@
+//! Watches of an API server that does not do as it should.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::Query;
+use axum::response::{IntoResponse as _, Response};
+use futures::FutureExt as _;
+use futures::future::join;
+use http::StatusCode;
+use k8s_openapi::api::core::v1::ConfigMap;
+use longshore_catalog::{Catalog, Metrics};
+use serde_json::json;
+
+use super::*;
+
+/// When an API server ends a watch, as each does after some minutes.
+const WATCHED_FOR: Duration = Duration::from_secs(300);
+
+/// What an API server does with a list, and with a watch.
+#[derive(Clone, Copy, Debug)]
+enum Does {
+    Answer,
+    /// With this status.
+    Refuse(u16),
+    Hang,
+    /// Begin the answer and say nothing more: its machine is gone.
+    FallSilent,
+}
+
+#[derive(Clone)]
+struct ApiServer {
+    does: Arc<Mutex<(Does, Does)>>,
+    lists: Arc<AtomicUsize>,
+    watches: Arc<AtomicUsize>,
+}
+
+impl ApiServer {
+    fn that(list: Does, watch: Does) -> Self {
+        Self { does: Arc::new(Mutex::new((list, watch))), lists: Arc::default(), watches: Arc::default() }
+    }
+
+    fn client(&self) -> Client {
+        let server = self.clone();
+        let answer = move |query: Query<HashMap<String, String>>| async move {
+            server.answer(query.contains_key("watch")).await
+        };
+        ClientBuilder::new(Router::new().fallback(answer), "tools").with_layer(&patience()).build()
+    }
+
+    async fn answer(&self, is_watch: bool) -> Response {
+        let (list, watch) = *self.does.lock().unwrap();
+        let asked = if is_watch { &self.watches } else { &self.lists };
+        asked.fetch_add(1, Ordering::Relaxed);
+        match if is_watch { watch } else { list } {
+            // A watch says something when something happens, and nothing does, until it ends.
+            Does::Answer if is_watch => {
+                let end = sleep(WATCHED_FOR).map(|()| Ok::<_, Infallible>(Bytes::new()));
+                Body::from_stream(stream::once(end)).into_response()
+            }
+            Does::Hang => std::future::pending().await,
+            Does::FallSilent => {
+                Body::from_stream(stream::pending::<Result<Bytes, Infallible>>()).into_response()
+            }
+            Does::Answer => axum::Json(json!({
+                "apiVersion": "v1", "kind": "ConfigMapList", "metadata": {"resourceVersion": "1"},
+                "items": [{"metadata": {"name": "x", "namespace": "tools", "resourceVersion": "1"}}],
+            }))
+            .into_response(),
+            Does::Refuse(code) => {
+                let status = json!({
+                    "apiVersion": "v1", "kind": "Status", "status": "Failure", "message": "no",
+                    "reason": "", "code": code,
+                });
+                (StatusCode::from_u16(code).unwrap(), axum::Json(status)).into_response()
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_never_begins_starts_again() {
+    let (catalog, _indexer) = Catalog::new(Metrics::new().unwrap());
+    let server = ApiServer::that(Does::Answer, Does::Hang);
+    let hearing = Hearing::new(Arc::new(catalog.clone()));
+    let config = watcher::Config::default();
+    let events = hearing.events::<ConfigMap>(&server.client(), &Some("one".to_owned()), config);
+    let mut reading = Box::pin(events.for_each(|_| std::future::ready(())));
+    let lists = || server.lists.load(Ordering::Relaxed);
+    assert!(timeout(BEGINS_WITHIN * 4, &mut reading).await.is_err());
+    assert!((3..=5).contains(&lists()), "{} lists", lists());
+    *server.does.lock().unwrap() = (Does::Answer, Does::Answer);
+    assert!(timeout(BEGINS_WITHIN * 2, &mut reading).await.is_err());
+    let before = lists();
+    assert!(timeout(BEGINS_WITHIN * 8, &mut reading).await.is_err());
+    assert_eq!((lists(), catalog.stale_since()), (before, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_falls_silent_goes_on_elsewhere() {
+    let (catalog, _indexer) = Catalog::new(Metrics::new().unwrap());
+    let server = ApiServer::that(Does::Answer, Does::FallSilent);
+    let hearing = Hearing::new(Arc::new(catalog.clone()));
+    let events = hearing.events::<ConfigMap>(&server.client(), &None, scope::owned());
+    let mut reading = Box::pin(events.for_each(|_| std::future::ready(())));
+    assert!(timeout(Duration::from_secs(300), &mut reading).await.is_err());
+    let asked = [&server.lists, &server.watches].map(|count| count.load(Ordering::Relaxed));
+    assert!(asked[0] == 1 && asked[1] >= 8, "{asked:?} lists and watches in five minutes");
+    assert_eq!(catalog.stale_since(), None, "all that it missed is told when it goes on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_catalog_is_stale_while_any_watch_is_not_heard() {
+    use Does::{Answer, Hang, Refuse};
+    for (list, watch, most_lists) in
+        [(Answer, Answer, 1), (Refuse(429), Answer, 20), (Hang, Answer, 12), (Answer, Refuse(429), 20)]
+    {
+        let (catalog, _indexer) = Catalog::new(Metrics::new().unwrap());
+        let hearing = Hearing::new(Arc::new(catalog.clone()));
+        let (one, other) = (ApiServer::that(list, watch), ApiServer::that(Answer, Answer));
+        let events = |server: &ApiServer, scope: &str| {
+            let config = watcher::Config::default();
+            let events = hearing.events::<ConfigMap>(&server.client(), &Some(scope.to_owned()), config);
+            events.for_each(|_| std::future::ready(()))
+        };
+        let mut reading = Box::pin(join(events(&one, "one"), events(&other, "other")));
+        let minutes = Duration::from_secs(120);
+        assert!(timeout(minutes, &mut reading).await.is_err());
+        let is_good = matches!((list, watch), (Answer, Answer));
+        assert_eq!(catalog.stale_since().is_none(), is_good, "{list:?} {watch:?}");
+        let lists = one.lists.load(Ordering::Relaxed);
+        assert!(lists <= most_lists, "{list:?} {watch:?}: {lists} lists");
+
+        *one.does.lock().unwrap() = (Answer, Answer);
+        assert!(timeout(minutes, &mut reading).await.is_err());
+        assert_eq!(catalog.stale_since(), None, "after {list:?} {watch:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_may_not_be_listed_is_not_waited_for_and_comes_when_it_may() {
+    use Does::{Answer, Hang, Refuse};
+    for (scope, list, begins) in [
+        (Some("gone"), Refuse(403), true),
+        (Some("gone"), Refuse(429), false),
+        (Some("gone"), Hang, false),
+        (None, Refuse(403), false),
+    ] {
+        let (catalog, _indexer) = Catalog::new(Metrics::new().unwrap());
+        let hearing = Hearing::new(Arc::new(catalog.clone()));
+        let (gone, here) = (ApiServer::that(list, Answer), ApiServer::that(Answer, Answer));
+        let listed = AtomicUsize::new(0);
+        let events = |server: &ApiServer, scope: Option<&str>| {
+            let scope = scope.map(str::to_owned);
+            let events = hearing.events::<ConfigMap>(&server.client(), &scope, watcher::Config::default());
+            events.for_each(|event| {
+                if matches!(event, Event::InitApply(_)) {
+                    listed.fetch_add(1, Ordering::Relaxed);
+                }
+                std::future::ready(())
+            })
+        };
+        let mut reading = Box::pin(join(events(&gone, scope), events(&here, Some("here"))));
+        let minute = Duration::from_secs(60);
+        let began = tokio::select! {
+            begun = timeout(minute, hearing.begun()) => begun.is_ok(),
+            _ = &mut reading => false,
+        };
+        assert_eq!(began, begins, "{scope:?} {list:?}");
+        assert_eq!(catalog.stale_since().is_none(), begins, "{scope:?} {list:?}");
+
+        *gone.does.lock().unwrap() = (Answer, Answer);
+        assert!(timeout(minute, &mut reading).await.is_err());
+        assert_eq!(listed.load(Ordering::Relaxed), 2, "{scope:?} {list:?}");
+        hearing.begun().await;
+        assert_eq!(catalog.stale_since(), None, "{scope:?} {list:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_goes_after_its_servers_leaves_nothing_out_of_date() {
+    let (catalog, _indexer) = Catalog::new(Metrics::new().unwrap());
+    let hearing = Hearing::new(Arc::new(catalog.clone()));
+    let server = ApiServer::that(Does::Answer, Does::Answer);
+    let config = watcher::Config::default();
+    let events = hearing.events::<ConfigMap>(&server.client(), &Some("one".to_owned()), config);
+    let mut reading = Box::pin(events.for_each(|_| std::future::ready(())));
+    for (does, stale) in [(Does::Answer, false), (Does::Refuse(503), true), (Does::Refuse(403), false)] {
+        *server.does.lock().unwrap() = (does, does);
+        assert!(timeout(WATCHED_FOR * 2, &mut reading).await.is_err());
+        assert_eq!(catalog.stale_since().is_some(), stale, "{does:?}");
+    }
+}
