@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longshore_mcp::envelope::Id;
+use longshore_mcp::object;
 use longshore_mcp::translate::names;
 
 use super::Session;
@@ -75,6 +76,12 @@ impl Alias {
     /// One for a handshake, which nobody takes back.
     pub(crate) fn of_handshake() -> Option<Self> {
         Some(Self { session: None, own: random()? })
+    }
+
+    /// Whether an id that a client has chosen could be one of these.
+    pub(crate) fn may_be(client: &Id<'_>) -> bool {
+        let Some(text) = object::string(client.as_json()) else { return false };
+        PREFIX.strip_prefix('"').is_some_and(|prefix| text.starts_with(prefix))
     }
 
     /// As JSON.

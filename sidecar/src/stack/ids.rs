@@ -42,7 +42,9 @@ pub(crate) fn outgoing(
             if session.capsule.server != ServerSession::KeptHere =>
         {
             let by_ids_alone = !session.is_known_to_server();
-            if !by_ids_alone && list.is_none() && naming.is_none() {
+            let is_edited = list.is_some() || naming.is_some();
+            // A server may tell its clients what it was asked, and how that is called.
+            if !by_ids_alone && !is_edited && !Alias::may_be(&request.id) {
                 return Ok((outgoing, None));
             }
             // What is said of a task goes on after the call that begins it.

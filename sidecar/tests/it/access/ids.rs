@@ -133,6 +133,22 @@ fn an_id_that_is_under_way_opens_no_list() {
     }
 }
 
+/// A server may say in its log messages what it was asked.
+#[test]
+fn an_id_of_the_sidecars_own_opens_no_list() {
+    let server = Server::start(false);
+    let sidecar = server.sidecar();
+    let client = Client::open(&sidecar, None);
+    let list = send(&client, "tools/list", &json!({}));
+    let id = server.asked("tools/list")["id"].to_string().replacen('o', "\\u006f", 1);
+    let body =
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"logging/setLevel","params":{{"level":"info"}}}}"#);
+    let other = client.request(body).send(sidecar.mcp);
+    assert_eq!(other.message()["result"], json!({}), "{}", other.text());
+    assert!(other.text().contains(&id), "{}", other.text());
+    assert_eq!(list.join().unwrap().message()["result"]["tools"], json!([entries("tools")[0]]));
+}
+
 /// The sidecar does not wait for the answer to what was cancelled, and it may come when the id is free again.
 #[test]
 fn an_id_that_was_cancelled_opens_no_list() {
