@@ -75,8 +75,9 @@ impl Local {
     /// With programs of one's own.
     pub(crate) fn with_path(path: &str, arguments: &[&str]) -> Self {
         let runtime = tempfile::tempdir().unwrap();
-        let mut child = Command::new(LONGSHORE)
-            .arg("local")
+        // Whoever runs these tests may ignore what ends a program, as `nohup` does, and it would be ignored here too.
+        let mut child = Command::new("env")
+            .args(["--default-signal=HUP,INT,TERM", LONGSHORE, "local"])
             .args(arguments)
             .env("PATH", path)
             .env("XDG_RUNTIME_DIR", runtime.path())
