@@ -51,6 +51,29 @@ pub struct ServerSummary {
     pub capabilities: Vec<String>,
 }
 
+#[cfg(test)]
+impl Summary {
+    /// Of a sidecar that serves with this configuration, and whose server answers and offers nothing.
+    pub(crate) fn of_config(digest: &str) -> Self {
+        use longshore_sidecar_config::inventory::ConnectionState;
+        Self {
+            config: ConfigState { digest: digest.to_owned(), generation: 1, error: None },
+            phase: Phase::Serving,
+            connection: Connection {
+                state: ConnectionState::Connected,
+                since: String::new(),
+                reason: None,
+                message: String::new(),
+            },
+            server: None,
+            tools: ToolsSummary::default(),
+            tools_digest: String::new(),
+            noise: None,
+            exposed: vec![],
+        }
+    }
+}
+
 impl ServerSummary {
     /// Every revision that it is known to speak, the newest first.
     pub fn revisions(&self) -> &[String] {

@@ -164,7 +164,7 @@ fn stale(facts: &PodFacts, desired: &Desired, heard: Option<&str>) -> Option<Str
 
 #[cfg(test)]
 mod tests {
-    use longshore_sidecar_config::inventory::{ConfigState, Connection, ConnectionState, Phase};
+    use longshore_sidecar_config::inventory::ConfigState;
 
     use super::*;
     use crate::inventory::Summary;
@@ -172,21 +172,8 @@ mod tests {
 
     fn said(digest: &str, error: Option<&str>) -> Report {
         let error = error.map(str::to_owned);
-        Report::Answered(Arc::new(Summary {
-            config: ConfigState { digest: digest.to_owned(), generation: 1, error },
-            phase: Phase::Serving,
-            connection: Connection {
-                state: ConnectionState::Connected,
-                since: String::new(),
-                reason: None,
-                message: String::new(),
-            },
-            server: None,
-            tools: Default::default(),
-            tools_digest: String::new(),
-            noise: None,
-            exposed: vec![],
-        }))
+        let config = ConfigState { digest: digest.to_owned(), generation: 1, error };
+        Report::Answered(Arc::new(Summary { config, ..Summary::of_config(digest) }))
     }
 
     fn pod() -> PodView {

@@ -97,8 +97,6 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    use longshore_sidecar_config::inventory::{ConfigState, Connection, ConnectionState, Phase};
-
     use super::*;
     use crate::inventory::Summary;
     use crate::mcp_server::status::Report;
@@ -111,22 +109,7 @@ mod tests {
             configs: BTreeMap::from([("{way}".to_owned(), "sha256:wanted".to_owned())]),
             replicas: 2,
         };
-        let summary = |digest: &str| Summary {
-            config: ConfigState { digest: digest.to_owned(), generation: 1, error: None },
-            phase: Phase::Serving,
-            connection: Connection {
-                state: ConnectionState::Connected,
-                since: String::new(),
-                reason: None,
-                message: String::new(),
-            },
-            server: None,
-            tools: Default::default(),
-            tools_digest: String::new(),
-            noise: None,
-            exposed: vec![],
-        };
-        let said = |digest: &str| Report::Answered(Arc::new(summary(digest)));
+        let said = |digest: &str| Report::Answered(Arc::new(Summary::of_config(digest)));
         let pod = || PodView { upstream: Some("{way}".to_owned()), ..PodView::default() };
         for (name, pod, report, expected) in [
             ("has loaded it", pod(), said("sha256:wanted"), true),
