@@ -27,8 +27,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tower::timeout::TimeoutLayer;
 
+use crate::mirror::{Change, Mirror, ServerKey};
 use crate::reasons::sentence;
 use crate::scope::{self, PAGE, Scope};
+use crate::view::View;
 use watches::{Name, Watches, Word};
 
 /// An API server that does not take a connection for so long is away.
@@ -58,6 +60,22 @@ pub(crate) trait Audience: Send + Sync {
     fn set_stale(&self, stale: bool);
     /// Whether it knows of anything in a namespace.
     fn knows(&self, namespace: &str) -> bool;
+}
+
+/// A kind of objects that can be heard of.
+pub(crate) trait Watched:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + 'static
+{
+}
+
+impl<K> Watched for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Debug
+        + Send
+        + 'static
+{
 }
 
 /// A client whose watches can be heard here.
@@ -131,12 +149,7 @@ impl Hearing {
         config: watcher::Config,
     ) -> impl Stream<Item = Event<K>> + use<K>
     where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + DeserializeOwned
-            + Debug
-            + Send
-            + 'static,
+        K: Watched,
     {
         let config = config.page_size(PAGE).timeout(WATCH_SECONDS);
         let api = scope::api::<K>(client, scope);
@@ -161,6 +174,19 @@ impl Hearing {
         stream::unfold(watch, |mut watch| async move { Some((watch.next().await, watch)) })
     }
 
+    /// Keeps a mirror up to date with what Longshore made for servers, and says what happened to whose object.
+    pub(crate) async fn mirror<V>(
+        &self,
+        client: &Client,
+        scope: &Scope,
+        mirror: &Mirror<V>,
+        mut changed: impl FnMut(&ServerKey, Change, &str, &V),
+    ) where
+        V: View<Object: Watched>,
+    {
+        mirror.follow(self.events(client, scope, scope::owned()), scope, &mut changed).await;
+    }
+
     fn tell(&self, watch: &Name, word: Word) {
         self.watches.send_if_modified(|watches| {
             let was_out = watches.is_out(&watch.1);
@@ -182,10 +208,7 @@ impl Hearing {
 
 // === impl Watch ===
 
-impl<K> Watch<K>
-where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-{
+impl<K: Watched> Watch<K> {
     async fn next(&mut self) -> Event<K> {
         if self.state == State::Heard {
             self.hearing.tell(&self.name, Word::Heard);

@@ -12,7 +12,7 @@ use kube::{Resource, ResourceExt};
 use tokio::sync::watch;
 
 use crate::names::SERVER_LABEL;
-use crate::scope::Scope;
+use crate::scope::{self, Scope};
 use crate::view::View;
 
 /// A server, by namespace and name.
@@ -71,7 +71,7 @@ impl<V: View> Mirror<V> {
     /// The servers of a scope that have any.
     pub fn servers(&self, scope: &Scope) -> Vec<ServerKey> {
         let objects = self.read();
-        let in_scope = |server: &&ServerKey| scope.as_ref().is_none_or(|scope| *scope == server.namespace);
+        let in_scope = |server: &&ServerKey| scope::covers(scope, &server.namespace);
         objects.by_server.keys().filter(in_scope).cloned().collect()
     }
 
@@ -97,7 +97,6 @@ impl<V: View> Mirror<V> {
         K: Resource,
     {
         let mut listed: HashSet<(String, String)> = HashSet::new();
-        let in_scope = |address: &(String, String)| scope.as_ref().is_none_or(|scope| *scope == address.0);
         let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
             match event {
@@ -109,7 +108,8 @@ impl<V: View> Mirror<V> {
                 Event::InitDone => {
                     let gone: Vec<_> = {
                         let objects = self.read();
-                        let known = objects.server_of.keys().filter(|address| in_scope(address));
+                        let known =
+                            objects.server_of.keys().filter(|(namespace, _)| scope::covers(scope, namespace));
                         known.filter(|address| !listed.contains(*address)).cloned().collect()
                     };
                     gone.iter().for_each(|address| self.remove(address, changed));

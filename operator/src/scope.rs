@@ -22,6 +22,11 @@ pub fn scopes(namespaces: &[String]) -> Vec<Scope> {
     namespaces.iter().collect::<BTreeSet<_>>().into_iter().cloned().map(Some).collect()
 }
 
+/// Whether a namespace is in a scope.
+pub fn covers(scope: &Scope, namespace: &str) -> bool {
+    scope.as_ref().is_none_or(|scope| scope == namespace)
+}
+
 /// The objects of a kind in a scope.
 pub fn api<K>(client: &Client, scope: &Scope) -> Api<K>
 where

@@ -7,7 +7,6 @@
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::fmt::Debug;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,17 +14,15 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, select_all};
 use futures::{FutureExt as _, Stream, StreamExt as _};
-use k8s_openapi::NamespaceResourceScope;
+use kube::Client;
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::{self, Event};
-use kube::{Client, Resource};
 use longshore_catalog::model::Health;
 use longshore_catalog::{Catalog, Offer, Reader};
 use longshore_crds::McpServer;
 use longshore_sidecar_client::{
     Bounds, Changes, Inventories, Observation, PodUid, Poller, Read, TokenFile, inventories_with,
 };
-use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::sleep;
 
@@ -35,7 +32,7 @@ use crate::hearing::{Audience, Hearing};
 use crate::mirror::{Mirror, ServerKey};
 use crate::ownership;
 use crate::scope::{self, Scope};
-use crate::view::{DeploymentView, PodView, ReplicaSetView, View};
+use crate::view::{DeploymentView, PodView, ReplicaSetView};
 
 /// How many answers of sidecars are in memory at once: one may be long, and they all come at the start.
 const ANSWERS: usize = 4;
@@ -120,9 +117,19 @@ impl Source {
         for scope in &scopes {
             let events = hearing.events(&client, scope, watcher::Config::default());
             watches.push(servers.follow(events, scope).boxed());
-            watches.push(mirrored(&mirrors.deployments, &hearing, &client, scope, &look_at).boxed());
-            watches.push(mirrored(&mirrors.replica_sets, &hearing, &client, scope, &look_at).boxed());
-            watches.push(mirrored(&mirrors.pods, &hearing, &client, scope, &look_at).boxed());
+            watches.push(
+                hearing
+                    .mirror(&client, scope, &mirrors.deployments, |server, _, _, _| look_at(server))
+                    .boxed(),
+            );
+            watches.push(
+                hearing
+                    .mirror(&client, scope, &mirrors.replica_sets, |server, _, _, _| look_at(server))
+                    .boxed(),
+            );
+            watches.push(
+                hearing.mirror(&client, scope, &mirrors.pods, |server, _, _, _| look_at(server)).boxed(),
+            );
         }
         let watching = select_all(watches);
         let looking = async {
@@ -144,26 +151,6 @@ impl Source {
             never = poller.run() => match never {},
         }
     }
-}
-
-/// Keeps a mirror up to date with a scope.
-async fn mirrored<V, K>(
-    mirror: &Mirror<V>,
-    hearing: &Hearing,
-    client: &Client,
-    scope: &Scope,
-    look_at: &impl Fn(&ServerKey),
-) where
-    V: View<Object = K>,
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + Debug
-        + Send
-        + 'static,
-{
-    let events = hearing.events(client, scope, scope::owned());
-    mirror.follow(events, scope, &mut |server, _, _, _| look_at(server)).await;
 }
 
 /// Looks at servers, one at a time.
@@ -285,9 +272,8 @@ impl Servers {
                 Event::InitDone => {
                     let gone: Vec<_> = {
                         let published = lock(&self.published);
-                        let in_scope = published
-                            .keys()
-                            .filter(|server| scope.as_ref().is_none_or(|scope| *scope == server.namespace));
+                        let in_scope =
+                            published.keys().filter(|server| scope::covers(scope, &server.namespace));
                         in_scope.filter(|server| !listed.contains(*server)).cloned().collect()
                     };
                     gone.into_iter().for_each(|server| self.forget(server));

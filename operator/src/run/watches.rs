@@ -1,25 +1,22 @@
 //! The watches, and how what they show reaches the reconciliations.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fmt::Debug;
 use std::future::ready;
 use std::sync::Arc;
 
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::future::{BoxFuture, join_all, select_all};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::reflector::{self, ObjectRef};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{Controller, WatchStreamExt as _, controller};
-use kube::{Resource, ResourceExt as _};
+use kube::{Resource as _, ResourceExt as _};
 use longshore_crds::McpServer;
-use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use crate::hearing::Hearing;
+use crate::hearing::{Hearing, Watched};
 use crate::inventory::Changes;
 use crate::mcp_server::apply::HasLive;
 use crate::mcp_server::context::Context;
@@ -145,9 +142,10 @@ async fn one_controller(
                 listed.insert(ServerKey::of(server));
             }
             Event::InitDone => {
-                let gone = forgetting.memory.servers().into_iter().filter(|server| {
-                    scope.as_ref().is_none_or(|scope| *scope == server.namespace) && !listed.contains(server)
-                });
+                let gone =
+                    forgetting.memory.servers().into_iter().filter(|server| {
+                        scope::covers(&scope, &server.namespace) && !listed.contains(server)
+                    });
                 gone.for_each(|server| forgetting.forget(&server));
                 listed.clear();
             }
@@ -199,59 +197,36 @@ pub(super) async fn relay(
 }
 
 /// Mirrors a kind of object that the operator applies: one that has gone has to be applied again.
-async fn owned<V, K>(
+async fn owned<V>(
     context: &Context,
     hearing: &Hearing,
     scope: &Scope,
     mirror: &Mirror<V>,
     triggers: &Triggers,
 ) where
-    V: View<Object = K> + HasLive,
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + Debug
-        + Send
-        + 'static,
+    V: View<Object: Watched> + HasLive,
 {
-    let mut changed = |server: &ServerKey, change: Change, name: &str, view: &V| {
+    let changed = |server: &ServerKey, change: Change, name: &str, view: &V| {
         if change == Change::Deleted {
             context.memory.forget_object(server, V::KIND, name, &view.live().uid);
         }
         triggers.reconcile(server);
     };
-    mirror.follow(hearing.events(&context.client, scope, scope::owned()), scope, &mut changed).await;
+    hearing.mirror(&context.client, scope, mirror, changed).await;
 }
 
 /// Mirrors a kind of object that is made for what the operator applies.
-async fn made<V, K>(
-    context: &Context,
-    hearing: &Hearing,
-    scope: &Scope,
-    mirror: &Mirror<V>,
-    triggers: &Triggers,
-) where
-    V: View<Object = K>,
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + Debug
-        + Send
-        + 'static,
+async fn made<V>(context: &Context, hearing: &Hearing, scope: &Scope, mirror: &Mirror<V>, triggers: &Triggers)
+where
+    V: View<Object: Watched>,
 {
-    let events = hearing.events(&context.client, scope, scope::owned());
-    mirror.follow(events, scope, &mut |server, _, _, _| triggers.reconcile(server)).await;
+    hearing.mirror(&context.client, scope, mirror, |server, _, _, _| triggers.reconcile(server)).await;
 }
 
 /// Watches the metadata of every object of a kind that manifests may name, and keeps nothing of it.
 async fn named<K>(context: &Context, hearing: &Hearing, scope: &Scope, kind: Kind, triggers: &Triggers)
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + Debug
-        + Send
-        + 'static,
+    PartialObjectMeta<K>: Watched,
 {
     let events = hearing.events::<PartialObjectMeta<K>>(&context.client, scope, watcher::Config::default());
     let mut events = std::pin::pin!(events);
