@@ -183,7 +183,7 @@ impl Peers {
     pub(crate) async fn ask_all(&self, to: &[IpAddr], question: &Question) -> Vec<(IpAddr, Outcome)> {
         let asked = to.iter().map(async |address| {
             let outcome = match self.ask(*address, question.clone()).await {
-                Ok(message) => Outcome::Said(message),
+                Ok(message) => Outcome::Said(Box::new(message)),
                 Err(Failure::Refused) => Outcome::Refused,
                 Err(Failure::TimedOut | Failure::Broken) => Outcome::Silent,
                 Err(Failure::Declined) => Outcome::Declined,

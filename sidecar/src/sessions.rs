@@ -120,7 +120,7 @@ impl Sessions {
             snapshot: ArcSwapOption::empty(),
             places: Arc::default(),
             subscriptions,
-            replica: Mutex::new(Replica::new(me, view, tombstones)),
+            replica: Mutex::new(Replica::new(me, process(), view, tombstones)),
             journal,
             errands: OnceLock::new(),
             moving: AtomicBool::new(false),
@@ -378,5 +378,14 @@ fn max_age(snapshot: &Snapshot) -> u64 {
 
 /// The time in seconds since 1970.
 fn unix() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
+    since_1970().as_secs()
+}
+
+/// A number that no other process of this pod has: when it began, in nanoseconds.
+fn process() -> u64 {
+    u64::try_from(since_1970().as_nanos()).unwrap_or(0)
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }

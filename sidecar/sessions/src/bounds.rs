@@ -58,5 +58,3 @@ pub const MAX_SUBSCRIPTION: usize = 1_024;
 pub const MAX_EVENT_ID: usize = 64;
 /// The longest name of a principal in a message.
 pub const MAX_PRINCIPAL: usize = 4_096;
-/// How much later than a newer word of the same replica an older one may arrive.
-pub const LATE: Duration = Duration::from_secs(10);

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bounds::{DNS_FRESH, FRESH, LATE, MAX_MEMBERS, RESTART, UNLISTED, UNLISTED_YET};
+use crate::bounds::{DNS_FRESH, FRESH, MAX_MEMBERS, RESTART, UNLISTED, UNLISTED_YET};
 use crate::identity::{Moment, Peer, PodId};
-use crate::message::Introduction;
+use crate::message::{Introduction, Word};
 use crate::tombstones::Digest;
 
 /// What a replica is doing.
@@ -42,6 +42,8 @@ pub struct Member {
     pub address: IpAddr,
     /// Who said something from there last.
     pub pod: Option<PodId>,
+    /// Which of its words that was.
+    word: Option<Word>,
     /// What it was doing then.
     pub state: State,
     /// How many processes have spoken from there, as far as was heard.
@@ -129,7 +131,7 @@ impl View {
 
     /// Notes that somebody said something, be it a question or an answer.
     pub fn heard(&mut self, from: &Introduction, now: Moment) {
-        if from.address == self.me || self.is_late(from, now) {
+        if from.address == self.me || self.is_late(from) {
             return;
         }
         for member in self.members.values_mut() {
@@ -145,6 +147,7 @@ impl View {
                 member.lives += 1;
             }
             member.pod = Some(from.pod.clone());
+            member.word = from.word;
             member.state = from.state;
             member.tombstones = from.tombstones;
             member.heard = Some(now);
@@ -165,6 +168,7 @@ impl View {
         let is_it = member.pod.as_ref().is_none_or(|pod| *pod == peer.pod);
         if is_it && member.heard.is_none() {
             member.pod = Some(peer.pod.clone());
+            member.word = None;
             member.state = State::Leaving;
         }
     }
@@ -175,13 +179,12 @@ impl View {
         left.filter_map(|member| Some(Peer { pod: member.pod.clone()?, address: member.address }))
     }
 
-    /// Whether somebody said this before it said that it leaves. A process that comes after it, in the same pod, says
-    /// first that it starts.
-    fn is_late(&self, from: &Introduction, now: Moment) -> bool {
+    /// Whether a process said this before what was heard of it last.
+    fn is_late(&self, from: &Introduction) -> bool {
         let Some(member) = self.members.get(&from.address) else { return false };
-        let left = member.state == State::Leaving && member.pod.as_ref() == Some(&from.pod);
-        let before = matches!(from.state, State::Serving | State::Draining);
-        left && before && member.heard.is_some_and(|heard| now.since(heard) < LATE)
+        let last = member.word.filter(|_| member.pod.as_ref() == Some(&from.pod));
+        let words = from.word.zip(last);
+        words.is_some_and(|(word, last)| word.process == last.process && word.number < last.number)
     }
 
     /// Notes that an address refused a connection: the process that was there has ended.
@@ -337,6 +340,7 @@ impl Member {
         Self {
             address,
             pod: None,
+            word: None,
             state: State::Starting,
             lives: 0,
             tombstones: Digest::default(),
@@ -382,7 +386,8 @@ mod tests {
     use super::*;
 
     fn says(pod: &str, address: IpAddr, state: State, left: Vec<Peer>) -> Introduction {
-        Introduction { pod: PodId::new(pod).unwrap(), address, state, tombstones: Digest::default(), left }
+        let pod = PodId::new(pod).unwrap();
+        Introduction { pod, address, word: None, state, tombstones: Digest::default(), left }
     }
 
     #[test]
@@ -408,25 +413,54 @@ mod tests {
     fn who_leaves_is_gone_although_dns_lists_it_until_it_starts_again() {
         let (me, them): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
         let peer = Peer { pod: PodId::new("pod-2").unwrap(), address: them };
-        let says = |state| says("pod-2", them, state, Vec::new());
+        let says = |process, number, state| {
+            let word = Some(Word { process, number });
+            Introduction { word, ..says("pod-2", them, state, Vec::new()) }
+        };
         let at = |seconds| Moment::default().after(Duration::from_secs(seconds));
         let stands = |view: &View, second| view.standing(&peer, Duration::from_secs(3_600), at(second));
         let mut view = View::new(me);
         view.listed(&[me, them], at(1));
-        view.heard(&says(State::Draining), at(1));
+        view.heard(&says(1, 6, State::Draining), at(1));
         assert!(matches!(stands(&view, 1), Standing::Alive(_, State::Draining)));
-        view.heard(&says(State::Leaving), at(2));
+        view.heard(&says(1, 8, State::Leaving), at(2));
         // An older word that comes later.
-        view.heard(&says(State::Draining), at(2));
+        view.heard(&says(1, 7, State::Draining), at(2));
         for second in 2..40 {
             view.listed(&[me, them], at(second));
             view.silent(them, at(second));
             assert_eq!(stands(&view, second), Standing::Gone, "{second}");
             assert!(view.to_ask(at(second)).is_empty(), "{second}");
         }
-        view.heard(&says(State::Starting), at(40));
+        view.heard(&says(2, 0, State::Starting), at(40));
         assert!(matches!(stands(&view, 40), Standing::Alive(_, State::Starting)));
         assert_eq!(view.to_ask(at(40)), [them]);
+    }
+
+    /// The answer to a question of this replica's may be read after a question of that one's own that it asked later.
+    #[test]
+    fn an_older_word_is_not_believed_after_a_newer_one() {
+        let (me, them): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        let now = Moment::default();
+        let mut view = View::new(me);
+        let word = |process, number| Some(Word { process, number });
+        for (pod, word, state, expected) in [
+            ("pod-2", word(7, 0), State::Starting, (State::Starting, 1)),
+            ("pod-2", word(7, 2), State::Serving, (State::Serving, 1)),
+            ("pod-2", word(7, 1), State::Starting, (State::Serving, 1)),
+            ("pod-2", word(7, 3), State::Draining, (State::Draining, 1)),
+            // Of another process, and of another pod, there is no order.
+            ("pod-2", word(3, 1), State::Serving, (State::Serving, 1)),
+            ("pod-2", word(4, 0), State::Starting, (State::Starting, 2)),
+            ("pod-3", word(4, 0), State::Serving, (State::Serving, 3)),
+            // A release that does not number its words.
+            ("pod-3", None, State::Draining, (State::Draining, 3)),
+            ("pod-3", None, State::Leaving, (State::Leaving, 3)),
+        ] {
+            view.heard(&Introduction { word, ..says(pod, them, state, Vec::new()) }, now);
+            let member = view.members().next().unwrap();
+            assert_eq!((member.state, member.lives), expected, "{pod} {word:?} {state:?}");
+        }
     }
 
     #[test]

@@ -39,6 +39,9 @@ pub struct Introduction {
     pub pod: PodId,
     /// Its address.
     pub address: IpAddr,
+    /// Which of its words this is. Releases that do not say so are believed as their words come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub word: Option<Word>,
     /// What it is doing.
     #[serde(deserialize_with = "a_state")]
     pub state: State,
@@ -47,6 +50,16 @@ pub struct Introduction {
     /// Who has told it that they leave. A replica that came later hears it from those who were there.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "departures")]
     pub left: Vec<Peer>,
+}
+
+/// A place in the order of what a process says. Its questions and its answers come by different connections, so that
+/// an older word may be heard after a newer one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Word {
+    /// The process, by a number that no other one in its pod has.
+    pub process: u64,
+    /// How many words it has said before.
+    pub number: u64,
 }
 
 /// What one replica asks another.
@@ -199,6 +212,7 @@ mod tests {
         Introduction {
             pod: PodId::new("pod-1").unwrap(),
             address: [10, 0, 0, 1].into(),
+            word: Some(Word { process: u64::MAX, number: 7 }),
             state: State::Serving,
             tombstones: Digest::default(),
             left: vec![Peer { pod: PodId::new("pod-0").unwrap(), address: [10, 0, 0, 9].into() }],

@@ -4,12 +4,13 @@
 
 mod recent;
 
+use std::cell::Cell;
 use std::collections::HashMap;
 
 use crate::bounds::{MAX_COPIED, MAX_DEPARTURES, MAX_REMEMBERED, MAX_TOMBSTONES_A_PAGE};
 use crate::identity::{Moment, Peer, PodId, SessionKey};
 use crate::membership::{State, View};
-use crate::message::{Answer, Copy, HandOver, Holding, Introduction, Message, Question};
+use crate::message::{Answer, Copy, HandOver, Holding, Introduction, Message, Question, Word};
 use crate::rendezvous;
 use crate::tombstones::{Tombstone, Tombstones};
 use recent::Recent;
@@ -18,6 +19,10 @@ use recent::Recent;
 #[derive(Debug)]
 pub struct Replica<T> {
     me: Peer,
+    /// Which process of its pod it is.
+    process: u64,
+    /// How many words it has said.
+    said: Cell<u64>,
     state: State,
     /// The others.
     pub view: View,
@@ -53,10 +58,12 @@ pub enum Effect<T> {
 pub struct Ended<T>(pub T);
 
 impl<T> Replica<T> {
-    /// A replica that starts.
-    pub fn new(me: Peer, view: View, tombstones: Tombstones) -> Self {
+    /// A replica that starts, in a process whose number no other one of its pod has.
+    pub fn new(me: Peer, process: u64, view: View, tombstones: Tombstones) -> Self {
         Self {
             me,
+            process,
+            said: Cell::new(0),
             state: State::Starting,
             view,
             held: HashMap::new(),
@@ -83,11 +90,14 @@ impl<T> Replica<T> {
         self.state = state;
     }
 
-    /// How it introduces itself.
+    /// How it introduces itself this time.
     pub fn introduction(&self) -> Introduction {
+        let number = self.said.get();
+        self.said.set(number + 1);
         Introduction {
             pod: self.me.pod.clone(),
             address: self.me.address,
+            word: Some(Word { process: self.process, number }),
             state: self.state,
             tombstones: self.tombstones.digest(),
             left: self.view.left().take(MAX_DEPARTURES).collect(),

@@ -92,7 +92,7 @@ pub enum Event {
 #[derive(Clone, Debug)]
 pub enum Outcome {
     /// An answer.
-    Said(Message<Answer>),
+    Said(Box<Message<Answer>>),
     /// The port refused the connection.
     Refused,
     /// No connection, or no answer in time.

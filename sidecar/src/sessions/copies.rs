@@ -36,7 +36,7 @@ impl Sessions {
         let kept = peers.ask(buddy.address, Question::Keep(session.capsule.key, copy)).await.is_ok();
         if kept {
             session.copied(version, buddy.pod);
-            tracing::debug!("another replica keeps what a client has set");
+            tracing::debug!(changes = version, "another replica keeps what a client has set");
         }
         kept
     }

@@ -17,13 +17,14 @@ fn two(state: State) -> (Replica<()>, Peer, Capsule) {
         &Introduction {
             pod: successor.pod.clone(),
             address: successor.address,
+            word: None,
             state: State::Serving,
             tombstones: Digest::default(),
             left: Vec::new(),
         },
         now,
     );
-    let mut replica = Replica::<()>::new(me.clone(), view, Tombstones::default());
+    let mut replica = Replica::<()>::new(me.clone(), 0, view, Tombstones::default());
     replica.set_state(state);
     let capsule = Capsule {
         owner: me,
@@ -67,12 +68,13 @@ fn an_end_that_a_peer_knows_of_is_noted_by_whoever_asked() {
     let from = Introduction {
         pod: other.pod,
         address: other.address,
+        word: None,
         state: State::Serving,
         tombstones: Digest::default(),
         left: Vec::new(),
     };
     let said = Message { from, body: Answer::Holding(Holding::Ended(tombstone), None) };
-    let asked = Event::Asked(vec![(other.address, Outcome::Said(said))]);
+    let asked = Event::Asked(vec![(other.address, Outcome::Said(Box::new(said)))]);
     assert_eq!(route.step(asked, &mut replica, now), Step::Ended(tombstone));
     assert_eq!(replica.bury(&[tombstone]), Effect::Bury(vec![tombstone], Vec::new()));
     assert_eq!(route.step(Event::Begin, &mut replica, now), Step::Fail(Failure::NotFound));

@@ -86,7 +86,11 @@ impl World {
                     self.is_kept(pod, &key, &copy);
                 }
                 self.follow(pod, effect);
-                self.send(|| Packet::Answer { ask, from: to, outcome: Outcome::Said(answer.clone()) });
+                self.send(|| Packet::Answer {
+                    ask,
+                    from: to,
+                    outcome: Outcome::Said(Box::new(answer.clone())),
+                });
             }
             Packet::Answer { ask, from, outcome } => {
                 let Some(waiting) = self.asks.get_mut(&ask) else { return };

@@ -277,7 +277,8 @@ impl World {
         pod.file.iter().for_each(|tombstone| {
             tombstones.add(*tombstone);
         });
-        let replica = Replica::new(pod.peer.clone(), View::new(pod.peer.address), tombstones);
+        let replica =
+            Replica::new(pod.peer.clone(), u64::from(pod.life), View::new(pod.peer.address), tombstones);
         pod.process =
             Some(Process { replica, started: self.now, drains_since: None, passed_on: HashMap::new() });
         let life = pod.life;

@@ -111,6 +111,17 @@ impl Sidecar {
         eventually("the log line", || find(&self.err, &which))
     }
 
+    /// How many times another replica has come to keep what so many changes, or more, of a client's have made of a session.
+    /// Changes that follow each other fast may be told together.
+    pub(crate) fn copied(&self, changes: u64) -> usize {
+        let lines = self.err.lock().expect("no panic");
+        let lines = lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines
+            .filter(|line| line["message"] == "another replica keeps what a client has set")
+            .filter(|line| line["changes"].as_u64() >= Some(changes))
+            .count()
+    }
+
     /// Everything that it wrote.
     pub(crate) fn written(&self) -> String {
         let text = |lines: &Lines| lines.lock().expect("no panic").join("\n");
