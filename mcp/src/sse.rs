@@ -27,6 +27,17 @@ impl<'a> Event<'a> {
         Self { data: Some(Cow::Borrowed(data)), ..Self::default() }
     }
 
+    /// The message that it holds. Events of another type and those without data hold none: what is not known is ignored.
+    pub fn message(&self) -> Option<&[u8]> {
+        self.data.as_deref().filter(|data| self.event.is_none() && !data.is_empty())
+    }
+
+    /// The same, to be kept.
+    pub fn into_message(self) -> Option<Vec<u8>> {
+        let Self { data, event, .. } = self;
+        data.filter(|data| event.is_none() && !data.is_empty()).map(Cow::into_owned)
+    }
+
     /// Its data, as a reference into the decoder's memory, where keeping that wastes little: a single line, in a quarter of
     /// that memory or more. Otherwise it is to be copied.
     pub fn shared_data(&self) -> Option<Bytes> {
@@ -312,6 +323,24 @@ mod tests {
                 panic!("{types:?}")
             };
             assert_eq!(event.as_deref(), expected, "{types:?}");
+        }
+    }
+
+    #[test]
+    fn only_events_without_a_type_of_their_own_and_with_data_hold_a_message() {
+        for (text, expected) in [
+            ("data: {}\n\n", Some("{}")),
+            ("event: message\ndata: {}\n\n", Some("{}")),
+            ("event: other\ndata: {}\n\n", None),
+            ("id: 1\nretry: 5\ndata:\n\n", None),
+            ("id: 1\n\n", None),
+        ] {
+            let mut found = Vec::new();
+            let each =
+                |event: Event<'_>| found.push((event.message().map(<[u8]>::to_vec), event.into_message()));
+            Decoder::new(100).push(text.as_bytes(), each).unwrap();
+            let expected = expected.map(|text| text.as_bytes().to_vec());
+            assert_eq!(found, [(expected.clone(), expected)], "{text:?}");
         }
     }
 

@@ -48,7 +48,7 @@ use crate::worker::Worker;
 pub(crate) use alone::{Lone, call_alone};
 use client::Client;
 pub(crate) use listen::listen;
-pub(crate) use request::{build, end_named, end_upstream, trace};
+pub(crate) use request::{end_named, end_upstream};
 
 /// How long a notification or a response may take to be delivered: nobody computes anything for it.
 const TELL_TIMEOUT: Duration = Duration::from_secs(10);

@@ -10,11 +10,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Method as HttpMethod, Response, StatusCode};
 use http_body_util::BodyExt;
 use longshore_mcp::error::Code;
-use longshore_mcp::headers::{self, EVENT_STREAM, JSON};
 use longshore_mcp::level::Level;
 use longshore_mcp::matrix;
 use longshore_mcp::method::Method;
@@ -24,7 +22,7 @@ use tokio::time::{Duration, Instant, timeout, timeout_at};
 use super::answer::HOLD;
 use super::doubt;
 use super::events::Source;
-use super::request::{build, patiently};
+use super::request::patiently;
 use crate::access::Caller;
 use crate::configuration::Snapshot;
 use crate::gathered::Gathered;
@@ -36,7 +34,8 @@ use crate::stack::Trail;
 use crate::stack::respond::{self, Body};
 use crate::stack::standing::Standing;
 use crate::tasks::Naming;
-use crate::upstream::{self, Answer, EDITABLE, Failure, Lease, Opener};
+use crate::upstream::request::build;
+use crate::upstream::{self, Answer, EDITABLE, Failure, Form, Lease, Opener};
 use crate::worker::Worker;
 use judge::{Judge, Verdict};
 use live::{Live, Rest};
@@ -206,15 +205,14 @@ fn is_of_its_era(code: i64) -> bool {
 async fn begin(answer: Answer, judge: &Judge, mut share: Share) -> Result<Begun, Refusal> {
     let Answer { response, lease } = answer;
     let (head, body) = response.into_parts();
-    let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let is = |wanted| headers::is_type(content_type, wanted);
+    let form = Form::of(&head.headers);
     if !head.status.is_success() {
         return failed(head.status, body, lease, judge, share).await;
     }
-    if is(EVENT_STREAM) {
+    if form == Form::Events {
         return events(Source::new(body, lease, share.split(0)), judge, share).await;
     }
-    if !is(JSON) {
+    if form == Form::Other {
         return Err(Refusal::ServerNonsense);
     }
     let hold = if judge.edits() { EDITABLE } else { HOLD };

@@ -4,10 +4,8 @@ use std::borrow::Cow;
 use std::pin::pin;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
-use longshore_mcp::headers::{self, EVENT_STREAM, JSON};
 use longshore_mcp::pieces::IdInPieces;
 use tokio::time::{Instant, timeout_at};
 
@@ -20,7 +18,7 @@ use crate::gathered::Gathered;
 use crate::rescue::Refusal;
 use crate::shares::Share;
 use crate::stack::respond::{self, Body};
-use crate::upstream::{self, Answer, EDITABLE, Lease, Tail, forgotten};
+use crate::upstream::{self, Answer, EDITABLE, Form, Lease, Tail, forgotten};
 
 /// Up to this size a message is whole before its response begins, so that a server that dies in the middle of it can
 /// still be answered for. No client can use half a message anyway.
@@ -38,8 +36,7 @@ pub(super) async fn answer(call: &mut Call, client: &mut Client, deadline: Insta
         client.wait(call, deadline, sent).await??
     };
     let (head, body) = response.into_parts();
-    let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let is = |wanted| headers::is_type(content_type, wanted);
+    let form = Form::of(&head.headers);
 
     if !head.status.is_success() {
         return Box::pin(failed(call, client, head.status, body, lease, deadline)).await;
@@ -50,21 +47,12 @@ pub(super) async fn answer(call: &mut Call, client: &mut Client, deadline: Insta
         return Ok(Done { status: StatusCode::ACCEPTED.as_u16(), code: None, rest: None });
     }
     let opening = place.map(|place| Opening::new(place, &head, hold));
-    match opening {
-        Some(opening) => {
-            let form = Form { is_json: is(JSON), is_events: is(EVENT_STREAM) };
-            Box::pin(open(call, client, opening, form, (body, lease), deadline)).await
-        }
-        None if is(JSON) => message(call, client, body, lease, deadline).await,
-        None if is(EVENT_STREAM) => events(call, client, body, lease, deadline).await,
-        None => Err(Refusal::ServerNonsense),
+    match (opening, form) {
+        (Some(opening), form) => Box::pin(open(call, client, opening, form, (body, lease), deadline)).await,
+        (None, Form::Json) => message(call, client, body, lease, deadline).await,
+        (None, Form::Events) => events(call, client, body, lease, deadline).await,
+        (None, Form::Other) => Err(Refusal::ServerNonsense),
     }
-}
-
-/// How an answer is written.
-struct Form {
-    is_json: bool,
-    is_events: bool,
 }
 
 /// Opens the session. Whatever is wrong with the answer, the server may have begun it.
@@ -78,11 +66,11 @@ async fn open(
 ) -> Result<Done, Refusal> {
     let opened = async {
         let (before, message) = match form {
-            Form { is_json: true, .. } => {
+            Form::Json => {
                 (Vec::new(), collect(call, client, body, lease, EDITABLE, deadline).await?.whole()?)
             }
-            Form { is_events: true, .. } => first_answer(call, body, lease, deadline).await?,
-            Form { .. } => return Err(Refusal::ServerNonsense),
+            Form::Events => first_answer(call, body, lease, deadline).await?,
+            Form::Other => return Err(Refusal::ServerNonsense),
         };
         opening.finish(call, client, before, &message).await
     };

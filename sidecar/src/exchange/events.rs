@@ -215,8 +215,7 @@ impl Source {
                 *retry = Duration::from_millis(milliseconds);
             }
             pace.spoke |= data_of(&event).is_some();
-            let parts = data_of(&event).filter(|_| event.event.is_none());
-            match parts.and_then(|data| batch::parts(data, *revision)) {
+            match event.message().and_then(|data| batch::parts(data, *revision)) {
                 Some(parts) => parts.into_iter().for_each(|part| {
                     each(Event::of(part.as_bytes()));
                 }),
@@ -246,7 +245,7 @@ impl Source {
 }
 
 /// What an event holds, if it holds anything.
-pub(super) fn data_of<'a>(event: &'a Event<'_>) -> Option<&'a [u8]> {
+fn data_of<'a>(event: &'a Event<'_>) -> Option<&'a [u8]> {
     event.data.as_deref().filter(|data| !data.is_empty())
 }
 
@@ -271,9 +270,9 @@ pub(super) async fn first_answer(
         let Ok(data) = data else { continue };
         let mut failure = None;
         let looked = decoder.push(&data, |event| {
-            let (None, None, Some(message)) = (&answer, &event.event, data_of(&event)) else { return };
+            let (None, Some(message)) = (&answer, event.message()) else { return };
             match edit(call, message) {
-                Ok(Some(_)) => answer = event.data.map(Cow::into_owned).map(Bytes::from),
+                Ok(Some(_)) => answer = event.into_message().map(Bytes::from),
                 Ok(None) => sse::write_message(&mut before, message),
                 Err(refusal) => failure = Some(refusal),
             }

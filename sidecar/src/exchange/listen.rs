@@ -11,7 +11,7 @@ use longshore_sidecar_config::Upstream;
 use tokio::time::{Duration, timeout};
 
 use super::carry::{self, Aside};
-use super::events::{Source, data_of, is_aside};
+use super::events::{Source, is_aside};
 use super::request;
 use crate::configuration::Snapshot;
 use crate::metrics::SessionEnd;
@@ -211,7 +211,7 @@ async fn pass(
         let Ok(Some(data)) = source.next().await else { break };
         let read = source.read(&data, |event| {
             // An answer belongs to a call, whose answer is looked into; here it would pass unseen.
-            let Some(message) = data_of(&event).filter(|_| event.event.is_none()) else { return };
+            let Some(message) = event.message() else { return };
             if !is_aside(message) {
                 if let Some(refusal) = envelope::refusal_of_number(message) {
                     request::tell(worker, &caller.snapshot, session, refusal);

@@ -3,57 +3,21 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
-use longshore_mcp::headers::{self, EVENT_STREAM, JSON};
+use http::{HeaderValue, Method, StatusCode};
 use longshore_mcp::revision::Revision;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::{Call, Edit};
 use crate::configuration::Snapshot;
-use crate::names::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, TRACE};
 use crate::sessions::Session;
 use crate::shared::Shared;
+use crate::upstream::request::{Within, build, stream};
 use crate::upstream::stdio::Hold;
-use crate::upstream::{AGAIN, Answer, Failure, Opener, Pool};
+use crate::upstream::{AGAIN, Answer, Failure, Form, Opener, Pool};
 use crate::worker::Worker;
 
 /// How long the small messages may take that the sidecar sends on its own account.
 const ERRAND: Duration = Duration::from_secs(5);
-/// What a server answers with, in either form.
-const ACCEPT_BOTH: &str = "application/json, text/event-stream";
-
-/// A request to the server's MCP endpoint, which whoever sends it knows ([`Pool`]). Nothing of the client's request is in it
-/// that is not named here: neither its credentials nor its cookies nor its query.
-pub(crate) fn build(
-    method: Method,
-    session: Option<(Option<HeaderValue>, Revision)>,
-    body: Bytes,
-) -> Request<Bytes> {
-    let mut request = Request::new(body);
-    *request.method_mut() = method;
-    let headers = request.headers_mut();
-    headers.insert(ACCEPT, HeaderValue::from_static(ACCEPT_BOTH));
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
-    if let Some((id, revision)) = session {
-        if let Some(id) = id {
-            headers.insert(SESSION_ID, id);
-        }
-        headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(revision.as_str()));
-    }
-    request
-}
-
-/// The trace context of a client's request, which is part of the message and not of who sent it.
-pub(crate) fn trace(headers: &HeaderMap) -> HeaderMap {
-    let mut trace = HeaderMap::new();
-    for name in TRACE {
-        if let Some(value) = headers.get(&name) {
-            trace.insert(name, value.clone());
-        }
-    }
-    trace
-}
 
 /// Sends the call's message. What a handshake opens at the server is held.
 pub(crate) async fn send(call: &Call) -> Result<(Answer, Option<Hold>), Failure> {
@@ -96,7 +60,7 @@ async fn try_send(call: &Call) -> Result<(Answer, Option<Hold>), Failure> {
     Ok((answer, Some(hold)))
 }
 
-fn within(session: &Session) -> Option<(Option<HeaderValue>, Revision)> {
+fn within(session: &Session) -> Option<Within> {
     Some((session.upstream(), session.server_revision))
 }
 
@@ -114,20 +78,12 @@ pub(super) async fn get(
     session: &Session,
     last: Option<&str>,
 ) -> Result<Answer, Failure> {
-    let mut request = build(Method::GET, within(session), Bytes::new());
-    let headers = request.headers_mut();
-    headers.remove(CONTENT_TYPE);
-    headers.insert(ACCEPT, HeaderValue::from_static(EVENT_STREAM));
-    if let Some(last) = last.and_then(|last| HeaderValue::try_from(last).ok()) {
-        headers.insert(LAST_EVENT_ID, last);
-    }
-    pool.send(&snapshot.config.upstream, request).await
+    pool.send(&snapshot.config.upstream, stream(within(session), last)).await
 }
 
 /// Whether an answer is a stream of events.
 pub(super) fn is_stream(answer: &Answer) -> bool {
-    let content_type = answer.response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    answer.response.status() == StatusCode::OK && headers::is_type(content_type, EVENT_STREAM)
+    answer.response.status() == StatusCode::OK && Form::of(answer.response.headers()) == Form::Events
 }
 
 /// Tells the server that nobody waits for a call's answer any more. A handshake cannot be cancelled.

@@ -6,16 +6,11 @@ mod discover;
 mod error;
 mod wire;
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::rc::Rc;
 
-use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderValue, Method, StatusCode};
-use http_body_util::BodyExt;
+use http::{HeaderValue, StatusCode};
 use longshore_mcp::envelope::{self, Message, Request};
-use longshore_mcp::headers::EVENT_STREAM;
 use longshore_mcp::initialize::Handshake;
 use longshore_mcp::listing;
 use longshore_mcp::method::{List, Method as McpMethod};
@@ -30,7 +25,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Duration, sleep};
 
 use crate::upstream::stdio::Hold;
-use crate::upstream::{Answer, Opener, Pool};
+use crate::upstream::{Answer, Opener, Pool, request};
 use describe::describe;
 pub(super) use discover::{Discovery, may_have_no_handshake};
 pub(crate) use error::CallError;
@@ -271,22 +266,14 @@ impl Server {
     }
 
     async fn notifications(&self, changed: &Notify) -> Result<(), CallError> {
-        let mut request = self.request(Method::GET, Bytes::new());
-        request.headers_mut().insert(ACCEPT, HeaderValue::from_static(EVENT_STREAM));
-        request.headers_mut().remove(CONTENT_TYPE);
-        let Answer { response, lease: _lease } = self.send(request).await?;
+        let Answer { response, lease: _lease } = self.send(request::stream(self.within(), None)).await?;
         if response.status() != StatusCode::OK {
             return Err(self.status(response.status()));
         }
         let mut body = response.into_body();
         let mut decoder = Decoder::new(MAX_ANSWER);
-        while let Some(frame) = body.frame().await {
-            let Ok(data) = frame?.into_data() else { continue };
-            let mut messages = Vec::new();
-            decoder
-                .push(&data, |event| messages.extend(event.data.map(Cow::into_owned)))
-                .map_err(|_| CallError::TooLarge)?;
-            for message in messages.iter().flat_map(|said: &Vec<u8>| self.parts(said)) {
+        while let Some(messages) = wire::heard(&mut body, &mut decoder).await? {
+            for message in messages.iter().flat_map(|said| self.parts(said)) {
                 match envelope::read(message) {
                     Ok(Message::Notification(notification))
                         if notification.method.ends_with("/list_changed") =>

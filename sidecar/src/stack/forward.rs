@@ -9,13 +9,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, TRANSFER_ENCODING};
+use http::header::{CONNECTION, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, Response, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use longshore_mcp::envelope::{self, Id, Message};
-use longshore_mcp::headers::{self, EVENT_STREAM};
 use longshore_mcp::method::Method as McpMethod;
 use longshore_mcp::sse;
 use longshore_sessions::Peer;
@@ -33,6 +32,7 @@ use crate::peers::{self, Failure, Lease, Notice, Sent};
 use crate::rescue::{self, Kind, Refusal};
 use crate::sessions::Place;
 use crate::shared::CallGuard;
+use crate::upstream::Form;
 use crate::worker::Worker;
 
 /// How much later than the call itself the wait for it ends: the replica that serves it says better what happened.
@@ -186,8 +186,7 @@ fn lost(worker: &Worker, body: &Bytes, trail: &mut Trail) -> Refusal {
 }
 
 fn is_events(headers: &HeaderMap) -> bool {
-    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    headers::is_type(content_type, EVENT_STREAM)
+    Form::of(headers) == Form::Events
 }
 
 async fn whole(from: &mut Incoming) -> Option<Bytes> {

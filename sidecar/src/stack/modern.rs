@@ -13,6 +13,7 @@ use super::{Authenticated, Passed, Trail, conversation, parked, respond, tasks};
 use crate::exchange::{self, Lone};
 use crate::names::PROTOCOL_VERSION;
 use crate::rescue::Refusal;
+use crate::upstream::request;
 use crate::worker::Worker;
 
 /// Decides on the request, sends it and gives back what the client gets.
@@ -69,7 +70,7 @@ pub(crate) fn drop_notification(body: &Bytes, trail: &mut Trail) -> Passed {
 
 /// The headers for the server: what they repeat is written anew from the body, which was decided on.
 fn headers(worker: &Worker, alone: &Alone, modern: &Modern<'_>) -> Result<HeaderMap, Refusal> {
-    let mut headers = exchange::trace(&alone.headers);
+    let mut headers = request::trace(&alone.headers);
     headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(modern.revision.as_str()));
     for (name, value) in standard::headers(modern.method, &modern.outline) {
         let value = value.try_into().map_err(|_| Refusal::Internal)?;

@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use http::Response;
-use http::header::CONTENT_TYPE;
 use http_body_util::BodyExt;
 use longshore_mcp::envelope::{self, Id, Message};
-use longshore_mcp::headers::{self, EVENT_STREAM, JSON};
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse::{self, Decoder};
 use tokio::sync::mpsc;
@@ -16,7 +14,7 @@ use tokio::time::Duration;
 use super::respond::{Body, Piece};
 use crate::rescue::{self, Kind, Refusal};
 use crate::shares::{Share, Shares};
-use crate::upstream::EDITABLE;
+use crate::upstream::{EDITABLE, Form};
 
 /// How many pieces wait for a slow client before what it reads has to wait too.
 pub(super) const PIECES: usize = 8;
@@ -64,12 +62,10 @@ pub(super) async fn messages(response: Response<Body>, to: &To) {
 
 async fn pass(response: Response<Body>, to: &To, mut see: impl FnMut(&Bytes)) -> Result<(), Refusal> {
     let (head, mut body) = response.into_parts();
-    let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    if headers::is_type(content_type, EVENT_STREAM) {
-        return events(body, to, see).await;
-    }
-    if !headers::is_type(content_type, JSON) {
-        return Err(Refusal::ServerLost);
+    match Form::of(&head.headers) {
+        Form::Json => {}
+        Form::Events => return events(body, to, see).await,
+        Form::Other => return Err(Refusal::ServerLost),
     }
     let (mut gathered, mut share) = (BytesMut::new(), to.nothing());
     while let Some(frame) = body.frame().await {
@@ -97,10 +93,7 @@ async fn events(mut body: Body, to: &To, mut see: impl FnMut(&Bytes)) -> Result<
         let Ok(data) = frame.map_err(|_| Refusal::ServerLost)?.into_data() else { continue };
         let more = data.len();
         let mut found = Vec::new();
-        let read = decoder.push(&data, |event| {
-            let data = event.data.filter(|data| event.event.is_none() && !data.is_empty());
-            found.extend(data.map(|data| Bytes::from(data.into_owned())));
-        });
+        let read = decoder.push(&data, |event| found.extend(event.into_message().map(Bytes::from)));
         read.map_err(|_| Refusal::AnswerTooLarge { limit: EDITABLE })?;
         // As above.
         drop(data);

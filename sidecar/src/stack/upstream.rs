@@ -13,6 +13,7 @@ use crate::exchange::{self, Begun, Call, Edit};
 use crate::rescue::Refusal;
 use crate::sessions::Alias;
 use crate::tasks::Naming;
+use crate::upstream::request;
 use crate::worker::Worker;
 
 /// What became of a message.
@@ -98,7 +99,7 @@ pub(crate) fn send(
         change,
         answering,
         naming,
-        trace: exchange::trace(&headers),
+        trace: request::trace(&headers),
         body,
         id: trail.id.clone(),
         alias,

@@ -7,10 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
 use http::{Method, Request};
 use http_body_util::BodyExt;
-use longshore_mcp::headers::{self, EVENT_STREAM};
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse::Decoder;
 use serde::Deserialize;
@@ -18,8 +16,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Duration, timeout};
 
 use super::http::{Connections, Unanswered};
-use super::{Answer, Body};
-use crate::exchange;
+use super::{Answer, Body, Form, request};
 use crate::gathered::Gathered;
 use crate::names::session_id;
 
@@ -103,7 +100,7 @@ async fn end(http: &Rc<Connections>, (port, path): (u16, Rc<str>), answer: Answe
     let Some(id) = session_id(answer.response.headers()) else { return };
     let revision = timeout(ERRAND, chosen(answer)).await.ok().flatten();
     let within = Some((Some(id), revision.unwrap_or(Revision::NEWEST_WITH_INITIALIZE)));
-    let request = exchange::build(Method::DELETE, within, Bytes::new());
+    let request = request::build(Method::DELETE, within, Bytes::new());
     // Whether it ends sessions on request is the server's business; many do not.
     if !matches!(timeout(ERRAND, http.send_to((port, &path), request)).await, Ok(Ok(_))) {
         tracing::debug!("the server could not be told that a session has ended");
@@ -113,14 +110,13 @@ async fn end(http: &Rc<Connections>, (port, path): (u16, Rc<str>), answer: Answe
 /// The revision that the server has chosen: it may refuse to be told anything in another one.
 async fn chosen(answer: Answer) -> Option<Revision> {
     let (head, mut body) = answer.response.into_parts();
-    let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    if headers::is_type(content_type, EVENT_STREAM) {
+    if Form::of(&head.headers) == Form::Events {
         let mut decoder = Decoder::new(MAX_ANSWER);
         let mut found = None;
         while let Some(Ok(frame)) = body.frame().await {
             let Ok(data) = frame.into_data() else { continue };
             let each = |event: longshore_mcp::sse::Event<'_>| {
-                found = found.or_else(|| event.data.as_deref().and_then(version));
+                found = found.or_else(|| event.message().and_then(version));
             };
             if decoder.push(&data, each).is_err() || found.is_some() {
                 break;

@@ -14,7 +14,7 @@ use longshore_mcp::{error, listing, logging, passing, sse, tasks};
 use super::Lone;
 use crate::access::Caller;
 use crate::configuration::Snapshot;
-use crate::exchange::events::{Source, data_of};
+use crate::exchange::events::Source;
 use crate::rescue::Refusal;
 use crate::shared::Shared;
 use crate::stack::{SERVED, standing};
@@ -90,8 +90,8 @@ impl Judge {
     ) -> Result<Option<Option<i64>>, Refusal> {
         let mut ended = Ok(None);
         source.read(data, |event| {
-            // Nothing follows the answer. Clients ignore types that they do not know, and so does this.
-            let (Ok(None), None, Some(message)) = (&ended, &event.event, data_of(&event)) else { return };
+            // Nothing follows the answer.
+            let (Ok(None), Some(message)) = (&ended, event.message()) else { return };
             match self.look(message) {
                 Ok(Verdict::Answer { edited, code }) => {
                     sse::write_message(out, edited.as_deref().map_or(message, str::as_bytes));

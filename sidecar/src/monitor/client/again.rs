@@ -8,7 +8,7 @@ use longshore_sessions::message::Copy;
 use serde_json::{Value, json};
 
 use super::{CallError, Face, Server, quote};
-use crate::exchange;
+use crate::upstream::request;
 use crate::upstream::stdio::Hold;
 
 impl Server {
@@ -53,7 +53,7 @@ impl Server {
         }
         // It may have been opened in a revision that is not spoken here.
         let revision = self.revision.unwrap_or(Revision::NEWEST_WITH_INITIALIZE);
-        let request = exchange::build(Method::DELETE, Some((self.session.clone(), revision)), Bytes::new());
+        let request = request::build(Method::DELETE, Some((self.session.clone(), revision)), Bytes::new());
         if let Err(error) = self.send(request).await {
             tracing::debug!(%error, "the server could not be told that a session has ended");
         }

@@ -1,8 +1,7 @@
 //! Asking a server what it speaks, in the words that only the revisions without a handshake have.
 
-use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Method};
-use longshore_mcp::headers::{self, EVENT_STREAM, METHOD};
+use longshore_mcp::headers::METHOD;
 use longshore_mcp::method::Method as McpMethod;
 use longshore_mcp::probe::{self, Verdict};
 use longshore_mcp::revision::Revision;
@@ -13,8 +12,7 @@ use tokio::time::{Duration, timeout};
 
 use super::wire::collect;
 use super::{CallError, Server, quote};
-use crate::exchange;
-use crate::upstream::{Answer, Opener};
+use crate::upstream::{Answer, Form, Opener, request};
 
 /// The most names of revisions that are looked at.
 const MAX_NAMES: usize = 32;
@@ -94,15 +92,14 @@ impl Server {
         let client = Client { capabilities: "{}", info: Some(&info), level: None };
         let body = handshake::discover(ID, NEWEST, &client);
         let session = Some((None, NEWEST));
-        let mut request = exchange::build(Method::POST, session, body.into());
+        let mut request = request::build(Method::POST, session, body.into());
         let method = HeaderValue::from_static(McpMethod::ServerDiscover.as_str());
         request.headers_mut().insert(HeaderName::from_static(METHOD), method);
         // Its end is the end of the process, if there is one.
         let (Answer { response, lease }, _hold) =
             self.pool.open_itself(self.upstream(), Opener::Own, request).await?;
         let (head, body) = response.into_parts();
-        let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let message = if headers::is_type(content_type, EVENT_STREAM) {
+        let message = if Form::of(&head.headers) == Form::Events {
             self.first_answer(body, ID).await?
         } else {
             let message = collect(body).await?;

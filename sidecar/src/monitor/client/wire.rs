@@ -1,14 +1,10 @@
 //! Messages to the server and back.
 
-use std::borrow::Cow;
-
 use bytes::{Bytes, BytesMut};
-use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt;
 use longshore_mcp::batch;
 use longshore_mcp::envelope::{self, Id, Message, Outcome};
-use longshore_mcp::headers::{self, EVENT_STREAM, JSON};
 use longshore_mcp::method::Method as McpMethod;
 use longshore_mcp::sse::Decoder;
 use longshore_sidecar_config::Upstream;
@@ -16,10 +12,10 @@ use serde_json::Value;
 
 use super::error::rpc;
 use super::{CallError, Face, MAX_ANSWER, Server};
-use crate::exchange;
 use crate::names::session_id;
 use crate::upstream::forgotten::{Says, says};
-use crate::upstream::{self, Answer};
+use crate::upstream::request::{self, Within};
+use crate::upstream::{self, Answer, Form};
 
 impl Server {
     /// Sends a request and gives the result.
@@ -55,14 +51,14 @@ impl Server {
     async fn result(&self, answer: Answer, id: &str) -> Result<(String, Option<HeaderValue>), CallError> {
         let Answer { response, lease } = answer;
         let (head, body) = response.into_parts();
-        let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let form = Form::of(&head.headers);
         let message = if !head.status.is_success() {
             let body = collect(body).await.unwrap_or_default();
             // An error in the body says more than the status, unless the status is that of a session that ended.
             return Err(error_in(&body, head.status).unwrap_or_else(|| self.status(head.status)));
-        } else if headers::is_type(content_type, EVENT_STREAM) {
+        } else if form == Form::Events {
             self.first_answer(body, id).await?
-        } else if headers::is_type(content_type, JSON) {
+        } else if form == Form::Json {
             let message = collect(body).await?;
             lease.give_back();
             message
@@ -84,13 +80,8 @@ impl Server {
     /// Reads events until the answer, and answers what is asked in between.
     pub(super) async fn first_answer(&self, mut body: upstream::Body, id: &str) -> Result<Bytes, CallError> {
         let mut decoder = Decoder::new(MAX_ANSWER);
-        while let Some(frame) = body.frame().await {
-            let Ok(data) = frame?.into_data() else { continue };
-            let mut messages = Vec::new();
-            decoder
-                .push(&data, |event| messages.extend(event.data.map(Cow::into_owned)))
-                .map_err(|_| CallError::TooLarge)?;
-            for message in messages.iter().flat_map(|said: &Vec<u8>| self.parts(said)) {
+        while let Some(messages) = heard(&mut body, &mut decoder).await? {
+            for message in messages.iter().flat_map(|said| self.parts(said)) {
                 match envelope::read(message) {
                     Ok(Message::Response(response))
                         if response.id.is_some_and(|got| got.is(&Id::from_json(id))) =>
@@ -120,8 +111,12 @@ impl Server {
     }
 
     pub(super) fn request(&self, method: Method, body: Bytes) -> http::Request<Bytes> {
-        let session = self.revision.map(|revision| (self.session.clone(), revision));
-        exchange::build(method, session, body)
+        request::build(method, self.within(), body)
+    }
+
+    /// The session that its requests belong to.
+    pub(super) fn within(&self) -> Option<Within> {
+        self.revision.map(|revision| (self.session.clone(), revision))
     }
 
     pub(super) async fn send(&self, request: http::Request<Bytes>) -> Result<Answer, CallError> {
@@ -149,6 +144,20 @@ impl Server {
     pub(super) fn not_mcp(&self, what: &'static str) -> CallError {
         CallError::NotMcp { path: self.path(), what }
     }
+}
+
+/// What comes next in a stream of events: the messages that are complete then. None: it is over.
+pub(super) async fn heard(
+    body: &mut upstream::Body,
+    decoder: &mut Decoder,
+) -> Result<Option<Vec<Vec<u8>>>, CallError> {
+    let Some(frame) = body.frame().await else { return Ok(None) };
+    let mut messages = Vec::new();
+    if let Ok(data) = frame?.into_data() {
+        let read = decoder.push(&data, |event| messages.extend(event.into_message()));
+        read.map_err(|_| CallError::TooLarge)?;
+    }
+    Ok(Some(messages))
 }
 
 pub(super) async fn collect(mut body: upstream::Body) -> Result<Bytes, CallError> {

@@ -14,7 +14,7 @@ use longshore_mcp::revision::{Era, Revision};
 use longshore_mcp::translate::requests::{Client, OF_ROUNDS};
 use longshore_sessions::capsule::{PrincipalDigest, canonical};
 
-use crate::exchange;
+use crate::upstream::request;
 
 /// The request, and what it says of itself.
 pub(super) struct Asked {
@@ -71,7 +71,7 @@ impl Asked {
             responses: outline.input_responses().map(str::to_owned),
             // What is no string nobody gave: it is worth as much as one that is made up.
             state: state.unwrap_or_else(|_| Some(String::new())),
-            trace: exchange::trace(&head.headers),
+            trace: request::trace(&head.headers),
             body,
         })
     }

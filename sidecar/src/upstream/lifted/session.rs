@@ -5,12 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, StatusCode};
 use longshore_mcp::Text;
 use longshore_mcp::envelope::{self, Id, Message, Outcome};
 use longshore_mcp::error;
-use longshore_mcp::headers::{self, EVENT_STREAM, JSON};
 use longshore_mcp::ids::Numbers;
 use longshore_mcp::level::Level;
 use longshore_mcp::listen::{Offers, Streams};
@@ -27,11 +25,11 @@ use super::asked::Asked;
 use super::failure::Failure as Unusable;
 use super::hearing::Hearing;
 use super::source::{Ending, Events, Heard, collect, read};
-use crate::exchange;
 use crate::names::session_id;
 use crate::shares::Coming;
+use crate::upstream::request::{self, Within};
 use crate::upstream::waiting::{Large, Receiver, Sender, channel};
-use crate::upstream::{Answer, EDITABLE, Failure, Hold, Opener, Transport, forgotten, number};
+use crate::upstream::{Answer, EDITABLE, Failure, Form, Hold, Opener, Transport, forgotten, number};
 
 /// How many calls may be under way in one session: each has an open connection of somebody.
 const MAX_CALLS: usize = 1024;
@@ -127,7 +125,7 @@ impl Session {
         // All else in it was looked at before.
         let first = number().to_string();
         let greeting = handshake::greet(&first, way, &asked.client()).map_err(|_| Unusable::Capabilities)?;
-        let request = exchange::build(Method::POST, None, greeting.into());
+        let request = request::build(Method::POST, None, greeting.into());
         let (answer, hold) = transport.open(upstream, opener.clone(), request).await?;
         let id = session_id(answer.response.headers());
         let greeting =
@@ -176,7 +174,12 @@ impl Session {
 
     /// A request in it.
     pub(super) fn request(&self, method: Method, body: Bytes) -> Request<Bytes> {
-        exchange::build(method, Some((self.id.clone(), self.revision)), body)
+        request::build(method, Some(self.within()), body)
+    }
+
+    /// What its server knows it by.
+    pub(super) fn within(&self) -> Within {
+        (self.id.clone(), self.revision)
     }
 
     /// Sends a message that has no answer: the answer to a question, or news of a call.
@@ -415,7 +418,7 @@ impl Greeting {
 
 /// Tells the server that a session is over.
 async fn farewell(transport: &Transport, upstream: &Upstream, (id, revision): (HeaderValue, Revision)) {
-    let request = exchange::build(Method::DELETE, Some((Some(id), revision)), Bytes::new());
+    let request = request::build(Method::DELETE, Some((Some(id), revision)), Bytes::new());
     // Whether it ends sessions on request is the server's business; many do not.
     let _ = timeout(ERRAND, transport.send(upstream, request)).await;
 }
@@ -427,12 +430,12 @@ async fn greeted(answer: Answer, mut coming: Coming, first: &str) -> Result<Stri
     if !head.status.is_success() {
         return Err(Unusable::Status(head.status.as_u16()).into());
     }
-    let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let message = if headers::is_type(content_type, JSON) {
+    let form = Form::of(&head.headers);
+    let message = if form == Form::Json {
         let text = collect(body, EDITABLE, &mut coming).await.map_err(Ending::into_failure)?;
         lease.give_back();
         Some(text)
-    } else if headers::is_type(content_type, EVENT_STREAM) {
+    } else if form == Form::Events {
         let mut events = Events::new(body, coming, None);
         let mut found = None;
         while let (None, Some(messages)) = (&found, events.next().await.map_err(Ending::into_failure)?) {

@@ -1,23 +1,20 @@
 //! What a server answers to one message, as messages.
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use longshore_mcp::batch;
 use longshore_mcp::envelope::{self, Message, Outcome};
-use longshore_mcp::headers::{self, EVENT_STREAM, JSON};
 use longshore_mcp::revision::Revision;
-use longshore_mcp::sse::{Decoder, Event};
+use longshore_mcp::sse::Decoder;
 use tokio::time::{Duration, sleep};
 
 use super::failure::Failure as Unusable;
 use super::session::Session;
 use crate::gathered::Gathered;
-use crate::names::LAST_EVENT_ID;
 use crate::shares::Coming;
 use crate::upstream::waiting::Sender;
-use crate::upstream::{self, Answer, Broken, EDITABLE, Failure, Lease, Tail, Transport};
+use crate::upstream::{self, Answer, Broken, EDITABLE, Failure, Form, Lease, Tail, Transport, request};
 
 /// How long to wait before a stream is asked for again that a server ended early, if it does not say, and at least.
 const RETRY: Duration = Duration::from_secs(1);
@@ -148,15 +145,15 @@ async fn follow(
         let _ = to.send(Heard::of(text, id)).await;
         return Ok(Ending::Ended);
     }
-    let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    if headers::is_type(content_type, JSON) {
-        let text = collect(body, EDITABLE, &mut coming).await?;
-        lease.give_back();
-        let _ = to.send(Heard::of(text, id)).await;
-        return Ok(Ending::Ended);
-    }
-    if !headers::is_type(content_type, EVENT_STREAM) {
-        return Ok(Ending::Nonsense);
+    match Form::of(&head.headers) {
+        Form::Json => {
+            let text = collect(body, EDITABLE, &mut coming).await?;
+            lease.give_back();
+            let _ = to.send(Heard::of(text, id)).await;
+            return Ok(Ending::Ended);
+        }
+        Form::Events => {}
+        Form::Other => return Ok(Ending::Nonsense),
     }
     let mut lease = lease;
     let mut events = Events::new(body, coming, Some(session.revision));
@@ -212,7 +209,7 @@ impl Events {
                 if let Some(milliseconds) = event.retry {
                     *retry = Duration::from_millis(milliseconds);
                 }
-                let Some(message) = message_of(event) else { return };
+                let Some(message) = event.into_message().map(Bytes::from) else { return };
                 match batch::parts(&message, *revision) {
                     Some(parts) => {
                         messages.extend(parts.into_iter().map(|part| message.slice_ref(part.as_bytes())));
@@ -251,20 +248,12 @@ pub(super) async fn get(
     transport: &Transport,
     last: Option<&str>,
 ) -> Result<Answer, Failure> {
-    let mut request = session.request(Method::GET, Bytes::new());
-    let headers = request.headers_mut();
-    headers.remove(CONTENT_TYPE);
-    headers.insert(ACCEPT, HeaderValue::from_static(EVENT_STREAM));
-    if let Some(last) = last.and_then(|last| HeaderValue::try_from(last).ok()) {
-        headers.insert(LAST_EVENT_ID, last);
-    }
-    transport.send(&session.upstream, request).await
+    transport.send(&session.upstream, request::stream(Some(session.within()), last)).await
 }
 
 /// The body of a response that is a stream of events.
 pub(super) fn stream(response: Response<upstream::Body>) -> Option<upstream::Body> {
-    let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let is_stream = response.status() == StatusCode::OK && headers::is_type(content_type, EVENT_STREAM);
+    let is_stream = response.status() == StatusCode::OK && Form::of(response.headers()) == Form::Events;
     is_stream.then(|| response.into_body())
 }
 
@@ -291,12 +280,6 @@ pub(super) async fn collect(
 
 async fn room(coming: &mut Coming) -> Result<(), Ending> {
     if coming.room().await { Ok(()) } else { Err(Ending::NotHeld) }
-}
-
-fn message_of(event: Event<'_>) -> Option<Bytes> {
-    // Clients ignore types that they do not know, and so does this.
-    let data = event.data.filter(|data| event.event.is_none() && !data.is_empty())?;
-    Some(data.into_owned().into())
 }
 
 fn is_error(text: &[u8]) -> bool {

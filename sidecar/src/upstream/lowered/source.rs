@@ -3,16 +3,14 @@
 use std::collections::VecDeque;
 
 use http::StatusCode;
-use http::header::CONTENT_TYPE;
 use http_body_util::BodyExt;
 use longshore_mcp::envelope::{self, Id, Message};
-use longshore_mcp::headers::{self, JSON};
 use longshore_mcp::sse::Decoder;
 
-use super::{Failure, way};
+use super::Failure;
 use crate::gathered::Gathered;
 use crate::shares::Coming;
-use crate::upstream::{Answer, Body, EDITABLE, Failure as Any, Lease, Tail};
+use crate::upstream::{Answer, Body, EDITABLE, Failure as Any, Form, Lease, Tail};
 
 /// An answer that is being read.
 pub(super) struct Source {
@@ -31,11 +29,11 @@ impl Source {
     pub(super) fn new(answer: Answer, coming: Coming) -> Result<Self, Any> {
         let Answer { response, lease } = answer;
         let (head, body) = response.into_parts();
-        let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let streams = way::is_stream(content_type);
-        if head.status.is_success() && !streams && !headers::is_type(content_type, JSON) {
+        let form = Form::of(&head.headers);
+        if head.status.is_success() && form == Form::Other {
             return Err(Failure::Nonsense.into());
         }
+        let streams = form == Form::Events;
         let (decoder, ready) = (Decoder::new(EDITABLE), VecDeque::new());
         Ok(Self { status: head.status, streams, body, lease, decoder, coming, ready, over: false })
     }
@@ -82,9 +80,8 @@ impl Source {
         let Self { decoder, coming, ready, .. } = self;
         let read = decoder.push(&data, |event| {
             coming.complete();
-            // Types that are not known are ignored, and so is what is no text.
-            let data = event.data.filter(|data| event.event.is_none() && !data.is_empty());
-            ready.extend(data.and_then(|data| String::from_utf8(data.into_owned()).ok()));
+            // What is no text is ignored.
+            ready.extend(event.into_message().and_then(|message| String::from_utf8(message).ok()));
         });
         coming.came(decoder.pending());
         Ok(read.map_err(|_| Failure::TooLarge)?)

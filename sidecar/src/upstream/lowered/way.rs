@@ -8,7 +8,7 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method as HttpMethod, Request};
 use longshore_mcp::headers::argument::{self, Marked};
-use longshore_mcp::headers::{self, EVENT_STREAM, JSON, standard};
+use longshore_mcp::headers::{JSON, standard};
 use longshore_mcp::meta::Outline;
 use longshore_mcp::method::Method;
 use longshore_mcp::probe::{self, Verdict};
@@ -22,10 +22,9 @@ use super::session::Session;
 use super::source::Source;
 use super::{Failure, KeptHere};
 use crate::names::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
+use crate::upstream::request::ACCEPT_BOTH;
 use crate::upstream::{Answer, Failure as Any, Opener, Speaks, Transport};
 
-/// What the server may answer with.
-const ACCEPT_BOTH: &str = "application/json, text/event-stream";
 /// The id of requests that the sidecar makes on its own account, as JSON. Each stands alone, so they may share it.
 pub(super) const OWN_ID: &str = "\"longshore\"";
 
@@ -170,11 +169,6 @@ pub(super) fn repeat(method: Method, outline: &Outline<'_>, marked: Option<&[Mar
     let header =
         |(name, value): (Result<_, _>, String)| Some((name.ok()?, HeaderValue::try_from(value).ok()?));
     standard.chain(arguments).filter_map(header).collect()
-}
-
-/// Whether an answer is a stream of events.
-pub(super) fn is_stream(content_type: Option<&str>) -> bool {
-    headers::is_type(content_type, EVENT_STREAM)
 }
 
 /// Marks an answer as that of a session that is kept here.

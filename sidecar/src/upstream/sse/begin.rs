@@ -4,17 +4,17 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
+use http::header::{ACCEPT, CACHE_CONTROL};
 use http::{HeaderValue, Request, StatusCode};
 use http_body_util::BodyExt;
 use longshore_mcp::endpoint::{self, BadEndpoint};
-use longshore_mcp::headers::{self, EVENT_STREAM};
+use longshore_mcp::headers::EVENT_STREAM;
 use longshore_mcp::sse::{Decoder, Event};
 use tokio::time::{Duration, Instant, timeout_at};
 
 use super::{Failure, Place};
 use crate::upstream::http::{Connections, Unanswered};
-use crate::upstream::{self, Answer, Body, EDITABLE, Lease};
+use crate::upstream::{self, Answer, Body, EDITABLE, Form, Lease};
 
 /// How long the server may take to say where messages are posted to. Nobody computes anything for it.
 const OPEN: Duration = Duration::from_secs(10);
@@ -58,8 +58,7 @@ pub(super) async fn begin(http: &Rc<Connections>, place: &Place) -> Result<Begun
     if !head.status.is_success() {
         return Ok(Begun::Refused(head.status));
     }
-    let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    if !headers::is_type(content_type, EVENT_STREAM) {
+    if Form::of(&head.headers) != Form::Events {
         return Err(Failure::NotEvents.into());
     }
     let mut decoder = Decoder::new(EDITABLE);
@@ -103,8 +102,7 @@ fn resolve(place: &Place, reference: &str) -> Result<String, BadEndpoint> {
 
 /// The message of an event, if it has one.
 fn message(event: Event<'_>) -> Option<Bytes> {
-    let data = event.data.filter(|data| event.event.is_none() && !data.is_empty())?;
-    Some(data.into_owned().into())
+    event.into_message().map(Bytes::from)
 }
 
 // === impl Stream ===
