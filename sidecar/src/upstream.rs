@@ -72,6 +72,13 @@ pub(crate) fn number() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
+/// A number that nobody guesses; none, if the system gives none.
+pub(crate) fn random() -> Option<u128> {
+    let mut number = [0; 16];
+    getrandom::fill(&mut number).ok()?;
+    Some(u128::from_ne_bytes(number))
+}
+
 /// How long a request waits until it is known what the server speaks: most containers that restart are back by then.
 const KNOWN: Duration = Duration::from_secs(4);
 

@@ -13,7 +13,7 @@ use crate::sessions::Session;
 use crate::shared::Shared;
 use crate::upstream::request::{Within, build, stream};
 use crate::upstream::stdio::Hold;
-use crate::upstream::{AGAIN, Answer, Failure, Form, Opener, Pool};
+use crate::upstream::{AGAIN, Answer, Failure, Form, Opener, Pool, random};
 use crate::worker::Worker;
 
 /// How long the small messages may take that the sidecar sends on its own account.
@@ -122,11 +122,9 @@ pub(super) fn tell(worker: &Worker, snapshot: &Arc<Snapshot>, session: &Session,
 
 /// Pings the server in a session, to find out whether it knows that. None: there is no answer.
 pub(super) async fn ping(pool: &Pool, snapshot: &Snapshot, session: &Session) -> Option<StatusCode> {
-    let mut suffix = [0; 8];
-    getrandom::fill(&mut suffix).ok()?;
     // The client's ids live in the same session; this one cannot be one of them.
-    let id = u64::from_be_bytes(suffix);
-    let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":\"longshore-alive-{id:016x}\",\"method\":\"ping\"}}");
+    let id = random()?;
+    let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":\"longshore-alive-{id:032x}\",\"method\":\"ping\"}}");
     let request = build(Method::POST, within(session), body.into());
     match timeout(ERRAND, pool.send(&snapshot.config.upstream, request)).await {
         Ok(Ok(answer)) => Some(answer.response.status()),

@@ -100,7 +100,7 @@ impl Sse {
         let (head, body) = request.into_parts();
         let (control, events) = mpsc::unbounded_channel();
         let (caller, waiting) = call::pair(control.clone());
-        let name = stdio::random().ok_or(stdio::Failure::NoNumbers)?;
+        let name = super::random().ok_or(stdio::Failure::NoNumbers)?;
         let command = Command::read(name, body, caller)?;
         let stream = match begin(http, &place).await? {
             Begun::Stream(stream) => stream,

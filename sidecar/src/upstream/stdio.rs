@@ -36,7 +36,7 @@ use tokio::time::{Duration, timeout};
 
 pub(crate) use super::hold::Hold;
 use super::starts::Starts;
-use super::{Body, Former, Opener, Recalled, call, message, routes};
+use super::{Body, Former, Opener, Recalled, call, message, random, routes};
 use crate::metrics::Metrics;
 use crate::names::SESSION_ID;
 use crate::shares::Shares;
@@ -263,13 +263,6 @@ pub(super) enum Patience {
     Short,
     /// It has not.
     Endless,
-}
-
-/// A number that nobody guesses; none, if the system gives none.
-pub(super) fn random() -> Option<u128> {
-    let mut number = [0; 16];
-    getrandom::fill(&mut number).ok()?;
-    Some(u128::from_ne_bytes(number))
 }
 
 /// The session of that id.

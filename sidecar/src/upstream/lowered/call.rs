@@ -19,7 +19,7 @@ use longshore_mcp::translate::responses::{self, Answer as Translated, Asked};
 use longshore_mcp::translate::results::Hints;
 use tokio::time::{Duration, sleep, timeout};
 
-use super::registry::{Lowered, random};
+use super::registry::Lowered;
 use super::session::{UnderWay, Word};
 use super::source::Source;
 use super::way::{Repeated, Way, repeat};
@@ -27,7 +27,7 @@ use super::{Failure, local};
 use crate::shares::Share;
 use crate::upstream::made::{Made, Out};
 use crate::upstream::waiting::Unread;
-use crate::upstream::{Answer, Failure as Any};
+use crate::upstream::{Answer, Failure as Any, random};
 
 /// How long a server is left alone that only wants to be called again.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -19,13 +19,13 @@ use longshore_mcp::translate::{Pair, capabilities, handshake, names};
 use longshore_sessions::bounds::MAX_CAPABILITIES;
 use longshore_sidecar_config::Upstream;
 
-use super::registry::{Lowered, random};
+use super::registry::Lowered;
 use super::session::{Parts, Session};
 use super::way::{self, Server};
 use super::{Failure, empty, local, message};
 use crate::names::SESSION_ID;
 use crate::upstream::hold::Hold;
-use crate::upstream::{Answer, Failure as Any, Opener, Speaks, Transport};
+use crate::upstream::{Answer, Failure as Any, Opener, Speaks, Transport, random};
 
 /// The longest that a client may say of who it is, in bytes: each request to the server repeats it, and what it can do.
 const MAX_INFO: usize = 16 * 1024;

@@ -12,8 +12,8 @@ use super::session::Session;
 use super::tools::Tools;
 use crate::names::SESSION_ID;
 use crate::shares::{Bounds, Share, Shares};
-use crate::upstream::Opener;
 use crate::upstream::hold::Hold;
+use crate::upstream::{Opener, random};
 
 /// What the ids of these sessions begin with, so that others are not even looked for.
 const PREFIX: &str = "lowered-";
@@ -133,11 +133,4 @@ impl Lowered {
         // Nothing that holds the lock can leave it half changed.
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// A number that nobody guesses; none, if the system gives none.
-pub(super) fn random() -> Option<u128> {
-    let mut number = [0; 16];
-    getrandom::fill(&mut number).ok()?;
-    Some(u128::from_ne_bytes(number))
 }

@@ -16,9 +16,10 @@ use tokio::time::{Duration, Instant, sleep_until};
 
 use super::limits::Place;
 use super::process::{Heard, Idle, Parts, why};
-use super::{Stdio, Why, random};
+use super::{Stdio, Why};
 use crate::metrics::ProcessEnd;
 use crate::shared::Shared;
+use crate::upstream::random;
 
 /// How often the same words have to come before a process is told them ahead.
 const SAME: u32 = 3;
