@@ -6,7 +6,7 @@
 //! `LONGSHORE_BENCH_CPU`), and take turns within one run, so that all of them see the same machine. The sidecar looks at
 //! a key, decides by rules, bounds what it carries, and writes its audit log, to nowhere. It needs Debian's nginx, which
 //! it installs if it may. Words after `--` choose what is measured: `calls`, of them only the `small` ones at 16 in flight,
-//! `eras`, `memory`.
+//! those before a server that leaves its sessions `unnamed`, `eras`, `memory`.
 
 #![expect(
     clippy::expect_used,
@@ -52,6 +52,7 @@ mod proxies;
 use std::time::Duration;
 
 use call::{ALONE, SESSIONS};
+use echo::Kind;
 use longshore_mcp::revision::Revision;
 use machine::{median, memory, processor_time};
 use proxies::{Nginx, Proxy, Sidecar};
@@ -67,19 +68,22 @@ const IDLE: usize = 128;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [role, revision] = &arguments[..]
-        && role == echo::ROLE
-    {
-        return echo::serve(Revision::parse(revision).expect("a revision"));
+    if let Some(kind) = Kind::of(&arguments) {
+        return echo::serve(kind);
     }
     let chosen: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
     let wants = |what: &str| chosen.is_empty() || chosen.iter().any(|word| *word == what);
     machine::pin();
     println!("| what | measured |\n|---|---|");
+    let usual = Kind::usual(SESSIONS);
     if wants("calls") {
-        calls(&SIZES, &CONNECTIONS);
+        calls(usual, &SIZES, &CONNECTIONS);
     } else if wants("small") {
-        calls(&SIZES[..1], &[16]);
+        calls(usual, &SIZES[..1], &[16]);
+    }
+    if wants("unnamed") {
+        println!("| where the server does not name its sessions: | |");
+        calls(Kind { names_sessions: false, ..usual }, &SIZES, &[16]);
     }
     if wants("eras") {
         eras();
@@ -90,8 +94,8 @@ fn main() {
 }
 
 /// Calls of the same era as the server's, by size and number of connections.
-fn calls(sizes: &[(&str, usize)], connections: &[usize]) {
-    let server = echo::Echo::start(SESSIONS);
+fn calls(kind: Kind, sizes: &[(&str, usize)], connections: &[usize]) {
+    let server = echo::Echo::start(kind);
     let nginx = Nginx::start(server.address);
     let sidecar = Sidecar::start(server.address);
     for &(name, size) in sizes {
@@ -128,7 +132,7 @@ fn eras() {
     let places: Vec<_> = pairs
         .iter()
         .map(|(client, server)| {
-            let server = echo::Echo::start(*server);
+            let server = echo::Echo::start(Kind::usual(*server));
             let sidecar = Sidecar::start(server.address);
             let prepared = call::prepare(sidecar.mcp, *client, 16, 200);
             (server, sidecar, prepared)
@@ -149,7 +153,7 @@ fn eras() {
 
 /// What sessions take that nobody uses.
 fn idle() {
-    let server = echo::Echo::start(SESSIONS);
+    let server = echo::Echo::start(Kind::usual(SESSIONS));
     let sidecar = Sidecar::start(server.address);
     call::prepare(sidecar.mcp, SESSIONS, 1, 200);
     let before = memory(sidecar.process, "VmRSS");

@@ -23,7 +23,7 @@ calls() { # of the benchmark $1, of which these are measured
   LLVM_PROFILE_FILE=$raw/%p.profraw LONGSHORE_SIDECAR=$built/longshore-sidecar \
     cargo bench --locked --manifest-path "$root/Cargo.toml" -p longshore-sidecar --bench "$1" -- "${@:2}" >&2
 }
-calls path calls eras
+calls path calls unnamed eras
 calls stdio
 calls forward
 

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::revision::Revision;
@@ -14,11 +15,36 @@ use tokio::task::LocalSet;
 use super::call::{ALONE, SESSIONS};
 
 /// The argument that makes this program the server.
-pub(crate) const ROLE: &str = "echo";
+const ROLE: &str = "echo";
 const INITIALIZED: &str = r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"echo","version":"1"}}"#;
 const DISCOVERED: &str = r#"{"resultType":"complete","ttlMs":60000,"cacheScope":"public","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"serverInfo":{"name":"echo","version":"1"}}"#;
 const TOOLS: &str = r#"{"tools":[{"name":"echo","inputSchema":{"type":"object"}}]}"#;
 const TOOLS_ALONE: &str = r#"{"resultType":"complete","ttlMs":60000,"cacheScope":"public","tools":[{"name":"echo","inputSchema":{"type":"object"}}]}"#;
+
+/// What such a server is.
+#[derive(Clone, Copy)]
+pub(crate) struct Kind {
+    pub(crate) revision: Revision,
+    /// Whether it names its sessions, as those of the SDKs do. Where it does not, requests have other ids there.
+    pub(crate) names_sessions: bool,
+}
+
+impl Kind {
+    /// What servers of this revision are like, most of them.
+    pub(crate) fn usual(revision: Revision) -> Self {
+        Self { revision, names_sessions: revision == SESSIONS }
+    }
+
+    /// That of a process with these arguments, if it is to be a server.
+    pub(crate) fn of(arguments: &[String]) -> Option<Self> {
+        let [role, revision, names_sessions] = arguments else { return None };
+        let names_sessions = names_sessions.parse().ok().filter(|_| role == ROLE)?;
+        Some(Self { revision: Revision::parse(revision)?, names_sessions })
+    }
+}
+
+/// The next session's name.
+static SESSION: AtomicU64 = AtomicU64::new(1);
 
 /// The server, as a process of its own.
 pub(crate) struct Echo {
@@ -27,11 +53,11 @@ pub(crate) struct Echo {
 }
 
 impl Echo {
-    pub(crate) fn start(revision: Revision) -> Self {
+    pub(crate) fn start(kind: Kind) -> Self {
         let own = std::env::current_exe().expect("its own path");
         let mut command = Command::new(own);
-        let mut child =
-            command.args([ROLE, revision.as_str()]).stdout(Stdio::piped()).spawn().expect("the server");
+        command.args([ROLE, kind.revision.as_str(), &kind.names_sessions.to_string()]);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the server");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("stdout")).read_line(&mut line).expect("its address");
         Self { child, address: line.trim().parse().expect("an address") }
@@ -46,7 +72,7 @@ impl Drop for Echo {
 }
 
 /// What that process does.
-pub(crate) fn serve(revision: Revision) {
+pub(crate) fn serve(kind: Kind) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
     let tasks = LocalSet::new();
     tasks.block_on(&runtime, async {
@@ -55,12 +81,12 @@ pub(crate) fn serve(revision: Revision) {
         loop {
             let (stream, _) = listener.accept().await.expect("a connection");
             stream.set_nodelay(true).expect("an option");
-            tokio::task::spawn_local(connection(stream, revision));
+            tokio::task::spawn_local(connection(stream, kind));
         }
     });
 }
 
-async fn connection(mut stream: TcpStream, revision: Revision) {
+async fn connection(mut stream: TcpStream, kind: Kind) {
     let (mut request, mut response) = (Vec::with_capacity(4096), Vec::new());
     let mut padding = Vec::new();
     loop {
@@ -74,7 +100,7 @@ async fn connection(mut stream: TcpStream, revision: Revision) {
             }
         };
         response.clear();
-        answer(&request[body..], revision, &mut padding, &mut response);
+        answer(&request[body..], kind, &mut padding, &mut response);
         if stream.write_all(&response).await.is_err() {
             return;
         }
@@ -93,16 +119,16 @@ fn body(request: &[u8]) -> Option<usize> {
     (request.len() >= body + length).then_some(body)
 }
 
-fn answer(body: &[u8], revision: Revision, padding: &mut Vec<u8>, response: &mut Vec<u8>) {
+fn answer(body: &[u8], kind: Kind, padding: &mut Vec<u8>, response: &mut Vec<u8>) {
     let is_call = memmem::find(body, br#""method":"tools/call""#).is_some();
     let (Some(size), true) = (number(body, br#""size":"#), is_call) else {
-        return rarely(body, revision, response);
+        return rarely(body, kind, response);
     };
     padding.resize(size, b'x');
-    let id = number(body, br#""id":"#).unwrap_or_default();
-    let kind = if revision == ALONE { r#""resultType":"complete","# } else { "" };
+    let id = id(body);
+    let result = if kind.revision == ALONE { r#""resultType":"complete","# } else { "" };
     let before = format!(
-        "event: message\ndata: {{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{{kind}\"content\":[{{\"type\":\"text\",\"text\":\""
+        "event: message\ndata: {{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{{result}\"content\":[{{\"type\":\"text\",\"text\":\""
     );
     let after = "\"}]}}\n\n";
     let length = before.len() + size + after.len();
@@ -115,6 +141,13 @@ fn answer(body: &[u8], revision: Revision, padding: &mut Vec<u8>, response: &mut
     response.extend_from_slice(b"\r\n0\r\n\r\n");
 }
 
+/// The id of a request in which it stands before everything that could look like one, as JSON.
+fn id(body: &[u8]) -> &str {
+    let id = memmem::find(body, br#""id":"#).map(|at| &body[at + 5..]).unwrap_or_default();
+    let end = id.iter().position(|byte| b",}".contains(byte)).unwrap_or_default();
+    std::str::from_utf8(&id[..end]).expect("text")
+}
+
 fn number(body: &[u8], before: &[u8]) -> Option<usize> {
     let at = memmem::find(body, before)? + before.len();
     let digits = body[at..].iter().take_while(|byte| byte.is_ascii_digit());
@@ -122,11 +155,11 @@ fn number(body: &[u8], before: &[u8]) -> Option<usize> {
 }
 
 /// What is asked once.
-fn rarely(body: &[u8], revision: Revision, response: &mut Vec<u8>) {
+fn rarely(body: &[u8], kind: Kind, response: &mut Vec<u8>) {
     let Ok(Message::Request(request)) = envelope::read(body) else {
         return response.extend_from_slice(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n");
     };
-    let result = match (request.method.as_str(), revision) {
+    let result = match (request.method.as_str(), kind.revision) {
         ("initialize", SESSIONS) => Some(INITIALIZED),
         ("server/discover", ALONE) => Some(DISCOVERED),
         ("tools/list", SESSIONS) => Some(TOOLS),
@@ -139,9 +172,12 @@ fn rarely(body: &[u8], revision: Revision, response: &mut Vec<u8>) {
         None => ("404 Not Found", r#""error":{"code":-32601,"message":"Method not found"}"#.to_owned()),
     };
     let message = format!("{{\"jsonrpc\":\"2.0\",\"id\":{},{said}}}", request.id.as_json());
+    let names = kind.names_sessions && request.method.as_str() == "initialize";
+    let number = SESSION.fetch_add(1, Ordering::Relaxed);
+    let session = if names { format!("mcp-session-id: {number}\r\n") } else { String::new() };
     response.extend_from_slice(
         format!(
-            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{message}",
+            "HTTP/1.1 {status}\r\n{session}content-type: application/json\r\ncontent-length: {}\r\n\r\n{message}",
             message.len()
         )
         .as_bytes(),
