@@ -34,8 +34,8 @@ impl<'a> Event<'a> {
 
     /// The same, to be kept.
     pub fn into_message(self) -> Option<Vec<u8>> {
-        let Self { data, event, .. } = self;
-        data.filter(|data| event.is_none() && !data.is_empty()).map(Cow::into_owned)
+        self.message()?;
+        self.data.map(Cow::into_owned)
     }
 
     /// Its data, as a reference into the decoder's memory, where keeping that wastes little: a single line, in a quarter of

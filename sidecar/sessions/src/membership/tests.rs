@@ -1,0 +1,130 @@
+use super::*;
+
+fn says(pod: &str, address: IpAddr, state: State, left: Vec<Peer>) -> Introduction {
+    let pod = PodId::new(pod).unwrap();
+    Introduction { pod, address, word: None, state, tombstones: Digest::default(), left }
+}
+
+#[test]
+fn who_served_and_is_silent_may_serve() {
+    let (me, them): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+    let now = Moment::default().after(Duration::from_secs(1));
+    let is = |state, happens: fn(&mut View, IpAddr, Moment)| {
+        let mut view = View::new(me);
+        view.listed(&[me, them], now);
+        view.heard(&says("pod-2", them, state, Vec::new()), now);
+        happens(&mut view, them, now);
+        view.may_serve(now)
+    };
+    assert!(is(State::Serving, |_, _, _| {}));
+    assert!(is(State::Serving, View::silent));
+    assert!(!is(State::Serving, View::refused));
+    for state in [State::Starting, State::Draining, State::Leaving] {
+        assert!(!is(state, |_, _, _| {}) && !is(state, View::silent), "{state:?}");
+    }
+}
+
+#[test]
+fn who_leaves_is_gone_although_dns_lists_it_until_it_starts_again() {
+    let (me, them): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+    let peer = Peer { pod: PodId::new("pod-2").unwrap(), address: them };
+    let says = |process, number, state| {
+        let word = Some(Word { process, number });
+        Introduction { word, ..says("pod-2", them, state, Vec::new()) }
+    };
+    let at = |seconds| Moment::default().after(Duration::from_secs(seconds));
+    let stands = |view: &View, second| view.standing(&peer, Duration::from_secs(3_600), at(second));
+    let mut view = View::new(me);
+    view.listed(&[me, them], at(1));
+    view.heard(&says(1, 6, State::Draining), at(1));
+    assert!(matches!(stands(&view, 1), Standing::Alive(_, State::Draining)));
+    view.heard(&says(1, 8, State::Leaving), at(2));
+    // An older word that comes later.
+    view.heard(&says(1, 7, State::Draining), at(2));
+    for second in 2..40 {
+        view.listed(&[me, them], at(second));
+        view.silent(them, at(second));
+        assert_eq!(stands(&view, second), Standing::Gone, "{second}");
+        assert!(view.to_ask(at(second)).is_empty(), "{second}");
+    }
+    view.heard(&says(2, 0, State::Starting), at(40));
+    assert!(matches!(stands(&view, 40), Standing::Alive(_, State::Starting)));
+    assert_eq!(view.to_ask(at(40)), [them]);
+}
+
+/// The answer to a question of this replica's may be read after a question of that one's own that it asked later.
+#[test]
+fn an_older_word_is_not_believed_after_a_newer_one() {
+    let (me, them): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+    let now = Moment::default();
+    let mut view = View::new(me);
+    let word = |process, number| Some(Word { process, number });
+    for (pod, word, state, expected) in [
+        ("pod-2", word(7, 0), State::Starting, (State::Starting, 1)),
+        ("pod-2", word(7, 2), State::Serving, (State::Serving, 1)),
+        ("pod-2", word(7, 1), State::Starting, (State::Serving, 1)),
+        ("pod-2", word(7, 3), State::Draining, (State::Draining, 1)),
+        // Of another process, and of another pod, there is no order.
+        ("pod-2", word(3, 1), State::Serving, (State::Serving, 1)),
+        ("pod-2", word(4, 0), State::Starting, (State::Starting, 2)),
+        ("pod-3", word(4, 0), State::Serving, (State::Serving, 3)),
+        // A release that does not number its words.
+        ("pod-3", None, State::Draining, (State::Draining, 3)),
+        ("pod-3", None, State::Leaving, (State::Leaving, 3)),
+    ] {
+        view.heard(&Introduction { word, ..says(pod, them, state, Vec::new()) }, now);
+        let member = view.members().next().unwrap();
+        assert_eq!((member.state, member.lives), expected, "{pod} {word:?} {state:?}");
+    }
+}
+
+#[test]
+fn a_process_that_restarts_in_place_is_another_one() {
+    let (me, them): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+    let now = Moment::default();
+    let mut view = View::new(me);
+    let mut seen = Vec::new();
+    for (pod, state) in [
+        ("one", State::Starting),
+        ("one", State::Starting),
+        ("one", State::Serving),
+        ("one", State::Serving),
+        // Within the same moment, so that nobody saw it gone.
+        ("one", State::Starting),
+        ("one", State::Serving),
+        // Whose start was not heard.
+        ("two", State::Serving),
+        ("two", State::Draining),
+    ] {
+        view.heard(&says(pod, them, state, Vec::new()), now);
+        seen.push(view.serving_lives(now).next().map(|(pod, life)| (pod.as_str().to_owned(), life)));
+    }
+    let serves = |pod: &str, life| Some((pod.to_owned(), life));
+    let expected =
+        [None, None, serves("one", 1), serves("one", 1), None, serves("one", 2), serves("two", 3), None];
+    assert_eq!(seen, expected);
+}
+
+#[test]
+fn a_replica_that_came_later_hears_who_left_from_those_who_were_there() {
+    let [me, witness, gone]: [IpAddr; 3] = [[10, 0, 0, 1], [10, 0, 0, 2], [10, 0, 0, 3]].map(IpAddr::from);
+    let peer = |name, address| Peer { pod: PodId::new(name).unwrap(), address };
+    let left = peer("gone", gone);
+    let says = |name, address, left| says(name, address, State::Serving, left);
+    let at = |seconds| Moment::default().after(Duration::from_secs(seconds));
+    let age = Duration::from_secs(3_600);
+    let tells = says("witness", witness, vec![left.clone()]);
+    let mut view = View::new(me);
+    view.listed(&[me, witness, gone], at(1));
+    view.silent(gone, at(3));
+    assert_eq!(view.standing(&left, age, at(3)), Standing::Unknown);
+    view.heard(&tells, at(3));
+    assert_eq!(view.standing(&left, age, at(3)), Standing::Gone);
+    assert_eq!(view.to_ask(at(3)), [witness]);
+    assert!(view.left().eq([left.clone()]));
+    // Another pod that has the address now speaks for itself, and whoever speaks has not left.
+    view.heard(&says("new", gone, Vec::new()), at(4));
+    view.heard(&tells, at(4));
+    assert_eq!(view.standing(&left, age, at(4)), Standing::Gone);
+    assert!(view.find(&PodId::new("new").unwrap(), at(4)).is_some());
+}
