@@ -21,8 +21,8 @@ use crate::sessions::{self, Session, Use};
 use crate::stack::respond::{self, Body};
 use crate::stack::{Authenticated, standing, tasks};
 use crate::streams::{Reader, Rest, Streams, Terms, Writer};
-use crate::upstream::Answer;
 use crate::upstream::forgotten::{self, Says};
+use crate::upstream::{Answer, Form};
 use crate::worker::Worker;
 
 /// How long a server may speak of a task before it answers the call that begins it.
@@ -128,7 +128,7 @@ async fn ask_within(
     let within = session.upstream();
     let asked = timeout(OPEN, request::get(pool, snapshot, session, last)).await;
     let answer = asked.map_err(|_| Refusal::ServerTimedOut { seconds: OPEN.as_secs_f64() })??;
-    if request::is_stream(&answer) {
+    if Form::is_stream(&answer.response) {
         return Ok(answer);
     }
     let status = answer.response.status();

@@ -68,7 +68,7 @@ fn within(session: &Session) -> Option<Within> {
 pub(crate) async fn resume(call: &Call, last: &str) -> Option<Answer> {
     let session = call.session.as_deref().filter(|session| session.upstream().is_some())?;
     let answer = get(&call.worker.pool, &call.snapshot, session, Some(last)).await.ok()?;
-    is_stream(&answer).then_some(answer)
+    Form::is_stream(&answer.response).then_some(answer)
 }
 
 /// Asks for a stream of events: for the rest of one, or for what belongs to no call.
@@ -79,11 +79,6 @@ pub(super) async fn get(
     last: Option<&str>,
 ) -> Result<Answer, Failure> {
     pool.send(&snapshot.config.upstream, stream(within(session), last)).await
-}
-
-/// Whether an answer is a stream of events.
-pub(super) fn is_stream(answer: &Answer) -> bool {
-    answer.response.status() == StatusCode::OK && Form::of(answer.response.headers()) == Form::Events
 }
 
 /// Tells the server that nobody waits for a call's answer any more. A handshake cannot be cancelled.

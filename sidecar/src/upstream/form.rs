@@ -1,7 +1,7 @@
 //! How an answer is written.
 
-use http::HeaderMap;
 use http::header::CONTENT_TYPE;
+use http::{HeaderMap, Response, StatusCode};
 use longshore_mcp::headers::{self, EVENT_STREAM, JSON};
 
 /// The form of a body. A server chooses between two for each answer (Streamable HTTP, "Sending Messages to the Server").
@@ -26,5 +26,10 @@ impl Form {
         } else {
             Self::Other
         }
+    }
+
+    /// Whether a request for a stream of events was answered with one.
+    pub(crate) fn is_stream<B>(response: &Response<B>) -> bool {
+        response.status() == StatusCode::OK && Self::of(response.headers()) == Self::Events
     }
 }

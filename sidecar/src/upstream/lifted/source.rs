@@ -1,7 +1,7 @@
 //! What a server answers to one message, as messages.
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use longshore_mcp::batch;
 use longshore_mcp::envelope::{self, Message, Outcome};
@@ -253,8 +253,7 @@ pub(super) async fn get(
 
 /// The body of a response that is a stream of events.
 pub(super) fn stream(response: Response<upstream::Body>) -> Option<upstream::Body> {
-    let is_stream = response.status() == StatusCode::OK && Form::of(response.headers()) == Form::Events;
-    is_stream.then(|| response.into_body())
+    Form::is_stream(&response).then(|| response.into_body())
 }
 
 /// A whole body, or why not.
