@@ -6,16 +6,19 @@
 #
 # Debian's packages are installed where they are missing. What Debian does not have is built from Go modules, once:
 # into a folder named by a digest of the sources, so that a change builds anew and everything else is a look-up.
-# Several runs at once are safe: one builds, the others wait for it. On two cores the first build takes about eight
+# Several runs at once are safe: one builds, the others wait for it. On two cores the first build takes about five
 # minutes, a later one seconds.
+#
+# All of them are of one module, with CoreDNS and Helm in versions that were made for the same libraries of Kubernetes as
+# Kubernetes is: in others these, which are most of what there is to compile, are compiled twice.
 set -euo pipefail
 
 sources=$(dirname "$(realpath "$0")")/programs
 cache=${LONGSHORE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/longshore}
 
-# Must agree with the line `k8s.io/kubernetes` of kubernetes/go.mod; without it clients are told v0.0.0.
-kubernetes=$(sed -n 's/^\tk8s.io\/kubernetes v//p' "$sources/kubernetes/go.mod")
-helm=$(sed -n 's/^\thelm.sh\/helm\/v4 v\([^ ]*\).*/\1/p' "$sources/helm/go.mod")
+# Without these the programs tell v0.0.0.
+kubernetes=$(sed -n 's/^\tk8s.io\/kubernetes v//p' "$sources/go.mod")
+helm=$(sed -n 's/^\thelm.sh\/helm\/v4 v\([^ ]*\).*/\1/p' "$sources/go.mod")
 
 packages=(
   containerd runc containernetworking-plugins iptables conntrack # the node
@@ -41,18 +44,22 @@ install_packages() {
   apt-get install -qq -y --no-install-recommends "${missing[@]}" >&2
 }
 
+# One set of flags for all, or what they share is compiled anew.
+compile() { # to file $1 the command $2 with the linker's flags $3
+  (cd "$sources" && go build -trimpath -tags providerless -ldflags "-s -w $3" -o "$1" "$2")
+}
+
 build() { # into folder $1
   local version=k8s.io/component-base/version
-  say "building Kubernetes $kubernetes, CoreDNS and Helm $helm; on two cores this takes eight minutes the first time"
-  (cd "$sources/kubernetes" && go build -trimpath -tags providerless -o "$1/kubernetes" -ldflags \
-    "-s -w -X $version.gitVersion=v$kubernetes -X $version.gitMajor=1 -X $version.gitMinor=$(cut -d. -f2 <<<"$kubernetes")" .)
+  say "building Kubernetes $kubernetes, CoreDNS and Helm $helm; on two cores this takes five minutes the first time"
+  compile "$1/kubernetes" ./kubernetes "-X $version.gitVersion=v$kubernetes -X $version.gitMajor=1 \
+    -X $version.gitMinor=$(cut -d. -f2 <<<"$kubernetes")"
   local component
   for component in etcd kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl; do
     ln -s kubernetes "$1/$component"
   done
-  (cd "$sources/coredns" && go build -trimpath -ldflags '-s -w' -o "$1/coredns" .)
-  (cd "$sources/helm" && go build -trimpath -o "$1/helm" \
-    -ldflags "-s -w -X helm.sh/helm/v4/internal/version.version=v$helm" helm.sh/helm/v4/cmd/helm)
+  compile "$1/coredns" ./coredns ""
+  compile "$1/helm" helm.sh/helm/v4/cmd/helm "-X helm.sh/helm/v4/internal/version.version=v$helm"
   mkdir "$1/pause-image" # a folder of its own: it is the context of the image
   cc -static -Os -s -o "$1/pause-image/pause" "$sources/pause/pause.c"
   cp "$sources/pause/Containerfile" "$1/pause-image/"
