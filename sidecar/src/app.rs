@@ -161,6 +161,8 @@ impl App {
         let draining = watch::Sender::new(false);
         let lifted = Arc::new(Lifted::new(me.clone(), options.bounds.answers, draining.subscribe()));
         let subscriptions = Shares::new(shares::SUBSCRIPTIONS);
+        // Of a principal never less than one message needs.
+        let held = Shares::new(shares::Bounds { total: options.bounds.held_bytes, per_principal: EDITABLE });
         let lowered = Arc::new(Lowered::new(options.bounds.answers, subscriptions.clone()));
         let tasks = Arc::new(Tasks::new(me.clone()));
         let sessions = Arc::new(Sessions::new(
@@ -180,13 +182,10 @@ impl App {
                 options.bounds.hang,
                 metrics.clone(),
                 subscriptions,
+                held.clone(),
             )),
             sse: Arc::new(Sse::new(metrics.clone())),
-            held: Shares::new(shares::Bounds {
-                total: options.bounds.held_bytes,
-                // Never less than one message needs.
-                per_principal: EDITABLE,
-            }),
+            held,
             told: Shares::new(shares::TOLD),
             callers_streams: Arc::new(sse::Open::new()),
             options,

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use longshore_sessions::bounds::MAX_COPIED;
 use tokio::sync::Semaphore;
 
-pub(crate) use coming::Coming;
+pub(crate) use coming::{Came, Coming, Turn};
 
 /// Up to this size, in bytes, a message is not counted: every connection has buffers of about that size anyway.
 const FEW: usize = 8 * 1024;
@@ -50,6 +50,18 @@ pub(crate) struct Shares {
 struct Held {
     total: usize,
     by_principal: HashMap<Arc<str>, usize>,
+}
+
+impl Held {
+    /// So many bytes are a principal's no longer.
+    fn let_go(&mut self, principal: &Arc<str>, bytes: usize) {
+        if let Some(own) = self.by_principal.get_mut(principal) {
+            *own -= bytes;
+            if *own == 0 {
+                self.by_principal.remove(principal);
+            }
+        }
+    }
 }
 
 /// Bytes that are held. They are given back when this is dropped.
@@ -178,9 +190,15 @@ impl Share {
         Self { shares: self.shares.clone(), principal: self.principal.clone(), bytes }
     }
 
-    /// Adds the bytes of another share of the same principal.
+    /// Adds the bytes of another share, whoever's they were. They are held already, so there is room for them.
     pub(crate) fn merge(&mut self, mut other: Self) {
-        self.bytes += std::mem::take(&mut other.bytes);
+        let bytes = std::mem::take(&mut other.bytes);
+        if bytes > 0 && other.principal != self.principal {
+            let mut held = self.shares.lock();
+            held.let_go(&other.principal, bytes);
+            *held.by_principal.entry(self.principal.clone()).or_default() += bytes;
+        }
+        self.bytes += bytes;
     }
 
     /// Gives back what is more than this.
@@ -220,12 +238,7 @@ impl Drop for Share {
         }
         let mut held = self.shares.lock();
         held.total -= self.bytes;
-        if let Some(own) = held.by_principal.get_mut(&self.principal) {
-            *own -= self.bytes;
-            if *own == 0 {
-                held.by_principal.remove(&self.principal);
-            }
-        }
+        held.let_go(&self.principal, self.bytes);
     }
 }
 
@@ -253,6 +266,10 @@ mod tests {
         part.shrink(5);
         assert_eq!((third.bytes, part.bytes, third.split(99).bytes), (6, 5, 6));
         third.merge(part);
+        let mut fourth = take("d", 0).unwrap();
+        fourth.merge(third.split(6));
+        assert!(take("c", 40).is_none() && !fourth.has_room(36), "they are the other's now");
+        third.merge(fourth);
         let bytes = third.of("text");
         assert_eq!((&bytes[..], take("c", 36).is_none()), (&b"text"[..], true));
         drop((second, other, bytes));

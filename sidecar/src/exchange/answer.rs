@@ -119,6 +119,7 @@ async fn collect(
 ) -> Result<Collected, Refusal> {
     let mut gathered = Gathered::default();
     let mut share = call.nothing_held();
+    let _turn = body.take_came().map(|came| came.count_in(&mut share));
     while let Some(frame) = client.wait(call, deadline, body.frame()).await? {
         if let Ok(data) = frame?.into_data() {
             gathered.push(data);

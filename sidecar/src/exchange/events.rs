@@ -191,6 +191,7 @@ impl Source {
             return Err(Refusal::AnswerNotHeld);
         }
         while let Some(frame) = self.body.frame().await {
+            self.coming.take_turn(self.body.take_turn());
             if let Ok(data) = frame?.into_data() {
                 return Ok(Some(data));
             }

@@ -2,6 +2,7 @@
 //! that have no room together. Then their servers wait, and one message at a time may take what room it needs: each comes
 //! to its end that way.
 
+use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
@@ -28,8 +29,16 @@ pub(crate) struct Coming {
     /// None: it is not counted.
     share: Option<Share>,
     bytes: usize,
-    /// It may take more than there is room for, which is rare.
-    turn: Option<Box<OwnedSemaphorePermit>>,
+    turn: Option<Turn>,
+}
+
+/// Somebody may take more than there is room for, which is rare.
+pub(crate) type Turn = Box<OwnedSemaphorePermit>;
+
+/// A message that has come, until it is counted where it goes.
+pub(crate) struct Came {
+    share: Share,
+    turn: Option<Turn>,
 }
 
 impl Share {
@@ -73,6 +82,33 @@ impl Coming {
         self.came(0);
     }
 
+    /// A message of so many bytes is complete, and what has come of the next one is behind it. It is counted by this until
+    /// it is counted where it goes; one of a few bytes is not.
+    pub(crate) fn hand_on(&mut self, bytes: usize) -> Option<Came> {
+        let share = self.share.as_mut().filter(|_| bytes > FEW)?;
+        share.shares.one_ended();
+        Some(Came { share: share.split(bytes), turn: self.turn.take() })
+    }
+
+    /// What comes has come elsewhere, and was counted there.
+    pub(crate) fn take_over(&mut self, came: Option<Came>) {
+        if let (Some(Came { share, turn }), Some(own)) = (came, &mut self.share) {
+            own.merge(share);
+            self.take_turn(turn);
+        }
+    }
+
+    /// What comes has had its turn elsewhere.
+    pub(crate) fn take_turn(&mut self, turn: Option<Turn>) {
+        self.turn = self.turn.take().or(turn);
+    }
+
+    /// Whether what has come is counted, or need not be.
+    pub(crate) fn is_counted(&self) -> bool {
+        let counted = self.share.as_ref().is_none_or(|share| self.bytes <= share.bytes);
+        self.bytes <= FEW || counted || self.turn.is_some()
+    }
+
     /// Waits for room for what has come. Says whether there is any: then more may come.
     pub(crate) async fn room(&mut self) -> bool {
         if self.bytes <= FEW {
@@ -97,7 +133,33 @@ impl Coming {
     /// all end at once, and have nothing to wait for.
     fn fits(&mut self) -> bool {
         let bytes = self.bytes;
-        self.share.as_mut().is_none_or(|share| share.add_to_few(bytes.saturating_sub(share.bytes)))
+        self.share.as_mut().is_none_or(|share| {
+            let more = bytes.saturating_sub(share.bytes);
+            more == 0 || share.add_to_few(more)
+        })
+    }
+}
+
+impl Came {
+    /// Counts it in another share. What is not counted yet may be for as long as the turn is kept that this gives.
+    pub(crate) fn count_in(self, share: &mut Share) -> Option<Turn> {
+        share.merge(self.share);
+        self.turn
+    }
+
+    /// Gives back what is more than this.
+    pub(crate) fn shrink(&mut self, bytes: usize) {
+        self.share.shrink(bytes);
+    }
+
+    /// Its turn, for whoever reads it now.
+    pub(crate) fn take_turn(&mut self) -> Option<Turn> {
+        self.turn.take()
+    }
+
+    /// Bytes that are counted until nobody needs them any more.
+    pub(crate) fn keep(self, bytes: Bytes) -> Bytes {
+        self.share.keep(bytes)
     }
 }
 

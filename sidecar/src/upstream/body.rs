@@ -11,6 +11,7 @@ use thiserror::Error;
 use super::made::Made;
 use super::waiting::Receiver;
 use super::{Events, Failure, stdio};
+use crate::shares::{Came, Turn};
 
 /// An answer's body.
 pub(crate) enum Body {
@@ -18,6 +19,8 @@ pub(crate) enum Body {
     Http(Incoming),
     /// A message of a process, or nothing.
     Whole(Option<Bytes>),
+    /// A large message of a process, and what counts it.
+    Counted(Box<(Bytes, Came)>),
     /// What a process says until its answer, as events.
     Events(Box<Events>),
     /// What is made here of something else, as events.
@@ -40,6 +43,37 @@ pub(crate) enum Broken {
     Made(#[from] Failure),
 }
 
+impl Body {
+    /// A message, and what counts it.
+    pub(super) fn counted(message: Bytes, came: Option<Came>) -> Self {
+        match came {
+            Some(came) => Self::Counted(Box::new((message, came))),
+            None => Self::Whole(Some(message)),
+        }
+    }
+
+    /// What counts the message that this is. From now on whoever asks counts it.
+    pub(crate) fn take_came(&mut self) -> Option<Came> {
+        match std::mem::replace(self, Self::Whole(None)) {
+            Self::Counted(counted) => {
+                let (message, came) = *counted;
+                *self = Self::Whole(Some(message));
+                Some(came)
+            }
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+
+    /// The turn of the message whose events these are. Whoever reads them needs it.
+    pub(crate) fn take_turn(&mut self) -> Option<Turn> {
+        let Self::Events(events) = self else { return None };
+        events.take_turn()
+    }
+}
+
 impl http_body::Body for Body {
     type Data = Bytes;
     type Error = Broken;
@@ -54,6 +88,10 @@ impl http_body::Body for Body {
                 Poll::Ready(frame.map(|frame| frame.map_err(Broken::Http)))
             }
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Counted(_) => {
+                self.take_came();
+                self.poll_frame(cx)
+            }
             Self::Events(events) => {
                 let piece = ready!(events.poll_next(cx));
                 Poll::Ready(piece.map(|piece| piece.map(Frame::data).map_err(Broken::Stdio)))
@@ -73,6 +111,7 @@ impl http_body::Body for Body {
         match self {
             Self::Http(body) => body.is_end_stream(),
             Self::Whole(bytes) => bytes.is_none(),
+            Self::Counted(_) => false,
             Self::Events(events) => events.is_over(),
             Self::Made(made) => made.is_over(),
             Self::Lifted(_) => false,

@@ -18,6 +18,7 @@ use tokio::time::{Duration, Instant, timeout};
 use super::Hold;
 use super::stdio::{Control, Failure, Patience};
 use super::waiting::MAX_WAITING;
+use crate::shares::{Came, Turn};
 
 /// How many messages wait for whoever reads a call's events, before the process has to wait too. And so many bytes as wait
 /// elsewhere.
@@ -51,6 +52,8 @@ struct State {
     /// The response is to begin though there is nothing in it.
     begun: bool,
     ending: Option<Ending>,
+    /// What counts the answer, if it is large.
+    came: Option<Came>,
     /// The conversation has let go of it.
     left: bool,
     /// Nobody waits any more.
@@ -127,8 +130,8 @@ pub(super) struct Reader {
 
 /// What comes first.
 pub(super) enum First {
-    /// The answer.
-    Answer(Bytes),
+    /// The answer, and what counts it.
+    Answer(Bytes, Option<Came>),
     /// There is none; the message is written.
     Written,
     /// Something else.
@@ -141,7 +144,7 @@ pub(super) enum First {
 enum Next {
     Aside(Bytes),
     Begin,
-    End(Ending),
+    End(Ending, Option<Came>),
 }
 
 /// Both ends of a new call.
@@ -155,7 +158,14 @@ pub(super) fn pair(control: mpsc::UnboundedSender<Control>) -> (Caller, Waiting)
 impl Caller {
     /// Ends the call.
     pub(super) fn end(self, ending: Ending) {
-        self.desk.lock().ending = Some(ending);
+        self.end_counted(ending, None);
+    }
+
+    /// The same with an answer that is counted by this.
+    pub(super) fn end_counted(self, ending: Ending, came: Option<Came>) {
+        let mut state = self.desk.lock();
+        (state.ending, state.came) = (Some(ending), came);
+        drop(state);
         // Whoever waits is woken when this is dropped.
     }
 
@@ -250,7 +260,9 @@ impl Waiting {
         match next {
             Next::Begin => Ok(First::Silence),
             Next::Aside(message) => Ok(First::Aside(message)),
-            Next::End(ending) => Ok(ending?.map_or(First::Written, First::Answer)),
+            Next::End(ending, came) => {
+                Ok(ending?.map_or(First::Written, |answer| First::Answer(answer, came)))
+            }
         }
     }
 }
@@ -267,10 +279,10 @@ impl Desk {
             return Poll::Ready(Next::Aside(message));
         }
         if let Some(ending) = state.ending.take() {
-            return Poll::Ready(Next::End(ending));
+            return Poll::Ready(Next::End(ending, state.came.take()));
         }
         if state.left {
-            return Poll::Ready(Next::End(Err(Failure::Forgotten)));
+            return Poll::Ready(Next::End(Err(Failure::Forgotten), None));
         }
         if std::mem::take(&mut state.begun) {
             return Poll::Ready(Next::Begin);
@@ -304,6 +316,8 @@ pub(crate) struct Events {
     waiting: Waiting,
     /// What is left of the event that is being read.
     rest: Bytes,
+    /// What counts it. Whoever reads counts what was read.
+    came: Option<Came>,
     over: bool,
     /// Ends the call with this, where whoever goes takes it back.
     _hold: Option<Hold>,
@@ -311,7 +325,7 @@ pub(crate) struct Events {
 
 impl Events {
     pub(super) fn new(waiting: Waiting, first: Option<Bytes>) -> Self {
-        Self { waiting, rest: first.map_or_else(Bytes::new, event), over: false, _hold: None }
+        Self { waiting, rest: first.map_or_else(Bytes::new, event), came: None, over: false, _hold: None }
     }
 
     /// The same, of a call that ends with these.
@@ -324,6 +338,11 @@ impl Events {
         self.over && self.rest.is_empty()
     }
 
+    /// The answer's turn, once there is an answer.
+    pub(super) fn take_turn(&mut self) -> Option<Turn> {
+        self.came.as_mut()?.take_turn()
+    }
+
     /// The next piece.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
         while self.rest.is_empty() {
@@ -333,8 +352,8 @@ impl Events {
             match ready!(self.waiting.desk.poll_next(cx)) {
                 Next::Begin => {}
                 Next::Aside(message) => self.rest = event(message),
-                Next::End(ending) => {
-                    self.over = true;
+                Next::End(ending, came) => {
+                    (self.over, self.came) = (true, came);
                     match ending {
                         Ok(Some(answer)) => self.rest = event(answer),
                         Ok(None) => return Poll::Ready(None),
@@ -344,7 +363,11 @@ impl Events {
             }
         }
         let length = self.rest.len().min(PIECE);
-        Poll::Ready(Some(Ok(self.rest.split_to(length))))
+        let piece = self.rest.split_to(length);
+        if let Some(came) = &mut self.came {
+            came.shrink(self.rest.len());
+        }
+        Poll::Ready(Some(Ok(piece)))
     }
 }
 
@@ -364,7 +387,7 @@ mod tests {
             Poll::Pending => "pending".to_owned(),
             Poll::Ready(Next::Begin) => "begin".to_owned(),
             Poll::Ready(Next::Aside(message)) => format!("aside of {}", message.len()),
-            Poll::Ready(Next::End(ending)) => format!("end {}", ending.is_ok()),
+            Poll::Ready(Next::End(ending, _)) => format!("end {}", ending.is_ok()),
         }
     }
 

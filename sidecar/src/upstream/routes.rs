@@ -11,6 +11,7 @@ use tokio::time::{Duration, Instant};
 use super::call::Caller;
 use super::message::{About, Asked, Command, Key, Kind, Span, text};
 use super::stdio::{Failure, Name};
+use crate::shares::Came;
 
 /// How long an answer may still come to a call that its client has cancelled. Servers do not answer them, and the
 /// client does not wait; what waits is only its HTTP request.
@@ -101,8 +102,13 @@ impl Call {
     }
 
     pub(super) fn end(self, ending: Result<Option<Bytes>, Failure>) {
+        self.end_counted(ending, None);
+    }
+
+    /// Ends it with an answer that is counted by this.
+    pub(super) fn end_counted(self, ending: Result<Option<Bytes>, Failure>, came: Option<Came>) {
         if let Some(caller) = self.caller {
-            caller.end(ending);
+            caller.end_counted(ending, came);
         }
     }
 

@@ -66,6 +66,8 @@ pub(crate) struct Stdio {
     places: Arc<Places>,
     /// What sessions are subscribed to that share a process.
     subscriptions: Arc<Shares>,
+    /// Where what processes write is counted.
+    held: Arc<Shares>,
     warm: Warm,
     /// What its start takes.
     pub(super) starts: Starts,
@@ -117,6 +119,7 @@ impl Stdio {
         hang: Duration,
         metrics: Arc<Metrics>,
         subscriptions: Arc<Shares>,
+        held: Arc<Shares>,
     ) -> Self {
         Self {
             socket,
@@ -124,6 +127,7 @@ impl Stdio {
             hang,
             places: Arc::default(),
             subscriptions,
+            held,
             warm: Warm::default(),
             starts: Starts::default(),
             open: Mutex::default(),
@@ -272,7 +276,7 @@ pub(super) fn name_of(id: &HeaderValue) -> Option<Name> {
 
 pub(super) async fn respond(mut waiting: Waiting, patience: Patience) -> Result<Response<Body>, Failure> {
     Ok(match waiting.first(patience).await {
-        Ok(First::Answer(message)) => with_type(Body::Whole(Some(message)), JSON),
+        Ok(First::Answer(message, came)) => with_type(Body::counted(message, came), JSON),
         Ok(First::Written) => empty(StatusCode::ACCEPTED),
         Ok(First::Aside(message)) => events(Events::new(waiting, Some(message))),
         Ok(First::Silence) => events(Events::new(waiting, None)),

@@ -2,6 +2,7 @@
 //! them together may cost.
 
 mod events;
+mod lines;
 mod strangers;
 
 use std::io::{BufReader, Write};

@@ -198,6 +198,7 @@ impl Events {
         loop {
             room(&mut self.coming).await?;
             let Some(frame) = self.body.frame().await else { return Ok(None) };
+            self.coming.take_turn(self.body.take_turn());
             let Ok(data) = frame?.into_data() else { continue };
             let Self { decoder, coming, revision, last, retry, .. } = self;
             let mut messages = Vec::new();
@@ -263,6 +264,7 @@ pub(super) async fn collect(
     coming: &mut Coming,
 ) -> Result<Bytes, Ending> {
     let mut gathered = Gathered::default();
+    coming.take_over(body.take_came());
     while let Some(frame) = body.frame().await {
         if let Ok(data) = frame?.into_data() {
             gathered.push(data);

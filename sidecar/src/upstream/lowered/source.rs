@@ -76,6 +76,7 @@ impl Source {
             self.over = true;
             return Ok(());
         };
+        self.coming.take_turn(self.body.take_turn());
         let Ok(data) = frame.map_err(broken)?.into_data() else { return Ok(()) };
         let Self { decoder, coming, ready, .. } = self;
         let read = decoder.push(&data, |event| {
@@ -89,6 +90,7 @@ impl Source {
 
     async fn read_whole(&mut self) -> Result<(), Any> {
         let mut gathered = Gathered::default();
+        self.coming.take_over(self.body.take_came());
         while let Some(frame) = self.body.frame().await {
             let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
             gathered.push(data);

@@ -108,9 +108,9 @@ fn level(request: &envelope::Request<'_>) -> Option<Level> {
 
 async fn answer(mut waiting: call::Waiting, hold: Hold) -> Result<Response<Body>, Failure> {
     match waiting.first(Patience::Short).await {
-        Ok(First::Answer(message)) => {
+        Ok(First::Answer(message, came)) => {
             let status = status(&message);
-            let mut response = with_type(Body::Whole(Some(message)), JSON);
+            let mut response = with_type(Body::counted(message, came), JSON);
             *response.status_mut() = status;
             Ok(response)
         }

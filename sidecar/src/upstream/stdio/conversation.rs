@@ -19,7 +19,7 @@ use super::talk::Talk;
 use super::warm::Ready;
 use super::{Client, Control, Failure, Gone, Name, Registered, Stdio, Why};
 use crate::metrics::ProcessEnd;
-use crate::shares::Share;
+use crate::shares::{Coming, Share};
 
 /// A conversation, with one session at first.
 pub(super) struct Conversation {
@@ -162,6 +162,14 @@ impl Conversation {
     /// Whether what its process prints is of no client.
     pub(super) fn is_nobodys(&self) -> bool {
         self.is_own() || self.stands_alone() && self.client.is_none()
+    }
+
+    /// What its process writes, counted: as its principal's, or as everybody's where it is for all. What it says to the
+    /// sidecar itself is not.
+    pub(super) fn coming(&self) -> Coming {
+        let principal = || self.place.as_ref()?.principal().cloned();
+        let share = || self.stdio().held.nothing(&principal().unwrap_or_else(|| "".into()));
+        Coming::new((!self.is_own()).then(share))
     }
 
     /// Gives it a process that runs already.

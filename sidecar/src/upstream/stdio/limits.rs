@@ -35,6 +35,13 @@ pub(super) struct Place {
     principal: Option<Arc<str>>,
 }
 
+impl Place {
+    /// Whose it is.
+    pub(super) fn principal(&self) -> Option<&Arc<str>> {
+        self.principal.as_ref()
+    }
+}
+
 impl Places {
     /// Takes a place, or waits for one for at most so long. Nobody's, if no principal is named.
     pub(super) async fn take(

@@ -54,6 +54,11 @@ impl Lines {
         if line.len() > self.limit + 1 { Err(TooLong) } else { Ok(Some(trimmed(&line))) }
     }
 
+    /// How much of lines there is that were not taken yet.
+    pub(super) fn pending(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// Gives room back that holds nothing: a process that is silent costs nothing, however much it has said.
     pub(super) fn shrink(&mut self) {
         if self.buffer.is_empty() {

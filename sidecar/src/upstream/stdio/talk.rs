@@ -12,8 +12,10 @@ mod indulgence;
 mod taking;
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 
 use bytes::Bytes;
+use tokio::net::unix::pipe;
 use tokio::task::yield_now;
 use tokio::time::{Duration, Instant, sleep_until};
 
@@ -26,6 +28,7 @@ use super::outgoing::Outgoing;
 use super::process::{self, Heard, IMPATIENCE, PATIENCE, Process};
 use super::routes::Routes;
 use super::{Control, Failure, Gone, Name, Why};
+use crate::shares::{Came, Coming};
 use hangs::Hangs;
 use indulgence::Indulgence;
 use longshore_mcp::level::Level;
@@ -45,6 +48,10 @@ pub(super) struct Talk<'a> {
     conversation: &'a mut Conversation,
     process: Process,
     lines: Lines,
+    /// What has come of the next line, counted. Nothing is read while there is no room for it.
+    coming: Coming,
+    /// What counts the line that is being taken.
+    came: Option<Came>,
     outgoing: Outgoing,
     routes: Routes,
     /// The number of the next call.
@@ -133,10 +140,13 @@ impl<'a> Talk<'a> {
         let repeats = shakes && conversation.handshake.is_complete();
         let shakes_for_all = shakes && conversation.is_shared();
         let handshake_due = Instant::now() + conversation.stdio().starts.patience();
+        let coming = conversation.coming();
         let mut talk = Self {
             conversation,
             process,
             lines: Lines::new(MAX_LINE),
+            coming,
+            came: None,
             outgoing: Outgoing::default(),
             routes: Routes::default(),
             next: u64::from(start.life) * CALLS_OF_A_LIFE + FIRST + 1,
@@ -194,6 +204,7 @@ impl<'a> Talk<'a> {
             let writes = !self.outgoing.is_empty() && self.closed.is_none() && self.ended.is_none();
             let reads = self.delivery.is_none() && self.pause.is_none() && !self.end_of_output;
             let ready = self.is_ready();
+            let held_up = self.is_held_up();
             let Process { stdin, stdout, lifeline, running } = &mut self.process;
             tokio::select! {
                 Some(control) = self.conversation.control.recv() => self.control(control),
@@ -206,10 +217,15 @@ impl<'a> Talk<'a> {
                         self.routes.written(number);
                     }
                 }
-                readable = stdout.readable(), if reads => match readable {
-                    Ok(()) => self.read(),
-                    Err(_) => self.output_ended(),
-                },
+                readable = readable(stdout, &mut self.coming), if reads => {
+                    if held_up {
+                        self.last_words_wait();
+                    }
+                    match readable {
+                        Ok(()) => self.read(),
+                        Err(_) => self.output_ended(),
+                    }
+                }
                 heard = running.heard(lifeline), if self.ended.is_none() => {
                     self.ended = Some((heard, Instant::now()));
                 }
@@ -227,6 +243,11 @@ impl<'a> Talk<'a> {
                 yield_now().await;
             }
         }
+    }
+
+    /// Whether what the process has written is not read, because it has to wait.
+    fn is_held_up(&self) -> bool {
+        self.delivery.is_some() || !self.coming.is_counted()
     }
 
     /// Whether more messages can be taken.
@@ -285,7 +306,7 @@ impl<'a> Talk<'a> {
             }
         }
         self.rests = self.be_quiet(now);
-        let lingers = self.ended.is_none() && self.delivery.is_none();
+        let lingers = self.ended.is_none() && !self.is_held_up();
         if lingers && self.closed.is_some_and(|since| since + LAST_WORDS <= now) {
             self.doom.get_or_insert(Why::Closed);
         }
@@ -310,7 +331,7 @@ impl<'a> Talk<'a> {
 
     fn due(&self) -> Option<Instant> {
         let end = self.ended.as_ref().map(|(_, at)| *at).or(self.closed).map(|at| at + LAST_WORDS);
-        let end = end.filter(|_| self.delivery.is_none());
+        let end = end.filter(|_| !self.is_held_up());
         let delivery = self.delivery.as_ref().and_then(|delivery| delivery.until);
         let rest = self.quiet.zip(self.conversation.patience()).map(|(since, idle)| since + idle);
         let own =
@@ -332,7 +353,7 @@ impl<'a> Talk<'a> {
         let (heard, at) = self.ended.as_ref()?;
         let nobody_waits = self.routes.is_empty() && !self.shaking;
         let read = self.end_of_output || *at + LAST_WORDS <= now;
-        (nobody_waits || read && self.delivery.is_none()).then(|| match heard {
+        (nobody_waits || read && !self.is_held_up()).then(|| match heard {
             Heard::Ended(ended) => Gone::failure(process::why(ended), &ended.stderr),
             Heard::Lost => Gone::failure(Why::Lost, &[]),
         })
@@ -384,6 +405,13 @@ impl<'a> Talk<'a> {
         metrics.process_ended(why.end());
         again
     }
+}
+
+/// Waits until there is something to read, and room for what is being read: however long there is none, since whoever waits
+/// for it has a deadline.
+async fn readable(stdout: &pipe::Receiver, coming: &mut Coming) -> io::Result<()> {
+    while !coming.room().await {}
+    stdout.readable().await
 }
 
 async fn room(delivery: &Option<Delivery>) {

@@ -98,6 +98,13 @@ def call(message):
         answer = {"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}}
         write(json.dumps(answer).encode())
         os._exit(0)
+    elif name == "pause":
+        # All of the answer but its end, which comes at that time.
+        content = [{"type": "text", "text": arguments["text"] * arguments["times"]}]
+        answer = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {"content": content}}).encode() + b"\n"
+        write(answer[:-2])
+        time.sleep(max(0, arguments["until"] - time.time()))
+        write(answer[-2:])
     elif name == "flood":
         while True:
             write(b"no message\n" * 1000)

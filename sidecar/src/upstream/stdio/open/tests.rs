@@ -43,7 +43,13 @@ impl Shim {
     fn life<T>(&self, life: impl AsyncFnOnce(Arc<Stdio>) -> T) -> T {
         let metrics = Arc::new(Metrics::new().unwrap());
         let (socket, hang) = (self.folder.path().join("socket"), Duration::from_secs(60));
-        let stdio = Arc::new(Stdio::new(socket, hang, metrics, Shares::new(SUBSCRIPTIONS)));
+        let stdio = Arc::new(Stdio::new(
+            socket,
+            hang,
+            metrics,
+            Shares::new(SUBSCRIPTIONS),
+            Shares::new(SUBSCRIPTIONS),
+        ));
         stdio.places.limit(Some(limits(Isolation::Session)));
         let runtime =
             Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();

@@ -31,7 +31,7 @@ impl Talk<'_> {
         let is_news = self.routes.given_up > self.hangs.given_up;
         self.hangs.given_up = self.routes.given_up;
         // Nothing is heard of it for other reasons.
-        let unheard = self.delivery.is_some() || self.pause.is_some();
+        let unheard = self.is_held_up() || self.pause.is_some();
         match &mut self.hangs.asked {
             Some((until, _)) if unheard => *until = now + patience,
             Some((until, _)) if *until <= now => {

@@ -62,7 +62,12 @@ impl Talk<'_> {
             let next = self.lines.next();
             self.restrain();
             match next {
-                Ok(Some(line)) => self.line(line),
+                Ok(Some(line)) => {
+                    self.came = self.coming.hand_on(line.len());
+                    self.line(line);
+                    self.came = None;
+                    self.coming.came(self.lines.pending());
+                }
                 Ok(None) if self.end_of_output => {
                     let last = self.lines.last();
                     if last.is_empty() {
@@ -70,7 +75,10 @@ impl Talk<'_> {
                     }
                     self.line(last);
                 }
-                Ok(None) => return,
+                Ok(None) => {
+                    self.coming.came(self.lines.pending());
+                    return;
+                }
                 Err(_) => self.doom = Some(Why::LineTooLong),
             }
         }
@@ -196,7 +204,7 @@ impl Talk<'_> {
             About::Listen => listened(response, line, &at, &call.id()),
             _ => with(line, &at, &call.id()),
         };
-        call.end(Ok(Some(answer)));
+        call.end_counted(Ok(Some(answer)), self.came.take());
         true
     }
 
@@ -404,7 +412,8 @@ impl Talk<'_> {
     /// Gives a message to somebody who waits for something else.
     pub(super) fn aside(&mut self, to: Option<Reader>, line: &Bytes) -> bool {
         let Some(to) = to else { return false };
-        match to.offer(line) {
+        let line = self.came.take().map_or_else(|| line.clone(), |came| came.keep(line.clone()));
+        match to.offer(&line) {
             Offer::Taken => true,
             Offer::Gone => false,
             Offer::Full => {
@@ -413,12 +422,12 @@ impl Talk<'_> {
                 if self.conversation.is_shared() {
                     let time = to.credit() + self.indulgence.left(since);
                     if time < SHORTEST || self.delivery.is_some() {
-                        self.missed(&to, line, since);
+                        self.missed(&to, &line, since);
                         return false;
                     }
                     until = Some(since + time);
                 }
-                self.delivery = Some(Delivery { to, message: line.clone(), since, until, question: None });
+                self.delivery = Some(Delivery { to, message: line, since, until, question: None });
                 true
             }
         }
