@@ -97,6 +97,8 @@ pub(crate) struct Rooms {
     pub(crate) words: Arc<Places>,
     /// What is taken to other replicas.
     pub(crate) forwards: Arc<Places>,
+    /// And the streams of which that is so that clients listen to, for as long as they like.
+    pub(crate) listening: Arc<Places>,
 }
 
 impl Shared {

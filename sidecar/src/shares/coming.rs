@@ -90,12 +90,14 @@ impl Coming {
         Some(Came { share: share.split(bytes), turn: self.turn.take() })
     }
 
-    /// What comes has come elsewhere, and was counted there.
-    pub(crate) fn take_over(&mut self, came: Option<Came>) {
+    /// What comes has come elsewhere as a whole, and was counted there, if there is anything. Then there is room for it.
+    pub(crate) fn take_over(&mut self, came: Option<Came>) -> bool {
+        let is_counted = came.is_some();
         if let (Some(Came { share, turn }), Some(own)) = (came, &mut self.share) {
             own.merge(share);
             self.take_turn(turn);
         }
+        is_counted
     }
 
     /// What comes has had its turn elsewhere.
@@ -133,10 +135,7 @@ impl Coming {
     /// all end at once, and have nothing to wait for.
     fn fits(&mut self) -> bool {
         let bytes = self.bytes;
-        self.share.as_mut().is_none_or(|share| {
-            let more = bytes.saturating_sub(share.bytes);
-            more == 0 || share.add_to_few(more)
-        })
+        self.share.as_mut().is_none_or(|share| share.add_to_few(bytes.saturating_sub(share.bytes)))
     }
 }
 
@@ -157,9 +156,13 @@ impl Came {
         self.turn.take()
     }
 
-    /// Bytes that are counted until nobody needs them any more.
-    pub(crate) fn keep(self, bytes: Bytes) -> Bytes {
-        self.share.keep(bytes)
+    /// A message that is counted by this, if by anything, until nobody needs it any more.
+    pub(crate) fn keep(came: Option<Self>, message: &Bytes) -> Bytes {
+        let message = message.clone();
+        match came {
+            Some(came) => came.share.keep(message),
+            None => message,
+        }
     }
 }
 

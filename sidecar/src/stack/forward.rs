@@ -57,13 +57,13 @@ pub(crate) async fn forward(
     to: &Peer,
     trail: &mut Trail,
 ) -> Result<Forwarded, Refusal> {
-    // Whoever forwards holds a connection for each call, as it does for those that it serves.
-    let place = place(worker, caller, body)?;
     // A stream that a client listens to has no end of its own, so none is to be waited for.
     // In sessions the header means nothing, and anybody could have said so of a call.
     let listens = !conversation::names_session(&caller.fields())
         && caller.header(METHOD).is_ok_and(|it| it == Some(McpMethod::SubscriptionsListen.as_str()));
     let is_call = caller.request.method() != Method::GET && !listens;
+    // Whoever forwards holds a connection for each call, as it does for those that it serves.
+    let place = place(worker, caller, is_call, body)?;
     let under_way = is_call.then(|| worker.shared.forwards.begin());
     let (counts, config) = (&worker.shared.metrics, &caller.snapshot.config);
     let limit = Duration::from_millis(config.limits.request_timeout_ms) + LATER;
@@ -126,11 +126,15 @@ pub(crate) async fn forward(
 }
 
 /// Room for a request on its way to another replica.
-fn place(worker: &Worker, caller: &Authenticated, body: &Bytes) -> Result<Place, Refusal> {
+fn place(worker: &Worker, caller: &Authenticated, is_call: bool, body: &Bytes) -> Result<Place, Refusal> {
     let rooms = &worker.shared.rooms;
     let take = |places| worker.shared.room(places, caller.principal(), &caller.snapshot.config);
     if *caller.request.method() == Method::DELETE {
         return take(&rooms.words);
+    }
+    // However many clients listen, others can call.
+    if !is_call {
+        return take(&rooms.listening);
     }
     // A message is looked at only where there is no room: it may be what makes some.
     take(&rooms.forwards).or_else(|full| if body::only_tells(body) { take(&rooms.words) } else { Err(full) })

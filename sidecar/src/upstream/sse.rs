@@ -27,6 +27,7 @@ use super::stdio::{self, Control, Name, Patience, QUEUE};
 use super::{Body, Events, Hold};
 use crate::metrics::Metrics;
 use crate::names::SESSION_ID;
+use crate::shares::Coming;
 use begin::{Begun, begin};
 use talk::Talk;
 
@@ -95,6 +96,7 @@ impl Sse {
         self: &Arc<Self>,
         http: &Rc<Connections>,
         place: Place,
+        coming: Coming,
         request: Request<Bytes>,
     ) -> Result<(Response<Body>, Hold), super::Failure> {
         let (head, body) = request.into_parts();
@@ -102,7 +104,7 @@ impl Sse {
         let (caller, waiting) = call::pair(control.clone());
         let name = super::random().ok_or(stdio::Failure::NoNumbers)?;
         let command = Command::read(name, body, caller)?;
-        let stream = match begin(http, &place).await? {
+        let stream = match begin(http, &place, coming).await? {
             Begun::Stream(stream) => stream,
             Begun::Refused(status) => return Ok((stdio::empty(status), Hold::nothing())),
         };

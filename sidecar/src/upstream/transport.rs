@@ -103,7 +103,8 @@ impl Transport {
             }
             Upstream::Sse { port, path } => {
                 let place = Place { port: *port, path: path.clone() };
-                let (response, hold) = self.sse.open(&self.http, place, request).await?;
+                let (response, hold) =
+                    self.sse.open(&self.http, place, self.coming_for(&opener), request).await?;
                 Ok((Answer::of(response), hold))
             }
         }

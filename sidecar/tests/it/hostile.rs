@@ -2,7 +2,7 @@
 //! them together may cost.
 
 mod events;
-mod lines;
+mod halves;
 mod strangers;
 
 use std::io::{BufReader, Write};

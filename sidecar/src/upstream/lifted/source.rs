@@ -264,7 +264,7 @@ pub(super) async fn collect(
     coming: &mut Coming,
 ) -> Result<Bytes, Ending> {
     let mut gathered = Gathered::default();
-    coming.take_over(body.take_came());
+    let is_counted = coming.take_over(body.take_came());
     while let Some(frame) = body.frame().await {
         if let Ok(data) = frame?.into_data() {
             gathered.push(data);
@@ -273,7 +273,9 @@ pub(super) async fn collect(
             return Err(Ending::TooLarge);
         }
         coming.came(gathered.len());
-        room(coming).await?;
+        if !is_counted {
+            room(coming).await?;
+        }
     }
     coming.complete();
     Ok(gathered.freeze())

@@ -90,7 +90,7 @@ impl Source {
 
     async fn read_whole(&mut self) -> Result<(), Any> {
         let mut gathered = Gathered::default();
-        self.coming.take_over(self.body.take_came());
+        let is_counted = self.coming.take_over(self.body.take_came());
         while let Some(frame) = self.body.frame().await {
             let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
             gathered.push(data);
@@ -98,7 +98,9 @@ impl Source {
                 return Err(Failure::TooLarge.into());
             }
             self.coming.came(gathered.len());
-            self.room().await?;
+            if !is_counted {
+                self.room().await?;
+            }
         }
         self.coming.complete();
         self.over = true;

@@ -13,6 +13,7 @@ use longshore_mcp::sse::{Decoder, Event};
 use tokio::time::{Duration, Instant, timeout_at};
 
 use super::{Failure, Place};
+use crate::shares::{Came, Coming};
 use crate::upstream::http::{Connections, Unanswered};
 use crate::upstream::{self, Answer, Body, EDITABLE, Form, Lease};
 
@@ -35,8 +36,11 @@ pub(super) struct Stream {
     /// Held for as long as the stream is read.
     _lease: Lease,
     decoder: Decoder,
-    /// Messages that have come and are not taken yet: of one piece of the body, at most.
-    pub(super) waiting: VecDeque<Bytes>,
+    /// What has come of the next message, counted.
+    coming: Coming,
+    /// Messages that have come and are not taken yet: of one piece of the body, at most. And what counts those that are
+    /// large.
+    pub(super) waiting: VecDeque<(Bytes, Option<Came>)>,
     /// The path and query that messages are posted to.
     pub(super) endpoint: String,
 }
@@ -45,7 +49,11 @@ pub(super) struct Stream {
 pub(super) struct Over;
 
 /// Asks the server for a stream, and reads it until it says where messages are posted to.
-pub(super) async fn begin(http: &Rc<Connections>, place: &Place) -> Result<Begun, upstream::Failure> {
+pub(super) async fn begin(
+    http: &Rc<Connections>,
+    place: &Place,
+    coming: Coming,
+) -> Result<Begun, upstream::Failure> {
     let deadline = Instant::now() + OPEN;
     let late = || Failure::NoEndpoint { seconds: OPEN.as_secs_f64() };
     let mut request = Request::new(Bytes::new());
@@ -77,12 +85,12 @@ pub(super) async fn begin(http: &Rc<Connections>, place: &Place) -> Result<Begun
             }
             // Nothing can be said before that; what follows in the same piece is kept.
             (None, _) => {}
-            (Some(_), _) => waiting.extend(message(event)),
+            (Some(_), _) => waiting.extend(message(event).map(|message| (message, None))),
         });
         read.map_err(|_| Failure::Ended)?;
         if let Some(endpoint) = named.take() {
             let endpoint = endpoint.map_err(Failure::from)?;
-            let stream = Stream { body, _lease: lease, decoder, waiting, endpoint };
+            let stream = Stream { body, _lease: lease, decoder, coming, waiting, endpoint };
             return Ok(Begun::Stream(Box::new(stream)));
         }
     }
@@ -108,12 +116,21 @@ fn message(event: Event<'_>) -> Option<Bytes> {
 // === impl Stream ===
 
 impl Stream {
-    /// Reads some more, and gives its length. Nothing is lost when this is not awaited to its end.
+    /// Reads some more, as soon as there is room for it, and gives its length. Nothing is lost when this is not awaited to
+    /// its end.
     pub(super) async fn read(&mut self) -> Result<usize, Over> {
+        while !self.coming.room().await {}
         let Some(Ok(frame)) = self.body.frame().await else { return Err(Over) };
         let Ok(data) = frame.into_data() else { return Ok(0) };
-        let waiting = &mut self.waiting;
-        self.decoder.push(&data, |event| waiting.extend(message(event))).map_err(|_| Over)?;
+        let Self { decoder, coming, waiting, .. } = self;
+        let read = decoder.push(&data, |event| {
+            if let Some(message) = message(event) {
+                let came = coming.hand_on(message.len());
+                waiting.push_back((message, came));
+            }
+        });
+        coming.came(decoder.pending());
+        read.map_err(|_| Over)?;
         Ok(data.len())
     }
 }

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::talk::Talk;
 use crate::metrics::Dropped;
+use crate::shares::Came;
 use crate::upstream::call::{Offer, Reader};
 use crate::upstream::message::{span, with};
 
@@ -39,7 +40,7 @@ impl Talk {
     fn unpack(&mut self, message: &Bytes) -> bool {
         let Some(parts) = batch::parts(message, self.posts.revision()) else { return false };
         for part in parts.into_iter().rev() {
-            self.stream.waiting.push_front(message.slice_ref(part.as_bytes()));
+            self.stream.waiting.push_front((message.slice_ref(part.as_bytes()), None));
         }
         true
     }
@@ -52,7 +53,7 @@ impl Talk {
         let Some(call) = self.routes.answered(number) else { return false };
         self.posts.over(number, Instant::now());
         let answer = with(message, &span(message, id.as_json()), &call.id());
-        call.end(Ok(Some(answer)));
+        call.end_counted(Ok(Some(answer)), self.came.take());
         true
     }
 
@@ -112,11 +113,12 @@ impl Talk {
     /// Gives a message to somebody who waits for something else.
     fn pass(&mut self, to: Option<Reader>, message: &Bytes) -> bool {
         let Some(to) = to else { return false };
-        match to.offer(message) {
+        let message = Came::keep(self.came.take(), message);
+        match to.offer(&message) {
             Offer::Taken => true,
             Offer::Gone => false,
             Offer::Full => {
-                self.delivery = Some((to, message.clone()));
+                self.delivery = Some((to, message));
                 true
             }
         }

@@ -13,6 +13,7 @@ use tokio::time::{Duration, Instant, sleep_until};
 use super::begin::{Over, Stream};
 use super::posts::{From, Posted, Posts};
 use super::{Letter, Registered};
+use crate::shares::Came;
 use crate::upstream::call::{Caller, Reader};
 use crate::upstream::forgotten::{Says, says};
 use crate::upstream::http::Connections;
@@ -42,6 +43,8 @@ pub(super) struct Talk {
     next: u64,
     /// Who hears what belongs to no call.
     pub(super) listener: Option<Caller>,
+    /// What counts the message that is being taken.
+    pub(super) came: Option<Came>,
     /// A message that waits for a slow reader. Nothing is read meanwhile.
     pub(super) delivery: Option<(Reader, bytes::Bytes)>,
     /// The handshake was sent.
@@ -74,6 +77,7 @@ impl Talk {
             routes: Routes::default(),
             next: 1,
             listener: None,
+            came: None,
             delivery: None,
             shaken: false,
             forgotten: None,
@@ -153,8 +157,10 @@ impl Talk {
     /// Takes the messages that have come, until one has to wait.
     fn take_messages(&mut self) {
         while self.delivery.is_none() {
-            let Some(message) = self.stream.waiting.pop_front() else { return };
+            let Some((message, came)) = self.stream.waiting.pop_front() else { return };
+            self.came = came;
             self.incoming(&message);
+            self.came = None;
         }
     }
 

@@ -47,8 +47,11 @@ impl Say<'_> {
 
     /// Writes these bytes.
     pub(crate) fn raw(&self, text: &str) {
-        if let Some(stream) = self.state.streams.lock().expect("no panic").get_mut(&self.session) {
-            chunk(stream, text);
+        let stream =
+            self.state.streams.lock().expect("no panic").get(&self.session).map(TcpStream::try_clone);
+        // Nobody else waits for a stream that is not read.
+        if let Some(stream) = stream {
+            chunk(&mut stream.expect("a clone"), text);
         }
     }
 

@@ -15,6 +15,7 @@ use super::alone::listened;
 use super::taking::INITIALIZED;
 use super::{Delivery, Question, Talk};
 use crate::metrics::Dropped;
+use crate::shares::Came;
 use crate::upstream::stdio::call::{Offer, Reader};
 use crate::upstream::stdio::conversation::Sharing;
 use crate::upstream::stdio::handshake::FIRST;
@@ -412,7 +413,7 @@ impl Talk<'_> {
     /// Gives a message to somebody who waits for something else.
     pub(super) fn aside(&mut self, to: Option<Reader>, line: &Bytes) -> bool {
         let Some(to) = to else { return false };
-        let line = self.came.take().map_or_else(|| line.clone(), |came| came.keep(line.clone()));
+        let line = Came::keep(self.came.take(), line);
         match to.offer(&line) {
             Offer::Taken => true,
             Offer::Gone => false,
