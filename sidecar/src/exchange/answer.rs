@@ -72,7 +72,7 @@ async fn open(
             Form::Events => first_answer(call, body, lease, deadline).await?,
             Form::Other => return Err(Refusal::ServerNonsense),
         };
-        opening.finish(call, client, before, &message).await
+        opening.finish(call, client, &before, &message).await
     };
     let done = opened.await;
     opening.leave(call);

@@ -1,5 +1,4 @@
-//! What a message of the server becomes for its client, where the two speak different revisions that both have
-//! sessions. Between two of the same nothing is looked at here.
+//! What a message of the server becomes for its client in a session: above all where the two speak different revisions.
 
 use std::borrow::Cow;
 
@@ -12,8 +11,10 @@ use longshore_mcp::translate::responses::{self, Answer, Asked};
 use longshore_mcp::translate::results::Hints;
 use longshore_mcp::translate::{Pair, questions};
 
+use super::{Call, request};
 use crate::rescue::Refusal;
 use crate::sessions::Session;
+use crate::stack::tasks;
 
 /// What becomes of a message that is no answer.
 pub(super) enum Aside<'a> {
@@ -29,6 +30,27 @@ pub(super) enum Aside<'a> {
 pub(super) fn pair(session: &Session) -> Option<Pair> {
     let pair = Pair { client: session.revision, server: session.server_revision };
     (!pair.is_same()).then_some(pair)
+}
+
+/// A message of the server that is no answer, as the client of the session hears it, if it hears it at all. What became
+/// of it is known from now on: a client may be quick.
+pub(super) fn heard<'a>(call: &Call, session: &Session, data: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+    let said = match pair(session) {
+        None => tasks::aside(&call.worker, &call.caller.principal, session, data)?,
+        Some(pair) => match aside(session, pair, data) {
+            Aside::On(Cow::Borrowed(text)) => Cow::Borrowed(text.as_bytes()),
+            Aside::On(Cow::Owned(text)) => Cow::Owned(text.into_bytes()),
+            Aside::Nowhere => return None,
+            Aside::Unasked(answer) => {
+                request::tell(&call.worker, &call.snapshot, session, answer);
+                return None;
+            }
+        },
+    };
+    match said {
+        Cow::Borrowed(said) => session.hears(said),
+        Cow::Owned(said) => session.hears(&said).map(|heard| Cow::Owned(heard.into_owned())),
+    }
 }
 
 /// A message of the server that is no answer to the client's.

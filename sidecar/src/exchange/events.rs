@@ -1,28 +1,30 @@
 //! Answers that come as events.
 
+mod first;
 mod pace;
 
 use std::borrow::Cow;
 use std::pin::pin;
 
 use bytes::Bytes;
+pub(super) use first::first_answer;
 use http::StatusCode;
 use http_body_util::BodyExt;
 use longshore_mcp::batch;
 use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::revision::Revision;
-use longshore_mcp::sse::{self, Decoder, Event};
+use longshore_mcp::sse::{Decoder, Event};
 use pace::Pace;
-use tokio::time::{Duration, Instant, sleep, timeout_at};
+use tokio::time::{Duration, Instant, sleep};
 
 use super::answer::hold_in_time;
-use super::carry::{self, Aside};
+use super::carry;
 use super::client::Client;
-use super::edit::{Looked, edit, look};
+use super::edit::{Looked, look};
 use super::{Call, Done, Edit, request};
 use crate::rescue::Refusal;
 use crate::shares::{Coming, Share};
-use crate::stack::{standing, tasks};
+use crate::stack::standing;
 use crate::upstream::{self, Answer, EDITABLE, Lease, Tail};
 
 /// How long to wait before a stream is asked for again, if the server does not say, and at least.
@@ -129,32 +131,12 @@ fn pass(
     if call.session.is_some() && !standing::may_hear(&call.worker.shared, principal, data) {
         return Ok(None);
     }
-    let session = call.session.as_ref().filter(|_| event.event.is_none());
-    let Some((session, pair)) = session.and_then(|session| Some((session, carry::pair(session)?))) else {
-        let named = match session {
-            Some(session) => tasks::aside(&call.worker, principal, session, data),
-            None => Some(Cow::Borrowed(data)),
-        };
-        if let Some(data) = named {
-            // Before the client has it, who may be quick.
-            let heard = match session {
-                Some(session) => session.hears(&data),
-                None => Some(Cow::Borrowed(&*data)),
-            };
-            if let Some(data) = heard {
-                client.event(call, event.event.as_deref(), &data)?;
-            }
-        }
-        return Ok(None);
+    let heard = match call.session.as_ref().filter(|_| event.event.is_none()) {
+        Some(session) => carry::heard(call, session, data),
+        None => Some(Cow::Borrowed(data)),
     };
-    match carry::aside(session, pair, data) {
-        Aside::On(text) => {
-            if let Some(data) = session.hears(text.as_bytes()) {
-                client.event(call, None, &data)?;
-            }
-        }
-        Aside::Nowhere => {}
-        Aside::Unasked(answer) => request::tell(&call.worker, &call.snapshot, session, answer),
+    if let Some(data) = heard {
+        client.event(call, event.event.as_deref(), &data)?;
     }
     Ok(None)
 }
@@ -253,47 +235,6 @@ fn data_of<'a>(event: &'a Event<'_>) -> Option<&'a [u8]> {
 /// Whether data is none that a client could take for an answer: a request or a notification.
 pub(super) fn is_aside(data: &[u8]) -> bool {
     matches!(envelope::read(data), Ok(Message::Request(_) | Message::Notification(_)))
-}
-
-/// Reads events until the answer: the messages before it, as events, and the answer.
-pub(super) async fn first_answer(
-    call: &Call,
-    mut body: upstream::Body,
-    lease: Lease,
-    deadline: Instant,
-) -> Result<(Vec<u8>, Bytes), Refusal> {
-    let (mut decoder, mut share) = (Decoder::new(EDITABLE), call.nothing_held());
-    let mut before = Vec::new();
-    let mut answer = None;
-    loop {
-        let frame = timeout_at(deadline, body.frame()).await.map_err(|_| super::answer::timed_out())?;
-        let data = frame.ok_or(Refusal::ServerLost)??.into_data();
-        let Ok(data) = data else { continue };
-        let mut failure = None;
-        let looked = decoder.push(&data, |event| {
-            let (None, Some(message)) = (&answer, event.message()) else { return };
-            match edit(call, message) {
-                Ok(Some(_)) => answer = event.into_message().map(Bytes::from),
-                Ok(None) => sse::write_message(&mut before, message),
-                Err(refusal) => failure = Some(refusal),
-            }
-        });
-        if looked.is_err() || before.len() > EDITABLE {
-            return Err(Refusal::AnswerTooLarge { limit: EDITABLE });
-        }
-        if let Some(refusal) = failure {
-            return Err(refusal);
-        }
-        let held = before.len() + answer.as_ref().map_or(decoder.pending(), Bytes::len);
-        share.shrink(held);
-        if !share.reach(held) {
-            return Err(Refusal::AnswerNotHeld);
-        }
-        if let Some(answer) = answer.take() {
-            Tail::of(body, lease).leave();
-            return Ok((before, share.keep(answer)));
-        }
-    }
 }
 
 #[cfg(test)]

@@ -17,13 +17,13 @@ use serde_json::value::RawValue;
 
 use super::client::Client;
 use super::edit::edit;
-use super::{Call, Done, request};
+use super::{Call, Done, carry, request};
 use crate::metrics::SessionEnd;
 use crate::names::session_id;
 use crate::rescue::Refusal;
-use crate::sessions::{Opened, Place};
+use crate::sessions::{Opened, Place, Session};
 use crate::stack::respond::{self, Body};
-use crate::stack::translate;
+use crate::stack::{standing, translate};
 use crate::upstream::{Hold, KeptHere};
 
 /// A session that is being opened.
@@ -49,22 +49,15 @@ impl Opening {
         &mut self,
         call: &Call,
         client: &mut Client,
-        before: Vec<u8>,
+        before: &[Vec<u8>],
         message: &Bytes,
     ) -> Result<Done, Refusal> {
         let status = StatusCode::OK.as_u16();
         let edited = edit(call, message)?.ok_or(Refusal::ServerNonsense)?;
         let message = edited.text.map_or_else(|| message.clone(), Bytes::from);
-        let respond = |body: Bytes, session| -> Response<Body> {
-            if before.is_empty() {
-                respond::json(Body::whole(body), session)
-            } else {
-                let events = [before, sse::message(&body)].concat();
-                respond::events(Body::whole(events), session)
-            }
-        };
         if let Some(code) = edited.code {
-            client.respond(respond(message, None));
+            // There is no session that anything before it could belong to.
+            client.respond(respond::json(Body::whole(message), None));
             return Ok(Done { status, code: Some(code), rest: None });
         }
         let text = std::str::from_utf8(&message).map_err(|_| Refusal::ServerNonsense)?;
@@ -91,7 +84,7 @@ impl Opening {
         }
         let delivered = known.is_some() && {
             let body = said.or(accepted.rewritten).map_or_else(|| message.clone(), Bytes::from);
-            client.respond(respond(body, Some(id)))
+            client.respond(respond(heard(call, &session, before), body, id))
         };
         if !delivered {
             sessions.end(&session, SessionEnd::Unheard);
@@ -110,6 +103,28 @@ impl Opening {
         {
             request::end_unopened(call, id);
         }
+    }
+}
+
+/// What the client hears of what came before the answer, as it would in a call: as events.
+fn heard(call: &Call, session: &Session, before: &[Vec<u8>]) -> Vec<u8> {
+    let mut events = Vec::new();
+    for message in before {
+        if standing::may_hear(&call.worker.shared, &call.caller.principal, message)
+            && let Some(message) = carry::heard(call, session, message)
+        {
+            sse::write_message(&mut events, &message);
+        }
+    }
+    events
+}
+
+fn respond(before: Vec<u8>, answer: Bytes, session: HeaderValue) -> Response<Body> {
+    if before.is_empty() {
+        respond::json(Body::whole(answer), Some(session))
+    } else {
+        let events = [before, sse::message(&answer)].concat();
+        respond::events(Body::whole(events), Some(session))
     }
 }
 

@@ -5,11 +5,14 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::harness::client::initialize;
+use crate::harness::config::rule;
 use crate::harness::http::{Reply, connect, read_chunk};
+use crate::harness::scripted::Greeting;
 use crate::harness::{
-    Client, Gate, GoServer, Scripted, Sidecar, config, eventually, modern, scripted, within,
+    Client, Gate, GoServer, Request, Scripted, Sidecar, config, eventually, modern, scripted, within,
 };
 
 #[test]
@@ -436,6 +439,56 @@ fn answers_that_nobody_waits_for_reach_nobody() {
     }
 }
 
+/// The same of a handshake, which reaches the server under another id than its client's. What else comes before the answer
+/// is what it would be in a call: in the client's revision, and for whom it is.
+#[test]
+fn answers_that_no_handshake_waits_for_reach_nobody() {
+    let log =
+        json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}});
+    let updated =
+        json!({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": "hidden:a"}});
+    let complete = json!({
+        "jsonrpc": "2.0", "method": "notifications/elicitation/complete", "params": {"elicitationId": "e"},
+    });
+    let about_task = json!({
+        "jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 2, "_meta": {
+            "io.modelcontextprotocol/related-task": {"taskId": "of somebody else"},
+        }},
+    });
+    let result = json!({
+        "protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "wrong", "version": "1"},
+    });
+    let early = vec![
+        json!({"jsonrpc": "2.0", "id": 0, "result": result}),
+        json!({"jsonrpc": "2.0", "id": "nobody", "error": {"code": 1, "message": "m"}}),
+        json!([{"jsonrpc": "2.0", "id": 0, "result": result}]),
+        json!("hello"),
+        log.clone(),
+        updated,
+        complete.clone(),
+        about_task.clone(),
+    ];
+    let server = Scripted::greeting_so(Greeting::After(early), Some("2025-11-25"));
+    let mut config = config(server.port);
+    config.access = vec![rule("most", &["*"], &["*"], &["shown:*"])];
+    let sidecar = Sidecar::start(&config).ready();
+    let mut of_no_task = about_task.clone();
+    of_no_task["params"]["_meta"] = json!({});
+    for (revision, beside) in [
+        ("2025-11-25", &[&log, &complete, &of_no_task][..]),
+        // It has neither the second one nor tasks.
+        ("2025-06-18", &[&log, &about_task]),
+    ] {
+        let reply = Request::post(initialize(revision)).send(sidecar.mcp);
+        let events: Vec<Value> =
+            reply.events().iter().map(|event| serde_json::from_str(event).unwrap()).collect();
+        let (answer, before) = events.split_last().unwrap();
+        assert_eq!(before.iter().collect::<Vec<_>>(), beside, "{revision}: {}", reply.text());
+        assert_eq!((&answer["id"], &answer["result"]["serverInfo"]["name"]), (&json!(0), &json!("scripted")));
+        assert!(reply.header("mcp-session-id").is_some());
+    }
+}
+
 /// A server need not choose a revision where it does not speak the one that it is asked for: it may say which it does.
 #[test]
 fn r019_a_server_that_refuses_a_revision_is_asked_for_its_own() {
@@ -479,8 +532,7 @@ fn a_server_of_another_revision_is_named() {
         line["message"] == "the MCP server is not connected"
             && line["reason"].to_string().contains("UnsupportedRevision")
     });
-    let reply =
-        crate::harness::Request::post(crate::harness::client::initialize("2025-11-25")).send(sidecar.mcp);
+    let reply = Request::post(initialize("2025-11-25")).send(sidecar.mcp);
     let message = reply.message();
     assert_eq!(message["error"]["code"], -32603);
     assert!(message["error"]["message"].as_str().unwrap().contains("\"2023-01-01\""), "{message}");

@@ -53,6 +53,8 @@ pub(crate) enum Greeting {
     Nonsense,
     /// With an error.
     Refusal,
+    /// As an event, after these.
+    After(Vec<Value>),
 }
 
 impl Manners {
@@ -289,6 +291,14 @@ fn serve(
                             json!({"jsonrpc": "2.0", "id": message(&request)["id"], "error": error});
                         json_with(&mut stream, 200, "", &refusal.to_string());
                     }
+                    Some(Greeting::After(before)) => {
+                        begin_events_with(&mut stream, &headers);
+                        for early in before {
+                            chunk(&mut stream, &format!("data: {early}\n\n"));
+                        }
+                        chunk(&mut stream, &format!("data: {}\n\n", reply_to(&request, &result)));
+                        chunk(&mut stream, "");
+                    }
                     Some(Greeting::At(_)) | None => {
                         json_with(&mut stream, 200, &headers, &reply_to(&request, &result));
                     }
@@ -413,7 +423,12 @@ pub(crate) fn json_with(stream: &mut TcpStream, status: u16, headers: &str, text
 
 /// Begins a stream of events.
 pub(crate) fn begin_events(stream: &mut TcpStream) {
-    write(stream, "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n");
+    begin_events_with(stream, "");
+}
+
+fn begin_events_with(stream: &mut TcpStream, headers: &str) {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n";
+    write(stream, &format!("{head}{headers}\r\n"));
 }
 
 /// Writes a piece of a stream.
