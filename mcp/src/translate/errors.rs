@@ -121,10 +121,19 @@ fn with_code(mut error: Object<'_>, code: Code) -> String {
     error.write()
 }
 
+/// The error says which resource it is about, as far as there is a place for that: `data` may be anything.
 fn about_resource(mut error: Object<'_>, code: Code, uri: Option<&str>) -> String {
-    let has_uri = error.get("data").is_some_and(|data| names::get(data, &["uri"]).is_some());
-    if let Some(uri) = uri.filter(|_| !has_uri) {
-        error.set("data", json!({"uri": uri}).to_string());
+    if let Some(uri) = uri {
+        let data = match error.present("data").map(Object::read) {
+            None => Some(Object::empty()),
+            Some(Ok(data)) if data.get("uri").is_none() => Some(data),
+            Some(Ok(_) | Err(_)) => None,
+        };
+        if let Some(mut data) = data {
+            data.set("uri", quote(uri));
+            let data = data.write();
+            error.set("data", data);
+        }
     }
     with_code(error, code)
 }
@@ -153,6 +162,25 @@ mod tests {
                 V2024_11_05,
                 r#"{"message":"m","data":{"uri":"c"},"code":-32002}"#,
                 r#"{"message":"m","data":{"uri":"c"},"code":-32602}"#,
+            ),
+            (
+                V2026_07_28,
+                V2025_11_25,
+                r#"{"code":-32002,"message":"m","data":null}"#,
+                r#"{"code":-32602,"message":"m","data":{"uri":"a://b"}}"#,
+            ),
+            // What a server says besides stays, and so does what has no place for it.
+            (
+                V2026_07_28,
+                V2025_11_25,
+                r#"{"code":-32002,"message":"m","data":{"hint": 1.0e2}}"#,
+                r#"{"code":-32602,"message":"m","data":{"hint":1.0e2,"uri":"a://b"}}"#,
+            ),
+            (
+                V2026_07_28,
+                V2025_11_25,
+                r#"{"code":-32002,"message":"m","data":[ "gone" ]}"#,
+                r#"{"code":-32602,"message":"m","data":[ "gone" ]}"#,
             ),
             (
                 V2026_07_28,
