@@ -29,6 +29,10 @@ fn questions_are_asked_in_one_round_and_answered_by_key() {
             r#"{{"resultType":"input_required","inputRequests":{{"elicitation-1":{{"method":"elicitation/create","params":{FORM}}},"roots-2":{{"method":"roots/list"}}}},"requestState":"s\"1","_meta":{{"io.modelcontextprotocol/serverInfo":{{"name":"s"}}}}}}"#
         )
     );
+    assert_eq!(ask(&mut parked, "\"n\"", "roots/list", Some(r#"{"_meta":null}"#)), Asked::Kept);
+    let round = parked.round("s", None).unwrap();
+    assert!(round.contains(r#""roots-3":{"method":"roots/list","params":{}}"#), "{round}");
+    assert!(parked.withdrawn(Id::from_json("\"n\"")));
     // One answer is enough to go on with that one; what nobody asked is ignored.
     let next = parked.answered(Some(r#"{"roots-2":{"roots":[ ]},"other":7}"#), everything()).unwrap();
     assert_eq!(next, Next::AskAgain(vec![r#"{"jsonrpc":"2.0","id":"r","result":{"roots":[ ]}}"#.to_owned()]));
@@ -45,7 +49,7 @@ fn questions_are_asked_in_one_round_and_answered_by_key() {
     );
     // The next question has a key of its own, and the same id may come again.
     assert_eq!(ask(&mut parked, "1", "elicitation/create", Some(FORM)), Asked::Kept);
-    assert!(parked.round("s3", None).unwrap().contains("elicitation-3"));
+    assert!(parked.round("s3", None).unwrap().contains("elicitation-4"));
 }
 
 #[test]

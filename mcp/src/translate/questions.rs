@@ -49,6 +49,8 @@ pub fn ask<'a>(
     if way.to.features().tasks != Tasks::Core {
         asked.remove("task");
     }
+    // What is not there some servers write as `null`.
+    asked.remove_null("_meta");
     if way.to.era() == Era::Modern {
         // A question within a result has no progress of its own.
         asked.edit("_meta", |meta| {
@@ -105,6 +107,7 @@ pub fn request<'a>(
         return Ok(Cow::Borrowed(message));
     }
     let mut whole = way.object("a server's request", message)?;
+    whole.remove_null("params");
     whole.edit("params", |params| ask(way, request, params, can))?;
     Ok(whole.into_text())
 }

@@ -63,6 +63,15 @@ fn questions_are_asked_as_their_reader_knows_them() {
             "sampling with tools cannot be passed on from revision 2026-07-28 to revision 2025-06-18 of MCP",
         ),
         // What some servers write where they have nothing to say.
+        (V2025_11_25, V2026_07_28, RootsList, r#"{"_meta":null}"#, "{}"),
+        (V2025_11_25, V2025_06_18, RootsList, r#"{"_meta":null}"#, "{}"),
+        (
+            V2025_11_25,
+            V2026_07_28,
+            ElicitationCreate,
+            r#"{"_meta":null,"message":"m","mode":"url","url":"https://a"}"#,
+            r#"{"message":"m","mode":"url","url":"https://a"}"#,
+        ),
         (
             V2025_11_25,
             V2025_06_18,
@@ -163,6 +172,17 @@ fn whole_messages_pass_between_legacy_revisions() {
         request(way, SamplingCreateMessage, asked, &ClientCapabilities::default()).unwrap(),
         r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{"messages":[],"maxTokens":1},"x":1.0}"#
     );
+    for (params, expected) in [
+        ("", ""),
+        (r#","params":null"#, ""),
+        (r#","params":{"_meta":null}"#, r#","params":{}"#),
+        (r#","params":{"_meta":{ "x":1}}"#, r#","params":{"_meta":{ "x":1}}"#),
+    ] {
+        let with = |params: &str| format!(r#"{{"jsonrpc":"2.0","id":1,"method":"roots/list"{params}}}"#);
+        let asked = with(params);
+        let made = request(way, RootsList, &asked, &ClientCapabilities::default());
+        assert_eq!(made.unwrap(), with(expected), "{params}");
+    }
     let way = Way { from: V2025_11_25, to: V2024_11_05 };
     let answered = r#"{"jsonrpc":"2.0","id":1,"result":{"role":"user","model":"m","content":[{"type":"text","text":"a"}]}}"#;
     assert_eq!(
