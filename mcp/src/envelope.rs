@@ -160,7 +160,7 @@ fn first_byte(text: &str) -> Option<u8> {
     text.bytes().find(|byte| !matches!(byte, b' ' | b'\t' | b'\r' | b'\n'))
 }
 
-fn is_json(text: &str) -> bool {
+pub(crate) fn is_json(text: &str) -> bool {
     serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 

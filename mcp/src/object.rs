@@ -124,9 +124,17 @@ impl<'a> Object<'a> {
         &mut self,
         mut change: impl FnMut(&'a str) -> Result<Cow<'a, str>, E>,
     ) -> Result<(), E> {
-        for (_, value) in &mut self.members {
+        self.edit_each(|_, value| change(value))
+    }
+
+    /// The same by name.
+    pub fn edit_each<E>(
+        &mut self,
+        mut change: impl FnMut(&str, &'a str) -> Result<Cow<'a, str>, E>,
+    ) -> Result<(), E> {
+        for (name, value) in &mut self.members {
             if let Member::Kept(raw) = value
-                && let Cow::Owned(json) = change(raw.get())?
+                && let Cow::Owned(json) = change(name, raw.get())?
             {
                 *value = Member::Replaced(json);
                 self.unchanged = None;

@@ -52,7 +52,12 @@ pub(super) fn arguments(bytes: &[u8]) {
     let arguments = input.text_line();
     if let Ok(without) = argument::without_marks(schema) {
         is_json(&without);
-        assert_eq!(argument::marked(&without), Ok(Vec::new()), "marks are left in {without}");
+        // What only looks like a mark may stand where nobody reads further.
+        let left = argument::marked(&without);
+        assert!(
+            left.as_ref().is_ok_and(Vec::is_empty) || left == Err(argument::BadMark::Schema),
+            "marks are left in {without}"
+        );
     }
     let Ok(marked) = argument::marked(schema) else { return };
     let written = argument::headers(&marked, arguments);

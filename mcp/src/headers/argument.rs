@@ -8,8 +8,10 @@ use thiserror::Error;
 use super::fields::{Field, Fields};
 use super::standard::Mismatch;
 use super::{ARGUMENT_PREFIX, sentinel};
-use crate::envelope::is_object;
-use crate::object::{Object, string};
+use crate::batch::is_array;
+use crate::envelope::{is_json, is_object};
+use crate::object::{Object, edit_elements, string};
+use crate::scan::MAX_DEPTH;
 
 /// The keyword that marks a property.
 pub const KEYWORD: &str = "x-mcp-header";
@@ -108,33 +110,45 @@ fn marks(schema: &Value) -> usize {
     }
 }
 
-/// The schema without any mark.
-pub fn without_marks(input_schema: &str) -> Result<String, BadMark> {
-    fn remove(schema: &mut Value) {
-        match schema {
-            Value::Object(members) => {
-                members.remove(KEYWORD);
-                for (name, value) in members.iter_mut() {
-                    match name.as_str() {
-                        "const" | "enum" | "default" | "examples" => {}
-                        "properties" => {
-                            value
-                                .as_object_mut()
-                                .into_iter()
-                                .flat_map(|all| all.values_mut())
-                                .for_each(remove);
-                        }
-                        _ => remove(value),
-                    }
-                }
-            }
-            Value::Array(elements) => elements.iter_mut().for_each(remove),
-            _ => {}
-        }
+/// The schema without any mark; what stays keeps its bytes.
+pub fn without_marks(input_schema: &str) -> Result<Cow<'_, str>, BadMark> {
+    if is_json(input_schema) { unmarked(input_schema, MAX_DEPTH) } else { Err(BadMark::Schema) }
+}
+
+/// A part of a schema, which may be nested so deep, without any mark.
+fn unmarked(schema: &str, depth: usize) -> Result<Cow<'_, str>, BadMark> {
+    let (is_object, is_array) = (is_object(schema), is_array(schema.as_bytes()));
+    if !may_hold_mark(schema) || !is_object && !is_array {
+        return Ok(Cow::Borrowed(schema));
     }
-    let mut schema: Value = serde_json::from_str(input_schema).map_err(|_| BadMark::Schema)?;
-    remove(&mut schema);
-    Ok(schema.to_string())
+    let depth = depth.checked_sub(1).ok_or(BadMark::Schema)?;
+    if is_array {
+        return edit_elements(schema, |_| BadMark::Schema, |element| Ok(vec![unmarked(element, depth)?]));
+    }
+    let mut members = Object::read(schema).map_err(|_| BadMark::Schema)?;
+    members.remove(KEYWORD);
+    members.edit_each(|name, value| match name {
+        "const" | "enum" | "default" | "examples" => Ok(Cow::Borrowed(value)),
+        // The names in it are those of arguments, whatever they look like.
+        "properties" if is_object_with_mark(value) => {
+            let depth = depth.checked_sub(1).ok_or(BadMark::Schema)?;
+            let mut properties = Object::read(value).map_err(|_| BadMark::Schema)?;
+            properties.edit_all(|property| unmarked(property, depth))?;
+            Ok(properties.into_text())
+        }
+        "properties" => Ok(Cow::Borrowed(value)),
+        _ => unmarked(value, depth),
+    })?;
+    Ok(members.into_text())
+}
+
+fn is_object_with_mark(json: &str) -> bool {
+    is_object(json) && may_hold_mark(json)
+}
+
+/// Whether there may be a mark in a text: its letters may be escaped.
+fn may_hold_mark(json: &str) -> bool {
+    json.contains(KEYWORD) || json.contains("\\u")
 }
 
 /// Checks the headers of a call's arguments; `arguments` is the member of that name. What the schema does not mark
@@ -248,7 +262,41 @@ mod tests {
         assert_eq!(many(MAX_MARKS + 1), Err(BadMark::Many));
         let clean = without_marks(SCHEMA).unwrap();
         assert_eq!(marked(&clean), Ok(Vec::new()));
-        assert!(clean.contains(r#""x-mcp-header":{"default":{"x-mcp-header":1},"type":"string"}"#));
+        assert!(clean.contains(r#""x-mcp-header":{"type":"string","default":{"x-mcp-header":1}}"#));
+    }
+
+    #[test]
+    fn marks_are_taken_out_and_nothing_else() {
+        for (schema, expected) in [
+            (
+                r#"{ "z":[ 1.0e2, {"x-mcp-header":7,"b" : 9007199254740993, "a":"\u0041"} ],"x-mcp-header":"A","y":{ } }"#,
+                r#"{"z":[1.0e2,{"b":9007199254740993,"a":"\u0041"}],"y":{ }}"#,
+            ),
+            (r#"{"a":{"x-mcp-h\u0065ader":"A","b":1}}"#, r#"{"a":{"b":1}}"#),
+            // What only looks like a mark.
+            (
+                r#"{ "enum":[{"x-mcp-header":1}],"properties":{"x-mcp-header":{ }},"title":"x-mcp-header" }"#,
+                r#"{ "enum":[{"x-mcp-header":1}],"properties":{"x-mcp-header":{ }},"title":"x-mcp-header" }"#,
+            ),
+            (r#"{ "properties":["x-mcp-header"] }"#, r#"{ "properties":["x-mcp-header"] }"#),
+            ("7", "7"),
+        ] {
+            assert_eq!(without_marks(schema).unwrap(), expected, "{schema}");
+        }
+        let deep = |begin: &str, end: &str, depth: usize| {
+            format!("{}{{\"x-mcp-header\":1}}{}", begin.repeat(depth - 1), end.repeat(depth - 1))
+        };
+        for (begin, end) in [("[", "]"), (r#"{"a":"#, "}")] {
+            for (depth, fits) in [(MAX_DEPTH, true), (MAX_DEPTH + 1, false), (100_000, false)] {
+                let schema = deep(begin, end, depth);
+                let made = without_marks(&schema);
+                assert_eq!(made.is_ok(), fits, "{begin} {depth}");
+                assert!(made.is_ok_and(|made| !made.contains(KEYWORD)) || !fits, "{begin} {depth}");
+            }
+        }
+        for bad in [r#"{"x-mcp-header":1,"a":1,"a":2}"#, "x-mcp-header", "{"] {
+            assert_eq!(without_marks(bad), Err(BadMark::Schema), "{bad}");
+        }
     }
 
     #[test]

@@ -43,8 +43,9 @@ pub fn definition(way: Way, json: &str) -> Result<Cow<'_, str>, Untranslatable> 
         // A client would drop the whole tool for a mark that it cannot use.
         tool.edit("inputSchema", |schema| match argument::marked(schema) {
             Ok(_) => Ok(Cow::Borrowed(schema)),
+            // One that nobody can go over its client drops, and no other tool.
             Err(_) => {
-                argument::without_marks(schema).map(Cow::Owned).map_err(|_| way.unreadable("an input schema"))
+                Ok::<_, Untranslatable>(argument::without_marks(schema).unwrap_or(Cow::Borrowed(schema)))
             }
         })?;
     }
@@ -231,8 +232,10 @@ mod tests {
         assert!(matches!(definition(way(old, old), tool).unwrap(), Cow::Borrowed(_)));
         assert_eq!(
             definition(way(old, new), tool).unwrap(),
-            r#"{"name":"t","inputSchema":{"properties":{"a":{"type":"number"}},"type":"object"}}"#
+            r#"{"name":"t","inputSchema":{"type":"object","properties":{"a":{"type":"number"}}}}"#
         );
+        let twice = r#"{"name":"t","inputSchema":{"x-mcp-header":"A","a":1,"a":2}}"#;
+        assert_eq!(definition(way(old, new), twice).unwrap(), twice);
         assert!(!definition(way(old, Revision::V2025_03_26), tool).unwrap().contains("execution"));
         let list = format!(r#"[{tool},{}]"#, tool.replace("required", "optional"));
         assert_eq!(elements(&definitions(way(old, new), &list).unwrap()).unwrap().len(), 1);
