@@ -22,6 +22,7 @@ mod parking;
 mod session;
 mod sessions;
 mod source;
+mod state;
 mod way;
 
 use std::rc::Rc;
@@ -36,7 +37,8 @@ use longshore_mcp::revision::Revision;
 use longshore_mcp::translate::destination::{self, Destination};
 use longshore_mcp::translate::results::Hints;
 use longshore_mcp::translate::{Pair, handshake};
-use longshore_sessions::{Peer, Ticket};
+use longshore_sessions::Peer;
+use longshore_sessions::ticket::CallNumber;
 use longshore_sidecar_config::Upstream;
 use tokio::sync::watch;
 use tokio::time::{Duration, sleep};
@@ -50,6 +52,7 @@ use client::Client;
 pub(crate) use failure::Failure as Unusable;
 use parking::Parking;
 use sessions::{Bounds, Purpose, Sessions};
+use state::{BadState, Bearer};
 use way::Way;
 
 /// What the threads of a process share of it: a client's next request may come to another thread.
@@ -64,26 +67,6 @@ pub(crate) struct Lifted {
     /// Counts the servers that were configured: what is under way belongs to one of them.
     servers: watch::Sender<u64>,
     draining: watch::Receiver<bool>,
-}
-
-/// What is wrong with the state that a client brought back. Nobody learns which of somebody else's calls there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-enum BadState {
-    #[error("\"requestState\" is none that this server gave you: make the call again without it")]
-    Foreign,
-    #[error("\"requestState\" belongs to another request: repeat the one that it came for")]
-    OtherRequest,
-    #[error("\"requestState\" has expired: make the call again without it")]
-    Expired,
-    #[error(
-        "the call that \"requestState\" belongs to was lost with the replica that held it: make it again without it"
-    )]
-    Lost,
-    #[error(
-        "the call that \"requestState\" belongs to does not wait any more, since it was answered or is over: make it \
-         again without it"
-    )]
-    Over,
 }
 
 impl Lifted {
@@ -172,7 +155,7 @@ pub(super) async fn call(
 /// Gives a client to the call that waits for it.
 async fn go_on(way: &Way, mut client: Client, state: &str) {
     let number = match judge(way, &client.asked, state) {
-        Ok(ticket) => ticket.call,
+        Ok(number) => number,
         Err(bad) => return client.refuse(Code::InvalidParams, &bad.to_string()).await,
     };
     let principal = way.principal();
@@ -188,25 +171,13 @@ async fn go_on(way: &Way, mut client: Client, state: &str) {
     client.refuse(Code::InvalidParams, &BadState::Over.to_string()).await;
 }
 
-/// Whether a request may go on with the call that its state names.
-fn judge(way: &Way, asked: &Asked, state: &str) -> Result<Ticket, BadState> {
+/// The call that a request may go on with, if it brings the state for that.
+fn judge(way: &Way, asked: &Asked, state: &str) -> Result<CallNumber, BadState> {
     let snapshot = way.lifted.snapshot().ok_or(BadState::Foreign)?;
     let ticket = snapshot.keyring.open_ticket(state).map_err(|_| BadState::Foreign)?;
-    if ticket.principal != way.principal() {
-        return Err(BadState::Foreign);
-    }
-    if ticket.request != asked.digest() {
-        return Err(BadState::OtherRequest);
-    }
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    if ticket.expires <= now {
-        return Err(BadState::Expired);
-    }
-    if ticket.owner != way.lifted.me {
-        // It would be there if that one were, and had the call.
-        return Err(BadState::Lost);
-    }
-    Ok(ticket)
+    let bearer = Bearer { principal: way.principal(), request: asked.digest(), at: &way.lifted.me };
+    bearer.may_use(&ticket, SystemTime::now())?;
+    Ok(ticket.call)
 }
 
 /// Says what the server is, from its handshake.

@@ -49,6 +49,19 @@ fn r044_a_state_is_worth_something_to_one_client_for_one_request_once() {
             "key-a",
             "another request",
         ),
+        // What differs is nothing but the method.
+        (
+            request(
+                2,
+                "prompts/get",
+                json!({
+                    "name": "ask", "arguments": ask(), "requestState": state, "inputResponses": responses.clone(),
+                }),
+                &can(),
+            ),
+            "key-a",
+            "another request",
+        ),
     ] {
         let words_said = is_error(&send(request, key), 200, -32602);
         assert!(words_said.contains(words), "{words_said}");

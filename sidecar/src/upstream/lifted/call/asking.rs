@@ -15,6 +15,7 @@ use crate::upstream::Failure;
 use crate::upstream::lifted::asked::Asked;
 use crate::upstream::lifted::client::Client;
 use crate::upstream::lifted::failure::Failure as Unusable;
+use crate::upstream::lifted::state::expiry;
 
 impl Call {
     /// Puts what is open to the client, and waits for it.
@@ -50,8 +51,7 @@ impl Call {
         let (to, back) = mpsc::channel(1);
         let place = self.way.lifted.parking.park(call, principal, to)?;
         let patience = self.way.lifted.patience;
-        let expires = SystemTime::now() + patience;
-        let expires = expires.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let expires = expiry(SystemTime::now(), patience);
         let owner = self.way.lifted.me.clone();
         let ticket = Ticket { owner, call, principal, request: asked.digest(), expires };
         let state = snapshot.keyring.seal_ticket(&ticket, nonce).map_err(|_| Unusable::Internal)?;
