@@ -142,13 +142,18 @@ pub(crate) fn alone(
     // Most clients do not say so, and what they say is not read for that.
     let declared = tasks::may_be_declared(modern.envelope.capabilities)
         && ClientCapabilities::read(modern.envelope.capabilities).is_ok_and(|can| can.has(Need::Tasks));
-    // Whoever listens may name tasks without it: it hears of none.
-    if !declared && !listens {
-        return if about { Err(Refusal::Lacking(Need::Tasks)) } else { Ok(OfRequest::default()) };
-    }
-    let spoken = worker.pool.speaks().get();
-    if let Some((Some(legacy), None)) = spoken.map(|spoken| (spoken.legacy, spoken.modern)) {
-        return if about { Err(differ(worker, modern.revision, legacy)) } else { Ok(OfRequest::default()) };
+    let without_tasks = || worker.pool.speaks().get().filter(|spoken| spoken.modern.is_none())?.legacy;
+    if about {
+        // To declare it would help nobody there.
+        if let Some(legacy) = without_tasks() {
+            return Err(differ(worker, modern.revision, legacy));
+        }
+        if !declared {
+            return Err(Refusal::Lacking(Need::Tasks));
+        }
+    } else if !declared && !listens || without_tasks().is_some() {
+        // Whoever listens may name tasks without it: it hears of none.
+        return Ok(OfRequest::default());
     }
     let text = std::str::from_utf8(body).map_err(|_| Refusal::Malformed(Malformed::NotJson))?;
     let mut asked = Vec::new();
