@@ -12,6 +12,7 @@ use std::path::Path;
 use longshore_mcp::revision::{Era, Revision};
 use longshore_mcp::translate::Pair;
 
+use crate::requirements::tests_in;
 use features::FEATURES;
 
 const UPDATE: &str = "LONGSHORE_UPDATE_DOCS";
@@ -47,6 +48,8 @@ pub(crate) struct Feature {
     /// Who reads it.
     pub(crate) reads: Reads,
     pub(crate) probe: fn(Pair) -> Verdict,
+    /// The tests of the sidecar that show what no function of this crate does.
+    pub(crate) shown: &'static [&'static str],
 }
 
 fn columns() -> [(&'static str, Vec<Pair>); 3] {
@@ -88,6 +91,16 @@ fn r070_the_page_says_what_the_code_does() {
     assert_eq!(found.lines().count(), table.lines().count(), "{UPDATE}=1 writes docs/revisions.md anew");
 }
 
+#[test]
+fn r070_what_no_function_does_here_tests_of_the_sidecar_show() {
+    let tests = tests_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../sidecar/tests/it"));
+    for feature in FEATURES {
+        for shown in feature.shown {
+            assert!(tests.contains(*shown), "{}: there is no test {shown}", feature.name);
+        }
+    }
+}
+
 /// Between two sides of one revision nothing ever changes, but for what is refused whoever they are.
 #[test]
 fn equals_hear_each_other() {
@@ -95,10 +108,15 @@ fn equals_hear_each_other() {
         let pair = Pair { client: revision, server: revision };
         for feature in FEATURES {
             let verdict = (feature.probe)(pair);
-            let own =
-                ["cancellation", "methods that nobody knows", "of a client that nobody knows", "batches"]
-                    .iter()
-                    .any(|own| feature.name.contains(own));
+            let own = [
+                "cancellation",
+                "methods that nobody knows",
+                "of a client that nobody knows",
+                "batches",
+                "`ping` of a server",
+            ]
+            .iter()
+            .any(|own| feature.name.contains(own));
             assert!(
                 matches!(verdict, Verdict::Passes | Verdict::Unheard) || own,
                 "{}, {revision}: {verdict:?}",

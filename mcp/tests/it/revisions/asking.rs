@@ -23,7 +23,9 @@ pub(super) fn ping_of_server(pair: Pair) -> Verdict {
         return Unheard;
     }
     if pair.client.features().questions == Questions::Requests {
-        return question(pair, ServerRequest::Ping, json!({}));
+        assert_eq!(question(pair, ServerRequest::Ping, json!({})), Passes);
+        // Where the connection is Longshore's own, it knows best whether anybody is there.
+        return Becomes("passes over Streamable HTTP; over stdio and HTTP+SSE Longshore answers");
     }
     let mut call = Parked::new(pair, "1", ClientCapabilities::read(ABLE).unwrap());
     let parked::Asked::Answered(answer) = call.asked(Id::from_json("\"q\""), "ping", None) else {

@@ -7,6 +7,7 @@ use longshore_mcp::detect;
 use longshore_mcp::envelope::Malformed;
 use longshore_mcp::error::code_of;
 use longshore_mcp::headers::Fields;
+use longshore_mcp::listen::{Filter, Offers, Streams, Wishes};
 use longshore_mcp::matrix::{Problem, answer, status_of_error};
 use longshore_mcp::method::{Method, NotificationMethod, ServerNotification, ServerRequest};
 use longshore_mcp::revision::{Elicitation, Era, Revision, Structured, Tasks};
@@ -27,16 +28,23 @@ pub(super) const ABLE: &str =
     r#"{"roots":{},"sampling":{"tools":{},"context":{}},"elicitation":{"form":{},"url":{}}}"#;
 const CLIENT: Client<'_> = Client { capabilities: ABLE, info: None, level: None };
 
+// What a cell says that no function of this crate does is shown by tests of the sidecar, which stand behind `shown by`.
 macro_rules! features {
-    ($($name:literal, $reads:ident, $probe:expr;)+) => {
-        pub(super) const FEATURES: &[Feature] = &[$(Feature { name: $name, reads: $reads, probe: $probe }),+];
+    ($($name:literal, $reads:ident, $probe:expr $(, shown by [$($shown:expr),+])?;)+) => {
+        pub(super) const FEATURES: &[Feature] =
+            &[$(Feature { name: $name, reads: $reads, probe: $probe, shown: &[$($($shown),+)?] }),+];
     };
 }
 
+const CANCELLED: &str = "r059_a_cancelled_call_ends_though_its_server_leaves_it_open";
+
 features! {
-    "`initialize`", ToServer, |pair| asks(pair, Method::Initialize, json!({}));
-    "`server/discover`", ToServer, |pair| asks(pair, Method::ServerDiscover, json!({}));
-    "`ping` of a client", ToServer, |pair| asks(pair, Method::Ping, json!({}));
+    "`initialize`", ToServer, |pair| asks(pair, Method::Initialize, json!({})),
+        shown by ["r019_every_client_gets_the_revision_that_it_asks_for", "r019_a_session_begins_with_the_revision_that_its_client_asks_for"];
+    "`server/discover`", ToServer, |pair| asks(pair, Method::ServerDiscover, json!({})),
+        shown by ["r036_a_server_with_a_handshake_is_discovered_and_listed"];
+    "`ping` of a client", ToServer, |pair| asks(pair, Method::Ping, json!({})),
+        shown by ["what_a_session_keeps_never_reaches_the_server"];
     "`tools/list`, `prompts/list`, `resources/list`, `resources/templates/list`, with cursors", ToServer,
         |pair| alike(&[Method::ToolsList, Method::PromptsList, Method::ResourcesList, Method::ResourcesTemplatesList]
             .map(|method| asks(pair, method, json!({"cursor": "c"}))));
@@ -56,18 +64,27 @@ features! {
     "output schemas that are not of objects (2026-07-28)", ToClient, output_schema;
     "audio (since 2025-03-26)", ToClient, |pair| block(pair, pair.server.features().audio, json!({"type": "audio", "data": "", "mimeType": "audio/wav"}), "an embedded resource with the same data");
     "links to resources (since 2025-06-18)", ToClient, |pair| block(pair, pair.server.features().resource_links, json!({"type": "resource_link", "uri": "a://b", "name": "n"}), "text that names the link");
-    "`x-mcp-header` that a client could not use", ToClient, marks;
+    "`x-mcp-header` that a client could not use", ToClient, marks,
+        shown by ["r027_arguments_are_repeated_as_the_servers_list_says"];
     "progress", ToClient, |pair| hears(pair, ServerNotification::Progress, json!({"progressToken": 1, "progress": 1}));
-    "cancellation by the client", ToServer, cancels;
-    "a client that goes away in a call", ToServer, goes_away;
+    "cancellation by the client", ToServer, cancels,
+        shown by [CANCELLED, "r059_a_cancelled_call_is_dropped_at_the_server"];
+    "a client that goes away in a call", ToServer, goes_away,
+        shown by ["a_client_that_goes_away_cancels_nothing_and_leaves_nothing", "r041_a_client_that_goes_away_has_cancelled_at_a_server_with_sessions", "r058_a_client_that_goes_away_cancels_nothing_at_a_server_without_sessions"];
     "log messages", ToClient, |pair| hears(pair, ServerNotification::Message, json!({"level": "info", "data": 1}));
-    "`logging/setLevel`", ToServer, |pair| asks(pair, Method::LoggingSetLevel, json!({"level": "info"}));
-    "list changes", ToClient, |pair| alike(&[ServerNotification::ToolsListChanged, ServerNotification::PromptsListChanged, ServerNotification::ResourcesListChanged].map(|told| hears(pair, told, json!({}))));
-    "`resources/subscribe`, `resources/unsubscribe`", ToServer, |pair| alike(&[Method::ResourcesSubscribe, Method::ResourcesUnsubscribe].map(|method| asks(pair, method, json!({"uri": "a://b"}))));
-    "`subscriptions/listen`", ToServer, |pair| asks(pair, Method::SubscriptionsListen, json!({"notifications": {}}));
-    "notifications of a server that nobody knows", ToClient, strange_notification;
+    "`logging/setLevel`", ToServer, |pair| asks(pair, Method::LoggingSetLevel, json!({"level": "info"})),
+        shown by ["r074_requests_say_what_the_session_knows"];
+    "list changes", ToClient, |pair| alike(&[ServerNotification::ToolsListChanged, ServerNotification::PromptsListChanged, ServerNotification::ResourcesListChanged].map(|told| hears(pair, told, json!({})))),
+        shown by ["r073_listening_subscribes_and_hears", "r073_a_session_hears_what_it_wants_to_hear"];
+    "`resources/subscribe`, `resources/unsubscribe`", ToServer, |pair| alike(&[Method::ResourcesSubscribe, Method::ResourcesUnsubscribe].map(|method| asks(pair, method, json!({"uri": "a://b"})))),
+        shown by ["r073_a_session_hears_what_it_wants_to_hear"];
+    "`subscriptions/listen`", ToServer, |pair| asks(pair, Method::SubscriptionsListen, json!({"notifications": {}})),
+        shown by ["r073_listening_subscribes_and_hears"];
+    "notifications of a server that nobody knows", ToClient, strange_notification,
+        shown by ["what_nobody_knows_passes_in_calls_alone", "what_is_said_during_a_call_comes_on_its_stream"];
     "batches of a server (2025-03-26, and 2024-11-05 where JSON-RPC is taken at its word)", ToClient, batch_of_server;
-    "`ping` of a server", ToClient, ping_of_server;
+    "`ping` of a server", ToClient, ping_of_server,
+        shown by ["what_the_server_asks_is_asked_in_a_call", "r055_what_a_server_says_goes_to_one_stream"];
     "`sampling/createMessage`", ToClient, |pair| question(pair, ServerRequest::SamplingCreateMessage, json!({"messages": [], "maxTokens": 1}));
     "sampling with tools (since 2025-11-25)", ToClient, |pair| if pair.server.features().sampling_tools { question(pair, ServerRequest::SamplingCreateMessage, json!({"messages": [], "maxTokens": 1, "tools": [{"name": "t", "inputSchema": {"type": "object"}}]})) } else { Unheard };
     "`elicitation/create` with a form (since 2025-06-18)", ToClient, |pair| form(pair, Elicitation::Form, json!({"a": {"type": "string"}}));
@@ -76,9 +93,12 @@ features! {
     "`elicitation/create` with a URL (since 2025-11-25)", ToClient, |pair| if pair.server.features().elicitation < Elicitation::FormAndUrl { Unheard } else { question(pair, ServerRequest::ElicitationCreate, visit(pair)) };
     "the error -32042, which names URLs (2025-11-25)", ToClient, urls;
     "`roots/list`", ToClient, |pair| question(pair, ServerRequest::RootsList, json!({}));
-    "tasks of 2025-11-25", ToServer, |pair| alike(&[capability(pair, Tasks::Core, "tasks"), capability_of_client(pair, Tasks::Core, "tasks")]);
-    "the extension for tasks, and other extensions (2026-07-28)", ToServer, |pair| alike(&[capability(pair, Tasks::Extension, "extensions"), capability_of_client(pair, Tasks::Extension, "extensions")]);
-    "`tasks/get`, `tasks/cancel` and what else there is for tasks (since 2025-11-25)", ToServer, asks_for_tasks;
+    "tasks of 2025-11-25", ToServer, |pair| alike(&[capability(pair, Tasks::Core, "tasks"), capability_of_client(pair, Tasks::Core, "tasks")]),
+        shown by ["r047_no_tasks_are_carried_between_revisions"];
+    "the extension for tasks, and other extensions (2026-07-28)", ToServer, |pair| alike(&[capability(pair, Tasks::Extension, "extensions"), capability_of_client(pair, Tasks::Extension, "extensions")]),
+        shown by ["r047_no_tasks_are_carried_between_revisions"];
+    "`tasks/get`, `tasks/cancel` and what else there is for tasks (since 2025-11-25)", ToServer, asks_for_tasks,
+        shown by ["r047_no_tasks_are_carried_between_revisions"];
     "the error for an unknown resource", ToClient, |pair| not_found(pair);
     "the error for an unknown method", ToClient, |pair| no_method(pair);
     "errors -32020, -32021, -32022 of a server", ToClient, |pair| reserved(pair);
@@ -207,16 +227,22 @@ fn structured(pair: Pair, value: Value) -> Verdict {
     if pair.server.features().structured < needs {
         return Unheard;
     }
-    let text = json!({"content": [], "structuredContent": value}).to_string();
-    let made = results::result(pair.down(), Some(Method::ToolsCall), &text, &Hints::default()).unwrap();
-    let made: Value = serde_json::from_str(&made).unwrap();
+    let made = |content: &Value| -> Value {
+        let text = json!({"content": content, "structuredContent": value}).to_string();
+        let made = results::result(pair.down(), Some(Method::ToolsCall), &text, &Hints::default()).unwrap();
+        serde_json::from_str(&made).unwrap()
+    };
+    // The words of a server are its own, whatever they say.
+    let said = json!([{"type": "text", "text": "said"}]);
+    assert_eq!(made(&said)["content"], said);
+    let made = made(&json!([]));
     let words = value.to_string();
     let told = made["content"][0]["text"] == words.as_str();
     match (made["structuredContent"] == value, pair.client.features().structured) {
-        (true, Structured::None) if told => Becomes("passes, and as text"),
+        (true, Structured::None) if told => Becomes("passes, and as text where `content` is empty"),
         (true, _) => Passes,
         (false, _) if told && made["structuredContent"]["result"] == value => {
-            Becomes("`{\"result\": ...}`, and as text")
+            Becomes("`{\"result\": ...}`, and as text where `content` is empty")
         }
         _ => panic!("{pair:?}: {made}"),
     }
@@ -254,6 +280,12 @@ fn block(pair: Pair, has: bool, json: Value, form: &'static str) -> Verdict {
 fn marks(pair: Pair) -> Verdict {
     let tool = r#"{"name":"t","inputSchema":{"type":"object","x-mcp-header":"A"}}"#;
     match tools::definition(pair.down(), tool).unwrap() {
+        // No call of it over HTTP could be right.
+        Cow::Borrowed(_) if pair.server.era() == Era::Modern && !pair.is_same() => {
+            let called = tools::called(&format!(r#"{{"tools":[{tool}]}}"#));
+            assert!(called.iter().all(|(_, called)| called.marked.is_none()), "{called:?}");
+            Becomes("the tool is left out over HTTP; over stdio it passes")
+        }
         Cow::Borrowed(_) => Passes,
         Cow::Owned(made) => {
             assert!(!made.contains("x-mcp-header"));
@@ -296,10 +328,25 @@ fn tells(pair: Pair, method: &str) -> Verdict {
 fn strange_notification(pair: Pair) -> Verdict {
     let text = json!({"jsonrpc": "2.0", "method": "com.example/done", "params": {"a": 1}}).to_string();
     match notifications::to_client(pair, "com.example/done", &text).unwrap() {
-        Told::On(made) if made == text => Passes,
+        Told::On(made) if made == text => {}
         other => panic!("{pair:?}: {other:?}"),
     }
+    // Outside of calls what one side says comes by way of the other one's subscriptions, which know what there is.
+    let is_told = match pair.eras() {
+        _ if pair.is_same() => true,
+        (Era::Legacy, Era::Legacy) => true,
+        (Era::Modern, _) => {
+            let mut streams = Streams::new();
+            let everything = json!({"notifications": {"toolsListChanged": true}}).to_string();
+            streams.open("1", Filter::read(&everything).unwrap(), OFFERS).unwrap();
+            !streams.deliver(&text).is_empty()
+        }
+        (Era::Legacy, Era::Modern) => Wishes::new(OFFERS).deliver(&text).is_some(),
+    };
+    if is_told { Passes } else { Becomes("in a call they pass; outside of one they go nowhere") }
 }
+
+const OFFERS: Offers = Offers { tools: true, prompts: true, resources: true, updates: true };
 
 const BATCH: &str = r#"[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"ping"}]"#;
 

@@ -6,7 +6,7 @@ use super::{LOG_LEVEL, SERVER_INFO, call, is_error, request, text};
 use crate::harness::http::connect;
 use crate::harness::peer::everything;
 use crate::harness::shim::{server, serving, stdio};
-use crate::harness::{Events, Sidecar, config, eventually, modern};
+use crate::harness::{Events, Scripted, Sidecar, config, eventually, modern, scripted};
 
 /// 36, 34, 35: discovery and lists of a server that has neither.
 #[test]
@@ -143,4 +143,35 @@ fn a_slow_call_reports_its_progress_under_its_own_token() {
     assert_eq!((&answer["id"], &answer["result"]["resultType"]), (&json!("p"), &json!("complete")));
     assert!(events.next().is_none());
     assert_eq!(modern::REVISION, "2026-07-28");
+}
+
+/// Outside of calls nobody asks for what nobody knows.
+#[test]
+fn what_nobody_knows_passes_in_calls_alone() {
+    let note = |method: &str| {
+        let note = json!({"jsonrpc": "2.0", "method": method, "params": {"a": 1}});
+        format!("data: {note}\n\n")
+    };
+    let server = Scripted::offering(json!({"tools": {"listChanged": true}}), move |request, stream| {
+        if request.method == "GET" {
+            scripted::begin_events(stream);
+            scripted::chunk(stream, &note("com.example/done"));
+            scripted::chunk(stream, &note("notifications/tools/list_changed"));
+            // Until the other side closes.
+            let _ = std::io::Read::read(stream, &mut [0]);
+            return;
+        }
+        let result = json!({"tools": [], "content": []});
+        let answer = format!("data: {}\n\n", scripted::reply_to(request, &result));
+        scripted::events(stream, &[&note("com.example/done"), &answer]);
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let wanted = json!({"notifications": {"toolsListChanged": true}});
+    let mut events = Events::open(&request("l", "subscriptions/listen", wanted, &json!({})), sidecar.mcp);
+    for expected in ["notifications/subscriptions/acknowledged", "notifications/tools/list_changed"] {
+        assert_eq!(events.next().unwrap().message()["method"], expected);
+    }
+    let events = call("t", json!({}), &json!({})).send(sidecar.mcp).events();
+    let events: Vec<Value> = events.iter().map(|event| serde_json::from_str(event).unwrap()).collect();
+    assert_eq!((&events[0]["method"], events.len()), (&json!("com.example/done"), 2), "{events:?}");
 }

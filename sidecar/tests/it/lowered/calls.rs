@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{able, answer, echoing, everything, serving, sidecar, tools};
 use crate::harness::scripted::{self, message};
-use crate::harness::{Sessionless, eventually, within};
+use crate::harness::{Events, Gate, Sessionless, eventually, within};
 
 fn header<'a>(request: &'a crate::harness::Request, name: &str) -> Option<&'a str> {
     request.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
@@ -116,6 +116,7 @@ fn what_is_said_during_a_call_comes_on_its_stream() {
                 ": hello\n\n",
                 &note("notifications/progress", json!({"progressToken": token, "progress": 1})),
                 &note("notifications/message", json!({"level": "info", "data": "d"})),
+                &note("com.example/done", json!({"a": 1})),
                 "data: {\"jsonrpc\":\"2.0\",\"id\":9,\"method\":\"roots/list\"}\n\n",
                 &format!("data: {}\n\n", scripted::reply_to(request, &result)),
             ],
@@ -130,10 +131,39 @@ fn what_is_said_during_a_call_comes_on_its_stream() {
         .filter(|text| !text.is_empty())
         .map(|text| serde_json::from_str(text).unwrap())
         .collect();
-    assert_eq!(events.len(), 3, "{events:?}");
+    assert_eq!(events.len(), 4, "{events:?}");
     assert_eq!(events[0]["params"]["progressToken"], "t");
     assert_eq!(events[1]["params"]["data"], "d");
-    assert_eq!(events[2]["result"], json!({"content": []}));
+    assert_eq!((&events[2]["method"], &events[2]["params"]), (&json!("com.example/done"), &json!({"a": 1})));
+    assert_eq!(events[3]["result"], json!({"content": []}));
+}
+
+/// 58: to go away means nothing to a client with a session, whatever it would mean to the server.
+#[test]
+fn r058_a_client_that_goes_away_cancels_nothing_at_a_server_without_sessions() {
+    let gate = Gate::default();
+    let goes_on = gate.clone();
+    let server = serving(move |request, stream| {
+        scripted::begin_events(stream);
+        let note = json!({
+            "jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "begun"},
+        });
+        scripted::chunk(stream, &format!("data: {note}\n\n"));
+        goes_on.pass();
+        let result = json!({"resultType": "complete", "content": []});
+        scripted::chunk(stream, &format!("data: {}\n\n", scripted::reply_to(request, &result)));
+        scripted::chunk(stream, "");
+    });
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    let mut stream = client.stream("echo", json!({}));
+    let begun = std::iter::from_fn(|| stream.any()).find(|event| event.data.contains("begun")).unwrap();
+    drop(stream);
+    gate.open();
+    eventually("the call has ended", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    let rest = Events::open(&client.rest(&begun.id), sidecar.mcp).all();
+    assert_eq!(rest.len(), 1);
+    assert_eq!(rest[0].message()["result"], json!({"content": []}));
 }
 
 #[test]
