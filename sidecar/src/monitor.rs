@@ -114,7 +114,7 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
             Ok((Greeted { description, is_unasked }, lists)) => {
                 let took = began.elapsed();
                 server.started_within(took);
-                let question = is_unasked.then(|| Question::after(took));
+                let question = Question::to(&server, &shared.speaks, is_unasked, took);
                 shared.metrics.handshake(true);
                 link.succeeded(Instant::now(), now());
                 tracing::info!(
@@ -261,8 +261,11 @@ async fn attend(
         sleep(wait).await;
         server.discover(patience).await
     };
-    let patience = question.as_ref().map(Question::patience).unwrap_or_default();
-    let mut asking = Box::pin(ask(Duration::ZERO, patience));
+    let (wait, patience) =
+        question.as_ref().map(|question| (question.wait(), question.patience())).unwrap_or_default();
+    let mut asking = Box::pin(ask(wait, patience));
+    // What it has said before, and says again, is no news.
+    let mut is_known = !wait.is_zero();
     let current = (server.upstream().clone(), server.pin());
     let lost = |message: String| Left::Lost(Problem { reason: ConnectionReason::ConnectionLost, message });
     loop {
@@ -271,10 +274,14 @@ async fn attend(
                 return if replaced.is_ok() { Left::Reconfigured } else { Left::Ended };
             }
             discovery = &mut asking, if question.is_some() => {
+                let before = shared.speaks.get();
                 let again = question.as_mut().and_then(|question| {
                     Some(ask(question.answered(&shared.speaks, &discovery)?, question.patience()))
                 });
-                note(shared, &discovery);
+                if !is_known || before != shared.speaks.get() {
+                    note(shared, &discovery);
+                }
+                is_known = true;
                 match again {
                     Some(again) => asking.set(again),
                     None => question = None,

@@ -24,6 +24,10 @@ const ASK_AGAIN: Duration = Duration::from_secs(60);
 const SILENT: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(60), Duration::from_secs(600)];
 /// What one is given that is asked again after its silence, if its start has taken no longer than half of it.
 const WITH_TIME: Duration = Duration::from_secs(30);
+/// How soon a server over HTTP is asked again that has said that it is older. Behind an address another program may take
+/// its place that answers pings as well, and nothing else would show that it speaks more; the question costs one request.
+/// Over stdio a process stays what it is.
+const OLDER: Duration = Duration::from_mins(15);
 /// What a server over HTTP is given to say so where it is not greeted, or has refused to be.
 const INSTEAD: Duration = Duration::from_secs(10);
 /// What a server is given to open a session that nobody uses, while a client waits for its own.
@@ -47,13 +51,36 @@ pub(super) struct Question {
     expected: Duration,
     patience: Duration,
     silences: std::array::IntoIter<Duration, { SILENT.len() }>,
+    /// How soon it is to be asked at first.
+    wait: Duration,
+    /// And how soon if it has said that it is older, unless it is believed for good.
+    older: Option<Duration>,
 }
 
 impl Question {
-    /// For a server that took so long for a handshake.
-    pub(super) fn after(handshake: Duration) -> Self {
+    /// For a server that took so long for a handshake, if there is anything that it is to be asked.
+    pub(super) fn to(
+        server: &Server,
+        speaks: &Speaks,
+        is_unasked: bool,
+        handshake: Duration,
+    ) -> Option<Self> {
+        let is_http = matches!(server.upstream(), Upstream::StreamableHttp { .. });
+        // Of one that is to be spoken to in one revision nothing else is wanted.
+        let older = (is_http && server.pin().is_none()).then_some(OLDER);
+        let is_older = speaks.get().is_some_and(|spoken| spoken.modern.is_none());
+        let wait = if is_unasked { Some(Duration::ZERO) } else { older.filter(|_| is_older) };
+        Some(Self::after(handshake, wait?, older))
+    }
+
+    fn after(handshake: Duration, wait: Duration, older: Option<Duration>) -> Self {
         let expected = handshake * 2 + BESIDES;
-        Self { expected, patience: expected.min(AT_MOST), silences: SILENT.into_iter() }
+        Self { expected, patience: expected.min(AT_MOST), silences: SILENT.into_iter(), wait, older }
+    }
+
+    /// How soon it is to be asked at first.
+    pub(super) fn wait(&self) -> Duration {
+        self.wait
     }
 
     /// How long an answer is waited for.
@@ -67,7 +94,11 @@ impl Question {
             self.patience = self.expected.max(WITH_TIME);
             self.silences.next()
         } else {
-            (discovery.verdict == Verdict::Nothing).then_some(ASK_AGAIN)
+            match discovery.verdict {
+                Verdict::Nothing => Some(ASK_AGAIN),
+                Verdict::Legacy => self.older,
+                Verdict::Modern(_) | Verdict::Strange => None,
+            }
         };
         let before = speaks.get();
         let modern = match discovery.verdict {
@@ -253,5 +284,34 @@ pub(super) fn note(description: &mut ServerDescription, revision: Revision) {
         versions.push(name.to_owned());
         // Names are dates.
         versions.sort_unstable_by(|one, other| other.cmp(one));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Revision::{V2025_11_25, V2026_07_28};
+
+    #[test]
+    fn r065_only_a_server_that_may_become_another_is_asked_again_when_it_is_older() {
+        let over_http = Some(OLDER);
+        for (older, verdict, again, modern) in [
+            (over_http, Verdict::Legacy, Some(OLDER), None),
+            (None, Verdict::Legacy, None, None),
+            (over_http, Verdict::Nothing, Some(ASK_AGAIN), None),
+            (None, Verdict::Nothing, Some(ASK_AGAIN), None),
+            (over_http, Verdict::Strange, None, None),
+            (over_http, Verdict::Modern(V2026_07_28), None, Some(V2026_07_28)),
+        ] {
+            let speaks = Speaks::new();
+            speaks.begin(Spoken::only(V2025_11_25));
+            let mut question = Question::after(Duration::ZERO, Duration::ZERO, older);
+            let discovery = Discovery::of(verdict, None);
+            // However often it is asked.
+            for _ in 0..3 {
+                assert_eq!(question.answered(&speaks, &discovery), again, "{verdict:?}");
+                assert_eq!(speaks.get(), Some(Spoken { legacy: Some(V2025_11_25), modern }), "{verdict:?}");
+            }
+        }
     }
 }

@@ -32,7 +32,7 @@ pub(in crate::monitor) struct Discovery {
 }
 
 impl Discovery {
-    fn of(verdict: Verdict, message: Option<&str>) -> Self {
+    pub(in crate::monitor) fn of(verdict: Verdict, message: Option<&str>) -> Self {
         let mut names = message.map(probe::names).unwrap_or_default();
         names.truncate(MAX_NAMES);
         Self { verdict, is_silence: false, names }
