@@ -1,7 +1,9 @@
 //! Servers that die, hang or talk nonsense; clients that go away.
 
 use std::io::{BufReader, Write as _};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -12,7 +14,8 @@ use crate::harness::config::rule;
 use crate::harness::http::{Reply, connect, read_chunk};
 use crate::harness::scripted::Greeting;
 use crate::harness::{
-    Client, Gate, GoServer, Request, Scripted, Sidecar, config, eventually, modern, scripted, within,
+    Client, Gate, GoServer, Request, Scripted, Sessionless, Sidecar, config, eventually, modern, scripted,
+    within,
 };
 
 #[test]
@@ -152,6 +155,50 @@ fn r069_an_answer_that_does_not_come_is_ended_and_cancelled() {
         let params = &scripted::message(&cancelled)["params"];
         assert_eq!(params["requestId"], message["id"]);
         assert_eq!(sidecar.audit(|line| line["method"] == "tools/call")["reason"], "server timed out");
+    }
+}
+
+/// The same where the two sides are not of one era, or both without sessions: each server hears it in its own way, one of
+/// 2026-07-28 by the end of the connection.
+#[test]
+fn r069_a_call_is_cancelled_at_a_server_of_any_era() {
+    /// Says when whoever called has gone.
+    fn hang(gone: &Arc<AtomicBool>) -> impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static {
+        let gone = gone.clone();
+        move |_, stream| {
+            let _ = std::io::Read::read(stream, &mut [0]);
+            gone.store(true, Ordering::SeqCst);
+        }
+    }
+    let tools = json!([{"name": "t", "inputSchema": {"type": "object"}}]);
+    for (is_modern, has_sessions) in [(true, true), (false, false), (true, false)] {
+        let case = format!("a client of 2026-07-28: {is_modern}, a server with sessions: {has_sessions}");
+        let gone = Arc::default();
+        let older = has_sessions.then(|| Scripted::start(hang(&gone)));
+        let newer =
+            (!has_sessions).then(|| Sessionless::start(json!({"tools": {}}), tools.clone(), hang(&gone)));
+        let port = older.as_ref().map(|server| server.port).or(newer.as_ref().map(|server| server.port));
+        let mut config = config(port.unwrap());
+        let sidecar = Sidecar::start(&config).ready();
+        let client = (!is_modern).then(|| Client::open(&sidecar, None));
+        config.limits.request_timeout_ms = 300;
+        sidecar.runs(&sidecar.files.write(&config));
+        let call = match &client {
+            Some(client) => client.request(client.message("tools/call", &json!({"name": "t"}))),
+            None => modern::of(&modern::message(1, "tools/call", json!({"name": "t"})).to_string()),
+        };
+        let message = call.send(sidecar.mcp).message();
+        assert_eq!(message["error"]["message"], "the MCP server did not answer within 0.3 seconds", "{case}");
+        match &older {
+            Some(server) => {
+                let cancelled =
+                    eventually("the server is told", || server.seen("notifications/cancelled").pop());
+                let called = server.seen("tools/call").pop().unwrap();
+                let [cancelled, called] = [&cancelled, &called].map(scripted::message);
+                assert_eq!(cancelled["params"]["requestId"], called["id"], "{case}");
+            }
+            None => eventually("the server is told", || gone.load(Ordering::SeqCst).then_some(())),
+        }
     }
 }
 

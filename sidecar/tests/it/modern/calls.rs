@@ -7,7 +7,7 @@ use super::DONE;
 use crate::harness::config::{keys, rule};
 use crate::harness::http::connect;
 use crate::harness::{
-    Client, Events, Files, Request, Scripted, Sidecar, config, eventually, modern, scripted,
+    Client, Events, Files, Request, Scripted, Sessionless, Sidecar, config, eventually, modern, scripted,
 };
 
 const ODD: &str = "{\"id\": \"\\u0061\" ,\"jsonrpc\":\"2.0\",\r\n \"method\":\"tools/call\",\"params\":{\"arguments\":{\"n\":1.0e+2,\"big\":12345678901234567890123},\"name\":\"t\",\"_meta\":{\"io.modelcontextprotocol/clientCapabilities\":{ },\"io.modelcontextprotocol/protocolVersion\":\"2026-07-28\",\"x.example/y\":[ ]}}}";
@@ -137,6 +137,45 @@ fn r034_lists_are_filtered_by_the_decision_that_guards_calls() {
         assert_eq!((&mine["cacheScope"], &read), (&json!("private"), &json!("private")));
         let (none, _) = list(Some("somebody"));
         assert_eq!(none["tools"], json!([]));
+    }
+}
+
+/// 37: whoever asks, by whichever connection, and however often.
+#[test]
+fn r037_lists_do_not_depend_on_who_asks() {
+    let tools: Vec<Value> = ["z", "m", "hidden", "a", "k"]
+        .map(|name| json!({"name": name, "inputSchema": {"type": "object", "title": name}}))
+        .into();
+    let listed = json!({"tools": tools});
+    let older = Scripted::offering(json!({"tools": {}}), move |request, stream| {
+        if request.method == "GET" {
+            return scripted::no_stream(stream);
+        }
+        scripted::json(stream, &scripted::reply_to(request, &listed));
+    });
+    let newer =
+        Sessionless::start(json!({"tools": {}}), json!(tools), |_, stream| scripted::no_stream(stream));
+    for (port, rules) in [older.port, newer.port].into_iter().flat_map(|port| [(port, "*"), (port, "?")]) {
+        let mut config = config(port);
+        config.access = vec![rule("some", &[rules], &[], &[])];
+        let files = Files::new();
+        files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+        let sidecar = Sidecar::with(files, &[]).loaded().ready();
+        let list = modern::request(1, "tools/list", json!({}));
+        let lists: Vec<String> = ["key-a", "key-b", "key-a"]
+            .map(|key| list.clone().key(key).send(sidecar.mcp).text().to_owned())
+            .into();
+        let names: Value = serde_json::from_str(&lists[0]).unwrap();
+        let names = names["result"]["tools"].as_array().unwrap().iter();
+        let names: Vec<_> = names.map(|tool| tool["name"].as_str().unwrap()).collect();
+        let expected = if rules == "*" { &["z", "m", "hidden", "a", "k"][..] } else { &["z", "m", "a", "k"] };
+        assert_eq!(names, expected, "{rules}");
+        assert!(lists.iter().all(|other| *other == lists[0]), "{lists:#?}");
+        // And so in sessions.
+        let lists: Vec<String> = ["key-a", "key-b"]
+            .map(|key| Client::open(&sidecar, Some(key)).send("tools/list", json!({})).text().to_owned())
+            .into();
+        assert_eq!(lists[0], lists[1], "{rules}");
     }
 }
 

@@ -98,7 +98,7 @@ fn what_is_no_message_harms_nobody() {
 }
 
 #[test]
-fn a_cancelled_call_is_cancelled_there() {
+fn r069_a_cancelled_call_is_cancelled_there() {
     let server = SseServer::start(hear);
     let mut config = server.config();
     let sidecar = Sidecar::start(&config).ready();

@@ -125,7 +125,7 @@ fn a_cancelled_call_ends_soon_and_the_server_hears_of_it() {
 }
 
 #[test]
-fn a_call_that_takes_too_long_is_cancelled() {
+fn r069_a_call_that_takes_too_long_is_cancelled() {
     let (_shim, sidecar) = serving(&stdio(), &server(&["frank"]), &[]);
     let client = Client::open(&sidecar, None);
     allow(&sidecar, 500);
