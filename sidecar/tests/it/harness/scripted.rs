@@ -34,6 +34,8 @@ struct Manners {
     strict: bool,
     /// It gives sessions no names.
     nameless: bool,
+    /// It gives clients' sessions this name.
+    name: Option<String>,
     /// What it does with answers is for the test to say.
     answered: bool,
     /// And what it does with notifications and the ends of sessions.
@@ -68,6 +70,7 @@ impl Manners {
             ends: None,
             strict: false,
             nameless: false,
+            name: None,
             answered: false,
             told: false,
             pinged: false,
@@ -175,6 +178,14 @@ impl Scripted {
         Self::with(0, manners, without_streams(answer))
     }
 
+    /// A server that gives clients' sessions this name.
+    pub(crate) fn naming(
+        name: String,
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        Self::with(0, Manners { name: Some(name), ..Manners::of(json!({})) }, without_streams(answer))
+    }
+
     /// A server that ends sessions when the gate is open.
     pub(crate) fn ending(gate: &Gate) -> Self {
         let ends = Some(gate.clone());
@@ -270,7 +281,8 @@ fn serve(
                     "protocolVersion": version, "capabilities": manners.capabilities,
                     "serverInfo": {"name": "scripted", "version": "1"},
                 });
-                let session = if own { OWN_SESSION } else { UPSTREAM_SESSION };
+                let session =
+                    if own { OWN_SESSION } else { manners.name.as_deref().unwrap_or(UPSTREAM_SESSION) };
                 let headers = if manners.nameless && !own {
                     String::new()
                 } else {

@@ -70,6 +70,34 @@ fn a_session_that_is_lost_is_lost_also_where_there_is_no_room() {
     echo(&kept);
 }
 
+/// Whoever goes on with a session has one more, and asks its server for one more.
+#[test]
+fn a_session_that_is_begun_again_counts_like_a_new_one() {
+    for (per_principal, total, holder, status) in [(1, 10, ALICE, 429), (1, 1, Some("key-b"), 503)] {
+        let mut servers = [(); 2].map(|()| GoServer::start(&[]));
+        let network = Network::new();
+        let mut config = on_loss(OnOwnerLoss::Reinitialize);
+        (config.sessions.per_principal, config.sessions.total) = (per_principal, total);
+        let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+        let lost = Client::open(&replicas[0], ALICE);
+        let other = Client::open(&replicas[1], holder);
+        replicas[0].signal(Signal::KILL);
+        servers[0].kill();
+        network.list(&[2]);
+        let lost = lost.through(&replicas[1]);
+        for _ in 0..2 {
+            let refused = lost.send("ping", json!({}));
+            assert_eq!(refused.status, status, "{}", refused.text());
+        }
+        echo(&other);
+        assert_eq!(replicas[1].metric("longshore_sessions"), 1.0);
+        // It is not lost for that: there may be room later.
+        assert_eq!(other.end().status, 204);
+        echo(&lost);
+        assert_eq!(replicas[1].metric("longshore_sessions"), 1.0);
+    }
+}
+
 #[test]
 fn another_pod_at_the_address_is_not_the_owner() {
     let servers = [(); 2].map(|()| GoServer::start(&["-stateless"]));

@@ -65,6 +65,41 @@ fn a_sidecar_that_restarts_finds_its_sessions_again_but_not_those_that_ended() {
     assert_eq!(taken(&sidecar, "restarted"), 0.0);
 }
 
+/// What the server calls a session is in the session's id, if there is room, and is said to the server as it stands.
+/// Otherwise nobody knows it any more after a restart.
+#[test]
+fn a_session_whose_server_has_a_long_name_for_it_lives_as_long_as_its_sidecar() {
+    for (bytes, what, then, goes_on) in [
+        (500, OnOwnerLoss::NotFound, 200, true),
+        (1_000, OnOwnerLoss::NotFound, 404, false),
+        (1_000, OnOwnerLoss::Reinitialize, 200, false),
+    ] {
+        let name = "n".repeat(bytes);
+        let server = Scripted::naming(name.clone(), |request, stream| {
+            scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+        });
+        let mut config = config(server.port);
+        config.sessions.on_owner_loss = what;
+        let files = Files::new();
+        files.write(&config);
+        let sidecar = Sidecar::with(files, &FLAGS).loaded().ready();
+        let client = Client::open(&sidecar, None);
+        let session = client.session.clone();
+        assert!(session.len() < 1_024, "{}", session.len());
+        assert_eq!(client.send("tools/call", json!({"name": "t"})).status, 200);
+        let sidecar = restart(sidecar);
+        let client = Client::in_session(&sidecar, &session);
+        let reply = client.send("tools/call", json!({"name": "t"}));
+        assert_eq!(reply.status, then, "{bytes} {what:?}: {}", reply.text());
+        // A session that was begun again has another name.
+        let calls = server.seen("tools/call");
+        assert_eq!(calls.len(), 1 + usize::from(goes_on), "{bytes} {what:?}");
+        for call in calls {
+            assert!(call.headers.contains(&("mcp-session-id".to_owned(), name.clone())));
+        }
+    }
+}
+
 /// Nobody has used the session since the sidecar restarted, and the server keeps it still.
 #[test]
 fn the_server_hears_of_the_end_of_a_session_that_an_earlier_sidecar_opened() {

@@ -153,6 +153,26 @@ fn sessions_that_share_a_process_are_begun_again_or_end_when_their_pod_dies() {
     }
 }
 
+/// It has a process of its own, which needs a place like that of a new session.
+#[test]
+fn a_session_that_is_begun_again_has_a_place_like_any_other() {
+    let network = Network::new();
+    let mut config = config(Isolation::Session, OnOwnerLoss::Reinitialize);
+    config.limits.processes = Some(processes(8, 1));
+    let mut pods = Pod::start(&network, &config, &server(&[]), 2);
+    let Ok([dies, stays]) = pods.get_disjoint_mut([0, 1]) else { panic!("two pods") };
+    let lost = Client::open(&dies.sidecar, ALICE).through(&stays.sidecar);
+    let other = Client::open(&stays.sidecar, ALICE);
+    let before = pid(&other);
+    dies.dies();
+    network.list(&[2]);
+    let refused = lost.send("tools/call", json!({"name": "pid"}));
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert_eq!(pid(&other), before);
+    assert_eq!(other.end().status, 204);
+    assert_ne!(pid(&lost), before);
+}
+
 /// The processes are still there, but nobody knows any more who had asked them for what.
 #[test]
 fn sessions_that_share_a_process_are_begun_again_or_end_when_their_sidecar_alone_dies() {
