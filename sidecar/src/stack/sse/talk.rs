@@ -54,6 +54,8 @@ pub(super) struct Talk {
     session: Option<HeaderValue>,
     tasks: JoinSet<Done>,
     calls: usize,
+    /// The handshake is under way.
+    shaking: bool,
     /// The server is being told that the handshake is done, before it hears anything else.
     settling: bool,
     listens: bool,
@@ -64,6 +66,8 @@ pub(super) struct Talk {
 
 /// What became of a request to the path.
 enum Done {
+    /// The handshake was answered, to the request with this id.
+    Shaken(Box<Response<Body>>, String),
     /// A call was answered, with this status.
     Call(StatusCode),
     /// Something that has no answer was delivered, or not.
@@ -105,6 +109,7 @@ impl Talk {
             session: None,
             tasks: JoinSet::new(),
             calls: 0,
+            shaking: false,
             settling: false,
             listens: false,
             again: AGAIN,
@@ -137,7 +142,7 @@ impl Talk {
                     Ok(done) => self.done(done),
                     Err(_) => Going::On,
                 },
-                Some(letter) = self.letters.recv(), if !self.settling => self.take(letter).await,
+                Some(letter) = self.letters.recv(), if !self.shaking && !self.settling => self.take(letter),
                 _ = draining.changed(), if !drains => Going::On,
                 _ = changed.changed() => self.stay(),
                 () = sleep_until(silence), if !says => {
@@ -145,7 +150,7 @@ impl Talk {
                     self.next = Some(Bytes::from_static(sse::KEEP_ALIVE.as_bytes()));
                     Going::On
                 }
-                () = sleep_until(first), if self.session.is_none() => Going::Over,
+                () = sleep_until(first), if self.session.is_none() && !self.shaking => Going::Over,
             };
             if going == Going::Over {
                 break;
@@ -169,11 +174,12 @@ impl Talk {
 
     // === What the client says ===
 
-    async fn take(&mut self, letter: Letter) -> Going {
+    fn take(&mut self, letter: Letter) -> Going {
         let Some(id) = &letter.id else { return self.tell(letter) };
         if self.session.is_none() && is_handshake(&letter.body) {
             let id = id.clone();
-            return self.shake_hands(letter, id).await;
+            self.shake_hands(letter, id);
+            return Going::On;
         }
         self.waiting.push_back(letter);
         self.call_next();
@@ -240,28 +246,30 @@ impl Talk {
         (caller.principal() == self.caller.principal()).then_some(caller)
     }
 
-    /// Begins the session.
-    async fn shake_hands(&mut self, letter: Letter, id: String) -> Going {
-        let Letter { caller, body, receipt, room: _room, .. } = letter;
-        let Some(caller) = self.within(caller) else { return Going::On };
+    /// Begins the session. What else the client says waits for that.
+    fn shake_hands(&mut self, letter: Letter, id: String) {
+        let Letter { caller, body, receipt, room, .. } = letter;
+        let Some(caller) = self.within(caller) else { return };
         receipt.taken().send(Status::ACCEPTED);
         // The session takes one of its own.
         self.place = None;
+        (self.shaking, self.calls) = (true, self.calls + 1);
         let serving = serve_one(self.worker.clone(), caller, body);
-        let response = tokio::select! {
-            response = serving => response,
-            // A session that nobody hears of is ended by whoever opens it.
-            () = self.out.closed() => return Going::Over,
-        };
+        self.tasks.spawn_local(async move {
+            let _room = room;
+            Done::Shaken(Box::new(serving.await), id)
+        });
+    }
+
+    /// The handshake was answered: the client hears of it, as of a call's answer.
+    fn shaken(&mut self, response: Response<Body>, id: String) {
+        self.shaking = false;
         self.session = response.headers().get(SESSION_ID).cloned();
-        let messages = self.messages.clone();
-        self.calls += 1;
-        let status = response.status();
+        let (status, messages) = (response.status(), self.messages.clone());
         self.tasks.spawn_local(async move {
             pump::answer(response, &id, Revision::V2024_11_05, &messages).await;
             Done::Call(status)
         });
-        Going::On
     }
 
     // === What the server says ===
@@ -286,6 +294,10 @@ impl Talk {
 
     fn done(&mut self, done: Done) -> Going {
         let status = match done {
+            Done::Shaken(response, id) => {
+                self.shaken(*response, id);
+                return Going::On;
+            }
             Done::Call(status) => {
                 self.calls -= 1;
                 self.call_next();
@@ -336,6 +348,12 @@ impl Talk {
 
     /// The end of the stream is the end of the session.
     async fn end(mut self) {
+        // A session that nobody hears of is ended by whoever opens it, unless it is open by now.
+        while let Some(Ok(done)) = self.tasks.try_join_next() {
+            if let Done::Shaken(response, _) = done {
+                self.session = response.headers().get(SESSION_ID).cloned();
+            }
+        }
         // What has come is still said; what is said from now on is said to nobody.
         self.incoming.close();
         while let Some(text) = self.next.take().or_else(|| self.incoming.try_recv().ok().map(Said::event)) {

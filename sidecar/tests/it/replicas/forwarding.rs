@@ -57,6 +57,30 @@ fn every_replica_serves_every_session_of_its_principal() {
     }
 }
 
+/// Clients listen for as long as they like, and most of them do.
+#[test]
+fn who_listens_through_another_replica_takes_no_calls_place() {
+    let servers = [(); 2].map(|()| GoServer::start(&[]));
+    let network = Network::new();
+    network.list(&[1, 2]);
+    let replicas = [1, 2].map(|number| {
+        let files = Files::new();
+        let config = with_peers(&config(servers[number as usize - 1].port));
+        files.write_with_keys(&config, &keys(&[("alice", "key-a")]));
+        let mut flags = network.flags(number, &format!("pod-{number}"));
+        flags.extend(["--max-calls".to_owned(), "1".to_owned()]);
+        Sidecar::with(files, &flags.iter().map(String::as_str).collect::<Vec<_>>()).loaded()
+    });
+    let replicas = replicas.map(Sidecar::ready);
+    knows(&replicas[1], 1);
+    let client = Client::open(&replicas[0], ALICE);
+    let there = client.through(&replicas[1]);
+    let stream = Events::open(&there.get(), replicas[1].mcp);
+    assert_eq!(stream.status, 200);
+    echo(&there, "there is room");
+    assert_eq!(forwarded(&replicas[1], "answered"), 2.0);
+}
+
 #[test]
 fn workers_and_connections_make_no_difference() {
     let servers = [(); 2].map(|()| GoServer::start(&[]));

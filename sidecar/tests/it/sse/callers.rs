@@ -1,6 +1,6 @@
 //! Clients that speak HTTP+SSE, in front of servers that speak Streamable HTTP.
 
-use std::io::Write;
+use std::io::{BufReader, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -9,9 +9,11 @@ use serde_json::{Value, json};
 
 use crate::harness::client::initialize;
 use crate::harness::config::keys;
+use crate::harness::http::{connect, read_chunk};
 use crate::harness::replicas::Network;
 use crate::harness::{
-    Client, Events, Files, GoServer, Reply, Request, Scripted, Sidecar, config, eventually, scripted, within,
+    Client, Events, Files, Gate, GoServer, Reply, Request, Scripted, Sidecar, config, eventually, scripted,
+    within,
 };
 
 /// A client with a stream.
@@ -91,6 +93,30 @@ fn guarded(server: &GoServer) -> Sidecar {
     config.limits.request_bytes = 20_000;
     files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
     Sidecar::with(files, &["--drain-minimum-ms", "300"]).loaded().ready()
+}
+
+/// 11: also while the handshake is under way, which takes as long as the server takes.
+#[test]
+fn r011_a_stream_lives_while_the_server_takes_its_time_to_greet() {
+    let gate = Gate::default();
+    let server = Scripted::greeting(&gate, |_, stream| scripted::no_stream(stream));
+    let files = Files::new();
+    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a")]));
+    let sidecar = Sidecar::with(files, &[]).loaded();
+    let mut stream = connect(sidecar.mcp);
+    Caller::request(Some("key-a")).write(&mut stream);
+    let mut reader = BufReader::new(stream);
+    assert_eq!(Reply::read_head(&mut reader).unwrap().0, 200);
+    let mut next = || read_chunk(&mut reader).unwrap().map(|chunk| String::from_utf8(chunk).unwrap());
+    let endpoint = next().unwrap();
+    let endpoint = endpoint.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
+    let greeted = Request::new("POST", endpoint).header("content-type", "application/json").key("key-a");
+    assert_eq!(greeted.body(initialize("2024-11-05")).send(sidecar.mcp).status, 202);
+    assert_eq!(next().unwrap(), ": keep-alive\n\n");
+    // A key that is taken away closes it, whatever it waits for.
+    sidecar.files.write_with_keys(&config(server.port), &keys(&[("bob", "key-b")]));
+    assert_eq!(next(), None);
+    gate.open();
 }
 
 #[test]
