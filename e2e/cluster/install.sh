@@ -50,16 +50,21 @@ compile() { # to file $1 the command $2 with the linker's flags $3
 }
 
 build() { # into folder $1
-  local version=k8s.io/component-base/version
+  local version=k8s.io/component-base/version minor component chart variable helm_flags
+  minor=$(cut -d. -f2 <<<"$kubernetes")
   say "building Kubernetes $kubernetes, CoreDNS and Helm $helm; on two cores this takes five minutes the first time"
-  compile "$1/kubernetes" ./kubernetes "-X $version.gitVersion=v$kubernetes -X $version.gitMajor=1 \
-    -X $version.gitMinor=$(cut -d. -f2 <<<"$kubernetes")"
-  local component
+  compile "$1/kubernetes" ./kubernetes "-X $version.gitVersion=v$kubernetes -X $version.gitMajor=1 -X $version.gitMinor=$minor"
   for component in etcd kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl; do
     ln -s kubernetes "$1/$component"
   done
   compile "$1/coredns" ./coredns ""
-  compile "$1/helm" helm.sh/helm/v4/cmd/helm "-X helm.sh/helm/v4/internal/version.version=v$helm"
+  # Helm takes a cluster that it does not ask for one of Kubernetes 1.20, unless it is told which it was built with.
+  chart=helm.sh/helm/v4/pkg/chart
+  helm_flags="-X helm.sh/helm/v4/internal/version.version=v$helm"
+  for variable in $chart/common.k8sVersion $chart/v2/lint/rules.k8sVersion helm.sh/helm/v4/internal/version.kubeClientVersion; do
+    helm_flags+=" -X ${variable}Major=1 -X ${variable}Minor=$minor"
+  done
+  compile "$1/helm" helm.sh/helm/v4/cmd/helm "$helm_flags"
   mkdir "$1/pause-image" # a folder of its own: it is the context of the image
   cc -static -Os -s -o "$1/pause-image/pause" "$sources/pause/pause.c"
   cp "$sources/pause/Containerfile" "$1/pause-image/"
