@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::node::Node;
 use super::stand::{Operator, audit_lines, condition, is, requests, until, wait_for};
-use super::{LEAST, STAGE};
+use super::{LEAST, STAGE, server};
 
 #[test]
 fn how_a_server_ended_outlives_the_operator_that_saw_it() {
@@ -47,6 +47,32 @@ fn how_a_server_ended_outlives_the_operator_that_saw_it() {
         until("the operator has looked", || operator.log().contains("reconciled")).await;
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(servers.get("demo").await.unwrap().status.unwrap(), before);
+    });
+}
+
+#[test]
+fn where_clients_outside_of_the_cluster_connect_to_is_said_while_the_manifest_says_it() {
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        let servers: Api<McpServer> = namespace.api();
+        for (spec, expected) in [
+            ("{expose: {host: mcp.example.com}}", Some("https://mcp.example.com/mcp")),
+            ("{expose: {host: tools.example.com}}", Some("https://tools.example.com/mcp")),
+            ("{}", None),
+        ] {
+            namespace.apply(&server(spec)).await;
+            let says_so = |it: &McpServer| {
+                let status = it.status.clone().unwrap_or_default();
+                let inside = format!("http://demo.{}.svc.cluster.local/mcp", namespace.name());
+                status.observed_generation == it.metadata.generation
+                    && status.url == Some(inside)
+                    && status.public_url.as_deref() == expected
+            };
+            namespace.wait(&servers, "demo", &format!("to be at {expected:?}"), says_so).await;
+            let shown = namespace.kubectl(&["get", "lmcp", "demo", "-o", "wide"]).await.unwrap();
+            assert_eq!(shown.contains("https://"), expected.is_some(), "{shown}");
+            assert!(expected.is_none_or(|url| shown.contains(url)), "{shown}");
+        }
     });
 }
 

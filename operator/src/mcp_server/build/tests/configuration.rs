@@ -53,6 +53,29 @@ fn sessions_and_processes_reach_the_sidecar() {
 }
 
 #[test]
+fn where_requests_come_from_their_size_and_the_log_reach_the_sidecar() {
+    let of_the_service = ["github", "github.tools", "github.tools.svc", "github.tools.svc.cluster.example"];
+    let public = [&of_the_service[..], &["mcp.example.com"]].concat();
+    for (field, value, place, expected) in [
+        // Names are compared in lower case.
+        ("expose", json!({"host": "MCP.Example.com"}), "/hosts", json!(public)),
+        (
+            "expose",
+            json!({"allowedOrigins": ["https://App.example.com", "http://localhost:6274"]}),
+            "/allowedOrigins",
+            json!(["https://app.example.com", "http://localhost:6274"]),
+        ),
+        ("limits", json!({"requestBytes": "1Mi"}), "/limits/requestBytes", json!(1 << 20)),
+        ("limits", json!({"requestTimeout": "1m30s"}), "/limits/requestTimeoutMs", json!(90_000)),
+        ("sidecar", json!({"logLevel": "debug"}), "/logLevel", json!("debug")),
+    ] {
+        let map = built(with(minimal(), field, value)).config_maps.remove(0);
+        let config: Value = serde_json::from_str(&map.data.unwrap()["config.json"]).unwrap();
+        assert_eq!(config.pointer(place), Some(&expected), "{field}");
+    }
+}
+
+#[test]
 fn the_sidecar_is_told_which_revision_is_to_be_spoken() {
     let protocol = |spec| {
         let maps = built(spec).config_maps;
