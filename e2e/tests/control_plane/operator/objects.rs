@@ -116,6 +116,29 @@ fn what_no_pod_needs_any_more_is_removed() {
     });
 }
 
+/// Somebody may have read it off a pod.
+#[test]
+fn the_account_that_a_manifest_names_stays_whoever_made_it() {
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        namespace.apply(&LEAST).await;
+        let accounts: Api<ServiceAccount> = namespace.api();
+        let made = namespace.wait(&accounts, "demo-longshore", "to be made", |_| true).await;
+        // No pod has it, which would keep it.
+        namespace.apply(&server("{replicas: 0, pod: {serviceAccountName: demo-longshore}}")).await;
+        let servers: Api<McpServer> = namespace.api();
+        let is_at_rest = |it: &McpServer| {
+            let observed = it.status.as_ref().and_then(|status| status.observed_generation);
+            observed == it.metadata.generation && is(it, "Available", "False", "ScaledToZero")
+        };
+        namespace.wait(&servers, "demo", "to be scaled to zero", is_at_rest).await;
+        // What is pruned is pruned before the status tells of it.
+        assert_eq!(accounts.get("demo-longshore").await.unwrap().uid(), made.uid());
+        namespace.apply(&server("{replicas: 0, pod: {serviceAccountName: default}}")).await;
+        namespace.wait_gone(&accounts, "demo-longshore").await;
+    });
+}
+
 #[test]
 fn what_belongs_to_others_is_left_alone() {
     STAGE.with_namespace(async |namespace| {

@@ -43,7 +43,8 @@ impl Applier<'_> {
             }
         }
         for (name, account) in mirrors.service_accounts.of_server(self.server) {
-            let wanted = applied.service_account.as_ref().is_some_and(|wanted| wanted.name_any() == name);
+            // Pods may have the one that is made for servers which name none because their manifest names just that one.
+            let wanted = account_of_pods(applied) == Some(&name);
             if !wanted && is_needless(&name, &pods, desired) && self.is_ours(&account.live) {
                 self.delete::<ServiceAccount>(&name, &account.live.uid).await?;
             }
@@ -70,6 +71,12 @@ impl Applier<'_> {
             }
         }
     }
+}
+
+/// The identity that pods are to have, whoever made it.
+fn account_of_pods(applied: &Resources<Applied>) -> Option<&String> {
+    let template = &applied.deployment.as_ref()?.spec.as_ref()?.template;
+    template.spec.as_ref()?.service_account_name.as_ref()
 }
 
 /// Whether no pod has or will have an identity that the manifest does not ask for. Until the new version is there in
