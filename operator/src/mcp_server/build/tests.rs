@@ -2,6 +2,7 @@
 
 mod broken;
 mod configuration;
+mod network;
 mod objects;
 mod pod;
 

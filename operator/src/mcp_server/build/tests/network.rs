@@ -1,0 +1,68 @@
+//! Who reaches what: the Services and the NetworkPolicy against the pods that they are about. A label or a port that does
+//! not fit is an object that every API server takes, and that does nothing.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::*;
+
+#[test]
+fn services_and_the_network_policy_are_about_the_pods_that_there_are_and_their_ports() {
+    let deployment = built(minimal()).deployment.unwrap().spec.unwrap();
+    let labels = deployment.template.metadata.unwrap().labels.unwrap();
+    let containers = deployment.template.spec.unwrap().containers;
+    let [sidecar, server] = &*containers else { panic!("{containers:?}") };
+    let ports: BTreeMap<_, _> = sidecar
+        .ports
+        .iter()
+        .flatten()
+        .map(|port| (port.container_port, port.name.clone().unwrap()))
+        .collect();
+    assert_eq!(server.ports, None, "the server itself is nobody's");
+    let are_theirs = |wanted: &BTreeMap<String, String>| {
+        !wanted.is_empty() && wanted.iter().all(|(name, value)| labels.get(name) == Some(value))
+    };
+    let select = |selector: &LabelSelector| {
+        selector.match_expressions.is_none() && selector.match_labels.as_ref().is_some_and(are_theirs)
+    };
+    let number = |port: &Option<IntOrString>| match port {
+        Some(IntOrString::Int(number)) => *number,
+        other => panic!("{other:?}"),
+    };
+    assert!(select(&deployment.selector));
+
+    let Resources { service, peers, network_policy, .. } = built(minimal());
+    for (service, expected) in [(service, "mcp"), (peers, "peers")] {
+        let spec = service.spec.unwrap();
+        assert!(spec.selector.as_ref().is_some_and(are_theirs), "{expected}");
+        let targets: Vec<_> =
+            spec.ports.iter().flatten().map(|port| &*ports[&number(&port.target_port)]).collect();
+        assert_eq!(targets, [expected]);
+    }
+
+    let policy = network_policy.spec.unwrap();
+    assert!(policy.pod_selector.as_ref().is_some_and(select));
+    assert_eq!(policy.policy_types, Some(vec!["Ingress".to_owned()]));
+    let mut opened = BTreeMap::new();
+    for rule in policy.ingress.unwrap() {
+        let from = rule.from.unwrap_or_default();
+        let who = match &*from {
+            [] => "everybody",
+            // A selector of pods without one of namespaces is of the policy's own.
+            [one] if one.namespace_selector.is_none() => {
+                assert!(one.pod_selector.as_ref().is_some_and(select), "{one:?}");
+                "the other pods"
+            }
+            all if all.iter().all(|one| one.namespace_selector.is_some() && one.pod_selector.is_none()) => {
+                "namespaces"
+            }
+            other => panic!("{other:?}"),
+        };
+        for port in rule.ports.unwrap() {
+            assert_eq!((port.protocol.as_deref(), port.end_port), (Some("TCP"), None));
+            opened.insert(&*ports[&number(&port.port)], who);
+        }
+    }
+    let expected = [("admin", "namespaces"), ("mcp", "everybody"), ("peers", "the other pods")];
+    assert_eq!(opened, BTreeMap::from(expected));
+}
