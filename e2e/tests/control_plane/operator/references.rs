@@ -21,7 +21,8 @@ const AT_ONCE: Duration = Duration::from_secs(30);
 fn what_is_missing_is_named_and_healed_at_once_when_it_comes() {
     let needs_all = server(
         "{source: {env: [{name: T, valueFrom: {secretKeyRef: {name: token, key: value}}}], envFrom: [{configMapRef: {name: settings}}]}, \
-          pod: {volumes: [{name: data, secret: {secretName: files}}]}, \
+          pod: {volumes: [{name: data, secret: {secretName: files}}, \
+            {name: modes, configMap: {name: settings, items: [{key: mode, path: mode}]}}]}, \
           auth: {none: null, apiKeys: {secretRef: {name: keys}}}}",
     );
     STAGE.with_namespace(async |namespace| {
@@ -49,6 +50,11 @@ fn what_is_missing_is_named_and_healed_at_once_when_it_comes() {
                 "SecretNotFound",
                 format!("Secret {here}/files, which spec.pod.volumes[0].secret names, does not exist"),
                 "{apiVersion: v1, kind: Secret, metadata: {name: files}}",
+            ),
+            (
+                "ConfigMapKeyNotFound",
+                format!("ConfigMap {here}/settings has no key \"mode\", which spec.pod.volumes[1].configMap.items[0] names"),
+                "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {mode: fast}}",
             ),
             (
                 "SecretNotFound",
