@@ -77,6 +77,7 @@ fn the_chart() {
     renders_what_the_api_server_takes(&cluster);
     names_may_look_like_numbers(&cluster);
     releases_of_one_name_go_together(&cluster);
+    an_upgrade_is_one_of_the_custom_resources(&cluster);
     comes_and_goes_without_taking_servers_along(&cluster);
 }
 
@@ -169,6 +170,41 @@ fn releases_of_one_name_go_together(cluster: &Cluster) {
     }
     // They stay, as that release's.
     run(kubectl(cluster, &["delete", "crd", "mcpservers.longshore.dev"])).unwrap();
+}
+
+/// Helm itself leaves those of a chart's folder `crds` as they are.
+fn an_upgrade_is_one_of_the_custom_resources(cluster: &Cluster) {
+    const COLUMN: &str = "    - description: How many tools the server has
+      jsonPath: .status.tools.count
+      name: Tools
+      type: integer
+";
+    create_namespace(cluster, NAMESPACE);
+    let folder = tempfile::tempdir().unwrap();
+    let earlier = folder.path().join("longshore");
+    let mut copy = Command::new("cp");
+    copy.args(["-r", &chart("longshore")]).arg(&earlier);
+    run(copy).unwrap();
+    let manifest = earlier.join("charts/longshore-crds/templates/mcpservers.yaml");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    let (before, after) = text.split_once(COLUMN).expect("the column is there");
+    std::fs::write(&manifest, [before, after].concat()).unwrap();
+    let columns = || {
+        let path = "jsonpath={.spec.versions[0].additionalPrinterColumns[*].name}";
+        run(kubectl(cluster, &["get", "crd", "mcpservers.longshore.dev", "-o", path])).unwrap()
+    };
+    for (action, chart, expected) in
+        [("install", earlier.display().to_string(), false), ("upgrade", chart("longshore"), true)]
+    {
+        let mut helm = helm(cluster).unwrap();
+        helm.args([action, "longshore", &chart, "--namespace", NAMESPACE]).args(SAID);
+        run(helm).unwrap();
+        let columns = columns();
+        assert_eq!(columns.contains("Tools"), expected, "after helm {action}: {columns}");
+    }
+    let mut helm = helm(cluster).unwrap();
+    helm.args(["uninstall", "longshore", "--namespace", NAMESPACE]);
+    run(helm).unwrap();
 }
 
 /// Install, upgrade, rollback, uninstall, install again: the custom resources and the servers are there throughout.
