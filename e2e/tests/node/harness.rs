@@ -1,6 +1,6 @@
 //! The node itself: pods run, Services lead to them, names are looked up, and nothing is left of it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,9 @@ use crate::{STAGE, may_start_a_node};
 
 /// What `make cluster` runs.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_longshore-cluster");
+
+/// Where the machine has its cgroups.
+const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// This is how a test on the node is written: manifests in, a real client against what they made.
 #[test]
@@ -151,8 +154,10 @@ fn until_no_trace(spec: &Spec, sweep: impl Fn()) {
 fn traces(spec: &Spec) -> Vec<String> {
     let folder = spec.folder.to_str().unwrap();
     let mut traces: Vec<String> = spec.folder.exists().then(|| folder.to_owned()).into_iter().collect();
-    for hierarchy in std::fs::read_dir("/sys/fs/cgroup").unwrap().flatten() {
-        let group = hierarchy.path().join(format!("longshore-{}", spec.name));
+    // Of version 2 the hierarchy is the folder itself, of version 1 there are several in it.
+    let hierarchies = std::fs::read_dir(CGROUPS).unwrap().flatten().map(|entry| entry.path());
+    for hierarchy in hierarchies.chain([PathBuf::from(CGROUPS)]) {
+        let group = hierarchy.join(format!("longshore-{}", spec.name));
         traces.extend(group.exists().then(|| group.display().to_string()));
     }
     for process in std::fs::read_dir("/proc").unwrap().flatten() {
