@@ -124,6 +124,8 @@ pub struct ServerContainer {
     pub env: Vec<EnvVar>,
     /// Secrets and ConfigMaps that become environment variables.
     pub env_from: Vec<EnvFromSource>,
+    /// Whether one of the two gives it a `HOME`.
+    pub has_home: bool,
     /// Requests and limits.
     pub resources: Option<ResourceRequirements>,
     /// The manifest's mounts.
@@ -279,6 +281,7 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
             args: source.args.clone(),
             env: source.env.clone(),
             env_from: source.env_from.clone(),
+            has_home: named::environment_has(source, found, "HOME"),
             resources: spec.pod.resources.clone(),
             volume_mounts: spec.pod.volume_mounts.clone(),
         },

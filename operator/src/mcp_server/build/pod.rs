@@ -162,8 +162,9 @@ fn sidecar(server: &ValidatedServer, settings: &Settings) -> Container {
 fn server(server: &ValidatedServer) -> Container {
     let container = &server.container;
     let mut env = container.env.clone();
-    if !env.iter().any(|variable| variable.name == "HOME") {
-        // Many programs (npx, uvx) want a home that they can write to, and the root file system is read-only.
+    if !container.has_home {
+        // Many programs (npx, uvx) want a home that they can write to, and the root file system is read-only. (It would
+        // come before one out of `envFrom`.)
         env.push(variable("HOME", TMP));
     }
     let mut mounts = vec![read_only(mount(PROGRAM_VOLUME, paths::PROGRAM_DIR))];

@@ -1,11 +1,12 @@
 //! What a manifest names outside of itself: Secrets, ConfigMaps, and the Secret with the API keys.
 
 use longshore_crds::McpServer;
+use longshore_crds::mcp_server::Source;
 
 use super::ValidatedAuth;
 use crate::mcp_server::condition::{Problem, Reason};
 use crate::mcp_server::dereference::{ApiKeysLookup, Dereferenced, Lookup};
-use crate::mcp_server::references::{self, Need};
+use crate::mcp_server::references::{self, Kind, Need};
 use crate::names;
 
 /// What is wrong with a reference, if anything is.
@@ -54,6 +55,20 @@ pub(super) fn check_reference(
             Some(_) | None => None,
         },
     }
+}
+
+/// Whether a server's environment has a variable by the manifest, be it out of a Secret or ConfigMap as a whole.
+pub(super) fn environment_has(source: &Source, found: &Dereferenced, variable: &str) -> bool {
+    let has = |kind, name: &str, prefix: Option<&str>| {
+        let Some(key) = variable.strip_prefix(prefix.unwrap_or_default()) else { return false };
+        matches!(found.lookup(kind, name), Lookup::Present { keys } if keys.contains(key))
+    };
+    source.env.iter().any(|one| one.name == variable)
+        || source.env_from.iter().any(|from| {
+            let prefix = from.prefix.as_deref();
+            from.secret_ref.as_ref().is_some_and(|secret| has(Kind::Secret, &secret.name, prefix))
+                || from.config_map_ref.as_ref().is_some_and(|map| has(Kind::ConfigMap, &map.name, prefix))
+        })
 }
 
 /// How callers prove who they are. What is missing keeps pods from being made, what is flawed is only said.

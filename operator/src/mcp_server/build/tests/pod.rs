@@ -46,6 +46,29 @@ fn a_stdio_server_is_started_by_the_shim_once_that_is_there() {
 }
 
 #[test]
+fn a_home_of_the_manifest_is_left_to_it_wherever_it_is_said() {
+    let ours = json!([{"name": "HOME", "value": "/tmp"}]);
+    let holds = |keys: &[&str]| Lookup::Present { keys: keys.iter().map(|key| (*key).to_owned()).collect() };
+    for (env_from, kind, keys, expected) in [
+        (json!({"configMapRef": {"name": "it"}}), Kind::ConfigMap, &["HOME"], json!([])),
+        (json!({"secretRef": {"name": "it"}}), Kind::Secret, &["HOME"], json!([])),
+        (json!({"prefix": "HO", "configMapRef": {"name": "it"}}), Kind::ConfigMap, &["ME"], json!([])),
+        (json!({"configMapRef": {"name": "it"}}), Kind::ConfigMap, &["HOMES"], ours.clone()),
+        (json!({"prefix": "X_", "secretRef": {"name": "it"}}), Kind::Secret, &["HOME"], ours.clone()),
+        // Another object of that name.
+        (json!({"secretRef": {"name": "it", "optional": true}}), Kind::ConfigMap, &["HOME"], ours),
+    ] {
+        let mut found = found();
+        found.objects.insert((kind, "it".to_owned()), holds(keys));
+        let spec = with(minimal(), "source.envFrom", json!([env_from]));
+        let server = validate(&manifest(spec), &found).unwrap();
+        let template = build(&server, &settings()).0.deployment.unwrap().spec.unwrap().template;
+        let env = template.spec.unwrap().containers.swap_remove(1).env.unwrap();
+        assert_eq!(serde_json::to_value(env).unwrap(), expected, "{env_from} with {keys:?}");
+    }
+}
+
+#[test]
 fn the_manifest_shapes_the_pod() {
     let spec = json!({
         "source": {
