@@ -64,7 +64,9 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let readiness = Readiness::default();
     let health = Health::bind(options.health_addr, readiness.clone(), metrics.clone()).await?;
     let client = hearing::client().await?;
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), identity = %options.identity, "the operator starts");
+    let port = health.address().context("cannot tell the health port")?;
+    let version = env!("CARGO_PKG_VERSION");
+    tracing::info!(version, identity = %options.identity, probes = %port, "the operator starts");
 
     // Ends only after everything else has, so that the process is seen to live while it drains.
     let health_stop = CancellationToken::new();

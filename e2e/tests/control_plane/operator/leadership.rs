@@ -25,12 +25,19 @@ fn one_acts_and_another_takes_over_at_once_when_it_is_asked_to_end() {
         let deployments: Api<Deployment> = namespace.api();
         let made = namespace.wait(&deployments, "demo", "to be made", |_| true).await;
         assert!(!second.leads(), "two operators act");
+        let leads = async |operator: &Operator| {
+            let metrics = operator.metrics().await;
+            let count = metrics.lines().find_map(|line| line.strip_prefix("longshore_leader "));
+            count.unwrap_or_else(|| panic!("{metrics}")).to_owned()
+        };
+        assert_eq!((leads(&first).await, leads(&second).await), ("1".to_owned(), "0".to_owned()));
 
         let stopped = Instant::now();
         assert!(first.stop(), "{}", first.log());
         until("the second operator leads", || second.leads()).await;
         let took = stopped.elapsed();
         assert!(took < Duration::from_secs(10), "a released lease was taken after {took:?}");
+        assert_eq!(leads(&second).await, "1");
         namespace.apply(&server("{source: {image: 'registry.invalid/demo:2'}}")).await;
         let changed = namespace
             .wait(&deployments, "demo", "to change", |it| it.metadata.generation > made.metadata.generation)

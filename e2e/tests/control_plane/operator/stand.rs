@@ -5,13 +5,16 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 
+use http::Method;
 use k8s_openapi::api::core::v1::{Event, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
 use longshore_crds::McpServer;
 use longshore_e2e::cluster::{Cluster, run};
 use longshore_e2e::longshore::{NAMESPACE, chart, helm};
+use longshore_e2e::mcp_client::Endpoint;
 use longshore_e2e::testing::Namespace;
 use serde_json::{Value, json};
 
@@ -199,6 +202,18 @@ impl Operator {
         self.log().contains("knows the cluster and reconciles")
     }
 
+    /// What it has counted, in the words of Prometheus.
+    pub(super) async fn metrics(&self) -> String {
+        let log = self.log();
+        let mut events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let address = events.find_map(|event| event["probes"].as_str()?.parse().ok());
+        let address = address.expect("it says where it is to be asked");
+        let port = Endpoint { address, host: "localhost".to_owned(), path: "/metrics".to_owned() };
+        let answer = port.send(Method::GET, &[], "", Duration::from_secs(10)).await.unwrap();
+        assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4"));
+        answer.body
+    }
+
     /// Whether the process has ended.
     pub(super) fn has_ended(&mut self) -> bool {
         self.process.try_wait().unwrap().is_some()
@@ -272,22 +287,22 @@ pub(super) async fn events(namespace: &Namespace<'_>, reason: &str) -> Vec<Strin
 
 /// The same, once there are so many. They are written after what they tell of has been done.
 pub(super) async fn wait_for_events(namespace: &Namespace<'_>, reason: &str, count: usize) -> Vec<String> {
-    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
     loop {
         let told = events(namespace, reason).await;
         if told.len() >= count || tokio::time::Instant::now() > deadline {
             return told;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
 /// Waits for something that no watch tells.
 pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     while !is_so() {
         assert!(tokio::time::Instant::now() < deadline, "was waiting until {what}");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
