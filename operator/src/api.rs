@@ -61,6 +61,14 @@ impl ApiError {
         }
     }
 
+    /// The API server's words where it gives no hope, or where it has failed for long.
+    pub fn lasting(&self, for_long: bool) -> Option<&str> {
+        match self {
+            Self::Refused(status) => Some(&status.message),
+            Self::Conflict(_) | Self::Unavailable(_) | Self::TimedOut => self.failure().filter(|_| for_long),
+        }
+    }
+
     /// Whether nothing can be made any more because the namespace is being deleted.
     pub fn is_namespace_ending(&self) -> bool {
         let Self::Refused(status) = self else { return false };

@@ -86,11 +86,24 @@ struct Pursuit {
     /// Whether it is not its turn yet to get new pods.
     waits: bool,
     error: Option<Error>,
+    /// Whether it ended so early, for now, that there is nothing to write down.
+    blind: bool,
 }
 
 struct Urls {
     cluster: String,
     public: Option<String>,
+}
+
+// === impl Pursuit ===
+
+impl Pursuit {
+    /// Nothing can be made of the manifest.
+    fn is_stopped_by(&mut self, problems: Vec<Problem>, pods: Vec<PodFacts>) {
+        self.problems = problems;
+        self.held_back = true;
+        self.pods = pods;
+    }
 }
 
 /// Brings one server to what its manifest says, and writes down how it is.
@@ -124,9 +137,8 @@ pub async fn reconcile(
 
     // 6. Status. It is written after a failure too, unless nothing new could be learnt.
     let written = match &pursuit.error {
-        Some(Error::Dereference(_) | Error::SessionKeys(_) | Error::Apply(apply::Error::NamespaceEnds)) => {
-            Ok(None)
-        }
+        Some(Error::Apply(apply::Error::NamespaceEnds)) => Ok(None),
+        _ if pursuit.blind => Ok(None),
         Some(_) | None => write_status(&object, &context, &key, &memory, &pursuit).await,
     };
     let (later, unwritten) = match written {
@@ -137,7 +149,9 @@ pub async fn reconcile(
     let error = pursuit.error.take().or(unwritten);
     let took = started.elapsed();
     let result = match error {
-        Some(Error::Apply(apply::Error::Problem(_))) => {
+        Some(Error::Apply(apply::Error::Problem(_)) | Error::Dereference(_) | Error::SessionKeys(_))
+            if !pursuit.blind =>
+        {
             // Said in the status; what stands in the way may go without a trace that the operator could watch.
             context.metrics.reconciled(Outcome::Refused, took);
             // What else is to be done, such as to touch a pod once more, does not wait for that.
@@ -200,24 +214,31 @@ async fn pursue(
 
     // 1. Read what the manifest names. Client required.
     let upstreams = mounted_upstreams(context, key, uid);
-    let access = context.inventory_access.load().as_ref().clone();
     let wish = rotate::wish(server);
+    let patient = lock(memory).failures < LASTING;
     let config_maps = context.mirrors.config_maps.of_server(key).into_iter();
     let configured = config_maps
         .filter(|(_, view)| view.live.controller.as_deref() == Some(uid))
         .filter_map(|(name, view)| Some((name, view.configured.clone()?)))
         .collect();
-    let found = async {
-        let (keys, from) = own_keys::session_keys(context, key, uid, memory, wish).await?;
-        let (client, references) = (&context.client, &context.references);
-        let found =
-            dereference::dereference(server, client, references, upstreams, access, configured, keys).await;
-        Ok((found.map_err(Error::Dereference)?, from))
-    };
-    let (found, keys_from) = match found.await {
+    let (keys, keys_from) = match own_keys::session_keys(context, key, uid, memory, wish).await {
         Ok(found) => found,
         Err(error) => {
-            pursuit.error = Some(error);
+            // Without them there is no configuration either: what there is stays.
+            match own_keys::lasting(&error, key, patient) {
+                Some(problem) => pursuit.is_stopped_by(vec![problem], probe::probe(context, key, uid)),
+                None => pursuit.blind = true,
+            }
+            pursuit.error = Some(Error::SessionKeys(error));
+            return pursuit;
+        }
+    };
+    let found = dereference::dereference(server, context, patient, upstreams, configured, keys).await;
+    let (found, unread) = match found {
+        Ok((found, unread)) => (found, unread.map(Error::Dereference)),
+        Err(error) => {
+            pursuit.blind = true;
+            pursuit.error = Some(Error::Dereference(error));
             return pursuit;
         }
     };
@@ -226,9 +247,8 @@ async fn pursue(
     let mut validated = match validate::validate(server, &found) {
         Ok(validated) => validated,
         Err(problems) => {
-            pursuit.problems = problems;
-            pursuit.held_back = true;
-            pursuit.pods = probe::probe(context, key, uid);
+            pursuit.is_stopped_by(problems, probe::probe(context, key, uid));
+            pursuit.error = unread;
             return pursuit;
         }
     };
@@ -243,6 +263,7 @@ async fn pursue(
     let rotation = match rotate::rotate(&validated, &context.settings, wish, &facts, &desired) {
         Ok(rotation) => rotation,
         Err(error) => {
+            pursuit.blind = true;
             pursuit.error = Some(Error::SessionKeys(error));
             return pursuit;
         }
@@ -308,6 +329,7 @@ async fn pursue(
         });
     }
     pursuit.desired = Some(desired);
+    pursuit.error = pursuit.error.or(unread);
     pursuit
 }
 

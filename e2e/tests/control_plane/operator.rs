@@ -12,6 +12,7 @@ mod outages;
 mod quiet;
 mod references;
 mod replicas;
+mod rights;
 mod scopes;
 pub(crate) mod stand;
 mod status;

@@ -100,6 +100,8 @@ reasons! {
     SecretReserved,
     /// The manifest names a ConfigMap of Longshore's own.
     ConfigMapReserved,
+    /// The API server does not let Longshore read what the manifest names, or the server's session keys.
+    Unreadable,
     /// The Secret with the API keys has entries that are no keys.
     InvalidKeys,
     /// An object of a name that the server needs belongs to somebody else.

@@ -13,9 +13,9 @@ use longshore_sidecar_config::{InventoryAccess, Upstream};
 
 use crate::api::{self, ApiError};
 use crate::api_keys::ParsedKeys;
+use crate::mcp_server::context::Context;
 use crate::mcp_server::references::{self, Kind};
 use crate::mcp_server::session_keys::SessionKeys;
-use cache::ReferenceCache;
 
 /// Whether an object that a manifest names exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub enum Lookup {
     Missing,
     /// It is one of Longshore's own, which no manifest may name.
     Reserved,
+    /// Nobody knows: the API server does not give it, and these are its words.
+    Unreadable(String),
     /// It does, with these entries.
     Present {
         /// The names of its data.
@@ -41,6 +43,8 @@ pub enum ApiKeysLookup {
     Missing,
     /// It is one of Longshore's own.
     Reserved,
+    /// Nobody knows: the API server does not give it, and these are its words.
+    Unreadable(String),
     /// These keys, as hashes.
     Present(ParsedKeys),
 }
@@ -72,15 +76,18 @@ impl Dereferenced {
 }
 
 /// Reads what the manifest names. Client required.
+///
+/// What cannot be read is trouble of that object alone, once it is certain that it cannot: where the API server refuses
+/// it, or has failed for long (`patient`: it has not). Gives the first such failure beside what was found.
 pub async fn dereference(
     server: &McpServer,
-    client: &kube::Client,
-    cache: &ReferenceCache,
+    context: &Context,
+    patient: bool,
     mounted_upstreams: Vec<Upstream>,
-    inventory: InventoryAccess,
     configured: BTreeMap<String, String>,
     session_keys: SessionKeys,
-) -> Result<Dereferenced, ApiError> {
+) -> Result<(Dereferenced, Option<ApiError>), ApiError> {
+    let Context { client, references: cache, .. } = context;
     let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
     let name = server.metadata.name.as_deref().unwrap_or_default();
     let keys_secret = server.spec.auth.api_keys.as_ref().map(|keys| keys.secret_ref.name.as_str());
@@ -92,11 +99,22 @@ pub async fn dereference(
         name,
         wanted.iter().cloned().chain(keys_secret.map(|name| (Kind::Secret, name.to_owned()))),
     );
+    let mut unread = None;
+    let mut words = |error: ApiError| match error.lasting(!patient).map(str::to_owned) {
+        Some(words) => {
+            unread.get_or_insert(error);
+            Ok(words)
+        }
+        None => Err(error),
+    };
     let mut objects = BTreeMap::new();
     for (kind, object) in wanted {
         let lookup = match cache.lookup(kind, namespace, &object) {
             Some(lookup) => lookup,
-            None => cache.read(client, kind, namespace, &object).await?,
+            None => match cache.read(client, kind, namespace, &object).await {
+                Ok(lookup) => lookup,
+                Err(error) => Lookup::Unreadable(words(error)?),
+            },
         };
         objects.insert((kind, object), lookup);
     }
@@ -104,10 +122,14 @@ pub async fn dereference(
         None => ApiKeysLookup::NotNamed,
         Some(secret) => match cache.api_keys(namespace, secret) {
             Some(keys) => keys,
-            None => cache.read_api_keys(client, namespace, secret).await?,
+            None => match cache.read_api_keys(client, namespace, secret).await {
+                Ok(keys) => keys,
+                Err(error) => ApiKeysLookup::Unreadable(words(error)?),
+            },
         },
     };
-    Ok(Dereferenced { objects, api_keys, mounted_upstreams, inventory, configured, session_keys })
+    let inventory = context.inventory_access.load().as_ref().clone();
+    Ok((Dereferenced { objects, api_keys, mounted_upstreams, inventory, configured, session_keys }, unread))
 }
 
 /// A Secret or ConfigMap as far as it matters: its entries' names and whether it is Longshore's.

@@ -28,6 +28,7 @@ use crate::mcp_server::dereference::Dereferenced;
 use crate::mcp_server::references;
 use crate::mcp_server::session_keys::SessionKeys;
 use crate::names::ObjectNames;
+pub use named::unreadable;
 pub use quantity::duration;
 
 /// Everything that is needed to build a server's objects, checked and in the types of those who use it.
@@ -188,7 +189,8 @@ impl ValidatedServer {
 ///
 /// An error means that not even a sidecar's configuration can be made of it: not a single object is touched, and a key
 /// that is revoked meanwhile goes on working with the pods that are there. So only what `kubectl apply` refuses is such
-/// an error. What else is wrong costs the pods of the new version, and gives nobody more than the manifest says.
+/// an error, and a Secret of keys that cannot be read. What else is wrong costs the pods of the new version, and gives
+/// nobody more than the manifest says.
 pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedServer, Vec<Problem>> {
     let mut problems = Vec::new();
     let mut unfit = Vec::new();

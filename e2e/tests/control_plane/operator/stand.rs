@@ -140,11 +140,31 @@ impl Operator {
 
     /// Starts one that may look after this namespace alone, whatever else it is to look after.
     pub(super) fn confined(namespace: &Namespace<'_>, others: &[&str]) -> Self {
+        Self::with_role(namespace, "clusterrole=longshore", others)
+    }
+
+    /// Starts one that lacks one of its rights. [`give_back`] gives it back.
+    pub(super) fn without(namespace: &Namespace<'_>, verb: &str, resource: &str) -> Self {
+        let role = kubectl(namespace.cluster(), &["get", "clusterrole", "longshore", "-o", "json"], None);
+        let mut role: Value = serde_json::from_str(&role.unwrap()).unwrap();
+        role["kind"] = json!("Role");
+        role["metadata"] = json!({"name": namespace.name(), "namespace": namespace.name()});
+        let rules = role["rules"].as_array_mut().unwrap().iter_mut();
+        let mut rules = rules.filter(|rule| rule["resources"] == json!([resource]));
+        let verbs = rules.next().expect("it has the right").get_mut("verbs").unwrap().as_array_mut().unwrap();
+        verbs.retain(|it| it != verb);
+        // A rule without verbs is none that Kubernetes takes.
+        verbs.push(json!("deletecollection"));
+        kubectl(namespace.cluster(), &["apply", "-f"], Some(&role.to_string())).unwrap();
+        Self::with_role(namespace, &format!("role={}", namespace.name()), &[])
+    }
+
+    fn with_role(namespace: &Namespace<'_>, role: &str, others: &[&str]) -> Self {
         let (cluster, name) = (namespace.cluster(), namespace.name());
         let account = format!("{NAMESPACE}:{name}");
         let kubectl = |arguments: &[&str]| kubectl(cluster, arguments, None).unwrap();
         kubectl(&["create", "serviceaccount", name, "--namespace", NAMESPACE]);
-        for (namespace, role) in [(name, "clusterrole=longshore"), (NAMESPACE, "role=longshore-leader")] {
+        for (namespace, role) in [(name, role), (NAMESPACE, "role=longshore-leader")] {
             let (role, account) = (format!("--{role}"), format!("--serviceaccount={account}"));
             kubectl(&["create", "rolebinding", name, &role, &account, "--namespace", namespace]);
         }
@@ -239,6 +259,13 @@ impl Drop for Operator {
         let _ = self.process.wait();
         show_end_of_log("an operator", &self.log());
     }
+}
+
+/// Gives an operator back the right that it started without.
+pub(super) fn give_back(namespace: &Namespace<'_>) {
+    let account = format!("--serviceaccount={NAMESPACE}:{}", namespace.name());
+    let binding = ["create", "rolebinding", "all", "--clusterrole=longshore", &account];
+    kubectl(namespace.cluster(), &[&binding[..], &["--namespace", namespace.name()]].concat(), None).unwrap();
 }
 
 /// Shows the end of a program's log, if the test fails.

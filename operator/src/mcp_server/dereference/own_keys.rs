@@ -12,9 +12,11 @@ use super::get;
 use crate::api::ApiError;
 use crate::api_keys::NoRandomness;
 use crate::mcp_server::apply::is_as_applied;
+use crate::mcp_server::condition::Problem;
 use crate::mcp_server::context::Context;
 use crate::mcp_server::memory::{SECRET, ServerMemory, lock};
 use crate::mcp_server::session_keys::{Material, SessionKeys};
+use crate::mcp_server::validate::unreadable;
 use crate::mirror::ServerKey;
 use crate::names::{ObjectNames, SESSION_KEYS_ANNOTATION};
 use crate::view::{Live, controller};
@@ -93,6 +95,14 @@ pub async fn session_keys(
         context.tell(server, uid, &event).await;
     }
     Ok((keys, from))
+}
+
+/// What to say in the status of a failure that is no passing one.
+pub fn lasting(error: &Error, server: &ServerKey, patient: bool) -> Option<Problem> {
+    let Error::Api(error) = error else { return None };
+    let words = error.lasting(!patient)?;
+    let name = ObjectNames::of(&server.name).keys_secret();
+    Some(unreadable("Secret", &server.namespace, &name, "which holds the server's session keys", words))
 }
 
 /// The keys that are remembered, if the Secret is still what was applied, or has yet to be.

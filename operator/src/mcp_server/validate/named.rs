@@ -38,6 +38,10 @@ pub(super) fn check_reference(
                 "{field}: {kind} {namespace}/{name} is Longshore's own and cannot be used by a server; name another"
             ),
         )),
+        // It may be Longshore's own, so this holds for one that need not be there too.
+        Lookup::Unreadable(words) => {
+            Some(unreadable(kind, namespace, name, &format!("which {field} names"), words))
+        }
         Lookup::Missing if reference.need == Need::Required => Some(Problem::new(
             not_found,
             format!(
@@ -55,6 +59,14 @@ pub(super) fn check_reference(
             Some(_) | None => None,
         },
     }
+}
+
+/// Says of an object which cannot be read what the server has to do with it, and what the API server says.
+pub fn unreadable(kind: &str, namespace: &str, name: &str, role: &str, words: &str) -> Problem {
+    Problem::new(
+        Reason::Unreadable,
+        format!("{kind} {namespace}/{name}, {role}, cannot be read, and is asked for again: {words}"),
+    )
 }
 
 /// Whether a server's environment has a variable by the manifest, be it out of a Secret or ConfigMap as a whole.
@@ -113,6 +125,11 @@ pub(super) fn auth(
                 ),
             ));
             Vec::new()
+        }
+        // Whoever has a key would lose it, or one that was revoked would stay: nothing is made of this.
+        ApiKeysLookup::Unreadable(words) => {
+            problems.push(unreadable("Secret", namespace, name, &format!("which {field} names"), words));
+            return None;
         }
         ApiKeysLookup::Present(parsed) => {
             flaws.extend(parsed.problems.iter().map(|problem| {

@@ -1,0 +1,97 @@
+//! Operators that lack a right: they say so where people look, in the words of the API server, and do whatever else there
+//! is to do.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+
+use super::node::Node;
+use super::stand::{Operator, apply_keys, condition, give_back, has_key, is, wait_for, wait_for_events};
+use super::{STAGE, server};
+use longshore_crds::McpServer;
+
+/// A key of somebody who is to lose it.
+const BOB: &str = "{ada: a-key-that-is-long-enough, bob: another-key-that-is-long-enough}";
+const REVOKE: &str = "[{\"op\":\"remove\",\"path\":\"/data/bob\"}]";
+
+/// An operator that has just started knows nothing of what is named.
+#[test]
+fn one_object_that_cannot_be_read_is_said_and_keys_are_revoked_all_the_same() {
+    STAGE.with_namespace(async |namespace| {
+        let mut operator = Operator::without(namespace, "get", "configmaps");
+        namespace.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}}").await;
+        apply_keys(namespace, BOB).await;
+        let spec = "{auth: {none: null, apiKeys: {secretRef: {name: keys}}}, \
+                     source: {envFrom: [{configMapRef: {name: settings, optional: true}}]}}";
+        namespace.apply(&server(spec)).await;
+        let message = wait_for(namespace, "Accepted", "False", "Unreadable").await;
+        let start = format!(
+            "ConfigMap {}/settings, which spec.source.envFrom[0].configMapRef names, cannot be read, ",
+            namespace.name()
+        );
+        assert!(message.starts_with(&start) && message.contains("cannot get resource"), "{message}");
+        wait_for(namespace, "Ready", "False", "Unreadable").await;
+        assert!(!wait_for_events(namespace, "Unreadable", 1).await.is_empty(), "an event says it too");
+        let deployments: Api<Deployment> = namespace.api();
+        assert!(deployments.get_opt("demo").await.unwrap().is_none(), "it may be Longshore's own");
+
+        let secrets: Api<Secret> = namespace.api();
+        let has_bob = |secret: &Secret| has_key(secret, "bob");
+        namespace.wait(&secrets, "demo-longshore-keys", "to hold bob's key", has_bob).await;
+        assert!(operator.stop());
+        let _operator = operator.another();
+        namespace.kubectl(&["patch", "secret", "keys", "--type=json", "-p", REVOKE]).await.unwrap();
+        namespace.wait(&secrets, "demo-longshore-keys", "to lose bob's key", |it| !has_bob(it)).await;
+        assert!(has_key(&secrets.get("demo-longshore-keys").await.unwrap(), "ada"));
+
+        give_back(namespace);
+        wait_for(namespace, "Accepted", "True", "Accepted").await;
+        namespace.wait(&deployments, "demo", "to be made", |_| true).await;
+    });
+}
+
+#[test]
+fn keys_that_cannot_be_read_are_said_and_those_that_are_in_force_stay() {
+    STAGE.with_namespace(async |namespace| {
+        let mut before = Operator::start(namespace);
+        let node = Node::start().await;
+        let with_keys = server("{auth: {none: null, apiKeys: {secretRef: {name: keys}}}}");
+        apply_keys(namespace, BOB).await;
+        namespace.apply(&with_keys).await;
+        node.run_pod(namespace, "").await;
+        node.load_configuration(namespace).await;
+        wait_for(namespace, "Ready", "True", "Ready").await;
+        let secrets: Api<Secret> = namespace.api();
+        let made = secrets.get("demo-longshore-keys").await.unwrap().data;
+        assert!(before.stop());
+
+        // It has nothing of its own either.
+        let _operator = Operator::without(namespace, "get", "secrets");
+        let message = wait_for(namespace, "Accepted", "False", "Unreadable").await;
+        let start = format!(
+            "Secret {}/demo-longshore-keys, which holds the server's session keys, ",
+            namespace.name()
+        );
+        assert!(message.starts_with(&start) && message.contains("cannot get resource"), "{message}");
+        let servers: Api<McpServer> = namespace.api();
+        let is_as_before = |it: &McpServer| is(it, "Ready", "True", "ServingPrevious");
+        let serving = namespace.wait(&servers, "demo", "to serve as before", is_as_before).await;
+        assert!(condition(&serving, "Ready").unwrap().message.contains(&start), "{serving:?}");
+        // A new server has session keys of its own, and nobody's keys.
+        namespace.apply(&with_keys.replace("demo", "late")).await;
+        let is_said = |it: &McpServer| is(it, "Accepted", "False", "Unreadable");
+        let late = namespace.wait(&servers, "late", "to say so", is_said).await;
+        let message = condition(&late, "Accepted").unwrap().message;
+        let start = format!("Secret {}/keys, which spec.auth.apiKeys.secretRef names, ", namespace.name());
+        assert!(message.starts_with(&start), "{message}");
+
+        apply_keys(namespace, BOB).await;
+        namespace.kubectl(&["patch", "secret", "keys", "--type=json", "-p", REVOKE]).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        assert_eq!(secrets.get("demo-longshore-keys").await.unwrap().data, made, "they are what was known");
+        give_back(namespace);
+        let has_bob = |secret: &Secret| has_key(secret, "bob");
+        namespace.wait(&secrets, "demo-longshore-keys", "to lose bob's key", |it| !has_bob(it)).await;
+        wait_for(namespace, "Accepted", "True", "Accepted").await;
+    });
+}
