@@ -54,7 +54,9 @@ pub(crate) fn command(spec: &Spec) -> std::io::Result<Command> {
             // Without this, logs, exec and port-forward look the node's name up in DNS.
             "--kubelet-preferred-address-types=InternalIP",
             "--authorization-mode=Node,RBAC",
-            "--enable-admission-plugins=NodeRestriction",
+            // With the latter it checks who may block the deletion of others, as some clusters do: what works here works
+            // there too.
+            "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement",
             "--allow-privileged",
         ])
         .arg(format!("--service-cluster-ip-range={SERVICE_RANGE}"));

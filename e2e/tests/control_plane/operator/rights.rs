@@ -7,7 +7,7 @@ use kube::Api;
 
 use super::node::Node;
 use super::stand::{Operator, apply_keys, condition, give_back, has_key, is, wait_for, wait_for_events};
-use super::{STAGE, server};
+use super::{LEAST, STAGE, server};
 use longshore_crds::McpServer;
 
 /// A key of somebody who is to lose it.
@@ -92,6 +92,20 @@ fn keys_that_cannot_be_read_are_said_and_those_that_are_in_force_stay() {
         give_back(namespace);
         let has_bob = |secret: &Secret| has_key(secret, "bob");
         namespace.wait(&secrets, "demo-longshore-keys", "to lose bob's key", |it| !has_bob(it)).await;
+        wait_for(namespace, "Accepted", "True", "Accepted").await;
+    });
+}
+
+/// The one right that no request of the operator shows: the API server asks for it inside of others, to see whether
+/// somebody may keep a server from going until its objects have gone.
+#[test]
+fn objects_that_keep_their_server_until_they_are_gone_take_a_right_to_its_finalizers() {
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::without(namespace, "update", "mcpservers/finalizers");
+        namespace.apply(&LEAST).await;
+        let message = wait_for(namespace, "Accepted", "False", "Rejected").await;
+        assert!(message.contains("blockOwnerDeletion"), "{message}");
+        give_back(namespace);
         wait_for(namespace, "Accepted", "True", "Accepted").await;
     });
 }
