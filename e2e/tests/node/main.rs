@@ -14,6 +14,7 @@ mod failing;
 mod faults;
 mod harness;
 mod outages;
+mod refused;
 mod rollout;
 mod served;
 mod server;
