@@ -21,6 +21,7 @@
 #![expect(clippy::panic, reason = "see above")]
 
 mod eventually;
+mod form;
 mod kill;
 mod namespace;
 mod report;
@@ -29,6 +30,7 @@ mod stage;
 mod wait;
 
 pub use eventually::eventually;
+pub use form::{SOAK, form};
 pub use kill::{Partition, container_memory, container_processes, kill_container, kill_pod};
 pub use namespace::Namespace;
 pub use room::{Kind, Room};

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use longshore_crds::McpServer;
+use longshore_e2e::testing::form;
 
 use crate::STAGE;
 use crate::server::{GO_IMAGE, becomes, condition, go_server, stays};
@@ -136,7 +137,9 @@ fn what_is_missing_is_named_and_heals_the_server_when_it_comes() {
             namespace.apply(remedy).await;
             let came = Instant::now();
             becomes(namespace, name, ("Accepted", "True", "")).await;
-            println!("{name}: accepted {:?} after {missing} was there", came.elapsed());
+            let took = came.elapsed();
+            println!("{name}: accepted {took:?} after {missing} was there");
+            assert!(took < form(Duration::from_secs(30), Duration::from_secs(2)), "{name}: {took:?}");
             becomes(namespace, name, ("Ready", "True", "Ready")).await;
         }
     });

@@ -8,20 +8,14 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use longshore_e2e::load::{Kind as Failed, Report};
-use longshore_e2e::testing::{Kind, Namespace, Room, Stage};
+pub(super) use longshore_e2e::testing::form;
+use longshore_e2e::testing::{Kind, Namespace, Room, SOAK, Stage};
 
 use crate::STAGE;
 
-/// Names the file that full forms write their outcome to; there are only short ones where it is not set.
-const SOAK: &str = "LONGSHORE_E2E_SOAK";
 /// How long a form may take before it is taken for stuck. A busy machine is slow, not broken.
 const SHORT: Duration = Duration::from_secs(10 * 60);
 const FULL: Duration = Duration::from_secs(60 * 60);
-
-/// Which of the two forms is to be run.
-pub(super) fn form<T>(short: T, full: T) -> T {
-    if std::env::var_os(SOAK).is_some() { full } else { short }
-}
 
 /// What came of it, so far.
 pub(super) struct Row {
