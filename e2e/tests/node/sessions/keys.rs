@@ -10,6 +10,7 @@ use longshore_sidecar_config::paths::CONFIG_FILE;
 use serde_json::Value;
 
 use super::row::{form, row};
+use super::sdk::Callers;
 use super::served::{Echo, Served};
 
 /// What people set to have new keys made.
@@ -22,6 +23,7 @@ fn keys_change_and_no_session_is_lost() {
         let served = Served::up(namespace, Echo::http("http")).await;
         let mut plan = served.plan(90, 24);
         plan.pause = pause;
+        let others = form(false, true).then(|| Callers::start(namespace, &served.url));
         let load = Load::start(plan.clone()).await.expect("the sessions are opened");
         load.more(200).await;
         let mut key = seals_with(&served).await.expect("there is a key");
@@ -44,7 +46,11 @@ fn keys_change_and_no_session_is_lost() {
                 Load::start(newer).await.expect("sessions are opened with the new key").finish().await;
             row.saw_nothing_lost(&format!("opened with key {key}"), &report);
         }
-        row.saw_nothing_lost(&format!("opened before {rounds} rotations"), &load.stop().await);
+        let what = format!("opened before {rounds} rotations");
+        row.saw_nothing_lost(&what, &load.stop().await);
+        if let Some(others) = others {
+            others.stop_with_their_sessions(row, &what, 0);
+        }
     });
 }
 

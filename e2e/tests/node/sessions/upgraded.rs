@@ -8,6 +8,7 @@ use longshore_e2e::testing::{Kind, eventually};
 use longshore_e2e::{images, longshore};
 
 use super::row::{form, row_on};
+use super::sdk::Callers;
 use super::served::{Echo, Served};
 use crate::faults::SIDECAR;
 use crate::outages::{self, GoBack, release};
@@ -23,6 +24,7 @@ fn an_upgrade_of_longshore_loses_no_call() {
         let served = Served::up(namespace, Echo::http("http")).await;
         let mut plan = served.plan(90, 24);
         plan.pause = pause;
+        let others = form(false, true).then(|| Callers::start(namespace, &served.url));
         let load = Load::start(plan).await.expect("the sessions are opened");
         load.more(200).await;
         let back = GoBack(namespace);
@@ -58,6 +60,10 @@ fn an_upgrade_of_longshore_loses_no_call() {
         load.more(200).await;
         let report = load.stop().await;
         drop(back);
-        row.saw_nothing_lost("another operator and another sidecar", &report);
+        let what = "another operator and another sidecar";
+        row.saw_nothing_lost(what, &report);
+        if let Some(others) = others {
+            others.stop_with_their_sessions(row, what, 0);
+        }
     });
 }
