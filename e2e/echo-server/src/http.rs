@@ -45,7 +45,7 @@ struct Server {
 /// Serves until it is told to end.
 pub(crate) fn serve(listen: SocketAddr, sessions: bool) -> io::Result<()> {
     let server = Arc::new(Server {
-        instance: random()?.into(),
+        instance: instance()?,
         sessions: sessions.then(Mutex::default),
         opened: AtomicU64::new(0),
         sick: AtomicBool::new(false),
@@ -92,6 +92,12 @@ pub(crate) fn check(address: SocketAddr) -> io::Result<bool> {
 }
 
 /// Something that nobody else has drawn, as hexadecimal digits.
+/// What this process is known by: its host, which in a pod is called as the pod, and something random.
+pub(crate) fn instance() -> io::Result<Arc<str>> {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
+    Ok(format!("{}/{}", host.trim(), random()?).into())
+}
+
 pub(crate) fn random() -> io::Result<String> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/uuid")?;
     Ok(text.trim().replace('-', ""))

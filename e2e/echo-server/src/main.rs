@@ -18,7 +18,8 @@
 //! | `exit` | ends the process with `status` |
 //!
 //! Every result has `structuredContent`: `echo` (the arguments), `who` (the name that the client gave in `initialize`),
-//! `session` (its number among the sessions of this process, from 1; 0: none) and `instance` (random, of this process).
+//! `session` (its number among the sessions of this process, from 1; 0: none) and `instance` (of this process: its host, `/`, and
+//! something random).
 
 #![expect(clippy::print_stderr, reason = "a program says what is wrong with its command line there")]
 #![expect(clippy::exit, reason = "there is a tool for it")]

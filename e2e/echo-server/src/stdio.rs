@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::answer::{Reply, Session, error};
-use crate::http::random;
+use crate::http::instance;
 
 /// How many calls may take their time at once: each is a thread.
 const MAX_WAITING: usize = 512;
@@ -22,7 +22,7 @@ type Wanted = Arc<Mutex<HashSet<String>>>;
 
 /// Serves until standard input ends.
 pub(crate) fn serve() -> io::Result<()> {
-    let mut session = Session::new(&random()?.into(), 1);
+    let mut session = Session::new(&instance()?, 1);
     let output: Output = Arc::new(Mutex::new(BufWriter::with_capacity(CHUNK, io::stdout())));
     let waiting = Arc::new(AtomicUsize::new(0));
     let wanted = Wanted::default();

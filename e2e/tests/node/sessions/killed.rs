@@ -9,7 +9,7 @@ use longshore_e2e::testing::{kill_container, kill_pod};
 
 use super::row::{Row, form, row};
 use super::sdk::Callers;
-use super::served::{Echo, Served, Transport, sessions_of};
+use super::served::{Echo, Served, Transport, sessions_in, sessions_of};
 use crate::faults::{SERVER, SIDECAR};
 
 const LANES: usize = 32;
@@ -69,11 +69,7 @@ async fn each_is_killed(served: &Served<'_>, row: &Row) {
         let pod = pods.iter().find(|pod| pod.metadata.name.as_ref() == names.get(number)).expect("a pod");
         let load = Load::start(plan(served)).await.expect("the sessions are opened");
         load.more(300).await;
-        let (_client, instance) = served.session_at(pod).await;
-        let theirs = match served.echo.transport {
-            Transport::Http { .. } => Some(sessions_of(&load, &instance)),
-            Transport::Stdio { .. } => None,
-        };
+        let theirs = sessions_in(&load, pod);
         let death = Death::of(victim, pod, &load);
         served.recovers(pod, victim.containers()).await;
         let back = load.elapsed();
@@ -81,7 +77,7 @@ async fn each_is_killed(served: &Served<'_>, row: &Row) {
         let report = load.stop().await;
         row.saw(&format!("{}: kill -9 of a {victim:?}", served.echo.name), &report);
         assert_eq!(report.lost, 0, "{victim:?}: sessions are lost");
-        only_the_victims_calls_failed(victim, &death, back, &report, theirs.as_ref());
+        only_the_victims_calls_failed(victim, &death, back, &report, &theirs);
     }
     if let Some(others) = others {
         // Each had a call in flight, and may have made another before it noticed.
@@ -120,14 +116,13 @@ fn only_the_victims_calls_failed(
     death: &Death,
     back: Duration,
     report: &Report,
-    theirs: Option<&BTreeSet<usize>>,
+    theirs: &BTreeSet<usize>,
 ) {
     let (late, in_flight): (Vec<_>, Vec<_>) =
         report.failures.iter().partition(|failure| !death.took(failure) && death.outlasted(failure, back));
     for failure in &in_flight {
         let entry_is_dead = failure.kind == Kind::Broken && !matches!(victim, Victim::Server);
-        let is_theirs = theirs.is_none_or(|theirs| theirs.contains(&failure.session));
-        let says_so = matches!(failure.kind, Kind::Rpc(_)) && is_theirs;
+        let says_so = matches!(failure.kind, Kind::Rpc(_)) && theirs.contains(&failure.session);
         assert!(entry_is_dead || says_so, "{victim:?}: {failure:?}");
         assert!(death.took(failure), "{victim:?}: it was not in flight: {failure:?}");
     }

@@ -290,6 +290,16 @@ pub(super) fn sessions_of(load: &Load, instance: &str) -> BTreeSet<usize> {
     seen.map(|seen| seen.number).collect()
 }
 
+/// The numbers of the sessions that a process in this pod answered last: over stdio many have one of their own.
+pub(super) fn sessions_in(load: &Load, pod: &Pod) -> BTreeSet<usize> {
+    let host = format!("{}/", pod.name_any());
+    let is_there = |last: &str| last.starts_with(&host);
+    let seen = load.sessions().into_iter().filter(|seen| seen.last.as_deref().is_some_and(is_there));
+    let theirs: BTreeSet<_> = seen.map(|seen| seen.number).collect();
+    assert!(!theirs.is_empty(), "{} has no session", pod.name_any());
+    theirs
+}
+
 pub(super) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
     pod.metadata.deletion_timestamp.is_none()
