@@ -76,3 +76,30 @@ impl ApiError {
         causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_refused_is_said_at_once_and_what_fails_when_it_has_for_long() {
+        for (code, at_once, at_last) in [
+            (403, true, true),
+            (404, true, true),
+            (500, false, true),
+            (503, false, true),
+            (401, false, false),
+            (409, false, false),
+            (429, false, false),
+        ] {
+            let words = format!("the words of {code}");
+            let status = Status { code, ..Status::failure(&words, "") };
+            let answer = std::future::ready(Err::<(), _>(kube::Error::Api(Box::new(status))));
+            let error = call(answer).await.unwrap_err();
+            assert_eq!(error.lasting(false), at_once.then_some(&*words), "{code}");
+            assert_eq!(error.lasting(true), at_last.then_some(&*words), "{code}");
+        }
+    }
+}

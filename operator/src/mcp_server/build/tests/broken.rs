@@ -101,3 +101,23 @@ fn what_is_missing_is_named_and_holds_the_pod_back_alone() {
     assert_eq!(server.readiness.problems()[0].reason, Reason::SecretReserved);
     assert_eq!(build(&server, &settings()).0.deployment, None);
 }
+
+#[test]
+fn what_cannot_be_read_holds_the_pod_back_and_nothing_is_made_of_keys_that_cannot() {
+    let words = "secrets \"it\" is forbidden".to_owned();
+    let mut found = found();
+    found.objects.insert((Kind::Secret, "it".to_owned()), Lookup::Unreadable(words.clone()));
+    for optional in [false, true] {
+        let from = json!([{"secretRef": {"name": "it", "optional": optional}}]);
+        let server = validate(&manifest(with(minimal(), "source.envFrom", from)), &found).unwrap();
+        let [problem] = server.readiness.problems() else { panic!("{:?}", server.readiness) };
+        assert_eq!(problem.reason, Reason::Unreadable);
+        let start = "Secret tools/it, which spec.source.envFrom[0].secretRef names, cannot be read, ";
+        assert!(problem.message.starts_with(start) && problem.message.ends_with(&words), "{problem:?}");
+        assert_eq!(build(&server, &settings()).0.deployment, None);
+    }
+    found.api_keys = ApiKeysLookup::Unreadable(words);
+    let keys = json!({"apiKeys": {"secretRef": {"name": "keys"}}});
+    let problems = validate(&manifest(with(minimal(), "auth", keys)), &found).unwrap_err();
+    assert_eq!(problems.iter().map(|problem| problem.reason).collect::<Vec<_>>(), [Reason::Unreadable]);
+}
