@@ -9,7 +9,10 @@ set -euo pipefail
 cd "$(dirname "$(realpath "$0")")"
 
 llvm_profdata=$(compgen -c llvm-profdata | sort --version-sort | tail -n 1 || true)
-[ -n "$llvm_profdata" ] || { echo "this needs llvm-profdata: apt-get install --no-install-recommends llvm-19" >&2; exit 1; }
+version=$("${llvm_profdata:-false}" --version 2>/dev/null | sed -n 's/.*LLVM version \([0-9]*\).*/\1/p')
+# An older one does not understand what the compiler's programs write, and would say so at the end.
+[ "${version:-0}" -ge 19 ] ||
+  { echo "this needs llvm-profdata 19 or newer: apt-get install --no-install-recommends llvm-19" >&2; exit 1; }
 
 raw=$(mktemp -d)
 trap 'rm -rf "$raw"' EXIT
@@ -27,7 +30,8 @@ calls path calls unnamed eras
 calls stdio
 calls forward
 
+"$llvm_profdata" merge --sparse --output "$raw/merged" "$raw"/*.profraw
 # Those of other compilers for this machine are as old as they are.
 rm -f "$triple"-*.profdata
-"$llvm_profdata" merge --sparse --output "$layout" "$raw"/*.profraw
+mv "$raw/merged" "$layout"
 ls -l "$layout"
