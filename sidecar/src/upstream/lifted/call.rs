@@ -158,7 +158,11 @@ impl Call {
                     Box::pin(self.back(client, waiting)).await;
                 }
                 (Event::Left, stage) => Box::pin(self.leave(stage)).await,
-                (Event::Expired, _) => Box::pin(self.abandon("the client did not answer in time")).await,
+                (Event::Expired, stage) => {
+                    // A client that comes while the server is told finds nobody any more.
+                    drop(stage);
+                    Box::pin(self.abandon("the client did not answer in time")).await;
+                }
                 // They only come in these stages.
                 (Event::Silent | Event::Gathered | Event::Back(_), stage) => self.stage = stage,
             }
