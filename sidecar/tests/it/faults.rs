@@ -1,21 +1,19 @@
-//! Servers that die, hang or talk nonsense; clients that go away.
+//! Servers that die, hang or talk nonsense.
 
-use std::io::{BufReader, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+mod given_up;
+
+use std::io::BufReader;
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::client::initialize;
 use crate::harness::config::rule;
-use crate::harness::http::{Reply, connect, read_chunk};
+use crate::harness::http::{Reply, connect};
 use crate::harness::scripted::Greeting;
 use crate::harness::{
-    Client, Gate, GoServer, Request, Scripted, Sessionless, Sidecar, config, eventually, modern, scripted,
-    within,
+    Client, Gate, GoServer, Request, Scripted, Sidecar, config, eventually, modern, scripted, within,
 };
 
 #[test]
@@ -134,124 +132,6 @@ fn an_event_that_broke_off_is_not_passed_and_an_error_is() {
 }
 
 #[test]
-fn r069_an_answer_that_does_not_come_is_ended_and_cancelled() {
-    for events in [false, true] {
-        let server = Scripted::start(move |_, stream| {
-            if events {
-                scripted::begin_events(stream);
-            }
-            // Until the sidecar has gone.
-            let _ = std::io::Read::read(stream, &mut [0]);
-        });
-        let mut config = config(server.port);
-        let sidecar = Sidecar::start(&config);
-        let client = Client::open(&sidecar, None);
-        config.limits.request_timeout_ms = 300;
-        sidecar.runs(&sidecar.files.write(&config));
-        let message = client.call("t", json!({}));
-        assert_eq!(message["error"]["code"], -32603);
-        assert_eq!(message["error"]["message"], "the MCP server did not answer within 0.3 seconds");
-        let cancelled = eventually("the server hears of it", || server.seen("notifications/cancelled").pop());
-        let params = &scripted::message(&cancelled)["params"];
-        assert_eq!(params["requestId"], message["id"]);
-        assert_eq!(sidecar.audit(|line| line["method"] == "tools/call")["reason"], "server timed out");
-    }
-}
-
-/// The same where the two sides are not of one era, or both without sessions: each server hears it in its own way, one of
-/// 2026-07-28 by the end of the connection.
-#[test]
-fn r069_a_call_is_cancelled_at_a_server_of_any_era() {
-    /// Says when whoever called has gone.
-    fn hang(gone: &Arc<AtomicBool>) -> impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static {
-        let gone = gone.clone();
-        move |_, stream| {
-            let _ = std::io::Read::read(stream, &mut [0]);
-            gone.store(true, Ordering::SeqCst);
-        }
-    }
-    let tools = json!([{"name": "t", "inputSchema": {"type": "object"}}]);
-    for (is_modern, has_sessions) in [(true, true), (false, false), (true, false)] {
-        let case = format!("a client of 2026-07-28: {is_modern}, a server with sessions: {has_sessions}");
-        let gone = Arc::default();
-        let older = has_sessions.then(|| Scripted::start(hang(&gone)));
-        let newer =
-            (!has_sessions).then(|| Sessionless::start(json!({"tools": {}}), tools.clone(), hang(&gone)));
-        let port = older.as_ref().map(|server| server.port).or(newer.as_ref().map(|server| server.port));
-        let mut config = config(port.unwrap());
-        let sidecar = Sidecar::start(&config).ready();
-        let client = (!is_modern).then(|| Client::open(&sidecar, None));
-        config.limits.request_timeout_ms = 300;
-        sidecar.runs(&sidecar.files.write(&config));
-        let call = match &client {
-            Some(client) => client.request(client.message("tools/call", &json!({"name": "t"}))),
-            None => modern::of(&modern::message(1, "tools/call", json!({"name": "t"})).to_string()),
-        };
-        let message = call.send(sidecar.mcp).message();
-        assert_eq!(message["error"]["message"], "the MCP server did not answer within 0.3 seconds", "{case}");
-        match &older {
-            Some(server) => {
-                let cancelled =
-                    eventually("the server is told", || server.seen("notifications/cancelled").pop());
-                let called = server.seen("tools/call").pop().unwrap();
-                let [cancelled, called] = [&cancelled, &called].map(scripted::message);
-                assert_eq!(cancelled["params"]["requestId"], called["id"], "{case}");
-            }
-            None => eventually("the server is told", || gone.load(Ordering::SeqCst).then_some(())),
-        }
-    }
-}
-
-#[test]
-fn a_client_that_goes_away_cancels_nothing_and_leaves_nothing() {
-    let (finished, finish) = std::sync::mpsc::channel();
-    let finished = std::sync::Mutex::new(finished);
-    let server = Scripted::start(move |request, stream| {
-        scripted::begin_events(stream);
-        for step in 0..5 {
-            scripted::chunk(
-                stream,
-                &format!(
-                    "data: {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{{\"data\":{step}}}}}\n\n"
-                ),
-            );
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        scripted::chunk(stream, &format!("data: {}\n\n", scripted::reply_to(request, &json!({}))));
-        // Written to somebody who is still there.
-        let alive = stream.write_all(b"0\r\n\r\n").is_ok();
-        finished.lock().unwrap().send(alive).unwrap();
-    });
-    let sidecar = Sidecar::start(&config(server.port));
-    let client = Client::open(&sidecar, None);
-    for read_something in [true, false] {
-        let mut stream = connect(sidecar.mcp);
-        let call = client.request(client.message("tools/call", &json!({"name": "t"})));
-        if read_something {
-            call.write(&mut stream);
-            let mut reader = BufReader::new(&stream);
-            Reply::read_head(&mut reader).unwrap();
-            read_chunk(&mut reader).unwrap();
-        } else {
-            // The sidecar learns at once that there is the rest of it, and that its client has gone.
-            let bytes = call.bytes();
-            let (head, rest) = bytes.split_at(bytes.len() - 9);
-            stream.write_all(head).unwrap();
-            std::thread::sleep(Duration::from_millis(100));
-            sidecar.signal(Signal::STOP);
-            stream.write_all(rest).unwrap();
-        }
-        drop(stream);
-        sidecar.signal(Signal::CONT);
-        assert!(finish.recv_timeout(Duration::from_secs(30)).unwrap(), "the call went on to its end");
-        assert!(server.seen("notifications/cancelled").is_empty());
-    }
-    let lines = || sidecar.written().matches("\"method\":\"tools/call\"").count();
-    eventually("both calls are in the audit log", || (lines() == 2).then_some(()));
-    assert_eq!(sidecar.metric("longshore_connections"), 0.0);
-}
-
-#[test]
 fn nonsense_of_a_server_becomes_an_error() {
     for (what, status, content_type, body, expected) in [
         ("a page", 200, "text/html", "<html>", "something that is not an answer"),
@@ -357,48 +237,6 @@ fn an_error_of_null_is_none() {
         let message = call.send(sidecar.mcp).message();
         assert_eq!(message["result"]["content"][0]["text"], "done", "{message}");
     }
-}
-
-/// A server does not answer what was cancelled, and may leave the response open: nobody waits for it then.
-#[test]
-fn r059_a_cancelled_call_ends_though_its_server_leaves_it_open() {
-    let server =
-        Scripted::start(|request, stream| match scripted::message(request)["params"]["name"].as_str() {
-            Some("hang") => {
-                scripted::begin_events(stream);
-                // Until the other side closes.
-                let _ = std::io::Read::read(stream, &mut [0]);
-            }
-            _ => scripted::json(stream, &scripted::reply_to(request, &json!({"content": []}))),
-        });
-    let sidecar = Sidecar::start(&config(server.port)).ready();
-    for revision in ["2025-06-18", "2025-11-25"] {
-        let client = Client::of(&sidecar, None, revision);
-        let call =
-            |name: &str| json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": name}});
-        let cancel =
-            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}});
-        let mut stream = connect(sidecar.mcp);
-        client.request(call("hang").to_string()).write(&mut stream);
-        eventually("the call is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
-        // Somebody else's, and one of another type.
-        let other =
-            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "7"}});
-        for (told, by) in
-            [(&cancel, Client::of(&sidecar, None, revision)), (&other, client.through(&sidecar))]
-        {
-            assert_eq!(by.request(told.to_string()).send(sidecar.mcp).status, 202);
-        }
-        assert_eq!(sidecar.metric("longshore_calls"), 1.0);
-        assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
-        let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
-        assert_eq!((&reply.message()["id"], &reply.message()["error"]["code"]), (&json!(7), &json!(-32603)));
-        eventually("nothing is under way", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
-        // The id is free, and what was cancelled before does not count.
-        let reply = client.request(call("quick").to_string()).send(sidecar.mcp);
-        assert_eq!(reply.message()["result"], json!({"content": []}), "{revision}");
-    }
-    sidecar.audit(|line| line["reason"] == "cancelled by its client");
 }
 
 /// Many servers refuse a request without having read its id. There is only one that the error can be about.

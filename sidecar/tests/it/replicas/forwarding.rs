@@ -23,6 +23,24 @@ fn echo(client: &Client<'_>, text: &str) {
     assert_eq!(message["result"]["content"][0]["text"], text, "{message}");
 }
 
+/// Two replicas with another flag, of which the second knows the first.
+fn replicas_with(network: &Network, servers: &[GoServer; 2], flag: [&str; 2]) -> Vec<Sidecar> {
+    network.list(&[1, 2]);
+    let replicas: Vec<_> = (1..)
+        .zip(servers)
+        .map(|(number, server)| {
+            let files = Files::new();
+            files.write_with_keys(&with_peers(&config(server.port)), &keys(&[("alice", "key-a")]));
+            let mut flags = network.flags(number, &format!("pod-{number}"));
+            flags.extend(flag.map(str::to_owned));
+            Sidecar::with(files, &flags.iter().map(String::as_str).collect::<Vec<_>>()).loaded()
+        })
+        .collect();
+    let replicas: Vec<_> = replicas.into_iter().map(Sidecar::ready).collect();
+    knows(&replicas[1], 1);
+    replicas
+}
+
 fn forwarded(sidecar: &Sidecar, result: &str) -> f64 {
     sidecar.metric(&format!("longshore_forwarded_requests_total{{result=\"{result}\"}}"))
 }
@@ -62,17 +80,7 @@ fn every_replica_serves_every_session_of_its_principal() {
 fn who_listens_through_another_replica_takes_no_calls_place() {
     let servers = [(); 2].map(|()| GoServer::start(&[]));
     let network = Network::new();
-    network.list(&[1, 2]);
-    let replicas = [1, 2].map(|number| {
-        let files = Files::new();
-        let config = with_peers(&config(servers[number as usize - 1].port));
-        files.write_with_keys(&config, &keys(&[("alice", "key-a")]));
-        let mut flags = network.flags(number, &format!("pod-{number}"));
-        flags.extend(["--max-calls".to_owned(), "1".to_owned()]);
-        Sidecar::with(files, &flags.iter().map(String::as_str).collect::<Vec<_>>()).loaded()
-    });
-    let replicas = replicas.map(Sidecar::ready);
-    knows(&replicas[1], 1);
+    let replicas = replicas_with(&network, &servers, ["--max-calls", "1"]);
     let client = Client::open(&replicas[0], ALICE);
     let there = client.through(&replicas[1]);
     let stream = Events::open(&there.get(), replicas[1].mcp);
@@ -85,19 +93,7 @@ fn who_listens_through_another_replica_takes_no_calls_place() {
 fn workers_and_connections_make_no_difference() {
     let servers = [(); 2].map(|()| GoServer::start(&[]));
     let network = Network::new();
-    network.list(&[1, 2]);
-    let replicas: Vec<_> = (1..)
-        .zip(&servers)
-        .map(|(number, server)| {
-            let files = Files::new();
-            files.write_with_keys(&with_peers(&config(server.port)), &keys(&[("alice", "key-a")]));
-            let mut flags = network.flags(number, &format!("pod-{number}"));
-            flags.extend(["--workers".to_owned(), "3".to_owned()]);
-            Sidecar::with(files, &flags.iter().map(String::as_str).collect::<Vec<_>>()).loaded()
-        })
-        .collect();
-    let replicas: Vec<_> = replicas.into_iter().map(Sidecar::ready).collect();
-    knows(&replicas[1], 1);
+    let replicas = replicas_with(&network, &servers, ["--workers", "3"]);
     let sessions: Vec<_> = (0..8).map(|_| Client::open(&replicas[0], ALICE).session).collect();
     std::thread::scope(|scope| {
         for (number, session) in sessions.iter().enumerate() {
