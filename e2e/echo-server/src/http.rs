@@ -91,14 +91,14 @@ pub(crate) fn check(address: SocketAddr) -> io::Result<bool> {
     Ok(answer.starts_with("HTTP/1.1 200"))
 }
 
-/// Something that nobody else has drawn, as hexadecimal digits.
 /// What this process is known by: its host, which in a pod is called as the pod, and something random.
 pub(crate) fn instance() -> io::Result<Arc<str>> {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
     Ok(format!("{}/{}", host.trim(), random()?).into())
 }
 
-pub(crate) fn random() -> io::Result<String> {
+/// Something that nobody else has drawn, as hexadecimal digits.
+fn random() -> io::Result<String> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/uuid")?;
     Ok(text.trim().replace('-', ""))
 }

@@ -131,6 +131,11 @@ impl Coming {
         true
     }
 
+    /// The same, however long there is none: where whoever waits for the message has a deadline.
+    pub(crate) async fn room_at_last(&mut self) {
+        while !self.room().await {}
+    }
+
     /// Counts what has come, if there is room. Most of the room is left to those that are complete: they are many where
     /// all end at once, and have nothing to wait for.
     fn fits(&mut self) -> bool {

@@ -286,18 +286,20 @@ async fn opened(pod: &Pod) -> Result<u64, String> {
 
 /// The numbers of the sessions that this process answered last.
 pub(super) fn sessions_of(load: &Load, instance: &str) -> BTreeSet<usize> {
-    let seen = load.sessions().into_iter().filter(|seen| seen.last.as_deref() == Some(instance));
-    seen.map(|seen| seen.number).collect()
+    answered_last(load, |last| last == instance)
 }
 
 /// The numbers of the sessions that a process in this pod answered last: over stdio many have one of their own.
 pub(super) fn sessions_in(load: &Load, pod: &Pod) -> BTreeSet<usize> {
     let host = format!("{}/", pod.name_any());
-    let is_there = |last: &str| last.starts_with(&host);
-    let seen = load.sessions().into_iter().filter(|seen| seen.last.as_deref().is_some_and(is_there));
-    let theirs: BTreeSet<_> = seen.map(|seen| seen.number).collect();
+    let theirs = answered_last(load, |last| last.starts_with(&host));
     assert!(!theirs.is_empty(), "{} has no session", pod.name_any());
     theirs
+}
+
+fn answered_last(load: &Load, by: impl Fn(&str) -> bool) -> BTreeSet<usize> {
+    let seen = load.sessions().into_iter().filter(|seen| seen.last.as_deref().is_some_and(&by));
+    seen.map(|seen| seen.number).collect()
 }
 
 pub(super) fn is_ready(pod: &Pod) -> bool {

@@ -119,7 +119,7 @@ impl Stream {
     /// Reads some more, as soon as there is room for it, and gives its length. Nothing is lost when this is not awaited to
     /// its end.
     pub(super) async fn read(&mut self) -> Result<usize, Over> {
-        while !self.coming.room().await {}
+        self.coming.room_at_last().await;
         let Some(Ok(frame)) = self.body.frame().await else { return Err(Over) };
         let Ok(data) = frame.into_data() else { return Ok(0) };
         let Self { decoder, coming, waiting, .. } = self;

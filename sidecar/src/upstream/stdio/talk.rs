@@ -407,10 +407,9 @@ impl<'a> Talk<'a> {
     }
 }
 
-/// Waits until there is something to read, and room for what is being read: however long there is none, since whoever waits
-/// for it has a deadline.
+/// Waits until there is something to read, and room for what is being read.
 async fn readable(stdout: &pipe::Receiver, coming: &mut Coming) -> io::Result<()> {
-    while !coming.room().await {}
+    coming.room_at_last().await;
     stdout.readable().await
 }
 

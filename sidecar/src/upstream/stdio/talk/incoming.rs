@@ -62,12 +62,14 @@ impl Talk<'_> {
             }
             let next = self.lines.next();
             self.restrain();
+            if let Ok(Some(line)) = &next {
+                self.came = self.coming.hand_on(line.len());
+            }
+            self.coming.came(self.lines.pending());
             match next {
                 Ok(Some(line)) => {
-                    self.came = self.coming.hand_on(line.len());
                     self.line(line);
                     self.came = None;
-                    self.coming.came(self.lines.pending());
                 }
                 Ok(None) if self.end_of_output => {
                     let last = self.lines.last();
@@ -76,10 +78,7 @@ impl Talk<'_> {
                     }
                     self.line(last);
                 }
-                Ok(None) => {
-                    self.coming.came(self.lines.pending());
-                    return;
-                }
+                Ok(None) => return,
                 Err(_) => self.doom = Some(Why::LineTooLong),
             }
         }
