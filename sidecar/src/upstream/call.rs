@@ -29,6 +29,9 @@ const EARNED: Duration = Duration::from_micros(50);
 const EARNED_A_BYTE: Duration = Duration::from_nanos(250);
 /// And the most that it can have at once.
 const MAX_CREDIT: Duration = Duration::from_millis(5);
+/// What it can have of that at first. What the kernel takes is not read yet: who makes room in this time gets twice as much
+/// the next time, and who does not begins anew.
+const FIRST_CREDIT: Duration = Duration::from_millis(1);
 /// Who has taken nothing for so long, and has missed so many bytes meanwhile, does not read.
 const DEAF: Duration = Duration::from_secs(1);
 const MISSED: usize = 256 * 1024;
@@ -60,6 +63,8 @@ struct State {
     gone: bool,
     /// How long it may be waited for, because it reads.
     credit: Duration,
+    /// The most that it gets of that at once, if more than at first.
+    trust: Duration,
     /// Since when it has taken nothing though there was more for it, and how much of that it has missed.
     missed: Option<(Instant, usize)>,
     reader: Option<Waker>,
@@ -83,6 +88,11 @@ impl State {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         self.credit = (self.credit + EARNED + EARNED_A_BYTE * bytes).min(MAX_CREDIT);
         self.missed = None;
+    }
+
+    /// The most that it gets at once of what it has earned.
+    fn trust(&self) -> Duration {
+        self.trust.max(FIRST_CREDIT)
     }
 
     fn wake_reader(&mut self) {
@@ -227,14 +237,16 @@ impl Reader {
 
     /// How long it may be waited for, because it reads.
     pub(super) fn credit(&self) -> Duration {
-        self.desk.lock().credit
+        let state = self.desk.lock();
+        state.credit.min(state.trust())
     }
 
-    /// It was waited for. Gives the part of the time that it had not earned.
+    /// It was waited for, and has made room or has not. Gives the part of the time that it had not earned.
     pub(super) fn spend(&self, waited: Duration) -> Duration {
         let mut state = self.desk.lock();
         let earned = waited.min(state.credit);
         state.credit -= earned;
+        state.trust = if state.has_room() { (2 * state.trust()).min(MAX_CREDIT) } else { FIRST_CREDIT };
         waited - earned
     }
 
@@ -432,7 +444,12 @@ mod tests {
             reader.offer(&message);
             next(&waiting);
         }
+        assert_eq!(reader.credit(), 4 * FIRST_CREDIT, "it has made room twice");
+        reader.spend(Duration::ZERO);
         assert_eq!(reader.credit(), MAX_CREDIT);
+        while matches!(reader.offer(&message), Offer::Taken) {}
+        reader.spend(Duration::ZERO);
+        assert_eq!(reader.credit(), FIRST_CREDIT, "it has not made room");
     }
 
     #[test]

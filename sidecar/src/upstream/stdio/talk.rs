@@ -231,8 +231,8 @@ impl<'a> Talk<'a> {
                 }
                 () = room(&self.delivery), if self.delivery.is_some() => {
                     if let Some(delivery) = self.delivery.take() {
-                        delivery.to.offer(&delivery.message);
                         self.waited_for(&delivery);
+                        delivery.to.offer(&delivery.message);
                     }
                     self.last_words_wait();
                 }

@@ -26,6 +26,8 @@ use crate::upstream::stdio::{Name, Why};
 
 /// How much may be dropped without a pause: a process that writes what nobody wants must not keep the thread busy.
 const DROPPED: usize = 32 * 1024;
+/// The same while somebody waits for what may be behind it: a fifth of the thread's time, at most.
+const DROPPED_FOR_OTHERS: usize = 256 * 1024;
 /// How many of its questions may wait for clients.
 const MAX_ASKED: usize = 256;
 /// What a process is told that asked somebody who does not read.
@@ -144,7 +146,8 @@ impl Talk<'_> {
         if self.noise > MAX_NOISE {
             self.doom.get_or_insert(Why::Noise);
         }
-        if self.dropped >= DROPPED {
+        let most = if self.routes.count() == 0 { DROPPED } else { DROPPED_FOR_OTHERS };
+        if self.dropped >= most {
             self.dropped = 0;
             self.pause = Some(Instant::now() + PAUSE);
         }
