@@ -3,10 +3,12 @@
 
 use std::collections::HashSet;
 use std::io::{self, BufRead as _, BufReader, BufWriter, Stdout, Write as _};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
+
+use parking_lot::FairMutex;
 
 use crate::answer::{Reply, Session, error};
 use crate::http::instance;
@@ -16,14 +18,15 @@ const MAX_WAITING: usize = 512;
 /// How much is read, and written, at once.
 const CHUNK: usize = 64 * 1024;
 
-type Output = Arc<Mutex<BufWriter<Stdout>>>;
+/// Whoever has waited longest writes next: those that flood must not keep the others from their turn.
+type Output = Arc<FairMutex<BufWriter<Stdout>>>;
 /// The calls that send notifications, by id, until they are cancelled.
-type Wanted = Arc<Mutex<HashSet<String>>>;
+type Wanted = Arc<FairMutex<HashSet<String>>>;
 
 /// Serves until standard input ends.
 pub(crate) fn serve() -> io::Result<()> {
     let mut session = Session::new(&instance()?, 1);
-    let output: Output = Arc::new(Mutex::new(BufWriter::with_capacity(CHUNK, io::stdout())));
+    let output: Output = Arc::new(FairMutex::new(BufWriter::with_capacity(CHUNK, io::stdout())));
     let waiting = Arc::new(AtomicUsize::new(0));
     let wanted = Wanted::default();
     let mut input = BufReader::with_capacity(CHUNK, io::stdin().lock());
@@ -38,12 +41,12 @@ pub(crate) fn serve() -> io::Result<()> {
         match session.answer(&line) {
             Reply::Nothing => {
                 if flush {
-                    lock(&output).flush()?;
+                    output.lock().flush()?;
                 }
             }
             Reply::Now(answer) | Reply::Sick(answer) => write(&output, &answer, flush)?,
             Reply::Cancelled(id) => {
-                lock(&wanted).remove(&id);
+                wanted.lock().remove(&id);
             }
             Reply::Exit(status) => std::process::exit(status.into()),
             later @ (Reply::Later(..) | Reply::Notified(..)) => {
@@ -53,7 +56,7 @@ pub(crate) fn serve() -> io::Result<()> {
                 }
                 waiting.fetch_add(1, Ordering::Relaxed);
                 if let Reply::Notified(notifications, _) = &later {
-                    lock(&wanted).insert(notifications.id.clone());
+                    wanted.lock().insert(notifications.id.clone());
                 }
                 let (output, waiting, wanted) = (output.clone(), waiting.clone(), wanted.clone());
                 // They end with the process.
@@ -75,14 +78,14 @@ fn take_time(reply: Reply, output: &Output, wanted: &Wanted) -> io::Result<()> {
         }
         Reply::Notified(notifications, answer) => {
             for number in 1..=notifications.count {
-                if !lock(wanted).contains(&notifications.id) {
+                if !wanted.lock().contains(&notifications.id) {
                     return Ok(());
                 }
                 let pause = notifications.pause;
                 write(output, &notifications.number(number), pause > Duration::ZERO)?;
                 thread::sleep(pause);
             }
-            lock(wanted).remove(&notifications.id);
+            wanted.lock().remove(&notifications.id);
             write(output, &answer, true)
         }
         Reply::Nothing | Reply::Cancelled(_) | Reply::Now(_) | Reply::Sick(_) | Reply::Exit(_) => Ok(()),
@@ -90,12 +93,8 @@ fn take_time(reply: Reply, output: &Output, wanted: &Wanted) -> io::Result<()> {
 }
 
 fn write(output: &Output, line: &str, flush: bool) -> io::Result<()> {
-    let mut output = lock(output);
+    let mut output = output.lock();
     output.write_all(line.as_bytes())?;
     output.write_all(b"\n")?;
     if flush { output.flush() } else { Ok(()) }
-}
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
