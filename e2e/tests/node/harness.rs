@@ -110,12 +110,25 @@ fn a_cluster_to_work_with_stays_until_it_is_ended() {
     for example in ["everything", "everything-sse", "git", "go-server", "go-three"] {
         assert!(served.contains(&format!("mcpserver.longshore.dev/{example} condition met")), "{served}");
     }
+    let tested = made.longshore_cluster(&["exec"], &["sh", "-ec", FOREIGN, &this_program()]);
+    assert!(tested.contains("1 passed"), "{tested}");
     // Once more: nothing is to be done, and nothing breaks.
     made.longshore_cluster(&["up"], &[]);
     made.longshore_cluster(&["exec"], &ready);
     made.longshore_cluster(&["down"], &[]);
     assert_eq!(traces(&spec), [""; 0]);
     made.longshore_cluster(&["down"], &[]);
+}
+
+/// Has a test of this program, the shell's `$0`, use the cluster that it runs in, as if it were somebody else's.
+const FOREIGN: &str = r#"
+export LONGSHORE_E2E_KUBECONFIG=$KUBECONFIG LONGSHORE_E2E_LOAD='ctr --namespace k8s.io images import'
+exec "$0" --exact --nocapture refused::what_is_refused_has_its_status_through_a_service_and_a_line_in_the_log
+"#;
+
+fn this_program() -> String {
+    let program = std::env::current_exe().unwrap();
+    program.into_os_string().into_string().unwrap()
 }
 
 /// A cluster that outlives who made it, by its name; it goes at the latest when this does.
