@@ -10,6 +10,7 @@ mod hangs;
 mod incoming;
 mod indulgence;
 mod taking;
+mod unwanted;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -32,6 +33,7 @@ use crate::shares::{Came, Coming};
 use hangs::Hangs;
 use indulgence::Indulgence;
 use longshore_mcp::level::Level;
+use unwanted::Unwanted;
 
 /// How long the rest of what a process wrote is read after its end, and how long its end is waited for when it has
 /// closed its pipes.
@@ -92,8 +94,7 @@ pub(super) struct Talk<'a> {
     first_noise: Option<String>,
     /// How much it has written since its last message.
     noise: usize,
-    /// Bytes that were dropped in a row; a line that somebody waited for begins anew.
-    dropped: usize,
+    unwanted: Unwanted,
     pause: Option<Instant>,
     hangs: Hangs,
     /// Since when nobody has called it.
@@ -168,7 +169,7 @@ impl<'a> Talk<'a> {
             doom: None,
             first_noise: None,
             noise: 0,
-            dropped: 0,
+            unwanted: Unwanted::default(),
             pause: None,
             hangs: Hangs::default(),
             quiet: None,

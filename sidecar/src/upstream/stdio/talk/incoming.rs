@@ -13,6 +13,7 @@ use tokio::time::{Duration, Instant};
 
 use super::alone::listened;
 use super::taking::INITIALIZED;
+use super::unwanted::PAUSE;
 use super::{Delivery, Question, Talk};
 use crate::metrics::Dropped;
 use crate::shares::Came;
@@ -24,16 +25,10 @@ use crate::upstream::stdio::message::{About, Key, span, with};
 use crate::upstream::stdio::outgoing::cancelled;
 use crate::upstream::stdio::{Name, Why};
 
-/// How much may be dropped without a pause: a process that writes what nobody wants must not keep the thread busy.
-const DROPPED: usize = 32 * 1024;
-/// The same while somebody waits for what may be behind it: a fifth of the thread's time, at most.
-const DROPPED_FOR_OTHERS: usize = 256 * 1024;
 /// How many of its questions may wait for clients.
 const MAX_ASKED: usize = 256;
 /// What a process is told that asked somebody who does not read.
 const UNREAD: &str = "the client does not read";
-/// The pause. Others may wait for what is behind it.
-const PAUSE: Duration = Duration::from_millis(1);
 /// A reader that may be waited for less is not: it would take longer to wake up.
 const SHORTEST: Duration = Duration::from_millis(1);
 
@@ -114,7 +109,7 @@ impl Talk<'_> {
                 false
             }
         };
-        self.dropped = if wanted { 0 } else { self.dropped + length };
+        if wanted { self.unwanted.interrupt() } else { self.unwanted.add(length) }
     }
 
     /// Takes a message. Says whether it was for anybody.
@@ -142,13 +137,12 @@ impl Talk<'_> {
     fn restrain(&mut self) {
         let blank = self.lines.take_blank();
         self.noise += blank;
-        self.dropped += blank;
+        self.unwanted.add(blank);
         if self.noise > MAX_NOISE {
             self.doom.get_or_insert(Why::Noise);
         }
-        let most = if self.routes.count() == 0 { DROPPED } else { DROPPED_FOR_OTHERS };
-        if self.dropped >= most {
-            self.dropped = 0;
+        let several = self.conversation.is_shared() || self.conversation.stands_alone();
+        if self.unwanted.is_enough(several && self.routes.count() > 1) {
             self.pause = Some(Instant::now() + PAUSE);
         }
     }
