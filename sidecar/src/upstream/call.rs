@@ -32,9 +32,10 @@ const MAX_CREDIT: Duration = Duration::from_millis(5);
 /// What it can have of that at first. What the kernel takes is not read yet: who makes room in this time gets twice as much
 /// the next time, and who does not begins anew.
 const FIRST_CREDIT: Duration = Duration::from_millis(1);
-/// Who has taken nothing for so long, and has missed so many bytes meanwhile, does not read.
-const DEAF: Duration = Duration::from_secs(1);
-const MISSED: usize = 256 * 1024;
+/// Who has taken nothing for so long, and has missed so many bytes meanwhile, does not read: of a flood that others wait
+/// behind it is known sooner.
+const DEAF: [(Duration, usize); 2] =
+    [(Duration::from_secs(1), 256 * 1024), (Duration::from_millis(500), 1024 * 1024)];
 /// How long a response is held back for the case that the answer is the first thing to come.
 const SILENCE: Duration = Duration::from_secs(5);
 /// The largest piece of a body: so that a large message is not copied as a whole by everybody on its way.
@@ -255,7 +256,8 @@ impl Reader {
         let mut state = self.desk.lock();
         let (since, missed) = state.missed.get_or_insert((now, 0));
         *missed = missed.saturating_add(bytes);
-        *missed >= MISSED && now.saturating_duration_since(*since) >= DEAF
+        let passed = now.saturating_duration_since(*since);
+        DEAF.iter().any(|(time, bytes)| passed >= *time && *missed >= *bytes)
     }
 }
 
