@@ -30,23 +30,27 @@ pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> 
     }
 }
 
+/// More ports than a run takes for its servers and its catalog: those from the one that it is told.
+pub(crate) const PORTS_OF_A_RUN: u32 = 8;
+
 /// A port that nobody listens at, and that nobody is given who asks the system for any. Another run of these tests takes
 /// others.
 pub(crate) fn free_port() -> u16 {
-    const FIRST: u32 = 10_000;
-    const RUNS: u32 = 50;
-    const EACH: u32 = 200;
-    static TAKEN: AtomicU32 = AtomicU32::new(0);
-    let begin = FIRST + std::process::id() % RUNS * EACH;
-    let mut ports = (0..EACH).map(|_| begin + TAKEN.fetch_add(1, Ordering::Relaxed) % EACH);
-    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    ports.find_map(|port| u16::try_from(port).ok().filter(is_free)).expect("a port")
+    free_ports(1)
 }
 
-/// Two of them, one after the other.
-pub(crate) fn neighbours() -> u16 {
-    eventually("two free ports", || {
-        let port = free_port();
-        (free_port() == port + 1).then_some(port)
+/// So many of them, one after the other: the first.
+pub(crate) fn free_ports(count: u32) -> u16 {
+    const FIRST: u32 = 10_000;
+    const RUNS: u32 = 20;
+    const EACH: u32 = 500;
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    let begin = FIRST + std::process::id() % RUNS * EACH;
+    let is_free = |port| u16::try_from(port).is_ok_and(|port| TcpListener::bind(("127.0.0.1", port)).is_ok());
+    eventually("free ports", || {
+        let first = TAKEN.fetch_add(count, Ordering::Relaxed) % EACH;
+        let mut ports = begin + first..begin + first + count;
+        let are_free = first + count <= EACH && ports.all(is_free);
+        u16::try_from(begin + first).ok().filter(|_| are_free)
     })
 }

@@ -3,7 +3,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::harness::{Folder, LONGSHORE, Local, eventually, free_port, neighbours};
+use crate::harness::{Folder, LONGSHORE, Local, PORTS_OF_A_RUN, eventually, free_port, free_ports};
 use crate::peers::open;
 
 fn example(name: &str) -> Value {
@@ -98,7 +98,7 @@ fn a_server_that_changes_while_it_waits_begins_as_it_is_wanted_then() {
 #[test]
 fn clients_come_to_no_port_at_which_a_server_is_to_listen() {
     let folder = Folder::new();
-    let port = neighbours();
+    let port = free_ports(PORTS_OF_A_RUN);
     folder.write("a.json", &example("a").to_string());
     folder.write("b.json", &at("b", port + 1).to_string());
     let path = folder.path().to_str().unwrap().to_owned();

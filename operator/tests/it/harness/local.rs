@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{LONGSHORE, PATIENCE, eventually, neighbours};
+use super::{LONGSHORE, PATIENCE, PORTS_OF_A_RUN, eventually, free_ports};
 
 /// A folder for manifests.
 pub(crate) struct Folder(tempfile::TempDir);
@@ -65,7 +65,7 @@ impl Local {
     /// Serves a folder at ports that no other run tries, for tests in which nobody listens at a URL for a moment, or any
     /// more.
     pub(crate) fn apart(folder: &Path) -> Self {
-        Self::json(&["--port", &neighbours().to_string(), folder.to_str().unwrap()])
+        Self::json(&["--port", &free_ports(PORTS_OF_A_RUN).to_string(), folder.to_str().unwrap()])
     }
 
     pub(crate) fn start(arguments: &[&str]) -> Self {
