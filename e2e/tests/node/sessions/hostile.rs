@@ -100,7 +100,7 @@ async fn attacked(namespace: &Namespace<'_>, row: &Row, echo: Echo, mut form: Fo
     let now = served.settles().await.remove(0);
     assert_eq!(restarts(&now, SIDECAR), 0);
     hostile.shutdown().await;
-    served.down().await;
+    served.cut_down().await;
     is.as_secs_f64() / was.max(form.noise).as_secs_f64()
 }
 

@@ -217,8 +217,26 @@ impl<'a> Served<'a> {
 
     /// Deletes it, and waits until nothing of it runs, so that the next has the machine to itself.
     pub(super) async fn down(self) {
+        self.delete().await;
+        self.is_gone().await;
+    }
+
+    /// The same where calls are under way that would take longer than anybody wants to wait: they are cut off.
+    pub(super) async fn cut_down(self) {
+        self.delete().await;
+        for pod in names(&self.pods().await) {
+            // One that has gone meanwhile is not found.
+            let _ = self.namespace.api::<Pod>().delete(&pod, &DeleteParams::default().grace_period(1)).await;
+        }
+        self.is_gone().await;
+    }
+
+    async fn delete(&self) {
         let servers = self.namespace.api::<McpServer>();
         servers.delete(self.echo.name, &DeleteParams::default()).await.expect("a server can be deleted");
+    }
+
+    async fn is_gone(&self) {
         eventually("its pods are gone", async || match self.pods().await {
             pods if pods.is_empty() => Ok(()),
             pods => Err(names(&pods).join(", ")),
