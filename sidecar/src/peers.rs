@@ -67,6 +67,8 @@ pub(crate) trait Local: Send + Sync {
     /// Notes something about the others.
     fn note(&self, news: News<'_>);
     /// Whom to send heartbeats.
+    fn to_greet(&self) -> Vec<IpAddr>;
+    /// Who may be alive.
     fn to_ask(&self) -> Vec<IpAddr>;
     /// Who is alive, and what they are doing.
     fn alive(&self) -> Vec<(Peer, State)>;

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// How often replicas send each other heartbeats and ask DNS who there is.
 pub const HEARTBEAT: Duration = Duration::from_secs(1);
+/// After how long a replica that starts has had a heartbeat of everybody who knows it.
+pub const INTRODUCED: Duration = Duration::from_millis(1_250);
 /// How old the last word of a peer may be for it to count as alive: two heartbeats may be lost.
 pub const FRESH: Duration = Duration::from_millis(3_500);
 /// How long a question to a peer may take. It is answered from memory; what takes longer is a network that is broken.

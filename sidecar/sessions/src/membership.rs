@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bounds::{DNS_FRESH, FRESH, MAX_MEMBERS, RESTART, UNLISTED, UNLISTED_YET};
+use crate::bounds::{DNS_FRESH, FRESH, INTRODUCED, MAX_MEMBERS, RESTART, UNLISTED, UNLISTED_YET};
 use crate::identity::{Moment, Peer, PodId};
 use crate::message::{Introduction, Word};
 use crate::tombstones::Digest;
@@ -33,6 +33,8 @@ pub struct View {
     me: IpAddr,
     members: BTreeMap<IpAddr, Member>,
     dns: Dns,
+    /// When DNS answered for the first time.
+    began: Option<Moment>,
 }
 
 /// What is known of who is at one address.
@@ -58,6 +60,8 @@ pub struct Member {
     pub silent: Option<Moment>,
     /// Since when neither has DNS listed it nor has it said anything. `None`: it is listed.
     pub unlisted: Option<Moment>,
+    /// It has said that it knows this replica.
+    knows_me: bool,
     /// DNS has listed it at some time.
     was_listed: bool,
     /// What it knew to be ended was fetched once.
@@ -95,12 +99,12 @@ pub enum Standing {
 impl View {
     /// The view of a replica that has peers, before it has heard of any.
     pub fn new(me: IpAddr) -> Self {
-        Self { me, members: BTreeMap::new(), dns: Dns::Silent }
+        Self { me, members: BTreeMap::new(), dns: Dns::Silent, began: None }
     }
 
     /// The view of a replica that has none, for good.
     pub fn alone(me: IpAddr) -> Self {
-        Self { me, members: BTreeMap::new(), dns: Dns::Alone }
+        Self { me, members: BTreeMap::new(), dns: Dns::Alone, began: None }
     }
 
     /// Notes whether there are other replicas at all, which a configuration may change.
@@ -114,6 +118,7 @@ impl View {
 
     /// Notes what DNS lists. When DNS fails, nothing is to be noted.
     pub fn listed(&mut self, addresses: &[IpAddr], now: Moment) {
+        self.began.get_or_insert(now);
         self.dns = Dns::Said { at: now, lists_me: addresses.contains(&self.me) };
         for member in self.members.values_mut() {
             if !addresses.contains(&member.address) {
@@ -134,6 +139,7 @@ impl View {
         if from.address == self.me || self.is_late(from) {
             return;
         }
+        let knows_me = from.knows.iter().any(|peer| peer.address == self.me);
         for member in self.members.values_mut() {
             if member.address != from.address && member.pod.as_ref() == Some(&from.pod) {
                 member.superseded = true;
@@ -155,9 +161,13 @@ impl View {
             member.silent = None;
             member.superseded = false;
             member.unlisted = member.unlisted.map(|_| now);
+            member.knows_me = knows_me;
         }
         for peer in &from.left {
             self.has_left(peer);
+        }
+        for peer in &from.knows {
+            self.mentioned(peer, now);
         }
     }
 
@@ -207,8 +217,11 @@ impl View {
 
     /// Notes that somebody else knows of a peer, which is therefore to be asked too.
     pub fn mentioned(&mut self, peer: &Peer, now: Moment) {
-        if peer.address != self.me {
-            self.member(peer.address, now);
+        let Some(member) = self.member(peer.address, now) else { return };
+        // Whoever left had the address before.
+        if member.state == State::Leaving && member.pod.as_ref() != Some(&peer.pod) {
+            let (unlisted, was_listed) = (member.unlisted, member.was_listed);
+            *member = Member { unlisted, was_listed, ..Member::new(peer.address, now) };
         }
     }
 
@@ -217,7 +230,18 @@ impl View {
         self.members.values()
     }
 
-    /// Whom to send heartbeats, and whom to ask before saying that nobody holds a session: everybody who may be alive.
+    /// Whom to send heartbeats: everybody who may be alive, and whoever is listed, since another pod may have the address
+    /// of one that left by now.
+    pub fn to_greet(&self, now: Moment) -> Vec<IpAddr> {
+        let mut to_greet = self.to_ask(now);
+        let listed = self.members.values().filter(|member| member.unlisted.is_none());
+        to_greet.extend(listed.map(|member| member.address));
+        to_greet.sort_unstable();
+        to_greet.dedup();
+        to_greet
+    }
+
+    /// Whom to ask before saying that nobody holds a session: everybody who may be alive.
     pub fn to_ask(&self, now: Moment) -> Vec<IpAddr> {
         let dns = self.dns_is_fresh(now);
         self.members
@@ -225,6 +249,19 @@ impl View {
             .filter(|member| !dns || member.may_live(now))
             .map(|member| member.address)
             .collect()
+    }
+
+    /// Who was heard and may be alive: what others are told, whose DNS may be behind.
+    pub fn known(&self, now: Moment) -> impl Iterator<Item = Peer> {
+        let known = self.members.values().filter(move |member| member.may_live(now));
+        known.filter_map(|member| Some(Peer { pod: member.pod.clone()?, address: member.address }))
+    }
+
+    /// Whether nothing was ever heard of an address, nor has anybody been asked there.
+    pub fn is_untried(&self, address: IpAddr) -> bool {
+        let tried =
+            |member: &Member| member.pod.is_some() || member.refused.is_some() || member.silent.is_some();
+        address != self.me && !self.members.get(&address).is_some_and(tried)
     }
 
     /// Who serves and takes sessions, as far as is known; without this replica itself.
@@ -255,13 +292,30 @@ impl View {
     }
 
     /// Whether this replica knows enough of the others to say that nobody holds a session. DNS must have answered
-    /// lately, and must list this replica: of two new ones the later one listed then knows the earlier one, whatever
-    /// name server each of them asked.
+    /// lately, and must list this replica, or one that is alive and knows it. Of two new ones the later one listed then
+    /// knows the earlier one, whatever name server each of them asked; and where DNS is behind, whom it lists was there
+    /// before both, so that it knows both and tells each of the other. A process that has just started may have forgotten
+    /// others, who know it still, and whom DNS does not list yet: where it knows anybody, it waits for their heartbeats.
     pub fn is_settled(&self, now: Moment) -> bool {
+        self.is_settled_by(now, |member| member.alive(now).is_some())
+    }
+
+    /// The same, if these were asked just now and have answered.
+    pub fn is_settled_with(&self, answered: &[IpAddr], now: Moment) -> bool {
+        self.is_settled_by(now, |member| answered.contains(&member.address))
+    }
+
+    fn is_settled_by(&self, now: Moment, counts: impl Fn(&Member) -> bool) -> bool {
+        let vouches = |member: &Member| member.unlisted.is_none() && member.knows_me && counts(member);
         match self.dns {
             Dns::Alone => true,
             Dns::Silent => false,
-            Dns::Said { at, lists_me } => lists_me && now.since(at) <= DNS_FRESH,
+            Dns::Said { at, lists_me } => {
+                let introduced = self.began.is_some_and(|began| now.since(began) >= INTRODUCED);
+                now.since(at) <= DNS_FRESH
+                    && (introduced || self.to_ask(now).is_empty())
+                    && (lists_me || self.members.values().any(vouches))
+            }
         }
     }
 
@@ -348,6 +402,7 @@ impl Member {
             refused: None,
             silent: None,
             unlisted: Some(now),
+            knows_me: false,
             was_listed: false,
             fetched: false,
             superseded: false,

@@ -16,7 +16,7 @@ use serde::de::{self, IntoDeserializer};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::bounds::{
-    MAX_DEPARTURES, MAX_EVENT_ID, MAX_ID, MAX_PRINCIPAL, MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS,
+    MAX_DEPARTURES, MAX_EVENT_ID, MAX_ID, MAX_MEMBERS, MAX_PRINCIPAL, MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS,
     MAX_TOMBSTONES_A_PAGE,
 };
 use crate::identity::{Peer, PodId, SessionKey};
@@ -50,6 +50,9 @@ pub struct Introduction {
     /// Who has told it that they leave. A replica that came later hears it from those who were there.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "departures")]
     pub left: Vec<Peer>,
+    /// Whom it has heard, and would ask before it takes a session. DNS may list those of them later who are new.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "acquaintances")]
+    pub knows: Vec<Peer>,
 }
 
 /// A place in the order of what a process says. Its questions and its answers come by different connections, so that
@@ -167,6 +170,12 @@ fn departures<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Peer>, D
     Ok(left)
 }
 
+fn acquaintances<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Peer>, D::Error> {
+    let knows = Vec::deserialize(deserializer)?;
+    within(knows.len(), MAX_MEMBERS, "replicas that are known")?;
+    Ok(knows)
+}
+
 fn a_page<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Tombstone>, D::Error> {
     let page = Vec::deserialize(deserializer)?;
     within(page.len(), MAX_TOMBSTONES_A_PAGE, "tombstones in a message")?;
@@ -216,6 +225,7 @@ mod tests {
             state: State::Serving,
             tombstones: Digest::default(),
             left: vec![Peer { pod: PodId::new("pod-0").unwrap(), address: [10, 0, 0, 9].into() }],
+            knows: vec![Peer { pod: PodId::new("pod-2").unwrap(), address: [10, 0, 0, 2].into() }],
         }
     }
 

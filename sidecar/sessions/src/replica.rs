@@ -91,7 +91,7 @@ impl<T> Replica<T> {
     }
 
     /// How it introduces itself this time.
-    pub fn introduction(&self) -> Introduction {
+    pub fn introduction(&self, now: Moment) -> Introduction {
         let number = self.said.get();
         self.said.set(number + 1);
         Introduction {
@@ -101,12 +101,13 @@ impl<T> Replica<T> {
             state: self.state,
             tombstones: self.tombstones.digest(),
             left: self.view.left().take(MAX_DEPARTURES).collect(),
+            knows: self.view.known(now).collect(),
         }
     }
 
     /// A message of its own.
-    pub fn say<M>(&self, body: M) -> Message<M> {
-        Message { from: self.introduction(), body }
+    pub fn say<M>(&self, body: M, now: Moment) -> Message<M> {
+        Message { from: self.introduction(now), body }
     }
 
     /// What it answers to a question, and what is to be done.
@@ -130,7 +131,7 @@ impl<T> Replica<T> {
                 Answer::Noted
             }
         };
-        (self.say(answer), effect)
+        (self.say(answer, now), effect)
     }
 
     /// How it stands to a session.

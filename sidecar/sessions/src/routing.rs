@@ -255,9 +255,14 @@ impl Route {
         }
         let winner = self.winner(replica, now);
         let is_me = winner.as_ref().is_some_and(|peer| peer.pod == replica.me().pod);
-        // Who takes it asks everybody anyway.
-        if !self.looked && !is_me {
-            let peers: Vec<IpAddr> = replica.view.alive(now).map(|(peer, _)| peer.address).collect();
+        // Who can take it asks everybody anyway.
+        if !self.looked && (!is_me || !replica.view.is_settled(now)) {
+            let mut peers: Vec<IpAddr> = replica.view.alive(now).map(|(peer, _)| peer.address).collect();
+            // So new that DNS is behind: the session says where it is.
+            if standing == Standing::Unknown && replica.view.is_untried(self.owner.address) {
+                replica.view.mentioned(&self.owner, now);
+                peers.push(self.owner.address);
+            }
             if !peers.is_empty() {
                 self.phase = Phase::Looking;
                 return Step::Ask(peers);

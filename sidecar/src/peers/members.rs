@@ -159,9 +159,9 @@ impl Round {
     }
 
     fn greet(&mut self) {
-        let to_ask = self.peers.0.local.to_ask();
-        self.fetched.retain(|address, _| to_ask.contains(address));
-        for to in to_ask {
+        let to_greet = self.peers.0.local.to_greet();
+        self.fetched.retain(|address, _| to_greet.contains(address));
+        for to in to_greet {
             if self.talking.insert(to) {
                 let (peers, known) = (self.peers.clone(), self.fetched.get(&to).copied());
                 self.tasks

@@ -51,7 +51,7 @@ fn current(ended: &[Tombstone]) -> Vec<Tombstone> {
 
 impl Local for Sessions {
     fn introduction(&self) -> Introduction {
-        self.settled().introduction()
+        self.settled().introduction(self.now())
     }
 
     fn set_state(&self, state: State) {
@@ -84,6 +84,10 @@ impl Local for Sessions {
             News::Silent(address) => replica.view.silent(address, now),
             News::Fetched(address) => replica.view.fetched(address),
         }
+    }
+
+    fn to_greet(&self) -> Vec<IpAddr> {
+        self.lock().view.to_greet(self.now())
     }
 
     fn to_ask(&self) -> Vec<IpAddr> {

@@ -2,7 +2,7 @@ use super::*;
 
 fn says(pod: &str, address: IpAddr, state: State, left: Vec<Peer>) -> Introduction {
     let pod = PodId::new(pod).unwrap();
-    Introduction { pod, address, word: None, state, tombstones: Digest::default(), left }
+    Introduction { pod, address, word: None, state, tombstones: Digest::default(), left, knows: Vec::new() }
 }
 
 #[test]
@@ -127,4 +127,93 @@ fn a_replica_that_came_later_hears_who_left_from_those_who_were_there() {
     view.heard(&tells, at(4));
     assert_eq!(view.standing(&left, age, at(4)), Standing::Gone);
     assert!(view.find(&PodId::new("new").unwrap(), at(4)).is_some());
+}
+
+/// Name servers answer from caches.
+#[test]
+fn whom_dns_does_not_list_yet_is_settled_by_those_who_know_it() {
+    let [me, witness, new]: [IpAddr; 3] = [[10, 0, 0, 1], [10, 0, 0, 2], [10, 0, 0, 3]].map(IpAddr::from);
+    let peer = |address: &IpAddr| Peer { pod: PodId::new("pod").unwrap(), address: *address };
+    let began = Moment::default();
+    let now = began.after(INTRODUCED);
+    let settled = |listed: &[IpAddr], knows: &[IpAddr]| {
+        let mut view = View::new(me);
+        view.listed(listed, began);
+        view.listed(listed, now);
+        let says = says("witness", witness, State::Serving, Vec::new());
+        view.heard(&Introduction { knows: knows.iter().map(peer).collect(), ..says }, now);
+        assert_eq!(view.is_settled(now), view.is_settled_with(&[witness], now));
+        assert!(
+            !view.is_settled(now.after(DNS_FRESH + Duration::from_millis(1))),
+            "it has not answered since"
+        );
+        (view.is_settled(now), view.to_ask(now))
+    };
+    assert_eq!(settled(&[me, witness], &[]), (true, vec![witness]));
+    assert_eq!(settled(&[witness], &[]), (false, vec![witness]));
+    assert_eq!(settled(&[witness], &[me]), (true, vec![witness]));
+    // Of whom it knows, the others hear, and ask them too.
+    assert_eq!(settled(&[witness], &[me, new]), (true, vec![witness, new]));
+    // It may be as new.
+    assert_eq!(settled(&[], &[me]), (false, vec![witness]));
+    assert_eq!(settled(&[new], &[me]), (false, vec![witness, new]));
+}
+
+/// Of two that come at once, each may have the address of one that left, of whom both hear from those who were there.
+#[test]
+fn who_has_the_address_of_one_that_left_is_greeted_and_heard_of() {
+    let [me, witness, used]: [IpAddr; 3] = [[10, 0, 0, 1], [10, 0, 0, 2], [10, 0, 0, 3]].map(IpAddr::from);
+    let peer = |name| Peer { pod: PodId::new(name).unwrap(), address: used };
+    let now = Moment::default();
+    let mut view = View::new(me);
+    view.listed(&[me, witness, used], now);
+    view.heard(&says("witness", witness, State::Serving, vec![peer("old")]), now);
+    assert_eq!((view.to_ask(now), view.to_greet(now)), (vec![witness], vec![witness, used]));
+    let mut tells = |knows| {
+        let says = says("witness", witness, State::Serving, Vec::new());
+        view.heard(&Introduction { knows, ..says }, now);
+        view.to_ask(now)
+    };
+    // It has yet to hear that the old one left.
+    assert_eq!(tells(vec![peer("old")]), [witness]);
+    assert_eq!(tells(vec![peer("new")]), [witness, used]);
+    view.listed(&[me, witness], now);
+    view.heard(&says("new", used, State::Leaving, Vec::new()), now);
+    assert_eq!(view.to_greet(now), [witness]);
+}
+
+/// A process that has just started has forgotten what the one before it had heard.
+#[test]
+fn whoever_starts_takes_nothing_before_it_has_heard_everybody_who_knows_it() {
+    let [me, one]: [IpAddr; 2] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+    let at = |milliseconds| Moment::default().after(Duration::from_millis(milliseconds));
+    let mut view = View::new(me);
+    assert!(!view.is_settled(at(1)));
+    view.listed(&[me], at(2));
+    assert!(view.is_settled(at(2)), "it is the only one");
+    view.heard(&says("one", one, State::Serving, Vec::new()), at(900));
+    assert!(!view.is_settled(at(1_200)));
+    assert!(view.is_settled(at(2).after(INTRODUCED)));
+}
+
+#[test]
+fn others_hear_of_whom_it_has_heard_and_of_nobody_else() {
+    let [me, one, other]: [IpAddr; 3] = [[10, 0, 0, 1], [10, 0, 0, 2], [10, 0, 0, 3]].map(IpAddr::from);
+    let at = |seconds| Moment::default().after(Duration::from_secs(seconds));
+    let known = |view: &View, second| view.known(at(second)).map(|peer| peer.address).collect::<Vec<_>>();
+    let knows = vec![Peer { pod: PodId::new("other").unwrap(), address: other }];
+    let mut view = View::new(me);
+    view.listed(&[me, one, other], at(1));
+    assert!(known(&view, 1).is_empty());
+    assert!(view.is_untried(one) && !view.is_untried(me));
+    view.heard(&Introduction { knows, ..says("one", one, State::Serving, Vec::new()) }, at(1));
+    assert_eq!(known(&view, 1), [one]);
+    assert!(!view.is_untried(one) && view.is_untried(other));
+    view.silent(other, at(3));
+    assert!(!view.is_untried(other));
+    // Whoever is silent may live.
+    view.silent(one, at(3));
+    assert_eq!(known(&view, 60), [one]);
+    view.heard(&says("one", one, State::Leaving, Vec::new()), at(61));
+    assert!(known(&view, 61).is_empty());
 }

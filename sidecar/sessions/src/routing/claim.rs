@@ -30,15 +30,18 @@ impl Route {
     }
 
     pub(super) fn ask_with<T>(&mut self, claim: Claim, replica: &mut Replica<T>, now: Moment) -> Step {
-        if self.is_late(now) || !replica.view.is_settled(now) {
+        if !replica.view.is_settled(now) {
             replica.release(&self.key, claim);
-            return Step::Fail(if self.is_late(now) { Failure::Undecided } else { Failure::Unsettled });
+            return self.wait(now, Failure::Unsettled);
+        }
+        if self.is_late(now) {
+            replica.release(&self.key, claim);
+            return Step::Fail(Failure::Undecided);
         }
         if !self.is_mine(replica)
             && replica.view.standing(&self.owner, self.age_at(now), now) == Standing::Unknown
         {
-            let owner = self.owner.clone();
-            replica.view.mentioned(&owner, now);
+            replica.view.mentioned(&self.owner, now);
         }
         let peers = replica.view.to_ask(now);
         self.phase = Phase::Claiming(claim, peers.clone());
@@ -57,7 +60,6 @@ impl Route {
         let mut answered = Vec::new();
         let mut pending = None;
         let mut owner = None;
-        let mut more = false;
         for said in note(&self.key, outcomes, replica, now) {
             answered.push(said.address);
             if said.from.pod == self.owner.pod {
@@ -75,7 +77,6 @@ impl Route {
                 Holding::Pending => pending = Some(said.from),
                 Holding::At(peer) if peer.pod != replica.me().pod && !asked.contains(&peer.address) => {
                     replica.view.mentioned(&peer, now);
-                    more = true;
                 }
                 Holding::At(_) | Holding::No => {}
             }
@@ -108,8 +109,14 @@ impl Route {
             // Perhaps it was only slow, or has just gone, and somebody says so.
             return self.wait(now, Failure::Unreachable);
         }
+        // Whom those who answered know.
+        let more = replica.view.to_ask(now).iter().any(|address| !asked.contains(address));
         if more || refused.iter().any(|address| !replica.view.is_down(*address, now)) {
             return self.wait_with(claim, asked, replica, now);
+        }
+        if !replica.view.is_settled_with(&answered, now) {
+            replica.release(&self.key, claim);
+            return self.wait(now, Failure::Unsettled);
         }
         self.claimed_with(claim, replica)
     }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::bounds::INTRODUCED;
 use crate::capsule::{PrincipalDigest, ServerSession};
 use crate::membership::View;
 use crate::message::Introduction;
@@ -21,6 +22,7 @@ fn two(state: State) -> (Replica<()>, Peer, Capsule) {
             state: State::Serving,
             tombstones: Digest::default(),
             left: Vec::new(),
+            knows: Vec::new(),
         },
         now,
     );
@@ -60,7 +62,7 @@ fn a_request_that_is_sent_back_to_where_it_began_goes_round_again() {
 /// Its end has to be noted as any other: what is held of it ends too, and the file says so.
 #[test]
 fn an_end_that_a_peer_knows_of_is_noted_by_whoever_asked() {
-    let now = Moment::default();
+    let now = Moment::default().after(INTRODUCED);
     let (mut replica, other, capsule) = two(State::Serving);
     let mut route = Route::new(&capsule, Entry::Client, now, 0);
     assert_eq!(route.step(Event::Begin, &mut replica, now), Step::Ask(vec![other.address]));
@@ -72,10 +74,40 @@ fn an_end_that_a_peer_knows_of_is_noted_by_whoever_asked() {
         state: State::Serving,
         tombstones: Digest::default(),
         left: Vec::new(),
+        knows: Vec::new(),
     };
     let said = Message { from, body: Answer::Holding(Holding::Ended(tombstone), None) };
     let asked = Event::Asked(vec![(other.address, Outcome::Said(Box::new(said)))]);
     assert_eq!(route.step(asked, &mut replica, now), Step::Ended(tombstone));
     assert_eq!(replica.bury(&[tombstone]), Effect::Bury(vec![tombstone], Vec::new()));
     assert_eq!(route.step(Event::Begin, &mut replica, now), Step::Fail(Failure::NotFound));
+}
+
+/// It is so new that DNS is behind, where it was opened, or here.
+#[test]
+fn whoever_opened_a_session_and_is_not_known_yet_is_asked_where_its_id_says() {
+    let now = Moment::default();
+    let (_, other, capsule) = two(State::Serving);
+    let opener = capsule.owner.clone();
+    let mut view = View::new(other.address);
+    view.listed(&[], now);
+    let mut replica = Replica::<()>::new(other, 0, view, Tombstones::default());
+    replica.set_state(State::Serving);
+    let mut route = Route::new(&capsule, Entry::Client, now, 0);
+    assert_eq!(route.step(Event::Begin, &mut replica, now), Step::Ask(vec![opener.address]));
+    let from = Introduction {
+        pod: opener.pod.clone(),
+        address: opener.address,
+        word: None,
+        state: State::Serving,
+        tombstones: Digest::default(),
+        left: Vec::new(),
+        knows: Vec::new(),
+    };
+    let said = Message { from, body: Answer::Holding(Holding::Here, None) };
+    let asked = Event::Asked(vec![(opener.address, Outcome::Said(Box::new(said)))]);
+    assert_eq!(route.step(asked, &mut replica, now), Step::Forward(opener.clone()));
+    // From then on it is known.
+    let mut next = Route::new(&capsule, Entry::Client, now, 0);
+    assert_eq!(next.step(Event::Begin, &mut replica, now), Step::Forward(opener));
 }

@@ -2,7 +2,7 @@
 
 use longshore_sessions::membership::State;
 
-use super::world::{FAULTS_END, Happening, World};
+use super::world::{FAULTS_END, Happening, Process, World};
 
 /// Something that ends later.
 pub(super) enum Fault {
@@ -29,7 +29,13 @@ impl World {
             3 => self.restart(pod, true),
             4 => self.new_sandbox(pod),
             5 => self.vanish(pod),
-            6..8 => self.replace(pod),
+            6..8 => {
+                self.replace(pod);
+                // A rollout may be in a hurry.
+                if self.random.chance(500) && self.pods.len() < 12 {
+                    self.add_pod();
+                }
+            }
             8 => {
                 if self.pods.len() < 12 {
                     self.add_pod();
@@ -55,7 +61,9 @@ impl World {
 
     /// The sidecar dies, alone or with the server.
     fn restart(&mut self, pod: usize, with_server: bool) {
-        if self.pods[pod].process.is_none() {
+        // Where a pod ends, nothing starts again.
+        let leaves = |process: &Process| process.replica.state() == State::Leaving;
+        if self.pods[pod].process.as_ref().is_none_or(leaves) {
             return;
         }
         self.say(|| {
@@ -71,10 +79,10 @@ impl World {
 
     /// All of the pod's processes die, and it comes back with another address.
     fn new_sandbox(&mut self, pod: usize) {
-        if self.pods[pod].process.is_none() {
+        self.restart(pod, true);
+        if self.pods[pod].process.is_some() {
             return;
         }
-        self.restart(pod, true);
         self.pods[pod].peer.address = self.new_address();
         self.list();
     }

@@ -35,16 +35,16 @@ pub(super) enum Purpose {
 }
 
 pub(super) enum Packet {
-    Question { ask: u64, from: usize, to: IpAddr, message: Message<Question> },
+    Question { ask: u64, from: usize, to: IpAddr, message: Box<Message<Question>> },
     Answer { ask: u64, from: IpAddr, outcome: Outcome },
 }
 
 impl World {
     /// Asks peers all at once.
     pub(super) fn ask(&mut self, pod: usize, peers: Vec<IpAddr>, question: Question, purpose: Purpose) {
-        let life = self.pods[pod].life;
+        let (life, now) = (self.pods[pod].life, self.moment());
         let Some(replica) = self.replica(pod) else { return };
-        let message = replica.say(question);
+        let message = Box::new(replica.say(question, now));
         let ask = self.number();
         for to in &peers {
             let packet = || Packet::Question { ask, from: pod, to: *to, message: message.clone() };
@@ -81,7 +81,7 @@ impl World {
                     Question::Keep(key, copy) => Some((*key, copy.clone())),
                     _ => None,
                 };
-                let (answer, effect) = replica.answer(message, now);
+                let (answer, effect) = replica.answer(*message, now);
                 if let Some((key, copy)) = kept {
                     self.is_kept(pod, &key, &copy);
                 }
@@ -176,7 +176,7 @@ impl World {
     pub(super) fn send_heartbeats(&mut self, pod: usize) {
         let now = self.moment();
         let Some(replica) = self.replica(pod) else { return };
-        for address in replica.view.to_ask(now) {
+        for address in replica.view.to_greet(now) {
             self.ask(pod, vec![address], Question::Heartbeat, Purpose::Heartbeat);
         }
     }

@@ -17,6 +17,9 @@ use super::world::{FAULTS_END, Happening, Held, MAX_AGE, Truth, World};
 /// How many times of a thousand a server does not begin a session that is taken.
 const SERVER_FAILS: u64 = 100;
 
+/// How long it takes until the Service leads to a pod again, in milliseconds.
+const LISTED_AGAIN: u64 = 1_100;
+
 /// A request at one replica.
 pub(super) struct Task {
     pub(super) pod: usize,
@@ -99,7 +102,9 @@ impl World {
             let Some(process) = &pod.process else { return false };
             match process.replica.state() {
                 State::Starting | State::Leaving => false,
-                State::Serving => true,
+                // One that has started again only after a probe, and when proxies have heard of that: by then it has
+                // had a heartbeat of everybody who knows it.
+                State::Serving => pod.life == 1 || now - process.started > LISTED_AGAIN,
                 State::Draining => process.drains_since.is_some_and(|since| now - since < 3_000),
             }
         };

@@ -39,6 +39,10 @@ pub(super) struct World {
     dns: Vec<(u64, Vec<IpAddr>)>,
     /// How far name servers are behind at most.
     dns_lag: u64,
+    /// What each of them said last, and when; a pod asks always the same one.
+    dns_said: [Option<(u64, Vec<IpAddr>)>; 2],
+    /// For how long they say the same.
+    dns_cache: u64,
     pub(super) dns_is_down: bool,
     /// When something last began or ended that is out of order.
     pub(super) upset: u64,
@@ -147,6 +151,7 @@ impl World {
     pub(super) fn new(seed: u64, talks: bool) -> Self {
         let mut random = Random::new(seed);
         let dns_lag = [1, 500, 3_000, 8_000][random.between(0, 4) as usize];
+        let dns_cache = [0, 5_000, 30_000][random.between(0, 3) as usize];
         let losses = [0, 0, 10, 50][random.between(0, 4) as usize];
         let reinitialize = random.chance(500);
         let mut world = Self {
@@ -158,6 +163,8 @@ impl World {
             sessions: Vec::new(),
             dns: vec![(0, Vec::new())],
             dns_lag,
+            dns_said: [None, None],
+            dns_cache,
             dns_is_down: false,
             upset: 0,
             cut: BTreeSet::new(),
@@ -245,11 +252,15 @@ impl World {
 
     pub(super) fn add_pod(&mut self) {
         let number = self.pods.len();
-        // Sometimes it gets the address of one that is gone.
+        // Sometimes it gets the address of one that is gone, but not as long as answers are kept that may list it.
         let free: Vec<IpAddr> =
             self.pods.iter().filter(|pod| pod.gone && !pod.listed).map(|pod| pod.peer.address).collect();
         let free: Vec<IpAddr> = free.into_iter().filter(|address| self.pod_at(*address).is_none()).collect();
-        let used = if self.random.chance(300) { self.random.pick(&free).copied() } else { None };
+        let used = if self.dns_cache == 0 && self.random.chance(300) {
+            self.random.pick(&free).copied()
+        } else {
+            None
+        };
         let address = used.unwrap_or_else(|| self.new_address());
         self.pods.push(Pod {
             peer: Peer { pod: PodId::new(&format!("pod-{number}")).unwrap(), address },
@@ -327,12 +338,20 @@ impl World {
         self.dns.push((self.now, listed));
     }
 
-    fn look_up(&mut self) -> Option<Vec<IpAddr>> {
+    fn look_up(&mut self, pod: usize) -> Option<Vec<IpAddr>> {
         if self.dns_is_down {
             return None;
         }
+        let server = pod % self.dns_said.len();
+        if let Some((at, said)) = &self.dns_said[server]
+            && self.now - at < self.dns_cache
+        {
+            return Some(said.clone());
+        }
         let asked = self.now.saturating_sub(self.random.between(0, self.dns_lag));
-        self.dns.iter().rev().find(|(from, _)| *from <= asked).map(|(_, listed)| listed.clone())
+        let (_, listed) = self.dns.iter().rev().find(|(from, _)| *from <= asked)?;
+        self.dns_said[server] = Some((self.now, listed.clone()));
+        Some(listed.clone())
     }
 
     fn heartbeat(&mut self, pod: usize, life: u32) {
@@ -340,12 +359,12 @@ impl World {
             return;
         }
         let now = self.moment();
-        let listed = self.look_up();
+        let listed = self.look_up(pod);
         let Some(replica) = self.replica(pod) else { return };
         if let Some(listed) = listed {
             replica.view.listed(&listed, now);
         }
-        if replica.state() == State::Starting && replica.view.is_greeted() && replica.view.is_settled(now) {
+        if replica.state() == State::Starting && replica.view.is_greeted() {
             replica.set_state(State::Serving);
             self.say(|| format!("pod {pod} serves"));
         }

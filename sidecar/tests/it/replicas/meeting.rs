@@ -4,13 +4,19 @@ use std::time::Duration;
 
 use longshore_sidecar_config::{Config, Keys, ports};
 use rustix::process::Signal;
+use serde_json::json;
 
 use crate::harness::config::{keys, session_key};
 use crate::harness::replicas::{Network, knows, with_peers};
-use crate::harness::{Files, GoServer, Sidecar, config, eventually, within};
+use crate::harness::{Client, Files, GoServer, Sidecar, config, eventually, within};
 
 fn alive(sidecar: &Sidecar, state: &str) -> f64 {
     sidecar.metric(&format!("longshore_replicas{{state=\"{state}\"}}"))
+}
+
+fn echo(client: &Client<'_>) {
+    let message = client.call("echo", json!({"text": "a"}));
+    assert_eq!(message["result"]["content"][0]["text"], "a", "{message}");
 }
 
 #[test]
@@ -32,6 +38,39 @@ fn replicas_find_each_other_and_notice_who_comes_drains_and_goes() {
     });
     assert!(replicas.remove(0).wait(Duration::from_secs(10)).success());
     eventually("it is gone", || (alive(&third, "draining") == 0.0).then_some(()));
+}
+
+/// Name servers keep answers for up to half a minute, and all of them are behind for as long where the API server was
+/// away. Pods are Ready meanwhile, and clients come to any of them.
+#[test]
+fn sessions_are_served_by_way_of_replicas_that_dns_does_not_list_yet() {
+    let mut servers = [(); 3].map(|()| GoServer::start(&["-stateless"]));
+    let network = Network::new();
+    let start = |number: u8, server: &GoServer| network.start(number, &config(server.port)).ready();
+    // To whoever comes first it lists nobody at all.
+    let first = start(1, &servers[0]);
+    let second = start(2, &servers[1]);
+    assert_eq!(alive(&second, "serving"), 0.0);
+    let client = Client::open(&first, Some("key-a"));
+    echo(&client.through(&second));
+    knows(&second, 1);
+    knows(&first, 1);
+    assert_eq!(first.metric("longshore_sessions"), 1.0);
+
+    // It lists those two for long, and another one comes, whom they hear.
+    network.list(&[1, 2]);
+    let third = start(3, &servers[2]);
+    for replica in [&first, &second] {
+        knows(replica, 2);
+    }
+    // The first is lost with all of its processes: whoever takes the session is certain that nobody else does.
+    first.signal(Signal::KILL);
+    servers[0].kill();
+    for replica in [&third, &second] {
+        echo(&client.through(replica));
+    }
+    let holders = [&second, &third].map(|replica| replica.metric("longshore_sessions"));
+    assert_eq!(holders.iter().sum::<f64>(), 1.0, "one replica holds it: {holders:?}");
 }
 
 #[test]
