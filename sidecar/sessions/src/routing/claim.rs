@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use super::said::{note, refusing};
-use super::{Failure, Outcome, Phase, Route, Step, Take};
+use super::{Entry, Failure, Outcome, Phase, Route, Step, Take};
 use crate::bounds::{RESTART, RETRY};
 use crate::identity::Moment;
 use crate::membership::{Standing, State};
@@ -21,7 +21,9 @@ impl Route {
                 None => self.wait(now, Failure::Undecided),
             },
             State::Draining => self.nowhere(now),
-            State::Serving if !replica.view.is_settled(now) => self.wait(now, Failure::Unsettled),
+            State::Serving if !self.is_given() && !replica.view.is_settled(now) => {
+                self.wait(now, Failure::Unsettled)
+            }
             State::Serving => {
                 let claim = replica.claim(self.key);
                 self.ask_with(claim, replica, now)
@@ -30,7 +32,7 @@ impl Route {
     }
 
     pub(super) fn ask_with<T>(&mut self, claim: Claim, replica: &mut Replica<T>, now: Moment) -> Step {
-        if !replica.view.is_settled(now) {
+        if !self.is_given() && !replica.view.is_settled(now) {
             replica.release(&self.key, claim);
             return self.wait(now, Failure::Unsettled);
         }
@@ -114,11 +116,17 @@ impl Route {
         if more || refused.iter().any(|address| !replica.view.is_down(*address, now)) {
             return self.wait_with(claim, asked, replica, now);
         }
-        if !replica.view.is_settled_with(&answered, now) {
+        if !self.is_given() && !replica.view.is_settled_with(&answered, now) {
             replica.release(&self.key, claim);
             return self.wait(now, Failure::Unsettled);
         }
         self.claimed_with(claim, replica)
+    }
+
+    /// Whoever held it gives it to this replica: nobody else has it, whoever there may be. Whom that one knows are asked,
+    /// so that they know this replica from then on.
+    fn is_given(&self) -> bool {
+        self.entry == Entry::HandOver
     }
 
     /// Nobody else has it, and nobody else can.
