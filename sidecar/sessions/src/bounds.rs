@@ -19,6 +19,8 @@ pub const UNLISTED: Duration = Duration::from_secs(10);
 /// A session that is younger than this may have an owner that DNS does not list yet. (Name servers of clusters keep
 /// answers for up to 30 seconds.)
 pub const UNLISTED_YET: Duration = Duration::from_secs(40);
+/// For how long it is remembered what a pod was that DNS does not list any more.
+pub const REMEMBERED: Duration = Duration::from_secs(80);
 /// How old the last answer of DNS may be to say that somebody is gone.
 pub const DNS_FRESH: Duration = Duration::from_secs(5);
 /// How long one request looks for who serves it. In a rollout it may have to wait until a pod whose port refuses counts as

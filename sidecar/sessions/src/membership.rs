@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bounds::{DNS_FRESH, FRESH, INTRODUCED, MAX_MEMBERS, RESTART, UNLISTED, UNLISTED_YET};
+use crate::bounds::{DNS_FRESH, FRESH, INTRODUCED, MAX_MEMBERS, REMEMBERED, RESTART, UNLISTED, UNLISTED_YET};
 use crate::identity::{Moment, Peer, PodId};
-use crate::message::{Introduction, Word};
+use crate::message::{Departure, Introduction, Word};
 use crate::tombstones::Digest;
 
 /// What a replica is doing.
@@ -58,6 +58,8 @@ pub struct Member {
     pub refused: Option<Moment>,
     /// Since when it has not answered at all.
     pub silent: Option<Moment>,
+    /// When it was heard that it leaves, and for how long it had been so by then.
+    left: Option<(Moment, Duration)>,
     /// Since when neither has DNS listed it nor has it said anything. `None`: it is listed.
     pub unlisted: Option<Moment>,
     /// It has said that it knows this replica.
@@ -154,6 +156,8 @@ impl View {
             }
             member.pod = Some(from.pod.clone());
             member.word = from.word;
+            let leaves = from.state == State::Leaving;
+            member.left = leaves.then(|| member.left.unwrap_or((now, Duration::ZERO)));
             member.state = from.state;
             member.tombstones = from.tombstones;
             member.heard = Some(now);
@@ -163,8 +167,8 @@ impl View {
             member.unlisted = member.unlisted.map(|_| now);
             member.knows_me = knows_me;
         }
-        for peer in &from.left {
-            self.has_left(peer);
+        for departure in &from.left {
+            self.has_left(departure, now);
         }
         for peer in &from.knows {
             self.mentioned(peer, now);
@@ -172,21 +176,30 @@ impl View {
     }
 
     /// Notes that somebody else was told by a peer that it leaves. What a peer says itself counts more than that, so
-    /// it is noted only of those who say nothing: a replica that came after it would wait for it in vain.
-    fn has_left(&mut self, peer: &Peer) {
-        let Some(member) = self.members.get_mut(&peer.address) else { return };
+    /// it is noted only of those who say nothing: a replica that came after it would wait for it in vain. DNS may list it
+    /// later still, and ids of sessions name it.
+    fn has_left(&mut self, departure: &Departure, now: Moment) {
+        let Departure { peer, ago } = departure;
+        let ago = Duration::from_secs(*ago);
+        if ago >= REMEMBERED && !self.members.contains_key(&peer.address) {
+            return;
+        }
+        let Some(member) = self.member(peer.address, now) else { return };
         let is_it = member.pod.as_ref().is_none_or(|pod| *pod == peer.pod);
-        if is_it && member.heard.is_none() {
+        if is_it && member.heard.is_none() && member.state != State::Leaving {
             member.pod = Some(peer.pod.clone());
             member.word = None;
             member.state = State::Leaving;
+            member.left = Some((now, ago));
         }
     }
 
-    /// Who has said that it leaves, as far as DNS has not forgotten it for long.
-    pub fn left(&self) -> impl Iterator<Item = Peer> {
-        let left = self.members.values().filter(|member| member.state == State::Leaving);
-        left.filter_map(|member| Some(Peer { pod: member.pod.clone()?, address: member.address }))
+    /// Who has said that it leaves, not long ago, or while DNS still lists it.
+    pub fn left(&self, now: Moment) -> impl Iterator<Item = Departure> {
+        self.members.values().filter_map(move |member| {
+            let peer = Peer { pod: member.pod.clone()?, address: member.address };
+            Some(Departure { peer, ago: member.left_for(now)?.as_secs() })
+        })
     }
 
     /// Whether a process said this before what was heard of it last.
@@ -255,6 +268,11 @@ impl View {
     pub fn known(&self, now: Moment) -> impl Iterator<Item = Peer> {
         let known = self.members.values().filter(move |member| member.may_live(now));
         known.filter_map(|member| Some(Peer { pod: member.pod.clone()?, address: member.address }))
+    }
+
+    /// Whether somebody has ever been heard at an address.
+    pub fn has_heard(&self, address: IpAddr) -> bool {
+        self.members.get(&address).is_some_and(|member| member.pod.is_some())
     }
 
     /// Whether nothing was ever heard of an address, nor has anybody been asked there.
@@ -401,6 +419,7 @@ impl Member {
             heard: None,
             refused: None,
             silent: None,
+            left: None,
             unlisted: Some(now),
             knows_me: false,
             was_listed: false,
@@ -426,9 +445,15 @@ impl Member {
         !gone || self.is_fresh(now)
     }
 
+    /// How long ago it has said that it leaves.
+    fn left_for(&self, now: Moment) -> Option<Duration> {
+        self.left.map(|(heard, ago)| now.since(heard) + ago)
+    }
+
     /// Listed, or not for so long not that it is to be forgotten what it was.
     fn is_remembered(&self, now: Moment) -> bool {
-        self.unlisted.is_none_or(|since| now.since(since) < UNLISTED_YET * 2)
+        let away = |since| self.left_for(now).unwrap_or(now.since(since));
+        self.unlisted.is_none_or(|since| away(since) < REMEMBERED)
     }
 
     fn is_fresh(&self, now: Moment) -> bool {

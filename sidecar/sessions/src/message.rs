@@ -49,10 +49,22 @@ pub struct Introduction {
     pub tombstones: Digest,
     /// Who has told it that they leave. A replica that came later hears it from those who were there.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "departures")]
-    pub left: Vec<Peer>,
+    pub left: Vec<Departure>,
     /// Whom it has heard, and would ask before it takes a session. DNS may list those of them later who are new.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "acquaintances")]
     pub knows: Vec<Peer>,
+}
+
+/// Somebody who has left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Departure {
+    /// Who.
+    #[serde(flatten)]
+    pub peer: Peer,
+    /// How many seconds ago, so that it is forgotten everywhere at some time. Releases that do not say so have heard it
+    /// themselves.
+    #[serde(default)]
+    pub ago: u64,
 }
 
 /// A place in the order of what a process says. Its questions and its answers come by different connections, so that
@@ -164,7 +176,7 @@ fn a_state<'de, D: Deserializer<'de>>(deserializer: D) -> Result<State, D::Error
 
 // === bounds ===
 
-fn departures<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Peer>, D::Error> {
+fn departures<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Departure>, D::Error> {
     let left = Vec::deserialize(deserializer)?;
     within(left.len(), MAX_DEPARTURES, "replicas that left")?;
     Ok(left)
@@ -224,7 +236,10 @@ mod tests {
             word: Some(Word { process: u64::MAX, number: 7 }),
             state: State::Serving,
             tombstones: Digest::default(),
-            left: vec![Peer { pod: PodId::new("pod-0").unwrap(), address: [10, 0, 0, 9].into() }],
+            left: vec![Departure {
+                peer: Peer { pod: PodId::new("pod-0").unwrap(), address: [10, 0, 0, 9].into() },
+                ago: 7,
+            }],
             knows: vec![Peer { pod: PodId::new("pod-2").unwrap(), address: [10, 0, 0, 2].into() }],
         }
     }

@@ -94,13 +94,16 @@ impl<T> Replica<T> {
     pub fn introduction(&self, now: Moment) -> Introduction {
         let number = self.said.get();
         self.said.set(number + 1);
+        let mut left: Vec<_> = self.view.left(now).collect();
+        left.sort_by_key(|departure| departure.ago);
+        left.truncate(MAX_DEPARTURES);
         Introduction {
             pod: self.me.pod.clone(),
             address: self.me.address,
             word: Some(Word { process: self.process, number }),
             state: self.state,
             tombstones: self.tombstones.digest(),
-            left: self.view.left().take(MAX_DEPARTURES).collect(),
+            left,
             knows: self.view.known(now).collect(),
         }
     }
@@ -273,13 +276,22 @@ impl<T> Replica<T> {
         }
     }
 
-    pub(crate) fn take(&mut self, key: SessionKey, claim: Claim, session: T) -> Result<(), Ended<T>> {
+    /// Holds a session from now on, with what is in the copy of that version. A newer one that came meanwhile is kept for
+    /// whoever takes it next.
+    pub(crate) fn take(
+        &mut self,
+        key: SessionKey,
+        (claim, version): (Claim, u64),
+        session: T,
+    ) -> Result<(), Ended<T>> {
         self.release(&key, claim);
         if self.tombstones.get(&key).is_some() {
             return Err(Ended(session));
         }
         self.elsewhere.remove(&key);
-        self.copies.remove(&key);
+        if self.copies.get(&key).is_some_and(|copy| copy.version <= version) {
+            self.copies.remove(&key);
+        }
         self.held.insert(key, session);
         Ok(())
     }

@@ -59,8 +59,8 @@ enum Phase {
     Looking,
     /// Asking with a claim, and whom.
     Claiming(Claim, Vec<IpAddr>),
-    /// About to hold it.
-    Taking(Claim),
+    /// About to hold it, with a copy of that version.
+    Taking(Claim, u64),
     Forwarding(Peer),
 }
 
@@ -192,7 +192,7 @@ impl Route {
             }
             (Event::Waited, Phase::Claiming(claim, _)) => self.ask_with(claim, replica, now),
             // What happened is of no phase of this machine; it begins anew, without a claim.
-            (_, Phase::Claiming(claim, _) | Phase::Taking(claim)) => {
+            (_, Phase::Claiming(claim, _) | Phase::Taking(claim, _)) => {
                 replica.release(&self.key, claim);
                 self.decide(replica, now)
             }
@@ -203,14 +203,14 @@ impl Route {
     /// Holds the session from now on, after [`Step::Take`].
     pub fn take<T>(&mut self, replica: &mut Replica<T>, session: T) -> Result<(), Ended<T>> {
         match std::mem::replace(&mut self.phase, Phase::Deciding) {
-            Phase::Taking(claim) => replica.take(self.key, claim, session),
+            Phase::Taking(claim, version) => replica.take(self.key, (claim, version), session),
             _ => Err(Ended(session)),
         }
     }
 
     /// Gives up: whatever was claimed may be taken by others.
     pub fn abandon<T>(&mut self, replica: &mut Replica<T>) {
-        if let Phase::Claiming(claim, _) | Phase::Taking(claim) =
+        if let Phase::Claiming(claim, _) | Phase::Taking(claim, _) =
             std::mem::replace(&mut self.phase, Phase::Deciding)
         {
             replica.release(&self.key, claim);

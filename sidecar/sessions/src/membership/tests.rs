@@ -2,6 +2,7 @@ use super::*;
 
 fn says(pod: &str, address: IpAddr, state: State, left: Vec<Peer>) -> Introduction {
     let pod = PodId::new(pod).unwrap();
+    let left = left.into_iter().map(|peer| Departure { peer, ago: 0 }).collect();
     Introduction { pod, address, word: None, state, tombstones: Digest::default(), left, knows: Vec::new() }
 }
 
@@ -121,7 +122,7 @@ fn a_replica_that_came_later_hears_who_left_from_those_who_were_there() {
     view.heard(&tells, at(3));
     assert_eq!(view.standing(&left, age, at(3)), Standing::Gone);
     assert_eq!(view.to_ask(at(3)), [witness]);
-    assert!(view.left().eq([left.clone()]));
+    assert!(view.left(at(3)).eq([Departure { peer: left.clone(), ago: 0 }]));
     // Another pod that has the address now speaks for itself, and whoever speaks has not left.
     view.heard(&says("new", gone, Vec::new()), at(4));
     view.heard(&tells, at(4));

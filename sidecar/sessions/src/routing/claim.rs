@@ -106,17 +106,23 @@ impl Route {
             }
             _ => {}
         }
-        if asked.iter().any(|address| !answered.contains(address) && !refused.contains(address)) {
+        let is_silent = |address: &&IpAddr| !answered.contains(address) && !refused.contains(address);
+        let mut silent = asked.iter().filter(is_silent);
+        // One who was never heard knows nothing of a session that is given.
+        if silent.any(|address| !self.is_given() || replica.view.has_heard(*address)) {
             replica.release(&self.key, claim);
             // Perhaps it was only slow, or has just gone, and somebody says so.
             return self.wait(now, Failure::Unreachable);
+        }
+        if self.is_given() {
+            return self.claimed_with(claim, replica);
         }
         // Whom those who answered know.
         let more = replica.view.to_ask(now).iter().any(|address| !asked.contains(address));
         if more || refused.iter().any(|address| !replica.view.is_down(*address, now)) {
             return self.wait_with(claim, asked, replica, now);
         }
-        if !self.is_given() && !replica.view.is_settled_with(&answered, now) {
+        if !replica.view.is_settled_with(&answered, now) {
             replica.release(&self.key, claim);
             return self.wait(now, Failure::Unsettled);
         }
@@ -131,9 +137,9 @@ impl Route {
 
     /// Nobody else has it, and nobody else can.
     fn claimed_with<T>(&mut self, claim: Claim, replica: &Replica<T>) -> Step {
-        self.phase = Phase::Taking(claim);
-        let take = if self.is_mine(replica) { Take::Up } else { Take::Adopt };
-        Step::Take(take, replica.copy(&self.key).cloned().unwrap_or_default())
+        let copy = replica.copy(&self.key).cloned().unwrap_or_default();
+        self.phase = Phase::Taking(claim, copy.version);
+        Step::Take(if self.is_mine(replica) { Take::Up } else { Take::Adopt }, copy)
     }
 
     fn wait_with<T>(

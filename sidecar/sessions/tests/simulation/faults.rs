@@ -24,7 +24,7 @@ impl World {
         let there: Vec<usize> = (0..self.pods.len()).filter(|pod| !self.pods[*pod].gone).collect();
         let Some(&pod) = self.random.pick(&there) else { return };
         self.upset = self.now;
-        match self.random.between(0, 11) {
+        match if self.orderly { 6 } else { self.random.between(0, 11) } {
             0..3 => self.restart(pod, false),
             3 => self.restart(pod, true),
             4 => self.new_sandbox(pod),
@@ -108,6 +108,7 @@ impl World {
         process.drains_since = Some(now);
         let life = self.pods[pod].life;
         self.say(|| format!("pod {pod} drains"));
+        self.send_heartbeats(pod);
         self.add_pod();
         self.after(200, Happening::Drain { pod, life });
     }
@@ -125,6 +126,7 @@ impl World {
             {
                 process.replica.set_state(State::Leaving);
                 self.lose(pod);
+                self.send_heartbeats(pod);
             }
             return self.after(200, Happening::Drain { pod, life });
         }

@@ -11,6 +11,7 @@
 //! * never do two replicas hold one session;
 //! * a session whose `DELETE` succeeded never serves again while a replica lives that knows of it;
 //! * a request that was forwarded is not forwarded again;
+//! * where pods only come and go in order, every request is served;
 //! * a session that nobody ended, and whose server's state was not lost, or may be begun again, is never answered 404;
 //! * what a client set is known to whoever takes its session, as long as a replica lives that has a copy of it;
 //! * when faults have ended, every such session is served again.

@@ -252,7 +252,7 @@ impl World {
             return self.end(number);
         }
         // The server does not begin it: it is away, or refuses.
-        let fails = self.now < FAULTS_END && self.random.chance(SERVER_FAILS);
+        let fails = self.now < FAULTS_END && !self.orderly && self.random.chance(SERVER_FAILS);
         let Some(replica) = self.replica(pod) else { return };
         if fails {
             task.route.abandon(replica);
@@ -391,7 +391,10 @@ impl World {
                 panic!("session {session} is not served though all is well: {failure:?}")
             }
             (Op::LastCall, Answered::Lost) => panic!("the last call of session {session} is not answered"),
-            (_, Answered::Unavailable(_)) => self.tally.unavailable += 1,
+            (_, Answered::Unavailable(failure)) => {
+                assert!(!self.orderly, "session {session} is not served at {}: {failure:?}", self.now);
+                self.tally.unavailable += 1;
+            }
             (_, Answered::Lost) => {}
         }
     }

@@ -51,6 +51,8 @@ pub(super) struct World {
     /// How many messages of a thousand are lost; as many are doubled.
     pub(super) losses: u64,
     pub(super) reinitialize: bool,
+    /// Pods only come and go, as in a rollout: nothing breaks.
+    pub(super) orderly: bool,
     pub(super) asks: HashMap<u64, Ask>,
     pub(super) tasks: HashMap<u64, Task>,
     pub(super) tally: Tally,
@@ -152,8 +154,9 @@ impl World {
         let mut random = Random::new(seed);
         let dns_lag = [1, 500, 3_000, 8_000][random.between(0, 4) as usize];
         let dns_cache = [0, 5_000, 30_000][random.between(0, 3) as usize];
-        let losses = [0, 0, 10, 50][random.between(0, 4) as usize];
-        let reinitialize = random.chance(500);
+        let orderly = random.chance(150);
+        let losses = if orderly { 0 } else { [0, 0, 10, 50][random.between(0, 4) as usize] };
+        let reinitialize = orderly || random.chance(500);
         let mut world = Self {
             random,
             now: 0,
@@ -170,6 +173,7 @@ impl World {
             cut: BTreeSet::new(),
             losses,
             reinitialize,
+            orderly,
             asks: HashMap::new(),
             tasks: HashMap::new(),
             tally: Tally::default(),
