@@ -20,19 +20,18 @@ pub(crate) fn command(spec: &Spec) -> std::io::Result<Command> {
     Ok(command)
 }
 
-/// Names of the cluster, and no others: nothing that a test looks up leaves the machine. Answers are kept for as long as
-/// in most clusters, those that say that there is no such name yet too.
+/// Names of the cluster, and no others: nothing that a test looks up leaves the machine.
 fn corefile(spec: &Spec) -> String {
     format!(
         ".:53 {{
     bind {NODE_ADDRESS}
     ready {NODE_ADDRESS}:8181
     errors
-    cache 30
+    cache 5
     kubernetes cluster.local in-addr.arpa {{
         endpoint {server}
         kubeconfig {kubeconfig}
-        ttl 30
+        ttl 5
     }}
 }}
 ",
