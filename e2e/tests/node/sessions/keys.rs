@@ -49,7 +49,7 @@ fn keys_change_and_no_session_is_lost() {
         let what = format!("opened before {rounds} rotations");
         row.saw_nothing_lost(&what, &load.stop().await);
         if let Some(others) = others {
-            others.stop_with_their_sessions(row, &what, 0);
+            others.stop_with_all(row, &what);
         }
     });
 }

@@ -39,7 +39,7 @@ fn a_rolling_update_loses_no_call_and_no_session() {
             let report = load.stop().await;
             let what = format!("{}, {} rounds", served.echo.name, form.rounds);
             row.saw_nothing_lost(&what, &report);
-            others.stop_with_their_sessions(row, &what, 0);
+            others.stop_with_all(row, &what);
             served.down().await;
         }
     });

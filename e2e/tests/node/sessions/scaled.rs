@@ -31,6 +31,6 @@ fn scaling_loses_no_call() {
         }
         let what = format!("{rounds} rounds");
         row.saw_nothing_lost(&what, &load.stop().await);
-        others.stop_with_their_sessions(row, &what, 0);
+        others.stop_with_all(row, &what);
     });
 }

@@ -63,7 +63,7 @@ fn an_upgrade_of_longshore_loses_no_call() {
         let what = "another operator and another sidecar";
         row.saw_nothing_lost(what, &report);
         if let Some(others) = others {
-            others.stop_with_their_sessions(row, what, 0);
+            others.stop_with_all(row, what);
         }
     });
 }
