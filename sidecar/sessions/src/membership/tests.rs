@@ -218,3 +218,28 @@ fn others_hear_of_whom_it_has_heard_and_of_nobody_else() {
     view.heard(&says("one", one, State::Leaving, Vec::new()), at(61));
     assert!(known(&view, 61).is_empty());
 }
+
+/// Ids of sessions name it, and DNS may list it later than it was there.
+#[test]
+fn who_left_before_anybody_met_it_is_remembered_for_a_while() {
+    let [me, witness, gone]: [IpAddr; 3] = [[10, 0, 0, 1], [10, 0, 0, 2], [10, 0, 0, 3]].map(IpAddr::from);
+    let peer = Peer { pod: PodId::new("gone").unwrap(), address: gone };
+    let at = |seconds| Moment::default().after(Duration::from_secs(seconds));
+    let tells = |ago| {
+        let left = vec![Departure { peer: peer.clone(), ago }];
+        Introduction { left, ..says("witness", witness, State::Serving, Vec::new()) }
+    };
+    let mut view = View::new(me);
+    view.listed(&[me, witness], at(1));
+    view.heard(&tells(REMEMBERED.as_secs()), at(1));
+    assert_eq!(view.left(at(1)).count(), 0, "it is too long ago");
+    assert_eq!(view.standing(&peer, Duration::ZERO, at(1)), Standing::Unknown);
+    view.heard(&tells(30), at(2));
+    assert_eq!(view.standing(&peer, Duration::ZERO, at(2)), Standing::Gone);
+    assert!(view.left(at(10)).eq([Departure { peer: peer.clone(), ago: 38 }]));
+    view.listed(&[me, witness, gone], at(11));
+    assert_eq!(view.to_ask(at(11)), [witness]);
+    view.listed(&[me, witness], at(12));
+    view.listed(&[me, witness], at(2 + REMEMBERED.as_secs() - 30));
+    assert_eq!(view.left(at(90)).count(), 0);
+}
