@@ -196,10 +196,11 @@ impl View {
 
     /// Who has said that it leaves, not long ago, or while DNS still lists it.
     pub fn left(&self, now: Moment) -> impl Iterator<Item = Departure> {
-        self.members.values().filter_map(move |member| {
-            let peer = Peer { pod: member.pod.clone()?, address: member.address };
-            Some(Departure { peer, ago: member.left_for(now)?.as_secs() })
-        })
+        let departure = move |member: &Member| {
+            let ago = member.left_for(now)?.as_secs();
+            Some(Departure { peer: member.peer()?, ago })
+        };
+        self.members.values().filter_map(departure)
     }
 
     /// Whether a process said this before what was heard of it last.
@@ -246,28 +247,24 @@ impl View {
     /// Whom to send heartbeats: everybody who may be alive, and whoever is listed, since another pod may have the address
     /// of one that left by now.
     pub fn to_greet(&self, now: Moment) -> Vec<IpAddr> {
-        let mut to_greet = self.to_ask(now);
-        let listed = self.members.values().filter(|member| member.unlisted.is_none());
-        to_greet.extend(listed.map(|member| member.address));
-        to_greet.sort_unstable();
-        to_greet.dedup();
-        to_greet
+        let to_greet = |member: &&Member| member.unlisted.is_none() || self.may_hold(member, now);
+        self.members.values().filter(to_greet).map(|member| member.address).collect()
     }
 
     /// Whom to ask before saying that nobody holds a session: everybody who may be alive.
     pub fn to_ask(&self, now: Moment) -> Vec<IpAddr> {
-        let dns = self.dns_is_fresh(now);
-        self.members
-            .values()
-            .filter(|member| !dns || member.may_live(now))
-            .map(|member| member.address)
-            .collect()
+        let to_ask = |member: &&Member| self.may_hold(member, now);
+        self.members.values().filter(to_ask).map(|member| member.address).collect()
+    }
+
+    /// Whether somebody may be alive, or cannot be said to be gone, since DNS does not answer.
+    fn may_hold(&self, member: &Member, now: Moment) -> bool {
+        !self.dns_is_fresh(now) || member.may_live(now)
     }
 
     /// Who was heard and may be alive: what others are told, whose DNS may be behind.
     pub fn known(&self, now: Moment) -> impl Iterator<Item = Peer> {
-        let known = self.members.values().filter(move |member| member.may_live(now));
-        known.filter_map(|member| Some(Peer { pod: member.pod.clone()?, address: member.address }))
+        self.members.values().filter(move |member| member.may_live(now)).filter_map(Member::peer)
     }
 
     /// Whether somebody has ever been heard at an address.
@@ -328,10 +325,10 @@ impl View {
         match self.dns {
             Dns::Alone => true,
             Dns::Silent => false,
-            Dns::Said { at, lists_me } => {
+            Dns::Said { lists_me, .. } => {
                 let introduced = self.began.is_some_and(|began| now.since(began) >= INTRODUCED);
-                now.since(at) <= DNS_FRESH
-                    && (introduced || self.to_ask(now).is_empty())
+                self.dns_is_fresh(now)
+                    && (introduced || !self.members.values().any(|member| self.may_hold(member, now)))
                     && (lists_me || self.members.values().any(vouches))
             }
         }
@@ -430,8 +427,12 @@ impl Member {
 
     /// Who is there, if it is alive and stays.
     pub fn alive(&self, now: Moment) -> Option<Peer> {
-        let pod = self.pod.as_ref().filter(|_| self.is_fresh(now) && self.state != State::Leaving)?;
-        Some(Peer { pod: pod.clone(), address: self.address })
+        if self.is_fresh(now) && self.state != State::Leaving { self.peer() } else { None }
+    }
+
+    /// Who was heard there last.
+    fn peer(&self) -> Option<Peer> {
+        Some(Peer { pod: self.pod.clone()?, address: self.address })
     }
 
     /// Whether somebody may be there who holds sessions: DNS lists it, or did until just now, or it was heard.

@@ -21,9 +21,6 @@ impl Route {
                 None => self.wait(now, Failure::Undecided),
             },
             State::Draining => self.nowhere(now),
-            State::Serving if !self.is_given() && !replica.view.is_settled(now) => {
-                self.wait(now, Failure::Unsettled)
-            }
             State::Serving => {
                 let claim = replica.claim(self.key);
                 self.ask_with(claim, replica, now)

@@ -7,6 +7,19 @@ use crate::replica::Effect;
 use crate::tombstones::{Digest, Tombstones};
 use longshore_mcp::revision::Revision;
 
+/// How a replica that serves introduces itself.
+fn serving(peer: &Peer) -> Introduction {
+    Introduction {
+        pod: peer.pod.clone(),
+        address: peer.address,
+        word: None,
+        state: State::Serving,
+        tombstones: Digest::default(),
+        left: Vec::new(),
+        knows: Vec::new(),
+    }
+}
+
 /// A replica that knows another one, which serves, and a session that the first has opened.
 fn two(state: State) -> (Replica<()>, Peer, Capsule) {
     let peer = |name, last| Peer { pod: PodId::new(name).unwrap(), address: [10, 0, 0, last].into() };
@@ -14,18 +27,7 @@ fn two(state: State) -> (Replica<()>, Peer, Capsule) {
     let now = Moment::default();
     let mut view = View::new(me.address);
     view.listed(&[me.address, successor.address], now);
-    view.heard(
-        &Introduction {
-            pod: successor.pod.clone(),
-            address: successor.address,
-            word: None,
-            state: State::Serving,
-            tombstones: Digest::default(),
-            left: Vec::new(),
-            knows: Vec::new(),
-        },
-        now,
-    );
+    view.heard(&serving(&successor), now);
     let mut replica = Replica::<()>::new(me.clone(), 0, view, Tombstones::default());
     replica.set_state(state);
     let capsule = Capsule {
@@ -67,16 +69,7 @@ fn an_end_that_a_peer_knows_of_is_noted_by_whoever_asked() {
     let mut route = Route::new(&capsule, Entry::Client, now, 0);
     assert_eq!(route.step(Event::Begin, &mut replica, now), Step::Ask(vec![other.address]));
     let tombstone = Tombstone { expires: 5, key: capsule.key };
-    let from = Introduction {
-        pod: other.pod,
-        address: other.address,
-        word: None,
-        state: State::Serving,
-        tombstones: Digest::default(),
-        left: Vec::new(),
-        knows: Vec::new(),
-    };
-    let said = Message { from, body: Answer::Holding(Holding::Ended(tombstone), None) };
+    let said = Message { from: serving(&other), body: Answer::Holding(Holding::Ended(tombstone), None) };
     let asked = Event::Asked(vec![(other.address, Outcome::Said(Box::new(said)))]);
     assert_eq!(route.step(asked, &mut replica, now), Step::Ended(tombstone));
     assert_eq!(replica.bury(&[tombstone]), Effect::Bury(vec![tombstone], Vec::new()));
@@ -95,16 +88,7 @@ fn whoever_opened_a_session_and_is_not_known_yet_is_asked_where_its_id_says() {
     replica.set_state(State::Serving);
     let mut route = Route::new(&capsule, Entry::Client, now, 0);
     assert_eq!(route.step(Event::Begin, &mut replica, now), Step::Ask(vec![opener.address]));
-    let from = Introduction {
-        pod: opener.pod.clone(),
-        address: opener.address,
-        word: None,
-        state: State::Serving,
-        tombstones: Digest::default(),
-        left: Vec::new(),
-        knows: Vec::new(),
-    };
-    let said = Message { from, body: Answer::Holding(Holding::Here, None) };
+    let said = Message { from: serving(&opener), body: Answer::Holding(Holding::Here, None) };
     let asked = Event::Asked(vec![(opener.address, Outcome::Said(Box::new(said)))]);
     assert_eq!(route.step(asked, &mut replica, now), Step::Forward(opener.clone()));
     // From then on it is known.

@@ -24,7 +24,9 @@ impl World {
         let there: Vec<usize> = (0..self.pods.len()).filter(|pod| !self.pods[*pod].gone).collect();
         let Some(&pod) = self.random.pick(&there) else { return };
         self.upset = self.now;
-        match if self.orderly { 6 } else { self.random.between(0, 11) } {
+        // A rollout is the only thing that is in order.
+        let what = if self.orderly { 6 } else { self.random.between(0, 11) };
+        match what {
             0..3 => self.restart(pod, false),
             3 => self.restart(pod, true),
             4 => self.new_sandbox(pod),
@@ -32,15 +34,11 @@ impl World {
             6..8 => {
                 self.replace(pod);
                 // A rollout may be in a hurry.
-                if self.random.chance(500) && self.pods.len() < 12 {
-                    self.add_pod();
+                if self.random.chance(500) {
+                    self.scale_up();
                 }
             }
-            8 => {
-                if self.pods.len() < 12 {
-                    self.add_pod();
-                }
-            }
+            8 => self.scale_up(),
             9 => {
                 let Some(&other) = self.random.pick(&there) else { return };
                 let pair = (pod.min(other), pod.max(other));
@@ -56,6 +54,13 @@ impl World {
                 let time = self.random.between(1_000, 12_000);
                 self.after(time, Happening::Heal(Fault::Dns));
             }
+        }
+    }
+
+    /// Another pod comes, unless there were many.
+    fn scale_up(&mut self) {
+        if self.pods.len() < 12 {
+            self.add_pod();
         }
     }
 

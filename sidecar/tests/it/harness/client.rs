@@ -145,3 +145,9 @@ impl<'a> Client<'a> {
         entries.iter().map(|entry| entry[key].as_str().expect("a name").to_owned()).collect()
     }
 }
+
+/// A call in a session that is there.
+pub(crate) fn echo(client: &Client<'_>) {
+    let message = client.call("echo", json!({"text": "a"}));
+    assert_eq!(message["result"]["content"][0]["text"], "a", "{message}");
+}

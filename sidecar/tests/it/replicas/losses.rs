@@ -4,6 +4,7 @@ use longshore_sidecar_config::{Config, OnOwnerLoss};
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::harness::client::echo;
 use crate::harness::replicas::{Network, knows, with_peers};
 use crate::harness::{Client, Files, GoServer, config, eventually};
 
@@ -13,11 +14,6 @@ fn on_loss(what: OnOwnerLoss) -> Config {
     let mut config = config(0);
     config.sessions.on_owner_loss = what;
     config
-}
-
-fn echo(client: &Client<'_>) {
-    let message = client.call("echo", json!({"text": "a"}));
-    assert_eq!(message["result"]["content"][0]["text"], "a", "{message}");
 }
 
 #[test]

@@ -4,19 +4,14 @@ use std::time::Duration;
 
 use longshore_sidecar_config::{Config, Keys, ports};
 use rustix::process::Signal;
-use serde_json::json;
 
+use crate::harness::client::echo;
 use crate::harness::config::{keys, session_key};
 use crate::harness::replicas::{Network, knows, with_peers};
 use crate::harness::{Client, Files, GoServer, Sidecar, config, eventually, within};
 
 fn alive(sidecar: &Sidecar, state: &str) -> f64 {
     sidecar.metric(&format!("longshore_replicas{{state=\"{state}\"}}"))
-}
-
-fn echo(client: &Client<'_>) {
-    let message = client.call("echo", json!({"text": "a"}));
-    assert_eq!(message["result"]["content"][0]["text"], "a", "{message}");
 }
 
 #[test]

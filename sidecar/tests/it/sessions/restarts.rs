@@ -8,6 +8,7 @@ use longshore_sidecar_config::{Keys, OnOwnerLoss};
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::harness::client::echo;
 use crate::harness::config::{keys, session_key};
 use crate::harness::replicas::{Network, knows};
 use crate::harness::shim::{server, serving, stdio};
@@ -21,11 +22,6 @@ fn restart(sidecar: Sidecar) -> Sidecar {
     let files = sidecar.files.clone();
     drop(sidecar);
     Sidecar::with(files, &FLAGS).loaded().ready()
-}
-
-fn echo(client: &Client<'_>) {
-    let message = client.call("echo", json!({"text": "a"}));
-    assert_eq!(message["result"]["content"][0]["text"], "a", "{message}");
 }
 
 fn taken(sidecar: &Sidecar, how: &str) -> f64 {
