@@ -155,6 +155,12 @@ for layer in "${layers[@]}"; do
   fi
 done
 
+# Once more, and shortly: what a test prints when it fails can be long.
+awk '
+  /^---- .* stdout ----$/ { test = $2; next }
+  /^thread .* panicked at / { print "\n" test; lines = 5 }
+  lines > 0 { print "  " substr($0, 1, 400); lines-- }' "$log"
+
 say "in all: $((SECONDS - started)) s"
 printf '   %s\n' "${summary[@]}"
 # What `cargo test` counted. A layer that failed without counting a test (a lint, a build) counts as one.

@@ -53,7 +53,7 @@ fn a_server_that_does_not_come_up_says_why() {
         Row {
             name: "wrong-path",
             manifest: go_server("wrong-path", &["-path=/elsewhere"]),
-            reason: "",
+            reason: "NotMcp",
             words: &["/mcp"],
         },
     ];
