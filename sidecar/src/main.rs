@@ -57,6 +57,9 @@ struct Serve {
     /// The address of this pod, at which other replicas reach it.
     #[arg(long, env = "LONGSHORE_POD_IP", requires = "pod_uid")]
     pod_ip: Option<IpAddr>,
+    /// The name of the Service that leads to a replica that is ready, for as long as DNS does not list this one.
+    #[arg(long)]
+    peers_entry: Option<String>,
     /// A file that lists the addresses of all replicas, in place of DNS.
     #[arg(long, hide = true)]
     peers_file: Option<PathBuf>,
@@ -186,6 +189,7 @@ impl From<Serve> for Options {
             admin: serve.admin_addr,
             peers: serve.peers_addr,
             pod: serve.pod_uid.zip(serve.pod_ip).map(|(uid, address)| Pod { uid, address }),
+            peers_entry: serve.peers_entry,
             peers_file: serve.peers_file,
             config_dir: serve.config_dir,
             keys_dir: serve.keys_dir,

@@ -26,6 +26,9 @@ pub struct Options {
     pub peers: SocketAddr,
     /// This replica. `None` where there are no others.
     pub pod: Option<Pod>,
+    /// The name of a Service that leads to a replica that is ready. It is asked who there is, where DNS does not list this
+    /// one yet.
+    pub peers_entry: Option<String>,
     /// A file that lists the replicas' addresses in place of DNS: for tests.
     pub peers_file: Option<PathBuf>,
     /// The directory of the configuration file.

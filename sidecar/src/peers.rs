@@ -2,12 +2,14 @@
 //! one that serves its session. Not to be confused with the rules of who that is, which are in `longshore-sessions`.
 //!
 //! * [`tls`]: a replica proves with a key from the server's Secret that it is one;
-//! * [`names`] and [`members`]: DNS says whom to ask, heartbeats say who lives;
+//! * [`names`] and [`members`]: DNS says whom to ask, heartbeats say who lives; [`entry`]: where DNS is behind, somebody
+//!   else says it;
 //! * [`ask`] and [`listen`]: questions and requests of others, both ways, over [`connection`]s that are kept;
 //! * [`wire`]: what a forwarded request looks like.
 
 mod ask;
 mod connection;
+mod entry;
 mod listen;
 mod members;
 mod names;
@@ -80,6 +82,8 @@ pub(crate) trait Local: Send + Sync {
     fn may_serve(&self) -> bool;
     /// Whether everybody who is listed was reached once, or could not be.
     fn is_greeted(&self) -> bool;
+    /// Whether DNS answers and does not list this replica.
+    fn is_overlooked(&self) -> bool;
     /// Whether an address has been silent for so long that nothing more is to be waited for.
     fn is_lost(&self, address: IpAddr) -> bool;
     /// Whether a pod will not come back, however long ago it was there, or has been down for long enough to count as gone.

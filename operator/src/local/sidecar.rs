@@ -42,6 +42,7 @@ impl Sidecar {
             // There are no other replicas.
             peers: loopback(0),
             pod: None,
+            peers_entry: None,
             peers_file: None,
             config_dir: place.config(),
             keys_dir: place.keys(),

@@ -35,6 +35,8 @@ pub struct View {
     dns: Dns,
     /// When DNS answered for the first time.
     began: Option<Moment>,
+    /// Somebody vouched for this replica, which DNS does not list yet.
+    vouched: bool,
 }
 
 /// What is known of who is at one address.
@@ -64,6 +66,8 @@ pub struct Member {
     pub unlisted: Option<Moment>,
     /// It has said that it knows this replica.
     knows_me: bool,
+    /// It has said that it is settled.
+    settled: bool,
     /// DNS has listed it at some time.
     was_listed: bool,
     /// What it knew to be ended was fetched once.
@@ -101,12 +105,12 @@ pub enum Standing {
 impl View {
     /// The view of a replica that has peers, before it has heard of any.
     pub fn new(me: IpAddr) -> Self {
-        Self { me, members: BTreeMap::new(), dns: Dns::Silent, began: None }
+        Self { me, members: BTreeMap::new(), dns: Dns::Silent, began: None, vouched: false }
     }
 
     /// The view of a replica that has none, for good.
     pub fn alone(me: IpAddr) -> Self {
-        Self { me, members: BTreeMap::new(), dns: Dns::Alone, began: None }
+        Self { me, members: BTreeMap::new(), dns: Dns::Alone, began: None, vouched: false }
     }
 
     /// Notes whether there are other replicas at all, which a configuration may change.
@@ -121,7 +125,10 @@ impl View {
     /// Notes what DNS lists. When DNS fails, nothing is to be noted.
     pub fn listed(&mut self, addresses: &[IpAddr], now: Moment) {
         self.began.get_or_insert(now);
-        self.dns = Dns::Said { at: now, lists_me: addresses.contains(&self.me) };
+        let lists_me = addresses.contains(&self.me);
+        self.dns = Dns::Said { at: now, lists_me };
+        // From then on DNS says it.
+        self.vouched &= !lists_me;
         for member in self.members.values_mut() {
             if !addresses.contains(&member.address) {
                 member.unlisted.get_or_insert(now);
@@ -134,6 +141,12 @@ impl View {
                 member.was_listed = true;
             }
         }
+        self.note_vouched(now);
+    }
+
+    /// Who was settled once by somebody's word stays so until DNS says it: whoever comes later hears of it.
+    fn note_vouched(&mut self, now: Moment) {
+        self.vouched |= self.is_overlooked() && self.is_settled(now);
     }
 
     /// Notes that somebody said something, be it a question or an answer.
@@ -166,6 +179,7 @@ impl View {
             member.superseded = false;
             member.unlisted = member.unlisted.map(|_| now);
             member.knows_me = knows_me;
+            member.settled = from.settled;
         }
         for departure in &from.left {
             self.has_left(departure, now);
@@ -173,6 +187,7 @@ impl View {
         for peer in &from.knows {
             self.mentioned(peer, now);
         }
+        self.note_vouched(now);
     }
 
     /// Notes that somebody else was told by a peer that it leaves. What a peer says itself counts more than that, so
@@ -307,10 +322,11 @@ impl View {
     }
 
     /// Whether this replica knows enough of the others to say that nobody holds a session. DNS must have answered
-    /// lately, and must list this replica, or one that is alive and knows it. Of two new ones the later one listed then
-    /// knows the earlier one, whatever name server each of them asked; and where DNS is behind, whom it lists was there
-    /// before both, so that it knows both and tells each of the other. A process that has just started may have forgotten
-    /// others, who know it still, and whom DNS does not list yet: where it knows anybody, it waits for their heartbeats.
+    /// lately, and must list this replica; or somebody who is alive must know it, whom DNS lists, or who is settled. Of two
+    /// new ones the later one listed then knows the earlier one, whatever name server each of them asked; and where DNS is
+    /// behind, whoever vouches was there before both, or knows those who were, so that of each the other is told. A process
+    /// that has just started may have forgotten others, who know it still, and whom DNS does not list yet: where it knows
+    /// anybody, it waits for their heartbeats.
     pub fn is_settled(&self, now: Moment) -> bool {
         self.is_settled_by(now, |member| member.alive(now).is_some())
     }
@@ -321,7 +337,8 @@ impl View {
     }
 
     fn is_settled_by(&self, now: Moment, counts: impl Fn(&Member) -> bool) -> bool {
-        let vouches = |member: &Member| member.unlisted.is_none() && member.knows_me && counts(member);
+        let can_vouch = |member: &Member| member.unlisted.is_none() || member.settled;
+        let vouches = |member: &Member| can_vouch(member) && member.knows_me && counts(member);
         match self.dns {
             Dns::Alone => true,
             Dns::Silent => false,
@@ -329,9 +346,16 @@ impl View {
                 let introduced = self.began.is_some_and(|began| now.since(began) >= INTRODUCED);
                 self.dns_is_fresh(now)
                     && (introduced || !self.members.values().any(|member| self.may_hold(member, now)))
-                    && (lists_me || self.members.values().any(vouches))
+                    && (lists_me || self.vouched || self.members.values().any(vouches))
             }
         }
+    }
+
+    /// Whether DNS answers and does not list this replica yet. It may be so far behind that all of those whom it lists are
+    /// gone, and that whoever came since is told of nobody either: then the Service knows somebody, which leads to who
+    /// is ready.
+    pub fn is_overlooked(&self) -> bool {
+        matches!(self.dns, Dns::Said { lists_me: false, .. })
     }
 
     /// Notes that all was fetched that somebody knows to be ended.
@@ -419,6 +443,7 @@ impl Member {
             left: None,
             unlisted: Some(now),
             knows_me: false,
+            settled: false,
             was_listed: false,
             fetched: false,
             superseded: false,

@@ -53,6 +53,9 @@ pub struct Introduction {
     /// Whom it has heard, and would ask before it takes a session. DNS may list those of them later who are new.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "acquaintances")]
     pub knows: Vec<Peer>,
+    /// It knows enough of the others to vouch for whom it knows ([`View::is_settled`](crate::membership::View::is_settled)).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub settled: bool,
 }
 
 /// Somebody who has left.
@@ -241,6 +244,7 @@ mod tests {
                 ago: 7,
             }],
             knows: vec![Peer { pod: PodId::new("pod-2").unwrap(), address: [10, 0, 0, 2].into() }],
+            settled: true,
         }
     }
 

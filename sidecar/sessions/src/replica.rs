@@ -105,6 +105,7 @@ impl<T> Replica<T> {
             tombstones: self.tombstones.digest(),
             left,
             knows: self.view.known(now).collect(),
+            settled: self.view.is_settled(now),
         }
     }
 

@@ -67,13 +67,11 @@ fn lane() -> (mpsc::Sender<Ask>, Lane) {
 pub(super) async fn serve(shared: Arc<Shared>, asked: Asked) {
     let connections = Rc::new(Connections::default());
     let ask = |to, text| {
-        let tls = shared.config().as_ref().and_then(|snapshot| Some(snapshot.replicas.as_ref()?.tls.clone()));
+        let tls = tls(&shared);
         let to = SocketAddr::new(to, shared.peers.port());
         let connections = connections.clone();
         async move {
-            // Without keys nobody can be asked, and nothing is known of them.
-            let tls = tls.ok_or(Failure::TimedOut)?;
-            let answer = timeout(QUESTION, ask_whoever(&connections, &tls, to, text)).await;
+            let answer = timeout(QUESTION, ask_whoever(&connections, &tls?, to, text)).await;
             answer.unwrap_or(Err(Failure::TimedOut))
         }
     };
@@ -89,6 +87,19 @@ pub(super) async fn serve(shared: Arc<Shared>, asked: Asked) {
         () = asked.each(ask) => {}
         () = tidy => {}
     }
+}
+
+/// Asks over a connection of its own: who is at the other end of a Service's address is another one each time.
+pub(super) async fn once(shared: &Shared, to: SocketAddr, text: Bytes) -> Result<Bytes, Failure> {
+    let answer = timeout(QUESTION, ask_once(&Connections::default(), &tls(shared)?, to, text)).await;
+    answer.unwrap_or(Err(Failure::TimedOut))
+}
+
+/// How replicas know each other. Without keys nobody can be asked, and nothing is known of them.
+fn tls(shared: &Shared) -> Result<Tls, Failure> {
+    let config = shared.config();
+    let replicas = config.as_ref().and_then(|snapshot| snapshot.replicas.as_ref());
+    replicas.map(|replicas| replicas.tls.clone()).ok_or(Failure::TimedOut)
 }
 
 impl Asks {

@@ -15,6 +15,7 @@ use longshore_sessions::{Answer, Question};
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, MissedTickBehavior, interval, sleep_until};
 
+use super::entry::{self, Entry};
 use super::names::Names;
 use super::{Errands, News, Peers, Ways, ask};
 use crate::shared::Shared;
@@ -81,7 +82,7 @@ async fn keep_up(shared: Arc<Shared>) -> io::Result<()> {
     while shared.config().is_none() {
         config.changed().await.map_err(io::Error::other)?;
     }
-    let mut round = Round::new(shared.peers.clone());
+    let mut round = Round::new(shared.clone(), names);
     let mut state = shared.peers.0.changed.subscribe();
     let mut tick = interval(HEARTBEAT);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -98,7 +99,7 @@ async fn keep_up(shared: Arc<Shared>) -> io::Result<()> {
         tokio::select! {
             _ = tick.tick() => {
                 if let Some(service) = service {
-                    round.look_up(&names, service);
+                    round.look_up(service);
                     round.greet();
                 }
             }
@@ -118,7 +119,10 @@ async fn keep_up(shared: Arc<Shared>) -> io::Result<()> {
 
 /// What is under way towards the others: one look at DNS at a time, and one conversation with each of them.
 struct Round {
+    shared: Arc<Shared>,
     peers: Peers,
+    names: Arc<Names>,
+    entry: Option<Entry>,
     tasks: JoinSet<Done>,
     looking: bool,
     /// Why DNS failed last, so that it is logged once.
@@ -130,13 +134,18 @@ struct Round {
 
 enum Done {
     LookedUp(io::Result<Vec<IpAddr>>),
+    FoundEntry(Option<IpAddr>),
+    Entered,
     Talked { to: IpAddr, fetched: Option<(Digest, Digest)> },
 }
 
 impl Round {
-    fn new(peers: Peers) -> Self {
+    fn new(shared: Arc<Shared>, names: Arc<Names>) -> Self {
         Self {
-            peers,
+            peers: shared.peers.clone(),
+            names,
+            entry: shared.options.peers_entry.clone().map(Entry::new),
+            shared,
             tasks: JoinSet::new(),
             looking: false,
             failed: None,
@@ -150,11 +159,11 @@ impl Round {
         self.talking.is_empty() && self.peers.0.local.is_greeted()
     }
 
-    fn look_up(&mut self, names: &Arc<Names>, service: String) {
+    fn look_up(&mut self, service: String) {
         if std::mem::replace(&mut self.looking, true) {
             return;
         }
-        let names = names.clone();
+        let names = self.names.clone();
         self.tasks.spawn_local(async move { Done::LookedUp(names.look_up(&service).await) });
     }
 
@@ -178,6 +187,7 @@ impl Round {
                 self.peers.0.local.note(News::Listed(&addresses));
                 // Whoever is new is greeted now, not in a second.
                 self.greet_the_new();
+                self.look_for_entry();
             }
             Done::LookedUp(Err(error)) => {
                 self.looking = false;
@@ -187,6 +197,18 @@ impl Round {
                     self.failed = Some(reason);
                 }
             }
+            Done::FoundEntry(found) => {
+                self.looking = false;
+                if let Some(to) = found {
+                    let shared = self.shared.clone();
+                    self.tasks.spawn_local(async move {
+                        entry::enter(&shared, to).await;
+                        Done::Entered
+                    });
+                }
+            }
+            // Whoever was named there is greeted now.
+            Done::Entered => self.greet(),
             Done::Talked { to, fetched } => {
                 self.talking.remove(&to);
                 if let Some(fetched) = fetched {
@@ -194,6 +216,18 @@ impl Round {
                 }
             }
         }
+    }
+
+    fn look_for_entry(&mut self) {
+        let overlooked = self.peers.0.local.is_overlooked();
+        let due = self.entry.as_mut().and_then(|entry| entry.due(overlooked, Instant::now()));
+        let Some(name) = due else { return };
+        self.looking = true;
+        let names = self.names.clone();
+        self.tasks.spawn_local(async move {
+            let found = names.look_up(&name).await;
+            Done::FoundEntry(found.ok().and_then(|addresses| addresses.first().copied()))
+        });
     }
 
     fn greet_the_new(&mut self) {

@@ -145,6 +145,10 @@ impl Local for Sessions {
         self.lock().view.is_greeted()
     }
 
+    fn is_overlooked(&self) -> bool {
+        self.lock().view.is_overlooked()
+    }
+
     fn is_lost(&self, address: IpAddr) -> bool {
         let (replica, now) = (self.lock(), self.now());
         let member = replica.view.members().find(|member| member.address == address);

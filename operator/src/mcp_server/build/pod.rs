@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use longshore_crds::names::{SERVER_CONTAINER, SIDECAR_CONTAINER, SIDECAR_USER};
 use longshore_sidecar_config::{Upstream, paths, ports};
 
-use super::{config_map, security, upstream_text};
+use super::{config_map, peers, security, upstream_text};
 use crate::mcp_server::validate::ValidatedServer;
 use crate::names::{self, DEFAULT_CONTAINER_ANNOTATION, UPSTREAM_ANNOTATION};
 use crate::settings::Settings;
@@ -109,6 +109,7 @@ fn sidecar(server: &ValidatedServer, settings: &Settings) -> Container {
         // Kubernetes puts the values of the environment into the arguments.
         format!("--pod-uid=$({POD_UID})"),
         format!("--pod-ip=$({POD_IP})"),
+        format!("--peers-entry={}", peers::entry(server, settings)),
         format!("--keys-dir={}", paths::CONFIG_DIR),
         // The configuration reaches the pods from before its change too, and they have their grace period still.
         format!("--longest-call-ms={}", longest_call(server) * 1000),

@@ -1,10 +1,10 @@
-//! The Service: the address of the server.
+//! The Service: the address of the server, for clients and for its own new replicas.
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use longshore_sidecar_config::ports;
 
-use super::metadata;
+use super::{metadata, peers};
 use crate::mcp_server::validate::ValidatedServer;
 use crate::names;
 
@@ -17,14 +17,18 @@ pub(super) fn build(server: &ValidatedServer) -> Service {
         spec: Some(ServiceSpec {
             type_: Some("ClusterIP".to_owned()),
             selector: Some(names::pod_selector(&server.identity.name)),
-            ports: Some(vec![ServicePort {
-                name: Some("mcp".to_owned()),
-                app_protocol: Some("http".to_owned()),
-                protocol: Some("TCP".to_owned()),
-                port: PORT,
-                target_port: Some(IntOrString::Int(i32::from(ports::MCP))),
-                ..ServicePort::default()
-            }]),
+            ports: Some(vec![
+                ServicePort {
+                    name: Some("mcp".to_owned()),
+                    app_protocol: Some("http".to_owned()),
+                    protocol: Some("TCP".to_owned()),
+                    port: PORT,
+                    target_port: Some(IntOrString::Int(i32::from(ports::MCP))),
+                    ..ServicePort::default()
+                },
+                // For replicas that DNS does not list yet: here they find one that is ready.
+                peers::port(),
+            ]),
             ..ServiceSpec::default()
         }),
         ..Service::default()

@@ -3,7 +3,16 @@ use super::*;
 fn says(pod: &str, address: IpAddr, state: State, left: Vec<Peer>) -> Introduction {
     let pod = PodId::new(pod).unwrap();
     let left = left.into_iter().map(|peer| Departure { peer, ago: 0 }).collect();
-    Introduction { pod, address, word: None, state, tombstones: Digest::default(), left, knows: Vec::new() }
+    Introduction {
+        pod,
+        address,
+        word: None,
+        state,
+        tombstones: Digest::default(),
+        left,
+        knows: Vec::new(),
+        settled: false,
+    }
 }
 
 #[test]
@@ -158,6 +167,40 @@ fn whom_dns_does_not_list_yet_is_settled_by_those_who_know_it() {
     // It may be as new.
     assert_eq!(settled(&[], &[me]), (false, vec![witness]));
     assert_eq!(settled(&[new], &[me]), (false, vec![witness, new]));
+}
+
+/// All of those whom DNS lists may have left: then those who came later vouch for each other.
+#[test]
+fn whom_dns_overlooks_is_settled_by_those_who_are_and_stays_so() {
+    let [me, old, other]: [IpAddr; 3] = [[10, 0, 0, 1], [10, 0, 0, 2], [10, 0, 0, 3]].map(IpAddr::from);
+    let knows = vec![Peer { pod: PodId::new("me").unwrap(), address: me }];
+    let says = |settled, state| Introduction {
+        knows: knows.clone(),
+        settled,
+        ..says("other", other, state, Vec::new())
+    };
+    let now = Moment::default().after(INTRODUCED);
+    let view = || {
+        let mut view = View::new(me);
+        assert!(!view.is_overlooked(), "DNS has said nothing");
+        view.listed(&[old], Moment::default());
+        view.listed(&[old], now);
+        assert!(view.is_overlooked());
+        view
+    };
+    let (mut first, mut second) = (view(), view());
+    first.heard(&says(false, State::Serving), now);
+    assert!(!first.is_settled(now), "nobody knows whom that one has not heard of");
+    second.heard(&says(true, State::Serving), now);
+    assert!(second.is_settled(now));
+    // Whoever comes after that finds this one, also when the other one is gone.
+    second.heard(&says(true, State::Leaving), now);
+    assert!(second.is_settled(now));
+    // From here on DNS says it.
+    second.listed(&[old, me], now);
+    assert!(second.is_settled(now) && !second.is_overlooked());
+    second.listed(&[old], now);
+    assert!(!second.is_settled(now));
 }
 
 /// Of two that come at once, each may have the address of one that left, of whom both hear from those who were there.

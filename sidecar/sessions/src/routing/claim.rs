@@ -134,8 +134,10 @@ impl Route {
 
     /// Nobody else has it, and nobody else can.
     fn claimed_with<T>(&mut self, claim: Claim, replica: &Replica<T>) -> Step {
-        let copy = replica.copy(&self.key).cloned().unwrap_or_default();
+        let mut copy = replica.copy(&self.key).cloned().unwrap_or_default();
         self.phase = Phase::Taking(claim, copy.version);
+        // Whoever had it before may still be at a change, which has that number too.
+        copy.version += 1;
         Step::Take(if self.is_mine(replica) { Take::Up } else { Take::Adopt }, copy)
     }
 

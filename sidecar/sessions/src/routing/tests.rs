@@ -17,6 +17,7 @@ fn serving(peer: &Peer) -> Introduction {
         tombstones: Digest::default(),
         left: Vec::new(),
         knows: Vec::new(),
+        settled: false,
     }
 }
 
@@ -94,4 +95,25 @@ fn whoever_opened_a_session_and_is_not_known_yet_is_asked_where_its_id_says() {
     // From then on it is known.
     let mut next = Route::new(&capsule, Entry::Client, now, 0);
     assert_eq!(next.step(Event::Begin, &mut replica, now), Step::Forward(opener));
+}
+
+/// A call at the pod that had a session may take longer than its pod is there, and set something when another one has
+/// the session already.
+#[test]
+fn what_is_set_after_a_session_was_taken_is_newer_than_what_is_set_where_it_was() {
+    let now = Moment::default();
+    let (mut replica, former, mut capsule) = two(State::Serving);
+    capsule.owner = former.clone();
+    replica.view.heard(&Introduction { state: State::Leaving, ..serving(&former) }, now);
+    let before = Copy { version: 3, ..Copy::default() };
+    replica.keep(capsule.key, before.clone());
+    let now = now.after(INTRODUCED);
+    let mut route = Route::new(&capsule, Entry::Client, now, 0);
+    let Step::Take(Take::Adopt, taken) = route.step(Event::Begin, &mut replica, now) else { panic!("taken") };
+    let change = |copy: &Copy| Copy { version: copy.version + 1, ..copy.clone() };
+    assert_eq!(change(&before).newer(change(&taken)), change(&taken));
+    // What was set there in the meantime is kept for whoever takes the session next.
+    replica.keep(capsule.key, change(&before));
+    assert!(route.take(&mut replica, ()).is_ok());
+    assert_eq!(replica.copy(&capsule.key), Some(&change(&before)));
 }

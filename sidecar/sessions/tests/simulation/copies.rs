@@ -37,8 +37,12 @@ impl Held {
 }
 
 impl World {
-    /// The client has set something, at the replica that holds its session.
+    /// The client has set something, at the replica that holds its session. A call that takes longer than its pod is
+    /// there may come too late: somebody else has the session by then.
     pub(super) fn set(&mut self, pod: usize, session: usize) {
+        if self.replica(pod).is_some_and(|replica| replica.state() == State::Leaving) {
+            return;
+        }
         let truth = &mut self.sessions[session];
         truth.times_set += 1;
         let (key, times_set) = (truth.capsule.key, truth.times_set);
@@ -67,7 +71,7 @@ impl World {
         };
         for (key, held) in replica.all_held() {
             let copy = held.copy.borrow();
-            if *copy != Copy::default() {
+            if !copy.subscriptions.is_empty() {
                 belongs(key, &copy, held.kept_at.borrow().as_ref());
             }
         }

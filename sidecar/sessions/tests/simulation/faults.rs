@@ -19,10 +19,14 @@ impl World {
         if self.now >= FAULTS_END {
             return self.all_well();
         }
-        let pause = self.random.between(500, 10_000);
+        let longest = if self.orderly { 4_000 } else { 10_000 };
+        let pause = self.random.between(500, longest);
         self.after(pause.min(FAULTS_END - self.now), Happening::Fault);
         let there: Vec<usize> = (0..self.pods.len()).filter(|pod| !self.pods[*pod].gone).collect();
         let Some(&pod) = self.random.pick(&there) else { return };
+        // A rollout begins with who has been there for the longest: after two of them nobody is left from before.
+        let oldest = there.iter().find(|pod| self.serves(**pod)).copied();
+        let pod = oldest.filter(|_| self.orderly).unwrap_or(pod);
         self.upset = self.now;
         // A rollout is the only thing that is in order.
         let what = if self.orderly { 6 } else { self.random.between(0, 11) };
@@ -105,10 +109,10 @@ impl World {
     /// The pod ends in order; another one comes.
     fn replace(&mut self, pod: usize) {
         let now = self.now;
-        let Some(process) = &mut self.pods[pod].process else { return };
-        if process.replica.state() != State::Serving {
+        if !self.serves(pod) {
             return;
         }
+        let Some(process) = &mut self.pods[pod].process else { return };
         process.replica.set_state(State::Draining);
         process.drains_since = Some(now);
         let life = self.pods[pod].life;

@@ -23,6 +23,8 @@ pub(super) struct Ask {
 /// What it is asked for.
 pub(super) enum Purpose {
     Heartbeat,
+    /// Whoever the Service leads to is to say whom it knows.
+    Enter,
     Fetch,
     /// A request waits for who holds its session.
     Route(u64),
@@ -141,6 +143,11 @@ impl World {
                 let told = noted || !outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Silent));
                 self.end_told(task, told);
             }
+            Purpose::Enter => {
+                for (_, outcome) in outcomes {
+                    self.entered(pod, outcome);
+                }
+            }
             Purpose::Heartbeat | Purpose::Fetch => {
                 for (address, outcome) in outcomes {
                     self.heard(pod, address, outcome);
@@ -179,6 +186,22 @@ impl World {
         for address in replica.view.to_greet(now) {
             self.ask(pod, vec![address], Question::Heartbeat, Purpose::Heartbeat);
         }
+    }
+
+    /// Asks whoever the Service leads to, while DNS does not list this pod.
+    pub(super) fn enter(&mut self, pod: usize) {
+        if !self.replica(pod).is_some_and(|replica| replica.view.is_overlooked()) {
+            return;
+        }
+        let Some(to) = self.endpoint().map(|other| self.pods[other].peer.address) else { return };
+        self.ask(pod, vec![to], Question::Heartbeat, Purpose::Enter);
+    }
+
+    fn entered(&mut self, pod: usize, outcome: Outcome) {
+        let now = self.moment();
+        let (Some(replica), Outcome::Said(message)) = (self.replica(pod), outcome) else { return };
+        replica.view.heard(&message.from, now);
+        self.send_heartbeats(pod);
     }
 
     pub(super) fn is_cut(&self, one: usize, other: usize) -> bool {

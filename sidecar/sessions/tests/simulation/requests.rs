@@ -96,7 +96,7 @@ impl World {
     }
 
     /// A pod that the Service leads to.
-    fn endpoint(&mut self) -> Option<usize> {
+    pub(super) fn endpoint(&mut self) -> Option<usize> {
         let now = self.now;
         let leads = |pod: &super::world::Pod| {
             let Some(process) = &pod.process else { return false };

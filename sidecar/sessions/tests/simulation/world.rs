@@ -330,6 +330,10 @@ impl World {
         self.pods[pod].process.as_mut().map(|process| &mut process.replica)
     }
 
+    pub(super) fn serves(&self, pod: usize) -> bool {
+        self.pods[pod].process.as_ref().is_some_and(|process| process.replica.state() == State::Serving)
+    }
+
     pub(super) fn is_life(&self, pod: usize, life: u32) -> bool {
         self.pods[pod].process.is_some() && self.pods[pod].life == life
     }
@@ -373,6 +377,7 @@ impl World {
             self.say(|| format!("pod {pod} serves"));
         }
         self.send_heartbeats(pod);
+        self.enter(pod);
         self.copy_all(pod);
         let pause = HEARTBEAT.as_millis() as u64 + self.random.between(0, 50);
         // A replica that starts is in a hurry.

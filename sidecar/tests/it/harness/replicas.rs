@@ -83,10 +83,18 @@ impl Network {
         self.start_again(number, &format!("pod-{number}"), files)
     }
 
+    /// Starts the replica of that number, and has the Service lead it to that other one.
+    pub(crate) fn start_at(&self, entry: u8, number: u8, config: &Config) -> Sidecar {
+        let files = Files::new();
+        files.write_with_keys(&with_peers(config), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+        let mut flags = self.flags(number, &format!("pod-{number}"));
+        flags.extend(["--peers-entry".to_owned(), self.address(entry).to_string()]);
+        with_flags(files, &flags)
+    }
+
     /// Starts a replica with the files of one that has ended.
     pub(crate) fn start_again(&self, number: u8, uid: &str, files: impl Into<Arc<Files>>) -> Sidecar {
-        let flags = self.flags(number, uid);
-        Sidecar::with(files, &flags.iter().map(String::as_str).collect::<Vec<_>>()).loaded()
+        with_flags(files, &self.flags(number, uid))
     }
 
     /// Lists replicas from 1 on and starts them, each in front of the server at its port, and waits until all of them
@@ -109,6 +117,10 @@ impl Network {
             .inspect(|replica| knows(replica, numbers.len() - 1))
             .collect()
     }
+}
+
+fn with_flags(files: impl Into<Arc<Files>>, flags: &[String]) -> Sidecar {
+    Sidecar::with(files, &flags.iter().map(String::as_str).collect::<Vec<_>>()).loaded()
 }
 
 /// Waits until a replica knows that so many others serve.

@@ -68,6 +68,41 @@ fn sessions_are_served_by_way_of_replicas_that_dns_does_not_list_yet() {
     assert_eq!(holders.iter().sum::<f64>(), 1.0, "one replica holds it: {holders:?}");
 }
 
+/// Two rollouts within the time for which name servers keep answers: all of those whom they list are gone.
+#[test]
+fn replicas_that_dns_overlooks_meet_by_way_of_the_service() {
+    let mut servers = [(); 4].map(|()| GoServer::start(&["-stateless"]));
+    let network = Network::new();
+    network.list(&[1]);
+    let first = network.start(1, &config(servers[0].port)).ready();
+    let second = network.start_at(1, 2, &config(servers[1].port)).ready();
+    let client = Client::open(&first, Some("key-a"));
+    knows(&first, 1);
+    // By then whoever was there knows whoever has come. A rollout takes longer.
+    let introduced = || std::thread::sleep(Duration::from_secs(3));
+    introduced();
+    let hook = first.hook();
+    first.signal(Signal::TERM);
+    first.log(|line| line["message"] == "sessions were handed to other replicas");
+    assert!(first.wait(Duration::from_secs(10)).success());
+    drop(hook);
+
+    let third = network.start_at(2, 3, &config(servers[2].port)).ready();
+    let fourth = network.start_at(3, 4, &config(servers[3].port)).ready();
+    for replica in [&second, &third, &fourth] {
+        knows(replica, 2);
+        echo(&client.through(replica));
+    }
+    introduced();
+    // They vouch for each other: what is lost with one of them is taken by another one.
+    second.signal(Signal::KILL);
+    servers[1].kill();
+    echo(&client.through(&third));
+    echo(&client.through(&fourth));
+    let holders = [&third, &fourth].map(|replica| replica.metric("longshore_sessions"));
+    assert_eq!(holders.iter().sum::<f64>(), 1.0, "one replica holds it: {holders:?}");
+}
+
 #[test]
 fn a_replica_with_other_keys_is_nobodys_peer() {
     let server = GoServer::start(&[]);

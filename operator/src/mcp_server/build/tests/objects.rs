@@ -53,7 +53,10 @@ fn the_smallest_manifest_makes_these_objects() {
             "apiVersion": "v1", "kind": "Service", "metadata": metadata("github"),
             "spec": {
                 "type": "ClusterIP", "selector": selector(),
-                "ports": [{"name": "mcp", "appProtocol": "http", "protocol": "TCP", "port": 80, "targetPort": 15380}],
+                "ports": [
+                    {"name": "mcp", "appProtocol": "http", "protocol": "TCP", "port": 80, "targetPort": 15380},
+                    {"name": "peers", "protocol": "TCP", "port": 15382, "targetPort": 15382},
+                ],
             },
         })
     );

@@ -1,0 +1,77 @@
+//! The way in for a replica that DNS does not list yet: the Service that clients use leads to one that is ready,
+//! whatever name servers keep. That one says whom it knows, and is told of this one.
+//!
+//! DNS may be behind by half a minute, and in two rollouts within that time all of those whom it lists have gone.
+
+use std::net::{IpAddr, SocketAddr};
+
+use longshore_sessions::{Answer, Message, Question};
+use tokio::time::{Duration, Instant};
+
+use super::{News, ask};
+use crate::shared::Shared;
+
+/// After how long it is asked there again, at first: longer and longer, up to [`LONGEST`]. It leads to another one each time.
+const FIRST: Duration = Duration::from_secs(1);
+/// Of a new server nobody is ready yet, and DNS lists its pods soon.
+const LONGEST: Duration = Duration::from_secs(8);
+
+/// When to ask there, and where that is.
+pub(super) struct Entry {
+    name: String,
+    next: Option<Instant>,
+    pause: Duration,
+}
+
+impl Entry {
+    pub(super) fn new(name: String) -> Self {
+        Self { name, next: None, pause: FIRST }
+    }
+
+    /// The name to ask at now. `overlooked`: DNS does not list this replica.
+    pub(super) fn due(&mut self, overlooked: bool, now: Instant) -> Option<String> {
+        if !overlooked {
+            (self.next, self.pause) = (None, FIRST);
+            return None;
+        }
+        if self.next.is_some_and(|next| now < next) {
+            return None;
+        }
+        self.next = Some(now + self.pause);
+        self.pause = LONGEST.min(2 * self.pause);
+        Some(self.name.clone())
+    }
+}
+
+/// Asks whoever is there, and notes what they say. Who it is, is not known before: it may be this replica itself.
+pub(super) async fn enter(shared: &Shared, to: IpAddr) {
+    let local = &shared.peers.0.local;
+    let question = Message { from: local.introduction(), body: Question::Heartbeat };
+    let Ok(text) = serde_json::to_vec(&question) else { return };
+    let to = SocketAddr::new(to, shared.peers.port());
+    match ask::once(shared, to, text.into()).await {
+        Ok(answer) => {
+            if let Ok(answer) = serde_json::from_slice::<Message<Answer>>(&answer) {
+                local.note(News::Heard(&answer.from));
+            }
+        }
+        Err(error) => tracing::debug!(%error, "the Service leads to no other replica yet"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_asked_less_and_less_often_until_dns_lists_this_replica() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let mut entry = Entry::new("entry".to_owned());
+        let asked: Vec<_> = (0..32).filter(|second| entry.due(true, at(*second)).is_some()).collect();
+        assert_eq!(asked, [0, 1, 3, 7, 15, 23, 31]);
+        assert_eq!(entry.due(false, at(32)), None);
+        let asked: Vec<_> = (33..36).filter(|second| entry.due(true, at(*second)).is_some()).collect();
+        assert_eq!(asked, [33, 34]);
+    }
+}
