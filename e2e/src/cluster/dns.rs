@@ -20,18 +20,19 @@ pub(crate) fn command(spec: &Spec) -> std::io::Result<Command> {
     Ok(command)
 }
 
-/// Names of the cluster, and no others: nothing that a test looks up leaves the machine.
+/// Names of the cluster, and no others: nothing that a test looks up leaves the machine. Answers are kept for as long as
+/// in clusters where they are kept for long, so that they are behind.
 fn corefile(spec: &Spec) -> String {
     format!(
         ".:53 {{
     bind {NODE_ADDRESS}
     ready {NODE_ADDRESS}:8181
     errors
-    cache 5
+    cache 30
     kubernetes cluster.local in-addr.arpa {{
         endpoint {server}
         kubeconfig {kubeconfig}
-        ttl 5
+        ttl 30
     }}
 }}
 ",
