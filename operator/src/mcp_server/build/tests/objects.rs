@@ -166,7 +166,8 @@ fn the_smallest_manifest_makes_these_objects() {
                         "command": ["/longshore-sidecar"],
                         "args": [
                             "serve", "--shim=/shim", "--workers=1", "--pod-uid=$(LONGSHORE_POD_UID)",
-                            "--pod-ip=$(LONGSHORE_POD_IP)", "--keys-dir=/etc/longshore/config",
+                            "--pod-ip=$(LONGSHORE_POD_IP)",
+                            "--peers-entry=github.tools.svc.cluster.example.", "--keys-dir=/etc/longshore/config",
                             "--longest-call-ms=60000", "--sockets-dir=/run/longshore/program",
                         ],
                         "ports": [
