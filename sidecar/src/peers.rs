@@ -82,6 +82,8 @@ pub(crate) trait Local: Send + Sync {
     fn may_serve(&self) -> bool;
     /// Whether everybody who is listed was reached once, or could not be.
     fn is_greeted(&self) -> bool;
+    /// Whether another process of this pod was there before.
+    fn is_resumed(&self) -> bool;
     /// Whether DNS answers and does not list this replica.
     fn is_overlooked(&self) -> bool;
     /// Whether an address has been silent for so long that nothing more is to be waited for.

@@ -1,13 +1,15 @@
 //! The way in for a replica that DNS does not list yet: the Service that clients use leads to one that is ready,
 //! whatever name servers keep. That one says whom it knows, and is told of this one.
 //!
-//! DNS may be behind by half a minute, and in two rollouts within that time all of those whom it lists have gone.
+//! DNS may be behind by half a minute, and in two rollouts within that time all of those whom it lists have gone. And
+//! where nobody is ready yet, as of a new server, it has nothing to say either: asked too early it would keep that.
 
 use std::net::{IpAddr, SocketAddr};
 
 use longshore_sessions::{Answer, Message, Question};
 use tokio::time::{Duration, Instant};
 
+use super::connection::Failure;
 use super::{News, ask};
 use crate::shared::Shared;
 
@@ -15,6 +17,23 @@ use crate::shared::Shared;
 const FIRST: Duration = Duration::from_secs(1);
 /// Of a new server nobody is ready yet, and DNS lists its pods soon.
 const LONGEST: Duration = Duration::from_secs(8);
+
+/// For how long DNS is asked nothing at the start, until it is known whether anybody is ready. The address of a Service
+/// refuses connections at once where nobody is.
+pub(super) const PATIENCE: Duration = Duration::from_millis(150);
+/// For how long DNS is asked nothing where nobody is: by then it lists this replica.
+pub(super) const LATER: Duration = Duration::from_secs(2);
+
+/// Where the way in leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// To another replica, which has said whom it knows.
+    Met,
+    /// To nobody: none is ready.
+    Nobody,
+    /// That is not known.
+    Unknown,
+}
 
 /// When to ask there, and where that is.
 pub(super) struct Entry {
@@ -44,18 +63,23 @@ impl Entry {
 }
 
 /// Asks whoever is there, and notes what they say. Who it is, is not known before: it may be this replica itself.
-pub(super) async fn enter(shared: &Shared, to: IpAddr) {
+pub(super) async fn enter(shared: &Shared, to: IpAddr) -> Way {
     let local = &shared.peers.0.local;
     let question = Message { from: local.introduction(), body: Question::Heartbeat };
-    let Ok(text) = serde_json::to_vec(&question) else { return };
+    let Ok(text) = serde_json::to_vec(&question) else { return Way::Unknown };
     let to = SocketAddr::new(to, shared.peers.port());
     match ask::once(shared, to, text.into()).await {
-        Ok(answer) => {
-            if let Ok(answer) = serde_json::from_slice::<Message<Answer>>(&answer) {
+        Ok(answer) => match serde_json::from_slice::<Message<Answer>>(&answer) {
+            Ok(answer) => {
                 local.note(News::Heard(&answer.from));
+                if answer.from.pod == *shared.peers.pod() { Way::Nobody } else { Way::Met }
             }
+            Err(_) => Way::Unknown,
+        },
+        Err(error) => {
+            tracing::debug!(%error, "the Service leads to no other replica yet");
+            if error == Failure::Refused { Way::Nobody } else { Way::Unknown }
         }
-        Err(error) => tracing::debug!(%error, "the Service leads to no other replica yet"),
     }
 }
 

@@ -15,7 +15,7 @@ use longshore_sessions::{Answer, Question};
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, MissedTickBehavior, interval, sleep_until};
 
-use super::entry::{self, Entry};
+use super::entry::{self, Entry, Way};
 use super::names::Names;
 use super::{Errands, News, Peers, Ways, ask};
 use crate::shared::Shared;
@@ -83,6 +83,7 @@ async fn keep_up(shared: Arc<Shared>) -> io::Result<()> {
         config.changed().await.map_err(io::Error::other)?;
     }
     let mut round = Round::new(shared.clone(), names);
+    round.begin();
     let mut state = shared.peers.0.changed.subscribe();
     let mut tick = interval(HEARTBEAT);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -91,17 +92,20 @@ async fn keep_up(shared: Arc<Shared>) -> io::Result<()> {
         let service =
             shared.config().as_ref().and_then(|snapshot| Some(snapshot.replicas.as_ref()?.service.clone()));
         if !*shared.peers.0.greeted.borrow()
-            && (service.is_none() || round.is_greeted() || Instant::now() >= latest)
+            && (service.is_none() || round.is_first || round.is_greeted() || Instant::now() >= latest)
         {
             shared.peers.0.greeted.send_replace(true);
         }
         let greeted = *shared.peers.0.greeted.borrow();
         tokio::select! {
-            _ = tick.tick() => {
+            _ = tick.tick(), if round.dns_waits.is_none() => {
                 if let Some(service) = service {
                     round.look_up(service);
                     round.greet();
                 }
+            }
+            () = sleep_until(round.dns_waits.unwrap_or(latest)), if round.dns_waits.is_some() => {
+                round.dns_waits = None;
             }
             result = state.changed() => {
                 result.map_err(io::Error::other)?;
@@ -123,6 +127,10 @@ struct Round {
     peers: Peers,
     names: Arc<Names>,
     entry: Option<Entry>,
+    /// Until when DNS is asked nothing.
+    dns_waits: Option<Instant>,
+    /// Nobody was ready when this replica came.
+    is_first: bool,
     tasks: JoinSet<Done>,
     looking: bool,
     /// Why DNS failed last, so that it is logged once.
@@ -135,7 +143,7 @@ struct Round {
 enum Done {
     LookedUp(io::Result<Vec<IpAddr>>),
     FoundEntry(Option<IpAddr>),
-    Entered,
+    Entered(Way),
     Talked { to: IpAddr, fetched: Option<(Digest, Digest)> },
 }
 
@@ -145,12 +153,21 @@ impl Round {
             peers: shared.peers.clone(),
             names,
             entry: shared.options.peers_entry.clone().map(Entry::new),
+            dns_waits: None,
+            is_first: false,
             shared,
             tasks: JoinSet::new(),
             looking: false,
             failed: None,
             talking: HashSet::new(),
             fetched: HashMap::new(),
+        }
+    }
+
+    /// Asks first of all at the way in, where there is one. DNS lists a pod already whose sidecar restarts.
+    fn begin(&mut self) {
+        if !self.peers.0.local.is_resumed() && self.look_for_entry(true) {
+            self.dns_waits = Some(Instant::now() + entry::PATIENCE);
         }
     }
 
@@ -187,7 +204,7 @@ impl Round {
                 self.peers.0.local.note(News::Listed(&addresses));
                 // Whoever is new is greeted now, not in a second.
                 self.greet_the_new();
-                self.look_for_entry();
+                self.look_for_entry(self.peers.0.local.is_overlooked());
             }
             Done::LookedUp(Err(error)) => {
                 self.looking = false;
@@ -199,16 +216,19 @@ impl Round {
             }
             Done::FoundEntry(found) => {
                 self.looking = false;
-                if let Some(to) = found {
-                    let shared = self.shared.clone();
-                    self.tasks.spawn_local(async move {
-                        entry::enter(&shared, to).await;
-                        Done::Entered
-                    });
-                }
+                let Some(to) = found else { return self.dns_waits = None };
+                let shared = self.shared.clone();
+                self.tasks.spawn_local(async move { Done::Entered(entry::enter(&shared, to).await) });
             }
-            // Whoever was named there is greeted now.
-            Done::Entered => self.greet(),
+            Done::Entered(Way::Nobody) if self.dns_waits.is_some() => {
+                self.is_first = true;
+                self.dns_waits = Some(Instant::now() + entry::LATER);
+            }
+            Done::Entered(_) => {
+                self.dns_waits = None;
+                // Whoever was named there is greeted now.
+                self.greet();
+            }
             Done::Talked { to, fetched } => {
                 self.talking.remove(&to);
                 if let Some(fetched) = fetched {
@@ -218,16 +238,17 @@ impl Round {
         }
     }
 
-    fn look_for_entry(&mut self) {
-        let overlooked = self.peers.0.local.is_overlooked();
+    /// Asks at the way in, if it is time. Says so.
+    fn look_for_entry(&mut self, overlooked: bool) -> bool {
         let due = self.entry.as_mut().and_then(|entry| entry.due(overlooked, Instant::now()));
-        let Some(name) = due else { return };
+        let Some(name) = due else { return false };
         self.looking = true;
         let names = self.names.clone();
         self.tasks.spawn_local(async move {
             let found = names.look_up(&name).await;
             Done::FoundEntry(found.ok().and_then(|addresses| addresses.first().copied()))
         });
+        true
     }
 
     fn greet_the_new(&mut self) {

@@ -17,7 +17,11 @@ const NAME: &str = "ended-sessions";
 const MODE: u32 = 0o600;
 
 /// The file, if there is one.
-pub(super) struct Journal(Mutex<Option<Open>>);
+pub(super) struct Journal {
+    open: Mutex<Option<Open>>,
+    /// Another process of this pod was there before.
+    is_resumed: bool,
+}
 
 struct Open {
     path: PathBuf,
@@ -29,8 +33,9 @@ struct Open {
 impl Journal {
     /// Opens the file in that directory, if there is a directory, and reads what matters still.
     pub(super) fn open(directory: Option<&Path>, unix: u64, tombstones: &mut Tombstones) -> Self {
-        let Some(directory) = directory else { return Self(Mutex::default()) };
+        let Some(directory) = directory else { return Self { open: Mutex::default(), is_resumed: false } };
         let path = directory.join(NAME);
+        let is_resumed = path.exists();
         // What it cannot read it cannot know: the file is the sidecar's own, so half a line is a crash's.
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         text.lines().filter_map(parse).filter(|line| line.expires > unix).for_each(|tombstone| {
@@ -39,7 +44,12 @@ impl Journal {
         let open = rewrite(path, tombstones.iter()).inspect_err(|error| {
             tracing::warn!(%error, "sessions that are ended are forgotten when this container restarts");
         });
-        Self(Mutex::new(open.ok()))
+        Self { open: Mutex::new(open.ok()), is_resumed }
+    }
+
+    /// Whether another process of this pod was there before, as far as can be seen.
+    pub(super) fn is_resumed(&self) -> bool {
+        self.is_resumed
     }
 
     /// Keeps some more. `all` gives everything that matters, these included.
@@ -47,7 +57,7 @@ impl Journal {
         if tombstones.is_empty() {
             return;
         }
-        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(open) = guard.as_mut() else { return };
         let text: String = tombstones.iter().map(line).collect();
         let mut result = open.file.write_all(text.as_bytes());
@@ -101,7 +111,9 @@ mod tests {
     #[test]
     fn endings_are_there_again_after_a_restart_until_they_do_not_matter() {
         let directory = tempfile::tempdir().unwrap();
-        let journal = Journal::open(Some(directory.path()), 0, &mut Tombstones::default());
+        let open = || Journal::open(Some(directory.path()), 0, &mut Tombstones::default());
+        let journal = open();
+        assert!(!journal.is_resumed());
         journal.add(&[stone(1, 10), stone(2, 20)], Vec::new);
         journal.add(&[stone(3, 30)], Vec::new);
         let path = directory.path().join(NAME);
@@ -111,6 +123,7 @@ mod tests {
         assert_eq!(read(directory.path(), 10), [stone(2, 20), stone(3, 30)]);
         assert_eq!(read(directory.path(), 25), [stone(3, 30)]);
         assert_eq!(std::fs::read_to_string(path).unwrap().lines().count(), 1, "old lines are gone");
+        assert!(open().is_resumed());
     }
 
     #[test]

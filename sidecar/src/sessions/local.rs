@@ -145,6 +145,10 @@ impl Local for Sessions {
         self.lock().view.is_greeted()
     }
 
+    fn is_resumed(&self) -> bool {
+        self.journal.is_resumed()
+    }
+
     fn is_overlooked(&self) -> bool {
         self.lock().view.is_overlooked()
     }

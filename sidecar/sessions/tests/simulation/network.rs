@@ -188,11 +188,8 @@ impl World {
         }
     }
 
-    /// Asks whoever the Service leads to, while DNS does not list this pod.
+    /// Asks whoever the Service leads to.
     pub(super) fn enter(&mut self, pod: usize) {
-        if !self.replica(pod).is_some_and(|replica| replica.view.is_overlooked()) {
-            return;
-        }
         let Some(to) = self.endpoint().map(|other| self.pods[other].peer.address) else { return };
         self.ask(pod, vec![to], Question::Heartbeat, Purpose::Enter);
     }

@@ -79,6 +79,8 @@ pub(super) struct Pod {
 pub(super) struct Process {
     pub(super) replica: Replica<Held>,
     pub(super) started: u64,
+    /// When it asks DNS for the first time: not at once where nobody is ready, since DNS would keep that.
+    asks_dns: u64,
     pub(super) drains_since: Option<u64>,
     /// To whom copies of others' sessions were passed on.
     pub(super) passed_on: HashMap<SessionKey, (PodId, u64)>,
@@ -294,10 +296,14 @@ impl World {
         });
         let replica =
             Replica::new(pod.peer.clone(), u64::from(pod.life), View::new(pod.peer.address), tombstones);
-        pod.process =
-            Some(Process { replica, started: self.now, drains_since: None, passed_on: HashMap::new() });
         let life = pod.life;
+        let is_first = life == 1 && self.endpoint().is_none();
+        let asks_dns = self.now + if is_first { 2_000 } else { 0 };
+        let process =
+            Process { replica, started: self.now, asks_dns, drains_since: None, passed_on: HashMap::new() };
+        self.pods[number].process = Some(process);
         self.say(|| format!("pod {number} starts"));
+        self.enter(number);
         self.happen(Happening::Heartbeat { pod: number, life });
     }
 
@@ -367,17 +373,20 @@ impl World {
             return;
         }
         let now = self.moment();
-        let listed = self.look_up(pod);
+        let is_first = self.pods[pod].process.as_ref().is_some_and(|process| self.now < process.asks_dns);
+        let listed = if is_first { None } else { self.look_up(pod) };
         let Some(replica) = self.replica(pod) else { return };
         if let Some(listed) = listed {
             replica.view.listed(&listed, now);
         }
-        if replica.state() == State::Starting && replica.view.is_greeted() {
+        if replica.state() == State::Starting && (is_first || replica.view.is_greeted()) {
             replica.set_state(State::Serving);
             self.say(|| format!("pod {pod} serves"));
         }
         self.send_heartbeats(pod);
-        self.enter(pod);
+        if self.replica(pod).is_some_and(|replica| replica.view.is_overlooked()) {
+            self.enter(pod);
+        }
         self.copy_all(pod);
         let pause = HEARTBEAT.as_millis() as u64 + self.random.between(0, 50);
         // A replica that starts is in a hurry.

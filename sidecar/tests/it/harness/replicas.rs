@@ -53,6 +53,11 @@ impl Network {
         std::fs::rename(temporary, self.file()).expect("a rename");
     }
 
+    /// DNS says nothing, until it lists somebody.
+    pub(crate) fn fail(&self) {
+        std::fs::remove_file(self.file()).expect("a file");
+    }
+
     fn file(&self) -> PathBuf {
         self.directory.path().join("peers")
     }

@@ -1,6 +1,6 @@
 //! How replicas find and know each other.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longshore_sidecar_config::{Config, Keys, ports};
 use rustix::process::Signal;
@@ -101,6 +101,21 @@ fn replicas_that_dns_overlooks_meet_by_way_of_the_service() {
     echo(&client.through(&fourth));
     let holders = [&third, &fourth].map(|replica| replica.metric("longshore_sessions"));
     assert_eq!(holders.iter().sum::<f64>(), 1.0, "one replica holds it: {holders:?}");
+}
+
+/// DNS lists a pod a moment after it starts, and keeps it for long where it was asked before.
+#[test]
+fn where_nobody_is_ready_yet_dns_is_asked_a_little_later() {
+    let server = GoServer::start(&["-stateless"]);
+    let network = Network::new();
+    network.fail();
+    let begun = Instant::now();
+    let replica = network.start_at(2, 1, &config(server.port)).ready();
+    let client = Client::open(&replica, Some("key-a"));
+    replica.log(|line| line["message"] == "cannot find out which other replicas there are");
+    assert!(begun.elapsed() >= Duration::from_secs(2));
+    network.list(&[1]);
+    echo(&client);
 }
 
 #[test]
