@@ -21,14 +21,17 @@ const LONGEST: Duration = Duration::from_secs(8);
 /// For how long DNS is asked nothing at the start, until it is known whether anybody is ready. The address of a Service
 /// refuses connections at once where nobody is.
 pub(super) const PATIENCE: Duration = Duration::from_millis(150);
-/// For how long DNS is asked nothing where nobody is: by then it lists this replica.
-pub(super) const LATER: Duration = Duration::from_secs(2);
+/// For how long at most it is asked nothing where nobody is.
+pub(super) const MOST: Duration = Duration::from_secs(10);
+/// After how long the way in is tried again meanwhile. It leads somewhere as soon as it is known of this replica, or of
+/// another one, that it is there: as long after that DNS knows it as well.
+pub(super) const AGAIN: Duration = Duration::from_millis(500);
 
 /// Where the way in leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// To another replica, which has said whom it knows.
-    Met,
+    /// To another replica, which has said whom it knows, or to this one itself.
+    Somebody,
     /// To nobody: none is ready.
     Nobody,
     /// That is not known.
@@ -72,7 +75,7 @@ pub(super) async fn enter(shared: &Shared, to: IpAddr) -> Way {
         Ok(answer) => match serde_json::from_slice::<Message<Answer>>(&answer) {
             Ok(answer) => {
                 local.note(News::Heard(&answer.from));
-                if answer.from.pod == *shared.peers.pod() { Way::Nobody } else { Way::Met }
+                Way::Somebody
             }
             Err(_) => Way::Unknown,
         },

@@ -13,7 +13,7 @@ use longshore_sessions::membership::State;
 use longshore_sessions::tombstones::Digest;
 use longshore_sessions::{Answer, Question};
 use tokio::task::JoinSet;
-use tokio::time::{Duration, Instant, MissedTickBehavior, interval, sleep_until};
+use tokio::time::{Duration, Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 use super::entry::{self, Entry, Way};
 use super::names::Names;
@@ -143,7 +143,7 @@ struct Round {
 enum Done {
     LookedUp(io::Result<Vec<IpAddr>>),
     FoundEntry(Option<IpAddr>),
-    Entered(Way),
+    Entered(IpAddr, Way),
     Talked { to: IpAddr, fetched: Option<(Digest, Digest)> },
 }
 
@@ -217,15 +217,17 @@ impl Round {
             Done::FoundEntry(found) => {
                 self.looking = false;
                 let Some(to) = found else { return self.dns_waits = None };
-                let shared = self.shared.clone();
-                self.tasks.spawn_local(async move { Done::Entered(entry::enter(&shared, to).await) });
+                self.enter(to, Duration::ZERO);
             }
-            Done::Entered(Way::Nobody) if self.dns_waits.is_some() => {
-                self.is_first = true;
-                self.dns_waits = Some(Instant::now() + entry::LATER);
+            Done::Entered(to, Way::Nobody) if self.dns_waits.is_some() => {
+                if !std::mem::replace(&mut self.is_first, true) {
+                    self.dns_waits = Some(Instant::now() + entry::MOST);
+                }
+                self.enter(to, entry::AGAIN);
             }
-            Done::Entered(_) => {
-                self.dns_waits = None;
+            Done::Entered(..) => {
+                self.dns_waits =
+                    self.dns_waits.filter(|_| self.is_first).map(|_| Instant::now() + entry::AGAIN);
                 // Whoever was named there is greeted now.
                 self.greet();
             }
@@ -249,6 +251,14 @@ impl Round {
             Done::FoundEntry(found.ok().and_then(|addresses| addresses.first().copied()))
         });
         true
+    }
+
+    fn enter(&mut self, to: IpAddr, after: Duration) {
+        let shared = self.shared.clone();
+        self.tasks.spawn_local(async move {
+            sleep(after).await;
+            Done::Entered(to, entry::enter(&shared, to).await)
+        });
     }
 
     fn greet_the_new(&mut self) {

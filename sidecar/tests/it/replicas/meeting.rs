@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use longshore_sidecar_config::{Config, Keys, ports};
 use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::harness::client::echo;
 use crate::harness::config::{keys, session_key};
@@ -103,19 +104,27 @@ fn replicas_that_dns_overlooks_meet_by_way_of_the_service() {
     assert_eq!(holders.iter().sum::<f64>(), 1.0, "one replica holds it: {holders:?}");
 }
 
-/// DNS lists a pod a moment after it starts, and keeps it for long where it was asked before.
+/// DNS lists a pod a moment after it starts, and where it was asked before it keeps for long that it does not.
 #[test]
-fn where_nobody_is_ready_yet_dns_is_asked_a_little_later() {
-    let server = GoServer::start(&["-stateless"]);
+fn where_nobody_is_ready_yet_dns_is_asked_later() {
+    let servers = [(); 2].map(|()| GoServer::start(&["-stateless"]));
     let network = Network::new();
     network.fail();
     let begun = Instant::now();
-    let replica = network.start_at(2, 1, &config(server.port)).ready();
-    let client = Client::open(&replica, Some("key-a"));
-    replica.log(|line| line["message"] == "cannot find out which other replicas there are");
-    assert!(begun.elapsed() >= Duration::from_secs(2));
-    network.list(&[1]);
-    echo(&client);
+    let asks_dns = |line: &Value| line["message"] == "cannot find out which other replicas there are";
+    // Nobody is ever there.
+    let alone = network.start_at(9, 1, &config(servers[0].port)).ready();
+    alone.log(asks_dns);
+    assert!(begun.elapsed() >= Duration::from_secs(10));
+    // As soon as somebody is, also if it is the replica itself, DNS lists whoever is there.
+    let begun = Instant::now();
+    let first = network.start_at(3, 2, &config(servers[0].port)).ready();
+    let second = network.start_at(3, 3, &config(servers[1].port)).ready();
+    for replica in [&first, &second] {
+        replica.log(asks_dns);
+        knows(replica, 1);
+    }
+    assert!(begun.elapsed() >= Duration::from_millis(500));
 }
 
 #[test]
