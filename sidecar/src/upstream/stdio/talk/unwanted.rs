@@ -47,7 +47,8 @@ impl Unwanted {
     fn is_enough_at(&mut self, others_wait: bool, now: Instant) -> bool {
         let bytes = std::mem::take(&mut self.row);
         let passed = self.at.replace(now).map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
-        let regained = REGAINED as u128 * passed.as_millis() / 1000;
+        // Turns come much closer to each other than a millisecond.
+        let regained = REGAINED as u128 * passed.as_nanos() / 1_000_000_000;
         self.left =
             usize::try_from(regained).map_or(MOST, |regained| self.left.saturating_add(regained)).min(MOST);
         if !others_wait || self.left < bytes {
@@ -75,6 +76,11 @@ mod tests {
         assert_eq!(turns(&mut unwanted, begin), MOST / TURN);
         let later = begin + Duration::from_secs(1);
         assert_eq!(turns(&mut unwanted, later), REGAINED / TURN);
+        // Also if it was asked often meanwhile.
+        let steps = 10_000;
+        let often = (1..=steps)
+            .filter(|step| read(&mut unwanted, true, later + Duration::from_secs(1) * *step / steps));
+        assert!(often.count() + 1 >= REGAINED / TURN);
         assert_eq!(turns(&mut unwanted, later + Duration::from_secs(3600)), MOST / TURN);
     }
 
