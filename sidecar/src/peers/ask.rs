@@ -90,7 +90,8 @@ pub(super) async fn serve(shared: Arc<Shared>, asked: Asked) {
 }
 
 /// Asks over a connection of its own: who is at the other end of a Service's address is another one each time.
-pub(super) async fn once(shared: &Shared, to: SocketAddr, text: Bytes) -> Result<Bytes, Failure> {
+pub(super) async fn once(shared: &Shared, to: IpAddr, text: Bytes) -> Result<Bytes, Failure> {
+    let to = SocketAddr::new(to, shared.peers.port());
     let answer = timeout(QUESTION, ask_once(&Connections::default(), &tls(shared)?, to, text)).await;
     answer.unwrap_or(Err(Failure::TimedOut))
 }

@@ -4,7 +4,7 @@
 //! DNS may be behind by half a minute, and in two rollouts within that time all of those whom it lists have gone. And
 //! where nobody is ready yet, as of a new server, it has nothing to say either: asked too early it would keep that.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use longshore_sessions::{Answer, Message, Question};
 use tokio::time::{Duration, Instant};
@@ -26,17 +26,6 @@ pub(super) const MOST: Duration = Duration::from_secs(10);
 /// After how long the way in is tried again meanwhile. It leads somewhere as soon as it is known of this replica, or of
 /// another one, that it is there: as long after that DNS knows it as well.
 pub(super) const AGAIN: Duration = Duration::from_millis(500);
-
-/// Where the way in leads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// To another replica, which has said whom it knows, or to this one itself.
-    Somebody,
-    /// To nobody: none is ready.
-    Nobody,
-    /// That is not known.
-    Unknown,
-}
 
 /// When to ask there, and where that is.
 pub(super) struct Entry {
@@ -65,25 +54,16 @@ impl Entry {
     }
 }
 
-/// Asks whoever is there, and notes what they say. Who it is, is not known before: it may be this replica itself.
-pub(super) async fn enter(shared: &Shared, to: IpAddr) -> Way {
+/// Asks whoever is there, and notes what they say. Who it is, is not known before: it may be this replica itself. The
+/// connection is refused where nobody is ready.
+pub(super) async fn enter(shared: &Shared, to: IpAddr) -> Result<(), Failure> {
     let local = &shared.peers.0.local;
     let question = Message { from: local.introduction(), body: Question::Heartbeat };
-    let Ok(text) = serde_json::to_vec(&question) else { return Way::Unknown };
-    let to = SocketAddr::new(to, shared.peers.port());
-    match ask::once(shared, to, text.into()).await {
-        Ok(answer) => match serde_json::from_slice::<Message<Answer>>(&answer) {
-            Ok(answer) => {
-                local.note(News::Heard(&answer.from));
-                Way::Somebody
-            }
-            Err(_) => Way::Unknown,
-        },
-        Err(error) => {
-            tracing::debug!(%error, "the Service leads to no other replica yet");
-            if error == Failure::Refused { Way::Nobody } else { Way::Unknown }
-        }
-    }
+    let text = serde_json::to_vec(&question).map_err(|_| Failure::Broken)?;
+    let answer = ask::once(shared, to, text.into()).await?;
+    let answer: Message<Answer> = serde_json::from_slice(&answer).map_err(|_| Failure::Declined)?;
+    local.note(News::Heard(&answer.from));
+    Ok(())
 }
 
 #[cfg(test)]

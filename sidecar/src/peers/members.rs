@@ -15,7 +15,8 @@ use longshore_sessions::{Answer, Question};
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
-use super::entry::{self, Entry, Way};
+use super::connection::Failure;
+use super::entry::{self, Entry};
 use super::names::Names;
 use super::{Errands, News, Peers, Ways, ask};
 use crate::shared::Shared;
@@ -124,7 +125,6 @@ async fn keep_up(shared: Arc<Shared>) -> io::Result<()> {
 /// What is under way towards the others: one look at DNS at a time, and one conversation with each of them.
 struct Round {
     shared: Arc<Shared>,
-    peers: Peers,
     names: Arc<Names>,
     entry: Option<Entry>,
     /// Until when DNS is asked nothing.
@@ -143,14 +143,13 @@ struct Round {
 enum Done {
     LookedUp(io::Result<Vec<IpAddr>>),
     FoundEntry(Option<IpAddr>),
-    Entered(IpAddr, Way),
+    Entered(IpAddr, Result<(), Failure>),
     Talked { to: IpAddr, fetched: Option<(Digest, Digest)> },
 }
 
 impl Round {
     fn new(shared: Arc<Shared>, names: Arc<Names>) -> Self {
         Self {
-            peers: shared.peers.clone(),
             names,
             entry: shared.options.peers_entry.clone().map(Entry::new),
             dns_waits: None,
@@ -166,14 +165,14 @@ impl Round {
 
     /// Asks first of all at the way in, where there is one. DNS lists a pod already whose sidecar restarts.
     fn begin(&mut self) {
-        if !self.peers.0.local.is_resumed() && self.look_for_entry(true) {
+        if !self.shared.peers.0.local.is_resumed() && self.look_for_entry(true) {
             self.dns_waits = Some(Instant::now() + entry::PATIENCE);
         }
     }
 
     /// Whether all others were reached, or cannot be, and none of them is still being talked to.
     fn is_greeted(&self) -> bool {
-        self.talking.is_empty() && self.peers.0.local.is_greeted()
+        self.talking.is_empty() && self.shared.peers.0.local.is_greeted()
     }
 
     fn look_up(&mut self, service: String) {
@@ -185,11 +184,11 @@ impl Round {
     }
 
     fn greet(&mut self) {
-        let to_greet = self.peers.0.local.to_greet();
+        let to_greet = self.shared.peers.0.local.to_greet();
         self.fetched.retain(|address, _| to_greet.contains(address));
         for to in to_greet {
             if self.talking.insert(to) {
-                let (peers, known) = (self.peers.clone(), self.fetched.get(&to).copied());
+                let (peers, known) = (self.shared.peers.clone(), self.fetched.get(&to).copied());
                 self.tasks
                     .spawn_local(async move { Done::Talked { to, fetched: talk(&peers, to, known).await } });
             }
@@ -201,10 +200,10 @@ impl Round {
             Done::LookedUp(Ok(addresses)) => {
                 self.looking = false;
                 self.failed = None;
-                self.peers.0.local.note(News::Listed(&addresses));
+                self.shared.peers.0.local.note(News::Listed(&addresses));
                 // Whoever is new is greeted now, not in a second.
                 self.greet_the_new();
-                self.look_for_entry(self.peers.0.local.is_overlooked());
+                self.look_for_entry(self.shared.peers.0.local.is_overlooked());
             }
             Done::LookedUp(Err(error)) => {
                 self.looking = false;
@@ -219,7 +218,7 @@ impl Round {
                 let Some(to) = found else { return self.dns_waits = None };
                 self.enter(to, Duration::ZERO);
             }
-            Done::Entered(to, Way::Nobody) if self.dns_waits.is_some() => {
+            Done::Entered(to, Err(Failure::Refused)) if self.dns_waits.is_some() => {
                 if !std::mem::replace(&mut self.is_first, true) {
                     self.dns_waits = Some(Instant::now() + entry::MOST);
                 }
@@ -257,12 +256,16 @@ impl Round {
         let shared = self.shared.clone();
         self.tasks.spawn_local(async move {
             sleep(after).await;
-            Done::Entered(to, entry::enter(&shared, to).await)
+            let entered = entry::enter(&shared, to).await;
+            if let Err(error) = entered {
+                tracing::debug!(%error, "the Service leads to no other replica yet");
+            }
+            Done::Entered(to, entered)
         });
     }
 
     fn greet_the_new(&mut self) {
-        if !self.peers.0.local.is_greeted() {
+        if !self.shared.peers.0.local.is_greeted() {
             self.greet();
         }
     }

@@ -84,10 +84,7 @@ impl World {
     /// Each session is tried through every replica.
     pub(super) fn last_calls(&mut self) {
         for session in 0..self.sessions.len() {
-            let serves = |pod: &super::world::Pod| {
-                pod.process.as_ref().is_some_and(|process| process.replica.state() == State::Serving)
-            };
-            let pods: Vec<usize> = (0..self.pods.len()).filter(|pod| serves(&self.pods[*pod])).collect();
+            let pods: Vec<usize> = (0..self.pods.len()).filter(|pod| self.serves(*pod)).collect();
             assert!(!pods.is_empty(), "nobody serves");
             for pod in pods {
                 self.begin(pod, session, Op::LastCall, Origin::Client);

@@ -79,22 +79,19 @@ impl Network {
 
     /// Starts the replica of that number. Its pod is `pod-NUMBER`.
     pub(crate) fn start(&self, number: u8, config: &Config) -> Sidecar {
-        self.start_with(number, config, &keys(&[("alice", "key-a"), ("bob", "key-b")]))
+        self.start_with(number, config, &callers())
     }
 
     pub(crate) fn start_with(&self, number: u8, config: &Config, keys: &Keys) -> Sidecar {
-        let files = Files::new();
-        files.write_with_keys(&with_peers(config), keys);
+        let files = files(config, keys);
         self.start_again(number, &format!("pod-{number}"), files)
     }
 
     /// Starts the replica of that number, and has the Service lead it to that other one.
     pub(crate) fn start_at(&self, entry: u8, number: u8, config: &Config) -> Sidecar {
-        let files = Files::new();
-        files.write_with_keys(&with_peers(config), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
         let mut flags = self.flags(number, &format!("pod-{number}"));
         flags.extend(["--peers-entry".to_owned(), self.address(entry).to_string()]);
-        with_flags(files, &flags)
+        with_flags(files(config, &callers()), &flags)
     }
 
     /// Starts a replica with the files of one that has ended.
@@ -122,6 +119,16 @@ impl Network {
             .inspect(|replica| knows(replica, numbers.len() - 1))
             .collect()
     }
+}
+
+fn callers() -> Keys {
+    keys(&[("alice", "key-a"), ("bob", "key-b")])
+}
+
+fn files(config: &Config, keys: &Keys) -> Files {
+    let files = Files::new();
+    files.write_with_keys(&with_peers(config), keys);
+    files
 }
 
 fn with_flags(files: impl Into<Arc<Files>>, flags: &[String]) -> Sidecar {
