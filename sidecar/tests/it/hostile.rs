@@ -43,14 +43,13 @@ fn what_is_sent_slowly_is_held_within_a_bound() {
         write!(stream, "{head}content-length: {}\r\n\r\n{start}", body.len()).unwrap();
         (stream, end.to_owned())
     };
-    let (mut first, end) = begin();
-    let mut second = begin();
+    let (mut first, mut second) = (begin(), begin());
     let refused = eventually("there is no room for a third", || {
         let reply = client.request(message(LARGE)).send(sidecar.mcp);
         let is_refused = reply.status == 503;
         if !is_refused {
-            // If the second had not all come yet, there was no room for that.
-            second = begin();
+            // If one of them had not all come yet, there was no room for that.
+            (first, second) = (begin(), begin());
         }
         is_refused.then_some(reply)
     });
@@ -62,6 +61,7 @@ fn what_is_sent_slowly_is_held_within_a_bound() {
     assert_eq!(sidecar.audit(|line| line["status"] == 503)["reason"], "too many bytes held");
     // What comes in one piece needs none, and what was begun goes on.
     client.call("t", json!({}));
+    let (mut first, end) = first;
     first.write_all(end.as_bytes()).unwrap();
     assert_eq!(Reply::read(&mut BufReader::new(first)).unwrap().status, 200);
     client.call("t", json!({"text": "x".repeat(LARGE)}));
