@@ -4,12 +4,11 @@
 //! DNS may be behind by half a minute, and in two rollouts within that time all of those whom it lists have gone. And
 //! where nobody is ready yet, as of a new server, it has nothing to say either: asked too early it would keep that.
 
-use std::net::IpAddr;
-
 use longshore_sessions::{Answer, Message, Question};
 use tokio::time::{Duration, Instant};
 
 use super::connection::Failure;
+use super::names::Names;
 use super::{News, ask};
 use crate::shared::Shared;
 
@@ -18,11 +17,12 @@ const FIRST: Duration = Duration::from_secs(1);
 /// Of a new server nobody is ready yet, and DNS lists its pods soon.
 const LONGEST: Duration = Duration::from_secs(8);
 
-/// For how long DNS is asked nothing at the start, until it is known whether anybody is ready. The address of a Service
-/// refuses connections at once where nobody is.
-pub(super) const PATIENCE: Duration = Duration::from_millis(150);
+/// For how long DNS is asked nothing at the start, until it is known whether anybody is ready: where nobody is, the
+/// address of a Service refuses connections, as soon as the proxies of its node know it. Readiness does not wait for
+/// much longer, in clusters where it never does.
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 /// For how long at most it is asked nothing where nobody is.
-pub(super) const MOST: Duration = Duration::from_secs(10);
+pub(super) const MOST: Duration = Duration::from_secs(20);
 /// After how long the way in is tried again meanwhile. It leads somewhere as soon as it is known of this replica, or of
 /// another one, that it is there: as long after that DNS knows it as well.
 pub(super) const AGAIN: Duration = Duration::from_millis(500);
@@ -39,24 +39,30 @@ impl Entry {
         Self { name, next: None, pause: FIRST }
     }
 
-    /// The name to ask at now. `overlooked`: DNS does not list this replica.
-    pub(super) fn due(&mut self, overlooked: bool, now: Instant) -> Option<String> {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether to ask there now. `overlooked`: DNS does not list this replica.
+    pub(super) fn is_due(&mut self, overlooked: bool, now: Instant) -> bool {
         if !overlooked {
             (self.next, self.pause) = (None, FIRST);
-            return None;
+            return false;
         }
         if self.next.is_some_and(|next| now < next) {
-            return None;
+            return false;
         }
         self.next = Some(now + self.pause);
         self.pause = LONGEST.min(2 * self.pause);
-        Some(self.name.clone())
+        true
     }
 }
 
 /// Asks whoever is there, and notes what they say. Who it is, is not known before: it may be this replica itself. The
 /// connection is refused where nobody is ready.
-pub(super) async fn enter(shared: &Shared, to: IpAddr) -> Result<(), Failure> {
+pub(super) async fn enter(shared: &Shared, names: &Names, name: &str) -> Result<(), Failure> {
+    let addresses = names.look_up(name).await.map_err(|_| Failure::TimedOut)?;
+    let to = *addresses.first().ok_or(Failure::TimedOut)?;
     let local = &shared.peers.0.local;
     let question = Message { from: local.introduction(), body: Question::Heartbeat };
     let text = serde_json::to_vec(&question).map_err(|_| Failure::Broken)?;
@@ -75,10 +81,10 @@ mod tests {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
         let mut entry = Entry::new("entry".to_owned());
-        let asked: Vec<_> = (0..32).filter(|second| entry.due(true, at(*second)).is_some()).collect();
+        let asked: Vec<_> = (0..32).filter(|second| entry.is_due(true, at(*second))).collect();
         assert_eq!(asked, [0, 1, 3, 7, 15, 23, 31]);
-        assert_eq!(entry.due(false, at(32)), None);
-        let asked: Vec<_> = (33..36).filter(|second| entry.due(true, at(*second)).is_some()).collect();
+        assert!(!entry.is_due(false, at(32)));
+        let asked: Vec<_> = (33..36).filter(|second| entry.is_due(true, at(*second))).collect();
         assert_eq!(asked, [33, 34]);
     }
 }

@@ -135,6 +135,7 @@ struct Round {
     looking: bool,
     /// Why DNS failed last, so that it is logged once.
     failed: Option<String>,
+    entering: bool,
     talking: HashSet<IpAddr>,
     /// Whose ended sessions were fetched, and what this replica knew then: again only if something has changed.
     fetched: HashMap<IpAddr, (Digest, Digest)>,
@@ -142,8 +143,7 @@ struct Round {
 
 enum Done {
     LookedUp(io::Result<Vec<IpAddr>>),
-    FoundEntry(Option<IpAddr>),
-    Entered(IpAddr, Result<(), Failure>),
+    Entered(Result<(), Failure>),
     Talked { to: IpAddr, fetched: Option<(Digest, Digest)> },
 }
 
@@ -158,6 +158,7 @@ impl Round {
             tasks: JoinSet::new(),
             looking: false,
             failed: None,
+            entering: false,
             talking: HashSet::new(),
             fetched: HashMap::new(),
         }
@@ -165,7 +166,7 @@ impl Round {
 
     /// Asks first of all at the way in, where there is one. DNS lists a pod already whose sidecar restarts.
     fn begin(&mut self) {
-        if !self.shared.peers.0.local.is_resumed() && self.look_for_entry(true) {
+        if !self.shared.peers.0.local.is_resumed() && self.enter_if_due(true) {
             self.dns_waits = Some(Instant::now() + entry::PATIENCE);
         }
     }
@@ -203,7 +204,7 @@ impl Round {
                 self.shared.peers.0.local.note(News::Listed(&addresses));
                 // Whoever is new is greeted now, not in a second.
                 self.greet_the_new();
-                self.look_for_entry(self.shared.peers.0.local.is_overlooked());
+                self.enter_if_due(self.shared.peers.0.local.is_overlooked());
             }
             Done::LookedUp(Err(error)) => {
                 self.looking = false;
@@ -213,22 +214,9 @@ impl Round {
                     self.failed = Some(reason);
                 }
             }
-            Done::FoundEntry(found) => {
-                self.looking = false;
-                let Some(to) = found else { return self.dns_waits = None };
-                self.enter(to, Duration::ZERO);
-            }
-            Done::Entered(to, Err(Failure::Refused)) if self.dns_waits.is_some() => {
-                if !std::mem::replace(&mut self.is_first, true) {
-                    self.dns_waits = Some(Instant::now() + entry::MOST);
-                }
-                self.enter(to, entry::AGAIN);
-            }
-            Done::Entered(..) => {
-                self.dns_waits =
-                    self.dns_waits.filter(|_| self.is_first).map(|_| Instant::now() + entry::AGAIN);
-                // Whoever was named there is greeted now.
-                self.greet();
+            Done::Entered(entered) => {
+                self.entering = false;
+                self.entered(entered);
             }
             Done::Talked { to, fetched } => {
                 self.talking.remove(&to);
@@ -240,28 +228,46 @@ impl Round {
     }
 
     /// Asks at the way in, if it is time. Says so.
-    fn look_for_entry(&mut self, overlooked: bool) -> bool {
-        let due = self.entry.as_mut().and_then(|entry| entry.due(overlooked, Instant::now()));
-        let Some(name) = due else { return false };
-        self.looking = true;
-        let names = self.names.clone();
+    fn enter_if_due(&mut self, overlooked: bool) -> bool {
+        let is_due = self.entry.as_mut().is_some_and(|entry| entry.is_due(overlooked, Instant::now()));
+        is_due && self.enter(Duration::ZERO)
+    }
+
+    fn enter(&mut self, after: Duration) -> bool {
+        let Some(entry) = self.entry.as_ref().filter(|_| !self.entering) else { return false };
+        self.entering = true;
+        let (shared, names, name) = (self.shared.clone(), self.names.clone(), entry.name().to_owned());
         self.tasks.spawn_local(async move {
-            let found = names.look_up(&name).await;
-            Done::FoundEntry(found.ok().and_then(|addresses| addresses.first().copied()))
+            sleep(after).await;
+            Done::Entered(entry::enter(&shared, &names, &name).await)
         });
         true
     }
 
-    fn enter(&mut self, to: IpAddr, after: Duration) {
-        let shared = self.shared.clone();
-        self.tasks.spawn_local(async move {
-            sleep(after).await;
-            let entered = entry::enter(&shared, to).await;
-            if let Err(error) = entered {
-                tracing::debug!(%error, "the Service leads to no other replica yet");
+    fn entered(&mut self, entered: Result<(), Failure>) {
+        let waits = self.dns_waits.is_some();
+        if let Err(failure) = entered {
+            tracing::debug!(%failure, "the Service leads to no other replica yet");
+        }
+        match entered {
+            Err(Failure::Refused) if waits => {
+                if !std::mem::replace(&mut self.is_first, true) {
+                    self.dns_waits = Some(Instant::now() + entry::MOST);
+                }
+                self.enter(entry::AGAIN);
             }
-            Done::Entered(to, entered)
-        });
+            // The Service may be newer than what its proxies and the name servers know.
+            Err(_) if waits && !self.is_first => {
+                self.enter(entry::AGAIN);
+            }
+            // It leads somewhere, be it that nothing comes from there.
+            _ => {
+                self.dns_waits =
+                    self.dns_waits.filter(|_| self.is_first).map(|_| Instant::now() + entry::AGAIN);
+                // Whoever was named there is greeted now.
+                self.greet();
+            }
+        }
     }
 
     fn greet_the_new(&mut self) {
