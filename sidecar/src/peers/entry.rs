@@ -23,9 +23,11 @@ const LONGEST: Duration = Duration::from_secs(8);
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 /// For how long at most it is asked nothing where nobody is.
 pub(super) const MOST: Duration = Duration::from_secs(20);
-/// After how long the way in is tried again meanwhile. It leads somewhere as soon as it is known of this replica, or of
-/// another one, that it is there: as long after that DNS knows it as well.
+/// After how long the way in is tried again meanwhile.
 pub(super) const AGAIN: Duration = Duration::from_millis(500);
+/// For how long DNS is asked nothing once it leads somewhere, to a replica of which DNS may know nothing yet: proxies are
+/// told of ready pods by the same watch as name servers are of all, but by another object, which may come seconds later.
+pub(super) const LISTED: Duration = Duration::from_secs(3);
 
 /// When to ask there, and where that is.
 pub(super) struct Entry {
@@ -58,9 +60,9 @@ impl Entry {
     }
 }
 
-/// Asks whoever is there, and notes what they say. Who it is, is not known before: it may be this replica itself. The
-/// connection is refused where nobody is ready.
-pub(super) async fn enter(shared: &Shared, names: &Names, name: &str) -> Result<(), Failure> {
+/// Asks whoever is there, and notes what they say. Who it is, is not known before: it may be this replica itself. Gives
+/// whether it is settled. The connection is refused where nobody is ready.
+pub(super) async fn enter(shared: &Shared, names: &Names, name: &str) -> Result<bool, Failure> {
     let addresses = names.look_up(name).await.map_err(|_| Failure::TimedOut)?;
     let to = *addresses.first().ok_or(Failure::TimedOut)?;
     let local = &shared.peers.0.local;
@@ -69,7 +71,7 @@ pub(super) async fn enter(shared: &Shared, names: &Names, name: &str) -> Result<
     let answer = ask::once(shared, to, text.into()).await?;
     let answer: Message<Answer> = serde_json::from_slice(&answer).map_err(|_| Failure::Declined)?;
     local.note(News::Heard(&answer.from));
-    Ok(())
+    Ok(answer.from.settled)
 }
 
 #[cfg(test)]

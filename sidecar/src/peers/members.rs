@@ -143,7 +143,7 @@ struct Round {
 
 enum Done {
     LookedUp(io::Result<Vec<IpAddr>>),
-    Entered(Result<(), Failure>),
+    Entered(Result<bool, Failure>),
     Talked { to: IpAddr, fetched: Option<(Digest, Digest)> },
 }
 
@@ -244,30 +244,28 @@ impl Round {
         true
     }
 
-    fn entered(&mut self, entered: Result<(), Failure>) {
-        let waits = self.dns_waits.is_some();
+    fn entered(&mut self, entered: Result<bool, Failure>) {
         if let Err(failure) = entered {
             tracing::debug!(%failure, "the Service leads to no other replica yet");
         }
-        match entered {
-            Err(Failure::Refused) if waits => {
-                if !std::mem::replace(&mut self.is_first, true) {
-                    self.dns_waits = Some(Instant::now() + entry::MOST);
-                }
+        let Some(until) = self.dns_waits else { return self.greet() };
+        self.dns_waits = match entered {
+            Err(Failure::Refused) => {
                 self.enter(entry::AGAIN);
+                let was_first = std::mem::replace(&mut self.is_first, true);
+                Some(if was_first { until } else { Instant::now() + entry::MOST })
             }
             // The Service may be newer than what its proxies and the name servers know.
-            Err(_) if waits && !self.is_first => {
+            Err(_) if !self.is_first => {
                 self.enter(entry::AGAIN);
+                Some(until)
             }
             // It leads somewhere, be it that nothing comes from there.
-            _ => {
-                self.dns_waits =
-                    self.dns_waits.filter(|_| self.is_first).map(|_| Instant::now() + entry::AGAIN);
-                // Whoever was named there is greeted now.
-                self.greet();
-            }
-        }
+            Err(_) | Ok(false) => Some(Instant::now() + entry::LISTED),
+            Ok(true) => None,
+        };
+        // Whoever was named there is greeted now.
+        self.greet();
     }
 
     fn greet_the_new(&mut self) {
