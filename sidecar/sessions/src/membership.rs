@@ -328,17 +328,8 @@ impl View {
     /// that has just started may have forgotten others, who know it still, and whom DNS does not list yet: where it knows
     /// anybody, it waits for their heartbeats.
     pub fn is_settled(&self, now: Moment) -> bool {
-        self.is_settled_by(now, |member| member.alive(now).is_some())
-    }
-
-    /// The same, if these were asked just now and have answered.
-    pub fn is_settled_with(&self, answered: &[IpAddr], now: Moment) -> bool {
-        self.is_settled_by(now, |member| answered.contains(&member.address))
-    }
-
-    fn is_settled_by(&self, now: Moment, counts: impl Fn(&Member) -> bool) -> bool {
         let can_vouch = |member: &Member| member.unlisted.is_none() || member.settled;
-        let vouches = |member: &Member| can_vouch(member) && member.knows_me && counts(member);
+        let vouches = |member: &Member| can_vouch(member) && member.knows_me && member.alive(now).is_some();
         match self.dns {
             Dns::Alone => true,
             Dns::Silent => false,

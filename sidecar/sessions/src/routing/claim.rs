@@ -119,7 +119,7 @@ impl Route {
         if more || refused.iter().any(|address| !replica.view.is_down(*address, now)) {
             return self.wait_with(claim, asked, replica, now);
         }
-        if !replica.view.is_settled_with(&answered, now) {
+        if !replica.view.is_settled(now) {
             replica.release(&self.key, claim);
             return self.wait(now, Failure::Unsettled);
         }
