@@ -19,7 +19,7 @@ const FLAGS: [&str; 2] = ["--max-held-bytes", "12000000"];
 fn lines_that_many_processes_have_begun_are_held_within_a_bound() {
     let mut config = stdio();
     // A busy machine takes long to make so much.
-    config.limits.request_timeout_ms = 60_000;
+    config.limits.request_timeout_ms = 300_000;
     let (_shim, sidecar) = serving(&config, &server(&[]), &FLAGS);
     begin_all(&sidecar);
 }
@@ -39,7 +39,7 @@ fn events_that_have_begun_in_many_streams_are_held_within_a_bound() {
         say.raw(&format!("{end}\n\n"));
     });
     let mut config = server.config();
-    config.limits.request_timeout_ms = 60_000;
+    config.limits.request_timeout_ms = 300_000;
     let files = Files::new();
     files.write(&config);
     begin_all(&Sidecar::with(files, &FLAGS).loaded());
