@@ -1,4 +1,4 @@
-"""A server over stdio of one revision that answers calls with their parameters, byte for byte."""
+"""A server over stdio of one revision that answers requests with their parameters, byte for byte."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ for line in sys.stdin.buffer:
     if "id" not in message or "method" not in message:
         continue
     method, id = message["method"], json.dumps(message["id"]).encode()
-    if method == "tools/call":
+    if method in ("tools/call", "prompts/get", "resources/read", "completion/complete"):
         # The first of these words is the member's name: what may stand before it holds none of them.
         start = line.index(b'"params":') + len(b'"params":')
         text = line[start:].decode()

@@ -1,4 +1,7 @@
 //! Between two sides of one revision no byte of `params` and of `result` changes, whatever they hold.
+//!
+//! Each row, a revision over a transport, has messages of its own: thousands in all, and the same in every run.
+//! `LONGSHORE_SEED` makes others, and a test that fails prints the one that it had.
 
 use std::collections::BTreeMap;
 use std::io::BufReader;
@@ -8,7 +11,7 @@ use longshore_mcp::object::Object;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use proptest::test_runner::TestRunner;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use crate::harness::http::{Reply, connect};
 use crate::harness::shim::{Shim, python, serving, stdio};
@@ -19,6 +22,41 @@ const REVISIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11
 const MESSAGES: usize = 400;
 /// Each message that is larger than most: how often.
 const LARGE: usize = 100;
+/// What requests are for, with the parameters and the results that this needs. Most are calls. The open member holds
+/// anything: only arguments of a tool may.
+const METHODS: [Method; 4] = [
+    Method {
+        name: "tools/call",
+        weight: 4,
+        known: &[r#""name":"\u0074""#, r#""content" :[ ]"#],
+        open: "arguments",
+    },
+    Method { name: "prompts/get", weight: 1, known: &[r#""name" :"p""#, r#""messages":[ ]"#], open: "more" },
+    Method {
+        name: "resources/read",
+        weight: 1,
+        known: &[r#""uri":"memo:\/\/a""#, r#""contents":[ ]"#],
+        open: "more",
+    },
+    Method {
+        name: "completion/complete",
+        weight: 1,
+        known: &[
+            r#""ref":{"name":"\u0070", "type":"ref/prompt"}"#,
+            r#""argument":{"name":"a" ,"value":""}"#,
+            r#""completion":{"values":[ ]}"#,
+        ],
+        open: "more",
+    },
+];
+
+#[derive(Debug)]
+struct Method {
+    name: &'static str,
+    weight: u32,
+    known: &'static [&'static str],
+    open: &'static str,
+}
 
 /// Numbers, words and escapes that readers like to change.
 fn leaf() -> impl Strategy<Value = String> {
@@ -95,45 +133,56 @@ fn json() -> impl Strategy<Value = String> {
     })
 }
 
-/// The parameters of a call. They are good as its result too, which is how the server answers.
-fn params(is_modern: bool) -> impl Strategy<Value = String> {
-    let known = if is_modern {
+/// A method, and its parameters. They are good as its result too, which is how the server answers.
+fn call(is_modern: bool) -> impl Strategy<Value = (&'static Method, String)> {
+    let beside = if is_modern {
         vec![
-            r#""name":"t""#,
             r#""resultType" : "complete""#,
-            r#""content":[ ]"#,
+            r#""ttlMs":0"#,
+            r#""cacheScope":"private""#,
             r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28", "io.modelcontextprotocol/clientCapabilities":{ },"x.example/y":1.0}"#,
         ]
     } else {
-        vec![r#""name":"\u0074""#, r#""content" :[ ]"#, r#""_meta":{"x.example/y":[ 1.0 ]}"#]
+        vec![r#""_meta":{"x.example/y":[ 1.0 ]}"#]
     };
-    (members(json()), json(), any::<prop::sample::Index>()).prop_map(move |(mut all, arguments, at)| {
-        all.extend(known.iter().map(|member| (*member).to_owned()));
-        all.push(format!("\"arguments\":{{\"x\":{arguments}}}"));
-        // In any order.
-        let middle = at.index(all.len());
-        all.rotate_left(middle);
-        format!("{{{}}}", all.join(","))
-    })
+    let method =
+        prop::strategy::Union::new_weighted(METHODS.iter().map(|it| (it.weight, Just(it))).collect());
+    (method, members(json()), json(), any::<prop::sample::Index>()).prop_map(
+        move |(method, mut all, value, at)| {
+            all.extend(method.known.iter().chain(&beside).map(|member| (*member).to_owned()));
+            all.push(format!("\"{}\":{{\"x\":{value}}}", method.open));
+            // In any order.
+            let middle = at.index(all.len());
+            all.rotate_left(middle);
+            (method, format!("{{{}}}", all.join(",")))
+        },
+    )
+}
+
+/// Chance that is another one for each row.
+fn chance(transport: &str, revision: &str) -> TestRunner {
+    let seed: u64 = std::env::var("LONGSHORE_SEED").map_or(0x5eed, |text| text.parse().expect("a number"));
+    eprintln!("LONGSHORE_SEED={seed}: {revision} over {transport}");
+    let mut bytes = [&seed.to_le_bytes(), revision.as_bytes(), transport.as_bytes()].concat();
+    bytes.resize(32, 0);
+    TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
 }
 
 /// As many of them as are wanted, and some that are large or deep.
-fn many(revision: &str) -> Vec<String> {
-    let mut runner = TestRunner::deterministic();
-    let strategy = params(revision == modern::REVISION);
+fn many(transport: &str, revision: &str) -> Vec<(&'static Method, String)> {
+    let mut runner = chance(transport, revision);
+    let strategy = call(revision == modern::REVISION);
     (0..MESSAGES)
         .map(|at| {
-            let text = strategy.new_tree(&mut runner).expect("a message").current();
+            let (method, text) = strategy.new_tree(&mut runner).expect("a message").current();
             if at % LARGE != 0 {
-                return text;
+                return (method, text);
             }
             let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
             let long = "\\u00e9 x".repeat(20_000);
-            text.replacen(
-                "\"arguments\":{",
-                &format!("\"arguments\":{{\"xdeep\":{deep},\"xlong\":\"{long}\","),
-                1,
-            )
+            let open = format!("\"{}\":{{", method.open);
+            let larger = format!("{open}\"xdeep\":{deep},\"xlong\":\"{long}\",");
+            (method, text.replacen(&open, &larger, 1))
         })
         .collect()
 }
@@ -169,31 +218,41 @@ fn text_of(reply: &Reply) -> String {
     }
 }
 
-/// Sends them all, and compares what came back with what was sent.
-fn all_come_back(sidecar: &Sidecar, revision: &'static str, mut each: impl FnMut(usize, &str)) {
+/// Sends them all, and compares what came back with what was sent, which it gives.
+fn all_come_back(
+    sidecar: &Sidecar,
+    transport: &str,
+    revision: &'static str,
+) -> Vec<(&'static Method, String)> {
     let client = (revision != modern::REVISION).then(|| Client::of(sidecar, None, revision));
     let mut wire = Wire::to(sidecar.mcp);
-    for (at, params) in many(revision).iter().enumerate() {
-        let message =
-            format!(r#"{{"jsonrpc":"2.0","id":{},"method":"tools/call","params":{params}}}"#, at + 1);
+    let all = many(transport, revision);
+    for (at, (method, params)) in all.iter().enumerate() {
+        let name = method.name;
+        let message = format!(r#"{{"jsonrpc":"2.0","id":{},"method":"{name}","params":{params}}}"#, at + 1);
         let request = match &client {
             Some(client) => client.request(message.as_str()),
             None => modern::of(&message),
         };
         let reply = wire.send(&request);
-        assert_eq!(reply.status, 200, "{revision}: {}\n{params}", reply.text());
+        assert_eq!(reply.status, 200, "{revision}, {name}: {}\n{params}", reply.text());
         let text = text_of(&reply);
         assert_eq!(member(&text, "result"), params, "{revision}, result {at}");
         assert_eq!(member(&text, "id"), (at + 1).to_string());
-        each(at, params);
     }
+    all
 }
 
-/// Compares what a server got with what was sent.
-fn has_come(got: &[Request], sent: &[String], revision: &str) {
-    assert_eq!(got.len(), sent.len());
-    for (got, sent) in got.iter().zip(sent) {
-        assert_eq!(member(std::str::from_utf8(&got.body).unwrap(), "params"), sent, "{revision}");
+/// Compares what a server got of each method with what was sent.
+fn has_come(seen: impl Fn(&str) -> Vec<Request>, sent: &[(&Method, String)], revision: &str) {
+    for method in &METHODS {
+        let got = seen(method.name);
+        let sent: Vec<_> = sent.iter().filter(|(of, _)| of.name == method.name).collect();
+        assert!(!sent.is_empty(), "{} is among them", method.name);
+        assert_eq!(got.len(), sent.len());
+        for (got, (_, sent)) in got.iter().zip(sent) {
+            assert_eq!(member(std::str::from_utf8(&got.body).unwrap(), "params"), sent, "{revision}");
+        }
     }
 }
 
@@ -216,9 +275,8 @@ fn no_byte_changes_over_http() {
     for revision in REVISIONS {
         let server = echo();
         let sidecar = Sidecar::start(&config(server.port));
-        let mut sent = Vec::new();
-        all_come_back(&sidecar, revision, |_, params| sent.push(params.to_owned()));
-        has_come(&server.seen("tools/call"), &sent, revision);
+        let sent = all_come_back(&sidecar, "http", revision);
+        has_come(|method| server.seen(method), &sent, revision);
     }
 }
 
@@ -227,7 +285,7 @@ fn no_byte_changes_over_http() {
 fn no_byte_changes_over_sse() {
     for revision in REVISIONS.into_iter().filter(|revision| *revision != modern::REVISION) {
         let server = SseServer::start(|heard, say| {
-            if heard["method"] == "tools/call" {
+            if METHODS.iter().any(|method| heard["method"] == method.name) {
                 let body = std::str::from_utf8(&say.posted.body).expect("text");
                 let (id, params) = (member(body, "id"), member(body, "params"));
                 say.raw(&format!(
@@ -236,9 +294,8 @@ fn no_byte_changes_over_sse() {
             }
         });
         let sidecar = Sidecar::start(&server.config()).ready();
-        let mut sent = Vec::new();
-        all_come_back(&sidecar, revision, |_, params| sent.push(params.to_owned()));
-        has_come(&server.seen("tools/call"), &sent, revision);
+        let sent = all_come_back(&sidecar, "sse", revision);
+        has_come(|method| server.seen(method), &sent, revision);
     }
 }
 
@@ -251,7 +308,7 @@ fn no_byte_changes_over_stdio() {
         files.write(&stdio());
         let _shim = Shim::start(&files, &python(&[ECHO, revision]));
         let sidecar = Sidecar::with(files, &[]).loaded().ready();
-        all_come_back(&sidecar, revision, |_, _| {});
+        all_come_back(&sidecar, "stdio", revision);
     }
 }
 
