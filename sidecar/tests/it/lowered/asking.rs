@@ -129,6 +129,53 @@ fn older_clients_are_asked_for_what_they_know() {
     }
 }
 
+/// Each visit has a name, which the client wants and the server does not know.
+#[test]
+fn visits_to_urls_are_asked_for_by_name() {
+    let visit = |url: &str| json!({"method": "elicitation/create", "params": {"mode": "url", "message": "m", "url": url}});
+    let actions = ["accept", "decline", "cancel"];
+    let server = asking(vec![
+        json!({"a": visit("https://a.example/?b=1"), "f": form("who?")}),
+        json!({"b": visit("https://b.example")}),
+        json!({"c": visit("https://c.example")}),
+    ]);
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    let mut events = client.stream("echo", json!({}));
+    let mut names = std::collections::BTreeSet::new();
+    let urls = ["https://a.example/?b=1", "https://b.example", "https://c.example"];
+    for (round, (action, url)) in actions.into_iter().zip(urls).enumerate() {
+        for _ in 0..if round == 0 { 2 } else { 1 } {
+            let question = next(&mut events);
+            assert_eq!(question["method"], "elicitation/create", "{question}");
+            if question["params"]["mode"] != "url" {
+                reply(&client, &question["id"], &answer_to(&question));
+                continue;
+            }
+            let mut params = question["params"].clone();
+            let name = params.as_object_mut().unwrap().remove("elicitationId").expect("a name");
+            assert_eq!(params, json!({"mode": "url", "message": "m", "url": url}));
+            assert!(names.insert(name.as_str().expect("text").to_owned()), "a name of its own: {name}");
+            reply(&client, &question["id"], &json!({"action": action}));
+        }
+    }
+    let end = next(&mut events);
+    assert!(end["result"]["content"].is_array() && end["result"]["isError"] != true, "{end}");
+    let calls: Vec<_> = server.seen("tools/call").iter().map(message).collect();
+    let declared = &calls[0]["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"]["elicitation"];
+    assert!(declared["url"].is_object(), "{declared}");
+    let answers: Vec<_> = calls[1..].iter().map(|call| call["params"]["inputResponses"].clone()).collect();
+    let form = json!({"action": "accept", "content": {"name": "ann"}});
+    assert_eq!(
+        answers,
+        [
+            json!({"a": {"action": "accept"}, "f": form}),
+            json!({"b": {"action": "decline"}}),
+            json!({"c": {"action": "cancel"}}),
+        ]
+    );
+}
+
 #[test]
 fn what_a_client_cannot_answer_ends_its_call_in_words() {
     let visit = json!({"method": "elicitation/create", "params": {"mode": "url", "message": "m", "url": "https://a.example"}});
