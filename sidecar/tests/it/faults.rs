@@ -117,7 +117,13 @@ fn a_server_that_exits_in_a_call_is_told_apart_from_a_failing_tool() {
 
 #[test]
 fn an_event_that_broke_off_is_not_passed_and_an_error_is() {
-    let server = Scripted::start(|_, stream| {
+    let gate = Gate::default();
+    let goes_on = gate.clone();
+    let server = Scripted::start(move |request, stream| {
+        if scripted::message(request)["params"]["name"] == "held" {
+            goes_on.pass();
+            return scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+        }
         scripted::begin_events(stream);
         scripted::chunk(
             stream,
@@ -126,9 +132,17 @@ fn an_event_that_broke_off_is_not_passed_and_an_error_is() {
         stream.shutdown(std::net::Shutdown::Both).unwrap();
     });
     let sidecar = Sidecar::start(&config(server.port));
+    // A call of another session is under way meanwhile, which does not notice.
+    let other = Client::open(&sidecar, None);
+    let mut held = connect(sidecar.mcp);
+    other.request(other.message("tools/call", &json!({"name": "held"}))).write(&mut held);
+    eventually("it is under way", || (server.seen("tools/call").len() == 1).then_some(()));
     let reply = Client::open(&sidecar, None).send("tools/call", json!({"name": "t"}));
     assert_eq!(reply.events().len(), 2, "{}", reply.text());
     assert_eq!(reply.message()["error"]["code"], -32603);
+    gate.open();
+    let reply = Reply::read(&mut BufReader::new(held)).unwrap().message();
+    assert_eq!(reply["result"], json!({"content": []}), "{reply}");
 }
 
 #[test]
@@ -155,7 +169,10 @@ fn nonsense_of_a_server_becomes_an_error() {
         ("a redirect", 307, "text/plain", "", "HTTP status 307"),
         ("nothing", 202, "text/plain", "", "something that is not an answer"),
     ] {
-        let server = Scripted::start(move |_, stream| {
+        let server = Scripted::start(move |request, stream| {
+            if scripted::message(request)["params"]["name"] == "fine" {
+                return scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+            }
             let length = body.len();
             scripted::write(
                 stream,
@@ -165,9 +182,15 @@ fn nonsense_of_a_server_becomes_an_error() {
             );
         });
         let sidecar = Sidecar::start(&config(server.port));
-        let message = Client::open(&sidecar, None).call("t", json!({}));
+        let (client, other) = (Client::open(&sidecar, None), Client::open(&sidecar, None));
+        let message = client.call("t", json!({}));
         assert_eq!(message["error"]["code"], -32603, "{what}: {message}");
         assert!(message["error"]["message"].as_str().unwrap().contains(expected), "{what}: {message}");
+        // Nobody else notices, and what follows in its own session does not either.
+        for client in [&other, &client] {
+            let message = client.call("fine", json!({}));
+            assert_eq!(message["result"], json!({"content": []}), "{what}: {message}");
+        }
     }
     // An error that is one passes, on 200.
     let error = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32042,"message":"m"}}"#;

@@ -330,6 +330,7 @@ fn a_server_that_fails_is_answered_for() {
                     &["data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}\n\n"],
                 );
             }
+            Some("fine") => scripted::json(stream, &answered(request, DONE)),
             Some("other") => scripted::json(stream, r#"{"jsonrpc":"2.0","id":77,"result":{}}"#),
             Some("status") => scripted::json_with(stream, 500, "", "oops"),
             Some("slow") => std::thread::sleep(Duration::from_secs(3)),
@@ -347,6 +348,7 @@ fn a_server_that_fails_is_answered_for() {
     let mut config = config(server.port);
     config.limits.request_timeout_ms = 1_500;
     let sidecar = Sidecar::start(&config).ready();
+    let other = Client::open(&sidecar, None);
     for (name, reason) in [
         ("cut", "server broke off"),
         ("ends", "server broke off"),
@@ -362,6 +364,11 @@ fn a_server_that_fails_is_answered_for() {
         assert_eq!(message["id"], "i", "{name}");
         let line = sidecar.audit(|line| line["target"] == name);
         assert_eq!(line["reason"], reason, "{name}: {line}");
+        // Nobody else notices, with a session or without.
+        let fine = modern::request("j", "tools/call", json!({"name": "fine"})).send(sidecar.mcp).message();
+        for message in [fine, other.call("fine", json!({}))] {
+            assert_eq!(message["result"]["x"], 1.0, "{name}: {message}");
+        }
     }
 }
 

@@ -74,7 +74,8 @@ fn a_process_that_died_unused_is_replaced_without_a_word() {
 #[test]
 fn r064_one_that_keeps_dying_is_not_started_for_ever() {
     let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
-    let client = Client::open(&sidecar, None);
+    let (client, other) = (Client::open(&sidecar, None), Client::open(&sidecar, None));
+    let others = pid(&other);
     let mut deaths = 0;
     let message = loop {
         let message = client.call("exit", json!({"status": 1}));
@@ -82,11 +83,13 @@ fn r064_one_that_keeps_dying_is_not_started_for_ever() {
             break message;
         }
         deaths += 1;
+        assert_eq!(pid(&other), others, "another session does not notice");
         assert!(deaths < 20, "started for ever");
     };
     assert_eq!(deaths, 6);
     assert!(error(&message).contains("died too often"), "{message}");
     // Others are not held up by that.
+    assert_eq!(pid(&other), others);
     pid(&Client::open(&sidecar, None));
 }
 
