@@ -43,6 +43,7 @@ fn r049_gets_a_status_a_code_and_an_audit_line() {
     let bob = Client::open(&sidecar, Some(OTHER_KEY));
     let middle = Client::of(&sidecar, Some(KEY), "2025-06-18");
     let older = Client::of(&sidecar, Some(KEY), "2025-03-26");
+    let oldest = Client::of(&sidecar, Some(KEY), "2024-11-05");
     let ended = Client::open(&sidecar, Some(KEY));
     let delete = |client: &Client<'_>| {
         Request::new("DELETE", "/mcp").key(KEY).session(&client.session).send(sidecar.mcp).status
@@ -128,6 +129,8 @@ fn r049_gets_a_status_a_code_and_an_audit_line() {
         case("a second handshake", alice.request(client::initialize("2025-11-25")), 400, -32600, "second initialize"),
         case("a second handshake in a session of 2025-06-18", middle.request(client::initialize("2025-06-18")), 400, -32600, "second initialize"),
         case("a second handshake in a session of 2025-03-26", older.request(client::initialize("2025-03-26")), 400, -32600, "second initialize"),
+        case("a second handshake in a session of 2024-11-05", oldest.request(client::initialize("2024-11-05")), 400, -32600, "second initialize"),
+        case("a batch in a session of 2024-11-05", oldest.request(format!("[{ping}]")), 400, -32600, "batch"),
         case("a handshake without version", Request::post(r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#).key(KEY), 200, -32602, "unusable handshake"),
         // What is asked for.
         case("an unknown method", request("tasks/update", json!({"taskId": "1"})), 200, -32601, "unknown method"),
