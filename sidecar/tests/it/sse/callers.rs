@@ -138,35 +138,47 @@ fn r061_a_stream_names_its_place_for_messages() {
     let long = "x".repeat(30_000);
     let other = alice.endpoint.replace("session=", "session=A");
     let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
-    for (name, request, status) in [
-        ("no key", alice.message("{}").without("authorization"), 401),
+    for (name, request, status, code) in [
+        ("no key", alice.message("{}").without("authorization"), 401, -32600),
         (
             "another principal",
             alice.message(&call(7, "echo", &echo("a"))).with("authorization", "Bearer key-b"),
             404,
+            -32600,
         ),
-        ("no name", Request { path: "/messages".to_owned(), ..alice.message("{}") }, 400),
-        ("another name", Request { path: other, ..alice.message("{}") }, 404),
-        ("no JSON", alice.message("{"), 400),
-        ("a batch of nothing", alice.message("[]"), 400),
-        ("a batch", alice.message(&format!("[{ping}]")), 400),
-        ("a batch with an id twice", alice.message(&format!("[{ping},{ping}]")), 400),
-        ("another type", alice.message("{}").with("content-type", "text/plain"), 415),
-        ("too large", alice.message(&long), 413),
-        ("a GET", alice.message("").with_method("GET"), 405),
-        ("a foreign origin", alice.message("{}").header("origin", "https://evil.example"), 403),
-        ("a POST to the stream", Request { path: "/sse".to_owned(), ..alice.message("{}") }, 405),
-        ("a stream for others", Caller::request(None), 401),
-        ("a stream of another kind", Caller::request(Some("key-a")).with("accept", "application/json"), 406),
+        ("no name", Request { path: "/messages".to_owned(), ..alice.message("{}") }, 400, -32600),
+        ("another name", Request { path: other, ..alice.message("{}") }, 404, -32600),
+        ("no JSON", alice.message("{"), 400, -32700),
+        ("a batch of nothing", alice.message("[]"), 400, -32600),
+        ("a batch", alice.message(&format!("[{ping}]")), 400, -32600),
+        ("a batch with an id twice", alice.message(&format!("[{ping},{ping}]")), 400, -32600),
+        ("another type", alice.message("{}").with("content-type", "text/plain"), 415, -32600),
+        ("too large", alice.message(&long), 413, -32600),
+        ("a GET", alice.message("").with_method("GET"), 405, -32600),
+        ("a foreign origin", alice.message("{}").header("origin", "https://evil.example"), 403, -32600),
+        ("a POST to the stream", Request { path: "/sse".to_owned(), ..alice.message("{}") }, 405, -32600),
+        ("a stream for others", Caller::request(None), 401, -32600),
+        (
+            "a stream of another kind",
+            Caller::request(Some("key-a")).with("accept", "application/json"),
+            406,
+            -32600,
+        ),
         (
             "a stream for a foreign page",
             Caller::request(Some("key-a")).header("origin", "https://evil.example"),
             403,
+            -32600,
         ),
     ] {
         let reply = request.send(sidecar.mcp);
         assert_eq!(reply.status, status, "{name}: {}", reply.text());
+        assert_eq!(reply.message()["error"]["code"], code, "{name}: {}", reply.text());
     }
+    // A second handshake is a message, so it is refused in the stream, and the session goes on.
+    assert_eq!(alice.post(&sidecar, &initialize("2024-11-05")).status, 202);
+    let refused = alice.hear();
+    assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(0), &json!(-32600)), "{refused}");
     // The name is no session's.
     let name = alice.endpoint.split_once('=').unwrap().1.to_owned();
     assert_eq!(Request::post(ping).key("key-a").session(&name).send(sidecar.mcp).status, 404);
