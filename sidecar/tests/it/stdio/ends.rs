@@ -97,22 +97,29 @@ fn r064_one_that_keeps_dying_is_not_started_for_ever() {
 fn a_server_that_is_another_one_now_ends_the_session() {
     // Each of its processes tosses a coin for its revision.
     let (_shim, sidecar) = serving(&stdio(), &server(&["fickle"]), &[]);
-    let lost = (0..20).find_map(|_| {
+    let open = || {
         let reply = Request::post(client::initialize("2025-11-25")).send(sidecar.mcp);
-        let session = reply.header("mcp-session-id").unwrap().to_owned();
-        let ask = |tool: &str| {
-            let params = json!({"name": tool, "arguments": {"status": 1}});
-            let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
-            Request::post(body.to_string()).session(&session).send(sidecar.mcp)
-        };
-        ask("exit");
-        let reply = ask("pid");
+        reply.header("mcp-session-id").unwrap().to_owned()
+    };
+    let ask = |session: &str, tool: &str| {
+        let params = json!({"name": tool, "arguments": {"status": 1}});
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+        Request::post(body.to_string()).session(session).send(sidecar.mcp)
+    };
+    let other = open();
+    let others = ask(&other, "pid").message()["result"].take();
+    assert!(others.is_object());
+    let lost = (0..20).find_map(|_| {
+        let session = open();
+        ask(&session, "exit");
+        let reply = ask(&session, "pid");
         (reply.status == 404).then_some((reply, session))
     });
     let (reply, session) = lost.expect("heads after tails, or the other way round");
     assert!(error(&reply.message()).contains("begin with initialize"), "{}", reply.text());
     let again = Request::new("DELETE", "/mcp").session(&session).send(sidecar.mcp);
     assert_eq!(again.status, 404);
+    assert_eq!(ask(&other, "pid").message()["result"], others, "another session does not notice");
 }
 
 #[test]
