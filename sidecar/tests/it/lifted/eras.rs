@@ -1,4 +1,4 @@
-//! A server that is of another era after a restart, and clients of 2026-07-28 that go on calling it.
+//! A server that is of another revision after a restart, and clients of 2026-07-28 that go on calling it.
 
 use std::io::BufReader;
 use std::net::{SocketAddr, TcpListener};
@@ -30,10 +30,12 @@ fn is_answered(reply: &Reply, word: &str) -> bool {
     false
 }
 
-/// Before and after, one of the two is translated for. In between a call may fail, and the next one works.
+/// Before and after, whoever speaks something else is translated for. In between a call may fail, and the next one works.
 #[test]
-fn calls_go_on_with_a_server_that_changes_its_era_at_a_restart() {
-    for (before, after) in [(LEGACY, MODERN), (MODERN, LEGACY)] {
+fn calls_go_on_with_a_server_that_changes_its_revision_at_a_restart() {
+    for (before, after) in
+        [(LEGACY, MODERN), (MODERN, LEGACY), (LEGACY, "2025-03-26"), ("2025-06-18", LEGACY)]
+    {
         let case = format!("{before}, then {after}");
         let mut server = example_server(before, 0);
         let port = server.port;
