@@ -8,11 +8,13 @@ use longshore_sidecar_config::{Isolation, Processes, paths};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value, json};
 
-use super::{error, pid, said};
+use super::{eras, error, pid, said, text};
 use crate::harness::config::{idle, processes};
 use crate::harness::http::{Reply, connect};
 use crate::harness::shim::{server, serving, stdio};
-use crate::harness::{Client, Files, GoServer, Request, Shim, Sidecar, client, config, eventually, within};
+use crate::harness::{
+    Client, Files, GoServer, Request, Shim, Sidecar, client, config, eventually, modern, within,
+};
 
 fn process(pid: u32) -> Pid {
     Pid::from_raw(pid.cast_signed()).unwrap()
@@ -199,6 +201,38 @@ fn a_container_that_ends_is_an_error_until_it_is_back() {
     let _shim = Shim::start(&sidecar.files, &server(&[]));
     eventually("the monitor is back", || (sidecar.metric("longshore_server_connected") == 1.0).then_some(()));
     pid(&client);
+}
+
+/// With its container everything ends that was known of it. What comes is served to all, whichever era it is of.
+#[test]
+fn a_container_that_is_back_with_another_era_ends_sessions_and_serves_others() {
+    let of = |era: &str| match era {
+        "legacy" => eras::server("2025-06-18", "", "error"),
+        _ => eras::server("", "2026-07-28", "error"),
+    };
+    let (mut shim, sidecar) = serving(&stdio(), &of("legacy"), &[]);
+    let mut client = Client::open(&sidecar, None);
+    let alone = || modern::request("x", "tools/call", json!({"name": "era"})).send(sidecar.mcp).message();
+    assert_eq!((said(&client, "era", json!({})), text(&alone())), ("legacy".to_owned(), "legacy".to_owned()));
+    for era in ["modern", "legacy", "modern"] {
+        shim.kill();
+        eventually("it is noticed", || (sidecar.metric("longshore_server_connected") == 0.0).then_some(()));
+        shim = Shim::start(&sidecar.files, &of(era));
+        eventually("the monitor is back", || {
+            (sidecar.metric("longshore_server_connected") == 1.0).then_some(())
+        });
+        // What the server from before knew is over, and a call in it is never answered by the other one.
+        eventually("the session is over", || {
+            let reply = client.send("tools/call", json!({"name": "era"}));
+            assert!(reply.message().get("error").is_some(), "{era}: {}", reply.text());
+            (reply.status == 404).then_some(())
+        });
+        for revision in ["2025-03-26", "2025-11-25"] {
+            assert_eq!(said(&Client::of(&sidecar, None, revision), "era", json!({})), era);
+        }
+        assert_eq!(text(&alone()), era);
+        client = Client::open(&sidecar, None);
+    }
 }
 
 #[test]
