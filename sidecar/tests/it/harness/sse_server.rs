@@ -24,6 +24,8 @@ struct State {
     /// The streams, by session.
     streams: Mutex<HashMap<String, TcpStream>>,
     seen: Mutex<Vec<Request>>,
+    /// The revision that it speaks; without one, whatever it is asked for.
+    revision: Mutex<Option<&'static str>>,
 }
 
 /// The stream of one session, for what is said in it.
@@ -108,6 +110,14 @@ impl SseServer {
         self.state.seen.lock().expect("no panic").clone()
     }
 
+    /// It speaks this revision from now on, and whatever was open has ended: as after a restart.
+    pub(crate) fn restarts_with(&self, revision: &'static str) {
+        *self.state.revision.lock().expect("no panic") = Some(revision);
+        for (_, stream) in self.streams().drain() {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+
     /// The streams that are open.
     pub(crate) fn streams(&self) -> MutexGuard<'_, HashMap<String, TcpStream>> {
         self.state.streams.lock().expect("no panic")
@@ -149,13 +159,16 @@ fn serve(
         let _ = stream.flush();
         let (heard, say) = (message(&request), Say { state, session, posted: &request });
         match heard["method"].as_str() {
-            Some("initialize") => say.answer(
-                &heard,
-                &json!({
-                    "protocolVersion": heard["params"]["protocolVersion"], "capabilities": {"logging": {}},
+            Some("initialize") => {
+                let revision = *state.revision.lock().expect("no panic");
+                let version =
+                    revision.map_or_else(|| heard["params"]["protocolVersion"].clone(), Value::from);
+                let result = json!({
+                    "protocolVersion": version, "capabilities": {"logging": {}},
                     "serverInfo": {"name": "scripted", "version": "1"},
-                }),
-            ),
+                });
+                say.answer(&heard, &result);
+            }
             Some("ping") => say.answer(&heard, &json!({})),
             _ => hear(&heard, &say),
         }

@@ -1,25 +1,105 @@
 //! The ends of sessions with a server over HTTP+SSE: its stream is the session.
 
+use std::io::BufReader;
+
 use longshore_sidecar_config::OnOwnerLoss;
 use serde_json::{Value, json};
 
 use super::{hear, said};
+use crate::harness::http::connect;
 use crate::harness::scripted::message;
 use crate::harness::sse_server::Say;
-use crate::harness::{Client, Events, Sidecar, SseServer, eventually};
+use crate::harness::{Client, Event, Events, Reply, Sidecar, SseServer, eventually, modern};
+
+/// The tools that break the stream off: between two events, and in one.
+const WAYS: [&str; 3] = ["end", "cut", "unended"];
 
 #[test]
 fn a_session_ends_with_its_stream() {
     let server = SseServer::start(hear);
     let sidecar = Sidecar::start(&server.config()).ready();
-    let (client, other) = (Client::open(&sidecar, None), Client::open(&sidecar, None));
+    let other = Client::open(&sidecar, None);
+    for way in WAYS {
+        let client = Client::open(&sidecar, None);
+        let listening = Events::open(&client.get(), sidecar.mcp);
+        let mut silent = connect(sidecar.mcp);
+        let call = json!({"name": "silent", "arguments": {"text": way}});
+        client.request(client.message("tools/call", &call)).write(&mut silent);
+        eventually("it is under way", || {
+            let seen = server.seen("tools/call");
+            seen.iter().any(|call| message(call)["params"]["arguments"]["text"] == way).then_some(())
+        });
+        // The calls that are under way may have been begun.
+        let reply = client.send("tools/call", json!({"name": way, "arguments": {}}));
+        for reply in [reply, Reply::read(&mut BufReader::new(silent)).unwrap()] {
+            let error = reply.message()["error"]["message"].take();
+            assert!(error.as_str().is_some_and(|error| error.contains("broke off")), "{way}: {error}");
+            assert!(reply.events().len() <= 1, "{way}: {}", reply.text());
+        }
+        assert!(listening.all().is_empty(), "{way}");
+        let echo = json!({"name": "echo", "arguments": {"text": "x"}});
+        assert_eq!(client.send("tools/call", echo).status, 404, "{way}");
+        assert_eq!(other.call("echo", json!({"text": "y"}))["result"], said("y"), "no other session notices");
+        // A request that stands alone has a session for itself.
+        let call = |name: &str| {
+            let params = json!({"name": name, "arguments": {"text": "z"}});
+            modern::request(1, "tools/call", params).send(sidecar.mcp).message()
+        };
+        let failed = call(way);
+        assert_eq!((&failed["id"], &failed["error"]["code"]), (&json!(1), &json!(-32603)), "{way}: {failed}");
+        assert_eq!(call("echo")["result"]["content"], said("z")["content"], "{way}");
+    }
+}
+
+/// What is heard without a call is whole too.
+#[test]
+fn a_notification_that_broke_off_reaches_nobody() {
+    let server = SseServer::start(|heard: &Value, say: &Say<'_>| {
+        if heard["method"] == "tools/call" {
+            let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
+            say.say(&changed);
+            say.raw(&format!("event: message\ndata: {changed}\n"));
+            say.end();
+        }
+    });
+    let sidecar = Sidecar::start(&server.config()).ready();
+    let client = Client::open(&sidecar, None);
     let listening = Events::open(&client.get(), sidecar.mcp);
-    // The call that is under way may have been begun.
-    let reply = client.send("tools/call", json!({"name": "end", "arguments": {}}));
-    assert!(reply.text().contains("broke off"), "{} {}", reply.status, reply.text());
-    assert!(listening.all().is_empty());
-    assert_eq!(client.send("tools/call", json!({"name": "echo", "arguments": {"text": "x"}})).status, 404);
-    assert_eq!(other.call("echo", json!({"text": "y"}))["result"], said("y"), "no other session notices");
+    client.send("tools/call", json!({"name": "t"}));
+    let heard: Vec<_> = listening.all().iter().map(Event::message).collect();
+    assert_eq!(heard.len(), 1, "{heard:?}");
+}
+
+#[test]
+fn a_server_that_speaks_another_revision_after_a_restart_ends_sessions_and_serves_others() {
+    let server = SseServer::start(hear);
+    server.restarts_with("2024-11-05");
+    let sidecar = Sidecar::start(&server.config()).ready();
+    let mut before = Client::open(&sidecar, None);
+    for (turn, revision) in ["2025-11-25", "2025-03-26", "2025-06-18"].into_iter().enumerate() {
+        assert_eq!(before.call("echo", json!({"text": "x"}))["result"], said("x"), "{revision}");
+        server.restarts_with(revision);
+        let echo = json!({"name": "echo", "arguments": {"text": "x"}});
+        eventually("the session is over", || {
+            let reply = before.send("tools/call", echo.clone());
+            assert!(reply.message().get("error").is_some(), "{revision}: {}", reply.text());
+            (reply.status == 404).then_some(())
+        });
+        sidecar.log(|line| line["message"] == "the MCP server is connected" && line["revision"] == revision);
+        for client in
+            ["2024-11-05", "2025-06-18", "2025-11-25"].map(|client| Client::of(&sidecar, None, client))
+        {
+            assert_eq!(client.call("echo", json!({"text": "y"}))["result"], said("y"), "{revision}");
+        }
+        let alone =
+            modern::request(turn as u64, "tools/call", json!({"name": "echo", "arguments": {"text": "z"}}));
+        assert_eq!(
+            alone.send(sidecar.mcp).message()["result"]["content"],
+            said("z")["content"],
+            "{revision}"
+        );
+        before = Client::open(&sidecar, None);
+    }
 }
 
 #[test]
@@ -29,8 +109,10 @@ fn a_session_is_begun_again_where_that_is_allowed() {
     config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
     let sidecar = Sidecar::start(&config).ready();
     let client = Client::open(&sidecar, None);
-    client.send("tools/call", json!({"name": "end", "arguments": {}}));
-    assert_eq!(client.call("echo", json!({"text": "x"}))["result"], said("x"));
+    for way in WAYS {
+        client.send("tools/call", json!({"name": way, "arguments": {}}));
+        assert_eq!(client.call("echo", json!({"text": way}))["result"], said(way));
+    }
     assert_eq!(server.seen("initialize").len(), 1, "the client's own");
 }
 
