@@ -224,6 +224,45 @@ fn servers_that_fail_are_told_of_as_they_are() {
     }
 }
 
+/// 60: what is answered twice, or was never asked, reaches nobody, in this session or another.
+#[test]
+fn r060_answers_that_nobody_waits_for_reach_nobody() {
+    let server = serving(|request, stream| {
+        let own = message(request)["id"].clone();
+        let answer = |id: &serde_json::Value, text: &str| {
+            let result = json!({"resultType": "complete", "content": [{"type": "text", "text": text}]});
+            format!("data: {}\n\n", json!({"jsonrpc": "2.0", "id": id, "result": result}))
+        };
+        let error = json!({"jsonrpc": "2.0", "id": own, "error": {"code": 1, "message": "m"}});
+        let again = [answer(&own, "again"), format!("data: {error}\n\n")];
+        let again = &again[usize::from(message(request)["params"]["arguments"]["fails"] == true)];
+        let first =
+            answer(&json!("nobody"), "foreign") + &answer(&json!(4711), "foreign") + &answer(&own, "own");
+        if message(request)["params"]["arguments"]["late"] == true {
+            scripted::events(stream, &[&first, ": a while\n\n", again]);
+        } else {
+            scripted::events(stream, &[&(first + again)]);
+        }
+    });
+    let sidecar = sidecar(&server);
+    for revision in super::WITH_SESSIONS {
+        let (one, other) = (able(&sidecar, revision), able(&sidecar, revision));
+        for late in [false, true] {
+            for fails in [false, true] {
+                for client in [&one, &other] {
+                    let reply = client.send(
+                        "tools/call",
+                        json!({"name": "echo", "arguments": {"late": late, "fails": fails}}),
+                    );
+                    let case = format!("{revision}, {late}, {fails}: {}", reply.text());
+                    assert!(reply.events().len() <= 1, "{case}");
+                    assert_eq!(reply.message()["result"]["content"][0]["text"], "own", "{case}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn lists_with_many_tools_are_read_once() {
     let server = Sessionless::start(everything(), tools(), |request, stream| {
