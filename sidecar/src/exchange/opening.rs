@@ -62,7 +62,10 @@ impl Opening {
         }
         let text = std::str::from_utf8(&message).map_err(|_| Refusal::ServerNonsense)?;
         let accepted = initialize::accepted(text, call.revision).map_err(|_| Refusal::ServerNonsense)?;
-        let known = translate::chosen(&accepted.version);
+        // Where one revision is said, a server that chooses another is not served.
+        let pin = call.snapshot.protocol.filter(|pin| pin.features().handshake);
+        let known =
+            translate::chosen(&accepted.version).filter(|chosen| pin.is_none_or(|pin| pin == *chosen));
         let accepted_text = accepted.rewritten.as_deref().unwrap_or(text);
         let way = Way { from: known.unwrap_or(call.revision), to: call.revision };
         let said = carried(way, accepted_text)?;

@@ -144,9 +144,10 @@ impl Server {
         let asked = pin.unwrap_or(Revision::NEWEST_WITH_INITIALIZE);
         let result = match self.open(face, params(asked)).await {
             // Some servers refuse a revision that they do not speak, and say which they do, instead of choosing one.
-            Err(CallError::Rpc { instead: Some(other), .. }) if pin.is_none() && other != asked => {
-                self.open(face, params(other)).await?
-            }
+            Err(CallError::Rpc { instead: Some(other), .. }) if other != asked => match pin {
+                Some(pin) => return Err(CallError::Pinned { pin, speaks: other.as_str().to_owned() }),
+                None => self.open(face, params(other)).await?,
+            },
             opened => opened?,
         };
         let handshake: Handshake =

@@ -1,5 +1,7 @@
 //! In which order a server over HTTP is asked what it speaks.
 
+mod pinned;
+
 use std::io::BufReader;
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};

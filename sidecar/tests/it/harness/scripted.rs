@@ -12,8 +12,15 @@ use super::{Gate, Request, eventually};
 /// The server.
 pub(crate) struct Scripted {
     pub(crate) port: u16,
-    seen: Arc<Mutex<Vec<Request>>>,
+    seen: Arc<Mutex<Vec<Heard>>>,
     _watch: Watch,
+}
+
+/// What it got.
+struct Heard {
+    request: Request,
+    /// It belongs to the sidecar's own session.
+    own: bool,
 }
 
 /// How a server greets.
@@ -234,8 +241,15 @@ impl Scripted {
     /// What it got, without the requests of the sidecar's own session.
     pub(crate) fn seen(&self, method: &str) -> Vec<Request> {
         let seen = self.seen.lock().expect("no panic");
+        let others = seen.iter().filter(|heard| !heard.own).map(|heard| &heard.request);
         let wanted = |request: &&Request| method_of(request) == method || request.method == method;
-        seen.iter().filter(wanted).cloned().collect()
+        others.filter(wanted).cloned().collect()
+    }
+
+    /// Everything that it got.
+    pub(crate) fn seen_all(&self) -> Vec<Request> {
+        let seen = self.seen.lock().expect("no panic");
+        seen.iter().map(|heard| heard.request.clone()).collect()
     }
 }
 
@@ -243,7 +257,7 @@ fn serve(
     mut stream: TcpStream,
     manners: &Manners,
     answer: &dyn Fn(&Request, &mut TcpStream),
-    seen: &Mutex<Vec<Request>>,
+    seen: &Mutex<Vec<Heard>>,
 ) {
     // Its answers go out in pieces, none of which is to wait for the other side to have read the last one.
     stream.set_nodelay(true).expect("an option");
@@ -253,9 +267,7 @@ fn serve(
         let asked = method == "initialize" || method == "server/discover";
         let own = asked && request_text(&request).contains("longshore-sidecar")
             || request.headers.iter().any(|(_, value)| value == OWN_SESSION);
-        if !own {
-            seen.lock().expect("no panic").push(request.clone());
-        }
+        seen.lock().expect("no panic").push(Heard { request: request.clone(), own });
         match method.as_str() {
             "initialize"
                 if manners.strict
