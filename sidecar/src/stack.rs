@@ -196,14 +196,16 @@ async fn serve_known(
     serve_message(worker, caller, body, trail).await
 }
 
-/// One message of several that came together, or in a stream: it has its own response and its own audit line.
+/// One message of several that came together, or in a stream: it has its own response and its own audit line. `reading`
+/// ends when it is with whoever serves it.
 fn serve_one(
     worker: Rc<Worker>,
     caller: Authenticated,
     body: Bytes,
+    reading: Reading,
 ) -> Pin<Box<dyn Future<Output = Response<Body>>>> {
     Box::pin(async move {
-        let mut trail = Trail::new(&worker);
+        let mut trail = Trail { reading, ..Trail::new(&worker) };
         trail.entry.server(&caller.snapshot.server);
         trail.entry.principal(caller.principal());
         let passed = serve_message(&worker, caller, body, &mut trail).await;

@@ -21,7 +21,7 @@ use super::session::InSession;
 use super::{Authenticated, Passed, Trail, conversation, serve_one};
 use crate::rescue::{Kind, Refusal};
 use crate::shares::Share;
-use crate::worker::Worker;
+use crate::worker::{Serving, Worker};
 
 /// How long the answers are waited for together. After that they come as events, one after the other.
 const MOMENT: Duration = Duration::from_secs(1);
@@ -65,10 +65,7 @@ pub(super) async fn serve(
     let mut tasks = JoinSet::new();
     for (message, text) in batch.iter() {
         let id = message.request_id().map(|id| id.as_json().to_owned());
-        let (worker, caller) = (worker.clone(), caller.another(Method::POST));
-        // All of what was read is held, and counts, for as long as any of it is under way.
-        let body = body.slice_ref(text.as_bytes());
-        tasks.spawn_local(ask(worker, caller, body, id, revision, to.clone()));
+        tasks.spawn_local(ask(one(worker, caller, body, text), id, revision, to.clone()));
     }
     drop(to);
     trail.entry.hand_over().leave();
@@ -97,25 +94,28 @@ async fn tell(
     batch: &Batch<'_>,
     body: &Bytes,
 ) -> Response<Body> {
-    let served = batch.iter().map(|(_, text)| {
-        let body = body.slice_ref(text.as_bytes());
-        serve_one(worker.clone(), caller.another(Method::POST), body)
-    });
+    let served = batch.iter().map(|(_, text)| one(worker, caller, body, text));
     let responses = join_all(served).await;
     let refused = responses.into_iter().find(|response| !response.status().is_success());
     refused.unwrap_or_else(respond::accepted)
 }
 
-/// Serves one message. If it is a request, it is answered, whatever becomes of it.
-async fn ask(
-    worker: Rc<Worker>,
-    caller: Authenticated,
-    body: Bytes,
-    id: Option<String>,
-    revision: Revision,
-    to: To,
-) {
-    let response = serve_one(worker, caller, body).await;
+/// Serves one message, also if its client goes before anything was done for it: it had come, as the others have.
+fn one(
+    worker: &Rc<Worker>,
+    caller: &Authenticated,
+    body: &Bytes,
+    text: &str,
+) -> impl Future<Output = Response<Body>> + use<> {
+    let (worker, caller) = (worker.clone(), caller.another(Method::POST));
+    // All of what was read is held, and counts, for as long as any of it is under way.
+    let body = body.slice_ref(text.as_bytes());
+    Serving::new(|reading| serve_one(worker, caller, body, reading))
+}
+
+/// Has a message served. If it is a request, it is answered, whatever becomes of it.
+async fn ask(served: impl Future<Output = Response<Body>>, id: Option<String>, revision: Revision, to: To) {
+    let response = served.await;
     let Some(id) = id else { return };
     pump::answer(response, &id, revision, &to).await;
 }

@@ -167,6 +167,22 @@ impl Routes {
         self.calls.values().rev().find(|call| call.caller().is_some() && holds(call))
     }
 
+    /// Whether a session is about to be subscribed to this resource.
+    pub(super) fn subscribes(&self, uri: &str) -> bool {
+        let subscribes = |call: &Call| matches!(call.about(), About::Subscribe(to) if to == uri);
+        self.newest_where(subscribes).is_some()
+    }
+
+    /// A session does not want to be subscribed to this resource any more: what it asked for before is answered, and
+    /// makes it no subscriber.
+    pub(super) fn take_back(&mut self, from: Name, uri: &str) {
+        for call in self.calls.values_mut().filter(|call| call.from == Some(from)) {
+            if matches!(call.about(), About::Subscribe(to) if to == uri) {
+                call.asked.about = About::Other;
+            }
+        }
+    }
+
     /// The number of the newest call that is waited for.
     pub(super) fn newest_number(&self) -> Option<u64> {
         self.calls.iter().rev().find(|(_, call)| call.caller().is_some()).map(|(number, _)| *number)

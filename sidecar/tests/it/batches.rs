@@ -5,6 +5,7 @@ use std::io::Write;
 use serde_json::{Value, json};
 
 use crate::harness::config::rule;
+use crate::harness::http::connect;
 use crate::harness::shim::{self, serving, stdio};
 use crate::harness::{
     Client, Events, Files, Gate, GoServer, Reply, Scripted, Sidecar, config, eventually, modern, scripted,
@@ -120,6 +121,41 @@ fn r006_what_is_no_batch_is_refused_as_a_whole() {
         let status = if revision == REVISION { 200 } else { 400 };
         assert_eq!(whole.status, status, "{revision}: {}", whole.text());
         assert_eq!(client.send("ping", json!({})).status, 200, "the session goes on");
+    }
+}
+
+/// Whether its client goes as soon as it has written, or while the calls are under way.
+#[test]
+fn a_client_that_goes_away_takes_nothing_of_its_batch_along() {
+    for at_once in [true, false] {
+        let gate = Gate::default();
+        let opens = gate.clone();
+        let server = Scripted::start(move |request, stream| {
+            opens.pass();
+            scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+        });
+        let sidecar = Sidecar::start(&config(server.port)).ready();
+        let client = Client::of(&sidecar, None, REVISION);
+        let calls = [1, 2].map(|id| call(id, "t", &json!({})));
+        let batch = json!([calls[0], told("notifications/roots/list_changed"), calls[1]]);
+        let request = client.request(batch.to_string());
+        let stream = (!at_once).then(|| {
+            let mut stream = connect(sidecar.mcp);
+            request.write(&mut stream);
+            stream
+        });
+        if at_once {
+            sidecar.is_left_with(&request);
+        }
+        for (method, each) in [("tools/call", 2), ("notifications/roots/list_changed", 1)] {
+            eventually("the server has them", || (server.seen(method).len() == each).then_some(()));
+        }
+        drop(stream);
+        gate.open();
+        let lines = || sidecar.written().matches("\"method\":\"tools/call\"").count();
+        eventually("the calls end, each with its line", || (lines() == 2).then_some(()));
+        eventually("nothing is under way", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+        assert!(server.seen("notifications/cancelled").is_empty());
     }
 }
 

@@ -23,7 +23,7 @@ use crate::sessions::Place;
 use crate::stack::pump::{self, PIECES, SILENCE, Said, To};
 use crate::stack::respond::{Body, Piece};
 use crate::stack::{Authenticated, serve_one, serve_without_body};
-use crate::worker::Worker;
+use crate::worker::{Reading, Worker};
 
 /// How long a client may take for the handshake. Until then its stream is of no use to anybody.
 const FIRST: Duration = Duration::from_secs(60);
@@ -198,7 +198,7 @@ impl Talk {
             self.calls += 1;
             let (worker, messages) = (self.worker.clone(), self.messages.clone());
             self.tasks.spawn_local(async move {
-                let response = serve_one(worker, caller, body).await;
+                let response = serve_one(worker, caller, body, Reading::default()).await;
                 let status = response.status();
                 pump::answer(response, &id, Revision::V2024_11_05, &messages).await;
                 Done::Call(status)
@@ -254,7 +254,7 @@ impl Talk {
         // The session takes one of its own.
         self.place = None;
         (self.shaking, self.calls) = (true, self.calls + 1);
-        let serving = serve_one(self.worker.clone(), caller, body);
+        let serving = serve_one(self.worker.clone(), caller, body, Reading::default());
         self.tasks.spawn_local(async move {
             let _room = room;
             Done::Shaken(Box::new(serving.await), id)
@@ -387,7 +387,7 @@ async fn deliver(
     (reply, _room): (Reply, Room),
     is_initialized: bool,
 ) -> Done {
-    let response = serve_one(worker, caller, body).await;
+    let response = serve_one(worker, caller, body, Reading::default()).await;
     let status = response.status();
     reply.send(Status::of(response).await);
     if is_initialized { Done::Settled(status) } else { Done::Told(status) }

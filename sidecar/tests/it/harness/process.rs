@@ -11,6 +11,7 @@ use longshore_sidecar_config::{Config, paths};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use super::http::connect;
 use super::peer::free_port;
 use super::{Files, Reply, Request, eventually, schemas, within};
 
@@ -130,6 +131,20 @@ impl Sidecar {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child()), signal).expect("a signal");
+    }
+
+    /// Sends it a request whose client goes at once: the sidecar learns at the same time that there is the rest of it,
+    /// and that nobody is there any more.
+    pub(crate) fn is_left_with(&self, request: &Request) {
+        let mut stream = connect(self.mcp);
+        let bytes = request.bytes();
+        let (most, rest) = bytes.split_at(bytes.len() - 9);
+        stream.write_all(most).expect("most of it is written");
+        std::thread::sleep(Duration::from_millis(100));
+        self.signal(Signal::STOP);
+        stream.write_all(rest).expect("the rest is written");
+        drop(stream);
+        self.signal(Signal::CONT);
     }
 
     /// What `shim drain` does: the server beside it is to end, and is held up until this is closed.

@@ -83,7 +83,8 @@ impl Talk<'_> {
             About::Unsubscribe(uri) => {
                 let uri = uri.clone();
                 self.with_member(from, |member| member.unsubscribe(&uri));
-                if self.conversation.is_shared() && self.conversation.members.is_subscribed(&uri) {
+                self.routes.take_back(from, &uri);
+                if self.conversation.is_shared() && self.is_wanted(&uri) {
                     return caller.end(Ok(Some(done(&body, &asked.at))));
                 }
             }
@@ -154,11 +155,7 @@ impl Talk<'_> {
         }
         self.asked.retain(|_, question| question.from != left.name);
         for uri in left.subscriptions {
-            // Somebody else may be about to have it.
-            let subscribes = |call: &Call| matches!(call.about(), About::Subscribe(to) if *to == uri);
-            let wanted = self.conversation.members.is_subscribed(&uri)
-                || self.routes.newest_where(subscribes).is_some();
-            if !wanted {
+            if !self.is_wanted(&uri) {
                 self.ask("resources/unsubscribe", &json!({"uri": uri}), About::Other);
             }
         }
@@ -167,6 +164,11 @@ impl Talk<'_> {
             self.level = wanted;
             self.ask("logging/setLevel", &json!({"level": level.as_str()}), About::Other);
         }
+    }
+
+    /// Whether any session is subscribed to this resource, or about to be.
+    fn is_wanted(&self, uri: &str) -> bool {
+        self.conversation.members.is_subscribed(uri) || self.routes.subscribes(uri)
     }
 
     /// Says again to another process what the sessions have asked for.
