@@ -213,3 +213,16 @@ impl From<Serve> for Options {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The operator leaves it out: for that long others may still send requests here that have not heard of the end.
+    #[test]
+    fn a_drain_takes_five_seconds_unless_told_otherwise() {
+        let cli = Cli::try_parse_from(["longshore-sidecar", "serve"]).unwrap();
+        let Command::Serve(serve) = cli.command else { panic!("it serves") };
+        assert_eq!(Options::from(*serve).drain_minimum, Duration::from_secs(5));
+    }
+}

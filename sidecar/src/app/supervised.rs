@@ -40,3 +40,30 @@ impl Supervised {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::task::LocalSet;
+
+    use super::*;
+
+    /// Whichever ends, and however, ends the process, with its name.
+    #[test]
+    fn the_first_that_ends_ends_all() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for (how, expected) in [("returns", "returning: no reason"), ("fails", "failing: no more")] {
+            let ended = LocalSet::new().block_on(&runtime, async {
+                let mut tasks = Supervised::default();
+                tasks.start_infallible("going on", std::future::pending());
+                match how {
+                    "returns" => tasks.start_infallible("returning", async {}),
+                    _ => tasks.start("failing", async { Err::<(), _>("no more") }),
+                }
+                tasks.ended().await
+            });
+            let RunError::Ended { task, source } = ended else { panic!("{ended:?}") };
+            let reason = source.map_or("no reason".to_owned(), |source| source.to_string());
+            assert_eq!(format!("{task}: {reason}"), expected);
+        }
+    }
+}

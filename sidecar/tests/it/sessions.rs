@@ -165,6 +165,12 @@ fn a_session_ends_with_its_age_however_busy() {
     within(Duration::from_secs(10), "it is too old", || {
         (client.send("ping", json!({})).status == 404).then_some(())
     });
+    let [never, old] = ["no-such-session", &client.session].map(|id| {
+        let reply = client.request(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).without("mcp-session-id");
+        let reply = reply.session(id).send(sidecar.mcp);
+        (reply.status, reply.text().to_owned())
+    });
+    assert_eq!(old, never, "and nobody learns that it was there");
     eventually("it is gone", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
 }
 

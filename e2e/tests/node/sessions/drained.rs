@@ -1,15 +1,17 @@
 //! Pods that end in an orderly way, and servers that Kubernetes restarts.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, EvictParams};
-use longshore_e2e::load::{Kind, Load, Plan};
+use longshore_e2e::load::{Kind, Load, Plan, Report};
 use longshore_e2e::testing::{eventually, kill_container};
 use serde_json::json;
 
 use super::row::{form, row};
+use super::sdk::Callers;
 use super::served::{Echo, Served, is_ready, sessions_of};
 use crate::faults::{SERVER, restarts};
 
@@ -24,6 +26,7 @@ fn plan(served: &Served<'_>) -> Plan {
 fn a_node_drain_loses_no_call() {
     row("node drain (evictions) under load", async |namespace, row| {
         let served = Served::up(namespace, Echo::http("http")).await;
+        let others = form(false, true).then(|| Callers::start(namespace, &served.url));
         let load = Load::start(plan(&served)).await.expect("the sessions are opened");
         load.more(200).await;
         let pods = namespace.api::<Pod>();
@@ -43,7 +46,11 @@ fn a_node_drain_loses_no_call() {
         served.settles().await;
         load.more(200).await;
         let report = load.stop().await;
-        row.saw_nothing_lost("3 pods evicted, one after the other", &report);
+        let what = "3 pods evicted, one after the other";
+        row.saw_nothing_lost(what, &report);
+        if let Some(others) = others {
+            others.stop_with_all(row, what);
+        }
     });
 }
 
@@ -67,16 +74,13 @@ fn a_failing_liveness_probe_of_the_server_loses_no_session() {
         let theirs = sessions_of(&load, &instance);
         client.call("sicken", json!({})).await.expect("an answer");
         served.recovers(&pod, &[SERVER]).await;
+        let back = load.elapsed();
         load.more(300).await;
         let now = namespace.api::<Pod>().get(&pod.name_any()).await.expect("the pod is there");
         assert_eq!(now.uid(), pod.uid());
         let report = load.stop().await;
         row.saw("the server was restarted", &report);
-        assert_eq!(report.lost, 0);
-        for failure in &report.failures {
-            let is_theirs = theirs.contains(&failure.session);
-            assert!(is_theirs && matches!(failure.kind, Kind::Rpc(_)), "{failure:?}");
-        }
+        only_theirs_failed(&report, &theirs, back);
     });
 }
 
@@ -106,6 +110,7 @@ fn a_pod_that_is_deleted_while_its_server_is_crash_looping_loses_no_session() {
         pods.delete(&pod.name_any(), &DeleteParams::default()).await.expect("a pod can be deleted");
         namespace.wait_gone(&pods, &pod.name_any()).await;
         served.settles().await;
+        let gone = load.elapsed();
         // From here on nothing fails any more.
         let mut after = plan(&served);
         after.calls = Some(300);
@@ -114,12 +119,17 @@ fn a_pod_that_is_deleted_while_its_server_is_crash_looping_loses_no_session() {
         load.more(300).await;
         let report = load.stop().await;
         row.saw("throughout", &report);
-        assert_eq!(report.lost, 0);
-        for failure in &report.failures {
-            let is_theirs = theirs.contains(&failure.session);
-            assert!(is_theirs && matches!(failure.kind, Kind::Rpc(_)), "{failure:?}");
-        }
+        only_theirs_failed(&report, &theirs, gone);
     });
+}
+
+/// No session was lost, and no call failed but of these sessions while their server was away, each with a JSON-RPC error.
+fn only_theirs_failed(report: &Report, theirs: &BTreeSet<usize>, until: Duration) {
+    assert_eq!(report.lost, 0);
+    for failure in &report.failures {
+        let is_theirs = theirs.contains(&failure.session) && failure.began <= until;
+        assert!(is_theirs && matches!(failure.kind, Kind::Rpc(_)), "{failure:?}");
+    }
 }
 
 fn waits_to_restart(pod: &Pod) -> bool {

@@ -1,9 +1,11 @@
 //! Many calls over many sessions of many principals: whose answer is whose.
 
-use longshore_e2e::load::Load;
+use std::collections::{BTreeMap, BTreeSet};
+
+use longshore_e2e::load::{Load, Report};
 
 use super::row::{form, row};
-use super::served::{Echo, Served};
+use super::served::{Echo, Served, Transport};
 
 struct Form {
     /// In each mode, of which there are four.
@@ -30,6 +32,7 @@ fn no_answer_goes_to_another_session() {
             (Echo::stdio("shared", "Shared"), form.sessions),
         ];
         for (echo, sessions) in modes {
+            let transport = echo.transport;
             let served = Served::up(namespace, Echo { principals, ..echo }).await;
             let mut plan = served.plan(sessions, form.lanes);
             plan.calls = Some(form.calls);
@@ -38,7 +41,27 @@ fn no_answer_goes_to_another_session() {
             row.saw_nothing_lost(&what, &report);
             // And the first of each session, by which it is known who serves it.
             assert!(report.answered >= form.calls, "{}", report.answered);
+            match transport {
+                Transport::Stdio { isolation: "Session" } => are_apart(&report, |session| session),
+                Transport::Stdio { isolation: "Principal" } => {
+                    are_apart(&report, |session| session % principals);
+                }
+                Transport::Stdio { .. } | Transport::Http { .. } => {}
+            }
             served.down().await;
         }
     });
+}
+
+/// No process has answered two sessions that are not of the same one.
+fn are_apart(report: &Report, of: impl Fn(usize) -> usize) {
+    let mut served = BTreeMap::<&str, BTreeSet<usize>>::new();
+    for session in &report.sessions {
+        for instance in &session.instances {
+            served.entry(instance).or_default().insert(of(session.number));
+        }
+    }
+    assert!(served.len() > 1, "{served:?}");
+    let shared: Vec<_> = served.iter().filter(|(_, of)| of.len() > 1).collect();
+    assert!(shared.is_empty(), "{shared:?}");
 }

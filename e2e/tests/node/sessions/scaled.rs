@@ -1,5 +1,6 @@
 //! Fewer pods, and more, under load.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use longshore_e2e::load::Load;
@@ -23,6 +24,12 @@ fn scaling_loses_no_call() {
                 served.scale(replicas).await;
                 served.settles().await;
                 load.more(200).await;
+                match replicas {
+                    1 => load.forget_instances(),
+                    // What was taken over stays where it is: more pods move nothing.
+                    5 => are_served_by_one(&load),
+                    _ => {}
+                }
                 // The last step takes time and shows nothing that the first did not.
                 if rounds == 1 && replicas == 5 {
                     break;
@@ -33,4 +40,11 @@ fn scaling_loses_no_call() {
         row.saw_nothing_lost(&what, &load.stop().await);
         others.stop_with_all(row, &what);
     });
+}
+
+/// All sessions have been answered by the same process since that was last forgotten.
+fn are_served_by_one(load: &Load) {
+    let sessions = load.sessions();
+    let instances: BTreeSet<_> = sessions.iter().flat_map(|session| &session.instances).collect();
+    assert_eq!(instances.len(), 1, "{instances:?}");
 }

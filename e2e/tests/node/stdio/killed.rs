@@ -1,5 +1,7 @@
 //! What is left of a stdio server's processes when somebody is killed.
 
+use std::time::{Duration, Instant};
+
 use longshore_e2e::mcp_client::McpError;
 use longshore_e2e::testing::{container_processes, eventually, kill_container};
 use serde_json::json;
@@ -9,6 +11,8 @@ use crate::STAGE;
 use crate::faults::{SERVER, SIDECAR, connect, restarts, the_pod};
 use crate::server::{GO_IMAGE, becomes};
 
+/// For how long the shim keeps the processes of a sidecar that is gone, at least.
+const WAITS: Duration = Duration::from_secs(9);
 /// The shim, and the process by which the sidecar lists what the server offers.
 const AT_REST: usize = 2;
 
@@ -29,6 +33,7 @@ fn no_process_is_left_of_a_sidecar_that_was_killed() {
         assert!(before.len() > SESSIONS, "each session has a process of its own: {before:?}");
 
         assert!(kill_container(&pod, SIDECAR) > 0, "it ran");
+        let killed = Instant::now();
         eventually("the sidecar is back", async || {
             let pod = the_pod(namespace, "go").await;
             if restarts(&pod, SIDECAR) == 1 { Ok(()) } else { Err("not yet") }
@@ -37,9 +42,17 @@ fn no_process_is_left_of_a_sidecar_that_was_killed() {
         // A process that the new sidecar has taken over is still its session's; the others have been ended.
         let mut alive = 0;
         for session in &sessions {
-            alive += usize::from(session.call("echo", json!({"text": "again"})).await.is_ok());
+            let answered = eventually("it is answered", async || {
+                match session.call("echo", json!({"text": "again"})).await {
+                    Ok(_) => Ok(true),
+                    Err(McpError::Rpc { .. } | McpError::Status(_)) => Ok(false),
+                    Err(error) => Err(error.to_string()),
+                }
+            });
+            alive += usize::from(answered.await);
         }
-        println!("{alive} of {SESSIONS} sessions went on");
+        let took = killed.elapsed();
+        assert!(alive == SESSIONS || took > WAITS, "{alive} of {SESSIONS} sessions went on after {took:?}");
         eventually("the other processes are gone", async || {
             let processes = container_processes(&the_pod(namespace, "go").await, SERVER);
             if processes.len() <= AT_REST + alive { Ok(()) } else { Err(format!("{processes:?}")) }

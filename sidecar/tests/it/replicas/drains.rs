@@ -1,6 +1,7 @@
 //! Pods that end in an orderly way.
 
 use std::io::BufReader;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -277,13 +278,19 @@ fn the_stream_of_a_session_that_moves_goes_on_elsewhere() {
 /// What stands alone is served by a replica that goes on, and a drain does not wait for who only listens.
 #[test]
 fn what_stands_alone_is_taken_elsewhere_in_a_drain() {
+    let gone = Arc::new(AtomicBool::new(false));
     let servers = [(); 2].map(|()| {
-        Scripted::of_both(json!({}), |request, stream| {
-            if scripted::message(request)["method"] == "subscriptions/listen" {
+        let gone = gone.clone();
+        Scripted::of_both(json!({}), move |request, stream| {
+            let message = scripted::message(request);
+            if message["method"] == "subscriptions/listen" {
                 let told = json!({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged"});
                 scripted::begin_events(stream);
                 scripted::chunk(stream, &format!("data: {told}\n\n"));
                 let _ = std::io::Read::read(stream, &mut [0]);
+            } else if message["params"]["name"] == "hang" {
+                let _ = std::io::Read::read(stream, &mut [0]);
+                gone.store(true, Ordering::SeqCst);
             } else {
                 scripted::json(stream, &scripted::reply_to(request, &json!({"resultType": "complete"})));
             }
@@ -308,6 +315,12 @@ fn what_stands_alone_is_taken_elsewhere_in_a_drain() {
     assert!(before.next().is_none(), "it ends in order");
     assert_eq!(call().status, 200);
     assert_eq!(seen(), [1, 1]);
+    // Whoever goes takes a call back, also by way of another replica.
+    let mut given_up = connect(replicas[0].mcp);
+    modern::request(1, "tools/call", json!({"name": "hang"})).key("key-a").write(&mut given_up);
+    eventually("the server has it", || (seen() == [1, 2]).then_some(()));
+    drop(given_up);
+    eventually("the server hears of it", || gone.load(Ordering::SeqCst).then_some(()));
     let mut during = listen();
     assert_eq!(during.next().unwrap().message()["method"], "notifications/subscriptions/acknowledged");
     assert_eq!(servers[1].seen("subscriptions/listen").len(), 1);

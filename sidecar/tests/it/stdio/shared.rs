@@ -1,5 +1,6 @@
 //! Processes that several sessions share.
 
+mod asking;
 mod leaving;
 
 use std::io::{BufRead as _, BufReader};
@@ -281,49 +282,6 @@ fn a_crash_costs_each_one_error_and_nothing_that_was_asked_for() {
         assert_eq!((&state["level"], &state["subscriptions"]), (&json!("notice"), &json!(["x:1"])));
         assert_eq!(state["heard"].as_array().unwrap().len(), 2, "and shook hands: {state}");
     }
-}
-
-#[test]
-fn what_a_server_asks_is_asked_only_if_it_is_clear_whom() {
-    let (_shim, sidecar) = shared(&config(Isolation::Shared, 1), &[], &[]);
-    let roots = json!({"roots": {}});
-    let params = json!({"protocolVersion": "2025-11-25", "capabilities": roots, "clientInfo": {}});
-    let body = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
-    let reply = Request::post(body.to_string()).key("key-a").send(sidecar.mcp);
-    let session = reply.header("mcp-session-id").unwrap().to_owned();
-    let plain = open(&sidecar, 1);
-    let ask = json!({"name": "ask", "arguments": {"method": "roots/list"}});
-    // A client that has said nothing of roots.
-    let words = said(&plain, "ask", ask["arguments"].clone());
-    assert!(words.contains("does not understand"), "{words}");
-    // One that has.
-    let able = |id: u32| {
-        let body = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": ask});
-        let mut stream = connect(sidecar.mcp);
-        Request::post(body.to_string()).key("key-a").session(&session).write(&mut stream);
-        stream
-    };
-    let mut reader = BufReader::new(able(1));
-    Reply::read_head(&mut reader).unwrap();
-    let mut next = || loop {
-        let event = String::from_utf8(read_chunk(&mut reader).unwrap().unwrap()).unwrap();
-        let data = event.lines().find_map(|line| line.strip_prefix("data: ")).unwrap_or_default();
-        if !data.is_empty() {
-            return serde_json::from_str::<Value>(data).unwrap();
-        }
-    };
-    let id = next()["id"].clone();
-    let answer = json!({"jsonrpc": "2.0", "id": id, "result": {"roots": [1]}}).to_string();
-    // Nobody answers for another.
-    assert_eq!(plain.request(answer.replace("[1]", "[2]")).send(sidecar.mcp).status, 202);
-    assert_eq!(Request::post(answer).key("key-a").session(&session).send(sidecar.mcp).status, 202);
-    assert_eq!(text(&next()), r#"{"roots": [1]}"#);
-    // While another call is under way it could be either's.
-    let other = listen(&plain);
-    under_way(&sidecar, 1.0);
-    let reply = Reply::read(&mut BufReader::new(able(2))).unwrap();
-    assert!(text(&reply.message()).contains("nobody knows whose client is meant"), "{}", reply.text());
-    drop(other);
 }
 
 #[test]

@@ -1,0 +1,115 @@
+//! What a server asks or logs, where it is not always clear of whom.
+
+use std::io::BufReader;
+
+use longshore_sidecar_config::Isolation;
+use serde_json::{Value, json};
+
+use super::{KEYS, config, listen, open, say, shared, under_way};
+use crate::harness::http::{Reply, connect, read_chunk};
+use crate::harness::{Client, Events, Request, Sidecar, eventually};
+use crate::stdio::{error, said, text};
+
+#[test]
+fn what_a_server_asks_is_asked_only_if_it_is_clear_whom() {
+    let (_shim, sidecar) = shared(&config(Isolation::Shared, 1), &[], &[]);
+    let session = able(&sidecar).session;
+    let plain = open(&sidecar, 1);
+    let ask = json!({"name": "ask", "arguments": {"method": "roots/list"}});
+    // A client that has said nothing of roots.
+    let words = said(&plain, "ask", ask["arguments"].clone());
+    assert!(words.contains("does not understand"), "{words}");
+    // One that has.
+    let able = |id: u32| {
+        let body = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": ask});
+        let mut stream = connect(sidecar.mcp);
+        Request::post(body.to_string()).key("key-a").session(&session).write(&mut stream);
+        stream
+    };
+    let mut reader = BufReader::new(able(1));
+    Reply::read_head(&mut reader).unwrap();
+    let mut next = || loop {
+        let event = String::from_utf8(read_chunk(&mut reader).unwrap().unwrap()).unwrap();
+        let data = event.lines().find_map(|line| line.strip_prefix("data: ")).unwrap_or_default();
+        if !data.is_empty() {
+            return serde_json::from_str::<Value>(data).unwrap();
+        }
+    };
+    let id = next()["id"].clone();
+    let answer = json!({"jsonrpc": "2.0", "id": id, "result": {"roots": [1]}}).to_string();
+    // Nobody answers for another.
+    assert_eq!(plain.request(answer.replace("[1]", "[2]")).send(sidecar.mcp).status, 202);
+    assert_eq!(Request::post(answer).key("key-a").session(&session).send(sidecar.mcp).status, 202);
+    assert_eq!(text(&next()), r#"{"roots": [1]}"#);
+    // While another call is under way it could be either's.
+    let other = listen(&plain);
+    under_way(&sidecar, 1.0);
+    let reply = Reply::read(&mut BufReader::new(able(2))).unwrap();
+    assert!(text(&reply.message()).contains("nobody knows whose client is meant"), "{}", reply.text());
+    drop(other);
+}
+
+/// Nor where one of those who share it listens: the question could be about any of them.
+#[test]
+fn nobody_is_asked_outside_of_a_call_where_sessions_share_a_process() {
+    for isolation in [Isolation::Principal, Isolation::Shared] {
+        let (_shim, sidecar) = shared(&config(isolation, 1), &[], &[]);
+        let client = able(&sidecar);
+        let mut stream = Events::open(&client.get(), sidecar.mcp);
+        said(&client, "ask-later", json!({"method": "roots/list"}));
+        eventually("it is told so", || {
+            let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
+            log.contains("no call is under way in which the client could be asked").then_some(())
+        });
+        eventually("it has ended", || (sidecar.metric("longshore_processes") == 1.0).then_some(()));
+        say(&client, "notifications/tools/list_changed", json!({}));
+        assert_eq!(stream.next().unwrap().message()["method"], "notifications/tools/list_changed");
+    }
+}
+
+/// The process may be busy with it still, so what it asks, or logs, could be about that call, and not the one that is
+/// under way. Where it could only be the same caller's, it does no harm.
+#[test]
+fn a_call_that_was_given_up_makes_it_unclear_who_is_meant() {
+    for (isolation, goes_on) in [(Isolation::Principal, true), (Isolation::Shared, false)] {
+        let (_shim, sidecar) = shared(&config(isolation, 1), &[], &[]);
+        let (client, other) = (able(&sidecar), open(&sidecar, 0));
+        client.ask("logging/setLevel", json!({"level": "debug"}));
+        let logged = || {
+            let words = json!({"method": "notifications/message", "params": {"level": "error", "data": 1}});
+            let saying = client.message("tools/call", &json!({"name": "say", "arguments": words}));
+            client.request(saying).send(sidecar.mcp).text().contains("notifications/message")
+        };
+        let question = json!({"method": "roots/list"});
+        let is_asked = || {
+            let mut stream = client.stream("ask", question.clone());
+            let asked = stream.next().unwrap().message();
+            assert_eq!(asked["method"], "roots/list", "{isolation:?}");
+            let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"roots": []}});
+            assert_eq!(client.request(answer.to_string()).send(sidecar.mcp).status, 202);
+            assert_eq!(text(&stream.next().unwrap().message()), r#"{"roots": []}"#);
+        };
+        assert!(logged(), "{isolation:?}");
+        is_asked();
+        let mut given_up = connect(sidecar.mcp);
+        other.request(other.message("tools/call", &json!({"name": "hang"}))).write(&mut given_up);
+        under_way(&sidecar, 1.0);
+        let cancel =
+            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
+        assert_eq!(other.request(cancel.to_string()).send(sidecar.mcp).status, 202);
+        let reply = Reply::read(&mut BufReader::new(given_up)).unwrap();
+        assert_eq!(error(&reply.message()), "the call was cancelled by its client");
+        assert_eq!(logged(), goes_on, "{isolation:?}");
+        if goes_on {
+            is_asked();
+        } else {
+            let refused = said(&client, "ask", question.clone());
+            assert!(refused.contains("nobody knows whose client is meant"), "{refused}");
+        }
+    }
+}
+
+/// A session of a client that can be asked for its roots.
+fn able(sidecar: &Sidecar) -> Client<'_> {
+    Client::with_capabilities(sidecar, Some(KEYS[0].1), "2025-11-25", &json!({"roots": {}}))
+}
