@@ -51,7 +51,8 @@ pub fn definition(way: Way, json: &str) -> Result<Cow<'_, str>, Untranslatable> 
     }
     if (way.from.era(), way.to.era()) == (Era::Modern, Era::Legacy) {
         tool.edit("inputSchema", |schema| older_schema(way, schema))?;
-        if let Some(schema) = tool.original("outputSchema") {
+        tool.remove_null("outputSchema");
+        if let Some(schema) = tool.present("outputSchema") {
             match output_schema(way, schema)? {
                 Some(Cow::Borrowed(_)) => {}
                 Some(Cow::Owned(schema)) => tool.set("outputSchema", schema),
@@ -89,7 +90,7 @@ pub fn called(result: &str) -> Vec<(String, Called)> {
 /// they are, since the wrapped schema says so.
 pub fn is_wrapped(tool: &str) -> bool {
     let Ok(tool) = Object::read(tool) else { return false };
-    tool.get("outputSchema").is_some_and(|schema| !describes_object(schema))
+    tool.present("outputSchema").is_some_and(|schema| !describes_object(schema))
 }
 
 /// A structured result for a reader that knows only objects.
@@ -102,6 +103,10 @@ const WRAPPER: &str = "result";
 
 /// The output schema for a reader that knows only objects; `None` if it cannot be moved.
 fn output_schema(way: Way, schema: &str) -> Result<Option<Cow<'_, str>>, Untranslatable> {
+    // Schemas may be `true` or `false`, which older readers do not know.
+    if matches!(schema, "true" | "false") {
+        return Ok(None);
+    }
     if way.to.features().structured == Structured::None || describes_object(schema) {
         return older_schema(way, schema).map(Some);
     }
@@ -131,6 +136,9 @@ fn describes_object(schema: &str) -> bool {
 fn older_schema(way: Way, schema: &str) -> Result<Cow<'_, str>, Untranslatable> {
     let mut schema = way.object("a schema", schema)?;
     schema.edit("properties", |properties| {
+        if properties == "null" {
+            return Ok(Cow::Borrowed(properties));
+        }
         let mut properties = way.object("a schema", properties)?;
         properties.edit_all(|property| {
             Ok::<_, Untranslatable>(match property {
@@ -202,6 +210,10 @@ mod tests {
                 r#"{"name":"t","inputSchema":{"type":"object"}}"#.to_owned(),
                 true,
             ),
+            // There is none, or none that says anything.
+            ("null", r#"{"name":"t","inputSchema":{"type":"object"}}"#.to_owned(), false),
+            ("true", r#"{"name":"t","inputSchema":{"type":"object"}}"#.to_owned(), true),
+            (r#"{"type":"object","properties":null}"#, tool(r#"{"type":"object","properties":null}"#), false),
         ] {
             assert_eq!(down(&tool(output), Revision::V2025_06_18), expected, "{output}");
             assert_eq!(is_wrapped(&tool(output)), is_wrapped_now, "{output}");

@@ -68,6 +68,8 @@ pub(super) struct Session {
     /// Held while the server is told what is to be heard of: one who listens must not be told of what another one is
     /// still asking for.
     pub(super) subscribing: tokio::sync::Mutex<()>,
+    /// Held while it is told a level of log messages.
+    telling: tokio::sync::Mutex<()>,
     pub(super) hearing: Hearing,
     state: Mutex<State>,
 }
@@ -153,6 +155,7 @@ impl Session {
             over: watch::Sender::new(false),
             forgotten: AtomicBool::new(false),
             subscribing: tokio::sync::Mutex::default(),
+            telling: tokio::sync::Mutex::default(),
             hearing: Hearing::default(),
             state: Mutex::new(State {
                 calls: Numbers::new(MAX_CALLS),
@@ -363,6 +366,11 @@ impl Number {
         if !self.session.logs {
             return;
         }
+        // Whoever wants a level waits until the server has heard what another call wants.
+        let _telling = match level {
+            Some(_) => Some(self.session.telling.lock().await),
+            None => None,
+        };
         let tell = {
             let mut state = self.session.lock();
             state.levels.end(self.level.take());
@@ -375,13 +383,26 @@ impl Number {
             tell
         };
         let Some(level) = tell else { return };
+        let mut untold = Untold(Some(&self.session));
         // Boxed, since few calls want this, and all would be as large as if they did.
         let done = Box::pin(self.session.ask(transport, |id| logging::set_level(id, level))).await;
-        if done != Ok(true) {
-            let mut state = self.session.lock();
-            state.levels.untold();
-            state.silent = done.is_err().then(|| Instant::now() + SILENCE);
+        if done == Ok(true) {
+            untold.0 = None;
+        } else {
+            self.session.lock().silent = done.is_err().then(|| Instant::now() + SILENCE);
             tracing::debug!(%level, "the server could not be told a level of log messages");
+        }
+    }
+}
+
+/// A level that the server is being told. Unless it is taken out, the server was not told: the call may have been given up
+/// meanwhile.
+struct Untold<'a>(Option<&'a Session>);
+
+impl Drop for Untold<'_> {
+    fn drop(&mut self) {
+        if let Some(session) = self.0 {
+            session.lock().levels.untold();
         }
     }
 }

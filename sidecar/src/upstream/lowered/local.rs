@@ -50,7 +50,7 @@ pub(super) async fn subscription(way: &Way, request: &Request<'_>) -> Result<Ans
         session.unsubscribe(&uri);
         return Ok(done(request));
     }
-    session.subscribe(&uri)?;
+    let turn = session.subscribe(&uri)?;
     if session.is_heard() {
         let wanted = *session.wishes.borrow();
         let mut heard = session.heard.subscribe();
@@ -65,7 +65,7 @@ pub(super) async fn subscription(way: &Way, request: &Request<'_>) -> Result<Ans
         };
         // Who does not listen any more is as one who does not listen yet.
         if !timeout(TOLD, taken).await.unwrap_or_else(|_| !session.is_heard()) {
-            session.unsubscribe(&uri);
+            session.take_back(&uri, &turn);
             let why = "the server does not say that it will tell of changes of this resource";
             return Ok(refused(request, Code::InternalError, why));
         }

@@ -40,6 +40,9 @@ struct State {
     wishes: Wishes,
     /// What those hold, and what the client says of itself.
     share: Share,
+    /// How often a resource was subscribed to, and which time that was of each.
+    turn: u64,
+    turns: HashMap<String, u64>,
     /// Who listens to what belongs to no call.
     listeners: usize,
     /// The calls under way, by the client's id.
@@ -83,6 +86,9 @@ pub(super) struct UnderWay {
     pub(super) words: mpsc::UnboundedReceiver<Word>,
 }
 
+/// One of the times that a resource was subscribed to.
+pub(super) struct Turn(u64);
+
 /// Listens to what belongs to no call, until it is dropped.
 pub(super) struct Listening(Arc<Session>);
 
@@ -120,6 +126,8 @@ impl Session {
             level: None,
             wishes,
             share,
+            turn: 0,
+            turns: HashMap::new(),
             listeners: 0,
             calls: HashMap::new(),
             questions: HashMap::new(),
@@ -165,7 +173,7 @@ impl Session {
     }
 
     /// `resources/subscribe`. What would not be taken over by another replica is refused: it would be lost unseen.
-    pub(super) fn subscribe(&self, uri: &str) -> Result<(), Failure> {
+    pub(super) fn subscribe(&self, uri: &str) -> Result<Turn, Failure> {
         if uri.len() > MAX_SUBSCRIPTION {
             return Err(Failure::TooManySubscriptions);
         }
@@ -178,12 +186,23 @@ impl Session {
         if state.wishes.subscribe(uri).map_err(|_| Failure::TooManySubscriptions)? {
             self.wishes.send_modify(|count| *count += 1);
         }
-        Ok(())
+        state.turn += 1;
+        let turn = state.turn;
+        state.turns.insert(uri.to_owned(), turn);
+        Ok(Turn(turn))
+    }
+
+    /// Takes a subscription back, unless it was asked for again since.
+    pub(super) fn take_back(&self, uri: &str, turn: &Turn) {
+        if self.lock().turns.get(uri) == Some(&turn.0) {
+            self.unsubscribe(uri);
+        }
     }
 
     /// `resources/unsubscribe`.
     pub(super) fn unsubscribe(&self, uri: &str) {
         let mut state = self.lock();
+        state.turns.remove(uri);
         if state.wishes.has(uri) {
             drop(state.share.split(subscription(uri)));
         }

@@ -1,8 +1,10 @@
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::{LOG_LEVEL, again, asked, call, is_error, request, text};
+use crate::harness::http::connect;
 use crate::harness::scripted::Greeting;
 use crate::harness::{Client, Events, Gate, GoServer, Scripted, Sidecar, config, eventually, scripted};
 
@@ -102,6 +104,49 @@ fn levels_that_a_server_never_answers_to_hold_up_one_call() {
         assert_eq!(text(&request(1, "tools/call", params, &json!({})).send(sidecar.mcp)), "done");
     }
     assert_eq!(server.seen("logging/setLevel").len(), 1);
+}
+
+/// A call whose client goes while the server is told a level has told it nothing, and the next one does not go before the
+/// server has heard what it wants.
+#[test]
+fn a_level_is_told_again_where_its_first_call_was_given_up() {
+    let (gate, first) = (Gate::default(), AtomicBool::new(true));
+    let opens = gate.clone();
+    let server = Scripted::offering(json!({"logging": {}}), move |request, stream| {
+        if scripted::method_of(request) == "logging/setLevel" {
+            if first.swap(false, Ordering::SeqCst) {
+                // Until the other side closes.
+                let _ = std::io::Read::read(stream, &mut [0]);
+                return;
+            }
+            opens.pass();
+        }
+        scripted::json(stream, &scripted::reply_to(request, &json!({"content": [], "tools": []})));
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let call = || {
+        let params = json!({"name": "x", "arguments": {}, "_meta": {LOG_LEVEL: "info"}});
+        request(1, "tools/call", params, &json!({}))
+    };
+    let told = |times| {
+        eventually("it is told", || (server.seen("logging/setLevel").len() == times).then_some(()));
+    };
+    let mut given_up = connect(sidecar.mcp);
+    call().write(&mut given_up);
+    told(1);
+    drop(given_up);
+    eventually("the call is over", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    std::thread::scope(|scope| {
+        let calls = [(); 2].map(|()| scope.spawn(|| call().send(sidecar.mcp)));
+        told(2);
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(server.seen("tools/call").is_empty(), "neither is sent before it has heard");
+        gate.open();
+        for call in calls {
+            assert!(call.join().unwrap().message()["result"].is_object());
+        }
+    });
+    assert_eq!((server.seen("tools/call").len(), server.seen("logging/setLevel").len()), (2, 2));
 }
 
 /// A server may have its reasons not to begin a session, and says them to who could do something about it.

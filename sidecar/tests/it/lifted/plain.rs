@@ -108,6 +108,22 @@ fn r074_log_messages_reach_the_call_that_asked_for_them() {
     assert_eq!(serde_json::from_str::<Value>(&state).unwrap()["level"], "debug");
 }
 
+/// However many there are, and though the answer comes in one piece with them.
+#[test]
+fn r074_no_log_message_of_a_process_is_lost() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    for (times, token) in [(40, None), (1, Some("t"))] {
+        let mut params = json!({"name": "log", "arguments": {"times": times}, "_meta": {LOG_LEVEL: "debug"}});
+        if let Some(token) = token {
+            params["_meta"]["progressToken"] = json!(token);
+        }
+        let events = Events::open(&request(1, "tools/call", params, &json!({})), sidecar.mcp).all();
+        let methods = events.iter().map(|event| event.message()["method"].as_str().map(str::to_owned));
+        let logged = methods.filter(|method| method.as_deref() == Some("notifications/message"));
+        assert_eq!((logged.count(), events.len()), (times, times + 1 + token.iter().count()));
+    }
+}
+
 /// 41: the server is told that nobody waits any more.
 #[test]
 fn r041_a_client_that_goes_away_has_cancelled_at_a_server_with_sessions() {

@@ -2,6 +2,7 @@
 
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -149,6 +150,30 @@ fn r073_a_subscription_that_the_server_does_not_take_is_an_error() {
         let last = wanted(&streams).last().unwrap()["resourceSubscriptions"].clone();
         (last == json!(["test://a", "test://b"])).then_some(())
     });
+}
+
+/// Who has waited in vain takes back what it has asked for, and not what was asked for since.
+#[test]
+fn a_subscription_that_is_refused_late_takes_no_newer_one_back() {
+    let (server, streams) = telling();
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    let _events = Events::open(&client.get(), sidecar.mcp);
+    let subscribe = || client.request(client.message("resources/subscribe", &json!({"uri": "test://mute"})));
+    let begin = |request: Request| {
+        let mcp = sidecar.mcp;
+        std::thread::spawn(move || request.send(mcp).message())
+    };
+    let first = begin(subscribe());
+    std::thread::sleep(Duration::from_secs(3));
+    let second = begin(subscribe());
+    let refused = first.join().unwrap();
+    assert!(refused["error"].is_object(), "{refused}");
+    let mut streams = streams.lock().unwrap();
+    let (id, wanted, stream) = streams.last_mut().unwrap();
+    acknowledge(stream, id, wanted);
+    let taken = second.join().unwrap();
+    assert_eq!(taken["result"], json!({}), "{taken}");
 }
 
 #[test]

@@ -93,6 +93,14 @@ def call(message):
         # Bytes for stdout, and then the answer.
         write(bytes.fromhex(arguments["hex"]) * arguments.get("times", 1))
         text(message, "written")
+    elif name == "log":
+        # What it logs, how far it is and its answer, all in one piece.
+        said = [{"method": "notifications/message", "params": {"level": "error", "data": n}} for n in range(arguments["times"])]
+        token = params.get("_meta", {}).get("progressToken")
+        if token is not None:
+            said.insert(0, {"method": "notifications/progress", "params": {"progressToken": token, "progress": 1}})
+        said.append({"id": message["id"], "result": {"content": [{"type": "text", "text": "logged"}]}})
+        write(b"".join(json.dumps({"jsonrpc": "2.0", **it}).encode() + b"\n" for it in said))
     elif name == "half":
         # The answer without its end, and the end of the process.
         answer = {"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}}

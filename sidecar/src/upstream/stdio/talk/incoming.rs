@@ -17,12 +17,13 @@ use super::unwanted::PAUSE;
 use super::{Delivery, Question, Talk};
 use crate::metrics::Dropped;
 use crate::shares::Came;
-use crate::upstream::stdio::call::{Offer, Reader};
+use crate::upstream::stdio::call::{Caller, Offer, Reader};
 use crate::upstream::stdio::conversation::Sharing;
 use crate::upstream::stdio::handshake::FIRST;
 use crate::upstream::stdio::lines::{MAX_NOISE, excerpt};
 use crate::upstream::stdio::message::{About, Key, span, with};
 use crate::upstream::stdio::outgoing::cancelled;
+use crate::upstream::stdio::routes::Call;
 use crate::upstream::stdio::{Name, Why};
 
 /// How many of its questions may wait for clients.
@@ -254,6 +255,13 @@ impl Talk<'_> {
             return self.cancelled(&params, line);
         }
         let Sharing::Several { same, .. } = self.conversation.kind else {
+            // What it logs in a call is of that call, and comes before its answer.
+            if method == "notifications/message" && self.routes.count() == 1 {
+                let call = self.routes.newest(None).and_then(Call::caller).map(Caller::reader);
+                if call.is_some() {
+                    return self.aside(call, line);
+                }
+            }
             let Some(name) = self.conversation.members.names().next() else { return false };
             return self.tell(name, line);
         };
@@ -320,12 +328,15 @@ impl Talk<'_> {
         let Some(id) = params.request_id() else { return false };
         let Some(key) = Key::read(id) else { return false };
         let found = self.asked.iter().find(|(_, question)| Key::read(&question.id).as_ref() == Some(&key));
-        let Some((number, from)) = found.map(|(number, question)| (*number, question.from)) else {
-            return false;
-        };
-        self.asked.remove(&number);
+        let Some(number) = found.map(|(number, _)| *number) else { return false };
+        let Some(question) = self.asked.remove(&number) else { return false };
         let message = with(line, &span(line, id), &self.conversation.stdio().id_of_question(number));
-        self.tell(from, &message)
+        // Behind the question itself, where the call is that it was asked in.
+        let call = question.call.and_then(|call| self.routes.get(call)).and_then(Call::caller);
+        match call.map(Caller::reader) {
+            Some(to) => self.aside(Some(to), &message),
+            None => self.tell(question.from, &message),
+        }
     }
 
     // === Questions ===
