@@ -229,21 +229,30 @@ impl Pool {
     }
 
     /// Sends the message that opens a session, and waits for the head of the answer. What the session costs is given
-    /// back unless the hold is kept.
+    /// back unless the hold is kept. A server that is to be spoken to in one revision is of no other, before it has said
+    /// anything too.
     pub(crate) async fn open(
         &self,
         upstream: &Upstream,
+        pin: Option<Revision>,
         opener: Opener,
         request: Request<Bytes>,
     ) -> Result<(Answer, Hold), Failure> {
         if matches!(opener, Opener::Client { .. }) {
             self.speaks.asked_for_sessions(KNOWN).await;
         }
-        match self.speaks.get() {
+        let known = self.speaks.get();
+        match known.or(pin.map(Spoken::only)) {
             Some(Spoken { legacy: None, modern: Some(revision) }) => {
                 match self.lower(upstream, &opener, request.clone(), revision).await? {
-                    Opened::Answered(answer, hold) => Ok((*answer, hold)),
-                    Opened::Legacy => {
+                    Opened::Answered(answer, hold) => {
+                        if known.is_none() && answer.is_kept_here() {
+                            self.speaks.set(Some(Spoken::only(revision)));
+                        }
+                        Ok((*answer, hold))
+                    }
+                    Opened::Legacy(refusal) if pin.is_some() => Ok((*refusal, Hold::nothing())),
+                    Opened::Legacy(_) => {
                         self.speaks.set(None);
                         self.transport.open(upstream, opener, request).await
                     }

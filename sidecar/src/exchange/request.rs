@@ -56,7 +56,8 @@ async fn try_send(call: &Call) -> Result<(Answer, Option<Hold>), Failure> {
         return Ok((pool.send(&config.upstream, request).await?, None));
     }
     let opener = Opener::client(&call.caller.principal, config);
-    let (answer, hold) = Box::pin(pool.open(&config.upstream, opener, request)).await?;
+    let pin = call.snapshot.protocol;
+    let (answer, hold) = Box::pin(pool.open(&config.upstream, pin, opener, request)).await?;
     Ok((answer, Some(hold)))
 }
 

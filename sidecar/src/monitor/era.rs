@@ -241,9 +241,19 @@ async fn greet_pinned(
 ) -> Result<ServerDescription, CallError> {
     if pin.features().handshake {
         // Nobody else is let to it before it has said that it speaks this.
-        let (revision, description) = server.initialize(Face::Itself).await?;
-        speaks.set(Some(Spoken::only(revision)));
-        return Ok(description);
+        return match server.initialize(Face::Itself).await {
+            Ok((revision, description)) => {
+                speaks.set(Some(Spoken::only(revision)));
+                Ok(description)
+            }
+            // It is not served, but why is worth a question.
+            Err(error) if may_have_no_handshake(&error) => {
+                let discovery = server.discover(instead(server)).await;
+                let has_none = matches!(discovery.verdict, Verdict::Modern(_) | Verdict::Strange);
+                Err(if has_none { discovery.other_than(pin) } else { error })
+            }
+            Err(error) => Err(error),
+        };
     }
     let discovery = server.discover(if starts_anew(server) { starts::AT_MOST } else { INSTEAD }).await;
     match discovery.verdict {

@@ -32,7 +32,7 @@ impl Server {
         self.face = face;
         let (answer, hold) = match face {
             Face::Itself => self.pool.open_itself(&self.upstream, opener, request).await?,
-            Face::Sessions => self.pool.open(&self.upstream, opener, request).await?,
+            Face::Sessions => self.pool.open(&self.upstream, self.pin, opener, request).await?,
         };
         self.hold = Some(hold);
         let (result, session) = self.result(answer, &id).await?;

@@ -34,8 +34,8 @@ const MAX_INFO: usize = 16 * 1024;
 pub(in crate::upstream) enum Opened {
     /// It is answered, and something may have to be ended again.
     Answered(Box<Answer>, Hold),
-    /// The server is one that has to be greeted itself.
-    Legacy,
+    /// The server is one that has to be greeted itself. With it, what the client hears where that is not to be done.
+    Legacy(Box<Answer>),
 }
 
 /// Answers the message that opens a session with a server of this revision.
@@ -77,19 +77,22 @@ pub(in crate::upstream) async fn open(
     let server = Server::new(transport, speaks, upstream, head);
     let says = Client { capabilities: &ours, info, level: None };
     let found = server.discover(opener, revision, &says).await?;
+    let other = || {
+        let why = format!(
+            "the server was asked for revision {revision} of MCP on behalf of a client of revision {client}, and \
+             does not say that it speaks it"
+        );
+        Box::new(local::refused(&request, Code::InternalError, &why))
+    };
     match (found.verdict, &found.message) {
-        (Verdict::Legacy, _) => return Ok(Opened::Legacy),
+        (Verdict::Legacy, _) => return Ok(Opened::Legacy(other())),
         (_, None) => return Err(Failure::Status(found.status).into()),
         (Verdict::Modern(_) | Verdict::Strange | Verdict::Nothing, Some(_)) => {}
     }
     let text = found.message.unwrap_or_default();
     let Some(result) = names::get(&text, &["result"]).filter(|_| found.verdict == Verdict::Modern(revision))
     else {
-        let why = format!(
-            "the server was asked for revision {revision} of MCP on behalf of a client of revision {client}, and \
-             does not say that it speaks it"
-        );
-        return answered(local::refused(&request, Code::InternalError, &why));
+        return Ok(Opened::Answered(other(), Hold::nothing()));
     };
     let Ok(initialized) = handshake::initialized(pair.down(), result) else {
         return Err(Failure::Nonsense.into());

@@ -1,12 +1,16 @@
 //! A server over HTTP that is spoken to in the one revision that is said (`transport.protocol`).
 
+use std::io::BufReader;
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+
 use longshore_sidecar_config::Config;
 use serde_json::{Value, json};
 
 use crate::harness::client::initialize;
 use crate::harness::scripted::{self, message};
 use crate::harness::sse_server::Say;
-use crate::harness::{Client, Request, Scripted, Sidecar, SseServer, config, modern};
+use crate::harness::{Client, Request, Scripted, Sessionless, Sidecar, SseServer, config, modern};
 
 const MODERN: &str = "2026-07-28";
 const CLAIM: &str = "io.modelcontextprotocol/protocolVersion";
@@ -98,7 +102,7 @@ fn a_server_over_sse_is_spoken_to_in_the_revision_that_is_said() {
     }
 }
 
-/// Where it is greeted for a client all the same, there is no session in what it speaks instead.
+/// Where a client asks all the same, there is no session in what it speaks instead, and it hears no word of another era.
 #[test]
 fn a_server_over_http_that_does_not_speak_what_is_said_is_reported_with_both() {
     let of = |revision| Scripted::of(revision, |_, stream| scripted::no_stream(stream));
@@ -109,11 +113,12 @@ fn a_server_over_http_that_does_not_speak_what_is_said_is_reported_with_both() {
     };
     let (chooses, refuses) =
         (of("2025-11-25"), Scripted::strict("2025-03-26", |_, stream| scripted::no_stream(stream)));
-    let old = over_sse("2024-11-05");
+    let (old, new) = (over_sse("2024-11-05"), Sessionless::start(json!({}), json!([]), |_, _| {}));
     for (server, config, pin, speaks) in [
         ("chooses", config(chooses.port), "2025-03-26", "2025-11-25"),
         ("refuses", config(refuses.port), "2025-11-25", "2025-03-26"),
         ("has a handshake", config(chooses.port), MODERN, "with a handshake"),
+        ("has none", config(new.port), "2025-06-18", MODERN),
         ("over SSE", old.config(), "2025-11-25", "2024-11-05"),
         ("over SSE, which is older", old.config(), MODERN, "with a handshake"),
     ] {
@@ -126,9 +131,73 @@ fn a_server_over_http_that_does_not_speak_what_is_said_is_reported_with_both() {
             "{server}: {words}"
         );
         assert_ne!(sidecar.get("/readyz").status, 200, "{server}");
-        if pin != MODERN {
-            let refused = Request::post(initialize("2025-11-25")).send(sidecar.mcp).message();
-            assert!(refused["error"]["message"].is_string(), "{server}: {refused}");
+        let greeted = || chooses.seen("initialize").len() + old.seen("initialize").len();
+        let before = greeted();
+        let refused = Request::post(initialize("2025-11-25")).send(sidecar.mcp).message();
+        assert!(refused["error"]["message"].is_string(), "{server}: {refused}");
+        if pin == MODERN {
+            assert_eq!(greeted(), before, "{server}");
         }
     }
+}
+
+/// Before the sidecar itself has heard from it too.
+#[test]
+fn a_server_over_http_that_is_said_to_have_no_handshake_hears_none() {
+    let (port, asked) = silent_to_the_sidecar();
+    let sidecar = Sidecar::start(&pinned(config(port), MODERN));
+    for revision in ["2024-11-05", "2025-11-25"] {
+        let client = Client::of(&sidecar, None, revision);
+        assert_eq!(client.call("t", json!({}))["result"]["content"][0]["text"], "modern", "{revision}");
+    }
+    let asked = asked.lock().unwrap();
+    assert!(
+        asked.iter().all(|method| ["server/discover", "tools/list", "tools/call"].contains(&&**method)),
+        "{asked:?}"
+    );
+}
+
+/// A server without a handshake that never tells the sidecar itself what it speaks, and the methods that it was asked
+/// for.
+fn silent_to_the_sidecar() -> (u16, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let asked = Arc::<Mutex<Vec<String>>>::default();
+    let into = asked.clone();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let into = into.clone();
+            std::thread::spawn(move || {
+                let mut reader = BufReader::new(stream.try_clone().unwrap());
+                while let Some(request) = scripted::read(&mut reader) {
+                    let method = scripted::method_of(&request);
+                    into.lock().unwrap().push(method.clone());
+                    let result = match method.as_str() {
+                        "server/discover"
+                            if String::from_utf8_lossy(&request.body).contains("longshore-sidecar") =>
+                        {
+                            // It hangs up.
+                            return;
+                        }
+                        "server/discover" => json!({
+                            "resultType": "complete", "supportedVersions": [MODERN], "capabilities": {"tools": {}},
+                            "ttlMs": 0, "cacheScope": "private",
+                        }),
+                        "tools/list" => json!({
+                            "resultType": "complete", "tools": [], "ttlMs": 0, "cacheScope": "private",
+                        }),
+                        "tools/call" => json!({
+                            "resultType": "complete", "content": [{"type": "text", "text": "modern"}],
+                        }),
+                        _ => {
+                            scripted::json_with(&mut stream, 404, "", "{}");
+                            continue;
+                        }
+                    };
+                    scripted::json(&mut stream, &scripted::reply_to(&request, &result));
+                }
+            });
+        }
+    });
+    (port, asked)
 }

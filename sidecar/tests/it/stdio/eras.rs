@@ -173,6 +173,7 @@ fn a_server_that_does_not_speak_what_is_said_is_reported_with_both() {
         (server("2025-11-25", "", "error"), "2025-03-26", "2025-11-25"),
         (server("2025-11-25", "", "error"), "2026-07-28", "with a handshake"),
         (server("2025-06-18", "2099-01-01", "error"), "2026-07-28", "2099-01-01, 2025-06-18"),
+        (server("", "2026-07-28", "error"), "2025-11-25", "2026-07-28"),
     ] {
         let (_shim, sidecar, token) = pinned(&command, Some(pin));
         let failed = eventually("it is known", || {
