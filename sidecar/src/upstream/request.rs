@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request};
 use longshore_mcp::headers::{EVENT_STREAM, JSON};
-use longshore_mcp::revision::Revision;
+use longshore_mcp::revision::{Revision, VersionHeader};
 
 use crate::names::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, TRACE};
 
@@ -52,7 +52,15 @@ fn of(method: Method, within: Option<Within>, body: Bytes) -> Request<Bytes> {
         if let Some(id) = id {
             headers.insert(SESSION_ID, id);
         }
-        headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(revision.as_str()));
+        if let Some(version) = version(revision) {
+            headers.insert(PROTOCOL_VERSION, version);
+        }
     }
     request
+}
+
+/// What the headers say of the revision that is spoken: nothing where they did not yet in that one.
+pub(super) fn version(revision: Revision) -> Option<HeaderValue> {
+    let is_known = revision.features().version_header != VersionHeader::Unknown;
+    is_known.then(|| HeaderValue::from_static(revision.as_str()))
 }

@@ -1,9 +1,11 @@
 //! A client of one revision in front of a server of another, both with sessions.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use crate::harness::config::config as configured;
-use crate::harness::{Client, Events, Request, Scripted, Sidecar, client, eventually, scripted};
+use crate::harness::{Client, Events, Request, Scripted, Sidecar, client, eventually, modern, scripted};
 
 const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 
@@ -16,6 +18,63 @@ fn no_stream_or(
 ) -> impl Fn(&Request, &mut std::net::TcpStream) + Send + Sync + 'static {
     move |request, stream| {
         if request.method == "GET" { scripted::no_stream(stream) } else { answer(request, stream) }
+    }
+}
+
+/// What a request says of its revision beside its body.
+fn version(request: &Request) -> Option<&str> {
+    let found = request.headers.iter().find(|(name, _)| name == "mcp-protocol-version");
+    found.map(|(_, version)| version.as_str())
+}
+
+/// What one of a session of this revision says there.
+fn in_header(revision: &str) -> Option<&str> {
+    (revision >= "2025-06-18").then_some(revision)
+}
+
+/// In every request, the sidecar's own too, whatever its client says there.
+#[test]
+fn a_server_is_told_the_revision_in_a_header_where_its_revision_has_one() {
+    for server_revision in LEGACY {
+        let server = Scripted::of_with(
+            server_revision,
+            json!({"tools": {"listChanged": true}}),
+            no_stream_or(|request, stream| {
+                let result = json!({"tools": [], "content": []});
+                scripted::json(stream, &scripted::reply_to(request, &result));
+            }),
+        );
+        let sidecar = Sidecar::start(&configured(server.port)).ready();
+        for revision in LEGACY {
+            let client = Client::of(&sidecar, None, revision);
+            client.call("t", json!({}));
+            client.get().send(sidecar.mcp);
+            client.end();
+        }
+        let alone = modern::request("m", "tools/call", json!({"name": "t"})).send(sidecar.mcp);
+        assert_eq!(alone.status, 200, "{}", alone.text());
+        let mut kinds = BTreeSet::new();
+        for request in server.seen_all() {
+            let method = scripted::method_of(&request);
+            let expected = match method.as_str() {
+                // Which one it is, is not known before.
+                "initialize" => None,
+                "server/discover" => Some("2026-07-28"),
+                _ => in_header(server_revision),
+            };
+            assert_eq!(version(&request), expected, "{server_revision}, {} {method}", request.method);
+            kinds.insert((request.method, method));
+        }
+        for (verb, method) in [
+            ("POST", "initialize"),
+            ("POST", "notifications/initialized"),
+            ("POST", "tools/list"),
+            ("POST", "tools/call"),
+            ("GET", ""),
+            ("DELETE", ""),
+        ] {
+            assert!(kinds.contains(&(verb.to_owned(), method.to_owned())), "{server_revision}: {kinds:?}");
+        }
     }
 }
 
@@ -53,8 +112,7 @@ fn r019_every_client_gets_the_revision_that_it_asks_for() {
             let client = Client::of(&sidecar, None, revision);
             let called = client.send("tools/call", json!({"name": "t", "arguments": {"n": 1}}));
             let seen = server.seen("tools/call").pop().unwrap();
-            let header = ("mcp-protocol-version".to_owned(), server_revision.to_owned());
-            assert!(seen.headers.contains(&header), "{case}");
+            assert_eq!(version(&seen), in_header(server_revision), "{case}");
             let result = &called.message()["result"];
             let kinds: Vec<_> =
                 result["content"].as_array().unwrap().iter().map(|block| &block["type"]).collect();

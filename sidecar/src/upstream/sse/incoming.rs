@@ -2,17 +2,20 @@
 
 use bytes::Bytes;
 use longshore_mcp::batch;
-use longshore_mcp::envelope::{self, Malformed, Message, Notification, Request, Response};
+use longshore_mcp::envelope::{self, Malformed, Message, Notification, Outcome, Request, Response};
 use longshore_mcp::error::{self, Code};
 use longshore_mcp::method::{Method, NotificationMethod};
+use longshore_mcp::object::string;
 use longshore_mcp::params::Params;
+use longshore_mcp::revision::Revision;
+use longshore_mcp::translate::names;
 use tokio::time::Instant;
 
 use super::talk::Talk;
 use crate::metrics::Dropped;
 use crate::shares::Came;
 use crate::upstream::call::{Offer, Reader};
-use crate::upstream::message::{span, with};
+use crate::upstream::message::{About, span, with};
 
 impl Talk {
     pub(super) fn incoming(&mut self, message: &Bytes) {
@@ -52,6 +55,9 @@ impl Talk {
         let Ok(number) = id.as_json().parse::<u64>() else { return false };
         let Some(call) = self.routes.answered(number) else { return false };
         self.posts.over(number, Instant::now());
+        if let (About::Handshake, Outcome::Result(result)) = (&call.asked().about, &response.outcome) {
+            self.posts.speak(chosen(result.get()));
+        }
         let answer = with(message, &span(message, id.as_json()), &call.id());
         call.end_counted(Ok(Some(answer)), self.came.take());
         true
@@ -123,4 +129,10 @@ impl Talk {
             }
         }
     }
+}
+
+/// The revision that a server has chosen in this answer to a handshake.
+fn chosen(result: &str) -> Option<Revision> {
+    let version = names::get(result, &["protocolVersion"]).and_then(string)?;
+    Revision::parse(&version)
 }

@@ -15,7 +15,7 @@ use tokio::time::{Duration, Instant, timeout};
 use crate::names::PROTOCOL_VERSION;
 use crate::upstream::call::Caller;
 use crate::upstream::http::{Connections, Unanswered};
-use crate::upstream::{Answer, stdio};
+use crate::upstream::{Answer, request, stdio};
 
 /// How many are on their way at once in a session. A server that takes none is not sent more.
 const MAX_POSTS: usize = 64;
@@ -35,8 +35,8 @@ pub(super) struct Posts {
     http: Rc<Connections>,
     port: u16,
     endpoint: Rc<str>,
-    /// The revision of the conversation, once it is known.
-    version: Option<HeaderValue>,
+    /// What the server has chosen to speak in its answer to the handshake.
+    revision: Option<Revision>,
     tasks: JoinSet<Posted>,
     calls: HashMap<u64, AbortHandle>,
     /// Those of calls that are over.
@@ -63,7 +63,7 @@ pub(super) struct Posted {
 impl Posts {
     pub(super) fn new(http: Rc<Connections>, port: u16, endpoint: Rc<str>) -> Self {
         let (tasks, calls, late) = (JoinSet::new(), HashMap::new(), VecDeque::new());
-        Self { http, port, endpoint, version: None, tasks, calls, late, own: 0 }
+        Self { http, port, endpoint, revision: None, tasks, calls, late, own: 0 }
     }
 
     pub(super) fn has_room(&self) -> bool {
@@ -75,16 +75,14 @@ impl Posts {
         !self.calls.is_empty()
     }
 
-    /// Keeps the revision that a client's request names for the sidecar's own messages.
-    pub(super) fn note_version(&mut self, headers: &HeaderMap) {
-        if self.version.is_none() {
-            self.version = headers.get(PROTOCOL_VERSION).cloned();
-        }
+    /// The server has chosen a revision.
+    pub(super) fn speak(&mut self, revision: Option<Revision>) {
+        self.revision = revision;
     }
 
     /// The revision of the conversation, once it is known.
     pub(super) fn revision(&self) -> Option<Revision> {
-        Revision::parse(self.version.as_ref()?.to_str().ok()?)
+        self.revision
     }
 
     /// Sends a message of the sidecar's own. Says whether there was room for it.
@@ -99,9 +97,9 @@ impl Posts {
 
     /// Sends a message.
     pub(super) fn send(&mut self, from: From, message: bytes::Bytes, trace: &HeaderMap) {
-        let mut request = Request::new(message);
-        *request.method_mut() = Method::POST;
-        let headers = request.headers_mut();
+        let mut post = Request::new(message);
+        *post.method_mut() = Method::POST;
+        let headers = post.headers_mut();
         for name in ["traceparent", "tracestate", "baggage"] {
             if let Some(value) = trace.get(name) {
                 headers.insert(name, value.clone());
@@ -109,8 +107,8 @@ impl Posts {
         }
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
         headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
-        if let Some(version) = &self.version {
-            headers.insert(PROTOCOL_VERSION, version.clone());
+        if let Some(version) = self.revision.and_then(request::version) {
+            headers.insert(PROTOCOL_VERSION, version);
         }
         let (http, port, endpoint) = (self.http.clone(), self.port, self.endpoint.clone());
         let number = match &from {
@@ -118,7 +116,7 @@ impl Posts {
             From::Caller(_) | From::Own => None,
         };
         let task = self.tasks.spawn_local(async move {
-            let sent = http.send_to((port, &endpoint), request);
+            let sent = http.send_to((port, &endpoint), post);
             let outcome = if number.is_some() {
                 // For as long as its call.
                 outcome(sent.await)

@@ -186,7 +186,6 @@ impl Talk {
         if caller.is_gone() {
             return;
         }
-        self.posts.note_version(&headers);
         match kind {
             Kind::Request(Asked { about: About::Handshake, .. }) if self.shaken => {
                 caller.end(Err(Failure::NotMessage));

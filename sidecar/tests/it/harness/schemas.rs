@@ -207,8 +207,7 @@ pub(crate) fn server_reads(port: u16, request: &Request) {
     {
         known.servers.insert(port, revision);
     }
-    let revision = header(request).or_else(|| known.servers.get(&port).copied());
-    let Some(revision) = revision else { return };
+    let Some(revision) = known.server_revision(port, request, &message) else { return };
     for message in each(&message) {
         let faults = known.judge(port, SERVER, revision, message, None);
         known.faults.entry(port).or_default().extend(faults);
@@ -220,7 +219,7 @@ pub(crate) fn server_says(text: &str) {
     let Some((port, request)) = ANSWERING.with_borrow(Clone::clone) else { return };
     let asked: Value = serde_json::from_slice(&request.body).unwrap_or_default();
     let mut known = known();
-    let revision = header(&request).or_else(|| known.servers.get(&port).copied());
+    let revision = known.server_revision(port, &request, &asked);
     let lines = text.lines().map(|line| line.strip_prefix("data:").unwrap_or(line).trim());
     for line in lines.filter(|line| line.starts_with(['{', '[', '"'])) {
         match serde_json::from_str::<Value>(line) {
@@ -249,6 +248,15 @@ impl Known {
         let asked = message["params"]["protocolVersion"].as_str().and_then(Revision::parse);
         let claimed = message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"].as_str();
         claimed.and_then(Revision::parse).or(in_session).or_else(|| header(request)).or(asked)
+    }
+
+    /// What is spoken where a server reads this. What says nothing of that after a handshake is of a revision that has no
+    /// header for it.
+    fn server_revision(&self, port: u16, request: &Request, message: &Value) -> Option<Revision> {
+        let last = || self.servers.get(&port).copied();
+        let is_handshake = message["method"] == "initialize";
+        let older = |last: Revision| if is_handshake { last } else { last.min(Revision::V2025_03_26) };
+        header(request).or_else(|| last().map(older))
     }
 
     fn is_nonsense(&mut self, path: Path, by: Side_, method: &str) {

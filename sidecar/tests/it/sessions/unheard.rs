@@ -17,14 +17,15 @@ fn greet(sidecar: &Sidecar) -> Reply {
     Request::post(client::initialize("2025-11-25")).send(sidecar.mcp)
 }
 
-/// Whether the server was told once that its session is over, in the revision that it speaks there.
-fn is_ended(server: &Scripted, revision: &str) {
+/// Whether the server was told once that its session is over, in the revision that it speaks there, if there is a header
+/// for that.
+fn is_ended(server: &Scripted, revision: Option<&str>) {
     let told = eventually("the server is told", || server.seen("DELETE").pop());
     let header = |wanted: &str| {
         let found = told.headers.iter().find(|(name, _)| name == wanted);
-        found.map(|(_, value)| value.clone()).unwrap_or_default()
+        found.map(|(_, value)| value.as_str())
     };
-    assert_eq!(header("mcp-session-id"), UPSTREAM_SESSION);
+    assert_eq!(header("mcp-session-id"), Some(UPSTREAM_SESSION));
     assert_eq!(header("mcp-protocol-version"), revision);
     assert_eq!(server.seen("DELETE").len(), 1);
 }
@@ -39,7 +40,7 @@ fn a_handshake_that_is_answered_too_late_leaves_no_session() {
     assert_eq!((reply.status, &reply.message()["error"]["code"]), (200, &json!(-32603)), "{}", reply.text());
     assert!(server.seen("DELETE").is_empty());
     gate.open();
-    is_ended(&server, "2025-03-26");
+    is_ended(&server, None);
     assert_eq!(sidecar.metric("longshore_sessions"), 0.0);
 }
 
@@ -55,7 +56,7 @@ fn a_handshake_that_is_answered_by_halves_or_with_nonsense_leaves_no_session() {
             "{}",
             reply.text()
         );
-        is_ended(&server, "2025-06-18");
+        is_ended(&server, Some("2025-06-18"));
         assert_eq!(sidecar.metric("longshore_sessions"), 0.0);
     }
 }

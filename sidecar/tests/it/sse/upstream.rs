@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{hear, said};
 use crate::harness::http::{Reply, connect};
-use crate::harness::scripted::message;
+use crate::harness::scripted::{self, message};
 use crate::harness::sse_server::Say;
 use crate::harness::{Client, Events, Sidecar, SseServer, eventually};
 
@@ -57,6 +57,31 @@ fn a_server_over_sse_is_one_with_sessions() {
     eventually("its stream is closed", || (server.streams().len() == 2).then_some(()));
     assert_eq!(one.send("ping", json!({})).status, 404);
     assert_eq!(two.call("echo", json!({"text": "still"}))["result"], said("still"));
+}
+
+/// In the messages of the sidecar's own session too.
+#[test]
+fn a_server_over_sse_is_told_the_revision_in_a_header_where_its_revision_has_one() {
+    for (revision, header) in [
+        ("2024-11-05", None),
+        ("2025-03-26", None),
+        ("2025-06-18", Some("2025-06-18")),
+        ("2025-11-25", Some("2025-11-25")),
+    ] {
+        let server = SseServer::start(hear);
+        server.restarts_with(revision);
+        let sidecar = Sidecar::start(&server.config()).ready();
+        for of_client in ["2024-11-05", "2025-11-25"] {
+            let client = Client::of(&sidecar, None, of_client);
+            assert_eq!(client.call("echo", json!({"text": "a"}))["result"], said("a"), "{revision}");
+        }
+        for posted in server.seen_all() {
+            let version = posted.headers.iter().find(|(name, _)| name == "mcp-protocol-version");
+            let version = version.map(|(_, version)| version.as_str());
+            let is_first = scripted::method_of(&posted) == "initialize";
+            assert_eq!(version, header.filter(|_| !is_first), "{revision}: {}", scripted::message(&posted));
+        }
+    }
 }
 
 /// Two calls under way, whose answers come the other way round, with progress under tokens that are the same number as
