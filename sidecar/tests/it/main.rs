@@ -33,3 +33,4 @@ mod stdio;
 mod streams;
 mod tasks;
 mod translation;
+mod writes;
