@@ -11,7 +11,7 @@ use crate::harness::own;
 /// How many servers start at once.
 const START_AT_ONCE: usize = 4;
 /// How many clients run at once. Each is at work with all servers then.
-const AT_ONCE: usize = 3;
+const AT_ONCE: usize = 4;
 
 /// What is tried, in the order of the page.
 const FEATURES: [&str; 8] =
@@ -42,23 +42,27 @@ pub(super) const CLIENTS: [(&str, &str); 20] = [
 ];
 
 /// The servers, and what they are.
-pub(super) const SERVERS: [(Maker, &str, Transport, &str); 19] = [
+pub(super) const SERVERS: [(Maker, &str, Transport, &str); 23] = [
     (Maker::TypeScript, "2026-07-28", Transport::Http, "TypeScript 2.4.0"),
+    (Maker::TypeScript, "2026-07-28", Transport::Stdio, "TypeScript 2.4.0, stdio"),
     (Maker::TypeScript, "2025-11-25", Transport::Http, "TypeScript 1.32.2"),
     (Maker::TypeScript, "2025-06-18", Transport::Http, "TypeScript 1.22.0"),
     (Maker::TypeScript, "2025-03-26", Transport::Http, "TypeScript 1.12.3"),
     (Maker::TypeScript, "2024-11-05", Transport::Sse, "TypeScript 1.9.0, HTTP+SSE"),
     (Maker::Python, "2026-07-28", Transport::Http, "Python 2.3.0"),
+    (Maker::Python, "2026-07-28", Transport::Stdio, "Python 2.3.0, stdio"),
     (Maker::Python, "2025-11-25", Transport::Http, "Python 1.30.0"),
     (Maker::Python, "2025-06-18", Transport::Http, "Python 1.22.0"),
     (Maker::Python, "2025-03-26", Transport::Sse, "Python 1.9.4, HTTP+SSE"),
     (Maker::Python, "2024-11-05", Transport::Sse, "Python 1.7.1, HTTP+SSE"),
     (Maker::Go, "2026-07-28", Transport::Http, "Go 1.8.0, without sessions"),
     (Maker::Go, "2025-11-25", Transport::Http, "Go 1.8.0, with sessions"),
+    (Maker::Go, "2026-07-28", Transport::Stdio, "Go 1.8.0, stdio"),
     (Maker::OlderGo, "2025-11-25", Transport::Http, "Go 1.6.1"),
     (Maker::OlderGo, "2025-06-18", Transport::Http, "Go 1.1.0"),
     (Maker::Rust, "2026-07-28", Transport::Http, "Rust 3.9.0, 2026-07-28"),
     (Maker::Rust, "2025-11-25", Transport::Http, "Rust 3.9.0, with sessions"),
+    (Maker::Rust, "2026-07-28", Transport::Stdio, "Rust 3.9.0, stdio"),
     (Maker::OlderRust, "2025-11-25", Transport::Http, "Rust 2.2.0"),
     (Maker::OlderRust, "2025-06-18", Transport::Http, "Rust 0.9.1"),
     (Maker::OlderRust, "2024-11-05", Transport::Sse, "Rust 0.1.5, HTTP+SSE"),
@@ -73,6 +77,19 @@ const LEFT_OUT: [(Maker, &str, &[&str]); 3] = [
     (Maker::OlderRust, "2024-11-05", &["progress", "cancellation"]),
 ];
 
+/// What the servers say that have a tool which asks, and ask nobody. Those on Go do so with requests of their own, which
+/// they keep to themselves in 2026-07-28, since that has none, and where they have no session to ask in.
+const ASKS_NOBODY: [(Maker, &str, Transport, &[&str]); 2] = [
+    (
+        Maker::Go,
+        "2026-07-28",
+        Transport::Http,
+        &[ALONE, "client does not support elicitation", "stateless servers cannot make requests"],
+    ),
+    (Maker::Go, "2026-07-28", Transport::Stdio, &[ALONE]),
+];
+const ALONE: &str = "cannot be sent while serving a request on protocol version 2026-07-28";
+
 /// How often a client that found something else than the page says looks again.
 const LOOKS: usize = 6;
 
@@ -85,12 +102,16 @@ fn the_page_says_which_clients_work_with_which_servers() {
         Server { revision, maker: *maker, transport: *transport }.served(revision)
     });
     let tried: Vec<_> = std::iter::zip(&servers, SERVERS)
-        .map(|(served, (maker, revision, ..))| Tried {
+        .map(|(served, (maker, revision, transport, _))| Tried {
             url: &served.url,
             left_out: LEFT_OUT
                 .iter()
                 .find(|one| (one.0, one.1) == (maker, revision))
                 .map_or(&[], |one| one.2),
+            asks_nobody: ASKS_NOBODY
+                .iter()
+                .find(|one| (one.0, one.1, one.2) == (maker, revision, transport))
+                .map_or(&[], |one| one.3),
         })
         .collect();
     // By client, and for each by server.
@@ -114,6 +135,8 @@ struct Tried<'a> {
     url: &'a str,
     /// What is not counted.
     left_out: &'static [&'static str],
+    /// What it says instead of asking.
+    asks_nobody: &'static [&'static str],
 }
 
 /// What the page says of a client, by server; nothing of those that it does not have.
@@ -173,6 +196,11 @@ fn explore(client: &str, servers: &[Tried<'_>]) -> Vec<Outcome> {
     let outcome = |server: &Tried<'_>| {
         let mut outcome =
             said.get(server.url).cloned().unwrap_or_else(|| [("connect".to_owned(), words())].into());
+        for what in outcome.values_mut() {
+            if server.asks_nobody.iter().any(|words| what.contains(words)) {
+                "-".clone_into(what);
+            }
+        }
         outcome.extend(server.left_out.iter().map(|feature| ((*feature).to_owned(), "-".to_owned())));
         outcome
     };

@@ -1,4 +1,4 @@
-//! Serves what clients try, over Streamable HTTP: 2026-07-28 alone, or the revisions before it, with sessions.
+//! Serves what clients try, over Streamable HTTP or stdio: 2026-07-28 alone, or the revisions before it, with sessions.
 
 #![expect(deprecated, reason = "what later revisions advise against is what clients of older ones know")]
 
@@ -20,7 +20,7 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
-use rmcp::{RoleServer, ServerHandler};
+use rmcp::{RoleServer, ServerHandler, ServiceExt as _};
 use serde_json::{Value, json};
 
 use crate::harness::own;
@@ -41,10 +41,17 @@ const ANSWER: &str = "answer";
 #[ignore = "a server, which another test runs"]
 fn serve() {
     let told = own::told();
-    let [revision, _, port] = &told[..] else { panic!("{told:?}") };
+    let [revision, transport, port] = &told[..] else { panic!("{told:?}") };
     let (is_modern, port) = (revision == "2026-07-28", port.parse().unwrap());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
+        if transport == "stdio" {
+            // It ends with its first message where that is all that it is told.
+            if let Ok(served) = (Fixtures { is_modern }).serve(rmcp::transport::stdio()).await {
+                served.waiting().await.unwrap();
+            }
+            return;
+        }
         let sessions = Arc::new(LocalSessionManager::default());
         let config = StreamableHttpServerConfig::default();
         let service = StreamableHttpService::new(move || Ok(Fixtures { is_modern }), sessions, config);
