@@ -155,8 +155,11 @@ mod rmcp_server {
     use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
     use rmcp::{tool, tool_router};
 
+    use crate::harness::recorder::Recorder;
+
     pub(super) struct Server {
         pub(super) port: u16,
+        _heard: Recorder,
     }
 
     #[derive(Clone)]
@@ -186,6 +189,7 @@ mod rmcp_server {
             axum::serve(listener, axum::Router::new().nest_service("/mcp", service)).await
         };
         std::thread::spawn(move || runtime.block_on(serve));
-        Server { port }
+        let heard = Recorder::at(0, port);
+        Server { port: heard.port, _heard: heard }
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::harness::http::connect;
 use crate::harness::shim::{self, server, serving};
-use crate::harness::{Client, Sidecar, SseServer, config, modern, scripted};
+use crate::harness::{Client, Request, Sidecar, SseServer, config, modern, schemas, scripted};
 
 /// How often each is looked at. Two writes are now and then read as one.
 const CALLS: usize = 50;
@@ -99,7 +99,9 @@ impl Raw {
                         if pieces > 1 {
                             into.lock().unwrap().push(text.clone());
                         }
-                        respond(&mut stream, is_modern, &text);
+                        let asked = scripted::parse(&mut text.as_bytes()).unwrap();
+                        schemas::server_reads(port, &asked);
+                        respond(&mut stream, is_modern, &asked);
                     }
                 });
             }
@@ -121,9 +123,8 @@ fn request(stream: &mut TcpStream) -> Option<(String, usize)> {
     None
 }
 
-fn respond(stream: &mut TcpStream, is_modern: bool, text: &str) {
-    let (head, body) = text.split_once("\r\n\r\n").unwrap();
-    let asked: Value = serde_json::from_str(body).unwrap_or_default();
+fn respond(stream: &mut TcpStream, is_modern: bool, request: &Request) {
+    let asked = scripted::message(request);
     let (mut result, params) = (json!({}), &asked["params"]);
     match asked["method"].as_str() {
         Some("server/discover") if is_modern => {
@@ -139,7 +140,7 @@ fn respond(stream: &mut TcpStream, is_modern: bool, text: &str) {
         Some("tools/call") => result = json!({"content": [{"type": "text", "text": "done"}]}),
         Some("ping") => {}
         Some("server/discover" | "initialize") => return scripted::json_with(stream, 404, "", "{}"),
-        _ if head.starts_with("POST") => return scripted::accepted(stream),
+        _ if request.method == "POST" => return scripted::accepted(stream),
         _ => return scripted::no_stream(stream),
     }
     if is_modern {

@@ -23,6 +23,19 @@ pub(crate) struct Reply {
     pub(crate) body: Vec<u8>,
 }
 
+/// A connection, known by its ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Wire {
+    pub(crate) from: SocketAddr,
+    pub(crate) to: SocketAddr,
+}
+
+/// What is read from a connection.
+pub(crate) trait Wired {
+    /// Which one it is.
+    fn wire(&self) -> Option<Wire>;
+}
+
 impl Request {
     /// A message to the MCP endpoint.
     pub(crate) fn post(body: impl Into<Vec<u8>>) -> Self {
@@ -86,15 +99,13 @@ impl Request {
     pub(crate) fn send(&self, to: SocketAddr) -> Reply {
         let mut stream = connect(to);
         self.write(&mut stream);
-        let reply = Reply::read(&mut BufReader::new(stream)).expect("a response");
-        reply.judge(self, to);
-        reply
+        Reply::read(&mut BufReader::new(stream)).expect("a response")
     }
 
     /// Writes it.
     pub(crate) fn write(&self, stream: &mut TcpStream) {
-        if let Ok(to) = stream.peer_addr() {
-            schemas::client_says(self, to);
+        if let Some(wire) = Wire::of(stream) {
+            schemas::client_says(self, wire);
         }
         stream.write_all(&self.bytes()).expect("write a request");
     }
@@ -111,13 +122,41 @@ impl Request {
 /// A connection on which nothing is waited for without end.
 pub(crate) fn connect(to: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(to).expect("connect");
+    Wire::of(&stream).into_iter().for_each(schemas::connected);
     stream.set_read_timeout(Some(Duration::from_secs(30))).expect("set a time-out");
     stream
 }
 
+impl Wire {
+    fn of(stream: &TcpStream) -> Option<Self> {
+        Some(Self { from: stream.local_addr().ok()?, to: stream.peer_addr().ok()? })
+    }
+}
+
+impl Wired for BufReader<TcpStream> {
+    fn wire(&self) -> Option<Wire> {
+        Wire::of(self.get_ref())
+    }
+}
+
+impl Wired for BufReader<&TcpStream> {
+    fn wire(&self) -> Option<Wire> {
+        Wire::of(self.get_ref())
+    }
+}
+
 impl Reply {
-    /// Reads a response to its end.
-    pub(crate) fn read(stream: &mut impl BufRead) -> std::io::Result<Self> {
+    /// Reads a response to its end. It fails if a message in it is not what its reader's revision says.
+    #[track_caller]
+    pub(crate) fn read(stream: &mut (impl BufRead + Wired)) -> std::io::Result<Self> {
+        let reply = Self::read_whole(stream)?;
+        if let Some(wire) = stream.wire() {
+            reply.judge(wire);
+        }
+        Ok(reply)
+    }
+
+    fn read_whole(stream: &mut impl BufRead) -> std::io::Result<Self> {
         let (status, headers) = Self::read_head(stream)?;
         let mut reply = Self { status, headers, body: Vec::new() };
         reply.body = if reply.header("transfer-encoding") == Some("chunked") {
@@ -135,9 +174,8 @@ impl Reply {
         Ok(reply)
     }
 
-    /// Fails if a message in it is not what its reader's revision says.
     #[track_caller]
-    fn judge(&self, request: &Request, from: SocketAddr) {
+    fn judge(&self, wire: Wire) {
         if let Some(id) = self.header("mcp-session-id") {
             let version = self.text().contains("protocolVersion").then(|| self.message());
             schemas::session(
@@ -145,12 +183,17 @@ impl Reply {
                 version.and_then(|it| it["result"]["protocolVersion"].as_str().map(str::to_owned)).as_deref(),
             );
         }
-        match self.header("content-type") {
-            Some("application/json") => schemas::client_reads(request, from, self.text()),
-            Some("text/event-stream") => {
-                self.events().iter().for_each(|event| schemas::client_reads(request, from, event));
+        let messages = match self.header("content-type") {
+            Some("application/json") => vec![self.text().to_owned()],
+            Some("text/event-stream") => self.events(),
+            _ => Vec::new(),
+        };
+        let request = schemas::asked(wire, &messages);
+        for message in &messages {
+            match &request {
+                Some(request) => schemas::client_reads(request, wire.to, message),
+                None => schemas::somebody_reads(wire.to, message),
             }
-            _ => {}
         }
     }
 

@@ -221,6 +221,7 @@ impl Drop for Sidecar {
         if std::thread::panicking() {
             eprintln!("the sidecar wrote:\n{}", self.written());
         }
+        schemas::sidecar_ended(self.mcp);
     }
 }
 

@@ -5,8 +5,10 @@
 //! against what the server gets, and the other way round: a method that one side used wrongly is from then on judged as
 //! JSON-RPC alone, between these two. Of clients that others wrote only the very messages that were wrong are let pass.
 
+mod tests;
+
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{LazyLock, Mutex, MutexGuard};
@@ -16,6 +18,7 @@ use longshore_mcp_schemas::{Side, Spoken};
 use serde_json::{Value, json};
 
 use super::Request;
+use super::http::Wire;
 
 /// Two sides that a test has: known by the port of the server over HTTP, or of the sidecar where it is another kind.
 type Path = u16;
@@ -38,6 +41,10 @@ struct Known {
     servers: HashMap<Path, Revision>,
     /// What is wrong with what servers got.
     faults: HashMap<Path, Vec<String>>,
+    /// The servers that somebody watches.
+    watched: HashSet<Path>,
+    /// What was asked on connections of clients, and is not answered yet.
+    open: HashMap<Wire, VecDeque<Request>>,
 }
 
 /// A side, as part of a name.
@@ -108,26 +115,64 @@ impl Watch {
         known.asked.retain(|(path, ..), _| *path != port);
         known.faults.remove(&port);
         known.servers.remove(&port);
+        known.watched.insert(port);
         Self { port }
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let faults = known().faults.remove(&self.port).unwrap_or_default();
-        // Whoever fails already may fail because of it.
-        if std::thread::panicking() && !faults.is_empty() {
-            eprintln!("a server got what is not right: {faults:#?}");
-        } else {
-            assert!(faults.is_empty(), "a server got what is not right: {faults:#?}");
-        }
+        let mut known = known();
+        known.watched.remove(&self.port);
+        let faults = known.faults.remove(&self.port).unwrap_or_default();
+        drop(known);
+        fail_for_a_server(&faults);
     }
 }
 
-/// A client sends this.
-pub(crate) fn client_says(request: &Request, to: SocketAddr) {
+fn fail_for_a_server(faults: &[String]) {
+    // Whoever fails already may fail because of it.
+    if std::thread::panicking() && !faults.is_empty() {
+        eprintln!("a server got what is not right: {faults:#?}");
+    } else {
+        assert!(faults.is_empty(), "a server got what is not right: {faults:#?}");
+    }
+}
+
+/// A sidecar has ended: it fails if anything was not right that a server behind it got which nobody watches.
+pub(crate) fn sidecar_ended(at: SocketAddr) {
     let mut known = known();
-    let Some(path) = known.paths.get(&to).copied() else { return };
+    let path = known.paths.get(&at).copied().filter(|path| !known.watched.contains(path));
+    let faults = path.and_then(|path| known.faults.remove(&path)).unwrap_or_default();
+    drop(known);
+    fail_for_a_server(&faults);
+}
+
+/// A client has a connection, at a port that another one may have had before.
+pub(crate) fn connected(wire: Wire) {
+    known().open.remove(&wire);
+}
+
+/// Which request on this connection these messages answer. None: one that was written by hand.
+pub(crate) fn asked(wire: Wire, messages: &[String]) -> Option<Request> {
+    let mut known = known();
+    let open = known.open.get_mut(&wire)?;
+    let id = |text: &[u8]| serde_json::from_slice::<Value>(text).unwrap_or_default()["id"].clone();
+    let answers = |request: &Request| {
+        let of_request = id(&request.body);
+        messages.is_empty()
+            || of_request.is_null()
+            || messages.iter().any(|it| id(it.as_bytes()) == of_request)
+    };
+    let at = open.iter().position(answers)?;
+    open.drain(..=at).next_back()
+}
+
+/// A client sends this.
+pub(crate) fn client_says(request: &Request, wire: Wire) {
+    let mut known = known();
+    let Some(path) = known.paths.get(&wire.to).copied() else { return };
+    known.open.entry(wire).or_default().push_back(request.clone());
     let Ok(message) = serde_json::from_slice::<Value>(&request.body) else { return };
     let revision = known.revision(request, &message);
     for message in each(&message) {
@@ -179,10 +224,39 @@ pub(crate) fn client_reads(request: &Request, to: SocketAddr, text: &str) {
             drop_and_fail(&faults);
             continue;
         }
-        let Some(revision) = known.revision(request, &asked) else { continue };
-        let faults = known.judge(path, CLIENT, revision, message, to);
+        let faults = match known.revision(request, &asked) {
+            Some(revision) => known.judge(path, CLIENT, revision, message, to),
+            None => of_any_revision(message),
+        };
         drop_and_fail(&faults);
     }
+}
+
+/// A client reads this message, in the answer to a request that was written by hand, or to none.
+#[track_caller]
+pub(crate) fn somebody_reads(to: SocketAddr, text: &str) {
+    if !known().paths.contains_key(&to) {
+        return;
+    }
+    let whole: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("no JSON ({error}): {text}"));
+    for message in each(&whole) {
+        drop_and_fail(&of_any_revision(message));
+    }
+}
+
+/// What is wrong with an answer whichever revision it is of: an error is the same in all of them, but that the newer ones
+/// let one go without an id.
+fn of_any_revision(message: &Value) -> Vec<String> {
+    let revision = Revision::NEWEST_WITH_INITIALIZE;
+    if message.get("method").is_some() {
+        return Vec::new();
+    }
+    let mut message = message.clone();
+    if message.get("result").is_some() {
+        message["result"] = json!({});
+    }
+    let faults = Spoken { revision, by: Side::Server, message: &message, asked: None }.faults();
+    faults.into_iter().map(|fault| format!("{fault}\n{message}")).collect()
 }
 
 #[track_caller]
@@ -329,71 +403,4 @@ impl Known {
         let faults = Spoken { revision, by, message, asked: asked.as_deref() }.faults();
         faults.into_iter().map(|fault| format!("{revision}, {about}: {fault}\n{message}")).collect()
     }
-}
-
-#[test]
-fn what_is_wrong_is_seen_and_who_began_with_it_is_told_apart() {
-    // A port that nothing can listen at, so that no other test has it.
-    let port = 0;
-    let at = SocketAddr::from(([127, 0, 0, 1], 0));
-    let watch = Watch::over(port);
-    known().paths.insert(at, port);
-    let call = |params: Value| {
-        let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
-        Request::post(message.to_string()).header("mcp-protocol-version", "2025-11-25")
-    };
-    let taken = || known().faults.remove(&port).unwrap_or_default();
-    client_says(&call(json!({"name": "t"})), at);
-    server_reads(port, &call(json!({"name": "t"})));
-    assert_eq!(taken(), Vec::<String>::new());
-    server_reads(port, &call(json!({"name": 7})));
-    assert!(!taken().is_empty(), "the server got what is not right");
-    // Of a stranger it is the one message.
-    let asks = json!({"name": "t", "arguments": 7, "_meta": {"x": 1}});
-    server_reads(port, &call(asks.clone()));
-    assert!(!taken().is_empty());
-    stranger_says(&call(asks.clone()), at);
-    server_reads(port, &call(asks));
-    assert_eq!(taken(), Vec::<String>::new());
-    server_reads(port, &call(json!({"name": "t", "arguments": 8})));
-    assert!(!taken().is_empty());
-    let read = |result: Value| {
-        let text = json!({"jsonrpc": "2.0", "id": 1, "result": result}).to_string();
-        std::panic::catch_unwind(|| client_reads(&call(json!({"name": "t"})), at, &text)).is_ok()
-    };
-    assert!(read(json!({"content": []})));
-    assert!(!read(json!({"content": 7})), "the client got what is not right");
-    // From here on it is the server's own fault.
-    server_says(r#"{"jsonrpc":"2.0","id":1,"result":{"content":7}}"#);
-    assert!(read(json!({"content": 7})));
-    // And the other way round.
-    client_says(&call(json!({})), at);
-    server_reads(port, &call(json!({})));
-    assert_eq!(taken(), Vec::<String>::new());
-    drop(watch);
-}
-
-#[test]
-fn what_a_process_got_is_judged_by_what_was_said_to_it() {
-    let shim = PathBuf::from("/nowhere/at/all");
-    let port = 1;
-    known().shims.insert(shim.clone(), vec![port]);
-    let initialize = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"n","version":"1"}}}"#;
-    let faults = |lines: &[&str]| {
-        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        process_heard(&shim, (text + r#"{"half"#).as_bytes()).len()
-    };
-    let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}"#;
-    let wrong = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":7}}"#;
-    let alone = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
-    assert_eq!(faults(&[initialize, call]), 0);
-    assert!(faults(&[initialize, wrong]) > 0 && faults(&[alone]) > 0);
-    assert_eq!(faults(&["nonsense"]), 1);
-    assert_eq!(
-        faults(&[r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, wrong]),
-        0,
-        "nobody knows of which revision"
-    );
-    known().is_nonsense(port, CLIENT, "tools/call");
-    assert_eq!(faults(&[initialize, wrong]), 0, "a client has said it so");
 }

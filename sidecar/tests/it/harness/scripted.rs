@@ -1,6 +1,6 @@
 //! A server that does what a test says, byte for byte. Everything that it got can be looked at.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
@@ -385,7 +385,7 @@ pub(crate) fn read(reader: &mut BufReader<TcpStream>) -> Option<Request> {
 }
 
 /// A request, whoever reads it.
-pub(crate) fn parse(reader: &mut BufReader<TcpStream>) -> Option<Request> {
+pub(crate) fn parse(reader: &mut impl BufRead) -> Option<Request> {
     let mut line = String::new();
     if reader.read_line(&mut line).ok()? == 0 {
         return None;
