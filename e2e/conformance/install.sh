@@ -6,13 +6,14 @@
 #   bin/judge           the same for what a revision requires, as often as it is wanted: judge.mjs
 #   bin/typescript      a server on the TypeScript SDK, as the last release before each revision was and as the newest
 #   bin/python          the same on the Python SDK
-#   bin/go              the Go SDK's own server for the suite
+#   bin/go              a server on the newest release of the Go SDK
+#   bin/go-older        the same on older ones
 #   bin/client          clients on these SDKs: `bin/client SDK URL...` tries everything at servers with these fixtures,
 #                       and prints a line for each with what came of it
 #   suite/              the npm project of the suite, which says what each revision requires
 #
 # The servers are started as `bin/LANGUAGE REVISION TRANSPORT PORT`: TRANSPORT is http, sse or stdio, which takes no
-# port. The protocol is the SDKs'; what the first two offer is in fixtures.json.
+# port. The protocol is the SDKs'; what they offer is in fixtures.json.
 #
 # The Node that runs them is that of ../peers. Versions are pinned by the lockfiles beside this script, with digests.
 # Packages are named by a digest of these, the folder by one of everything, and neither is ever written to again.
@@ -68,14 +69,15 @@ launcher() { # makes bin/$1 of folder $2, which knows revisions, from the text o
   chmod 755 "$2/bin/$1"
 }
 
-build_go() { # the program of the matrix with the SDK of folder $1's go.mod, called by the newest revision that the SDK knows
+build_go() { # our program with the SDK of folder $1's go.mod, called by the newest revision that the SDK knows
   local revision=2026-07-28 module=$sources/go
   if [ "$1" != "$sources" ]; then
     revision=${1##*/older-} module=$2/.go
     mkdir "$module"
-    cp "$1"/go.{mod,sum} "$sources/go/matrix.go" "$module"
+    cp "$1"/go.{mod,sum} "$sources"/go/*.go "$module"
+    rm "$module/alone.go" # they know nothing of it
   fi
-  (cd "$module" && go build -trimpath -ldflags '-s -w' -o "$2/matrix-go-$revision" . >&2)
+  (cd "$module" && go build -trimpath -ldflags '-s -w' -o "$2/go-$revision" . >&2)
   rm -rf "$2/.go"
 }
 
@@ -86,8 +88,6 @@ build() { # into folder $1
   rm -rf "$1/typescript/node_modules"
   ln -s "$packages/typescript/node_modules" "$1/typescript/node_modules"
   ln -s "$packages/suite" "$1/suite"
-  (cd "$sources/go" && go build -trimpath -ldflags '-s -w' -o "$1/bin/go-server" \
-    github.com/modelcontextprotocol/go-sdk/conformance/everything-server >&2)
   local release
   for release in "$sources" "$sources"/go/older-*; do
     build_go "$release" "$1/bin"
@@ -136,20 +136,17 @@ case \$sdk in
   python-2-modern) PYTHONPATH="$packages/python-2" exec "$python" -S "\$here/python/client.py" --mode modern --urls "\$@" ;;
   python-2-legacy) PYTHONPATH="$packages/python-2" exec "$python" -S "\$here/python/client.py" --mode legacy --urls "\$@" ;;
   python-*) PYTHONPATH="$packages/\$sdk:$packages/python-1" exec "$python" -S "\$here/python/client.py" --urls "\$@" ;;
-  go-*) exec "\$here/bin/matrix-\$sdk" client "\$@" ;;
+  go-*) exec "\$here/bin/\$sdk" client "\$@" ;;
 esac
 END
   launcher go-older "$1" <<END
-exec "\$here/bin/matrix-go-\$1" server "\$3"
+release=\$1
+# No release knows nothing newer than the first revisions: each speaks all that it knows.
+case \$release in 2025-03-26 | 2024-11-05) release=2025-06-18 ;; esac
+exec "\$here/bin/go-\$release" server "\$here/fixtures.json" "\$@"
 END
   launcher go "$1" <<END
-revision=\$1 transport=\$2 port=\$3
-# Over HTTP it speaks the revision without sessions, or those with; over stdio all of them.
-case \$transport,\$revision in
-  stdio,*) exec "\$here/bin/go-server" ;;
-  http,2026-07-28) exec "\$here/bin/go-server" -http "127.0.0.1:\$port" -stateless=true ;;
-  http,*) exec "\$here/bin/go-server" -http "127.0.0.1:\$port" -stateless=false ;;
-esac
+exec "\$here/bin/go-2026-07-28" server "\$here/fixtures.json" "\$@"
 END
 }
 

@@ -1,9 +1,11 @@
-// A client and a server on the Go SDK, for the matrix of docs/revisions.md. It is built with several releases of the SDK:
-// the one of this folder's go.mod, and those of the folders beside it, which are called by the newest revision that the
-// release knows.
+// A client and a server on the Go SDK, for the suite and for the matrix of docs/revisions.md. It is built with several
+// releases of the SDK: the one of this folder's go.mod, and those of the folders beside it, which are called by the newest
+// revision that the release knows.
 //
-//	client URL...   tries everything at servers with our fixtures, and prints a line for each with what came of it
-//	server PORT     serves what clients try, over Streamable HTTP with sessions
+//	client URL...                             tries everything at servers with our fixtures, and prints a line for each
+//	                                          with what came of it
+//	server FIXTURES REVISION TRANSPORT PORT   serves what the revision has of ../fixtures.json, over http, sse or
+//	                                          stdio, which takes no port
 //
 //lint:file-ignore SA1019 older revisions are what this is about
 package main
@@ -13,8 +15,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log"
-	"net/http"
 	"os"
 	"slices"
 	"sync"
@@ -38,7 +38,7 @@ func main() {
 		}
 		all.Wait()
 	case "server":
-		serve(os.Args[2])
+		serve(os.Args[2], os.Args[3], os.Args[4], os.Args[5])
 	}
 }
 
@@ -156,71 +156,4 @@ func explore(url string) map[string]string {
 	ask("elicitation", "test_elicitation", map[string]any{"message": "Who?"}, &asked)
 	ask("sampling", "test_sampling", map[string]any{"prompt": "Say"}, &sampled)
 	return results
-}
-
-type asking struct {
-	Message string `json:"message,omitempty"`
-	Prompt  string `json:"prompt,omitempty"`
-}
-
-func text(text string) *mcp.CallToolResult {
-	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}
-}
-
-func serve(port string) {
-	server := mcp.NewServer(&mcp.Implementation{Name: "go", Version: "1.0.0"}, nil)
-	tool := func(name string, act func(context.Context, *mcp.CallToolRequest, asking) (*mcp.CallToolResult, error)) {
-		mcp.AddTool(server, &mcp.Tool{Name: name, Description: "Tests " + name},
-			func(ctx context.Context, request *mcp.CallToolRequest, in asking) (*mcp.CallToolResult, any, error) {
-				result, err := act(ctx, request, in)
-				return result, nil, err
-			})
-	}
-	tool("test_simple_text", func(context.Context, *mcp.CallToolRequest, asking) (*mcp.CallToolResult, error) {
-		return text("This is a simple text response for testing."), nil
-	})
-	tool("test_tool_with_progress", func(ctx context.Context, request *mcp.CallToolRequest, _ asking) (*mcp.CallToolResult, error) {
-		for _, progress := range []float64{0, 50, 100} {
-			if token := request.Params.GetProgressToken(); token != nil {
-				told := &mcp.ProgressNotificationParams{ProgressToken: token, Progress: progress, Total: 100}
-				if err := request.Session.NotifyProgress(ctx, told); err != nil {
-					return nil, err
-				}
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
-		return text("done"), nil
-	})
-	tool("test_elicitation", func(ctx context.Context, request *mcp.CallToolRequest, in asking) (*mcp.CallToolResult, error) {
-		form := map[string]any{
-			"type":       "object",
-			"properties": map[string]any{"username": map[string]any{"type": "string"}, "email": map[string]any{"type": "string"}},
-			"required":   []string{"username"},
-		}
-		result, err := request.Session.Elicit(ctx, &mcp.ElicitParams{Message: in.Message, RequestedSchema: form})
-		if err != nil {
-			return nil, err
-		}
-		return text("User response: " + result.Action), nil
-	})
-	tool("test_sampling", func(ctx context.Context, request *mcp.CallToolRequest, in asking) (*mcp.CallToolResult, error) {
-		message := &mcp.SamplingMessage{Role: "user", Content: &mcp.TextContent{Text: in.Prompt}}
-		_, err := request.Session.CreateMessage(ctx, &mcp.CreateMessageParams{Messages: []*mcp.SamplingMessage{message}, MaxTokens: 100})
-		if err != nil {
-			return nil, err
-		}
-		return text("LLM response"), nil
-	})
-	server.AddResource(&mcp.Resource{URI: "test://static-text", Name: "text", MIMEType: "text/plain"},
-		func(_ context.Context, request *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-			contents := &mcp.ResourceContents{URI: request.Params.URI, MIMEType: "text/plain", Text: "This is the content of the resource."}
-			return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{contents}}, nil
-		})
-	server.AddPrompt(&mcp.Prompt{Name: "test_simple_prompt"},
-		func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-			message := &mcp.PromptMessage{Role: "user", Content: &mcp.TextContent{Text: "This is a simple prompt for testing."}}
-			return &mcp.GetPromptResult{Messages: []*mcp.PromptMessage{message}}, nil
-		})
-	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
-	log.Fatal(http.ListenAndServe("127.0.0.1:"+port, handler))
 }

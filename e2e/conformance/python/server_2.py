@@ -130,6 +130,10 @@ async def read_resource(ctx, params):
     return types.ReadResourceResult.model_validate({"contents": [contents]})
 
 
+async def set_level(ctx, params):
+    return types.EmptyResult()
+
+
 async def complete(ctx, params):
     return types.CompleteResult.model_validate({"completion": have.completion})
 
@@ -146,6 +150,7 @@ def new_server():
         on_list_resource_templates=list_resource_templates,
         on_read_resource=read_resource,
         on_completion=complete,
+        on_set_logging_level=set_level,
         on_subscriptions_listen=ListenHandler(bus),
     )
     server.middleware.append(RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=server.name))

@@ -127,8 +127,9 @@ fn scores(rows: &[Row]) -> String {
     for Row { suite, server, alone, through } in rows {
         let alone = alone.as_ref().map_or_else(|| "-".to_owned(), score);
         let (maker, transport, through) = (server.maker, server.transport, score(through));
-        let _ =
-            writeln!(text, "| {suite} | {} | {maker} | {transport} | {alone} | {through} |", server.revision);
+        let pin = if server.is_pinned(suite) { ", pinned" } else { "" };
+        let revision = server.revision;
+        let _ = writeln!(text, "| {suite} | {revision}{pin} | {maker} | {transport} | {alone} | {through} |");
     }
     text
 }

@@ -22,7 +22,7 @@ pub(super) enum Maker {
     TypeScript,
     Python,
     Go,
-    /// The last release of the Go SDK that knows nothing newer. It has what the matrix tries, and no more.
+    /// The last release of the Go SDK that knows nothing newer, or the first that there is.
     OlderGo,
     /// It has what the matrix tries, and no more.
     Rust,
@@ -53,13 +53,16 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Whether a client of another era needs a sidecar to speak to it.
-    pub(super) fn speaks_nothing_else(self) -> bool {
+    /// Whether the sidecar has to be told to speak its revision to it: it would choose a newer one, or the one of its
+    /// clients.
+    pub(super) fn is_pinned(self, suite: &str) -> bool {
         let speaks_more = matches!(
             (self.maker, self.revision, self.transport),
-            (Maker::Python | Maker::Go, "2026-07-28", _) | (Maker::Go, _, Transport::Stdio)
+            (Maker::Python | Maker::Go, "2026-07-28", _)
+                | (Maker::Go, _, Transport::Stdio)
+                | (Maker::OlderGo, "2025-03-26" | "2024-11-05", _)
         );
-        !speaks_more
+        speaks_more && suite != self.revision
     }
 
     fn command(self, port: u16) -> Vec<String> {
@@ -97,15 +100,13 @@ impl Server {
         Peer::listening(child, port)
     }
 
-    /// What the suite says of it alone, if the suite can speak to it.
+    /// What the suite says of it alone, if the suite can speak to it. In one that speaks more, it would hear another
+    /// revision.
     pub(super) fn alone(self, suite: &str) -> Option<suite::Results> {
-        match self.transport {
-            Transport::Http => {
-                let server = self.listen();
-                Some(suite::run(&format!("http://localhost:{}/mcp", server.port), suite))
-            }
-            Transport::Sse | Transport::Stdio => None,
-        }
+        (self.transport == Transport::Http && !self.is_pinned(suite)).then(|| {
+            let server = self.listen();
+            suite::run(&format!("http://localhost:{}/mcp", server.port), suite)
+        })
     }
 
     /// What the suite says of it alone in these scenarios.
@@ -137,7 +138,8 @@ impl Server {
         cluster.trust(&mut config);
         // The suite plays a page of this origin too.
         let origin = format!("http://localhost:{port}");
-        files.write(&Config { allowed_origins: vec![origin.clone()], ..config });
+        let protocol = self.is_pinned(suite).then(|| self.revision.to_owned());
+        files.write(&Config { allowed_origins: vec![origin.clone()], protocol, ..config });
         let address = format!("127.0.0.1:{inner}");
         let sidecar = Sidecar::with(files, &["--mcp-addr", &address]).loaded();
         let began = Instant::now();
