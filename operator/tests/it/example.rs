@@ -116,17 +116,3 @@ fn the_example_server_speaks_one_revision_if_it_is_to() {
         assert!(errors.contains(expected), "{arguments:?}: {errors}");
     }
 }
-
-#[test]
-fn the_example_for_conformance_serves_every_revision() {
-    let mut local = Local::json(&[concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/conformance.yaml")]);
-    let echo = json!([{"act": "callTool", "params": {"name": "echo", "arguments": {"message": "hi"}}}]);
-    let servers = local.announced()["servers"].as_array().unwrap().clone();
-    assert_eq!(servers.len(), 10);
-    for server in servers {
-        let served = local.server(server["name"].as_str().unwrap());
-        assert_eq!(served.key, None);
-        let seen = typescript(&served, &echo);
-        assert_eq!(seen[2]["content"][0]["text"], "hi", "{server}: {seen:#}");
-    }
-}

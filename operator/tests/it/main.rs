@@ -8,6 +8,7 @@
 )]
 
 mod bad_input;
+mod conformance;
 mod ends;
 mod example;
 mod harness;

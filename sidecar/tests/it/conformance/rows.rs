@@ -1,7 +1,7 @@
 //! What the suite is run against, and what it says.
 
 use super::server::{Maker, Server, Transport};
-use super::suite::{Results, patiently};
+use super::suite::{self, Results, patiently};
 use super::{at_once, rules};
 
 /// How many run at once. Most of a run is waiting.
@@ -20,12 +20,6 @@ const SERVERS: [(&str, &[Maker], &[Transport]); 6] = [
     ("2025-03-26", &[Maker::Longshore, Maker::TypeScript, Maker::OlderGo], &[HTTP, STDIO]),
     ("2025-03-26", &[Maker::Python], &[SSE, STDIO]),
     ("2024-11-05", &[Maker::Longshore, Maker::TypeScript, Maker::Python, Maker::OlderGo], &[SSE, STDIO]),
-];
-
-/// What is run: a suite, and the revisions of the servers behind the sidecar.
-const PAIRS: [(&str, &[&str]); 2] = [
-    ("2026-07-28", &["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"]),
-    ("2025-11-25", &["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"]),
 ];
 
 /// One suite, one server, and what came of it.
@@ -59,19 +53,10 @@ fn alone(suite: &str, server: Server) -> Option<Results> {
     Some(patiently(results, is_its_own, |failed| server.alone_in(suite, failed)))
 }
 
-/// What the suite says of a server behind the sidecar. What only a rule keeps from passing counts as that, also where a
-/// server or the clock was kind.
+/// What the suite says of a server behind the sidecar.
 fn through(suite: &'static str, server: Server) -> Results {
-    let is_forbidden = |scenario: &str| rules::forbids(server.revision, scenario).is_some();
-    let may_pass = |scenario: &str| !is_forbidden(scenario);
     let judged = server.behind_a_sidecar(suite);
-    let mut results = patiently(judged.whole(), may_pass, |failed| judged.in_scenarios(failed));
-    for (scenario, failures) in &mut results {
-        if failures.is_empty() && is_forbidden(scenario) {
-            failures.push("not always".to_owned());
-        }
-    }
-    results
+    rules::judged(&judged.served.url, suite, server.revision)
 }
 
 /// What only some rows are chosen by.
@@ -82,14 +67,11 @@ pub(super) fn chosen() -> Option<String> {
 /// Those that are chosen by `LONGSHORE_CONFORMANCE`, words that all have to be in a row's text, or all.
 fn rows() -> Vec<(&'static str, Server)> {
     let mut rows = Vec::new();
-    for (suite, revisions) in PAIRS {
+    for suite in suite::REVISIONS {
         for (revision, makers, transports) in SERVERS {
-            if revisions.contains(&revision) {
-                let servers =
-                    makers.iter().flat_map(|maker| transports.iter().map(move |over| (*maker, *over)));
-                let servers = servers.map(|(maker, transport)| Server { revision, maker, transport });
-                rows.extend(servers.map(|server| (suite, server)));
-            }
+            let servers = makers.iter().flat_map(|maker| transports.iter().map(move |over| (*maker, *over)));
+            let servers = servers.map(|(maker, transport)| Server { revision, maker, transport });
+            rows.extend(servers.map(|server| (suite, server)));
         }
     }
     let words = chosen().unwrap_or_default();

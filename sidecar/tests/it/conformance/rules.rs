@@ -1,4 +1,6 @@
-//! What cannot cross from one revision to another, and the rule that forbids it.
+//! What cannot cross from one revision to another, and the rule that forbids it. The operator's tests have this file too.
+
+use super::suite::{self, Results};
 
 const ASKING: &str = "Servers ask users (elicitation) since 2025-06-18.";
 
@@ -38,4 +40,18 @@ const SINCE: [(&str, &str, &str); 14] = [
 pub(super) fn forbids(server: &str, scenario: &str) -> Option<&'static str> {
     let found = SINCE.iter().find(|(name, since, _)| *name == scenario && server < *since);
     found.map(|(.., rule)| *rule)
+}
+
+/// What the suite says of what is served at this URL, behind which is a server of this revision. What only a rule keeps from
+/// passing counts as that, also where a server or the clock was kind.
+pub(super) fn judged(url: &str, suite: &str, server: &str) -> Results {
+    let is_forbidden = |scenario: &str| forbids(server, scenario).is_some();
+    let again = |failed: &[String]| suite::run_each(url, suite, failed);
+    let mut results = suite::patiently(suite::run(url, suite), |scenario| !is_forbidden(scenario), again);
+    for (scenario, failures) in &mut results {
+        if failures.is_empty() && is_forbidden(scenario) {
+            failures.push("not always".to_owned());
+        }
+    }
+    results
 }

@@ -22,7 +22,8 @@ pub(super) enum Maker {
     TypeScript,
     Python,
     Go,
-    /// The last release of the Go SDK that knows nothing newer, or the first that there is.
+    /// The last release of the Go SDK that knows nothing newer or, for the first revisions, one that speaks
+    /// them too.
     OlderGo,
     /// It has what the matrix tries, and no more.
     Rust,
@@ -116,12 +117,12 @@ impl Server {
     }
 
     /// A sidecar in front of it, for the suite.
-    pub(super) fn behind_a_sidecar(self, suite: &'static str) -> Judged {
+    pub(super) fn behind_a_sidecar(self, suite: &str) -> Judged {
         // Some of what the suite says is wrong, which is not the sidecar's doing.
         let (port, inner) = (free_port(), free_port());
         let served = self.served_at(suite, port, inner);
         let recorder = Recorder::of_clients(port, SocketAddr::from(([127, 0, 0, 1], inner)));
-        Judged { suite, _recorder: recorder, served }
+        Judged { _recorder: recorder, served }
     }
 
     /// A sidecar in front of it.
@@ -221,22 +222,9 @@ pub(super) struct Served {
 /// A server behind a sidecar that the suite judges. It stays for as long as the suite looks again: a process that took
 /// long to start has started then.
 pub(super) struct Judged {
-    suite: &'static str,
     // Clients' side of it goes first.
     _recorder: Recorder,
-    served: Served,
-}
-
-impl Judged {
-    /// What the suite says of it.
-    pub(super) fn whole(&self) -> suite::Results {
-        suite::run(&self.served.url, self.suite)
-    }
-
-    /// The same for these scenarios only.
-    pub(super) fn in_scenarios(&self, scenarios: &[String]) -> suite::Results {
-        suite::run_each(&self.served.url, self.suite, scenarios)
-    }
+    pub(super) served: Served,
 }
 
 #[expect(dead_code, reason = "held for as long as it is used")]

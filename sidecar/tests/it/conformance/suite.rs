@@ -1,4 +1,4 @@
-//! The protocol's own suite, which plays a client and judges what it hears.
+//! The protocol's own suite, which plays a client and judges what it hears. The operator's tests have this file too.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -11,6 +11,8 @@ use serde::Deserialize;
 /// What came of every scenario: nothing, or what went wrong in it.
 pub(super) type Results = BTreeMap<String, Vec<String>>;
 
+/// The revisions that it knows requirements of.
+pub(super) const REVISIONS: [&str; 2] = ["2026-07-28", "2025-11-25"];
 /// What is wrong with a scenario whose checks are all left out.
 pub(super) const SKIPPED: &str = "it tries nothing";
 /// How often what failed is tried again.

@@ -22,7 +22,7 @@ pub(super) fn run() -> Tasks {
     let server = |transport| Server { revision: REVISION, maker: Maker::Longshore, transport };
     let through = |transport| {
         let judged = server(transport).behind_a_sidecar(REVISION);
-        let judge = |scenarios: &[String]| judged.in_scenarios(scenarios);
+        let judge = |scenarios: &[String]| suite::run_each(&judged.served.url, REVISION, scenarios);
         suite::patiently(judge(&scenarios), |_| true, judge)
     };
     let alone = |scenarios: &[String]| server(Transport::Http).alone_in(REVISION, scenarios);
