@@ -53,10 +53,16 @@ fn the_example_for_conformance_scores_as_the_page_says() {
             scope.spawn(|| {
                 while let Some((suite, name, served)) = next() {
                     let (transport, revision) = name.split_once('-').unwrap();
-                    let results = rules::judged(&served.url, suite, revision);
+                    let over = match transport {
+                        "http" => "HTTP",
+                        "sse" => "HTTP+SSE",
+                        other => other,
+                    };
+                    let server = rules::Behind { revision, maker: "Longshore", over };
+                    let results = rules::judged(&served.url, suite, server);
                     let passed = results.values().filter(|failures| failures.is_empty()).count();
                     let score = format!("{passed}/{}", results.len());
-                    assert_eq!(score, said(&page, suite, revision, transport), "{suite} {name}: {results:?}");
+                    assert_eq!(score, said(&page, suite, server), "{suite} {name}: {results:?}");
                 }
             });
         }
@@ -64,13 +70,8 @@ fn the_example_for_conformance_scores_as_the_page_says() {
 }
 
 /// How such a server scores through the sidecar.
-fn said<'a>(page: &'a str, suite: &str, revision: &str, transport: &str) -> &'a str {
-    let over = match transport {
-        "http" => "HTTP",
-        "sse" => "HTTP+SSE",
-        other => other,
-    };
-    let begin = format!("| {suite} | {revision} | Longshore | {over} |");
+fn said<'a>(page: &'a str, suite: &str, server: rules::Behind<'_>) -> &'a str {
+    let begin = format!("| {suite} | {} | {} | {} |", server.revision, server.maker, server.over);
     let line = page.lines().find_map(|line| line.strip_prefix(&begin)).expect("a row of the page");
     line.split('|').nth(1).expect("a score").trim()
 }

@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use super::rows::Row;
-use super::rules;
-use super::suite;
 use super::tasks::Tasks;
+use super::{client, rules, suite};
 
 const END: &str = "<!-- end -->\n";
 
@@ -74,7 +73,7 @@ fn failures(rows: &[Row], client: &[(&str, suite::Results)]) -> String {
     let mut text = String::new();
     for row in rows {
         let failed = row.through.iter().filter(|(_, failures)| !failures.is_empty());
-        for (scenario, failures) in failed.filter(|(scenario, _)| reason(row, scenario).is_none()) {
+        for (scenario, failures) in failed.filter(|(scenario, _)| reasons(row, scenario).is_empty()) {
             let _ = writeln!(text, "{} {:?} {scenario}: {failures:?}", row.suite, row.server);
         }
     }
@@ -94,6 +93,16 @@ fn asked(client: &[(&str, suite::Results)]) -> String {
             let outcome = if failures.is_empty() { "passes" } else { "not yet" };
             let _ = writeln!(text, "| {revision} | `{scenario}` | {outcome} |");
         }
+        let is_known = |name: &String| {
+            results.contains_key(name) || client::LEFT_OUT.iter().any(|(begin, _)| name.starts_with(begin))
+        };
+        for scenario in suite::required(revision, "client").iter().filter(|name| !is_known(name)) {
+            let _ = writeln!(text, "| {revision} | `{scenario}` | not tried yet |");
+        }
+    }
+    text.push_str("\nOf what the revisions require of clients, some is left out:\n\n");
+    for (begin, why) in client::LEFT_OUT {
+        let _ = writeln!(text, "- `{begin}{}` {why}", if begin.ends_with('/') { "*" } else { "" });
     }
     text
 }
@@ -126,15 +135,15 @@ fn scores(rows: &[Row]) -> String {
     };
     for Row { suite, server, alone, through } in rows {
         let alone = alone.as_ref().map_or_else(|| "-".to_owned(), score);
-        let (maker, transport, through) = (server.maker, server.transport, score(through));
+        let rules::Behind { revision, maker, over } = server.behind();
+        let through = score(through);
         let pin = if server.is_pinned(suite) { ", pinned" } else { "" };
-        let revision = server.revision;
-        let _ = writeln!(text, "| {suite} | {revision}{pin} | {maker} | {transport} | {alone} | {through} |");
+        let _ = writeln!(text, "| {suite} | {revision}{pin} | {maker} | {over} | {alone} | {through} |");
     }
     text
 }
 
-/// One line a scenario, one column a revision of the servers: it passes with all of them, or a note says why not.
+/// One line a scenario, one column a revision of the servers: it passes with all of them, or notes say why not.
 fn scenarios(suite: &str, rows: &[&Row], notes: &mut Notes) -> String {
     let mut columns: BTreeMap<_, Vec<&Row>> = BTreeMap::new();
     for row in rows {
@@ -148,7 +157,7 @@ fn scenarios(suite: &str, rows: &[&Row], notes: &mut Notes) -> String {
     for scenario in suite::required(suite, "server") {
         let _ = write!(text, "| `{scenario}` |");
         for rows in columns.values() {
-            let cells: BTreeSet<_> = rows.iter().filter_map(|row| notes.of(row, &scenario)).collect();
+            let cells: BTreeSet<_> = rows.iter().flat_map(|row| notes.of(row, &scenario)).collect();
             let cells: Vec<_> = cells.iter().map(ToString::to_string).collect();
             let cell = if cells.is_empty() { "passes".to_owned() } else { format!("[{}]", cells.join(", ")) };
             let _ = write!(text, " {cell} |");
@@ -158,12 +167,16 @@ fn scenarios(suite: &str, rows: &[&Row], notes: &mut Notes) -> String {
     text
 }
 
-/// Why a scenario cannot pass in a row, if there is a reason.
-fn reason(row: &Row, scenario: &str) -> Option<String> {
+/// Why a scenario does not pass in a row, as far as there are reasons for all that went wrong.
+fn reasons(row: &Row, scenario: &str) -> Vec<String> {
+    let server = row.server.behind();
+    let rules = rules::forbid(server, scenario);
+    if row.through[scenario].iter().all(|failure| rules::is_explained(server, scenario, failure)) {
+        return rules.into_iter().map(str::to_owned).collect();
+    }
     let own = row.alone.as_ref().is_some_and(|alone| !alone[scenario].is_empty());
-    let by_itself =
-        || own.then(|| format!("The server ({}) does not pass it alone either.", row.server.maker));
-    rules::forbids(row.server.revision, scenario).map(str::to_owned).or_else(by_itself)
+    let by_itself = own.then(|| format!("The server ({}) does not pass it alone either.", server.maker));
+    by_itself.into_iter().collect()
 }
 
 /// Why scenarios do not pass, each reason once.
@@ -171,18 +184,23 @@ fn reason(row: &Row, scenario: &str) -> Option<String> {
 struct Notes(Vec<String>);
 
 impl Notes {
-    /// The number of the reason why a scenario does not pass in this row, if it does not.
-    fn of(&mut self, row: &Row, scenario: &str) -> Option<usize> {
+    /// The numbers of the reasons why a scenario does not pass in this row, if it does not.
+    fn of(&mut self, row: &Row, scenario: &str) -> Vec<usize> {
         if row.through[scenario].is_empty() {
-            return None;
+            return Vec::new();
         }
-        let note = reason(row, scenario).unwrap_or_else(|| "Not yet.".to_owned());
+        let mut notes = reasons(row, scenario);
+        if notes.is_empty() {
+            notes.push("Not yet.".to_owned());
+        }
+        notes.into_iter().map(|note| self.number(note)).collect()
+    }
+
+    fn number(&mut self, note: String) -> usize {
         let found = self.0.iter().position(|known| *known == note);
-        Some(
-            1 + found.unwrap_or_else(|| {
-                self.0.push(note);
-                self.0.len() - 1
-            }),
-        )
+        1 + found.unwrap_or_else(|| {
+            self.0.push(note);
+            self.0.len() - 1
+        })
     }
 }

@@ -48,7 +48,7 @@ pub(super) fn run() -> Vec<Row> {
 
 /// What the suite says of a server, if it can speak to it.
 fn alone(suite: &str, server: Server) -> Option<Results> {
-    let is_its_own = |_: &str| suite == server.revision;
+    let is_its_own = |_: &str, _: &str| suite == server.revision;
     let results = server.alone(suite)?;
     Some(patiently(results, is_its_own, |failed| server.alone_in(suite, failed)))
 }
@@ -56,7 +56,7 @@ fn alone(suite: &str, server: Server) -> Option<Results> {
 /// What the suite says of a server behind the sidecar.
 fn through(suite: &'static str, server: Server) -> Results {
     let judged = server.behind_a_sidecar(suite);
-    rules::judged(&judged.served.url, suite, server.revision)
+    rules::judged(&judged.served.url, suite, server.behind())
 }
 
 /// What only some rows are chosen by.

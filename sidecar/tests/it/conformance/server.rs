@@ -1,6 +1,5 @@
 //! The servers that the suite is run against, alone and behind a sidecar.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
@@ -9,6 +8,7 @@ use std::time::{Duration, Instant};
 use longshore_sidecar_config::inventory::Inventory;
 use longshore_sidecar_config::{Config, Isolation, OnOwnerLoss, Upstream};
 
+use super::rules::Behind;
 use super::{rust, suite};
 use crate::harness::peer::{Peer, free_port};
 use crate::harness::recorder::Recorder;
@@ -64,6 +64,11 @@ impl Server {
                 | (Maker::OlderGo, "2025-03-26" | "2024-11-05", _)
         );
         speaks_more && suite != self.revision
+    }
+
+    /// What the rules know of it.
+    pub(super) fn behind(self) -> Behind<'static> {
+        Behind { revision: self.revision, maker: self.maker.name(), over: self.transport.name() }
     }
 
     fn command(self, port: u16) -> Vec<String> {
@@ -233,24 +238,26 @@ enum Running {
     Shim(Shim),
 }
 
-impl fmt::Display for Maker {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
+impl Maker {
+    /// What the page calls it.
+    fn name(self) -> &'static str {
+        match self {
             Self::Longshore => "Longshore",
             Self::TypeScript => "TypeScript SDK",
             Self::Python => "Python SDK",
             Self::Go | Self::OlderGo => "Go SDK",
             Self::Rust | Self::OlderRust => "Rust SDK",
-        })
+        }
     }
 }
 
-impl fmt::Display for Transport {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
+impl Transport {
+    /// What the page calls it.
+    fn name(self) -> &'static str {
+        match self {
             Self::Http => "HTTP",
             Self::Sse => "HTTP+SSE",
             Self::Stdio => "stdio",
-        })
+        }
     }
 }

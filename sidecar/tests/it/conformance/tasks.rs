@@ -23,14 +23,14 @@ pub(super) fn run() -> Tasks {
     let through = |transport| {
         let judged = server(transport).behind_a_sidecar(REVISION);
         let judge = |scenarios: &[String]| suite::run_each(&judged.served.url, REVISION, scenarios);
-        suite::patiently(judge(&scenarios), |_| true, judge)
+        suite::patiently(judge(&scenarios), |_, _| true, judge)
     };
     let alone = |scenarios: &[String]| server(Transport::Http).alone_in(REVISION, scenarios);
     std::thread::scope(|scope| {
         let http = scope.spawn(|| through(Transport::Http));
         let stdio = scope.spawn(|| through(Transport::Stdio));
         Tasks {
-            alone: suite::patiently(alone(&scenarios), |_| true, alone),
+            alone: suite::patiently(alone(&scenarios), |_, _| true, alone),
             http: http.join().expect("its results"),
             stdio: stdio.join().expect("its results"),
         }
