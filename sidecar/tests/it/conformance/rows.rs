@@ -5,7 +5,7 @@ use super::suite::{self, Results, patiently};
 use super::{at_once, rules};
 
 /// How many run at once. Most of a run is waiting.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 6;
 
 const HTTP: Transport = Transport::Http;
 const SSE: Transport = Transport::Sse;

@@ -69,6 +69,7 @@ pub(super) fn patiently(
         if failed.is_empty() {
             break;
         }
+        eprintln!("tried again: {failed:?}");
         results.extend(again(&failed));
     }
     results
