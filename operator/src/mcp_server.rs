@@ -145,7 +145,8 @@ pub async fn reconcile(
         Ok(later) => (later, None),
         Err(error) => (None, Some(Error::Status(error))),
     };
-    let again = [pursuit.again, later].into_iter().flatten().min();
+    let trials = status::trials_end(&pursuit.pods, now().0.as_second());
+    let again = [pursuit.again, later, trials].into_iter().flatten().min();
     let error = pursuit.error.take().or(unwritten);
     let took = started.elapsed();
     let result = match error {

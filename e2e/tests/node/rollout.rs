@@ -22,6 +22,8 @@ fn a_new_version_that_fails_leaves_the_old_one_serving() {
             "CommandNotFound",
         ),
         ("exit", go_server("go", &["-exit=4"]), "ServerExited"),
+        // It shakes hands, serves for a moment, and does so again each time that it is restarted.
+        ("exit after its handshake", go_server("go", &["-exit-after=2s"]), "the database hung up"),
     ];
     STAGE.with_namespace(async |namespace| {
         let peers = Peers::install().expect("the clients can be installed");
@@ -45,7 +47,8 @@ fn a_new_version_that_fails_leaves_the_old_one_serving() {
             assert!(ready.observed_generation < failing.metadata.generation, "{what}: {ready:?}");
             // The restarts of the new pod do not show.
             let wanted = ("Available", "True", "RolloutFailing");
-            stays(namespace, "go", wanted, Duration::from_secs(3)).await;
+            let while_it = Duration::from_secs(if what.contains("after") { 16 } else { 3 });
+            stays(namespace, "go", wanted, while_it).await;
             let mut client = namespace.command(&peers.program("mcp-inspector").to_string_lossy());
             client.args(["--cli", &url, "--transport", "http", "--method", "tools/list"]);
             let output = client.output().expect("the Inspector runs");

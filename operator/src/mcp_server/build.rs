@@ -16,6 +16,8 @@ mod service_account;
 #[cfg(test)]
 mod tests;
 
+pub use deployment::MIN_READY_SECONDS;
+
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 

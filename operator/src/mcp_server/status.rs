@@ -30,6 +30,7 @@ use crate::mcp_server::condition::{ConditionType, Problem, Reason, Truth};
 use crate::view::{DeploymentView, PodView};
 use available::available;
 use cast::Cast;
+pub use cast::trials_end;
 use connected::connected;
 use ready::ready;
 pub use write::{previous, wait, write};

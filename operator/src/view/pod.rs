@@ -33,6 +33,8 @@ pub struct PodView {
     pub failed: Option<String>,
     /// Whether it is in the Service.
     pub ready: bool,
+    /// Seconds since the epoch when that last changed.
+    pub ready_changed: Option<i64>,
     /// Why no node takes it.
     pub unschedulable: Option<String>,
     /// Whether it has init containers, which run before all others.
@@ -137,6 +139,8 @@ impl View for PodView {
                 cut(&status.message.map_or(reason.clone(), |message| format!("{reason}: {message}")))
             }),
             ready: condition("Ready").is_some_and(|condition| condition.status == "True"),
+            ready_changed: condition("Ready")
+                .and_then(|condition| Some(condition.last_transition_time.as_ref()?.0.as_second())),
             unschedulable: condition("PodScheduled")
                 .filter(|condition| condition.status == "False")
                 .map(|condition| cut(condition.message.as_deref().unwrap_or_default())),

@@ -12,6 +12,11 @@ use crate::mcp_server::validate::ValidatedServer;
 use crate::names::{self, TEMPLATE_ANNOTATION};
 use crate::settings::Settings;
 
+/// How long a new pod has to serve before an old one goes for it. Many programs find out only after their handshake that
+/// they cannot work, such as one whose database refuses them, and would have taken the place of one that did. Whoever
+/// waits for a new server need not wait for this: its own `Ready` is that of its pod.
+pub const MIN_READY_SECONDS: u8 = 5;
+
 /// The Deployment, and the digest of its pods' template.
 pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> (Deployment, String) {
     let mut template = pod::build(server, settings);
@@ -32,6 +37,7 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> (Deploymen
                 ..LabelSelector::default()
             },
             // An old pod goes when a new one serves: a version that fails takes nothing away. (A part of one is one.)
+            min_ready_seconds: Some(i32::from(MIN_READY_SECONDS)),
             strategy: Some(DeploymentStrategy {
                 type_: Some("RollingUpdate".to_owned()),
                 rolling_update: Some(RollingUpdateDeployment {

@@ -3,15 +3,15 @@
 use super::cast::{Cast, Version};
 use super::diagnosis::{self, Diagnosis, FAILS, NONE_SERVES, Severity};
 use super::{Observation, Verdict, verdict};
+use crate::mcp_server::build::MIN_READY_SECONDS;
 use crate::mcp_server::condition::{Reason, Truth};
 use crate::view::DeploymentView;
 
 /// Whether a pod serves, and of which version.
 pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
     // A pod that serves may have ended once, and hides no other that cannot even be made.
-    let newest = cast.newest.filter(|facts| !facts.pod.ready);
-    let newest =
-        newest.map(|facts| diagnosis::of_newest(observed, facts)).or_else(|| refused(observed.deployment));
+    let newest = cast.lacking().map(|facts| diagnosis::of_newest(observed, facts));
+    let newest = newest.or_else(|| refused(observed.deployment));
     let failing = newest.as_ref().filter(|diagnosis| diagnosis.severity == Severity::Failure);
     let generation = observed.generation;
     let wanted = observed.desired.map_or(1, |desired| desired.replicas as usize);
@@ -57,6 +57,14 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
                 "the pod of the version before serves; see the condition Accepted",
             )
         }
+        (Some(Version::Both), None) if cast.current >= wanted => verdict(
+            Truth::True,
+            Reason::RollingOut,
+            format!(
+                "the new version (generation {generation}) serves; the one before goes when it has done so for \
+                 {MIN_READY_SECONDS} seconds"
+            ),
+        ),
         (Some(Version::Both), None) => verdict(
             Truth::True,
             Reason::RollingOut,

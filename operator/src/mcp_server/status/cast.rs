@@ -1,9 +1,12 @@
 //! The pods of a server, sorted by what they mean for it. Pure.
 
+use std::time::Duration;
+
 use longshore_sidecar_config::inventory::ConnectionState;
 
 use super::diagnosis::{self, Severity};
 use super::{Observation, PodFacts};
+use crate::mcp_server::build::MIN_READY_SECONDS;
 use crate::view::PodView;
 
 /// The pods of a server, sorted by what they mean for it.
@@ -13,7 +16,8 @@ pub(super) struct Cast<'a> {
     /// The newest pod of the version that is wanted; rather one that fails than one that starts, and rather that than
     /// one that serves.
     pub(super) newest: Option<&'a PodFacts>,
-    /// The pods that serve.
+    /// The pods that serve; without those that failed a moment ago, where there are others: such a one may go round in its
+    /// circle of serving and failing.
     pub(super) serves: Vec<&'a PodFacts>,
     /// How many of them are of the version that is wanted.
     pub(super) current: usize,
@@ -40,7 +44,11 @@ impl<'a> Cast<'a> {
             observed.desired.is_some_and(|desired| facts.pod.template.as_deref() == Some(&desired.template))
         };
         let living: Vec<&PodFacts> = observed.pods.iter().filter(|facts| is_living(&facts.pod)).collect();
-        let serves: Vec<&PodFacts> = living.iter().copied().filter(|facts| facts.pod.ready).collect();
+        let ready: Vec<&PodFacts> = living.iter().copied().filter(|facts| facts.pod.ready).collect();
+        let is_steady = |facts: &PodFacts| trial(facts, observed.now.0.as_second()).is_none();
+        let has_steady = ready.iter().any(|facts| is_steady(facts));
+        let is_serving = |facts: &PodFacts| facts.pod.ready && (!has_steady || is_steady(facts));
+        let serves: Vec<&PodFacts> = ready.into_iter().filter(|facts| is_serving(facts)).collect();
         let current = serves.iter().filter(|facts| is_current(facts)).count();
         let serving = match (current, serves.len()) {
             (_, 0) => None,
@@ -50,9 +58,9 @@ impl<'a> Cast<'a> {
         };
         let age = |facts: &PodFacts| (facts.pod.created, facts.pod.uid.clone());
         let newest = living.iter().copied().filter(|facts| is_current(facts)).max_by_key(|facts| {
-            let fails =
-                !facts.pod.ready && diagnosis::of_newest(observed, facts).severity == Severity::Failure;
-            (fails, !facts.pod.ready, age(facts))
+            let serves = is_serving(facts);
+            let fails = !serves && diagnosis::of_newest(observed, facts).severity == Severity::Failure;
+            (fails, !serves, age(facts))
         });
         let face =
             serves.iter().copied().max_by_key(|facts| (is_current(facts), is_connected(facts), age(facts)));
@@ -63,6 +71,27 @@ impl<'a> Cast<'a> {
             face.or(newest).or_else(|| others().max_by_key(|facts| (is_living(&facts.pod), age(facts))));
         Self { face, newest, serves, current, serving }
     }
+
+    /// The newest pod, if it does not serve.
+    pub(super) fn lacking(&self) -> Option<&'a PodFacts> {
+        self.newest.filter(|newest| !self.serves.iter().any(|facts| facts.pod.uid == newest.pod.uid))
+    }
+}
+
+/// When to look again at pods that serve, and of which it is not certain yet that they go on.
+pub fn trials_end(pods: &[PodFacts], now: i64) -> Option<Duration> {
+    pods.iter().filter_map(|facts| trial(facts, now)).min()
+}
+
+/// How much longer a pod that failed has to serve until it is believed: as long as its Deployment waits before it sends
+/// one of the version before away.
+fn trial(facts: &PodFacts, now: i64) -> Option<Duration> {
+    if !facts.pod.ready || diagnosis::of_pod(facts).severity == Severity::Normal {
+        return None;
+    }
+    // Times are in whole seconds.
+    let left = facts.pod.ready_changed? + i64::from(MIN_READY_SECONDS) + 1 - now;
+    u64::try_from(left).ok().filter(|left| *left > 0).map(Duration::from_secs)
 }
 
 fn is_connected(facts: &PodFacts) -> bool {

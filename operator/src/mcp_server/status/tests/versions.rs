@@ -34,6 +34,54 @@ fn a_new_version_that_fails_takes_nothing_away() {
     assert_eq!((status.replicas, status.ready_replicas), (Some(2), Some(1)));
 }
 
+/// Each time it runs it is ready for a moment.
+#[test]
+fn a_new_version_that_shakes_hands_and_dies_has_one_status() {
+    let crash = ended(1, "Error", "no database");
+    let dies = |state: ContainerState, is_ready: bool| {
+        let server = ContainerView { state, ended: crash.clone(), restarted: true, ..running() };
+        PodView { server, ready: is_ready, ready_changed: Some(998), ..pod("new") }
+    };
+    let back_off = waiting("CrashLoopBackOff", "back-off").state;
+    let scene = |new: PodView, old: usize| {
+        let others = (0..old).map(|n| PodView { uid: format!("old-{n}"), ..ready(pod("old")) });
+        let others = others.map(|other| said(other, summary()));
+        let mut scene = Scene::of(std::iter::once(said(new, summary())).chain(others).collect());
+        scene = scene.after(&was_ready());
+        scene.second = 1000;
+        scene
+    };
+    for old in [1, 2] {
+        let before = scene(dies(back_off.clone(), false), old).status().conditions;
+        let available = before.iter().find(|it| it.type_ == "Available").unwrap();
+        assert!(available.reason == "RolloutFailing" && available.message.contains("no database"));
+        for (state, is_ready) in [
+            (ContainerState::Running, false),
+            (ContainerState::Running, true),
+            (ContainerState::Terminated, true),
+            (ContainerState::Terminated, false),
+        ] {
+            let after = scene(dies(state.clone(), is_ready), old).status().conditions;
+            assert_eq!(after, before, "{old} of before, {state:?}, ready: {is_ready}");
+        }
+    }
+    // One that goes on serves beside the others, and one that has nobody beside it serves all the same.
+    let goes_on = PodView { ready_changed: Some(994), ..dies(ContainerState::Running, true) };
+    assert_eq!(trials_end(&[said(goes_on.clone(), summary())], 1000), None);
+    let status = scene(goes_on, 1).status();
+    let available = of(&status, ConditionType::Available);
+    assert_eq!(
+        (available.reason.as_str(), available.message.as_str()),
+        (
+            "RollingOut",
+            "the new version (generation 4) serves; the one before goes when it has done so for 5 seconds"
+        )
+    );
+    let alone = dies(ContainerState::Running, true);
+    assert_eq!(trials_end(&[said(alone.clone(), summary())], 1000), Some(std::time::Duration::from_secs(4)));
+    assert_eq!(of(&scene(alone, 0).status(), ConditionType::Ready).reason, "Ready");
+}
+
 #[test]
 fn ready_is_the_generation_that_clients_use() {
     let stale = Summary {
