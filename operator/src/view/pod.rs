@@ -60,6 +60,10 @@ pub struct ContainerView {
     pub ended: Option<Ended>,
     /// Whether it has ended and begun again.
     pub restarted: bool,
+    /// Whether it is ready, by its own probe if it has one.
+    pub ready: bool,
+    /// What the hook printed without which it does not start, if that failed.
+    pub hook: Option<String>,
     /// The image that it runs.
     pub image: String,
 }
@@ -163,11 +167,16 @@ impl View for PodView {
     }
 
     /// The kubelet forgets how a container ended when it clears that one away before the next one has ended, which it
-    /// often does while it starts it.
+    /// often does while it starts it; and what a hook said when it waits before the next try.
     fn after(mut self, before: &Self) -> Self {
         if self.uid == before.uid {
-            self.sidecar.ended = self.sidecar.ended.or_else(|| before.sidecar.ended.clone());
-            self.server.ended = self.server.ended.or_else(|| before.server.ended.clone());
+            self.sidecar.recall(&before.sidecar, self.ready);
+            self.server.recall(&before.server, self.ready);
+            for other in &mut self.others {
+                if let Some(before) = before.others.iter().find(|before| before.name == other.name) {
+                    other.container.recall(&before.container, self.ready);
+                }
+            }
         }
         self
     }
@@ -217,8 +226,36 @@ impl ContainerView {
         } else {
             ContainerState::Unknown
         };
-        Self { state, ended, restarted: status.restart_count > 0, image: status.image.clone() }
+        let hook = match &state {
+            ContainerState::Waiting { reason, message } if reason == "PostStartHookError" => {
+                Some(printed(message))
+            }
+            _ => None,
+        };
+        Self {
+            state,
+            ended,
+            restarted: status.restart_count > 0,
+            ready: status.ready,
+            hook,
+            image: status.image.clone(),
+        }
     }
+
+    /// Keeps what the kubelet has forgotten of it.
+    fn recall(&mut self, before: &Self, serves: bool) {
+        self.ended = self.ended.take().or_else(|| before.ended.clone());
+        // A pod that serves is past it.
+        self.hook = self.hook.take().or_else(|| before.hook.clone()).filter(|_| !serves);
+    }
+}
+
+/// What a hook's program printed: the kubelet tells around it which hook of which pod it was, and quotes it as Go does.
+fn printed(message: &str) -> String {
+    let quoted = message.rsplit_once(", message: ").map(|(_, quoted)| quoted);
+    let words = quoted.and_then(|quoted| serde_json::from_str::<String>(quoted).ok());
+    let words = words.as_deref().map(str::trim).filter(|words| !words.is_empty());
+    words.unwrap_or(message).to_owned()
 }
 
 #[cfg(test)]
@@ -255,6 +292,30 @@ mod tests {
         }
         let ip = Some("10.0.0.1".to_owned());
         assert_eq!(PodView { ip, ending: true, ..PodView::default() }.askable_at(), None);
+    }
+
+    #[test]
+    fn what_a_hook_said_is_known_until_the_pod_serves() {
+        let said = "Exec lifecycle hook ([/longshore-sidecar await]) for Container \"longshore-sidecar\" in Pod \
+                    \"demo-1_tools(7b1c)\" failed - error: command '/longshore-sidecar await' exited with 1: no, \
+                    message: \"the sidecar is not ready after 60 seconds: \\\"no shim\\\"\\n\"";
+        let sidecar = |ready: bool, reason: &str, message: &str| {
+            let state = json!({"waiting": {"reason": reason, "message": message}});
+            let status = json!({"name": "longshore-sidecar", "state": state, "image": "x", "imageID": "x", "ready": false, "restartCount": 0});
+            let conditions = json!([{"type": "Ready", "status": if ready { "True" } else { "False" }}]);
+            let pod = json!({"spec": {"containers": []}, "status": {"conditions": conditions, "containerStatuses": [status]}});
+            PodView::of(&serde_json::from_value(pod).unwrap())
+        };
+        let hook = |pod: &PodView| pod.sidecar.hook.clone();
+        let failed = sidecar(false, "PostStartHookError", said);
+        let words = "the sidecar is not ready after 60 seconds: \"no shim\"";
+        assert_eq!(hook(&failed).as_deref(), Some(words));
+        let waits = sidecar(false, "CrashLoopBackOff", "back-off 10s");
+        assert_eq!(hook(&waits), None);
+        assert_eq!(hook(&waits.clone().after(&failed)).as_deref(), Some(words));
+        assert_eq!(hook(&sidecar(true, "", "").after(&failed)), None, "it serves");
+        assert_eq!(hook(&PodView { uid: "other".to_owned(), ..waits }.after(&failed)), None, "another pod");
+        assert_eq!(hook(&sidecar(false, "PostStartHookError", "no more")).as_deref(), Some("no more"));
     }
 
     #[test]

@@ -37,6 +37,8 @@ const ENDS: [Reason; 5] = [
     Reason::CommandNotExecutable,
     Reason::ContainerRefused,
 ];
+/// The kubelet's word for a container that was killed for its memory.
+const OUT_OF_MEMORY: &str = "OOMKilled";
 /// Before a diagnosis with its reason, in the words on a pod beside others that serve.
 pub(super) const FAILS: &str = "fails: ";
 /// Before one in the words on several pods of which none serves.
@@ -96,7 +98,8 @@ pub(super) fn of_containers(facts: &PodFacts) -> Option<Diagnosis> {
     if let Some(words) = &pod.unschedulable {
         return Some(failure(Reason::Unschedulable, format!("no node can take the pod: {words}")));
     }
-    of_sidecar(&pod.sidecar).or_else(|| if answers(facts) { None } else { of_server(&pod.server) })
+    let sidecar = of_sidecar(&pod.sidecar, facts.report.summary().is_some());
+    sidecar.or_else(|| if answers(facts) { None } else { of_server(&pod.server) })
 }
 
 /// The same of what else runs in the pod.
@@ -119,18 +122,33 @@ fn answers(facts: &PodFacts) -> bool {
         )
 }
 
-fn of_sidecar(container: &ContainerView) -> Option<Diagnosis> {
-    let about = |what: String| failure(Reason::SidecarFailed, format!("the sidecar does not run: {what}"));
+fn of_sidecar(container: &ContainerView, has_spoken: bool) -> Option<Diagnosis> {
+    let about = |what: String| failure(Reason::SidecarFailed, what);
+    let failed = || match &container.hook {
+        // The kubelet ends one that it waited for in vain, so how it ended says nothing.
+        Some(words) => Some(about(format!("the sidecar does not start: {words}"))),
+        None => container.ended.as_ref().map(|ended| about(format!("the sidecar {}", sidecar_exit(ended)))),
+    };
     match &container.state {
         ContainerState::Waiting { reason, message } => match waiting(reason, message, &container.image) {
-            Some(diagnosis) => Some(about(diagnosis.message)),
-            None if is_back_off(reason) => container.ended.as_ref().map(|ended| about(exit(ended))),
+            Some(diagnosis) => Some(about(format!("the sidecar does not run: {}", diagnosis.message))),
+            None if is_back_off(reason) => failed(),
             None => None,
         },
-        ContainerState::Terminated => container.ended.as_ref().map(|ended| about(exit(ended))),
-        // A sidecar that runs speaks for itself.
-        ContainerState::Running | ContainerState::Unknown => None,
+        ContainerState::Terminated => failed(),
+        // One that runs speaks for itself, once it has.
+        ContainerState::Running => failed().filter(|_| !has_spoken),
+        ContainerState::Unknown => None,
     }
+}
+
+fn sidecar_exit(ended: &Ended) -> String {
+    if ended.reason == OUT_OF_MEMORY {
+        return "was killed because it used more memory than spec.sidecar.resources.limits.memory allows (128Mi where \
+                the manifest does not say); raise it"
+            .to_owned();
+    }
+    exit(ended)
 }
 
 fn of_server(container: &ContainerView) -> Option<Diagnosis> {
@@ -148,15 +166,23 @@ fn of_other(other: &OtherContainer) -> Option<Diagnosis> {
     let kind = if *init { "init container" } else { "container" };
     let about = |reason: Reason, what: String| failure(reason, format!("the {kind} {name}: {what}"));
     let failed = container.ended.as_ref().filter(|ended| !init || ended.code != 0);
-    let failed = failed.map(|ended| about(Reason::ContainerFailed, format!("it {}", exit(ended))));
+    let failed = failed.map(|ended| {
+        let how = match ended.reason.as_str() {
+            OUT_OF_MEMORY => {
+                "was killed because it used more memory than its limit allows; raise it".to_owned()
+            }
+            _ => exit(ended),
+        };
+        about(Reason::ContainerFailed, format!("it {how}"))
+    });
     match &container.state {
         ContainerState::Waiting { reason, message } => match waiting(reason, message, &container.image) {
             Some(diagnosis) => Some(about(diagnosis.reason, diagnosis.message)),
             None => failed.filter(|_| is_back_off(reason)),
         },
         ContainerState::Terminated => failed,
-        // One that ended badly and runs once more goes through its circle, and the others wait for it.
-        ContainerState::Running => failed.filter(|_| *init),
+        // One that ended and runs once more goes through its circle, until it is ready.
+        ContainerState::Running => failed.filter(|_| !container.ready),
         ContainerState::Unknown => None,
     }
 }
@@ -232,7 +258,7 @@ fn essence(message: &str) -> &str {
 fn ended(ended: &Ended) -> Diagnosis {
     match ended.reason.as_str() {
         "StartError" | "ContainerCannotRun" => start(&ended.message),
-        "OOMKilled" => failure(
+        OUT_OF_MEMORY => failure(
             Reason::OutOfMemory,
             "the server was killed because it used more memory than spec.pod.resources.limits.memory allows; raise it",
         ),

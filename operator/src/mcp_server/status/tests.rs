@@ -41,7 +41,7 @@ fn pod(template: &str) -> PodView {
 
 fn running() -> ContainerView {
     let image = "example/github:1".to_owned();
-    ContainerView { state: ContainerState::Running, ended: None, restarted: false, image }
+    ContainerView { state: ContainerState::Running, image, ..ContainerView::default() }
 }
 
 fn waiting(reason: &str, message: &str) -> ContainerView {

@@ -175,6 +175,48 @@ fn each_way_to_fail_has_a_reason_of_its_own() {
             "port taken",
         ),
         (
+            "sidecar runs again",
+            PodFacts {
+                pod: Arc::new(PodView {
+                    sidecar: with_end(running(), ended(1, "Error", "port taken")),
+                    ..pod("new")
+                }),
+                report: Report::Unreachable("connection refused".to_owned()),
+            },
+            "SidecarFailed",
+            "the sidecar exited with code 1; its last lines: port taken",
+        ),
+        (
+            "sidecar ended long ago, and says something today",
+            said(
+                PodView { sidecar: with_end(running(), ended(1, "Error", "port taken")), ..pod("new") },
+                failed(ConnectionReason::NotMcp, "HTML"),
+            ),
+            "NotMcp",
+            "HTML",
+        ),
+        (
+            "sidecar out of memory",
+            silent(PodView {
+                sidecar: with_end(waiting("CrashLoopBackOff", back_off), ended(137, "OOMKilled", "")),
+                ..pod("new")
+            }),
+            "SidecarFailed",
+            "the sidecar was killed because it used more memory than spec.sidecar.resources.limits.memory allows",
+        ),
+        (
+            "sidecar whose hook failed",
+            silent(PodView {
+                sidecar: ContainerView {
+                    hook: Some("the sidecar is not ready after 60 seconds: no configuration".to_owned()),
+                    ..with_end(waiting("CrashLoopBackOff", back_off), ended(0, "Completed", ""))
+                },
+                ..pod("new")
+            }),
+            "SidecarFailed",
+            "the sidecar does not start: the sidecar is not ready after 60 seconds: no configuration",
+        ),
+        (
             "nothing listens",
             said(pod("new"), failed(ConnectionReason::ConnectionRefused, "nothing listens on port 3000")),
             "ConnectionRefused",
@@ -258,6 +300,27 @@ fn each_way_to_fail_has_a_reason_of_its_own() {
             "the pod starts",
         ),
         (
+            "another container is out of memory",
+            silent(beside(
+                true,
+                with_end(waiting("CrashLoopBackOff", back_off), ended(137, "OOMKilled", "")),
+            )),
+            "ContainerFailed",
+            "the init container other: it was killed because it used more memory than its limit allows",
+        ),
+        (
+            "another container ended long ago, and nothing listens today",
+            said(
+                beside(
+                    false,
+                    ContainerView { ready: true, ..with_end(running(), ended(1, "Error", "lost")) },
+                ),
+                failed(ConnectionReason::ConnectionRefused, "nothing listens"),
+            ),
+            "ConnectionRefused",
+            "nothing listens",
+        ),
+        (
             "the image of another container",
             said(beside(false, waiting("ImagePullBackOff", pull)), summary()),
             "ImagePullFailed",
@@ -302,7 +365,7 @@ fn with_server_end(pod: PodView, end: Option<Ended>) -> PodView {
 fn a_container_that_fails_again_and_again_has_one_status() {
     let pull = "failed to resolve reference \"example/github:1\": not found";
     let crash = ended(1, "Error", "no token given");
-    for circle in [
+    let circles = [
         vec![
             waiting("ErrImagePull", pull),
             waiting(
@@ -318,18 +381,33 @@ fn a_container_that_fails_again_and_again_has_one_status() {
             ContainerView { state: ContainerState::Terminated, ended: crash.clone(), ..running() },
             ContainerView { ended: crash.clone(), ..waiting("CrashLoopBackOff", "back-off 20s") },
         ],
-    ] {
-        // The sidecar's words go round too while the server does.
-        let words = [ConnectionReason::ConnectionRefused, ConnectionReason::ConnectionLost];
+    ];
+    // The sidecar's words go round too while the server does, and it is silent by turns while it does itself.
+    let words = [ConnectionReason::ConnectionRefused, ConnectionReason::ConnectionLost];
+    let words = |turn: usize| Report::Answered(Arc::new(failed(words[turn % 2], "words")));
+    let silence = |turn: usize| match turn % 2 {
+        0 => Report::Pending,
+        _ => Report::Unreachable("connection refused".to_owned()),
+    };
+    type Whose<'a> = (&'a str, fn(ContainerView) -> PodView, &'a dyn Fn(usize) -> Report);
+    let whose: [Whose<'_>; 4] = [
+        ("the server", |server| PodView { server, ..pod("new") }, &words),
+        ("the sidecar", |sidecar| PodView { sidecar, ..pod("new") }, &silence),
+        ("a helper", |container| beside(false, container), &|_| Report::Answered(Arc::new(summary()))),
+        ("an init container", |container| beside(true, container), &silence),
+    ];
+    for ((who, around, report), circle) in
+        whose.iter().flat_map(|it| circles.iter().map(move |circle| (it, circle)))
+    {
         let mut before: Option<McpServerStatus> = None;
-        for (turn, container) in circle.into_iter().enumerate() {
-            let facts = said(PodView { server: container, ..pod("new") }, failed(words[turn % 2], "words"));
+        for (turn, container) in circle.iter().enumerate() {
+            let facts = PodFacts { pod: Arc::new(around(container.clone())), report: report(turn) };
             let mut scene = Scene::of(vec![facts]);
             scene.second += i64::try_from(turn).unwrap();
             scene.previous.clone_from(&before);
             let status = scene.status();
             if let Some(before) = &before {
-                assert_eq!(&status, before, "turn {turn}");
+                assert_eq!(&status, before, "{who}, turn {turn}");
             }
             before = Some(status);
         }
