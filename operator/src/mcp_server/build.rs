@@ -8,6 +8,7 @@ mod disruption_budget;
 mod network_policy;
 mod peers;
 mod pod;
+mod resources;
 mod secret;
 mod security;
 mod service;

@@ -4,8 +4,8 @@ use k8s_openapi::api::core::v1::{
     ConfigMapProjection, Container, ContainerPort, DownwardAPIProjection, DownwardAPIVolumeFile,
     EmptyDirVolumeSource, EnvVar, EnvVarSource, ExecAction, HTTPGetAction, KeyToPath, Lifecycle,
     LifecycleHandler, ObjectFieldSelector, PodSpec, PodTemplateSpec, Probe, ProjectedVolumeSource,
-    ResourceRequirements, SecretProjection, ServiceAccountTokenProjection, TopologySpreadConstraint, Volume,
-    VolumeMount, VolumeProjection,
+    SecretProjection, ServiceAccountTokenProjection, TopologySpreadConstraint, Volume, VolumeMount,
+    VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use longshore_crds::names::{SERVER_CONTAINER, SIDECAR_CONTAINER, SIDECAR_USER};
 use longshore_sidecar_config::{Upstream, paths, ports};
 
-use super::{config_map, peers, security, upstream_text};
+use super::{config_map, peers, resources, security, upstream_text};
 use crate::mcp_server::validate::ValidatedServer;
 use crate::names::{self, DEFAULT_CONTAINER_ANNOTATION, UPSTREAM_ANNOTATION};
 use crate::settings::Settings;
@@ -134,7 +134,7 @@ fn sidecar(server: &ValidatedServer, settings: &Settings) -> Container {
         ]),
         // Which of a server's pods it is, for the session ids that it gives and for the other pods.
         env: Some(vec![field(POD_UID, "metadata.uid"), field(POD_IP, "status.podIP")]),
-        resources: Some(server.sidecar.resources.clone().unwrap_or_else(sidecar_resources)),
+        resources: Some(resources::of_sidecar(server.sidecar.resources.as_ref())),
         volume_mounts: Some(mounts),
         lifecycle: post_start(server),
         // The sidecar holds the first probe until it has an answer, so that no second is lost between two probes. What
@@ -234,17 +234,6 @@ fn has_sockets(server: &ValidatedServer) -> bool {
 
 fn needs_tmp(server: &ValidatedServer) -> bool {
     !server.container.volume_mounts.iter().any(|mount| mount.mount_path.trim_end_matches('/') == TMP)
-}
-
-fn sidecar_resources() -> ResourceRequirements {
-    let quantities = |pairs: &[(&str, &str)]| {
-        Some(pairs.iter().map(|(name, value)| ((*name).to_owned(), Quantity((*value).to_owned()))).collect())
-    };
-    ResourceRequirements {
-        requests: quantities(&[("cpu", "10m"), ("memory", "16Mi")]),
-        limits: quantities(&[("memory", "128Mi")]),
-        claims: None,
-    }
 }
 
 fn volumes(server: &ValidatedServer) -> Vec<Volume> {

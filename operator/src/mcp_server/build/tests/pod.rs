@@ -130,7 +130,10 @@ fn the_manifest_shapes_the_pod() {
         ("/spec/containers/0/args/2", json!("--workers=4")),
         ("/spec/containers/0/args/5", json!("--peers-entry=github.tools.svc.cluster.example.")),
         ("/spec/containers/0/args/7", json!("--longest-call-ms=300000")),
-        ("/spec/containers/0/resources", json!({"limits": {"memory": "1Gi"}})),
+        (
+            "/spec/containers/0/resources",
+            json!({"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "1Gi"}}),
+        ),
         ("/spec/containers/0/securityContext/runAsUser", json!(15380)),
         ("/spec/containers/1/command", json!(["/server"])),
         ("/spec/containers/1/args", json!(["--http"])),
@@ -161,6 +164,33 @@ fn the_manifest_shapes_the_pod() {
     let volumes: Vec<_> =
         template["spec"]["volumes"].as_array().unwrap().iter().map(|volume| &volume["name"]).collect();
     assert_eq!(volumes, ["longshore-config", "longshore-program", "longshore-token", "data"]);
+}
+
+#[test]
+fn what_the_manifest_does_not_say_of_the_sidecars_resources_stays() {
+    let cpu = |request: &str| json!({"cpu": request, "memory": "16Mi"});
+    let memory = |request: &str| json!({"cpu": "10m", "memory": request});
+    for (named, requests, limits) in [
+        (json!({}), memory("16Mi"), json!({"memory": "128Mi"})),
+        (json!({"limits": {"memory": "256Mi"}}), memory("16Mi"), json!({"memory": "256Mi"})),
+        (json!({"limits": {"cpu": "1"}}), memory("16Mi"), json!({"cpu": "1", "memory": "128Mi"})),
+        (json!({"requests": {"cpu": 2}}), cpu("2"), json!({"memory": "128Mi"})),
+        (json!({"requests": {"memory": "64Mi"}}), memory("64Mi"), json!({"memory": "128Mi"})),
+        // No request is above its limit.
+        (json!({"limits": {"memory": "10M"}}), memory("10M"), json!({"memory": "10M"})),
+        (json!({"limits": {"cpu": "0.005"}}), cpu("0.005"), json!({"cpu": "0.005", "memory": "128Mi"})),
+        (json!({"requests": {"memory": "1Gi"}}), memory("1Gi"), json!({"memory": "1Gi"})),
+        // What contradicts itself is the API server's to refuse.
+        (
+            json!({"requests": {"memory": "1Gi"}, "limits": {"memory": "64Mi"}}),
+            memory("1Gi"),
+            json!({"memory": "64Mi"}),
+        ),
+    ] {
+        let template = template(with(minimal(), "sidecar", json!({"resources": named})));
+        let expected = json!({"requests": requests, "limits": limits});
+        assert_eq!(template["spec"]["containers"][0]["resources"], expected, "{named}");
+    }
 }
 
 #[test]

@@ -1,0 +1,73 @@
+//! What the sidecar's container requests and may use.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+const REQUESTS: [(&str, &str); 2] = [("cpu", "10m"), ("memory", "16Mi")];
+/// What the sidecar holds of messages and streams is made for this.
+const LIMITS: [(&str, &str); 1] = [("memory", "128Mi")];
+
+type Quantities = BTreeMap<String, Quantity>;
+
+/// What the manifest names, and of the rest the defaults. Kubernetes refuses a request above its limit, so a default gives
+/// way to what is named.
+pub(super) fn of_sidecar(named: Option<&ResourceRequirements>) -> ResourceRequirements {
+    let named_of = |pick: fn(&ResourceRequirements) -> &Option<Quantities>| {
+        named.and_then(|named| pick(named).clone()).unwrap_or_default()
+    };
+    let (named_requests, named_limits) = (named_of(|named| &named.requests), named_of(|named| &named.limits));
+    let mut requests = defaults(&REQUESTS);
+    for (name, request) in &mut requests {
+        if let Some(limit) = named_limits.get(name).filter(|limit| is_less(limit, request)) {
+            request.clone_from(limit);
+        }
+    }
+    let mut limits = defaults(&LIMITS);
+    for (name, limit) in &mut limits {
+        if let Some(request) = named_requests.get(name).filter(|request| is_less(limit, request)) {
+            limit.clone_from(request);
+        }
+    }
+    requests.extend(named_requests);
+    limits.extend(named_limits);
+    ResourceRequirements { requests: Some(requests), limits: Some(limits), claims: None }
+}
+
+fn defaults(pairs: &[(&str, &str)]) -> Quantities {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), Quantity((*value).to_owned()))).collect()
+}
+
+/// Of what is no amount the API server says so.
+fn is_less(one: &Quantity, other: &Quantity) -> bool {
+    matches!((amount(&one.0), amount(&other.0)), (Some(one), Some(other)) if one < other)
+}
+
+/// As a number that is good enough to compare.
+fn amount(text: &str) -> Option<f64> {
+    if let Ok(plain) = text.parse() {
+        return Some(plain);
+    }
+    let unit = text.find(|letter: char| letter.is_ascii_alphabetic())?;
+    let (number, unit) = text.split_at(unit);
+    let (base, power) = match unit {
+        "n" => (1000.0_f64, -3),
+        "u" => (1000.0, -2),
+        "m" => (1000.0, -1),
+        "k" => (1000.0, 1),
+        "M" => (1000.0, 2),
+        "G" => (1000.0, 3),
+        "T" => (1000.0, 4),
+        "P" => (1000.0, 5),
+        "E" => (1000.0, 6),
+        "Ki" => (1024.0, 1),
+        "Mi" => (1024.0, 2),
+        "Gi" => (1024.0, 3),
+        "Ti" => (1024.0, 4),
+        "Pi" => (1024.0, 5),
+        "Ei" => (1024.0, 6),
+        _ => return None,
+    };
+    Some(number.parse::<f64>().ok()? * base.powi(power))
+}
