@@ -78,9 +78,13 @@ pub const SERVERS: &[Rule] = &[
     rule("events.k8s.io", "events", &["create", "patch"], "what happened, for `kubectl describe`"),
 ];
 
-/// The rights in the operator's own namespace.
+/// The rights to the one Lease in the operator's own namespace that is its own, by its name.
+pub const OWN_LEASE: &[Rule] =
+    &[rule("coordination.k8s.io", "leases", &["get", "update"], "one of several operators acts")];
+
+/// The rights in the operator's own namespace. What is not there yet has no name to be permitted by.
 pub const OWN_NAMESPACE: &[Rule] =
-    &[rule("coordination.k8s.io", "leases", &["get", "create", "update"], "one of several operators acts")];
+    &[rule("coordination.k8s.io", "leases", &["create"], "the first of them makes the Lease")];
 
 /// The catalog's rights in every namespace that holds servers: it reads, and writes nothing.
 pub const CATALOG: &[Rule] = &[

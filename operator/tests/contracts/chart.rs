@@ -13,6 +13,8 @@ type Rights = BTreeMap<(String, String), BTreeSet<String>>;
 struct RoleRule {
     api_groups: Vec<String>,
     resources: Vec<String>,
+    #[serde(default)]
+    resource_names: Vec<String>,
     verbs: Vec<String>,
 }
 
@@ -29,12 +31,15 @@ fn the_chart_gives_the_rights_that_are_needed() {
     let own_namespace = between(template, "name: {{ $name }}-leader\n", "---");
     let own_namespace = &own_namespace[own_namespace.find("rules:").unwrap()..];
 
-    assert_eq!(granted(servers), needed(rbac::SERVERS));
-    assert_eq!(granted(own_namespace), needed(rbac::OWN_NAMESPACE));
+    assert_eq!(granted(servers, &[]), needed(rbac::SERVERS));
+    assert_eq!(granted(own_namespace, &[]), needed(rbac::OWN_NAMESPACE));
+    assert_eq!(granted(own_namespace, &["{{ $name }}"]), needed(rbac::OWN_LEASE));
+    let deployment = include_str!("../../../charts/longshore/templates/deployment.yaml");
+    assert!(deployment.contains("--lease-name={{ $name }}"), "the Lease has another name");
 
     let catalog = include_str!("../../../charts/longshore/templates/catalog/rbac.yaml");
     let catalog = between(catalog, "{{- define \"longshore.catalog.rules\" }}", "{{- end }}");
-    assert_eq!(granted(catalog), needed(rbac::CATALOG));
+    assert_eq!(granted(catalog, &[]), needed(rbac::CATALOG));
 }
 
 fn between<'a>(text: &'a str, start: &str, end: &str) -> &'a str {
@@ -42,10 +47,11 @@ fn between<'a>(text: &'a str, start: &str, end: &str) -> &'a str {
     rest.split_once(end).unwrap_or_else(|| panic!("{end:?} does not follow {start:?}")).0
 }
 
-fn granted(yaml: &str) -> Rights {
+/// What may be done with objects of these names alone, or with all.
+fn granted(yaml: &str, names: &[&str]) -> Rights {
     let role: Role = serde_saphyr::from_str(yaml).unwrap();
     let mut rights = Rights::new();
-    for rule in role.rules {
+    for rule in role.rules.iter().filter(|rule| rule.resource_names == names) {
         for group in &rule.api_groups {
             for resource in &rule.resources {
                 let before =

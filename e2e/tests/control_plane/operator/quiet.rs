@@ -15,7 +15,8 @@ use super::node::Node;
 use super::stand::{ADA, Operator, apply_keys, audit_lines, is, kinds, requests, two_pods, wait_for};
 use super::{STAGE, server};
 
-/// Longer than the operator's timers, but for the lease's.
+/// Longer than most of the operator's timers. Watches go on in another request every 20 seconds, and the Lease is renewed
+/// every two; the keys of the cluster's tokens are read every five minutes, as nothing of any namespace.
 const SETTLED: Duration = Duration::from_secs(12);
 
 #[test]
@@ -163,6 +164,7 @@ fn every_right_is_used_and_none_is_missing() {
         );
         let needed: BTreeSet<_> = rbac::SERVERS
             .iter()
+            .chain(rbac::OWN_LEASE)
             .chain(rbac::OWN_NAMESPACE)
             // The API server asks for it inside of other requests, which is no request of its own: without it nothing
             // is made here, and a test beside this one (`rights`) has it taken away.
