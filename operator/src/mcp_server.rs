@@ -404,6 +404,7 @@ async fn write_status(
         public_url: pursuit.urls.as_ref().and_then(|urls| urls.public.clone()),
         selector: names::selector_text(&key.name),
         publication: publication(object.0.as_ref().ok(), &context.settings),
+        access: object.0.as_ref().ok().map(|server| &server.spec.access),
         now: now(),
     });
     let ready =

@@ -10,6 +10,7 @@
 //!   before. With several pods it is in force once all that serve are of it.
 
 mod available;
+mod callable;
 mod cast;
 mod connected;
 mod diagnosis;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use longshore_crds::McpServerStatus;
+use longshore_crds::mcp_server::access::Access;
 use longshore_crds::mcp_server::status::{ServerInfo, ToolsStatus};
 
 use crate::inventory::Summary;
@@ -63,6 +65,8 @@ pub struct Observation<'a> {
     pub selector: String,
     /// Whether the catalog lists it.
     pub publication: Publication,
+    /// Who may call what, if that can be read.
+    pub access: Option<&'a Access>,
     /// The time.
     pub now: Time,
 }

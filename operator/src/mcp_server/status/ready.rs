@@ -3,7 +3,7 @@
 use longshore_sidecar_config::inventory::{ConnectionState, Phase};
 
 use super::cast::{Cast, Version};
-use super::{Observation, PodFacts, Verdict, before, is_silent, unheard, verdict};
+use super::{Observation, PodFacts, Verdict, before, callable, is_silent, unheard, verdict};
 use crate::mcp_server::condition::{ConditionType, Reason, Truth};
 
 /// Whether clients can use the server, and the generation of the manifest that they use.
@@ -54,8 +54,9 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
         let [accepted, available, connected] = others;
         let degraded = [available, connected].into_iter().find(|verdict| verdict.reason == Reason::Degraded);
         let but = degraded.or(Some(accepted).filter(|accepted| accepted.truth != Truth::True));
-        let message = match but {
-            Some(but) => format!("clients can use the server, but {}", but.message),
+        let nobody = || observed.access.and_then(|access| callable::nobody(access, summary));
+        let message = match but.map(|but| but.message.clone()).or_else(nobody) {
+            Some(but) => format!("clients can use the server, but {but}"),
             None => "clients can use the server".to_owned(),
         };
         return (verdict(Truth::True, Reason::Ready, message), generation);

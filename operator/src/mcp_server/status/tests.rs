@@ -12,6 +12,8 @@ use longshore_sidecar_config::inventory::{
     ConfigState, Connection, ConnectionReason, ConnectionState, ExposedSocket, Phase,
 };
 
+use serde_json::{Value, json};
+
 use super::*;
 use crate::inventory::{ServerInfo as SaidInfo, ServerSummary, ToolsSummary};
 use crate::view::{ContainerState, ContainerView, Ended, OtherContainer};
@@ -98,6 +100,10 @@ fn ready(pod: PodView) -> PodView {
     PodView { ready: true, ..pod }
 }
 
+fn rules(rules: &Value) -> Access {
+    serde_json::from_value(json!({ "rules": rules })).unwrap()
+}
+
 /// The scene that each case changes: generation 4, nothing wrong, no pod, seen at second 1000.
 struct Scene {
     previous: Option<McpServerStatus>,
@@ -110,6 +116,7 @@ struct Scene {
     pods: Vec<PodFacts>,
     deployment: Option<DeploymentView>,
     publication: Publication,
+    access: Access,
     second: i64,
 }
 
@@ -124,6 +131,7 @@ impl Scene {
             pods,
             deployment: None,
             publication: Publication::Published,
+            access: rules(&json!([{"name": "all", "tools": ["*"]}])),
             second: 1000,
         }
     }
@@ -145,6 +153,7 @@ impl Scene {
             public_url: self.urls[1].map(str::to_owned),
             selector: "longshore.dev/server=github".to_owned(),
             publication: self.publication,
+            access: Some(&self.access),
             now: Time(Timestamp::from_second(self.second).unwrap()),
         })
     }

@@ -47,6 +47,44 @@ fn a_server_that_works_is_described_in_full() {
     );
 }
 
+/// Deny by default is no failure, and still not what anybody wants to find out from a client.
+#[test]
+fn a_server_that_nobody_may_call_is_ready_and_said_to_be_so() {
+    let none = "no rule permits anything to anybody: write one in spec.access.rules";
+    let unmatched =
+        "no rule of spec.access.rules names any of its tools, so none may be called: it has get, list";
+    let many = |count: u32| Summary { tools: ToolsSummary { count, ..summary().tools }, ..summary() };
+    for (access, said_by, words) in [
+        (json!([]), summary(), Some(none)),
+        (json!([{"name": "a", "tools": ["got"]}]), summary(), Some(unmatched)),
+        (
+            json!([{"name": "a", "tools": ["got"]}, {"name": "b", "tools": ["[a-f]*"]}]),
+            summary(),
+            Some(unmatched),
+        ),
+        (json!([{"name": "a", "tools": ["got"]}, {"name": "b", "tools": ["{get,put}"]}]), summary(), None),
+        (json!([{"name": "a", "tools": ["*"]}]), summary(), None),
+        (json!([{"name": "a", "prompts": ["x"]}]), summary(), None),
+        // Not all of them are known by name.
+        (json!([{"name": "a", "tools": ["got"]}]), many(99), None),
+        (
+            json!([{"name": "a", "tools": ["got"]}]),
+            Summary { tools: ToolsSummary::default(), ..summary() },
+            None,
+        ),
+    ] {
+        let mut scene = Scene::of(vec![said(ready(pod("new")), said_by)]);
+        scene.access = rules(&access);
+        let status = scene.status();
+        let ready = of(&status, ConditionType::Ready);
+        assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("True", "Ready"));
+        match words {
+            Some(words) => assert!(ready.message.contains(words), "{access}: {}", ready.message),
+            None => assert_eq!(ready.message, "clients can use the server", "{access}"),
+        }
+    }
+}
+
 #[test]
 fn times_of_transition_stay_while_nothing_changes() {
     let first = Scene::of(vec![said(ready(pod("new")), summary())]).status();
