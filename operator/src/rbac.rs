@@ -60,8 +60,8 @@ pub const SERVERS: &[Rule] = &[
     rule(
         "",
         "serviceaccounts",
-        &["list", "watch", "create", "patch", "delete"],
-        "an identity without rights for pods",
+        &["get", "list", "watch", "create", "patch", "delete"],
+        "an identity without rights for pods; those that a manifest names",
     ),
     rule(
         "networking.k8s.io",

@@ -157,6 +157,8 @@ fn dereferenced(
         let data = match kind {
             Kind::Secret => documents.secrets.get(&at),
             Kind::ConfigMap => documents.config_maps.get(&at),
+            // Only `spec.pod` names one.
+            Kind::ServiceAccount => None,
         };
         let lookup =
             data.map_or(Lookup::Missing, |data| Lookup::Present { keys: data.keys().cloned().collect() });

@@ -96,6 +96,8 @@ reasons! {
     ConfigMapNotFound,
     /// A ConfigMap that the manifest names has no such key.
     ConfigMapKeyNotFound,
+    /// A ServiceAccount that the manifest names does not exist.
+    ServiceAccountNotFound,
     /// The manifest names a Secret of Longshore's own.
     SecretReserved,
     /// The manifest names a ConfigMap of Longshore's own.

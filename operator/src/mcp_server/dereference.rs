@@ -1,4 +1,4 @@
-//! First step: reads what a manifest names. The only step that looks at Secrets and ConfigMaps.
+//! First step: reads what a manifest names. The only step that looks at Secrets, ConfigMaps and ServiceAccounts.
 //!
 //! What was read is remembered until the watch says that it changed ([`cache`]), so a reconcile of a settled server
 //! reads nothing. Of a Secret only the names of its entries are kept, and of API keys their hashes.
@@ -52,7 +52,7 @@ pub enum ApiKeysLookup {
 /// Everything outside of the manifest that decides what its objects look like.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dereferenced {
-    /// The Secrets and ConfigMaps that it names.
+    /// The Secrets, ConfigMaps and ServiceAccounts that it names.
     pub objects: BTreeMap<(Kind, String), Lookup>,
     /// The Secret with the API keys.
     pub api_keys: ApiKeysLookup,
@@ -69,7 +69,7 @@ pub struct Dereferenced {
 // === impl Dereferenced ===
 
 impl Dereferenced {
-    /// What is known of a Secret or ConfigMap.
+    /// What is known of one of them.
     pub fn lookup(&self, kind: Kind, name: &str) -> &Lookup {
         self.objects.get(&(kind, name.to_owned())).unwrap_or(&Lookup::Missing)
     }

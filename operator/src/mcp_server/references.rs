@@ -1,4 +1,4 @@
-//! Which Secrets and ConfigMaps a manifest names, and where. Pure.
+//! Which Secrets, ConfigMaps and ServiceAccounts a manifest names, and where. Pure.
 
 use k8s_openapi::api::core::v1::{
     Container, EnvFromSource, EnvVar, KeyToPath, LocalObjectReference, PodTemplateSpec, Volume,
@@ -13,6 +13,8 @@ pub enum Kind {
     Secret,
     /// A ConfigMap.
     ConfigMap,
+    /// A ServiceAccount.
+    ServiceAccount,
 }
 
 impl Kind {
@@ -21,6 +23,7 @@ impl Kind {
         match self {
             Self::Secret => "Secret",
             Self::ConfigMap => "ConfigMap",
+            Self::ServiceAccount => "ServiceAccount",
         }
     }
 }
@@ -63,6 +66,10 @@ pub fn of(spec: &McpServerSpec) -> Vec<Reference> {
     found.pull_secrets("spec.pod.imagePullSecrets", &spec.pod.image_pull_secrets);
     for (index, volume) in spec.pod.volumes.iter().enumerate() {
         found.volume(&format!("spec.pod.volumes[{index}]"), volume);
+    }
+    if let Some(account) = &spec.pod.service_account_name {
+        let field = "spec.pod.serviceAccountName".to_owned();
+        found.add(Kind::ServiceAccount, account, None, Need::Required, field);
     }
     // What cannot be read as a template is refused by the validation.
     let overrides =
@@ -209,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_every_place_that_names_a_secret_or_config_map() {
+    fn finds_every_place_that_names_something() {
         let spec: McpServerSpec = serde_json::from_value(serde_json::json!({
             "source": {
                 "image": "x",
@@ -224,6 +231,7 @@ mod tests {
             "auth": {"none": {}},
             "pod": {
                 "imagePullSecrets": [{"name": "s3"}],
+                "serviceAccountName": "a1",
                 "volumes": [
                     {"name": "a", "secret": {"secretName": "s4", "items": [{"key": "k", "path": "p"}]}},
                     {"name": "b", "projected": {"sources": [
@@ -260,6 +268,7 @@ mod tests {
                 "Secret s5? spec.pod.volumes[1].projected.sources[1].secret",
                 "Secret s6 spec.pod.volumes[2].csi.nodePublishSecretRef",
                 "Secret s7 spec.pod.volumes[3].azureFile",
+                "ServiceAccount a1 spec.pod.serviceAccountName",
                 "Secret s8 spec.pod.overrides.spec.containers[0].envFrom[0].secretRef",
                 "ConfigMap c4 spec.pod.overrides.spec.volumes[0].configMap",
             ]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::future::{BoxFuture, join_all, select_all};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::reflector::{self, ObjectRef};
 use kube::runtime::watcher::{self, Event};
@@ -85,6 +85,8 @@ pub(super) fn watch<'a>(
         watches.push(made(context, hearing, scope, &mirrors.pods, triggers).boxed());
         watches.push(named::<Secret>(context, hearing, scope, Kind::Secret, triggers).boxed());
         watches.push(named::<ConfigMap>(context, hearing, scope, Kind::ConfigMap, triggers).boxed());
+        watches
+            .push(named::<ServiceAccount>(context, hearing, scope, Kind::ServiceAccount, triggers).boxed());
     }
     select_all(watches).map(|_| ())
 }

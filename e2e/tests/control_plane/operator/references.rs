@@ -24,7 +24,7 @@ fn at_once() -> Duration {
 fn what_is_missing_is_named_and_healed_at_once_when_it_comes() {
     let needs_all = server(
         "{source: {env: [{name: T, valueFrom: {secretKeyRef: {name: token, key: value}}}], envFrom: [{configMapRef: {name: settings}}]}, \
-          pod: {volumes: [{name: data, secret: {secretName: files}}, \
+          pod: {serviceAccountName: robot, volumes: [{name: data, secret: {secretName: files}}, \
             {name: modes, configMap: {name: settings, items: [{key: mode, path: mode}]}}]}, \
           auth: {none: null, apiKeys: {secretRef: {name: keys}}}}",
     );
@@ -58,6 +58,11 @@ fn what_is_missing_is_named_and_healed_at_once_when_it_comes() {
                 "ConfigMapKeyNotFound",
                 format!("ConfigMap {here}/settings has no key \"mode\", which spec.pod.volumes[1].configMap.items[0] names"),
                 "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {mode: fast}}",
+            ),
+            (
+                "ServiceAccountNotFound",
+                format!("ServiceAccount {here}/robot, which spec.pod.serviceAccountName names, does not exist"),
+                "{apiVersion: v1, kind: ServiceAccount, metadata: {name: robot}}",
             ),
             (
                 "SecretNotFound",

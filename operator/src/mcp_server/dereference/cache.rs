@@ -1,9 +1,9 @@
-//! What is known of the Secrets and ConfigMaps that manifests name, and who names them.
+//! What is known of the Secrets, ConfigMaps and ServiceAccounts that manifests name, and who names them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{ApiKeysLookup, Lookup, get, summarise};
@@ -106,6 +106,10 @@ impl ReferenceCache {
                     let keys = keys.chain(map.binary_data.unwrap_or_default().into_keys());
                     (summarise(is_ours(&map.metadata), keys), map.metadata.resource_version)
                 }
+            },
+            Kind::ServiceAccount => match get::<ServiceAccount>(client, namespace, name).await? {
+                None => (Lookup::Missing, None),
+                Some(account) => (summarise(false, std::iter::empty()), account.metadata.resource_version),
             },
         };
         self.remember(&key, epoch, version, |entry| entry.lookup = Some(lookup.clone()));

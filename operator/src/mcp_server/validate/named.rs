@@ -1,4 +1,4 @@
-//! What a manifest names outside of itself: Secrets, ConfigMaps, and the Secret with the API keys.
+//! What a manifest names outside of itself: Secrets, ConfigMaps, a ServiceAccount, and the Secret with the API keys.
 
 use longshore_crds::McpServer;
 use longshore_crds::mcp_server::Source;
@@ -23,6 +23,10 @@ pub(super) fn check_reference(
         }
         references::Kind::ConfigMap => {
             (Reason::ConfigMapReserved, Reason::ConfigMapNotFound, Reason::ConfigMapKeyNotFound)
+        }
+        // It has no entries, and one of Longshore's own may be named: nobody gains anything by it.
+        references::Kind::ServiceAccount => {
+            (Reason::Invalid, Reason::ServiceAccountNotFound, Reason::Invalid)
         }
     };
     // The name counts too: on the first reconciliation Longshore's own Secret is not there yet, and it is made at once

@@ -107,6 +107,9 @@ fn the_manifest_shapes_the_pod() {
     lookups
         .objects
         .insert((Kind::ConfigMap, "settings".to_owned()), Lookup::Present { keys: BTreeSet::new() });
+    lookups
+        .objects
+        .insert((Kind::ServiceAccount, "github".to_owned()), Lookup::Present { keys: BTreeSet::new() });
     let server = validate(&manifest(spec), &lookups).unwrap();
     let resources = build(&server, &settings()).0;
     assert_eq!(resources.service_account, None);
