@@ -65,9 +65,9 @@ pub struct Pod {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "unknown_object")]
     pub affinity: Option<Value>,
-    /// A partial pod template (`metadata`, `spec`), merged into the generated one; it removes nothing. The server's
-    /// container is named `server`. The sidecar, Longshore's volumes and ports, host namespaces, `hostPath` and
-    /// privileges may not be touched.
+    /// A partial pod template, merged into the generated one; lists without names are replaced. The server's container
+    /// is named `server`. The sidecar, Longshore's volumes and ports, host namespaces, `hostPath` and privileges may not
+    /// be touched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "overrides")]
     pub overrides: Option<Value>,
