@@ -21,6 +21,9 @@ app.kubernetes.io/component: operator
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "longshore.image.operator" -}}
@@ -43,6 +46,11 @@ runAsNonRoot: true
 runAsUser: 65532
 runAsGroup: 65532
 seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- /* The images are for Linux. */}}
+{{- define "longshore.nodeSelector" -}}
+{{ toYaml (merge (dict) (.Values.nodeSelector | default dict) (dict "kubernetes.io/os" "linux")) }}
 {{- end }}
 
 {{- /* Whether there is a catalog. What every template asks first, so it is also where the values of an older chart are
@@ -70,6 +78,9 @@ app.kubernetes.io/component: catalog
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- /* The Secret with the catalog's API keys; empty where everybody may read it. Who may is never assumed. */}}

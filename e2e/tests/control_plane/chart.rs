@@ -35,6 +35,9 @@ const RENDERED: &[&str] = &[
     "{sessionKeys: {rotateAfter: 720h0m0s}}",
     // The values that `--reuse-values` keeps of a release before the keys.
     "{sessionKeys: null}",
+    "{commonLabels: {team: tools}, podLabels: {a: b}}",
+    "{podDisruptionBudget: {enabled: false}, networkPolicy: {enabled: false}}",
+    "{podDisruptionBudget: null, networkPolicy: null, commonLabels: null, nodeSelector: null, metrics: {podMonitor: null}}",
     "{nodeSelector: {a: b}, tolerations: [{operator: Exists}], affinity: {nodeAffinity: {}}, resources: {}}",
 ];
 
@@ -54,6 +57,9 @@ const REFUSED: &[(&str, &str)] = &[
     ("{watchNamespaces: ['*']}", "at '/watchNamespaces/0'"),
     ("{metrics: {from: [monitoring]}}", "at '/metrics/from/0'"),
     ("{metrics: {from: [{}]}}", "at '/metrics/from/0'"),
+    ("{metrics: {podMonitor: true}}", "at '/metrics/podMonitor'"),
+    ("{commonLabels: {app.kubernetes.io/name: other}}", "invalid propertyName 'app.kubernetes.io/name'"),
+    ("{networkPolicy: {enabled: 'no'}}", "at '/networkPolicy/enabled'"),
     ("{catalog: {auth: {none: false}}}", "catalog.auth.apiKeysSecret=NAME"),
     ("{catalog: {auth: {none: false}}}", "catalog.auth.none=true"),
     // The values that `--reuse-values` keeps of a release before the catalog.
@@ -73,6 +79,7 @@ fn the_chart() {
     lints(&cluster);
     refuses_values_that_cannot_work(&cluster);
     rights_end_at_the_watched_namespaces(&cluster);
+    values_make_what_they_say(&cluster);
     a_secret_that_is_deleted_takes_its_keys_along(&cluster);
     renders_what_the_api_server_takes(&cluster);
     names_may_look_like_numbers(&cluster);
@@ -137,6 +144,66 @@ fn rights_end_at_the_watched_namespaces(cluster: &Cluster) {
     for namespace in WATCHED.iter().chain([&NAMESPACE]) {
         let binding = ("RoleBinding".to_owned(), Some((*namespace).to_owned()));
         assert!(some.contains(&binding), "{namespace} is not in {some:?}");
+    }
+}
+
+/// What the API server would take without it too.
+fn values_make_what_they_say(cluster: &Cluster) {
+    let objects = |values: &str| -> Vec<Value> {
+        let manifests = template(cluster, values).unwrap_or_else(|error| panic!("{values}: {error}"));
+        serde_saphyr::from_multiple(&manifests).unwrap()
+    };
+    let count = |values: &str, kind: &str| objects(values).iter().filter(|it| it["kind"] == kind).count();
+    for (values, budgets, policies) in [
+        ("{}", 2, 2),
+        ("{podDisruptionBudget: {enabled: false}}", 0, 2),
+        ("{networkPolicy: {enabled: false}}", 2, 0),
+        // The values that `--reuse-values` keeps of a release before them.
+        ("{podDisruptionBudget: null, networkPolicy: null}", 2, 2),
+    ] {
+        let counted = (count(values, "PodDisruptionBudget"), count(values, "NetworkPolicy"));
+        assert_eq!(counted, (budgets, policies), "{values}");
+    }
+    for object in objects("{commonLabels: {team: tools}, crds: {enabled: false}}") {
+        let is_test = object["metadata"]["annotations"]["helm.sh/hook"] == "test";
+        assert!(is_test || object["metadata"]["labels"]["team"] == "tools", "{object}");
+        let selector = &object["spec"]["selector"]["matchLabels"];
+        assert_eq!(selector["team"], Value::Null, "it would be another selector after each change: {object}");
+    }
+    for (values, nodes) in [
+        ("{}", serde_json::json!({"kubernetes.io/os": "linux"})),
+        ("{nodeSelector: {disk: ssd}}", serde_json::json!({"disk": "ssd", "kubernetes.io/os": "linux"})),
+        ("{nodeSelector: {kubernetes.io/os: other}}", serde_json::json!({"kubernetes.io/os": "other"})),
+    ] {
+        for object in objects(values) {
+            match object["kind"].as_str() {
+                Some("Deployment") => assert_eq!(object["spec"]["template"]["spec"]["nodeSelector"], nodes),
+                Some("Pod") => assert_eq!(object["spec"]["nodeSelector"], nodes),
+                _ => {}
+            }
+        }
+    }
+    let monitors = |values: &str| -> Vec<Value> {
+        objects(values).into_iter().filter(|it| it["kind"] == "PodMonitor").collect()
+    };
+    assert_eq!(monitors("{}"), [Value::Null; 0]);
+    let enabled = "podMonitor: {enabled: true, labels: {release: prometheus}}";
+    for (values, namespaces) in [
+        (format!("{{metrics: {{{enabled}}}}}"), serde_json::json!({"any": true})),
+        (
+            format!("{{metrics: {{{enabled}}}, watchNamespaces: [{}]}}", WATCHED[0]),
+            serde_json::json!({"matchNames": [WATCHED[0]]}),
+        ),
+    ] {
+        let monitors = monitors(&values);
+        assert!(
+            monitors.iter().all(|it| it["metadata"]["labels"]["release"] == "prometheus"),
+            "{monitors:?}"
+        );
+        let [own, servers] = <[Value; 2]>::try_from(monitors).unwrap();
+        assert_eq!(own["spec"]["podMetricsEndpoints"][0]["port"], "http");
+        assert_eq!(servers["spec"]["podMetricsEndpoints"][0]["port"], "admin");
+        assert_eq!(servers["spec"]["namespaceSelector"], namespaces);
     }
 }
 

@@ -26,6 +26,9 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> (Deploymen
     // Only now are all containers known.
     if let Some(pod) = &mut template.spec {
         security::harden(pod);
+        // The sidecar's image is for Linux alone.
+        let nodes = pod.node_selector.get_or_insert_default();
+        nodes.entry("kubernetes.io/os".to_owned()).or_insert_with(|| "linux".to_owned());
     }
     let digest = mark(&mut template);
     let deployment = Deployment {

@@ -226,6 +226,7 @@ fn the_smallest_manifest_makes_these_objects() {
                     {"name": "longshore-program", "emptyDir": {"sizeLimit": "32Mi"}},
                     {"name": "longshore-tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "256Mi"}},
                 ],
+                "nodeSelector": {"kubernetes.io/os": "linux"},
                 "topologySpreadConstraints": [{
                     "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
                     "labelSelector": {"matchLabels": selector()}, "matchLabelKeys": ["pod-template-hash"],
