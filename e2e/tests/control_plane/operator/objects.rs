@@ -74,6 +74,76 @@ fn objects_come_with_their_server_are_mended_and_go_with_it() {
     });
 }
 
+/// To the last word, through the schema and the API server's own reading of it.
+#[test]
+fn all_that_a_manifest_says_of_its_pod_is_in_the_deployment() {
+    let nodes = json!({"preferredDuringSchedulingIgnoredDuringExecution": [{
+        "weight": 7, "preference": {"matchExpressions": [{"key": "gpu", "operator": "DoesNotExist"}]},
+    }]});
+    let tolerations = json!([
+        {"key": "tools", "operator": "Equal", "value": "yes", "effect": "NoSchedule"},
+        {"key": "slow", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30},
+    ]);
+    let volumes = [
+        json!({"name": "scratch", "emptyDir": {"sizeLimit": "2Gi"}}),
+        json!({"name": "disk", "persistentVolumeClaim": {"claimName": "disk"}}),
+    ];
+    let mounts = [
+        json!({"name": "scratch", "mountPath": "/tmp"}),
+        json!({"name": "disk", "mountPath": "/data", "subPath": "demo", "readOnly": true}),
+    ];
+    let fat = json!({
+        "pod": {
+            "metadata": {"labels": {"team": "tools"}, "annotations": {"example.com/note": "a word"}},
+            // A whole number without quotes, as people write it.
+            "resources": {"requests": {"cpu": 2, "memory": "1Gi"}, "limits": {"cpu": 3, "memory": "2Gi"}},
+            "imagePullSecrets": [{"name": "registry"}, {"name": "mirror"}],
+            "nodeSelector": {"disk": "ssd"},
+            "tolerations": tolerations,
+            "affinity": {"nodeAffinity": nodes},
+            "volumes": volumes,
+            "volumeMounts": mounts,
+        },
+        "sidecar": {"workers": 2, "resources": {"requests": {"cpu": 1}, "limits": {"memory": "256Mi"}}},
+    });
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        for secret in ["registry", "mirror"] {
+            namespace.apply(&format!("{{apiVersion: v1, kind: Secret, metadata: {{name: {secret}}}}}")).await;
+        }
+        namespace.apply(&server(&fat.to_string())).await;
+        let deployments: Api<Deployment> = namespace.api();
+        let deployment = namespace.wait(&deployments, "demo", "to be made", |_| true).await;
+        let template = serde_json::to_value(deployment.spec.unwrap().template).unwrap();
+        for (pointer, expected) in [
+            ("/metadata/labels/team", json!("tools")),
+            ("/metadata/labels/longshore.dev~1server", json!("demo")),
+            ("/metadata/annotations/example.com~1note", json!("a word")),
+            ("/spec/imagePullSecrets", fat["pod"]["imagePullSecrets"].clone()),
+            ("/spec/nodeSelector", json!({"disk": "ssd", "kubernetes.io/os": "linux"})),
+            ("/spec/tolerations", tolerations.clone()),
+            ("/spec/affinity", fat["pod"]["affinity"].clone()),
+            (
+                "/spec/containers/0/resources",
+                json!({"requests": {"cpu": "1", "memory": "16Mi"}, "limits": {"memory": "256Mi"}}),
+            ),
+            (
+                "/spec/containers/1/resources",
+                json!({"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"cpu": "3", "memory": "2Gi"}}),
+            ),
+        ] {
+            assert_eq!(template.pointer(pointer), Some(&expected), "{pointer}");
+        }
+        let list = |pointer: &str| template.pointer(pointer).and_then(Value::as_array).unwrap().clone();
+        assert!(volumes.iter().all(|volume| list("/spec/volumes").contains(volume)), "{template}");
+        assert!(
+            mounts.iter().all(|mount| list("/spec/containers/1/volumeMounts").contains(mount)),
+            "{template}"
+        );
+        wait_for(namespace, "Accepted", "True", "Accepted").await;
+    });
+}
+
 #[test]
 fn what_no_pod_needs_any_more_is_removed() {
     STAGE.with_namespace(async |namespace| {
