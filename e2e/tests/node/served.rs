@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::STAGE;
-use crate::server::{becomes, url_that_leads_there};
+use crate::server::{becomes, go_server, url_that_leads_there};
 
 const KEY: &str = "example-key-of-alice";
 const EVERYTHING: &str = include_str!("../../../examples/everything.yaml");
@@ -99,6 +99,40 @@ fn a_server_on_the_go_sdk_is_served_to_everybody_as_far_as_its_rules_go() {
         let status = server.status.expect("it has a status");
         assert_eq!(status.tools.map(|tools| tools.count), Some(6));
         assert_eq!(status.server_info.map(|info| info.name).as_deref(), Some("go-server"));
+    });
+}
+
+/// No token of a ServiceAccount is in a pod; where the manifest names an account, its token is in the server's container
+/// alone.
+#[test]
+fn only_a_server_whose_manifest_names_an_account_has_its_token() {
+    const SCRIPT: &str = r#"
+for process in /proc/[0-9]*; do
+  grep -q "$0" "$process/cgroup" 2>/dev/null || continue
+  if [ -e "$process/root/var/run/secrets/kubernetes.io/serviceaccount/token" ]; then has=token; else has=none; fi
+  echo "$(cat "$process/comm") $has"
+done"#;
+    STAGE.with_namespace(async |namespace| {
+        namespace.apply("{apiVersion: v1, kind: ServiceAccount, metadata: {name: robot}}").await;
+        let named = go_server("named", &[]) + "  pod: {serviceAccountName: robot}\n";
+        namespace.apply(&[go_server("plain", &[]), named].join("---\n")).await;
+        for (name, expected) in [
+            ("plain", ["go-server none", "longshore-sidec none"]),
+            ("named", ["go-server token", "longshore-sidec none"]),
+        ] {
+            becomes(namespace, name, ("Ready", "True", "Ready")).await;
+            let mine = ListParams::default().labels(&format!("longshore.dev/server={name}"));
+            let pods = namespace.api::<Pod>().list(&mine).await.expect("pods can be listed");
+            let uid = pods.items.first().and_then(|pod| pod.uid()).expect("a ready server has a pod");
+            // As it is in the names of its containers' cgroups.
+            let output = namespace.command("sh").args(["-c", SCRIPT, &uid.replace('-', "[-_]")]).output();
+            let output = output.expect("the shell runs");
+            let seen = String::from_utf8_lossy(&output.stdout).into_owned();
+            let mut seen: Vec<_> = seen.lines().filter(|line| !line.starts_with("pause")).collect();
+            seen.sort_unstable();
+            seen.dedup();
+            assert_eq!(seen, expected, "{name}: {output:?}");
+        }
     });
 }
 
