@@ -139,6 +139,8 @@ enum Event {
 pub async fn run(options: Options, mut stop: impl AsyncFnMut()) -> Result<ExitCode, Error> {
     let report = if options.json { Report::Json } else { Report::People };
     let mut reader = Reader::new(options.paths.clone());
+    // Before it is read, so that a change meanwhile is one.
+    let mut seen = reader.fingerprint();
     let documents = if options.paths.is_empty() {
         builtin::documents()?
     } else {
@@ -149,7 +151,6 @@ pub async fn run(options: Options, mut stop: impl AsyncFnMut()) -> Result<ExitCo
         }
         documents
     };
-    let mut seen = reader.fingerprint();
     let (mut local, indexer) = Local::new(options, report)?;
     let catalog = match local.start(&documents).await? {
         Ok(catalog) => catalog,

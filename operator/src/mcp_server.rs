@@ -38,7 +38,7 @@ use crate::names;
 use crate::settings::Settings;
 use apply::Applier;
 use build::Desired;
-use condition::{ConditionType, Problem, Reason};
+use condition::{ConditionType, Problem, Reason, Truth};
 use context::Context;
 use dereference::own_keys;
 use memory::{ServerMemory, lock};
@@ -348,10 +348,14 @@ fn turn(
     let live =
         context.mirrors.deployments.get(key, &key.name).and_then(|deployment| deployment.template.clone());
     let observed = server.status.as_ref().and_then(|status| status.observed_generation);
+    // A manifest that could not be accepted has made no pods yet, though it was seen.
+    let conditions = server.status.as_ref().map(|status| &*status.conditions).unwrap_or_default();
+    let was_accepted = status::find(conditions, ConditionType::Accepted)
+        .is_none_or(|condition| condition.status == Truth::True.name());
     // One without a status started a moment ago, when its first word could still wait. And whoever only scales a server
     // that waits asks for no other pods.
     let nobody_asked = observed.is_none()
-        || observed == server.metadata.generation
+        || observed == server.metadata.generation && was_accepted
         || lock(memory).waits_for.as_ref() == Some(&desired.template);
     match live {
         Some(live) if first_look && desired.replicas > 0 && live != desired.template && nobody_asked => {

@@ -41,9 +41,9 @@ const PORT: (&str, &str) = (
     "the ports 15380, 15381 and 15382 are the sidecar's: let the server listen on another, such as 3000",
 );
 
-/// The same of a path.
+/// The same of a path: what the HTTP of the sidecar takes for one.
 const PATH: (&str, &str) = (
-    "self.matches(r'^/[!-~]*$') && !self.contains('?') && !self.contains('#')",
+    "self.matches(r'^/[!$-;=@-_a-~]*$')",
     "write the path alone, beginning with / and without a query, such as `/mcp`",
 );
 

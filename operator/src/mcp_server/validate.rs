@@ -335,11 +335,11 @@ fn upstream(transport: &manifest::Transport, problems: &mut Vec<Problem>) -> Opt
         return None;
     }
     // The sidecar could not use another one, and would have no configuration at all.
-    let is_of_path = |byte: u8| byte.is_ascii_graphic() && byte != b'?' && byte != b'#';
+    let is_of_path = |byte: u8| matches!(byte, b'!' | b'$'..=b';' | b'=' | b'@'..=b'_' | b'a'..=b'~');
     if !path.starts_with('/') || !path.bytes().all(is_of_path) {
         problems.push(Problem::invalid(
             &format!("spec.transport.{kind}.path"),
-            "write a path that begins with `/`, without a query and spaces, such as `/mcp`",
+            "write a path that begins with `/`, without a query, spaces and quotes, such as `/mcp`",
         ));
         return None;
     }

@@ -237,6 +237,8 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ("{spec: {transport: {streamableHttp: {path: '/mcp?a'}}}}", "write the path alone"),
     ("{spec: {transport: {streamableHttp: {path: '/mcp#a'}}}}", "write the path alone"),
     ("{spec: {transport: {streamableHttp: {path: '/m cp'}}}}", "write the path alone"),
+    ("{spec: {transport: {streamableHttp: {path: '/a<b'}}}}", "write the path alone"),
+    ("{spec: {transport: {streamableHttp: {path: '/a`b'}}}}", "write the path alone"),
     ("{spec: {transport: {streamableHttp: {path: ''}}}}", "write the path alone"),
     // Access.
     (

@@ -11,7 +11,7 @@ use longshore_e2e::cluster::{Cluster, Component, Shape};
 use longshore_e2e::testing::{Kind, Room, eventually};
 use serde_json::Value;
 
-use super::stand::{NEXT_SIDECAR, Operator, install, until};
+use super::stand::{NEXT_SIDECAR, Operator, condition, install, until};
 use super::{LEAST, STAGE, server};
 
 #[test]
@@ -144,6 +144,15 @@ fn a_new_release_replaces_the_pods_of_so_many_servers_at_a_time() {
         let asleep = "a-server-that-is-scaled-to-zero";
         namespace.apply(&server("{replicas: 0}").replace("demo", asleep)).await;
         namespace.wait(&deployments, asleep, "to be made", |_| true).await;
+        // Its owner has changed it, and something is missing for that.
+        let late = "late";
+        namespace.apply(&LEAST.replace("demo", late)).await;
+        namespace.wait(&deployments, late, "to be made", |_| true).await;
+        let needs = "{source: {env: [{name: T, valueFrom: {secretKeyRef: {name: token, key: value}}}]}}";
+        namespace.apply(&server(needs).replace("demo", late)).await;
+        let servers: Api<McpServer> = namespace.api();
+        let lacks = |server: &McpServer| condition(server, "Accepted").is_some_and(|it| it.status == "False");
+        namespace.wait(&servers, late, "to lack a Secret", lacks).await;
         assert!(before.stop());
 
         let mut after = Operator::of_the_next_release(namespace, "1");
@@ -180,11 +189,16 @@ fn a_new_release_replaces_the_pods_of_so_many_servers_at_a_time() {
         let has_two = |it: &Deployment| it.spec.as_ref().and_then(|spec| spec.replicas) == Some(2);
         namespace.wait(&deployments, scaled, "to be scaled", has_two).await;
         assert_eq!(upgraded().await, std::slice::from_ref(&first));
+        // What it lacked was there late, and it is a change all the same.
+        let token = "{apiVersion: v1, kind: Secret, metadata: {name: token}, stringData: {value: x}}";
+        namespace.apply(token).await;
+        namespace.wait(&deployments, late, "to change", is_upgraded).await;
+        assert_eq!(upgraded().await.len(), 2);
         // Its owner may change a server at any time.
         let waiting = *names.iter().find(|name| **name != first).unwrap();
         namespace.apply(&server("{source: {args: [more]}}").replace("demo", waiting)).await;
         namespace.wait(&deployments, waiting, "to change", is_upgraded).await;
-        assert_eq!(upgraded().await.len(), 2);
+        assert_eq!(upgraded().await.len(), 3);
         // With the first one gone it is the next one's turn.
         namespace.kubectl(&["delete", "mcpserver", &first]).await.unwrap();
         let last = *names.iter().find(|name| **name != first && **name != waiting).unwrap();

@@ -172,7 +172,7 @@ impl ReferenceCache {
         let gone = state.entries.iter_mut().filter(|(key, entry)| {
             key.kind == kind
                 && scope.is_none_or(|namespace| namespace == key.namespace)
-                && entry.resource_version.is_some()
+                && (entry.resource_version.is_some() || entry.unannounced)
                 && !present.contains(&(key.namespace.clone(), key.name.clone()))
         });
         gone.flat_map(|(key, entry)| {
@@ -293,6 +293,21 @@ mod tests {
         let gone = cache.listed(Kind::Secret, None, &BTreeSet::new());
         assert_eq!(gone, [("tools".to_owned(), "one".to_owned())]);
         assert_eq!(cache.lookup(Kind::Secret, "tools", "a"), None);
+    }
+
+    #[test]
+    fn one_that_went_unheard_is_told_to_those_who_had_read_it() {
+        let cache = ReferenceCache::default();
+        uses(&cache, "one", &["a"]);
+        let key = key(Kind::Secret, "tools", "a");
+        let found = Lookup::Present { keys: BTreeSet::new() };
+        cache.remember(&key, cache.epoch(&key), Some("7".to_owned()), |entry| entry.lookup = Some(found));
+        // Another server reads that it is gone, before the watch is back.
+        let keys = ApiKeysLookup::Missing;
+        cache.remember(&key, cache.epoch(&key), None, |entry| entry.api_keys = Some(keys));
+        let gone = cache.listed(Kind::Secret, None, &BTreeSet::new());
+        assert_eq!(gone, [("tools".to_owned(), "one".to_owned())]);
+        assert_eq!(cache.listed(Kind::Secret, None, &BTreeSet::new()), []);
     }
 
     #[test]

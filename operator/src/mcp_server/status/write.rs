@@ -68,7 +68,9 @@ pub fn wait(
 fn remember(memory: &mut ServerMemory) {
     let now = Instant::now();
     memory.status_written = Some(now);
-    memory.status_pace = Some(memory.status_pace.map_or(now, |pace| pace.max(now)) + PACE);
+    // What manifests changed is written without waiting, and nobody waits longer for it afterwards.
+    let pace = memory.status_pace.map_or(now, |pace| pace.max(now)) + PACE;
+    memory.status_pace = Some(pace.min(now + PACE * (AT_ONCE + 1)));
 }
 
 /// Whether all that is to be said is that the server starts.
@@ -313,6 +315,12 @@ mod tests {
         // Another manifest is somebody's doing, and waits for nothing.
         let next = McpServerStatus { observed_generation: Some(2), ..lost.clone() };
         assert_eq!(wait(&memory, Some(previous), &next), None);
+        // However often that was.
+        for _ in 0..200 {
+            remember(&mut lock(&memory));
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert!(wait(&memory, Some(&well), &lost) <= Some(PACE));
         // A server that has been quiet since may change again.
         tokio::time::advance(PACE * AT_ONCE).await;
         assert_eq!(wait(&memory, Some(&well), &lost), None);
