@@ -112,6 +112,8 @@ impl State {
 /// The conversation's end.
 pub(super) struct Caller {
     pub(super) number: u64,
+    /// Since when somebody waits.
+    pub(super) since: Instant,
     desk: Arc<Desk>,
 }
 
@@ -163,7 +165,7 @@ pub(super) fn pair(control: mpsc::UnboundedSender<Control>) -> (Caller, Waiting)
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let desk = Arc::<Desk>::default();
-    (Caller { number, desk: desk.clone() }, Waiting { number, desk, control })
+    (Caller { number, since: Instant::now(), desk: desk.clone() }, Waiting { number, desk, control })
 }
 
 impl Caller {

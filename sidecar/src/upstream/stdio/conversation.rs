@@ -47,8 +47,8 @@ pub(super) struct Conversation {
     /// Sessions that have left, until the process has been told.
     pub(super) left: Vec<Left>,
     restarts: Restarts,
-    /// Why those had no process who asked for one last.
-    failed: Option<Failure>,
+    /// Why those had no process who asked for one last, and when they were told.
+    failed: Option<(Instant, Failure)>,
     /// The conversation is over, or will be in a moment.
     pub(super) ending: bool,
     /// Those who wait for that: they are told by the end of these.
@@ -208,19 +208,19 @@ impl Conversation {
     /// A session of several takes its place first: those that join meanwhile wait with the first.
     pub(super) async fn run_shared(mut self, client: Client) {
         self.client = Some(client);
-        if let Err(failure) = self.acquire().await {
+        if let Err(failure) = self.acquire(Instant::now()).await {
             self.fail_joining(&failure);
             self.ending = true;
         }
         self.run().await;
     }
 
-    /// Takes a place, if it has none.
-    async fn acquire(&mut self) -> Result<(), Failure> {
+    /// Takes a place, if it has none, for somebody who waits since then.
+    async fn acquire(&mut self, since: Instant) -> Result<(), Failure> {
         let Some(client) = self.client.clone().filter(|_| self.place.is_none()) else { return Ok(()) };
         let stdio = self.stdio().clone();
         let line = self.handshake.line().clone();
-        let acquiring = stdio.acquire(&client, &line);
+        let acquiring = stdio.acquire(&client, &line, since);
         tokio::pin!(acquiring);
         let acquired = loop {
             tokio::select! {
@@ -293,7 +293,8 @@ impl Conversation {
 
     /// Starts a process for these messages, and talks to it until it is gone. Gives back messages that it never saw.
     async fn with_process(&mut self, commands: Vec<Command>) -> Vec<Command> {
-        match self.process().await {
+        let since = commands.first().map_or_else(Instant::now, |first| first.caller.since);
+        match self.process(since).await {
             Ok(process) => {
                 let start = std::mem::take(&mut self.start);
                 Talk::new(self, process, start, commands).run().await
@@ -322,8 +323,8 @@ impl Conversation {
 
     /// The process that is there, or another one. Once asked for, it is waited for even if nobody needs it any more:
     /// only so can it be ended.
-    async fn process(&mut self) -> Result<Process, Failure> {
-        self.acquire().await?;
+    async fn process(&mut self, since: Instant) -> Result<Process, Failure> {
+        self.acquire(since).await?;
         if let Some(process) = self.ready.take() {
             return Ok(process);
         }
@@ -382,6 +383,9 @@ impl Conversation {
                         continue;
                     }
                     match command.kind {
+                        Kind::Request(_) if let Some(failure) = self.failed_meanwhile(&command) => {
+                            command.caller.end(Err(failure));
+                        }
                         // It has not died.
                         Kind::Request(_) if std::mem::take(&mut self.rests) => return Some(vec![command]),
                         Kind::Request(_) => {
@@ -406,6 +410,13 @@ impl Conversation {
         }
     }
 
+    /// Why those had no process who were before this message, if it has waited as long as they.
+    fn failed_meanwhile(&self, command: &Command) -> Option<Failure> {
+        let (told, failure) = self.failed.as_ref()?;
+        let takes_long = matches!(failure, Failure::Process(gone) if gone.why.takes_long());
+        (takes_long && command.caller.since <= *told).then(|| failure.clone())
+    }
+
     /// The revision of the server is known: others may join who speak it.
     pub(super) fn publish_version(&self) {
         if let Some(version) = self.handshake.version() {
@@ -414,7 +425,7 @@ impl Conversation {
     }
 
     pub(super) fn fail_joining(&mut self, failure: &Failure) {
-        self.failed = Some(failure.clone());
+        self.failed = Some((Instant::now(), failure.clone()));
         for joining in self.joining.drain(..) {
             joining.caller.end(Err(failure.clone()));
         }
@@ -433,7 +444,7 @@ impl Conversation {
             self.control(control);
         }
         // Who has come just now is told why, as those before.
-        let failure = self.failed.take().unwrap_or(Failure::Forgotten);
+        let failure = self.failed.take().map_or(Failure::Forgotten, |(_, failure)| failure);
         self.fail_joining(&failure);
     }
 }

@@ -187,6 +187,11 @@ impl Why {
         }
     }
 
+    /// Whether this takes long to find out: who has waited meanwhile does not wait for the next time too.
+    pub(super) fn takes_long(&self) -> bool {
+        matches!(self, Self::Slow(_) | Self::Mute)
+    }
+
     /// Whether it says something of the server as a whole, and not of one process.
     pub(crate) fn concerns_all(&self) -> bool {
         matches!(

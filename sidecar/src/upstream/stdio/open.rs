@@ -91,7 +91,8 @@ impl Stdio {
             None => (None, random().ok_or(Failure::NoNumbers)?, None),
             Some((client, _)) => {
                 self.warm.heard(handshake.line());
-                let Acquired { place, number, ready } = self.acquire(client, handshake.line()).await?;
+                let acquiring = self.acquire(client, handshake.line(), Instant::now());
+                let Acquired { place, number, ready } = acquiring.await?;
                 (Some(place), number, ready)
             }
         };
@@ -157,10 +158,18 @@ impl Stdio {
     }
 
     /// A place for a process, and one that waits if there is one that was told this, or nothing yet.
-    pub(super) async fn acquire(&self, client: &Client, line: &Bytes) -> Result<Acquired, Failure> {
+    /// Somebody has waited since then: where others were waited for first, only what is left of the time is waited.
+    pub(super) async fn acquire(
+        &self,
+        client: &Client,
+        line: &Bytes,
+        since: Instant,
+    ) -> Result<Acquired, Failure> {
         let principal = client.principal.as_ref();
-        let mut patience = Duration::from_millis(client.limits.queue_ms);
-        let until = Instant::now() + GIVEN_WAY;
+        let waited = since.elapsed();
+        let given_way = GIVEN_WAY.saturating_sub(waited);
+        let mut patience = Duration::from_millis(client.limits.queue_ms).saturating_sub(waited);
+        let until = Instant::now() + given_way;
         let mut wanting = None;
         loop {
             if self.places.allow(principal)
@@ -177,7 +186,7 @@ impl Stdio {
                 Err(Failure::Full { .. }) => {
                     let wanting = wanting.get_or_insert_with(|| self.warm.want());
                     if !wanting.have_one_end() && self.ask_empty() {
-                        patience = patience.max(GIVEN_WAY);
+                        patience = patience.max(given_way);
                     }
                     // A place may also be that of a process which is being started, for a session like this.
                     if timeout_at(until, self.warm.moved()).await != Ok(true) {

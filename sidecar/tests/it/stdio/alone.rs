@@ -1,5 +1,7 @@
 //! Requests that stand alone, served by processes.
 
+use std::time::Instant;
+
 use longshore_sidecar_config::{Config, Isolation, Processes};
 use serde_json::{Value, json};
 
@@ -210,4 +212,29 @@ fn sessions_from_before_do_not_bring_their_limits_back() {
     assert!(refused.text().contains("as may (1)"), "{}", refused.text());
     sidecar.runs(&files.write_with_keys(&limited(3), &both));
     assert_ne!(super::said(&clients[1], "pid", json!({})), "");
+}
+
+/// Calls whose process waits for a place wait beside each other, and not one after the other.
+#[test]
+fn calls_that_wait_in_vain_are_told_so_together() {
+    let mut config = config(Isolation::Session, 1);
+    config.limits.processes.iter_mut().for_each(|processes| processes.queue_ms = 500);
+    let (_shim, sidecar) = both(&config);
+    let mut holds = connect(sidecar.mcp);
+    request("key-a", 1, "hang", json!({})).write(&mut holds);
+    eventually("it is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+    let began = Instant::now();
+    // More than a conversation holds.
+    std::thread::scope(|scope| {
+        for id in 0..24 {
+            let request = request("key-b", id, "pid", json!({}));
+            let sidecar = &sidecar;
+            scope.spawn(move || {
+                let reply = request.send(sidecar.mcp);
+                assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")), "{}", reply.text());
+            });
+        }
+    });
+    let waited = began.elapsed();
+    assert!((500..2500).contains(&waited.as_millis()), "{waited:?}");
 }
