@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use longshore_sidecar_config::{Config, Isolation, Processes};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::eras::server;
@@ -237,4 +238,27 @@ fn calls_that_wait_in_vain_are_told_so_together() {
     });
     let waited = began.elapsed();
     assert!((500..2500).contains(&waited.as_millis()), "{waited:?}");
+}
+
+/// The same where no process can be started, which it takes seconds to find out.
+#[test]
+fn calls_without_a_process_are_told_so_together() {
+    let (shim, sidecar) = both(&config(Isolation::Session, 4));
+    shim.signal(Signal::STOP);
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for id in 0..3 {
+            let request = request("key-a", id, "pid", json!({}));
+            let sidecar = &sidecar;
+            scope.spawn(move || {
+                let reply = request.send(sidecar.mcp);
+                let told = error(&reply.message()).to_owned();
+                assert!(told.contains("did not start a process within 10 seconds"), "{told}");
+            });
+        }
+    });
+    let waited = began.elapsed();
+    assert!(waited.as_secs() < 18, "{waited:?}");
+    shim.signal(Signal::CONT);
+    said(&sidecar, "key-a", "pid", json!({}));
 }
