@@ -29,6 +29,7 @@ use longshore_mcp::envelope::Id;
 use longshore_mcp::method::{List, Method};
 use longshore_mcp::pieces::IdInPieces;
 use longshore_mcp::revision::Revision;
+use longshore_sidecar_config::Upstream;
 use tokio::sync::oneshot;
 use tokio::time::{Duration, Instant, timeout_at};
 
@@ -202,6 +203,12 @@ impl Call {
         self.naming.is_some()
             || matches!(self.edit, Edit::Filter(_))
             || self.session.as_deref().and_then(carry::pair).is_some()
+    }
+
+    /// Whether a process is begun for it, or waited for. Nobody else can use the session, so that ends with the client; a
+    /// server over HTTP may have begun one whose id nobody has heard yet.
+    fn opens_process(&self) -> bool {
+        self.edit == Edit::OpenSession && matches!(self.snapshot.config.upstream, Upstream::Stdio {})
     }
 
     /// Its id at the server, as JSON.

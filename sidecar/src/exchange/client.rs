@@ -55,8 +55,8 @@ impl Client {
         Self { state: State::Waiting(reply), moment: polls.then(|| now + MOMENT), given: false, since }
     }
 
-    /// Waits for the server until the deadline, or until the call is cancelled. If that takes longer than a moment, the
-    /// response begins meanwhile.
+    /// Waits for the server until the deadline, or until the call is cancelled, or is of no use any more. If that takes
+    /// longer than a moment, the response begins meanwhile.
     pub(super) async fn wait<T>(
         &mut self,
         call: &Call,
@@ -76,10 +76,17 @@ impl Client {
                 _ => pending().await,
             }
         };
+        let has_gone = async {
+            match &mut self.state {
+                State::Waiting(reply) if call.opens_process() => reply.closed().await,
+                _ => pending().await,
+            }
+        };
         tokio::select! {
             biased;
             done = timeout_at(deadline, what) => done.map_err(|_| timed_out()),
             () = cancelled => Err(Refusal::Cancelled),
+            () = has_gone => Err(Refusal::Cancelled),
         }
     }
 

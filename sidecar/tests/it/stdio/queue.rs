@@ -90,12 +90,25 @@ fn who_waits_in_vain_is_told_so() {
         assert!(began.elapsed().as_millis() >= 400);
         assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")), "{}", reply.text());
         assert!(reply.text().contains("as may (1)"), "{}", reply.text());
-        // One that gives up waiting leaves nothing behind.
-        let waits = begin(&sidecar, "key-b", 1.0);
-        drop(waits);
-        eventually("nobody waits", || (sidecar.metric("longshore_processes_queued") == 0.0).then_some(()));
         delete(&sidecar, "key-a", &first.session);
         pid(&Client::open(&sidecar, Some("key-c")));
+    }
+}
+
+#[test]
+fn who_gives_up_waiting_leaves_nothing_behind() {
+    for isolation in [Isolation::Session, Isolation::Principal] {
+        let mut config = config(1, 1, 60_000);
+        config.limits.processes.as_mut().unwrap().isolation = isolation;
+        let (_shim, sidecar) = waiting(&config);
+        let first = Client::open(&sidecar, Some("key-a"));
+        let started = sidecar.metric("longshore_processes_started_total");
+        drop(begin(&sidecar, "key-b", 1.0));
+        eventually("nobody waits", || (sidecar.metric("longshore_processes_queued") == 0.0).then_some(()));
+        sidecar.audit(|line| line["reason"] == "cancelled by its client");
+        delete(&sidecar, "key-a", &first.session);
+        pid(&Client::open(&sidecar, Some("key-c")));
+        assert_eq!(sidecar.metric("longshore_processes_started_total"), started + 1.0, "{isolation:?}");
     }
 }
 
