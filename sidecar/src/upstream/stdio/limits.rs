@@ -73,10 +73,11 @@ impl Places {
         }
     }
 
-    /// Takes a place for a process that nobody needs yet. Whoever waits for one needs it more.
+    /// Takes a place for a process that nobody needs yet. Whoever waits for one, and may have it, needs it more.
     pub(super) fn take_ahead(self: &Arc<Self>) -> Option<Place> {
         let mut state = self.lock();
-        let free = state.limits.is_some_and(|limits| state.total < limits.total) && state.waiting.is_empty();
+        let limits = state.limits.filter(|limits| state.total < limits.total)?;
+        let free = !state.waiting.has_any(|who| may_have_more(&state.by_principal, limits, who));
         free.then(|| self.place(&mut state, None))
     }
 
@@ -125,8 +126,8 @@ impl Places {
                 let mut state = self.lock();
                 let Some(limits) = state.limits.filter(|limits| state.total < limits.total) else { return };
                 let State { waiting, by_principal, .. } = &mut *state;
-                let may = |who: &str| by_principal.get(who).is_none_or(|count| *count < limits.per_principal);
-                let Some((who, waits)) = waiting.next(may) else { return };
+                let next = waiting.next(|who| may_have_more(by_principal, limits, who));
+                let Some((who, waits)) = next else { return };
                 let principal = Some(who).filter(|who| !who.is_empty());
                 (waits, self.place(&mut state, principal))
             };
@@ -139,6 +140,11 @@ impl Places {
         // Nothing that holds the lock can leave the counts half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a principal may have one more, if there is one.
+fn may_have_more(by_principal: &HashMap<Arc<str>, u32>, limits: Processes, who: &str) -> bool {
+    by_principal.get(who).is_none_or(|count| *count < limits.per_principal)
 }
 
 /// Waits for a place; dropped, it does not any more.
@@ -297,6 +303,23 @@ mod tests {
         assert!(matches!(a.await.unwrap(), Err(Failure::FullForPrincipal { limit: 1 })), "in vain");
         drop((again, d, taken));
         assert_eq!(places.state.lock().unwrap().total, 0);
+    }
+
+    #[tokio::test]
+    async fn who_has_enough_holds_up_nothing_that_is_for_all() {
+        let places = Arc::<Places>::default();
+        places.limit(processes(2, 1));
+        let taken = take(&places, "a").unwrap();
+        let again = tokio::spawn({
+            let places = places.clone();
+            async move { places.take(name("a").as_ref(), Duration::from_secs(60)).await }
+        });
+        tokio::task::yield_now().await;
+        assert_eq!(places.queued(), 1);
+        let ahead = places.take_ahead().unwrap();
+        assert!(places.take_ahead().is_none(), "all are taken");
+        drop((taken, ahead));
+        assert!(again.await.unwrap().is_ok());
     }
 
     #[tokio::test]

@@ -5,9 +5,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use super::pid;
-use crate::harness::config::processes;
-use crate::harness::shim::{server, serving, stdio};
-use crate::harness::{Client, Request, Shim, Sidecar, client, eventually};
+use crate::harness::config::{keys, processes};
+use crate::harness::http::connect;
+use crate::harness::shim::{server, serving, settled, stdio};
+use crate::harness::{Client, Files, Request, Shim, Sidecar, client, eventually};
 
 fn config(isolation: Isolation, total: u32, warm: u32) -> Config {
     let mut config = stdio();
@@ -119,6 +120,28 @@ fn they_count_and_give_way() {
     eventually("one has shaken hands ahead", || (handshakes(&sidecar) == 5).then_some(()));
     let reply = Request::post(client::initialize("2025-06-18")).send(sidecar.mcp);
     assert_eq!(reply.message()["result"]["protocolVersion"], "2025-06-18", "{}", reply.text());
+}
+
+#[test]
+fn who_has_enough_and_waits_does_not_hold_them_up() {
+    let mut config = stdio();
+    config.limits.processes = Some(Processes { warm: 1, queue_ms: 60_000, ..processes(4, 1) });
+    let files = Files::new();
+    files.write_with_keys(&config, &keys(&[("a", "key-a"), ("b", "key-b")]));
+    let shim = Shim::start(&files, &server(&[]));
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    settled(&shim, &sidecar, &config);
+    warm(&shim, &sidecar, 1.0);
+    Client::open(&sidecar, Some("key-a"));
+    let mut waits = connect(sidecar.mcp);
+    Request::post(client::initialize("2025-11-25")).key("key-a").write(&mut waits);
+    eventually("it waits", || (sidecar.metric("longshore_processes_queued") == 1.0).then_some(()));
+    warm(&shim, &sidecar, 1.0);
+    pid(&Client::open(&sidecar, Some("key-b")));
+    eventually("the sidecar's own runs, two of sessions, and one that waits", || {
+        (warm(&shim, &sidecar, 1.0).len() == 4).then_some(())
+    });
+    assert_eq!(sidecar.metric("longshore_processes_queued"), 1.0);
 }
 
 #[test]
