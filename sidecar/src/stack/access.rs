@@ -122,8 +122,11 @@ pub(crate) fn decide(
                         // It would end whatever call of anybody has that id.
                         Err("no sessions at the server")
                     } else {
-                        // Other transports end such calls themselves.
-                        if let (Some(id), Upstream::StreamableHttp { .. }) = (id, &snapshot.config.upstream) {
+                        // Over SSE such calls are ended by what has sent them. So they are over stdio, but a process that
+                        // reads nothing holds that up.
+                        if let (Some(id), Upstream::StreamableHttp { .. } | Upstream::Stdio {}) =
+                            (id, &snapshot.config.upstream)
+                        {
                             session.cancels(&id);
                         }
                         Ok(None)

@@ -237,7 +237,12 @@ impl Routes {
 
     /// Nobody waits for this caller's call any more. Gives its number.
     pub(super) fn gone(&mut self, caller: u64) -> Option<u64> {
-        let (number, Call { from: Some(from), asked, .. }) = self.abandon(caller)? else { return None };
+        let (number, call) = self.abandon(caller)?;
+        let Call { from: Some(from), asked, is_cancelled, .. } = call else { return None };
+        if is_cancelled {
+            // The server is told only once.
+            return Some(number);
+        }
         if self.lost.len() >= MAX_LOST {
             self.lost.pop_front();
         }
@@ -391,6 +396,9 @@ mod tests {
         // The one that was given up first: that it is so is why it is cancelled.
         assert_eq!(table.routes.cancel(1, &key("a"), Instant::now()), Some(number));
         assert_eq!(table.routes.cancel(1, &key("a"), Instant::now()), Some(table.next));
+        let number = table.next;
+        table.drop_caller(number);
+        assert_eq!(table.routes.cancel(1, &key("a"), Instant::now()), None, "it was cancelled before");
     }
 
     #[test]
