@@ -4,9 +4,10 @@
 //! would be as large as its largest branch.
 //!
 //! A client that disconnects ends only its own end of it: the server's answer is read to its end all the same, since in
-//! these revisions a disconnect is no cancellation. What bounds an exchange is its deadline. Until the response begins
-//! the connection's task carries it, which saves most calls a task of their own; what is left of it then, or when the
-//! client goes away before that, goes on as one.
+//! these revisions a disconnect is no cancellation; only a session that a process is begun for ends with its client, which
+//! alone could have used it. What bounds an exchange is its deadline. Until the response begins the connection's task
+//! carries it, which saves most calls a task of their own; what is left of it then, or when the client goes away before
+//! that, goes on as one.
 
 mod alone;
 mod answer;

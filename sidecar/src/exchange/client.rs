@@ -1,4 +1,5 @@
-//! The client's end of an exchange. It can go away at any time, and nothing else changes then.
+//! The client's end of an exchange. It can go away at any time, and nothing else changes then, unless a process is only
+//! begun for it.
 
 use std::future::pending;
 
