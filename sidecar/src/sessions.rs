@@ -60,6 +60,7 @@ pub(crate) use ids::Ids;
 use journal::Journal;
 pub(crate) use places::{Full, Place, Places};
 pub(crate) use questions::Answering;
+use session::Farewell;
 pub(crate) use session::{Change, Session, Use};
 
 /// All sessions of the process.
@@ -255,9 +256,9 @@ impl Sessions {
         ended
     }
 
-    /// Ends those that nobody used for a while, or that are too old, and gives them back so that the server can be told,
-    /// with what the other replicas are to be told.
-    pub(crate) fn expire(&self) -> (Vec<Arc<Session>>, Vec<Tombstone>) {
+    /// Ends those that nobody used for a while, or that are too old. Gives what the server is to be told, and what the
+    /// other replicas are.
+    fn expire(&self) -> (Vec<Farewell>, Vec<Tombstone>) {
         let Some(snapshot) = self.snapshot.load_full() else { return Default::default() };
         let (now, unix) = (self.now(), unix());
         let idle = Duration::from_millis(snapshot.config.sessions.idle_timeout_ms);
@@ -287,8 +288,11 @@ impl Sessions {
             }
         }
         self.journal.add(&ended, || self.lock().tombstones().iter().collect());
-        let over = over.into_iter().map(|(session, _)| session);
-        (over.inspect(|session| session.streams.close()).collect(), ended)
+        let close = |(session, _): (Arc<Session>, SessionEnd)| {
+            session.streams.close();
+            session.farewell()
+        };
+        (over.into_iter().filter_map(close).collect(), ended)
     }
 
     /// How often to look for sessions that are over.

@@ -8,8 +8,8 @@ use longshore_sessions::routing::Entry;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
-use super::Session;
 use super::find::{Purpose, Search, nowhere};
+use super::session::Farewell;
 use crate::exchange;
 use crate::worker::Worker;
 
@@ -23,7 +23,7 @@ pub(super) enum Errand {
     /// A peer has given up this session for this replica.
     TakeOver(HandOver),
     /// A session is over: the server is to be told.
-    Close(Arc<Session>),
+    Close(Farewell),
 }
 
 /// The errands. Every worker takes from it what it can do.
@@ -56,7 +56,9 @@ pub(crate) async fn follow(worker: Rc<Worker>, queue: Queue) {
 async fn run(worker: Rc<Worker>, errand: Errand) {
     let Some(snapshot) = worker.shared.snapshot.load_full() else { return };
     match errand {
-        Errand::Close(session) => exchange::end_upstream(&worker.pool, &snapshot, &session).await,
+        Errand::Close(Farewell { id, revision }) => {
+            exchange::end_named(&worker.pool, &snapshot, id, revision).await;
+        }
         Errand::TakeOver(HandOver { id, principal, copy }) => {
             let sessions = &worker.shared.sessions;
             let Some(capsule) = sessions.open_id(&snapshot, &principal, &id) else { return };

@@ -3,12 +3,15 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use futures::StreamExt as _;
 use longshore_sessions::Question;
 use longshore_sessions::bounds::MAX_TOMBSTONES_A_PAGE;
+use tokio::sync::Semaphore;
 use tokio::sync::watch::error::RecvError;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use super::errands::WAITING;
+use super::session::Farewell;
 use crate::exchange;
 use crate::shared::Shared;
 use crate::upstream::Pool;
@@ -19,6 +22,7 @@ const FAREWELLS: usize = 16;
 /// Ends them, and tells the server and the other replicas so; for as long as there are configurations.
 pub(crate) async fn expire(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<(), RecvError> {
     let mut changed = shared.config_changed.subscribe();
+    let (turns, mut farewells) = (Rc::new(Semaphore::new(FAREWELLS)), JoinSet::new());
     loop {
         tokio::select! {
             () = sleep(shared.sessions.tick()) => {}
@@ -26,16 +30,23 @@ pub(crate) async fn expire(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<(), Re
         }
         let Some(snapshot) = shared.snapshot.load_full() else { continue };
         let (over, ended) = shared.sessions.expire();
-        // Side by side: a server that hangs must not keep expired sessions in the way of new ones.
-        let farewells = futures::stream::iter(over).for_each_concurrent(FAREWELLS, async |session| {
-            exchange::end_upstream(&pool, &snapshot, &session).await;
-        });
-        // Who does not hear it now finds out that it knows less.
-        let told = async {
-            for some in ended.chunks(MAX_TOMBSTONES_A_PAGE) {
-                shared.peers.tell_all(&Question::Ended(some.to_vec())).await;
+        // By themselves: a server that hangs must not keep expired sessions in the way of new ones.
+        while farewells.try_join_next().is_some() {}
+        for Farewell { id, revision } in over {
+            if farewells.len() >= WAITING {
+                tracing::debug!("the server is to be told of too many ends at once");
+                break;
             }
-        };
-        tokio::join!(farewells, told);
+            let (pool, snapshot, turns) = (pool.clone(), snapshot.clone(), turns.clone());
+            farewells.spawn_local(async move {
+                let _turn = turns.acquire().await;
+                // Boxed, since many may wait.
+                Box::pin(exchange::end_named(&pool, &snapshot, id, revision)).await;
+            });
+        }
+        // Who does not hear it now finds out that it knows less.
+        for some in ended.chunks(MAX_TOMBSTONES_A_PAGE) {
+            shared.peers.tell_all(&Question::Ended(some.to_vec())).await;
+        }
     }
 }

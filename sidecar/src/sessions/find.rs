@@ -264,7 +264,7 @@ impl Search {
                         self.sessions.uncopied.fetch_or(has_copy, Ordering::Relaxed);
                     }
                     // Somebody ended it meanwhile.
-                    Err(ended) => self.sessions.close(ended.0),
+                    Err(ended) => self.sessions.close(&ended.0),
                 }
             }
             Begun::Lost => {
@@ -290,7 +290,9 @@ pub(super) async fn nowhere(_: &Peer) -> Result<Forwarded, Refusal> {
 
 impl Sessions {
     /// Has the server told that a session is over.
-    fn close(&self, session: Arc<Session>) {
-        self.send(super::Errand::Close(session));
+    pub(super) fn close(&self, session: &Session) {
+        if let Some(farewell) = session.farewell() {
+            self.send(super::Errand::Close(farewell));
+        }
     }
 }

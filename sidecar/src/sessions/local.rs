@@ -35,7 +35,7 @@ impl Sessions {
                 for session in ended {
                     session.streams.close();
                     self.metrics.session_ended(SessionEnd::Deleted);
-                    self.send(Errand::Close(session));
+                    self.close(&session);
                 }
             }
             Effect::TakeOver(session) => self.send(Errand::TakeOver(session)),

@@ -80,6 +80,13 @@ pub(crate) enum Change {
     Unsubscribe(Box<str>),
 }
 
+/// What the server is told of a session that has ended. It takes no place of one.
+pub(crate) struct Farewell {
+    /// What the server calls it.
+    pub(crate) id: HeaderValue,
+    pub(crate) revision: Revision,
+}
+
 /// Holds a session open while a request of it is under way, or a stream is kept.
 pub(crate) struct Use {
     what: What,
@@ -149,6 +156,11 @@ impl Session {
     /// What the server calls it.
     pub(crate) fn upstream(&self) -> Option<HeaderValue> {
         self.upstream.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What the server is to be told once it has ended, if it knows of it.
+    pub(super) fn farewell(&self) -> Option<Farewell> {
+        Some(Farewell { id: self.upstream()?, revision: self.server_revision })
     }
 
     /// Whether the server knows whose a message is. One without session ids goes by the ids in messages, whosever they are.

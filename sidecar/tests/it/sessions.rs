@@ -75,6 +75,28 @@ fn the_server_hears_that_a_session_has_ended() {
 }
 
 #[test]
+fn a_server_that_is_slow_to_end_sessions_is_not_in_the_way_of_new_ones() {
+    let gate = Gate::default();
+    let server = Scripted::ending(&gate);
+    let mut config = idle(config(server.port), 300);
+    config.sessions.total = 20;
+    let files = Files::new();
+    files.write(&config);
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let gone = || eventually("they end", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
+    // Those of the second turn end too, while the server has not yet ended the first.
+    for _ in 0..2 {
+        for number in 0..20 {
+            let reply = Request::post(client::initialize("2025-11-25")).send(sidecar.mcp);
+            assert_eq!(reply.status, 200, "{number}: {}", reply.text());
+        }
+        gone();
+    }
+    gate.open();
+    eventually("the server hears of all of them", || (server.seen("DELETE").len() == 40).then_some(()));
+}
+
+#[test]
 fn r051_there_are_only_so_many() {
     let server = GoServer::start(&[]);
     let mut config = config(server.port);
