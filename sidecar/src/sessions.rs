@@ -256,7 +256,7 @@ impl Sessions {
         ended
     }
 
-    /// Ends those that nobody used for a while, or that are too old. Gives what the server is to be told, and what the
+    /// Ends those that nobody used for a while, or that are too old. Gives what the server is to be told now, and what the
     /// other replicas are.
     fn expire(&self) -> (Vec<Farewell>, Vec<Tombstone>) {
         let Some(snapshot) = self.snapshot.load_full() else { return Default::default() };
@@ -267,7 +267,6 @@ impl Sessions {
             let mut replica = self.lock();
             replica.forget_endings(unix);
             for (_, session) in replica.all_held() {
-                // Requests under way of one that is too old are answered still.
                 if session.capsule.ends(max_age(&snapshot)) <= unix {
                     over.push((session.clone(), SessionEnd::Aged));
                 } else if session.is_idle(now, idle) {
@@ -288,11 +287,13 @@ impl Sessions {
             }
         }
         self.journal.add(&ended, || self.lock().tombstones().iter().collect());
-        let close = |(session, _): (Arc<Session>, SessionEnd)| {
+        // Requests under way of one that is too old are answered still.
+        let free = over.into_iter().map(|(session, _)| session).filter(|session| session.part());
+        let close = |session: Arc<Session>| {
             session.streams.close();
             session.farewell()
         };
-        (over.into_iter().filter_map(close).collect(), ended)
+        (free.filter_map(close).collect(), ended)
     }
 
     /// How often to look for sessions that are over.

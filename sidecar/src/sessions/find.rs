@@ -289,8 +289,9 @@ pub(super) async fn nowhere(_: &Peer) -> Result<Forwarded, Refusal> {
 }
 
 impl Sessions {
-    /// Has the server told that a session is over.
+    /// Ends the streams of a session that is over, and has the server told.
     pub(super) fn close(&self, session: &Session) {
+        session.streams.close();
         if let Some(farewell) = session.farewell() {
             self.send(super::Errand::Close(farewell));
         }

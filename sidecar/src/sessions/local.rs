@@ -33,7 +33,6 @@ impl Sessions {
             Effect::Bury(tombstones, ended) => {
                 self.journal.add(&tombstones, || self.lock().tombstones().iter().collect());
                 for session in ended {
-                    session.streams.close();
                     self.metrics.session_ended(SessionEnd::Deleted);
                     self.close(&session);
                 }

@@ -4,6 +4,9 @@ mod restarts;
 mod unheard;
 
 use std::io::BufReader;
+use std::net::Shutdown;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use longshore_sidecar_config::Config;
@@ -194,6 +197,59 @@ fn a_session_ends_with_its_age_however_busy() {
     });
     assert_eq!(old, never, "and nobody learns that it was there");
     eventually("it is gone", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
+}
+
+/// Also where the server says something only then.
+#[test]
+fn calls_outlive_the_age_of_their_session() {
+    let (gate, ended) = (Gate::default(), Arc::new(AtomicBool::new(false)));
+    let (waits, ends) = (gate.clone(), ended.clone());
+    let server = Scripted::told(move |request, stream| {
+        if request.method == "DELETE" {
+            ends.store(true, Ordering::SeqCst);
+            return scripted::write(stream, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+        }
+        if scripted::method_of(request) != "tools/call" {
+            return scripted::accepted(stream);
+        }
+        scripted::begin_events(stream);
+        waits.pass();
+        if ends.load(Ordering::SeqCst) {
+            // What it did in the session has ended with it.
+            return drop(stream.shutdown(Shutdown::Both));
+        }
+        let news = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}});
+        scripted::chunk(stream, &format!("data: {news}\n\n"));
+        scripted::chunk(
+            stream,
+            &format!("data: {}\n\n", scripted::reply_to(request, &json!({"content": []}))),
+        );
+        scripted::chunk(stream, "");
+    });
+    let mut config = config(server.port);
+    config.sessions.max_age_ms = 2_000;
+    let files = Files::new();
+    files.write(&config);
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let calls = ["2025-06-18", "2025-11-25"].map(|revision| {
+        let client = Client::of(&sidecar, None, revision);
+        let mut stream = connect(sidecar.mcp);
+        client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut stream);
+        (client, stream)
+    });
+    eventually("they are too old", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
+    for (client, _) in &calls {
+        assert_eq!(client.send("ping", json!({})).status, 404, "{}", client.revision);
+    }
+    assert!(!ended.load(Ordering::SeqCst), "the server is not told while calls are under way");
+    gate.open();
+    for (client, stream) in calls {
+        let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+        assert_eq!(reply.status, 200, "{}: {}", client.revision, reply.text());
+        assert_eq!(reply.events().len(), 2, "{}: {}", client.revision, reply.text());
+        assert!(reply.message()["result"].is_object(), "{}: {}", client.revision, reply.text());
+    }
+    eventually("then it is told", || (server.seen("DELETE").len() == 2).then_some(()));
 }
 
 #[test]

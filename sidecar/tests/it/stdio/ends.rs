@@ -58,6 +58,31 @@ fn an_end_in_a_call_is_an_error_with_a_reason() {
 }
 
 #[test]
+fn calls_outlive_the_age_of_their_session() {
+    let mut config = stdio();
+    config.sessions.max_age_ms = 2_000;
+    let (shim, sidecar) = serving(&config, &server(&[]), &[]);
+    let others = shim.processes().len();
+    let client = Client::of(&sidecar, None, "2025-06-18");
+    let arguments = json!({"seconds": 4, "steps": 1});
+    // One of them says something first.
+    let calls = ["later", "progress"].map(|tool| {
+        let params = json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": tool}});
+        let mut stream = connect(sidecar.mcp);
+        client.request(client.message("tools/call", &params)).write(&mut stream);
+        stream
+    });
+    eventually("it is too old", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
+    assert_eq!(client.send("ping", json!({})).status, 404);
+    for (stream, words) in calls.into_iter().zip(["later", "done"]) {
+        let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+        assert_eq!(reply.status, 200, "{words}: {}", reply.text());
+        assert_eq!(text(&reply.message()), words);
+    }
+    eventually("its process ends then", || (shim.processes().len() <= others).then_some(()));
+}
+
+#[test]
 fn a_process_that_died_unused_is_replaced_without_a_word() {
     let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
     let client = Client::open(&sidecar, None);
