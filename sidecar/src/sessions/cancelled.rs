@@ -9,8 +9,8 @@ use longshore_mcp::envelope::Id;
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant, sleep_until};
 
-/// How many are remembered. Whoever makes such a call hears of it at once, or has ended.
-const MOST: usize = 64;
+/// How many bytes of them are remembered, if there are not more calls under way: a call may look only a while later.
+const ROOM: usize = 32 << 10;
 /// How long an answer may still come, which crosses the cancellation.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -18,8 +18,15 @@ const GRACE: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(super) struct Cancelled {
     count: AtomicU64,
-    list: Mutex<VecDeque<Entry>>,
+    list: Mutex<List>,
     news: Notify,
+}
+
+#[derive(Default)]
+struct List {
+    /// Oldest first.
+    entries: VecDeque<Entry>,
+    bytes: usize,
 }
 
 struct Entry {
@@ -36,16 +43,29 @@ impl Cancelled {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// The client has cancelled the call with this id.
-    pub(super) fn note(&self, id: &Id<'_>) {
+    /// The client has cancelled the call with this id, one of so many.
+    pub(super) fn note(&self, id: &Id<'_>, calls: usize) {
         let mut list = self.lock();
-        if list.len() >= MOST {
-            list.pop_front();
-        }
+        while list.bytes > ROOM && list.entries.len() >= calls && list.drop_first() {}
         let number = self.count.fetch_add(1, Ordering::Relaxed) + 1;
-        list.push_back(Entry { number, id: id.as_json().into(), at: Instant::now() });
+        let entry = Entry { number, id: id.as_json().into(), at: Instant::now() };
+        list.bytes += entry.bytes();
+        list.entries.push_back(entry);
         drop(list);
         self.news.notify_waiters();
+    }
+
+    /// Forgets the first so many: there has been a moment since without a call.
+    pub(super) fn forget(&self, count: u64) {
+        if count == 0 {
+            return;
+        }
+        let mut list = self.lock();
+        while list.entries.front().is_some_and(|entry| entry.number <= count) && list.drop_first() {}
+        if list.entries.is_empty() {
+            // Idle sessions are many.
+            list.entries = VecDeque::new();
+        }
     }
 
     /// Returns when a call with this id has been cancelled for a while, which began when there were so many: ids are used
@@ -68,12 +88,27 @@ impl Cancelled {
             return None;
         }
         let is_it = |entry: &&Entry| entry.number > since && Id::from_json(&entry.id).is(id);
-        self.lock().iter().find(is_it).map(|entry| entry.at)
+        self.lock().entries.iter().find(is_it).map(|entry| entry.at)
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Entry>> {
+    fn lock(&self) -> MutexGuard<'_, List> {
         // Nothing that holds the lock can leave it half changed.
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl List {
+    /// Says whether there was one.
+    fn drop_first(&mut self) -> bool {
+        let first = self.entries.pop_front();
+        self.bytes -= first.as_ref().map_or(0, Entry::bytes);
+        first.is_some()
+    }
+}
+
+impl Entry {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.id.len()
     }
 }
 
@@ -90,15 +125,24 @@ mod tests {
             let id = Id::from_json(id);
             timeout(GRACE * 10, cancelled.heard(&id, since)).await.is_ok()
         };
-        let (heard, ()) = tokio::join!(hears("1", 0), async { cancelled.note(&Id::from_json("1")) });
+        let (heard, ()) = tokio::join!(hears("1", 0), async { cancelled.note(&Id::from_json("1"), 1) });
         assert!(heard);
         assert!(hears("1", 0).await, "it was told before it waited");
         assert!(!hears("1", cancelled.count()).await, "another call with the same id");
         assert!(!hears("\"1\"", 0).await, "an id of another type");
-        for _ in 0..MOST {
-            cancelled.note(&Id::from_json("2"));
+        let long = format!("\"{}\"", "x".repeat(500));
+        let many = 2 * ROOM / 500;
+        for calls in [many + 1, 1] {
+            for _ in 0..many {
+                cancelled.note(&Id::from_json(&long), calls);
+            }
+            assert_eq!(hears("1", 0).await, calls > 1, "it is remembered for as many calls as there are");
         }
-        assert_eq!(cancelled.lock().len(), MOST);
-        assert!(!hears("1", 0).await, "it is forgotten");
+        assert!(cancelled.lock().bytes < 2 * ROOM);
+        let count = cancelled.count();
+        cancelled.note(&Id::from_json("3"), 1);
+        cancelled.forget(count);
+        assert!(hears("3", count).await, "that came later");
+        assert!(!hears(&long, 0).await, "its call is over");
     }
 }

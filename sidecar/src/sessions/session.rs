@@ -190,7 +190,7 @@ impl Session {
 
     /// Its client cancels the call with this id.
     pub(crate) fn cancels(&self, id: &Id<'_>) {
-        self.cancelled.note(id);
+        self.cancelled.note(id, self.busy.load(Ordering::Relaxed));
     }
 
     /// How often its client has cancelled something.
@@ -337,7 +337,8 @@ impl Use {
     }
 
     fn of(what: What, session: Arc<Session>, sessions: Arc<Sessions>) -> Self {
-        session.uses(what).fetch_add(1, Ordering::Relaxed);
+        // Who begins after a moment without requests has seen what was cancelled before it.
+        session.uses(what).fetch_add(1, Ordering::SeqCst);
         Self { what, session, sessions }
     }
 }
@@ -353,11 +354,15 @@ impl std::ops::Deref for Use {
 impl Drop for Use {
     fn drop(&mut self) {
         self.session.used.store(self.sessions.now().0, Ordering::Relaxed);
+        let cancelled = self.session.cancelled.count();
         if self.session.uses(self.what).fetch_sub(1, Ordering::SeqCst) == 1 {
             self.sessions.freed();
             // Not by a stream, which closing it ends.
-            if self.what == What::Request && self.session.has_parted() {
-                self.sessions.close(&self.session);
+            if self.what == What::Request {
+                self.session.cancelled.forget(cancelled);
+                if self.session.has_parted() {
+                    self.sessions.close(&self.session);
+                }
             }
         }
     }

@@ -9,7 +9,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::harness::http::{Reply, connect, read_chunk};
-use crate::harness::{Client, Request, Scripted, Sessionless, Sidecar, config, eventually, modern, scripted};
+use crate::harness::{
+    Client, Request, Scripted, Sessionless, Sidecar, config, eventually, modern, scripted, within,
+};
 
 #[test]
 fn r069_an_answer_that_does_not_come_is_ended_and_cancelled() {
@@ -78,6 +80,34 @@ fn r069_a_call_is_cancelled_at_a_server_of_any_era() {
             None => eventually("the server is told", || gone.load(Ordering::SeqCst).then_some(())),
         }
     }
+}
+
+/// However many they are, and before any of them looks whether it is.
+#[test]
+fn calls_that_are_cancelled_together_end_together() {
+    const CALLS: usize = 80;
+    let server = Scripted::start(|_, stream| {
+        // Until the sidecar has gone.
+        let _ = std::io::Read::read(stream, &mut [0]);
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let client = Client::of(&sidecar, None, "2025-11-25");
+    let calls = [(); CALLS].map(|()| {
+        let mut stream = connect(sidecar.mcp);
+        let message = client.message("tools/call", &json!({"name": "t"}));
+        client.request(message.clone()).write(&mut stream);
+        (serde_json::from_str::<serde_json::Value>(&message).unwrap()["id"].clone(), stream)
+    });
+    eventually("they are under way", || (sidecar.metric("longshore_calls") == CALLS as f64).then_some(()));
+    for (id, _) in &calls {
+        let params = json!({"requestId": id});
+        let body = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+        assert_eq!(client.request(body.to_string()).send(sidecar.mcp).status, 202);
+    }
+    // Long before they would end by themselves.
+    within(Duration::from_secs(10), "all of them end", || {
+        (sidecar.metric("longshore_calls") == 0.0).then_some(())
+    });
 }
 
 #[test]
