@@ -45,7 +45,7 @@ use conversation::Joining;
 pub(crate) use failure::{Failure, Gone, Why};
 use limits::Places;
 use message::Command;
-use registry::{Handle, Open, Registered};
+use registry::{Handle, Limits, Open, Registered};
 use warm::Warm;
 pub(crate) use warm::keep as keep_warm;
 
@@ -95,7 +95,7 @@ struct Client {
 }
 
 /// What a conversation hears besides messages, and while it cannot take any. There are no more of them than there are
-/// calls and sessions.
+/// calls, sessions and configurations.
 pub(super) enum Control {
     /// Nobody waits for a call any more.
     Gone(u64),
@@ -111,6 +111,8 @@ pub(super) enum Control {
     EndAll,
     /// Another conversation needs a process more than one without sessions.
     GiveWay,
+    /// From now on these hold for a process that sessions of clients share.
+    Limits(Limits),
 }
 
 impl Stdio {
@@ -175,7 +177,12 @@ impl Stdio {
     /// Takes the limits of a configuration. They are in force for whoever comes from now on, also in sessions that were
     /// begun under others.
     pub(crate) fn configure(&self, config: &Config) {
-        self.places.limit(warm::limits_of(config));
+        let limits = warm::limits_of(config);
+        self.places.limit(limits);
+        // After that: who opens a conversation meanwhile is here, or finds the new ones.
+        if let Some(limits) = limits {
+            self.lock().limit(&limits);
+        }
     }
 
     /// Ends all sessions for good.

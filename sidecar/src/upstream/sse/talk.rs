@@ -175,7 +175,7 @@ impl Talk {
             Control::Listen(_, caller) => self.listener = Some(caller),
             Control::End(..) | Control::EndAll => self.end = Some(Failure::Ended),
             // There is nothing to share, and nothing of this transport stands alone.
-            Control::Join(_) | Control::Enter(..) | Control::GiveWay => {}
+            Control::Join(_) | Control::Enter(..) | Control::GiveWay | Control::Limits(_) => {}
         }
     }
 

@@ -84,12 +84,13 @@ impl Stdio {
 
     /// The conversation that a call goes to, which is known by this name in it.
     fn conversation_for(self: &Arc<Self>, name: Name, client: Option<&Client>) -> Result<Handle, Failure> {
-        let group = Group { alone: true, ..group_of(client, REVISION.as_str().to_owned()) };
         let mut open = self.lock();
+        let limits = client.map_or(OWN, |client| self.places.in_force(client.limits));
+        let group = Group { alone: true, ..group_of(client, &limits, REVISION.as_str().to_owned()) };
         if let Some(host) = self.host(&open, &group, client) {
             return open.join(host, name).ok_or(Failure::Ended);
         }
-        let kind = kind_of(&group, client.map_or(&OWN, |client| &client.limits));
+        let kind = kind_of(&group, &limits);
         let (handle, commands, events) = channels();
         let registered = open.begin(self, name, handle.clone(), Some(group))?;
         drop(open);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use longshore_sessions::message::Copy;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Duration, Instant};
+use tokio::time::Instant;
 
 use super::call::Caller;
 use super::handshake::{Abilities, Handshake};
@@ -14,6 +14,7 @@ use super::limits::Place;
 use super::members::Members;
 use super::message::{Command, Kind};
 use super::process::{Idle, PATIENCE, Process};
+use super::registry::Limits;
 use super::restarts::Restarts;
 use super::talk::Talk;
 use super::warm::Ready;
@@ -64,13 +65,11 @@ pub(super) enum Sharing {
     Own,
     /// One session.
     One,
-    /// Several; ended so long after the last of them.
+    /// Several.
     Several {
         /// All of the same principal.
         same: bool,
-        idle: Duration,
-        /// When no more of them may come.
-        aged: Option<Instant>,
+        limits: Limits,
     },
 }
 

@@ -113,6 +113,11 @@ impl Places {
         self.grant();
     }
 
+    /// What is in force now for who came under these.
+    pub(super) fn in_force(&self, then: Processes) -> Processes {
+        self.lock().limits.map_or(then, |now| Processes { isolation: then.isolation, ..now })
+    }
+
     fn place(self: &Arc<Self>, state: &mut State, principal: Option<Arc<str>>) -> Place {
         state.total += 1;
         state.count(principal.as_ref());

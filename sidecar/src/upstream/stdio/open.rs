@@ -121,13 +121,14 @@ impl Stdio {
         let name = random().ok_or(Failure::NoNumbers)?;
         let revision = Offer::read(body).protocol_version;
         let mut open = self.lock();
-        let group = group_of(Some(&client), revision.clone());
+        let limits = self.places.in_force(client.limits);
+        let group = group_of(Some(&client), &limits, revision.clone());
         if let Some(host) = self.host(&open, &group, Some(&client)) {
             let handle = open.join(host, name).ok_or(Failure::Forgotten)?;
             let waiting = join(&handle, name, Some(share), body, asked)?;
             return Ok((name, handle.control, waiting));
         }
-        let kind = kind_of(&group, &client.limits);
+        let kind = kind_of(&group, &limits);
         let handshake = Handshake::for_all(&revision);
         self.warm.heard(handshake.line());
         let (handle, commands, events) = channels();
@@ -258,22 +259,22 @@ impl Stdio {
 }
 
 /// Who may join a conversation of this client's, or of the sidecar's.
-pub(super) fn group_of(client: Option<&Client>, asked: String) -> Group {
-    let age = client.and_then(|client| client.limits.max_age_ms);
+pub(super) fn group_of(client: Option<&Client>, limits: &Processes, asked: String) -> Group {
     Group {
+        began: Instant::now(),
         own: client.is_none(),
         alone: false,
         principal: client.and_then(|client| client.principal.clone()),
         asked,
         version: None,
-        aged: age.map(|age| Instant::now() + Duration::from_millis(age)),
+        max_age: limits.max_age_ms.map(Duration::from_millis),
     }
 }
 
 /// Whom its process serves.
 pub(super) fn kind_of(group: &Group, limits: &Processes) -> Sharing {
-    let idle = Duration::from_millis(limits.idle_ms);
-    Sharing::Several { same: group.own || group.principal.is_some(), idle, aged: group.aged }
+    let limits = group.limits(limits);
+    Sharing::Several { same: group.own || group.principal.is_some(), limits }
 }
 
 pub(super) fn channels() -> (Handle, mpsc::Receiver<super::Command>, mpsc::UnboundedReceiver<Control>) {

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use longshore_sidecar_config::Processes;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
 use super::message::Command;
 use super::{Control, Failure, Gone, Name, Stdio, Why};
@@ -47,11 +48,31 @@ pub(super) struct Group {
     pub(super) asked: String,
     /// The one that it chose, once that is known.
     pub(super) version: Option<String>,
-    /// Nobody after this, as long as there is another place to go to.
+    /// When its conversation began.
+    pub(super) began: Instant,
+    /// Nobody once it is as old as that, as long as there is another place to go to.
+    pub(super) max_age: Option<Duration>,
+}
+
+/// What holds for a process that several share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::upstream) struct Limits {
+    /// After how long without a call, or without a session, it ends.
+    pub(super) idle: Duration,
+    /// When no more of them may come.
     pub(super) aged: Option<Instant>,
 }
 
 impl Group {
+    fn aged(&self) -> Option<Instant> {
+        self.max_age.map(|age| self.began + age)
+    }
+
+    /// What holds for its process.
+    pub(super) fn limits(&self, limits: &Processes) -> Limits {
+        Limits { idle: Duration::from_millis(limits.idle_ms), aged: self.aged() }
+    }
+
     /// Whether one that wants such a conversation may have this one.
     fn takes(&self, wanted: &Self, now: Option<Instant>) -> bool {
         (self.own, self.alone, &self.principal) == (wanted.own, wanted.alone, &wanted.principal)
@@ -67,7 +88,7 @@ impl Group {
     fn suits(&self, revision: &str, now: Option<Instant>) -> bool {
         let speaks =
             self.asked == revision || self.version.as_deref().is_some_and(|version| version <= revision);
-        speaks && self.aged.zip(now).is_none_or(|(aged, now)| now < aged)
+        speaks && self.aged().zip(now).is_none_or(|(aged, now)| now < aged)
     }
 }
 
@@ -85,6 +106,17 @@ impl Open {
     /// The ways to all conversations.
     pub(super) fn controls(&self) -> impl Iterator<Item = &mpsc::UnboundedSender<Control>> {
         self.hosts.values().map(|host| &host.handle.control)
+    }
+
+    /// From now on these are in force, also for the processes that run.
+    pub(super) fn limit(&mut self, limits: &Processes) {
+        for host in self.hosts.values_mut() {
+            if let Some(group) = host.group.as_mut().filter(|group| !group.own) {
+                group.max_age = limits.max_age_ms.map(Duration::from_millis);
+                // One that is over needs none.
+                let _ = host.handle.control.send(Control::Limits(group.limits(limits)));
+            }
+        }
     }
 
     pub(super) fn close(&mut self) {
@@ -204,7 +236,8 @@ mod tests {
 
     #[test]
     fn a_client_gets_a_revision_that_it_can_use() {
-        let now = Some(Instant::now());
+        let began = Instant::now();
+        let now = Some(began);
         let (old, new) = ("2025-06-18", "2025-11-25");
         for (asked, version, revision, suits) in [
             (new, None, new, true),
@@ -220,14 +253,14 @@ mod tests {
             let version = version.map(str::to_owned);
             let group = |asked: &str, version| {
                 let asked = asked.to_owned();
-                Group { own: false, alone: false, principal: None, asked, version, aged: None }
+                Group { own: false, alone: false, principal: None, asked, version, began, max_age: None }
             };
             let (group, wanted) = (group(asked, version), group(revision, None));
             assert_eq!(group.takes(&wanted, now), suits, "{group:?} {revision}");
             assert!(!group.takes(&Group { alone: true, ..wanted.clone() }, now), "no session");
             assert!(!group.takes(&Group { own: true, ..wanted.clone() }, now), "the sidecar's");
             assert!(!group.takes(&Group { principal: Some("p".into()), ..wanted }, now), "somebody's");
-            let aged = Group { aged: now, ..group };
+            let aged = Group { max_age: Some(Duration::ZERO), ..group };
             assert!(!aged.suits(revision, now), "too old");
             assert_eq!(aged.suits(revision, None), suits, "where there is none that is not");
         }

@@ -58,6 +58,8 @@ struct State {
 
 struct Entry {
     number: u128,
+    /// At which age it ends.
+    max_age: Option<Duration>,
     told: Option<Bytes>,
     order: oneshot::Sender<Order>,
 }
@@ -214,10 +216,12 @@ impl State {
         self.expected().filter(|_| wanted == 1 || untold > 0)
     }
 
-    /// One that waits for words that nobody says any more, or that could be told something by now.
-    fn useless(&self, wanted: usize) -> Option<usize> {
+    /// One that waits for words that nobody says any more, or until another age than is in force, or that could be told
+    /// something by now.
+    fn useless(&self, wanted: usize, max_age: Option<Duration>) -> Option<usize> {
         let expected = self.expected();
-        let other = |entry: &Entry| entry.told.is_some() && entry.told != expected;
+        let other =
+            |entry: &Entry| entry.told.is_some() && entry.told != expected || entry.max_age != max_age;
         let untold = self.waiting.iter().filter(|entry| entry.told.is_none()).count();
         let spare = expected.is_some() && untold > usize::from(wanted > 1);
         let superfluous = self.waiting.len() > wanted;
@@ -253,7 +257,7 @@ pub(crate) async fn keep(shared: Arc<Shared>) -> Result<(), watch::error::RecvEr
         let max_age = limits.and_then(|limits| limits.max_age_ms).map(Duration::from_millis);
         {
             let mut state = stdio.warm.lock();
-            while let Some(index) = state.useless(wanted) {
+            while let Some(index) = state.useless(wanted, max_age) {
                 state.dismiss(index);
             }
         }
@@ -307,7 +311,7 @@ async fn wait(starting: Starting, place: Place, wanted: usize, max_age: Option<D
     let told = {
         let mut state = stdio.warm.lock();
         let told = state.next(wanted).filter(|line| process.tell(line));
-        state.waiting.push(Entry { number, told: told.clone(), order });
+        state.waiting.push(Entry { number, max_age, told: told.clone(), order });
         told
     };
     drop(starting);
@@ -420,6 +424,7 @@ mod tests {
     fn state(said: Option<(&'static str, u32)>, told: &[Option<&'static str>]) -> State {
         let waiting = told.iter().enumerate().map(|(number, told)| Entry {
             number: number as u128,
+            max_age: None,
             told: told.map(Bytes::from),
             order: oneshot::channel().0,
         });
@@ -454,7 +459,9 @@ mod tests {
             let state = state(said, told);
             let case = format!("{said:?} {told:?} {wanted}");
             assert_eq!(state.next(wanted).as_deref(), next.map(str::as_bytes), "{case}");
-            assert_eq!(state.useless(wanted), useless, "{case}");
+            assert_eq!(state.useless(wanted, None), useless, "{case}");
+            let first = (!told.is_empty()).then_some(0);
+            assert_eq!(state.useless(wanted, Some(Duration::ZERO)), first, "{case}: of another age");
         }
     }
 

@@ -200,6 +200,26 @@ fn a_process_of_a_certain_age_takes_no_more_sessions_while_there_may_be_another(
     }
 }
 
+/// Also for processes that were started before.
+#[test]
+fn a_change_of_the_limits_counts_at_once() {
+    let mut config = config(Isolation::Principal, 2);
+    config.limits.processes.as_mut().unwrap().idle_ms = 600_000;
+    let (_shim, sidecar) = shared(&config, &[], &[]);
+    let change = |config: &Config| sidecar.runs(&sidecar.files.write_with_keys(config, &keys(&KEYS)));
+    let first = open(&sidecar, 0);
+    let before = pid(&first);
+    config.limits.processes.as_mut().unwrap().max_age_ms = Some(1);
+    config.generation += 1;
+    change(&config);
+    assert_ne!(pid(&open(&sidecar, 0)), before, "it is too old by now");
+    assert_eq!(pid(&first), before, "who has it keeps it");
+    config.limits.processes.as_mut().unwrap().idle_ms = 300;
+    config.generation += 1;
+    change(&config);
+    eventually("both rest", || (sidecar.metric("longshore_processes") == 1.0).then_some(()));
+}
+
 #[test]
 fn each_hears_what_it_has_asked_for() {
     let (_shim, sidecar) = shared(&config(Isolation::Shared, 1), &[], &[]);

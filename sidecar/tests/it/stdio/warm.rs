@@ -154,4 +154,15 @@ fn the_configuration_is_followed() {
         sidecar.runs(&sidecar.files.write(&config));
         eventually("as many as are wanted", || (shim.processes().len() == 1 + warm as usize).then_some(()));
     }
+    for (max_age_ms, generation) in [(None, 5), (Some(600_000), 6)] {
+        let before = shim.processes();
+        let mut config = config(Isolation::Session, 8, 2);
+        config.limits.processes.as_mut().unwrap().max_age_ms = max_age_ms;
+        config.generation = generation;
+        sidecar.runs(&sidecar.files.write(&config));
+        eventually("others, that end at that age", || {
+            let now = shim.processes();
+            (now.len() == 3 && now.iter().filter(|pid| before.contains(pid)).count() == 1).then_some(())
+        });
+    }
 }

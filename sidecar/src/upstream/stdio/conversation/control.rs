@@ -35,6 +35,11 @@ impl Conversation {
                     self.vanish();
                 }
             }
+            Control::Limits(now) => {
+                if let Sharing::Several { limits, .. } = &mut self.kind {
+                    *limits = now;
+                }
+            }
         }
     }
 
@@ -68,7 +73,7 @@ impl Conversation {
     /// After how long without a call its process ends, if it serves several sessions.
     pub(in super::super) fn patience(&self) -> Option<Duration> {
         match self.kind {
-            Sharing::Several { idle, .. } => Some(idle),
+            Sharing::Several { limits, .. } => Some(limits.idle),
             Sharing::Own | Sharing::One => None,
         }
     }
@@ -76,9 +81,9 @@ impl Conversation {
     /// When a process without sessions ends.
     pub(in super::super) fn due(&self) -> Option<Instant> {
         match (self.kind, self.empty) {
-            (Sharing::Several { idle, aged, .. }, Some(since)) => {
-                let idle = since + idle;
-                Some(aged.map_or(idle, |aged| aged.max(since).min(idle)))
+            (Sharing::Several { limits, .. }, Some(since)) => {
+                let idle = since + limits.idle;
+                Some(limits.aged.map_or(idle, |aged| aged.max(since).min(idle)))
             }
             _ => None,
         }
