@@ -1,17 +1,20 @@
 // What a client tries, whichever release it is on.
 import { writeSync } from "node:fs";
 
-/** Tries a client of its own at each URL, all at once. Prints a line with a URL and what came of it when that is known. */
-export async function exploreAll(urls, asks, newClient) {
+/**
+ * Tries a client of its own at each URL, all at once. Prints a line with a URL and what came of it when that is known.
+ * One that `loses` progress may lose what comes in one piece with the answer.
+ */
+export async function exploreAll(urls, asks, newClient, loses = false) {
   await Promise.all(
-    urls.map(async (url) => writeSync(1, `${JSON.stringify([url, await explore(asks, newClient(url))])}\n`)),
+    urls.map(async (url) => writeSync(1, `${JSON.stringify([url, await explore(asks, newClient(url), loses)])}\n`)),
   );
   // Whatever streams are open.
   process.exit(0);
 }
 
 /** Says for each feature `works`, `-` if one side does not have it, or what went wrong. */
-async function explore(asks, client) {
+async function explore(asks, client, loses) {
   const heard = { sampling: 0, elicitation: 0 };
   client.on("sampling/createMessage", () => {
     heard.sampling += 1;
@@ -48,7 +51,7 @@ async function explore(asks, client) {
   const progressing = { name: "test_tool_with_progress", arguments: {} };
   await attempt("progress", async () => {
     await client.call(progressing, { onprogress: ({ progress }) => steps.push(progress) });
-    return String(steps) === "0,50,100";
+    return String(steps) === "0,50,100" || (loses && String(steps) === "0,50");
   });
   await attempt("cancellation", async () => {
     const controller = new AbortController();

@@ -142,7 +142,8 @@ fn fail_for_a_server(faults: &[String]) {
 /// A sidecar has ended: it fails if anything was not right that a server behind it got which nobody watches.
 pub(crate) fn sidecar_ended(at: SocketAddr) {
     let mut known = known();
-    let path = known.paths.get(&at).copied().filter(|path| !known.watched.contains(path));
+    // Another one may listen there next, for something else.
+    let path = known.paths.remove(&at).filter(|path| !known.watched.contains(path));
     let faults = path.and_then(|path| known.faults.remove(&path)).unwrap_or_default();
     drop(known);
     fail_for_a_server(&faults);
