@@ -16,7 +16,7 @@ pub(super) const REVISIONS: [&str; 2] = ["2026-07-28", "2025-11-25"];
 /// What is wrong with a scenario whose checks are all left out.
 pub(super) const SKIPPED: &str = "it tries nothing";
 /// How often what failed is tried again: the page says so.
-const LOOKS: usize = 2;
+const LOOKS: usize = 5;
 
 #[derive(Deserialize)]
 struct Check {
