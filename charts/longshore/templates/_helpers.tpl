@@ -48,6 +48,12 @@ runAsGroup: 65532
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
+{{- /* Whether something is made that is made unless `enabled` is false: the values that `--reuse-values` keeps of an earlier
+       release do not say. */}}
+{{- define "longshore.isOn" -}}
+{{- if ne (toString (. | default dict).enabled) "false" }}true{{ end }}
+{{- end }}
+
 {{- /* The images are for Linux. */}}
 {{- define "longshore.nodeSelector" -}}
 {{ toYaml (merge (dict) (.Values.nodeSelector | default dict) (dict "kubernetes.io/os" "linux")) }}

@@ -29,7 +29,7 @@ use crate::mcp_server::references;
 use crate::mcp_server::session_keys::SessionKeys;
 use crate::names::ObjectNames;
 pub use named::unreadable;
-pub use quantity::duration;
+pub use quantity::{amount, duration};
 
 /// Everything that is needed to build a server's objects, checked and in the types of those who use it.
 #[derive(Clone, Debug, PartialEq)]

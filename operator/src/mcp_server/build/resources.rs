@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
+use crate::mcp_server::validate::amount;
+
 const REQUESTS: [(&str, &str); 2] = [("cpu", "10m"), ("memory", "16Mi")];
 /// What the sidecar holds of messages and streams is made for this.
 const LIMITS: [(&str, &str); 1] = [("memory", "128Mi")];
@@ -42,32 +44,4 @@ fn defaults(pairs: &[(&str, &str)]) -> Quantities {
 /// Of what is no amount the API server says so.
 fn is_less(one: &Quantity, other: &Quantity) -> bool {
     matches!((amount(&one.0), amount(&other.0)), (Some(one), Some(other)) if one < other)
-}
-
-/// As a number that is good enough to compare.
-fn amount(text: &str) -> Option<f64> {
-    if let Ok(plain) = text.parse() {
-        return Some(plain);
-    }
-    let unit = text.find(|letter: char| letter.is_ascii_alphabetic())?;
-    let (number, unit) = text.split_at(unit);
-    let (base, power) = match unit {
-        "n" => (1000.0_f64, -3),
-        "u" => (1000.0, -2),
-        "m" => (1000.0, -1),
-        "k" => (1000.0, 1),
-        "M" => (1000.0, 2),
-        "G" => (1000.0, 3),
-        "T" => (1000.0, 4),
-        "P" => (1000.0, 5),
-        "E" => (1000.0, 6),
-        "Ki" => (1024.0, 1),
-        "Mi" => (1024.0, 2),
-        "Gi" => (1024.0, 3),
-        "Ti" => (1024.0, 4),
-        "Pi" => (1024.0, 5),
-        "Ei" => (1024.0, 6),
-        _ => return None,
-    };
-    Some(number.parse::<f64>().ok()? * base.powi(power))
 }

@@ -19,6 +19,34 @@ pub(super) fn bytes(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
+/// A quantity of Kubernetes, `100m` or `1.5Gi`, as a number that is good enough to compare.
+pub fn amount(text: &str) -> Option<f64> {
+    if let Ok(plain) = text.parse() {
+        return Some(plain);
+    }
+    let unit = text.find(|letter: char| letter.is_ascii_alphabetic())?;
+    let (number, unit) = text.split_at(unit);
+    let (base, power) = match unit {
+        "n" => (1000.0_f64, -3),
+        "u" => (1000.0, -2),
+        "m" => (1000.0, -1),
+        "k" => (1000.0, 1),
+        "M" => (1000.0, 2),
+        "G" => (1000.0, 3),
+        "T" => (1000.0, 4),
+        "P" => (1000.0, 5),
+        "E" => (1000.0, 6),
+        "Ki" => (1024.0, 1),
+        "Mi" => (1024.0, 2),
+        "Gi" => (1024.0, 3),
+        "Ti" => (1024.0, 4),
+        "Pi" => (1024.0, 5),
+        "Ei" => (1024.0, 6),
+        _ => return None,
+    };
+    Some(number.parse::<f64>().ok()? * base.powi(power))
+}
+
 /// A time: `60s`, `1m30s`, `250ms`, `1h`, `0s`.
 pub fn duration(text: &str) -> Option<Duration> {
     let mut rest = text;
