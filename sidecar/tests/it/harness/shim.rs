@@ -1,5 +1,7 @@
 //! The real shim, beside a sidecar's sockets, and a server of few words behind it.
 
+use std::fs::File;
+use std::io::{Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -14,6 +16,8 @@ use super::{Files, Sidecar, config, eventually};
 /// A shim that is running. It ends with all its processes when the test is over.
 pub(crate) struct Shim {
     child: Child,
+    /// The log of the server's container. Nobody needs it, unless a test fails.
+    log: File,
     /// What its processes were told, until that has been judged.
     heard: Option<Heard>,
 }
@@ -49,8 +53,7 @@ impl Shim {
         let heard = Heard::new(&files.path("sockets").join(paths::STDIO_SOCKET));
         let command = Heard::kept(command);
         let socket = files.path("sockets").join(paths::STDIO_SOCKET);
-        // The log of the server's container. Nobody needs it, unless a test fails.
-        let log = std::fs::File::create(files.path("sockets").join("log")).expect("a file");
+        let log = tempfile::tempfile().expect("a file");
         let child = Command::new(program())
             .arg("--socket")
             .arg(&socket)
@@ -59,11 +62,11 @@ impl Shim {
             .env(recorder::HEARD, heard.directory())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(log)
+            .stderr(log.try_clone().expect("the same"))
             .spawn()
             .expect("the shim");
         eventually("the shim listens", || socket.exists().then_some(()));
-        Self { child, heard: Some(heard) }
+        Self { child, log, heard: Some(heard) }
     }
 
     /// The processes that it runs.
@@ -92,6 +95,11 @@ impl Shim {
 
 impl Drop for Shim {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            let mut said = String::new();
+            let read = self.log.rewind().and_then(|()| self.log.read_to_string(&mut said));
+            eprintln!("the shim had ended: {:?}; it wrote ({read:?}):\n{said}", self.child.try_wait());
+        }
         self.kill();
         if let Some(heard) = self.heard.take().filter(|_| !std::thread::panicking()) {
             heard.judge();
