@@ -5,8 +5,7 @@ mod unheard;
 
 use std::io::BufReader;
 use std::net::Shutdown;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use longshore_sidecar_config::Config;
@@ -63,8 +62,7 @@ fn the_server_hears_that_a_session_has_ended() {
     assert_eq!(ended.end().status, 204);
     let deleted = server.seen("DELETE");
     assert_eq!(deleted.len(), 1);
-    let session = ("mcp-session-id".to_owned(), scripted::UPSTREAM_SESSION.to_owned());
-    assert!(deleted[0].headers.contains(&session));
+    assert_eq!(deleted[0].value("mcp-session-id"), Some(scripted::UPSTREAM_SESSION));
 
     let unused = Client::open(&sidecar, None);
     sidecar.runs(&sidecar.files.write(&idle(config(server.port), 300)));
@@ -202,11 +200,13 @@ fn a_session_ends_with_its_age_however_busy() {
 /// Also where the server says something only then.
 #[test]
 fn calls_outlive_the_age_of_their_session() {
-    let (gate, ended) = (Gate::default(), Arc::new(AtomicBool::new(false)));
+    let (gate, ended) = (Gate::default(), Arc::<Mutex<Vec<Option<String>>>>::default());
     let (waits, ends) = (gate.clone(), ended.clone());
     let server = Scripted::told(move |request, stream| {
+        // The server gives all its sessions one name.
+        let whose = request.value("mcp-protocol-version").map(str::to_owned);
         if request.method == "DELETE" {
-            ends.store(true, Ordering::SeqCst);
+            ends.lock().unwrap().push(whose);
             return scripted::write(stream, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
         }
         if scripted::method_of(request) != "tools/call" {
@@ -214,7 +214,7 @@ fn calls_outlive_the_age_of_their_session() {
         }
         scripted::begin_events(stream);
         waits.pass();
-        if ends.load(Ordering::SeqCst) {
+        if ends.lock().unwrap().contains(&whose) {
             // What it did in the session has ended with it.
             return drop(stream.shutdown(Shutdown::Both));
         }
@@ -241,7 +241,7 @@ fn calls_outlive_the_age_of_their_session() {
     for (client, _) in &calls {
         assert_eq!(client.send("ping", json!({})).status, 404, "{}", client.revision);
     }
-    assert!(!ended.load(Ordering::SeqCst), "the server is not told while calls are under way");
+    assert!(ended.lock().unwrap().is_empty(), "the server is not told while calls are under way");
     gate.open();
     for (client, stream) in calls {
         let reply = Reply::read(&mut BufReader::new(stream)).unwrap();

@@ -86,6 +86,11 @@ impl Request {
         self.header("mcp-session-id", id)
     }
 
+    /// What a header says.
+    pub(crate) fn value(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
+    }
+
     /// The head as it is sent.
     pub(crate) fn head(&self) -> String {
         let mut text = format!("{} {} HTTP/1.1\r\n", self.method, self.path);

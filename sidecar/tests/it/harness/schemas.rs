@@ -311,15 +311,13 @@ fn each(message: &Value) -> impl Iterator<Item = &Value> {
 }
 
 fn header(request: &Request) -> Option<Revision> {
-    let version = request.headers.iter().find(|(name, _)| name == "mcp-protocol-version");
-    version.and_then(|(_, version)| Revision::parse(version))
+    request.value("mcp-protocol-version").and_then(Revision::parse)
 }
 
 impl Known {
     /// What is spoken where a client sends this.
     fn revision(&self, request: &Request, message: &Value) -> Option<Revision> {
-        let session = request.headers.iter().find(|(name, _)| name == "mcp-session-id");
-        let in_session = session.and_then(|(_, id)| self.sessions.get(id)).copied();
+        let in_session = request.value("mcp-session-id").and_then(|id| self.sessions.get(id)).copied();
         let asked = message["params"]["protocolVersion"].as_str().and_then(Revision::parse);
         let claimed = message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"].as_str();
         claimed.and_then(Revision::parse).or(in_session).or_else(|| header(request)).or(asked)

@@ -95,7 +95,7 @@ impl Scripted {
     /// stream for what belongs to no call.
     pub(crate) fn start(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
         Self::listening(move |request, stream| {
-            let resumes = request.headers.iter().any(|(name, _)| name == "last-event-id");
+            let resumes = request.value("last-event-id").is_some();
             if request.method == "GET" && !resumes { no_stream(stream) } else { answer(request, stream) }
         })
     }
@@ -399,8 +399,8 @@ pub(crate) fn parse(reader: &mut impl BufRead) -> Option<Request> {
         let Some((name, value)) = line.trim_end().split_once(':') else { break };
         request.headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
     }
-    let length = request.headers.iter().find(|(name, _)| name == "content-length");
-    request.body = vec![0; length.map_or(0, |(_, length)| length.parse().expect("a length"))];
+    let length = request.value("content-length").map_or(0, |length| length.parse().expect("a length"));
+    request.body = vec![0; length];
     reader.read_exact(&mut request.body).ok()?;
     Some(request)
 }

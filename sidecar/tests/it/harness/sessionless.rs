@@ -190,7 +190,7 @@ fn judge(request: &Request, says: &Says) -> Result<(), (u16, String)> {
         }
     };
     assert!(
-        !request.headers.iter().any(|(name, _)| name == "mcp-session-id" || name == "last-event-id"),
+        ["mcp-session-id", "last-event-id"].iter().all(|name| request.value(name).is_none()),
         "what belongs to sessions goes nowhere"
     );
     let tool = says.tools.as_array().into_iter().flatten().find(|tool| {

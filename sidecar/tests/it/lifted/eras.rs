@@ -103,10 +103,6 @@ fn either(is_modern: &Arc<AtomicBool>) -> u16 {
     port
 }
 
-fn header<'a>(request: &'a Request, name: &str) -> Option<&'a str> {
-    request.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
-}
-
 fn refused(request: &Request, code: i64) -> (u16, &'static str, String) {
     let id = &scripted::message(request)["id"];
     let error = json!({"code": code, "message": "no", "data": {"supported": [MODERN], "requested": LEGACY}});
@@ -114,7 +110,7 @@ fn refused(request: &Request, code: i64) -> (u16, &'static str, String) {
 }
 
 fn alone(request: &Request) -> (u16, &'static str, String) {
-    if header(request, "mcp-protocol-version") != Some(MODERN) {
+    if request.value("mcp-protocol-version") != Some(MODERN) {
         return refused(request, -32022);
     }
     let mut result = match scripted::method_of(request).as_str() {
@@ -130,7 +126,7 @@ fn alone(request: &Request) -> (u16, &'static str, String) {
 
 fn in_session(request: &Request) -> (u16, &'static str, String) {
     const SESSION: &str = "mcp-session-id: s\r\n";
-    let (result, header) = match (scripted::method_of(request).as_str(), header(request, "mcp-session-id")) {
+    let (result, header) = match (scripted::method_of(request).as_str(), request.value("mcp-session-id")) {
         ("initialize", _) => (
             json!({
                 "protocolVersion": LEGACY, "capabilities": {"tools": {}},

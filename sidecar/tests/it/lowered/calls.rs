@@ -8,10 +8,6 @@ use super::{able, answer, echoing, everything, serving, sidecar, tools};
 use crate::harness::scripted::{self, message};
 use crate::harness::{Events, Gate, Sessionless, eventually, within};
 
-fn header<'a>(request: &'a crate::harness::Request, name: &str) -> Option<&'a str> {
-    request.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
-}
-
 #[test]
 fn r074_requests_say_what_the_session_knows() {
     let server = echoing();
@@ -36,8 +32,8 @@ fn r074_requests_say_what_the_session_knows() {
             assert_eq!(can["roots"], json!({}), "nobody could tell that they change");
             assert!(can["sampling"].is_object());
             assert_eq!(can["elicitation"].is_object(), super::WITH_FORMS.contains(&revision));
-            assert_eq!(header(&asked, "mcp-name"), Some("echo"));
-            assert_eq!(header(&asked, "mcp-method"), Some("tools/call"));
+            assert_eq!(asked.value("mcp-name"), Some("echo"));
+            assert_eq!(asked.value("mcp-method"), Some("tools/call"));
         }
     }
 }
@@ -50,7 +46,7 @@ fn r027_arguments_are_repeated_as_the_servers_list_says() {
     let call = |arguments: serde_json::Value| client.call("marked", arguments);
     assert!(call(json!({"region": "h\u{e9}"}))["result"].is_object());
     let asked = server.seen("tools/call").pop().unwrap();
-    assert_eq!(header(&asked, "mcp-param-region"), Some("=?base64?aMOp?="));
+    assert_eq!(asked.value("mcp-param-region"), Some("=?base64?aMOp?="));
     assert!(call(json!({}))["result"].is_object());
     // The tool changes, and nobody says so: the server misses a header, and the list is read again.
     server.says(|says| {
@@ -59,7 +55,7 @@ fn r027_arguments_are_repeated_as_the_servers_list_says() {
     });
     assert!(call(json!({"region": "eu"}))["result"].is_object());
     let asked = server.seen("tools/call").pop().unwrap();
-    assert_eq!((header(&asked, "mcp-param-zone"), header(&asked, "mcp-param-region")), (Some("eu"), None));
+    assert_eq!((asked.value("mcp-param-zone"), asked.value("mcp-param-region")), (Some("eu"), None));
     // One that cannot be called over HTTP is not offered.
     server.says(|says| {
         says.tools = json!([{"name": "fine", "inputSchema": {"type": "object"}}, {"name": "bad",

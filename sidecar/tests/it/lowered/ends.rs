@@ -72,7 +72,7 @@ fn idle_sessions_end() {
 /// A server with sessions, which knows nothing of requests that stand alone. It answers calls with its name.
 fn with_sessions(port: u16) -> Scripted {
     Scripted::at(port, json!({}), |request, stream| {
-        let is_known = request.headers.iter().any(|(name, _)| name == "mcp-session-id");
+        let is_known = request.value("mcp-session-id").is_some();
         if is_known && request.method == "POST" {
             let result = json!({"content": [{"type": "text", "text": "legacy"}]});
             scripted::json(stream, &scripted::reply_to(request, &result));

@@ -167,9 +167,7 @@ fn r060_an_answer_by_way_of_another_replica_reaches_its_server_once() {
             assert_eq!(through.request(sent.as_str()).send(through.sidecar.mcp).status, 202, "{case}");
             let got = eventually("the server has it", || answers(&servers[number]).pop());
             assert_eq!(got.body, sent.as_bytes(), "{case}");
-            let name = got.headers.iter().find(|(header, _)| header == "mcp-session-id");
-            let name = name.map(|(_, name)| name.as_str());
-            assert_eq!(name, is_named.then_some(scripted::UPSTREAM_SESSION), "{case}");
+            assert_eq!(got.value("mcp-session-id"), is_named.then_some(scripted::UPSTREAM_SESSION), "{case}");
         }
         gate.open();
         if !listens {

@@ -51,8 +51,7 @@ fn a_server_over_sse_is_one_with_sessions() {
     let posted = &server.seen("tools/call")[0];
     let headers: Vec<_> = posted.headers.iter().map(|(name, _)| name.as_str()).collect();
     assert!(headers.contains(&"content-type") && !headers.contains(&"mcp-session-id"), "{headers:?}");
-    let version = posted.headers.iter().find(|(name, _)| name == "mcp-protocol-version");
-    assert_eq!(version.map(|(_, version)| version.as_str()), Some("2025-11-25"));
+    assert_eq!(posted.value("mcp-protocol-version"), Some("2025-11-25"));
     assert_eq!(one.end().status, 204);
     eventually("its stream is closed", || (server.streams().len() == 2).then_some(()));
     assert_eq!(one.send("ping", json!({})).status, 404);
@@ -76,8 +75,7 @@ fn a_server_over_sse_is_told_the_revision_in_a_header_where_its_revision_has_one
             assert_eq!(client.call("echo", json!({"text": "a"}))["result"], said("a"), "{revision}");
         }
         for posted in server.seen_all() {
-            let version = posted.headers.iter().find(|(name, _)| name == "mcp-protocol-version");
-            let version = version.map(|(_, version)| version.as_str());
+            let version = posted.value("mcp-protocol-version");
             let is_first = scripted::method_of(&posted) == "initialize";
             assert_eq!(version, header.filter(|_| !is_first), "{revision}: {}", scripted::message(&posted));
         }
