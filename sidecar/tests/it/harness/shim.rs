@@ -53,7 +53,9 @@ impl Shim {
         let heard = Heard::new(&files.path("sockets").join(paths::STDIO_SOCKET));
         let command = Heard::kept(command);
         let socket = files.path("sockets").join(paths::STDIO_SOCKET);
-        let log = tempfile::tempfile().expect("a file");
+        let mut log = File::options();
+        log.create(true).read(true).append(true);
+        let log = log.open(files.path("sockets").join("log")).expect("a file");
         let child = Command::new(program())
             .arg("--socket")
             .arg(&socket)
