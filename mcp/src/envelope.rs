@@ -4,6 +4,8 @@
 //! reads it again: a member that occurs twice is refused (also when one of the two is written with escapes), so is one that
 //! resembles another (`Method`), and an array is never taken for an object.
 
+use std::borrow::Cow;
+
 use thiserror::Error;
 
 use crate::error::{self, Code};
@@ -245,6 +247,13 @@ impl<'a> Id<'a> {
     pub fn is(&self, other: &Id<'_>) -> bool {
         let decode = |id: &str| serde_json::from_str::<String>(id).ok();
         self.0 == other.0 || decode(self.0).is_some_and(|id| decode(other.0) == Some(id))
+    }
+
+    /// It as JSON, written as every id is that is the same: two of these are equal where [`Self::is`] says so.
+    pub fn in_one_spelling(&self) -> Cow<'a, str> {
+        // Only a string that has escapes can be written in another way.
+        let text = if self.0.contains('\\') { object::string(self.0) } else { None };
+        text.map_or(Cow::Borrowed(self.0), |text| Cow::Owned(object::quote(&text)))
     }
 
     /// An id that was kept as JSON. It is only ever compared, so it need not be checked again.

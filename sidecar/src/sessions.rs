@@ -51,6 +51,7 @@ use crate::metrics::{Metrics, SessionEnd};
 use crate::shares::Shares;
 pub(crate) use aliases::Alias;
 pub(crate) use begin::{begin_again, end_former};
+pub(crate) use cancelled::Cancellation;
 pub(crate) use copies::keep_copies;
 use errands::Errand;
 pub(crate) use errands::{Queue, follow};

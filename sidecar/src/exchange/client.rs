@@ -13,6 +13,7 @@ use tokio::time::{Duration, Instant, timeout, timeout_at};
 use super::answer::timed_out;
 use super::{Call, Edit, listen};
 use crate::rescue::{self, Refusal, Rescued};
+use crate::sessions::Cancellation;
 use crate::stack::respond::{self, Body, BrokenOff, End, Piece};
 use crate::streams::{Refused, Streams, Writer};
 use crate::upstream;
@@ -33,8 +34,8 @@ pub(crate) struct Client {
     moment: Option<Instant>,
     /// Something of the server's has been given.
     given: bool,
-    /// How often calls had been cancelled in its session when this one began.
-    since: u64,
+    /// Where it says that it does not want the answer any more, if it can.
+    cancellation: Option<Cancellation>,
 }
 
 enum State {
@@ -52,8 +53,9 @@ impl Client {
     pub(super) fn new(call: &Call, reply: oneshot::Sender<Response<Body>>, now: Instant) -> Self {
         let session = call.session.as_ref().filter(|_| matches!(call.edit, Edit::Pass | Edit::Filter(_)));
         let polls = session.is_some_and(|session| listen::polls(&call.snapshot, session));
-        let since = session.map_or(0, |session| session.cancellations());
-        Self { state: State::Waiting(reply), moment: polls.then(|| now + MOMENT), given: false, since }
+        let id = call.id.as_deref().map(Id::from_json);
+        let cancellation = session.zip(id).map(|(session, id)| session.cancellation(&id));
+        Self { state: State::Waiting(reply), moment: polls.then(|| now + MOMENT), given: false, cancellation }
     }
 
     /// Waits for the server until the deadline, or until the call is cancelled, or is of no use any more. If that takes
@@ -70,11 +72,10 @@ impl Client {
             }
             self.begin(call)?;
         }
-        let since = self.since;
         let cancelled = async {
-            match (&call.session, &call.id) {
-                (Some(session), Some(id)) => session.has_cancelled(&Id::from_json(id), since).await,
-                _ => pending().await,
+            match &self.cancellation {
+                Some(cancellation) => cancellation.heard().await,
+                None => pending().await,
             }
         };
         let has_gone = async {

@@ -15,7 +15,7 @@ use longshore_sessions::message::Copy;
 use longshore_sessions::{Capsule, Moment, PodId};
 
 use super::aliases::{Alias, Aliases};
-use super::cancelled::Cancelled;
+use super::cancelled::{Cancellable, Cancellation};
 use super::questions::{Answering, Questions};
 use super::{Place, Sessions};
 use crate::shares::{Share, Shares, subscription};
@@ -53,8 +53,8 @@ pub(crate) struct Session {
     pub(crate) streams: Streams,
     /// What its client was asked, by a server that does not know whom it asks.
     pub(super) questions: Questions,
-    /// What it does not want to hear the end of any more.
-    cancelled: Cancelled,
+    /// What its client may not want to hear the end of any more.
+    pub(super) cancellable: Cancellable,
     /// Which of its requests have other ids at the server.
     pub(super) aliases: Aliases,
 }
@@ -123,7 +123,7 @@ impl Session {
             parting: AtomicBool::new(false),
             streams: Streams::default(),
             questions: Questions::default(),
-            cancelled: Cancelled::default(),
+            cancellable: Cancellable::default(),
             aliases: Aliases::default(),
         }
     }
@@ -190,17 +190,7 @@ impl Session {
 
     /// Its client cancels the call with this id.
     pub(crate) fn cancels(&self, id: &Id<'_>) {
-        self.cancelled.note(id, self.busy.load(Ordering::Relaxed));
-    }
-
-    /// How often its client has cancelled something.
-    pub(crate) fn cancellations(&self) -> u64 {
-        self.cancelled.count()
-    }
-
-    /// Returns when its client has cancelled the call with this id, which began after so many cancellations.
-    pub(crate) async fn has_cancelled(&self, id: &Id<'_>, since: u64) {
-        self.cancelled.heard(id, since).await;
+        self.cancellable.cancel(id);
     }
 
     /// What the server calls the request that its client calls so, if that is something else.
@@ -320,6 +310,11 @@ impl Use {
         Self::of(What::Request, session, sessions)
     }
 
+    /// Another one for a request.
+    pub(super) fn for_request(&self) -> Self {
+        Self::new(self.session.clone(), self.sessions.clone())
+    }
+
     /// Another one for a stream, which may outlast the request.
     pub(crate) fn for_stream(&self) -> Self {
         Self::of(What::Stream, self.session.clone(), self.sessions.clone())
@@ -330,6 +325,11 @@ impl Use {
         self.session.questions.answered(id).then(|| Answering::new(self.session.clone(), id))
     }
 
+    /// The call with this id, which its client may cancel.
+    pub(crate) fn cancellation(&self, id: &Id<'_>) -> Cancellation {
+        Cancellation::of(self.session.clone(), id)
+    }
+
     /// Another id at the server for the request that its client calls so, also for the token of its progress, if it is
     /// named here. `None`: there are no random numbers.
     pub(crate) fn alias(&self, id: &Id<'_>, token: Option<&str>) -> Option<Alias> {
@@ -337,7 +337,6 @@ impl Use {
     }
 
     fn of(what: What, session: Arc<Session>, sessions: Arc<Sessions>) -> Self {
-        // Who begins after a moment without requests has seen what was cancelled before it.
         session.uses(what).fetch_add(1, Ordering::SeqCst);
         Self { what, session, sessions }
     }
@@ -354,15 +353,11 @@ impl std::ops::Deref for Use {
 impl Drop for Use {
     fn drop(&mut self) {
         self.session.used.store(self.sessions.now().0, Ordering::Relaxed);
-        let cancelled = self.session.cancelled.count();
         if self.session.uses(self.what).fetch_sub(1, Ordering::SeqCst) == 1 {
             self.sessions.freed();
             // Not by a stream, which closing it ends.
-            if self.what == What::Request {
-                self.session.cancelled.forget(cancelled);
-                if self.session.has_parted() {
-                    self.sessions.close(&self.session);
-                }
+            if self.what == What::Request && self.session.has_parted() {
+                self.sessions.close(&self.session);
             }
         }
     }

@@ -106,6 +106,40 @@ fn what_is_under_way_is_held_within_a_bound() {
     }
 }
 
+/// However many calls are under way that could be meant.
+#[test]
+fn cancellations_of_what_was_never_called_leave_nothing_behind() {
+    const MANY: usize = 40;
+    let gate = Gate::default();
+    let waits = gate.clone();
+    let server = Scripted::start(move |request, stream| {
+        waits.pass();
+        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let client = Client::open(&sidecar, None);
+    let calls = [(); MANY].map(|()| {
+        let mut stream = connect(sidecar.mcp);
+        client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut stream);
+        stream
+    });
+    eventually("the server has them", || (server.seen("tools/call").len() == MANY).then_some(()));
+    let cancel = |id: String| {
+        let message =
+            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
+        assert_eq!(client.request(message.to_string()).send(sidecar.mcp).status, 202);
+    };
+    cancel("x".repeat(1 << 20));
+    let before = sidecar.memory();
+    (0..MANY).for_each(|number| cancel(number.to_string() + &"x".repeat(1 << 20)));
+    let more = sidecar.memory().saturating_sub(before);
+    assert!(more < 16 << 20, "{more} bytes");
+    gate.open();
+    for call in calls {
+        assert!(Reply::read(&mut BufReader::new(call)).unwrap().message()["result"].is_object());
+    }
+}
+
 /// What has to be whole before it can be given: a list of which entries are taken out, and what a process has said.
 #[test]
 fn answers_that_nobody_reads_are_held_within_a_bound() {

@@ -9,7 +9,6 @@ use longshore_mcp::envelope::Id;
 use longshore_mcp::level::Level;
 use longshore_mcp::listen::{Offers, Wishes};
 use longshore_mcp::logging;
-use longshore_mcp::object;
 use longshore_mcp::translate::requests::Client;
 use longshore_mcp::translate::{Pair, names};
 use longshore_sessions::bounds::{MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS};
@@ -225,7 +224,7 @@ impl Session {
     /// A call begins.
     pub(super) fn begin(self: &Arc<Self>, id: Id<'_>) -> Result<UnderWay, Failure> {
         let (say, words) = mpsc::unbounded_channel();
-        let key = key(id);
+        let key = id.in_one_spelling().into_owned();
         let mut state = self.lock();
         if *self.over.borrow() {
             return Err(Failure::Forgotten);
@@ -240,7 +239,7 @@ impl Session {
     /// `notifications/cancelled`.
     pub(super) fn cancel(&self, notification: &str) {
         let Some(id) = names::cancelled_id(notification) else { return };
-        if let Some(call) = self.lock().calls.get_mut(&key(Id::from_json(id)))
+        if let Some(call) = self.lock().calls.get_mut(&*Id::from_json(id).in_one_spelling())
             && !std::mem::replace(&mut call.is_cancelled, true)
         {
             // One that has just ended need not be cancelled.
@@ -250,7 +249,7 @@ impl Session {
 
     /// The client has answered a question. Answers to what was never asked, or twice, are nobody's.
     pub(super) fn answered(&self, id: Id<'_>, outcome: Result<String, String>) {
-        let key = key(id);
+        let key = id.in_one_spelling().into_owned();
         let asker = self.lock().questions.remove(&key);
         if let Some(asker) = asker {
             // Nor are those to calls that have ended.
@@ -286,7 +285,7 @@ impl UnderWay {
             if state.questions.len() >= MAX_QUESTIONS {
                 return false;
             }
-            let key = key(Id::from_json(id));
+            let key = Id::from_json(id).in_one_spelling().into_owned();
             state.questions.insert(key.clone(), self.say.clone());
             self.questions.push(key);
         }
@@ -308,12 +307,4 @@ impl Drop for Listening {
     fn drop(&mut self) {
         self.0.lock().listeners -= 1;
     }
-}
-
-/// An id in one spelling.
-fn key(id: Id<'_>) -> String {
-    let json = id.as_json();
-    // Only a string that has escapes can be written in another way.
-    let text = if json.contains('\\') { object::string(json) } else { None };
-    text.map_or_else(|| json.to_owned(), |text| object::quote(&text))
 }
