@@ -235,7 +235,7 @@ impl Call {
     /// Begins the session again that its server has forgotten, if that may be. Says whether it is there again.
     async fn begin_again(&self, lost: Option<HeaderValue>) -> Result<bool, Refusal> {
         let Some(session) = &self.session else { return Ok(false) };
-        sessions::begin_again(&self.worker.pool, &self.snapshot, session, lost.as_ref()).await
+        sessions::begin_again(&self.worker.pool, &self.snapshot, session, lost).await
     }
 
     /// Keeps what the client has set.

@@ -199,14 +199,20 @@ impl Pool {
         self.transport.sweep().await;
     }
 
-    /// Sends a message in a session, and waits for the head of the answer.
-    pub(crate) async fn send(&self, upstream: &Upstream, request: Request<Bytes>) -> Result<Answer, Failure> {
+    /// Sends a message in a session, and waits for the head of the answer. A server that is to be spoken to in one
+    /// revision is of no other, before it has said anything too.
+    pub(crate) async fn send(
+        &self,
+        upstream: &Upstream,
+        pin: Option<Revision>,
+        request: Request<Bytes>,
+    ) -> Result<Answer, Failure> {
         let session = self.lowered.find(request.headers());
         if session.is_none() {
             // It may be one of the server's own, begun before anybody knew what else it speaks.
             self.speaks.asked_for_sessions(KNOWN).await;
         }
-        match (session, self.speaks.get()) {
+        match (session, self.spoken(pin)) {
             // The server has changed: it has sessions of its own now, and this is none of them.
             (Some(session), Some(Spoken { legacy: Some(_), .. })) => {
                 self.lowered.end(session.name());
@@ -229,8 +235,7 @@ impl Pool {
     }
 
     /// Sends the message that opens a session, and waits for the head of the answer. What the session costs is given
-    /// back unless the hold is kept. A server that is to be spoken to in one revision is of no other, before it has said
-    /// anything too.
+    /// back unless the hold is kept.
     pub(crate) async fn open(
         &self,
         upstream: &Upstream,
@@ -241,12 +246,12 @@ impl Pool {
         if matches!(opener, Opener::Client { .. }) {
             self.speaks.asked_for_sessions(KNOWN).await;
         }
-        let known = self.speaks.get();
-        match known.or(pin.map(Spoken::only)) {
+        let is_known = self.speaks.get().is_some();
+        match self.spoken(pin) {
             Some(Spoken { legacy: None, modern: Some(revision) }) => {
                 match self.lower(upstream, &opener, request.clone(), revision).await? {
                     Opened::Answered(answer, hold) => {
-                        if known.is_none() && answer.is_kept_here() {
+                        if !is_known && answer.is_kept_here() {
                             self.speaks.set(Some(Spoken::only(revision)));
                         }
                         Ok((*answer, hold))
@@ -310,11 +315,12 @@ impl Pool {
     pub(crate) async fn recall(
         &self,
         upstream: &Upstream,
+        pin: Option<Revision>,
         session: &HeaderValue,
         former: Former,
     ) -> Result<Recalled, Failure> {
         self.speaks.asked_for_sessions(KNOWN).await;
-        if self.keeps_sessions() {
+        if self.keeps_sessions(pin) {
             // The server had sessions of its own then.
             return Ok(Recalled::Forgotten);
         }
@@ -332,13 +338,22 @@ impl Pool {
     }
 
     /// Whether sessions are kept here, since the server has none.
-    pub(crate) fn keeps_sessions(&self) -> bool {
-        matches!(self.speaks.get(), Some(Spoken { legacy: None, modern: Some(_) }))
+    pub(crate) fn keeps_sessions(&self, pin: Option<Revision>) -> bool {
+        matches!(self.spoken(pin), Some(Spoken { legacy: None, modern: Some(_) }))
     }
 
-    /// What the server speaks, as far as it is known when there was time to find out.
-    pub(crate) async fn known(&self) -> Option<Spoken> {
-        self.speaks.known(Instant::now() + KNOWN).await
+    /// What the server speaks: what was found out, or else what is said.
+    fn spoken(&self, pin: Option<Revision>) -> Option<Spoken> {
+        self.speaks.get().or(pin.map(Spoken::only))
+    }
+
+    /// What the server speaks, as far as it is known when there was time to find out. Nobody waits to hear what is said:
+    /// that requests stand alone there.
+    pub(crate) async fn known(&self, pin: Option<Revision>) -> Option<Spoken> {
+        match self.spoken(pin) {
+            Some(spoken @ Spoken { legacy: None, .. }) => Some(spoken),
+            _ => self.speaks.known(Instant::now() + KNOWN).await,
+        }
     }
 
     /// Sends a request that stands alone, and waits for the head of the answer. Who drops this, or the answer, cancels
@@ -346,10 +361,11 @@ impl Pool {
     pub(crate) async fn call(
         &self,
         upstream: &Upstream,
+        pin: Option<Revision>,
         opener: &Opener,
         request: Request<Bytes>,
     ) -> Result<Answer, Failure> {
-        match self.known().await {
+        match self.known(pin).await {
             Some(Spoken { modern: Some(_), .. }) => self.transport.call(upstream, opener, request).await,
             Some(Spoken { legacy: Some(revision), modern: None }) => {
                 let lifted =

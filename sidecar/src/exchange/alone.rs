@@ -157,14 +157,14 @@ async fn send(worker: &Worker, lone: &Lone) -> Result<Answer, Failure> {
         request.headers_mut().insert(name, value.clone());
     }
     let opener = Opener::client(&lone.caller.principal, config);
-    worker.pool.call(&config.upstream, &opener, request).await
+    worker.pool.call(&config.upstream, lone.snapshot.protocol, &opener, request).await
 }
 
 /// Has the request answered: by a second try where the server has become one of another era. It may have restarted so,
 /// and calls find that out before anybody else does.
 async fn reach(worker: &Worker, lone: &Lone, judge: &Judge) -> Result<Begun, Refusal> {
     // By which the first try went.
-    let known = worker.pool.known().await;
+    let known = worker.pool.known(lone.snapshot.protocol).await;
     let first = attempt(worker, lone, judge).await;
     let Some(known) = known.filter(|_| is_strange(&first)) else { return first };
     let other = worker.pool.speaks().other_than(known, Instant::now() + LOOK);

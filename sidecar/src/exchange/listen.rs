@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use http::{Method, Response, StatusCode};
 use longshore_mcp::envelope;
@@ -95,7 +96,7 @@ fn events(reader: Reader) -> Response<Body> {
 /// Asks the server for its stream. A session that it has forgotten is begun again, as for a call, if it may be.
 async fn ask(
     worker: &Worker,
-    snapshot: &Snapshot,
+    snapshot: &Arc<Snapshot>,
     session: &Use,
     last: Option<&str>,
 ) -> Result<Answer, Refusal> {
@@ -104,7 +105,7 @@ async fn ask(
         Err(Refusal::SessionLost) => {}
         answer => return answer,
     }
-    let answer = match sessions::begin_again(&worker.pool, snapshot, session, lost.as_ref()).await {
+    let answer = match sessions::begin_again(&worker.pool, snapshot, session, lost).await {
         // Its events are others now.
         Ok(true) => ask_within(worker, snapshot, session, None).await,
         Ok(false) => Err(Refusal::SessionLost),

@@ -53,7 +53,7 @@ async fn try_send(call: &Call) -> Result<(Answer, Option<Hold>), Failure> {
     }
     let (pool, config) = (&call.worker.pool, &call.snapshot.config);
     if call.edit != Edit::OpenSession {
-        return Ok((pool.send(&config.upstream, request).await?, None));
+        return Ok((pool.send(&config.upstream, call.snapshot.protocol, request).await?, None));
     }
     let opener = Opener::client(&call.caller.principal, config);
     let pin = call.snapshot.protocol;
@@ -79,7 +79,7 @@ pub(super) async fn get(
     session: &Session,
     last: Option<&str>,
 ) -> Result<Answer, Failure> {
-    pool.send(&snapshot.config.upstream, stream(within(session), last)).await
+    pool.send(&snapshot.config.upstream, snapshot.protocol, stream(within(session), last)).await
 }
 
 /// Tells the server that nobody waits for a call's answer any more. A handshake cannot be cancelled.
@@ -110,7 +110,10 @@ pub(super) fn tell(worker: &Worker, snapshot: &Arc<Snapshot>, session: &Session,
     };
     tokio::task::spawn_local(async move {
         let _place = place;
-        if !matches!(timeout(ERRAND, pool.send(&snapshot.config.upstream, request)).await, Ok(Ok(_))) {
+        if !matches!(
+            timeout(ERRAND, pool.send(&snapshot.config.upstream, snapshot.protocol, request)).await,
+            Ok(Ok(_))
+        ) {
             tracing::debug!("the server could not be told something");
         }
     });
@@ -122,7 +125,7 @@ pub(super) async fn ping(pool: &Pool, snapshot: &Snapshot, session: &Session) ->
     let id = random()?;
     let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":\"longshore-alive-{id:032x}\",\"method\":\"ping\"}}");
     let request = build(Method::POST, within(session), body.into());
-    match timeout(ERRAND, pool.send(&snapshot.config.upstream, request)).await {
+    match timeout(ERRAND, pool.send(&snapshot.config.upstream, snapshot.protocol, request)).await {
         Ok(Ok(answer)) => Some(answer.response.status()),
         Ok(Err(_)) | Err(_) => None,
     }
@@ -156,7 +159,10 @@ pub(crate) async fn end_named(pool: &Pool, snapshot: &Snapshot, id: HeaderValue,
     let within = Some((Some(id), revision));
     let request = build(Method::DELETE, within, Bytes::new());
     // Whether it ends sessions on request is the server's business; many do not.
-    if !matches!(timeout(ERRAND, pool.send(&snapshot.config.upstream, request)).await, Ok(Ok(_))) {
+    if !matches!(
+        timeout(ERRAND, pool.send(&snapshot.config.upstream, snapshot.protocol, request)).await,
+        Ok(Ok(_))
+    ) {
         tracing::debug!("the server could not be told that a session has ended");
     }
 }

@@ -103,7 +103,7 @@ impl Server {
     }
 
     /// The same where this revision is spoken and no other.
-    pub(super) fn pinned(self, pin: Option<Revision>) -> Self {
+    pub(crate) fn pinned(self, pin: Option<Revision>) -> Self {
         Self { pin, ..self }
     }
 

@@ -45,7 +45,7 @@ pub(super) async fn begin(
         let session = Session::new(capsule.clone(), place, upstream, sessions.now().0);
         Box::new(session.with(copy, &sessions.subscriptions))
     };
-    let may_begin_again = async || sessions.can_move(capsule) && is_as_it_was(pool, capsule).await;
+    let may_begin_again = async || sessions.can_move(capsule) && is_as_it_was(pool, snapshot, capsule).await;
     let may_be_there =
         matches!((take, &capsule.server), (_, ServerSession::None) | (Take::Up, ServerSession::Id(_)));
     // A client whose session is lost begins another one. To hear that there is no room here would hold it up.
@@ -63,7 +63,9 @@ pub(super) async fn begin(
         (Take::Up, ServerSession::Id(id)) => {
             let id = secret(id)?;
             let former = former(opener.clone(), capsule, copy.clone());
-            if pool.recall(&snapshot.config.upstream, &id, former).await? == Recalled::GoesOn {
+            if pool.recall(&snapshot.config.upstream, snapshot.protocol, &id, former).await?
+                == Recalled::GoesOn
+            {
                 return Ok(Begun::Session(go_on(place, Some(id), copy), how));
             }
             if !may_begin_again().await {
@@ -94,7 +96,7 @@ pub(crate) async fn end_former(
     let (Take::Up, ServerSession::Id(id)) = (take, &capsule.server) else { return };
     let Ok(id) = secret(id) else { return };
     let former = former(Opener::client(principal, &snapshot.config), capsule, Copy::default());
-    match pool.recall(&snapshot.config.upstream, &id, former).await {
+    match pool.recall(&snapshot.config.upstream, snapshot.protocol, &id, former).await {
         Ok(Recalled::GoesOn) => exchange::end_named(pool, snapshot, id, capsule.server_revision).await,
         Ok(Recalled::Forgotten) => {}
         Err(error) => tracing::debug!(%error, "the server could not be told that a session has ended"),
@@ -107,15 +109,27 @@ fn former(opener: Opener, capsule: &Capsule, set: Copy) -> Former {
 }
 
 /// Begins a session again whose server has forgotten it, if it may be begun again. `lost` is what the server called it.
-/// Says whether it is there again. One that has ended meanwhile is not begun: the server would have it for ever.
+/// Says whether it is there again. Who has no time for that any more does not leave it half begun.
 pub(crate) async fn begin_again(
+    pool: &Rc<Pool>,
+    snapshot: &Arc<Snapshot>,
+    used: &Use,
+    lost: Option<HeaderValue>,
+) -> Result<bool, Refusal> {
+    let (pool, snapshot, used) = (pool.clone(), snapshot.clone(), used.for_request());
+    let beginning = async move { begin_whole(&pool, &snapshot, &used, lost.as_ref()).await };
+    tokio::task::spawn_local(beginning).await.map_err(|_| Refusal::Internal)?
+}
+
+/// One that has ended meanwhile is not begun: the server would have it for ever.
+async fn begin_whole(
     pool: &Rc<Pool>,
     snapshot: &Snapshot,
     used: &Use,
     lost: Option<&HeaderValue>,
 ) -> Result<bool, Refusal> {
     let session = &used.session;
-    if !used.sessions.can_move(&session.capsule) || !is_as_it_was(pool, &session.capsule).await {
+    if !used.sessions.can_move(&session.capsule) || !is_as_it_was(pool, snapshot, &session.capsule).await {
         return Ok(false);
     }
     // One at a time: calls that find out together begin it once.
@@ -144,12 +158,12 @@ pub(crate) async fn begin_again(
 }
 
 /// Whether the server may still have no sessions, if it had none. One of which that is not known is asked.
-async fn is_as_it_was(pool: &Pool, capsule: &Capsule) -> bool {
-    if capsule.server != ServerSession::KeptHere {
+async fn is_as_it_was(pool: &Pool, snapshot: &Snapshot, capsule: &Capsule) -> bool {
+    if capsule.server != ServerSession::KeptHere || pool.keeps_sessions(snapshot.protocol) {
         return true;
     }
     pool.speaks().known(Instant::now() + KNOWN).await;
-    pool.keeps_sessions() || pool.speaks().get().is_none()
+    pool.keeps_sessions(snapshot.protocol) || pool.speaks().get().is_none()
 }
 
 /// The handshake of the client's, once more, and what the client had set. None: the server speaks another revision now.
@@ -161,10 +175,11 @@ async fn anew(
     copy: &Copy,
 ) -> Result<Option<(Option<HeaderValue>, Hold)>, Refusal> {
     let capabilities = capsule.capabilities.as_deref().unwrap_or("{}");
-    let mut server = Server::of(snapshot.config.upstream.clone(), pool.clone(), opener);
+    let pin = snapshot.protocol;
+    let mut server = Server::of(snapshot.config.upstream.clone(), pool.clone(), opener).pinned(pin);
     let patience = pool.handshake_patience(&snapshot.config.upstream);
     let unfit = match timeout(patience, server.begin_again(capsule.server_revision, capabilities)).await {
-        Ok(Ok(())) if capsule.server != ServerSession::KeptHere || pool.keeps_sessions() => None,
+        Ok(Ok(())) if capsule.server != ServerSession::KeptHere || pool.keeps_sessions(pin) => None,
         // A server that has sessions keeps what nobody has promised to keep.
         Ok(Ok(()) | Err(CallError::Revision(_))) => Some(Ok(None)),
         Ok(Err(error)) => Some(Err(refusal(error))),

@@ -1,7 +1,7 @@
 //! Messages to the server and back.
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderValue, Method, StatusCode};
+use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use longshore_mcp::batch;
 use longshore_mcp::envelope::{self, Id, Message, Outcome};
@@ -22,7 +22,7 @@ impl Server {
     pub(super) async fn call(&self, method: McpMethod, params: Value) -> Result<String, CallError> {
         let (id, request) = self.ask(method, &params);
         let answer = self.send(request).await?;
-        self.result(answer, &id).await.map(|(result, _)| result)
+        self.result(answer, &id).await
     }
 
     /// Opens the session with the first request, and gives the result.
@@ -35,9 +35,10 @@ impl Server {
             Face::Sessions => self.pool.open(&self.upstream, self.pin, opener, request).await?,
         };
         self.hold = Some(hold);
-        let (result, session) = self.result(answer, &id).await?;
-        self.session = session;
-        Ok(result)
+        // It is open there, whatever the rest of the answer says.
+        let head = &answer.response;
+        self.session = session_id(head.headers()).filter(|_| head.status().is_success());
+        self.result(answer, &id).await
     }
 
     fn ask(&self, method: McpMethod, params: &Value) -> (String, http::Request<Bytes>) {
@@ -47,8 +48,8 @@ impl Server {
         (id.to_string(), self.request(Method::POST, text.into()))
     }
 
-    /// The result in an answer, and the session that it names.
-    async fn result(&self, answer: Answer, id: &str) -> Result<(String, Option<HeaderValue>), CallError> {
+    /// The result in an answer.
+    async fn result(&self, answer: Answer, id: &str) -> Result<String, CallError> {
         let Answer { response, lease } = answer;
         let (head, body) = response.into_parts();
         let form = Form::of(&head.headers);
@@ -65,11 +66,10 @@ impl Server {
         } else {
             return Err(self.not_mcp("it is neither JSON nor events"));
         };
-        let session = session_id(&head.headers);
         match envelope::read(&message) {
             Ok(Message::Response(response)) if response.id.is_some_and(|got| got.is(&Id::from_json(id))) => {
                 match response.outcome {
-                    Outcome::Result(result) => Ok((result.get().to_owned(), session)),
+                    Outcome::Result(result) => Ok(result.get().to_owned()),
                     Outcome::Error(error) => Err(rpc(error.get(), head.status)),
                 }
             }
@@ -122,7 +122,7 @@ impl Server {
     pub(super) async fn send(&self, request: http::Request<Bytes>) -> Result<Answer, CallError> {
         Ok(match self.face {
             Face::Itself => self.pool.send_itself(&self.upstream, request).await?,
-            Face::Sessions => self.pool.send(&self.upstream, request).await?,
+            Face::Sessions => self.pool.send(&self.upstream, self.pin, request).await?,
         })
     }
 

@@ -145,10 +145,13 @@ fn a_server_over_http_that_does_not_speak_what_is_said_is_reported_with_both() {
 #[test]
 fn a_server_over_http_that_is_said_to_have_no_handshake_hears_none() {
     let (port, asked) = silent_to_the_sidecar();
+    let serves = |answer: Value, what: &str| {
+        assert_eq!(answer["result"]["content"][0]["text"], "modern", "{what}: {answer}");
+    };
     let sidecar = Sidecar::start(&pinned(config(port), MODERN));
+    serves(modern::request("m", "tools/call", json!({"name": "t"})).send(sidecar.mcp).message(), MODERN);
     for revision in ["2024-11-05", "2025-11-25"] {
-        let client = Client::of(&sidecar, None, revision);
-        assert_eq!(client.call("t", json!({}))["result"]["content"][0]["text"], "modern", "{revision}");
+        serves(Client::of(&sidecar, None, revision).call("t", json!({})), revision);
     }
     let asked = asked.lock().unwrap();
     assert!(

@@ -192,8 +192,7 @@ fn forgetful(forget: Arc<AtomicBool>) -> (Scripted, Arc<Heard>) {
     let heard = Arc::new(Heard::default());
     let into = heard.clone();
     let server = Scripted::start(move |request, stream| {
-        let header = request.headers.iter().find(|(name, _)| name == "mcp-session-id");
-        let session = header.map(|(_, value)| value.clone()).unwrap_or_default();
+        let session = request.value("mcp-session-id").unwrap_or_default().to_owned();
         if forget.load(Ordering::Relaxed) && session == scripted::UPSTREAM_SESSION {
             return scripted::json_with(stream, 404, "", "{}");
         }
@@ -240,37 +239,7 @@ fn what_a_client_has_set_is_set_again() {
 fn what_is_begun_again_for_nobody_is_ended_at_its_server() {
     for (ends, status) in [(true, 404), (false, 200)] {
         let (forget, gate) = (Arc::new(AtomicBool::new(false)), Gate::default());
-        let heard = Arc::new(Heard::default());
-        let server = {
-            let (forget, gate, heard) = (forget.clone(), gate.clone(), heard.clone());
-            Scripted::told(move |request, stream| {
-                let message = scripted::message(request);
-                let method = message["method"].as_str().unwrap_or(&request.method);
-                let header = request.headers.iter().find(|(name, _)| name == "mcp-session-id");
-                let session = header.map(|(_, value)| value.clone()).unwrap_or_default();
-                let forgets = forget.load(Ordering::Relaxed);
-                if forgets && session == scripted::UPSTREAM_SESSION {
-                    return scripted::json_with(stream, 404, "", "{}");
-                }
-                if forgets {
-                    heard.lock().unwrap().push((method.to_owned(), session));
-                }
-                match method {
-                    // It cannot begin, or what its client had set takes a while.
-                    "notifications/initialized" if forgets && !ends => {
-                        scripted::json_with(stream, 503, "", "{}");
-                    }
-                    "logging/setLevel" if forgets => {
-                        gate.pass();
-                        scripted::json(stream, &scripted::reply_to(request, &json!({})));
-                    }
-                    _ if message.get("id").is_some() => {
-                        scripted::json(stream, &scripted::reply_to(request, &json!({})));
-                    }
-                    _ => scripted::accepted(stream),
-                }
-            })
-        };
+        let (server, heard) = slow_to_set(&forget, &gate, !ends);
         let mut config = config(server.port);
         config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
         let sidecar = Sidecar::start(&config).ready();
@@ -294,6 +263,58 @@ fn what_is_begun_again_for_nobody_is_ended_at_its_server() {
         });
         assert_eq!(sidecar.metric("longshore_sessions"), if ends { 0.0 } else { 1.0 });
     }
+}
+
+/// And where nobody waits for it any more it is begun all the same, once.
+#[test]
+fn a_session_is_begun_again_once_however_long_that_takes() {
+    let (forget, gate) = (Arc::new(AtomicBool::new(false)), Gate::default());
+    let (server, heard) = slow_to_set(&forget, &gate, false);
+    let mut config = config(server.port);
+    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    config.limits.request_timeout_ms = 1_000;
+    let sidecar = Sidecar::start(&config).ready();
+    let client = Client::open(&sidecar, None);
+    client.ask("logging/setLevel", json!({"level": "warning"}));
+    forget.store(true, Ordering::Relaxed);
+    let late = client.call("t", json!({}));
+    assert!(late["error"]["message"].as_str().is_some_and(|why| why.contains("within")), "{late}");
+    gate.open();
+    assert!(client.call("t", json!({}))["result"].is_object());
+    assert_eq!(again(&heard), ["notifications/initialized", "logging/setLevel", "tools/call"]);
+    assert_eq!(client.end().status, 204);
+}
+
+/// A server that can forget, and is in no hurry then to take what clients had set. It may refuse to begin.
+fn slow_to_set(forget: &Arc<AtomicBool>, gate: &Gate, refuses: bool) -> (Scripted, Arc<Heard>) {
+    let (forget, gate, heard) = (forget.clone(), gate.clone(), Arc::new(Heard::default()));
+    let into = heard.clone();
+    let server = Scripted::told(move |request, stream| {
+        let message = scripted::message(request);
+        let method = message["method"].as_str().unwrap_or(&request.method);
+        let session = request.value("mcp-session-id").unwrap_or_default().to_owned();
+        let forgets = forget.load(Ordering::Relaxed);
+        if forgets && session == scripted::UPSTREAM_SESSION {
+            return scripted::json_with(stream, 404, "", "{}");
+        }
+        if forgets {
+            into.lock().unwrap().push((method.to_owned(), session));
+        }
+        match method {
+            "notifications/initialized" if forgets && refuses => {
+                scripted::json_with(stream, 503, "", "{}");
+            }
+            "logging/setLevel" if forgets => {
+                gate.pass();
+                scripted::json(stream, &scripted::reply_to(request, &json!({})));
+            }
+            _ if message.get("id").is_some() => {
+                scripted::json(stream, &scripted::reply_to(request, &json!({})));
+            }
+            _ => scripted::accepted(stream),
+        }
+    });
+    (server, heard)
 }
 
 /// And the one that comes after it, since whoever has it tells another one.
