@@ -33,8 +33,6 @@ struct Manners {
     modern: bool,
     /// How it answers a handshake that is not the sidecar's own, if not at once.
     greets: Option<Greeting>,
-    /// The sidecar's own too.
-    greets_all: bool,
     /// What is waited for before it takes `notifications/roots/list_changed`.
     hears: Option<Gate>,
     /// What is waited for before it ends a session.
@@ -75,7 +73,6 @@ impl Manners {
             revision: None,
             modern: false,
             greets: None,
-            greets_all: false,
             hears: None,
             ends: None,
             strict: false,
@@ -153,12 +150,6 @@ impl Scripted {
     /// A server that answers the handshakes of clients so, and nothing else.
     pub(crate) fn greeting_so(greeting: Greeting, revision: Option<&'static str>) -> Self {
         let manners = Manners { greets: Some(greeting), revision, ..Manners::of(json!({})) };
-        Self::with(0, manners, |_, stream| no_stream(stream))
-    }
-
-    /// The same with all handshakes.
-    pub(crate) fn greeting_all_so(greeting: Greeting) -> Self {
-        let manners = Manners { greets: Some(greeting), greets_all: true, ..Manners::of(json!({})) };
         Self::with(0, manners, |_, stream| no_stream(stream))
     }
 
@@ -290,7 +281,7 @@ fn serve(
                 json_with(&mut stream, 200, "", &refusal.to_string());
             }
             "initialize" => {
-                let greeting = manners.greets.as_ref().filter(|_| !own || manners.greets_all);
+                let greeting = manners.greets.as_ref().filter(|_| !own);
                 if let Some(Greeting::At(gate)) = greeting {
                     gate.pass();
                 }
