@@ -1,5 +1,6 @@
 //! The end of sessions that nobody uses any more, or that are too old.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ const FAREWELLS: usize = 16;
 pub(crate) async fn expire(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<(), RecvError> {
     let mut changed = shared.config_changed.subscribe();
     let (turns, mut farewells) = (Rc::new(Semaphore::new(FAREWELLS)), JoinSet::new());
+    let mut waiting = VecDeque::new();
     loop {
         tokio::select! {
             () = sleep(shared.sessions.tick()) => {}
@@ -32,11 +34,10 @@ pub(crate) async fn expire(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<(), Re
         let (over, ended) = shared.sessions.expire();
         // By themselves: a server that hangs must not keep expired sessions in the way of new ones.
         while farewells.try_join_next().is_some() {}
-        for Farewell { id, revision } in over {
-            if farewells.len() >= WAITING {
-                tracing::debug!("the server is to be told of too many ends at once");
-                break;
-            }
+        waiting.extend(over);
+        while farewells.len() < WAITING
+            && let Some(Farewell { id, revision }) = waiting.pop_front()
+        {
             let (pool, snapshot, turns) = (pool.clone(), snapshot.clone(), turns.clone());
             farewells.spawn_local(async move {
                 let _turn = turns.acquire().await;

@@ -10,7 +10,6 @@ use longshore_mcp::level::Level;
 use longshore_mcp::listen::Filter;
 use longshore_mcp::method::{List, Method, NotificationMethod};
 use longshore_mcp::params::{Invalid, Params, Target};
-use longshore_sidecar_config::Upstream;
 use serde::Deserialize;
 
 use super::session::InSession;
@@ -122,11 +121,9 @@ pub(crate) fn decide(
                         // It would end whatever call of anybody has that id.
                         Err("no sessions at the server")
                     } else {
-                        // Over SSE such calls are ended by what has sent them. So they are over stdio, but a process that
-                        // reads nothing holds that up.
-                        if let (Some(id), Upstream::StreamableHttp { .. } | Upstream::Stdio {}) =
-                            (id, &snapshot.config.upstream)
-                        {
+                        // Over stdio and SSE what has sent the call ends it too, but a server that reads nothing holds that
+                        // up.
+                        if let Some(id) = id {
                             session.cancels(&id);
                         }
                         Ok(None)

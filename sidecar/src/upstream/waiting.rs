@@ -49,6 +49,11 @@ impl<T: Large> Sender<T> {
         self.to.send((message, taken)).await.map_err(|_| Unread)
     }
 
+    /// Whether both are for the same reader.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.to.same_channel(&other.to)
+    }
+
     /// Gives a message, if there is room for it now. Says whether there was.
     pub(super) fn try_send(&self, message: T) -> bool {
         self.take(&message).is_some_and(|taken| self.to.try_send((message, taken)).is_ok())

@@ -12,8 +12,9 @@ use tokio::task::AbortHandle;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::session::Session;
-use super::source::{Events, get, stream};
+use super::source::{Events, Heard, get, stream};
 use crate::upstream::forgotten::{Says, says};
+use crate::upstream::waiting::Sender;
 use crate::upstream::{Answer, Transport};
 
 /// How long a call waits for the stream to be there before it is sent: a server that begins its stream with the first
@@ -23,6 +24,8 @@ const OPEN: Duration = Duration::from_secs(1);
 const AGAIN: u32 = 8;
 /// How long it is left after it did not give one.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
+/// How long a call that is busy with what it has heard is waited for.
+const BUSY: Duration = Duration::from_secs(1);
 /// After how long without an event many proxies close a stream.
 const QUIET: Duration = Duration::from_secs(10);
 
@@ -33,6 +36,11 @@ pub(super) struct Hearing {
     /// Held while it begins.
     beginning: tokio::sync::Mutex<()>,
 }
+
+/// The call that was last waited for in vain, if there is one: its client reads slowly, or not at all, and what else the
+/// server says does not wait for it again.
+#[derive(Default)]
+pub(super) struct Deaf(Option<Sender<Heard>>);
 
 /// What asking for the stream has come to.
 enum Opened {
@@ -58,6 +66,19 @@ impl Hearing {
     }
 }
 
+impl Deaf {
+    /// Gives a message to a call. Says whether there was room for it.
+    pub(super) async fn give(&mut self, inbox: Sender<Heard>, heard: Heard) -> bool {
+        let given = if self.0.as_ref().is_some_and(|deaf| deaf.is_same(&inbox)) {
+            inbox.try_send(heard)
+        } else {
+            timeout(BUSY, inbox.send(heard)).await.is_ok_and(|sent| sent.is_ok())
+        };
+        self.0 = (!given).then_some(inbox);
+        given
+    }
+}
+
 /// Begins to hear what the server says in a session, if nobody does yet. It goes on until the session is over.
 pub(super) async fn begin(session: &Arc<Session>, transport: &Rc<Transport>) {
     let _beginning = session.hearing.beginning.lock().await;
@@ -74,6 +95,7 @@ pub(super) async fn begin(session: &Arc<Session>, transport: &Rc<Transport>) {
 async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::sync::oneshot::Sender<()>) {
     let mut told = Some(told);
     let mut last: Option<String> = None;
+    let mut deaf = Deaf::default();
     let mut vain = 0;
     while vain <= AGAIN {
         let opened = match session.upgrade() {
@@ -89,7 +111,7 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
                     vain = 0;
                     let Some(session) = session.upgrade() else { return };
                     for message in messages {
-                        route(&session, &transport, message).await;
+                        route(&session, &transport, message, &mut deaf).await;
                     }
                 }
                 // One that is closed for being quiet was not in vain.
@@ -142,14 +164,14 @@ async fn open(session: &Session, transport: &Transport, last: Option<&str>) -> O
 }
 
 /// Gives a message to whom it is for.
-async fn route(session: &Arc<Session>, transport: &Transport, message: Bytes) {
+async fn route(session: &Arc<Session>, transport: &Transport, message: Bytes, deaf: &mut Deaf) {
     match envelope::read(&message) {
         Ok(Message::Notification(notification)) => {
             let params = Params::read(notification.params).unwrap_or_default();
             match ServerNotification::parse(&notification.method) {
                 Some(ServerNotification::Progress) => {
                     if let Some(token) = params.reported_token() {
-                        session.report(token, message.clone());
+                        session.report(token, message.clone(), deaf).await;
                     }
                 }
                 Some(
@@ -164,14 +186,14 @@ async fn route(session: &Arc<Session>, transport: &Transport, message: Bytes) {
                 }
                 // What could be about several calls is about none.
                 Some(ServerNotification::Message | ServerNotification::Cancelled) => {
-                    session.aside(message.clone());
+                    session.aside(message.clone(), deaf).await;
                 }
                 _ => {}
             }
         }
         Ok(Message::Request(request)) => {
             let is_ping = request.method.as_str() == "ping";
-            if is_ping || !session.aside(message.clone()) {
+            if is_ping || !session.aside(message.clone(), deaf).await {
                 session.refuse(transport, &request).await;
             }
         }

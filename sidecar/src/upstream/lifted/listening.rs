@@ -2,14 +2,16 @@
 
 use longshore_mcp::error::Code;
 use longshore_mcp::listen::{self, Filter, Full, Opened};
-use tokio::time::{Duration, Instant, timeout_at};
+use tokio::time::{Duration, Instant, timeout, timeout_at};
 
 use super::asked::Asked;
 use super::client::Client;
 use super::failure::Failure as Unusable;
 use super::hearing;
+use super::session::{ERRAND, Session};
 use super::sessions::{Lease, Purpose};
 use super::way::Way;
+use crate::upstream::Transport;
 use crate::upstream::waiting::{Sender, channel};
 
 /// How many notifications wait for a client that reads slowly, before its stream ends.
@@ -17,6 +19,9 @@ const WAITING: usize = 256;
 /// How long the server may take to be told of all that one client wants to hear, or does not any more. Others wait
 /// meanwhile.
 const TOLD: Duration = Duration::from_secs(10);
+
+/// How late a server may take what it was asked for: later than this it has forgotten the question.
+const LATE: Duration = Duration::from_secs(60);
 
 /// A stream of a session. It is closed when this is dropped; what the server is subscribed to for it alone is left to
 /// [`unsubscribe`].
@@ -81,7 +86,7 @@ pub(super) async fn run(way: Way, mut client: Client) {
     let _turn = session.subscribing.lock().await;
     let unwanted = stream.close();
     if !session.is_over() {
-        unsubscribe(&way, &lease, &unwanted).await;
+        unsubscribe(&session, &way.transport, &unwanted).await;
     }
 }
 
@@ -106,28 +111,49 @@ async fn open<'a>(
         let mut stream = Stream { lease, number: stream, closed: false };
         let mut refused = Vec::new();
         for uri in subscribe {
-            let told = lease.session.ask(&way.transport, |id| listen::subscribe(id, &uri));
-            if timeout_at(until, told).await != Ok(Ok(true)) {
-                refused.push(uri);
+            let (session, transport, wanted) = (lease.session.clone(), way.transport.clone(), uri.clone());
+            let mut told = Box::pin(async move {
+                session.ask_patiently(&transport, |id| listen::subscribe(id, &wanted)).await
+            });
+            match timeout_at(until.min(Instant::now() + ERRAND), &mut told).await {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(_) => take_back(way, lease, told, &uri),
             }
+            refused.push(uri);
         }
         if refused.is_empty() {
             return Ok((stream, acknowledgement));
         }
         let unwanted = stream.close();
         let unwanted: Vec<_> = unwanted.into_iter().filter(|uri| !refused.contains(uri)).collect();
-        unsubscribe(way, lease, &unwanted).await;
+        unsubscribe(&lease.session, &way.transport, &unwanted).await;
         for uri in &refused {
             filter.uris.remove(uri);
         }
     }
 }
 
+/// Takes a subscription back which the server takes late, unless somebody wants it by then.
+fn take_back(way: &Way, lease: &Lease, told: impl Future<Output = bool> + 'static, uri: &str) {
+    let (session, transport, uri) = (lease.session.clone(), way.transport.clone(), uri.to_owned());
+    tokio::task::spawn_local(async move {
+        if timeout(LATE, told).await != Ok(true) {
+            return;
+        }
+        let _turn = session.subscribing.lock().await;
+        let is_wanted = session.with_streams(|streams, _| streams.subscribed().any(|wanted| wanted == uri));
+        if !is_wanted && !session.is_over() {
+            unsubscribe(&session, &transport, &[uri]).await;
+        }
+    });
+}
+
 /// Tells the server what nobody wants to hear of any more.
-async fn unsubscribe(way: &Way, lease: &Lease, unwanted: &[String]) {
+async fn unsubscribe(session: &Session, transport: &Transport, unwanted: &[String]) {
     let until = Instant::now() + TOLD;
     for uri in unwanted {
-        let told = lease.session.ask(&way.transport, |id| listen::unsubscribe(id, uri));
+        let told = session.ask(transport, |id| listen::unsubscribe(id, uri));
         if timeout_at(until, told).await != Ok(Ok(true)) {
             tracing::debug!("the server could not be told that nobody wants to hear of a resource");
         }

@@ -23,7 +23,7 @@ use tokio::time::{Duration, Instant, timeout};
 
 use super::asked::Asked;
 use super::failure::Failure as Unusable;
-use super::hearing::Hearing;
+use super::hearing::{Deaf, Hearing};
 use super::source::{Ending, Events, Heard, collect, read};
 use crate::names::session_id;
 use crate::shares::Coming;
@@ -36,7 +36,7 @@ const MAX_CALLS: usize = 1024;
 /// How many messages wait for a call before the server has to wait too.
 const WAITING: usize = 32;
 /// How long the small messages may take that the sidecar sends on its own account.
-const ERRAND: Duration = Duration::from_secs(5);
+pub(super) const ERRAND: Duration = Duration::from_secs(5);
 /// How long a server is told of no level that has not answered to one in time. Each call would wait for it.
 const SILENCE: Duration = Duration::from_secs(60);
 
@@ -210,6 +210,15 @@ impl Session {
         transport: &Transport,
         text: impl FnOnce(&str) -> String,
     ) -> Result<bool, Elapsed> {
+        timeout(ERRAND, self.ask_patiently(transport, text)).await
+    }
+
+    /// The same, however long it takes.
+    pub(super) async fn ask_patiently(
+        &self,
+        transport: &Transport,
+        text: impl FnOnce(&str) -> String,
+    ) -> bool {
         let (to, mut heard) = channel(WAITING);
         let id = Self::errand();
         let request = self.request(Method::POST, text(&id).into());
@@ -225,8 +234,7 @@ impl Session {
             }
             false
         };
-        let both = async { tokio::join!(read(self, transport, (request, &id), to), answer).1 };
-        timeout(ERRAND, both).await
+        tokio::join!(read(self, transport, (request, &id), to), answer).1
     }
 
     /// An id for a request of the sidecar's own, as JSON. No call has one like it.
@@ -248,16 +256,19 @@ impl Session {
     }
 
     /// Gives a message to the call that has this progress token. What does not fit is dropped: it is only news.
-    pub(super) fn report(&self, token: &str, message: Bytes) {
+    pub(super) async fn report(&self, token: &str, message: Bytes, deaf: &mut Deaf) {
         if let Some(inbox) = self.inbox_of(token) {
-            inbox.try_send(Heard::Own(message));
+            deaf.give(inbox, Heard::Own(message)).await;
         }
     }
 
     /// Gives a message to the only call under way. Says whether there is one that has room for it.
-    pub(super) fn aside(&self, message: Bytes) -> bool {
+    pub(super) async fn aside(&self, message: Bytes, deaf: &mut Deaf) -> bool {
         let inbox = self.lock().calls.only().cloned();
-        inbox.is_some_and(|inbox| inbox.try_send(Heard::Aside(message)))
+        match inbox {
+            Some(inbox) => deaf.give(inbox, Heard::Aside(message)).await,
+            None => false,
+        }
     }
 
     /// Whether no other call is under way.

@@ -50,6 +50,8 @@ pub(super) async fn subscription(way: &Way, request: &Request<'_>) -> Result<Ans
         session.unsubscribe(&uri);
         return Ok(done(request));
     }
+    let is_new = session.is_heard() && !session.has(&uri);
+    let _subscribing = if is_new { Some(session.subscribing.lock().await) } else { None };
     let turn = session.subscribe(&uri)?;
     if session.is_heard() {
         let wanted = *session.wishes.borrow();

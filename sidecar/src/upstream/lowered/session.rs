@@ -32,6 +32,8 @@ pub(in crate::upstream) struct Session {
     pub(super) heard: watch::Sender<Heard>,
     /// Whether it is ended.
     pub(super) over: watch::Sender<bool>,
+    /// Held while the server is asked for another resource: one for which it does not answer is taken back before the next.
+    pub(super) subscribing: tokio::sync::Mutex<()>,
 }
 
 struct State {
@@ -137,6 +139,7 @@ impl Session {
             wishes: watch::Sender::new(0),
             heard: watch::Sender::default(),
             over: watch::Sender::new(false),
+            subscribing: tokio::sync::Mutex::default(),
         }
     }
 
@@ -189,6 +192,11 @@ impl Session {
         let turn = state.turn;
         state.turns.insert(uri.to_owned(), turn);
         Ok(Turn(turn))
+    }
+
+    /// Whether the client has subscribed to a resource.
+    pub(super) fn has(&self, uri: &str) -> bool {
+        self.lock().wishes.has(uri)
     }
 
     /// Takes a subscription back, unless it was asked for again since.

@@ -1,3 +1,5 @@
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -6,7 +8,7 @@ use super::{LOG_LEVEL, SERVER_INFO, call, is_error, request, text};
 use crate::harness::http::connect;
 use crate::harness::peer::everything;
 use crate::harness::shim::{server, serving, stdio};
-use crate::harness::{Events, Scripted, Sidecar, config, eventually, modern, scripted};
+use crate::harness::{Events, Gate, Scripted, Sidecar, config, eventually, modern, scripted};
 
 /// 36, 34, 35: discovery and lists of a server that has neither.
 #[test]
@@ -190,4 +192,39 @@ fn what_nobody_knows_passes_in_calls_alone() {
     let events = call("t", json!({}), &json!({})).send(sidecar.mcp).events();
     let events: Vec<Value> = events.iter().map(|event| serde_json::from_str(event).unwrap()).collect();
     assert_eq!((&events[0]["method"], events.len()), (&json!("com.example/done"), 2), "{events:?}");
+}
+
+/// However much of it comes in one piece.
+#[test]
+fn what_a_server_says_beside_the_only_call_is_heard_in_it() {
+    const MANY: usize = 200;
+    let (gate, stream) = (Gate::default(), Arc::<Mutex<Option<TcpStream>>>::default());
+    let waits = gate.clone();
+    let server = Scripted::offering(json!({"tools": {}, "logging": {}}), move |request, client| {
+        if request.method == "GET" {
+            scripted::begin_events(client);
+            *stream.lock().unwrap() = Some(client.try_clone().unwrap());
+            let _ = std::io::Read::read(client, &mut [0]);
+            return;
+        }
+        if scripted::method_of(request) == "tools/call" {
+            let said = (0..MANY).map(|number| {
+                let params = json!({"level": "info", "data": number});
+                let said = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params});
+                format!("data: {said}\n\n")
+            });
+            scripted::chunk(stream.lock().unwrap().as_mut().unwrap(), &said.collect::<String>());
+            waits.pass();
+        }
+        let result = json!({"tools": [], "content": []});
+        scripted::json(client, &scripted::reply_to(request, &result));
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let params = json!({"name": "t", "arguments": {}, "_meta": {LOG_LEVEL: "debug"}});
+    let mut events = Events::open(&request("c", "tools/call", params, &json!({})), sidecar.mcp);
+    for number in 0..MANY {
+        assert_eq!(events.next().unwrap().message()["params"]["data"], number);
+    }
+    gate.open();
+    assert!(events.next().unwrap().message()["result"].is_object());
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{SUBSCRIPTION, call, request, text};
 use crate::harness::peer::everything;
 use crate::harness::shim::{server, serving, stdio};
-use crate::harness::{Client, Events, Sidecar, config};
+use crate::harness::{Client, Events, Scripted, Sidecar, config, eventually, scripted};
 
 fn listen(id: &str, notifications: Value) -> crate::harness::Request {
     request(id, "subscriptions/listen", json!({"notifications": notifications}), &json!({}))
@@ -108,4 +108,29 @@ fn r064_a_process_that_keeps_dying_ends_the_streams_of_those_who_listen() {
     assert_eq!((&last["id"], &last["result"]["resultType"]), (&json!("it"), &json!("complete")), "{last}");
     // The first, and as many as there may be in a minute.
     assert_eq!(sidecar.metric("longshore_processes_started_total") - started, 6.0);
+}
+
+/// What is not promised is not kept either.
+#[test]
+fn a_subscription_that_is_taken_late_is_taken_back() {
+    let server = Scripted::offering(json!({"resources": {"subscribe": true}}), |request, stream| {
+        if request.method == "GET" {
+            return scripted::no_stream(stream);
+        }
+        let message = scripted::message(request);
+        if message["method"] == "resources/subscribe" && message["params"]["uri"] == "a:late" {
+            std::thread::sleep(Duration::from_secs(6));
+        }
+        let result = json!({"resources": [], "resourceTemplates": []});
+        scripted::json(stream, &scripted::reply_to(request, &result));
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let wanted = json!({"resourceSubscriptions": ["a:late", "a:soon"]});
+    let mut events = Events::open(&listen("l", wanted), sidecar.mcp);
+    let acknowledged = events.next().unwrap().message();
+    assert_eq!(acknowledged["params"]["notifications"], json!({"resourceSubscriptions": ["a:soon"]}));
+    eventually("it is taken back", || {
+        let unwanted = server.seen("resources/unsubscribe");
+        unwanted.iter().any(|it| scripted::message(it)["params"]["uri"] == "a:late").then_some(())
+    });
 }

@@ -152,6 +152,23 @@ fn r073_a_subscription_that_the_server_does_not_take_is_an_error() {
     });
 }
 
+/// One that is never answered fails no other.
+#[test]
+fn subscriptions_are_asked_for_one_after_the_other() {
+    let (server, _) = telling();
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    let _events = Events::open(&client.get(), sidecar.mcp);
+    let subscribed = ["test://mute", "test://b"].map(|uri| {
+        let (mcp, message) = (sidecar.mcp, client.message("resources/subscribe", &json!({"uri": uri})));
+        let request = client.request(message);
+        std::thread::spawn(move || request.send(mcp).message())
+    });
+    let [mute, other] = subscribed.map(|answer| answer.join().unwrap());
+    assert!(mute["error"].is_object(), "{mute}");
+    assert!(other["result"].is_object(), "{other}");
+}
+
 /// Who has waited in vain takes back what it has asked for, and not what was asked for since.
 #[test]
 fn a_subscription_that_is_refused_late_takes_no_newer_one_back() {
