@@ -1,5 +1,6 @@
 //! Everything that can be wrong with a request, each with the status, the code and the one audit line it gets.
 
+mod lenient;
 mod unread;
 
 use std::io::{BufReader, Read, Write};
