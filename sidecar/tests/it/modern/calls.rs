@@ -140,6 +140,54 @@ fn r034_lists_are_filtered_by_the_decision_that_guards_calls() {
     }
 }
 
+/// 34: a list that comes in pieces is one list, whatever its pieces say and whoever wrote them.
+#[test]
+fn r034_all_pages_of_a_list_are_for_the_same() {
+    let page = |request: &Request| {
+        let tool = |name: &str| json!({"name": name, "inputSchema": {"type": "object"}});
+        match scripted::message(request)["params"]["cursor"].as_str() {
+            None => json!({"tools": [tool("a"), tool("b")], "nextCursor": "2"}),
+            Some("2") => json!({"tools": [tool("c")]}),
+            Some(other) => panic!("{other}"),
+        }
+    };
+    let newer = Scripted::of_both(json!({"tools": {}}), move |request, stream| {
+        let mut result = page(request);
+        result["resultType"] = json!("complete");
+        result["ttlMs"] = json!(9);
+        result["cacheScope"] = json!("public");
+        scripted::json(stream, &scripted::reply_to(request, &result));
+    });
+    let older = Scripted::offering(json!({"tools": {}}), move |request, stream| match &*request.method {
+        "GET" => scripted::no_stream(stream),
+        _ => scripted::json(stream, &scripted::reply_to(request, &page(request))),
+    });
+    for (port, principals, expected) in [
+        (newer.port, None, "public"),
+        (newer.port, Some("anonymous"), "private"),
+        (older.port, None, "private"),
+        (older.port, Some("anonymous"), "private"),
+    ] {
+        // The rule takes something out of one page alone.
+        for tools in [&["*"][..], &["a", "c"]] {
+            let mut config = config(port);
+            config.access = vec![rule("some", tools, &[], &[])];
+            config.access[0].principals = principals.map(|name| vec![name.to_owned()]);
+            let sidecar = Sidecar::start(&config).ready();
+            let list = |params: Value| {
+                let reply = modern::request(1, "tools/list", params).send(sidecar.mcp);
+                reply.message()["result"].clone()
+            };
+            let first = list(json!({}));
+            let second = list(json!({"cursor": first["nextCursor"]}));
+            let count = |page: &Value| page["tools"].as_array().unwrap().len();
+            assert_eq!((count(&first), count(&second)), (if tools.len() == 1 { 2 } else { 1 }, 1));
+            let scopes = [&first["cacheScope"], &second["cacheScope"]];
+            assert_eq!(scopes, [expected, expected], "{principals:?}, {tools:?}: {first} {second}");
+        }
+    }
+}
+
 /// 37: whoever asks, by whichever connection, and however often.
 #[test]
 fn r037_lists_do_not_depend_on_who_asks() {
