@@ -50,8 +50,9 @@ fn only_the_end_of_stderr_is_reported() {
     assert!(stderr.ends_with("line 998\nline 999\n"));
 }
 
+/// 64: stdin is closed first, then it is told by SIGTERM, and killed in the end.
 #[test]
-fn the_ladder_goes_as_far_as_it_must() {
+fn r064_the_ladder_goes_as_far_as_it_must() {
     let stubborn = "trap '' TERM; echo ready; while :; do sleep 0.05; done";
     let polite = "trap 'echo bye >&2; exit 7' TERM; echo ready; while :; do sleep 0.05; done";
     let cases = [

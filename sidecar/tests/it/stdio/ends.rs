@@ -24,8 +24,9 @@ fn gone(pid: u32) {
     eventually("the process ends", || test_kill_process(process(pid)).is_err().then_some(()));
 }
 
+/// 64: a call under way fails with -32603, and the next one has another process.
 #[test]
-fn an_end_in_a_call_is_an_error_with_a_reason() {
+fn r064_an_end_in_a_call_is_an_error_with_a_reason() {
     let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
     let (client, other) = (Client::open(&sidecar, None), Client::open(&sidecar, None));
     let others = pid(&other);
