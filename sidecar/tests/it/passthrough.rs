@@ -6,6 +6,8 @@ use std::io::BufReader;
 use std::net::{Shutdown, TcpStream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -220,27 +222,45 @@ fn both_sides_can_ask_within_a_call() {
     assert!(events.next().is_none(), "the stream ends with the answer");
 }
 
+/// 66: not before the time that the server has said, which is longer here than what is waited where it says none.
 #[test]
-fn a_stream_that_the_server_ends_early_goes_on() {
-    for (method, answered) in [("tools/call", true), ("tools/list", true), ("tools/call", false)] {
-        let asked = Mutex::new(None);
+fn r066_a_stream_that_the_server_ends_early_goes_on() {
+    const RETRY: Duration = Duration::from_millis(1_300);
+    for (method, is_modern, answered) in [
+        ("tools/call", false, true),
+        ("tools/list", false, true),
+        ("tools/call", false, false),
+        ("tools/call", true, true),
+        ("tools/call", true, false),
+    ] {
+        let (asked, (waited, waits)) = (Mutex::new(None), channel());
         let server = Scripted::start(move |request, stream| {
             let mut asked = asked.lock().unwrap();
-            if request.method == "GET" && answered {
-                let answer = scripted::reply_to(asked.as_ref().unwrap(), &json!({"tools": []}));
-                scripted::events(stream, &[&format!("id: e2\ndata: {answer}\n\n")]);
-            } else if request.method == "GET" {
-                scripted::write(stream, "HTTP/1.1 404 X\r\ncontent-length: 0\r\n\r\n");
+            if request.method == "GET" {
+                let (asked, ended): &(Request, Instant) = asked.as_ref().unwrap();
+                waited.send(ended.elapsed()).unwrap();
+                if answered {
+                    let answer = scripted::reply_to(asked, &json!({"tools": [], "content": []}));
+                    scripted::events(stream, &[&format!("id: e2\ndata: {answer}\n\n")]);
+                } else {
+                    scripted::write(stream, "HTTP/1.1 404 X\r\ncontent-length: 0\r\n\r\n");
+                }
             } else {
-                *asked = Some(request.clone());
-                scripted::events(stream, &["retry: 60\nid: e1\ndata: \n\n"]);
+                *asked = Some((request.clone(), Instant::now()));
+                let retry = RETRY.as_millis();
+                scripted::events(stream, &[&format!("retry: {retry}\nid: e1\ndata: \n\n")]);
             }
         });
-        let sidecar = Sidecar::start(&config(server.port));
-        let client = Client::open(&sidecar, None);
-        let reply = client.send(method, json!({"name": "t"}));
+        let sidecar = Sidecar::start(&config(server.port)).ready();
+        let reply = if is_modern {
+            modern::request(1, method, json!({"name": "t"})).send(sidecar.mcp)
+        } else {
+            Client::open(&sidecar, None).send(method, json!({"name": "t"}))
+        };
+        let wait = waits.recv().unwrap();
+        assert!(wait >= RETRY, "{method}, {is_modern}: {wait:?}");
         if answered {
-            assert_eq!(reply.message()["result"], json!({"tools": []}));
+            assert_eq!(reply.message()["result"]["tools"], json!([]), "{}", reply.text());
             let resumed = server.seen("GET").pop().unwrap();
             for (name, value) in [("last-event-id", "e1"), ("mcp-session-id", scripted::UPSTREAM_SESSION)] {
                 assert!(resumed.headers.contains(&(name.to_owned(), value.to_owned())), "{name}");
@@ -262,17 +282,25 @@ fn r011_a_silent_stream_is_kept_alive() {
     });
     let sidecar = Sidecar::start(&config(server.port));
     let client = Client::open(&sidecar, None);
+    // What would be packed would wait until there is enough of it.
+    let packed = |request: Request| request.header("accept-encoding", "gzip, deflate, br");
     let mut stream = connect(sidecar.mcp);
-    client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut stream);
+    packed(client.request(client.message("tools/call", &json!({"name": "t"})))).write(&mut stream);
     let mut alone = connect(sidecar.mcp);
-    modern::request(1, "tools/call", json!({"name": "t"})).write(&mut alone);
+    packed(modern::request(1, "tools/call", json!({"name": "t"}))).write(&mut alone);
     let (mut reader, mut alone) = (BufReader::new(stream), BufReader::new(alone));
-    Reply::read_head(&mut reader).unwrap();
-    Reply::read_head(&mut alone).unwrap();
+    let heads = [Reply::read_head(&mut reader).unwrap(), Reply::read_head(&mut alone).unwrap()];
+    let begun = Instant::now();
+    for (status, headers) in heads {
+        assert_eq!(status, 200);
+        assert!(headers.iter().all(|(name, _)| name != "content-encoding"), "{headers:?}");
+    }
     assert!(read_chunk(&mut reader).unwrap().unwrap().starts_with(b"id: "));
     assert_eq!(read_chunk(&mut reader).unwrap().unwrap(), b": keep-alive\n\n");
     // What nobody comes back for has no ids.
     assert_eq!(read_chunk(&mut alone).unwrap().unwrap(), b": keep-alive\n\n");
+    // After fifteen seconds, and a little for the machine.
+    assert!(begun.elapsed() < Duration::from_secs(17), "{:?}", begun.elapsed());
     go_on.send(()).unwrap();
     go_on.send(()).unwrap();
     assert!(read_chunk(&mut reader).unwrap().unwrap().starts_with(b"id: "));
