@@ -4,7 +4,7 @@ use std::io::{BufReader, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -35,6 +35,43 @@ fn r069_an_answer_that_does_not_come_is_ended_and_cancelled() {
         let params = &scripted::message(&cancelled)["params"];
         assert_eq!(params["requestId"], message["id"]);
         assert_eq!(sidecar.audit(|line| line["method"] == "tools/call")["reason"], "server timed out");
+    }
+}
+
+/// 69: however much the server says meanwhile, and whatever the two sides speak.
+#[test]
+fn r069_a_call_of_which_news_comes_all_the_time_ends_at_its_time_out() {
+    fn report(request: &Request, stream: &mut TcpStream) {
+        scripted::begin_events(stream);
+        let token = &scripted::message(request)["params"]["_meta"]["progressToken"];
+        for progress in 1..200 {
+            let params = json!({"progressToken": token, "progress": progress});
+            let news = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params});
+            scripted::chunk(stream, &format!("data: {news}\n\n"));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    let (both, older) = (Scripted::of_both(json!({}), report), Scripted::start(report));
+    let newer = Sessionless::start(json!({"tools": {}}), json!([]), report);
+    for port in [both.port, older.port, newer.port] {
+        let mut config = config(port);
+        let sidecar = Sidecar::start(&config).ready();
+        let client = Client::open(&sidecar, None);
+        config.limits.request_timeout_ms = 1_000;
+        sidecar.runs(&sidecar.files.write(&config));
+        let params = json!({"name": "t", "_meta": {"progressToken": "p"}});
+        for call in [
+            client.request(client.message("tools/call", &params)),
+            modern::request(1, "tools/call", params.clone()),
+        ] {
+            let asked = Instant::now();
+            let reply = call.send(sidecar.mcp);
+            // Nobody else ends it before ten.
+            assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+            let words = &reply.message()["error"]["message"];
+            assert_eq!(words, "the MCP server did not answer within 1 seconds", "{}", reply.text());
+            assert!(reply.events().len() > 2, "it was not silent: {}", reply.text());
+        }
     }
 }
 
