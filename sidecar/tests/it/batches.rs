@@ -10,6 +10,7 @@ use crate::harness::shim::{self, serving, stdio};
 use crate::harness::{
     Client, Events, Files, Gate, GoServer, Reply, Scripted, Sidecar, config, eventually, modern, scripted,
 };
+use crate::lowered::{self, able, echoing};
 
 const REVISION: &str = "2025-03-26";
 
@@ -64,6 +65,102 @@ fn r007_each_message_of_a_batch_is_served_by_itself() {
     // Without requests there is nothing to answer.
     let none = send(&client, &json!([told("notifications/roots/list_changed"), told("notifications/x")]));
     assert_eq!((none.status, none.text()), (202, ""));
+}
+
+/// 7: a server of 2026-07-28, which has no batches, gets one request after the other.
+#[test]
+fn r007_a_server_that_knows_no_batches_gets_requests() {
+    let server = echoing();
+    let sidecar = lowered::sidecar(&server);
+    let client = able(&sidecar, REVISION);
+    let lines = sidecar.audit_lines();
+    let reply = send(
+        &client,
+        &json!([
+            call("a", "echo", &json!({"n": 1})),
+            told("notifications/roots/list_changed"),
+            {"jsonrpc": "2.0", "id": 2, "method": "ping"},
+            call(3, "echo", &json!({"n": 3})),
+            {"jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": {"arguments": {}}},
+            {"jsonrpc": "2.0", "id": 5, "method": "prompts/list"},
+        ]),
+    );
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let answers: Value = serde_json::from_str(reply.text()).unwrap();
+    let text = |text: &str| json!({"content": [{"type": "text", "text": text}]});
+    let expected = [
+        (json!("a"), text(r#"{"n":1}"#)),
+        (json!(2), json!({})),
+        (json!(3), text(r#"{"n":3}"#)),
+        (json!(4), Value::Null),
+        (json!(5), json!({"prompts": []})),
+    ];
+    let seen: Vec<_> =
+        answers.as_array().unwrap().iter().map(|answer| (&answer["id"], &answer["result"])).collect();
+    assert_eq!(seen, expected.each_ref().map(|(id, result)| (id, result)), "{answers}");
+    assert_eq!(answers[3]["error"]["code"], -32602, "{answers}");
+    // One line for each, and at the server one whole request for each that is one there.
+    (0..6).for_each(|at| drop(sidecar.audit_after(lines + at)));
+    for (method, count) in
+        [("tools/call", 2), ("prompts/list", 1), ("ping", 0), ("notifications/roots/list_changed", 0)]
+    {
+        let seen = server.seen(method);
+        assert_eq!(seen.len(), count, "{method}");
+        for request in seen {
+            let meta = &scripted::message(&request)["params"]["_meta"];
+            assert_eq!(meta["io.modelcontextprotocol/protocolVersion"], "2026-07-28", "{method}");
+        }
+    }
+}
+
+/// 7: what several calls have asked may be answered together, whichever way their server asks.
+#[test]
+fn r007_answers_to_questions_may_come_in_a_batch() {
+    let (gate, roots) = (Gate::default(), json!({"method": "roots/list"}));
+    let opens = gate.clone();
+    let older = Scripted::start(move |request, stream| {
+        scripted::begin_events(stream);
+        let id = &scripted::message(request)["params"]["arguments"]["id"];
+        let question = json!({"jsonrpc": "2.0", "id": id, "method": "roots/list"});
+        scripted::chunk(stream, &format!("data: {question}\n\n"));
+        opens.pass();
+        let done = json!({"content": [{"type": "text", "text": "done"}]});
+        scripted::chunk(stream, &format!("data: {}\n\n", scripted::reply_to(request, &done)));
+        scripted::write(stream, "0\r\n\r\n");
+    });
+    let newer = lowered::serving(move |request, stream| {
+        let answers = scripted::message(request)["params"]["inputResponses"].clone();
+        let result = if answers.is_null() {
+            json!({"resultType": "input_required", "inputRequests": {"where": roots}})
+        } else {
+            json!({"content": [{"type": "text", "text": answers["where"]["roots"][0]["uri"]}]})
+        };
+        lowered::answer(request, stream, &result);
+    });
+    for (port, expected) in [(older.port, ["done", "done"]), (newer.port, ["file:///1", "file:///2"])] {
+        let sidecar = Sidecar::start(&config(port)).ready();
+        let client = able(&sidecar, REVISION);
+        let mut calls = ["q1", "q2"].map(|id| client.stream("echo", json!({"id": id})));
+        let questions = calls.each_mut().map(|call| call.next().unwrap().message());
+        let answer = |at: usize| {
+            let result = json!({"roots": [{"uri": format!("file:///{}", at + 1)}]});
+            json!({"jsonrpc": "2.0", "id": questions[at]["id"], "result": result})
+        };
+        // In another order than they were asked in.
+        let answers = [answer(1), answer(0)];
+        let reply = send(&client, &json!(answers));
+        assert_eq!((reply.status, reply.text()), (202, ""));
+        if port == older.port {
+            eventually("the server has both", || {
+                let heard: Vec<_> = older.seen("POST").iter().map(scripted::message).collect();
+                answers.iter().all(|answer| heard.contains(answer)).then_some(())
+            });
+            gate.open();
+        }
+        for (mut call, expected) in calls.into_iter().zip(expected) {
+            assert_eq!(call.next().unwrap().message()["result"]["content"][0]["text"], expected);
+        }
+    }
 }
 
 /// What takes longer, or is not alone, comes as events.

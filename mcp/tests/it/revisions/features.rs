@@ -57,7 +57,8 @@ features! {
     "`notifications/initialized`", ToServer, |pair| tells(pair, "notifications/initialized");
     "`notifications/roots/list_changed`", ToServer, |pair| tells(pair, "notifications/roots/list_changed");
     "notifications of a client that nobody knows", ToServer, |pair| tells(pair, "com.example/done");
-    "batches of a client (2025-03-26)", ToServer, batch_of_client;
+    "batches of a client (2025-03-26)", ToServer, batch_of_client,
+        shown by ["r007_each_message_of_a_batch_is_served_by_itself", "r007_a_server_that_knows_no_batches_gets_requests", "r007_answers_to_questions_may_come_in_a_batch"];
     "results", ToClient, |pair| result(pair, Method::PromptsList, json!({"prompts": []}), Becomes("with `resultType`, caching hints (not kept, private) and who the server is"), Becomes("without `resultType` and caching hints"));
     "structured results that are objects (since 2025-06-18)", ToClient, |pair| structured(pair, json!({"a": 1}));
     "structured results that are none (2026-07-28)", ToClient, |pair| structured(pair, json!([1]));
