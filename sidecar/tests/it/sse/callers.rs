@@ -125,6 +125,11 @@ fn r061_a_stream_names_its_place_for_messages() {
     let sidecar = guarded(&server);
     let mut alice = Caller::open(&sidecar, Some("key-a"));
     assert!(alice.endpoint.starts_with("/messages?session="), "{}", alice.endpoint);
+    // Nobody guesses the place of another stream: each has 128 bits at least, of its own.
+    let names = [&alice, &Caller::open(&sidecar, Some("key-a")), &Caller::open(&sidecar, Some("key-b"))]
+        .map(|caller| caller.endpoint.split_once('=').unwrap().1.to_owned());
+    assert!(names.iter().all(|name| name.len() >= 22), "{names:?}");
+    assert!(names[0] != names[1] && names[1] != names[2] && names[0] != names[2], "{names:?}");
     let types = alice.stream.headers.iter().filter(|(name, _)| name == "content-type");
     assert_eq!(types.map(|(_, value)| value.as_str()).collect::<Vec<_>>(), ["text/event-stream"]);
     assert_eq!(alice.call(&sidecar, 5, "echo", &echo("hi"))["result"]["content"][0]["text"], "hi");
