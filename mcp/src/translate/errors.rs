@@ -50,7 +50,11 @@ pub fn error<'a>(pair: Pair, method: Option<Method>, uri: Option<&str>, json: &'
             }
             // These two are about what this proxy wrote: a mistake of its own.
             Some(Code::HeaderMismatch | Code::UnsupportedProtocolVersion) => {
-                Cow::Owned(plain(Code::InternalError, "the server and the proxy in front of it disagree"))
+                let why = format!(
+                    "the server, of revision {} of MCP, and the proxy that speaks it for a client of {} disagree",
+                    way.from, way.to
+                );
+                Cow::Owned(plain(Code::InternalError, &why))
             }
             _ => within_legacy(way, code, json),
         },
@@ -234,7 +238,13 @@ mod tests {
                 V2025_11_25,
                 V2026_07_28,
                 r#"{"code":-32020,"message":"m"}"#,
-                r#"{"code":-32603,"message":"the server and the proxy in front of it disagree"}"#,
+                r#"{"code":-32603,"message":"the server, of revision 2026-07-28 of MCP, and the proxy that speaks it for a client of 2025-11-25 disagree"}"#,
+            ),
+            (
+                V2024_11_05,
+                V2026_07_28,
+                r#"{"code":-32022,"message":"m","data":{"supported":[],"requested":"2026-07-28"}}"#,
+                r#"{"code":-32603,"message":"the server, of revision 2026-07-28 of MCP, and the proxy that speaks it for a client of 2024-11-05 disagree"}"#,
             ),
             (
                 V2025_11_25,
