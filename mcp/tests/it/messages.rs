@@ -1,6 +1,6 @@
 //! Messages of each revision, made at random: all that its schema has, and what it does not forbid.
 
-use longshore_mcp::method::Method;
+use longshore_mcp::method::{Method, ServerRequest};
 use longshore_mcp::revision::{Elicitation, Era, Revision, Structured, Tasks};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
@@ -344,6 +344,89 @@ pub(crate) fn question(revision: Revision) -> BoxedStrategy<(&'static str, Value
         all.push(with_vendor(visit).prop_map(|params| ("elicitation/create", params)).boxed());
     }
     prop::strategy::Union::new(all).boxed()
+}
+
+/// A client's answer to a question of its revision.
+pub(crate) fn answer(revision: Revision) -> BoxedStrategy<(ServerRequest, Value)> {
+    let has = revision.features();
+    let mut blocks = vec![text().prop_map(|text| json!({"type": "text", "text": text})).boxed()];
+    if has.audio {
+        blocks.push(Just(json!({"type": "audio", "data": "", "mimeType": "audio/wav"})).boxed());
+    }
+    if has.sampling_tools {
+        let used = object(any_json())
+            .prop_map(|input| json!({"type": "tool_use", "id": "u", "name": "t", "input": input}));
+        blocks.push(used.boxed());
+    }
+    let block = prop::strategy::Union::new(blocks);
+    let content = if has.sampling_tools {
+        prop_oneof![block.clone(), vec(block, 0..3).prop_map(Value::from)].boxed()
+    } else {
+        block.boxed()
+    };
+    let sampled = (content, maybe(Just("endTurn"))).prop_map(|(content, reason)| {
+        json!({"role": "assistant", "model": "m", "content": content, "stopReason": reason})
+    });
+    let roots = vec((uri(), maybe(text())), 0..3).prop_flat_map(|roots| {
+        let roots: Vec<_> = roots
+            .into_iter()
+            .map(|(_, name)| {
+                if name.is_null() {
+                    json!({"uri": "file:///a"})
+                } else {
+                    json!({"uri": "file:///a", "name": name})
+                }
+            })
+            .collect();
+        with_vendor(json!({"roots": roots}))
+    });
+    let mut all = vec![
+        sampled
+            .prop_flat_map(with_vendor)
+            .prop_map(|result| (ServerRequest::SamplingCreateMessage, result))
+            .boxed(),
+        roots.prop_map(|result| (ServerRequest::RootsList, result)).boxed(),
+    ];
+    if has.elicitation > Elicitation::None {
+        let given = btree_map(
+            "[a-z]{1,3}",
+            prop_oneof![Just(json!(true)), Just(json!(7)), text().prop_map(Value::from)],
+            0..3,
+        );
+        let said = prop_oneof![
+            given.prop_map(|given| json!({"action": "accept", "content": given})),
+            Just(json!({"action": "decline"})),
+            Just(json!({"action": "cancel"})),
+        ];
+        all.push(
+            said.prop_flat_map(with_vendor)
+                .prop_map(|result| (ServerRequest::ElicitationCreate, result))
+                .boxed(),
+        );
+    }
+    prop::strategy::Union::new(all).boxed()
+}
+
+/// What a server of any revision may tell: the method, and the message.
+pub(crate) fn news() -> impl Strategy<Value = (&'static str, Value)> {
+    let kinds = vec![
+        ("notifications/progress", json!({"progressToken": "t", "progress": 1.5})),
+        ("notifications/message", json!({"level": "info", "data": {"a": [1.0]}})),
+        ("notifications/tools/list_changed", json!({})),
+        ("notifications/prompts/list_changed", json!({})),
+        ("notifications/resources/list_changed", json!({})),
+        ("notifications/resources/updated", json!({"uri": "a://b"})),
+        ("com.example/news", json!({"a": null})),
+    ];
+    (prop::sample::select(kinds), vendor(), meta()).prop_map(|((method, mut params), vendor, meta)| {
+        for (name, value) in vendor {
+            params[name] = value;
+        }
+        if !meta.is_null() {
+            params["_meta"] = meta;
+        }
+        (method, json!({"jsonrpc": "2.0", "method": method, "params": params}))
+    })
 }
 
 /// JSON as somebody else might write it: with white space, escapes and members in another order. `choices` decides.

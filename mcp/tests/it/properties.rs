@@ -1,5 +1,7 @@
 //! What holds for every message.
 
+mod there_and_back;
+
 use std::borrow::Cow;
 
 use longshore_mcp::capabilities::ClientCapabilities;
