@@ -77,7 +77,8 @@ const REQUIREMENTS: [(u32, &str, State); 86] = [
     (43, "input is asked for only where and of whom it may be", Shown),
     (44, "requestState is sealed and bound", Shown),
     (45, "answers that are missing are asked for again, others ignored, wrong ones refused", Shown),
-    (46, "a call that is sent again counts once, and is authorised again", Shown),
+    // What it counts for where there are rates comes with those (81).
+    (46, "a call that is sent again is told from a new one in the audit log, and authorised again", Shown),
     (47, "tasks as an extension", Shown),
     // Sessions
     (48, "session ids cannot be guessed", Shown),
@@ -92,6 +93,8 @@ const REQUIREMENTS: [(u32, &str, State); 86] = [
     (57, "priming only since 2025-11-25", Shown),
     (58, "a disconnect cancels nothing", Shown),
     (59, "cancellation under the other side's id, never of initialize", Shown),
+    // Between equals a server's ids pass as they are: what is answered is looked for in the session that was asked, and an
+    // answer of another one is nobody's.
     (60, "requests of servers under ids of the client's side", Shown),
     (61, "HTTP+SSE: the endpoint first", Shown),
     // Servers

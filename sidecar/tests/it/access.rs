@@ -178,9 +178,10 @@ fn r085_what_sides_say_of_themselves_decides_nothing() {
     }
 }
 
-/// A call in which the server asks for something is decided on in each round, and is one call in the audit log.
+/// A call in which the server asks for something is decided on in each round, and the audit log tells the first of them
+/// from the others.
 #[test]
-fn r046_a_call_that_is_sent_again_counts_once_and_is_authorised_again() {
+fn r046_a_call_that_is_sent_again_is_marked_and_authorised_again() {
     let tools = json!([{"name": "ask", "inputSchema": {"type": "object"}}]);
     let server = Sessionless::start(json!({"tools": {}}), tools, |request, stream| {
         let state =
