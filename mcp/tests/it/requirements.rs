@@ -150,7 +150,7 @@ fn each_requirement_is_shown_or_open() {
     println!("{} shown, {open} open", REQUIREMENTS.len() - open);
 }
 
-/// The tests in a folder that are run.
+/// The tests in a folder that are run: what no program is made of shows nothing.
 pub(crate) fn tests_in(folder: &Path) -> BTreeSet<String> {
     let mut tests = BTreeSet::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -160,12 +160,35 @@ pub(crate) fn tests_in(folder: &Path) -> BTreeSet<String> {
             if !name.starts_with('.') && !["target", "node_modules"].contains(&name) {
                 tests.extend(tests_in(&path));
             }
-        } else if name.ends_with(".rs") {
+        } else if is_compiled(&path) {
             let text = std::fs::read_to_string(&path).unwrap();
             tests.extend(tests_of(&text).into_iter().map(str::to_owned));
         }
     }
     tests
+}
+
+/// Whether a program is made of a file: it is the first of one, or another one that is says that it is a part of it.
+fn is_compiled(file: &Path) -> bool {
+    let (Some(folder), Some(name)) = (file.parent(), file.file_stem().and_then(|name| name.to_str())) else {
+        return false;
+    };
+    if file.extension().is_none_or(|extension| extension != "rs") || !file.exists() {
+        return false;
+    }
+    let is_first = ["main", "lib", "build"].contains(&name)
+        || folder.ends_with("tests") && folder.with_file_name("Cargo.toml").exists();
+    let names_it = |above: &Path| {
+        let text = std::fs::read_to_string(above).unwrap_or_default();
+        text.lines().any(|line| {
+            let module = line.trim().strip_suffix(';').and_then(|line| line.split_once("mod "));
+            module.is_some_and(|(before, module)| {
+                module == name && (before.is_empty() || before.starts_with("pub"))
+            })
+        })
+    };
+    let above = [folder.with_extension("rs"), folder.join("main.rs"), folder.join("lib.rs")];
+    is_first || above.iter().any(|above| above != file && names_it(above) && is_compiled(above))
 }
 
 /// The tests in a file that are run. What only looks like one shows nothing.
@@ -197,6 +220,32 @@ fn number_of(test: &str) -> Option<u32> {
 fn are_of_a_test(attributes: &[&str]) -> bool {
     let is_test = |line: &&str| line.starts_with("#[test]") || line.starts_with("#[tokio::test");
     attributes.iter().any(is_test) && !attributes.iter().any(|line| line.contains("ignore"))
+}
+
+#[test]
+fn only_files_that_programs_are_made_of_show_anything() {
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("files-of-programs");
+    let _ = std::fs::remove_dir_all(&root);
+    for (file, text, expected) in [
+        ("Cargo.toml", "", false),
+        ("src/lib.rs", "mod a;\npub(crate) mod b;\n// mod c;\n", true),
+        ("src/a.rs", "    #[cfg(test)]\n    mod tests;\n", true),
+        ("src/a/tests.rs", "", true),
+        ("src/a/other.rs", "", false),
+        ("src/b.rs", "", true),
+        ("src/c.rs", "mod d;", false),
+        ("src/c/d.rs", "", false),
+        ("src/d/tests/e.rs", "", false),
+        ("tests/one.rs", "", true),
+        ("tests/it/main.rs", "mod a;", true),
+        ("tests/it/a.rs", "", true),
+        ("tests/it/b.rs", "", false),
+    ] {
+        let file = root.join(file);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, text).unwrap();
+        assert_eq!(is_compiled(&file), expected, "{file:?}");
+    }
 }
 
 #[test]
