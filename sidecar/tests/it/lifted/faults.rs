@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{LOG_LEVEL, again, asked, call, is_error, request, text};
+use super::{LOG_LEVEL, SUBSCRIPTION, again, asked, call, is_error, request, text};
 use crate::harness::http::connect;
 use crate::harness::scripted::Greeting;
 use crate::harness::{Client, Events, Gate, GoServer, Scripted, Sidecar, config, eventually, scripted};
@@ -21,25 +21,40 @@ fn r066_a_session_that_the_server_has_forgotten_is_begun_again() {
     });
 }
 
-/// 66: a server that serves no GET says so in many ways, and none of them means that it has forgotten the session.
+/// 66: a server that serves no GET says so in many ways, and none of them means that it has forgotten the session. It may
+/// still tell of changes, as it can nowhere else, while it answers a call.
 #[test]
 fn r066_a_server_without_a_stream_keeps_its_sessions() {
     for status in [404, 410, 400, 405, 501] {
-        let can = json!({"tools": {"listChanged": true}});
+        let can = json!({"tools": {"listChanged": true}, "resources": {"subscribe": true}});
         let server = Scripted::offering(can, move |request, stream| match &*request.method {
             "GET" => scripted::json_with(stream, status, "", "{}"),
             _ => {
-                let result = json!({"content": [{"type": "text", "text": "done"}], "tools": []});
-                scripted::json(stream, &scripted::reply_to(request, &result));
+                let result = json!({
+                    "content": [{"type": "text", "text": "done"}],
+                    "tools": [], "resources": [], "resourceTemplates": [],
+                });
+                let answer = scripted::reply_to(request, &result);
+                if scripted::message(request)["params"]["name"] != "change" {
+                    return scripted::json(stream, &answer);
+                }
+                let list = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
+                let resource = json!({"jsonrpc": "2.0", "method": "notifications/resources/updated",
+                    "params": {"uri": "a:b"}});
+                let said = [list.to_string(), resource.to_string(), answer];
+                let said = said.map(|message| format!("data: {message}\n\n"));
+                scripted::events(stream, &said.each_ref().map(String::as_str));
             }
         });
         let sidecar = Sidecar::start(&config(server.port)).ready();
+        let filter = json!({"toolsListChanged": true, "resourceSubscriptions": ["a:b"]});
         let mut listening = ["one", "two"].map(|id| {
-            let filter = json!({"notifications": {"toolsListChanged": true}});
+            let params = json!({"notifications": filter});
             let mut events =
-                Events::open(&request(id, "subscriptions/listen", filter, &json!({})), sidecar.mcp);
+                Events::open(&request(id, "subscriptions/listen", params, &json!({})), sidecar.mcp);
             let begun = events.next().unwrap().message();
             assert_eq!(begun["method"], "notifications/subscriptions/acknowledged", "{status}: {begun}");
+            assert_eq!(begun["params"]["notifications"], filter, "{status}: both can come");
             for _ in 0..2 {
                 assert_eq!(text(&call("x", json!({}), &json!({"roots": {}})).send(sidecar.mcp)), "done");
             }
@@ -52,6 +67,17 @@ fn r066_a_server_without_a_stream_keeps_its_sessions() {
             assert!(events.try_any().is_err(), "{status}: nobody has ended it");
         }
         assert_eq!(server.seen("GET").len(), 2, "{status}: it is asked once");
+        let reply = call("change", json!({}), &json!({})).send(sidecar.mcp);
+        assert_eq!(text(&reply), "done", "{status}");
+        assert!(!reply.text().contains("notifications/"), "{status}: that is for others");
+        for (mut events, id) in listening.into_iter().zip(["one", "two"]) {
+            events.patience(Duration::from_secs(20));
+            for method in ["notifications/tools/list_changed", "notifications/resources/updated"] {
+                let told = events.next().unwrap().message();
+                let seen = (&told["method"], &told["params"]["_meta"][SUBSCRIPTION]);
+                assert_eq!(seen, (&json!(method), &json!(id)), "{status}: {told}");
+            }
+        }
     }
 }
 
