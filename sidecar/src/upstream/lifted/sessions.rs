@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::{Isolation, Upstream};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, OwnedMutexGuard, oneshot};
 use tokio::time::{Duration, Instant, timeout};
 
 use super::asked::Asked;
@@ -175,19 +175,19 @@ impl Sessions {
         };
         let (told, mut opened) = oneshot::channel();
         // It ends with the handshake, or with who waits for it.
-        tokio::task::spawn_local(async move {
-            let _turn = turn;
-            opening.run(told).await;
-        });
+        tokio::task::spawn_local(opening.run(turn, told));
         loop {
+            // It is told of everything from now on, whether it waits yet or not.
+            let freed = self.freed.notified();
+            // Another call may be done sooner than a place comes free.
+            if purpose == Purpose::Alone
+                && let Some(lease) = self.find(key, purpose)
+            {
+                return Ok(lease);
+            }
             tokio::select! {
                 lease = &mut opened => return lease.unwrap_or_else(|_| Err(Unusable::Internal.into())),
-                // Another call may be done sooner than a place comes free.
-                () = self.freed.notified(), if purpose == Purpose::Alone => {
-                    if let Some(lease) = self.find(key, purpose) {
-                        return Ok(lease);
-                    }
-                }
+                () = freed, if purpose == Purpose::Alone => {}
             }
         }
     }
@@ -313,16 +313,20 @@ impl Table {
 }
 
 impl Opening {
-    /// Opens the session, for whoever waits for it.
-    async fn run(self, mut told: oneshot::Sender<Result<Lease, Failure>>) {
+    /// Opens the session, for whoever waits for it, and for those who wait for their turn.
+    async fn run(self, turn: Option<OwnedMutexGuard<()>>, mut told: oneshot::Sender<Result<Lease, Failure>>) {
         let mut open = pin!(self.open());
         let lease = tokio::select! {
             lease = open.as_mut() => lease,
             () = told.closed() => match self.upstream {
-                Upstream::StreamableHttp { .. } => match timeout(UNHEARD, open).await {
-                    Ok(lease) => lease,
-                    Err(_) => return,
-                },
+                Upstream::StreamableHttp { .. } => {
+                    // The server may have lost it: others do not wait for it.
+                    drop(turn);
+                    match timeout(UNHEARD, open).await {
+                        Ok(lease) => lease,
+                        Err(_) => return,
+                    }
+                }
                 // What was begun there ends when nobody holds it.
                 Upstream::Stdio {} | Upstream::Sse { .. } => return,
             },
