@@ -169,7 +169,9 @@ impl Stdio {
         let principal = client.principal.as_ref();
         let waited = since.elapsed();
         let given_way = GIVEN_WAY.saturating_sub(waited);
-        let mut patience = Duration::from_millis(client.limits.queue_ms).saturating_sub(waited);
+        // A process that rested waits as long as is said now, and not as when it was begun.
+        let queue = Duration::from_millis(self.places.in_force(client.limits).queue_ms);
+        let mut patience = queue.saturating_sub(waited);
         let until = Instant::now() + given_way;
         let mut wanting = None;
         loop {

@@ -1,0 +1,31 @@
+//! The places of processes that sessions share: who waits for one, and for how long.
+
+use std::time::{Duration, Instant};
+
+use longshore_sidecar_config::Isolation;
+use serde_json::json;
+
+use super::{KEYS, config, open, shared};
+use crate::harness::config::keys;
+use crate::harness::eventually;
+
+/// Also in a session that was begun under others.
+#[test]
+fn a_process_that_rested_waits_for_its_place_as_long_as_is_said_now() {
+    let mut config = config(Isolation::Principal, 1);
+    let processes = config.limits.processes.as_mut().unwrap();
+    (processes.idle_ms, processes.queue_ms) = (300, 60_000);
+    let (_shim, sidecar) = shared(&config, &[], &[]);
+    let first = open(&sidecar, 0);
+    eventually("it rests", || (sidecar.metric("longshore_processes") == 1.0).then_some(()));
+    let other = open(&sidecar, 1);
+    // It has to tell somebody something, and keeps its process.
+    other.ask("resources/subscribe", json!({"uri": "x:1"}));
+    config.limits.processes.as_mut().unwrap().queue_ms = 0;
+    config.generation += 1;
+    sidecar.runs(&sidecar.files.write_with_keys(&config, &keys(&KEYS)));
+    let asked = Instant::now();
+    let refused = first.send("ping", json!({}));
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}: {}", asked.elapsed(), refused.text());
+    assert_eq!(refused.status, 503, "{}", refused.text());
+}
