@@ -13,7 +13,7 @@ use super::conversation::{Conversation, Joining, Opening, Sharing};
 use super::handshake::{Handshake, Offer};
 use super::limits::Place;
 use super::message::{Asked, Kind, kind, text};
-use super::process::Idle;
+use super::process::{Idle, MARGIN, PATIENCE};
 use super::registry::{Group, Handle, Open};
 use super::warm::{Given, Ready};
 use super::{
@@ -28,7 +28,7 @@ use crate::shares::Share;
 mod tests;
 
 /// How long the place of a process is waited for that ends for this session: longer than it is given.
-const GIVEN_WAY: Duration = Duration::from_secs(4);
+const GIVEN_WAY: Duration = PATIENCE.input.saturating_add(PATIENCE.terminate).saturating_add(MARGIN);
 
 /// What a session needs.
 pub(super) struct Acquired {

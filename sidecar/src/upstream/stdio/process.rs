@@ -36,7 +36,7 @@ pub(super) const PATIENCE: Patience =
 /// What one is given that does harm.
 pub(super) const IMPATIENCE: Patience = Patience { input: Duration::ZERO, terminate: Duration::from_secs(1) };
 /// How much longer than that the shim is waited for.
-const MARGIN: Duration = Duration::from_secs(2);
+pub(super) const MARGIN: Duration = Duration::from_secs(2);
 /// How much of what a process writes while it ends is read away, so that it is not stopped by a pipe that is full.
 const LAST_WORDS: usize = 1024 * 1024;
 

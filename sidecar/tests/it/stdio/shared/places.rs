@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use longshore_sidecar_config::Isolation;
 use serde_json::json;
 
-use super::{KEYS, config, open, shared};
+use super::{KEYS, config, delete, open, pid, shared};
 use crate::harness::config::keys;
 use crate::harness::eventually;
 
@@ -28,4 +28,11 @@ fn a_process_that_rested_waits_for_its_place_as_long_as_is_said_now() {
     let refused = first.send("ping", json!({}));
     assert!(asked.elapsed() < Duration::from_secs(5), "{:?}: {}", asked.elapsed(), refused.text());
     assert_eq!(refused.status, 503, "{}", refused.text());
+}
+
+#[test]
+fn one_that_takes_all_its_time_to_end_gives_way_too() {
+    let (_shim, sidecar) = shared(&config(Isolation::Principal, 1), &["obstinate"], &[]);
+    delete(&open(&sidecar, 0));
+    pid(&open(&sidecar, 1));
 }
