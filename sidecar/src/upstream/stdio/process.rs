@@ -30,6 +30,8 @@ use crate::metrics::Metrics;
 const START: Duration = Duration::from_secs(10);
 /// How long to wait before connecting again where too many connect at once.
 const BREATHER: Duration = Duration::from_millis(5);
+/// How long to wait before asking again for a number whose last process is about to end.
+const TAKEN: Duration = Duration::from_millis(100);
 /// What a process is given to end by itself: from the end of its stdin, and from SIGTERM.
 pub(super) const PATIENCE: Patience =
     Patience { input: Duration::from_secs(2), terminate: Duration::from_secs(3) };
@@ -67,6 +69,15 @@ pub(super) struct Idle {
     running: Running,
 }
 
+/// What the shim has under a number.
+enum Granted {
+    Process(Idle),
+    /// Nothing.
+    Unknown,
+    /// A process that is not to be had.
+    Taken,
+}
+
 /// Counts it, and how much memory it takes.
 pub(super) struct Running {
     metrics: Arc<Metrics>,
@@ -90,12 +101,19 @@ pub(super) enum Heard {
 }
 
 impl Idle {
-    /// Has the shim start one under this number.
+    /// Has the shim start one under this number. Where that is taken, the shim has started one when nobody waited for
+    /// it any more, and ends it: in less time than is waited here.
     pub(super) async fn start(socket: &Path, number: u128, metrics: &Arc<Metrics>) -> Result<Self, Why> {
-        match timeout(START, Self::ask(socket, Request::Start(Session(number)), metrics)).await {
-            Ok(result) => result.and_then(|process| process.ok_or_else(refused_itself)),
-            Err(_) => Err(Why::Slow(START.as_secs())),
-        }
+        let starting = async {
+            loop {
+                match Self::ask(socket, Request::Start(Session(number)), metrics).await? {
+                    Granted::Process(process) => return Ok(process),
+                    Granted::Unknown => return Err(refused_itself()),
+                    Granted::Taken => sleep(TAKEN).await,
+                }
+            }
+        };
+        timeout(START, starting).await.unwrap_or(Err(Why::Slow(START.as_secs())))
     }
 
     /// Takes over the one of this number, whose sidecar has died. `None`: there is none.
@@ -105,12 +123,15 @@ impl Idle {
         metrics: &Arc<Metrics>,
     ) -> Result<Option<Self>, Why> {
         match timeout(START, Self::ask(socket, Request::Adopt(Session(number)), metrics)).await {
-            Ok(result) => result,
+            Ok(Ok(Granted::Process(process))) => Ok(Some(process)),
+            Ok(Ok(Granted::Unknown)) => Ok(None),
+            Ok(Ok(Granted::Taken)) => Err(refused_itself()),
+            Ok(Err(why)) => Err(why),
             Err(_) => Err(Why::Slow(START.as_secs())),
         }
     }
 
-    async fn ask(socket: &Path, request: Request, metrics: &Arc<Metrics>) -> Result<Option<Self>, Why> {
+    async fn ask(socket: &Path, request: Request, metrics: &Arc<Metrics>) -> Result<Granted, Why> {
         let unavailable = |error: io::Error| Why::Unavailable(error.to_string());
         let lifeline = Lifeline::connect(socket).await.map_err(unavailable)?;
         lifeline.say(&request).map_err(unavailable)?;
@@ -122,9 +143,10 @@ impl Idle {
                 tracing::debug!(number, life, "a process of the server is there");
                 metrics.process_started();
                 let running = Running { metrics: metrics.clone(), number, kilobytes: AtomicU64::new(0) };
-                Ok(Some(Self { life, stdin, stdout, lifeline, running }))
+                Ok(Granted::Process(Self { life, stdin, stdout, lifeline, running }))
             }
-            (Report::Refused { reason: Refusal::Unknown, .. }, _) => Ok(None),
+            (Report::Refused { reason: Refusal::Unknown, .. }, _) => Ok(Granted::Unknown),
+            (Report::Refused { reason: Refusal::Taken, .. }, _) => Ok(Granted::Taken),
             (Report::Refused { reason, errno, words }, _) => Err(refused(reason, errno, words)),
             (Report::Started { .. } | Report::Ended(_) | Report::Resident(_), _) => Err(refused_itself()),
         }

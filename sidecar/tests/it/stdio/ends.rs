@@ -306,6 +306,20 @@ fn each_way_not_to_start_has_a_reason_of_its_own() {
     }
 }
 
+/// A process that was started when nobody waited for it any more is ended, and another one comes after it.
+#[test]
+fn a_start_that_came_too_late_is_no_hindrance() {
+    let (shim, sidecar) = serving(&stdio(), &server(&["obstinate"]), &[]);
+    let client = Client::open(&sidecar, None);
+    kill_process(process(pid(&client)), Signal::KILL).unwrap();
+    eventually("the news", || (sidecar.metric("longshore_processes") == 1.0).then_some(()));
+    shim.signal(Signal::STOP);
+    let message = client.call("pid", json!({}));
+    shim.signal(Signal::CONT);
+    assert!(error(&message).contains("within 10 seconds"), "{message}");
+    pid(&client);
+}
+
 #[test]
 fn the_shim_may_come_late() {
     let files = Files::new();
