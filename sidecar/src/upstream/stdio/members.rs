@@ -27,6 +27,8 @@ pub(super) struct Member {
     pub(super) listener: Option<Caller>,
     /// How much it wants to hear. None: nobody has said.
     pub(super) level: Option<Level>,
+    /// The same, of what a process that it shares has agreed to last.
+    agreed: Option<Level>,
     subscriptions: BTreeSet<String>,
     /// What these hold, if they are a client's.
     share: Option<Share>,
@@ -138,6 +140,18 @@ impl Member {
         self.subscriptions
     }
 
+    /// The process has agreed to say so much.
+    pub(super) fn agreed(&mut self, level: Option<Level>) {
+        self.agreed = level;
+    }
+
+    /// The process does not say so much: unless something else was asked for since, what it agreed to before holds.
+    pub(super) fn refused(&mut self, level: Option<Level>) {
+        if self.level == level {
+            self.level = self.agreed;
+        }
+    }
+
     /// Whether it wants to hear this. Without a level it has not asked for anything.
     pub(super) fn hears(&self, level: Option<Level>) -> bool {
         match (self.level, level) {
@@ -229,6 +243,26 @@ mod tests {
         // With its session.
         drop(members.leave(1).map(Member::into_subscriptions));
         assert!(subscribe(&mut members, 0, "a:3") && subscribe(&mut members, 3, "a:3"));
+    }
+
+    #[test]
+    fn what_is_refused_changes_nothing() {
+        let (notice, info, debug) = (Some(Level::Notice), Some(Level::Info), Some(Level::Debug));
+        // What is asked for, and whether the answer is yes; some answers come after the next question.
+        for (asked, answers, left) in [
+            (&[debug][..], &[(debug, false)][..], None),
+            (&[notice], &[(notice, true)], notice),
+            (&[debug, info], &[(debug, false), (info, true)], info),
+            (&[info, debug], &[(info, true), (debug, false)], info),
+            (&[debug, info], &[(debug, false), (info, false)], None),
+        ] {
+            let mut member = Member::default();
+            asked.iter().for_each(|level| member.level = *level);
+            for (level, agreed) in answers {
+                if *agreed { member.agreed(*level) } else { member.refused(*level) }
+            }
+            assert_eq!(member.level, left, "{asked:?}");
+        }
     }
 
     #[test]

@@ -252,6 +252,8 @@ def main():
             send({"id": message["id"], "result": {}})
         elif method == "tools/call":
             call(message)
+        elif method == "logging/setLevel" and "discreet" in flags and message["params"]["level"] == "debug":
+            send({"id": message["id"], "error": {"code": -32602, "message": "not that much"}})
         elif method == "logging/setLevel":
             level = message["params"]["level"]
             send({"id": message["id"], "result": {}})

@@ -2,6 +2,7 @@
 
 mod asking;
 mod leaving;
+mod levels;
 mod places;
 
 use std::io::{BufRead as _, BufReader};

@@ -183,18 +183,25 @@ impl Talk<'_> {
             return true;
         }
         let Some(call) = self.routes.answered(number) else { return false };
+        let shared = self.conversation.is_shared();
         match (call.from, call.about()) {
             (Some(from), About::Subscribe(uri)) if works => {
                 let uri = uri.clone();
                 self.with_member(from, |member| member.subscribe(&uri));
             }
-            (Some(from), About::Level(level)) if works && !self.conversation.is_shared() => {
+            (Some(from), About::Level(level)) if works && !shared => {
                 let level = *level;
                 self.with_member(from, |member| member.level = level);
             }
-            (Some(from), About::Level(_)) if !works => {
+            (Some(from), About::Level(level)) if works => {
+                let level = *level;
+                self.with_member(from, |member| member.agreed(level));
+            }
+            (Some(from), About::Level(level)) if shared => {
+                let level = *level;
+                // The process is told with the next one.
                 self.level = None;
-                self.with_member(from, |member| member.level = None);
+                self.with_member(from, |member| member.refused(level));
             }
             _ => {}
         }

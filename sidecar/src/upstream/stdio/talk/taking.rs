@@ -112,6 +112,7 @@ impl Talk<'_> {
         self.with_member(from, |member| member.level = Some(level));
         let wanted = self.conversation.members.level();
         if wanted == self.level {
+            self.with_member(from, |member| member.agreed(Some(level)));
             return caller.end(Ok(Some(done(&body, &asked.at))));
         }
         let number = self.number();
