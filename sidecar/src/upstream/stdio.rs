@@ -31,7 +31,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 use longshore_mcp::headers::{EVENT_STREAM, JSON};
 use longshore_mcp::level::Level;
 use longshore_sidecar_config::{Config, Processes};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Duration, timeout};
 
 pub(crate) use super::hold::Hold;
@@ -107,8 +107,8 @@ pub(super) enum Control {
     Enter(Name, Option<Level>),
     /// A session ends. Who waits for that is told by the end of this.
     End(Name, Option<oneshot::Sender<()>>),
-    /// All do.
-    EndAll,
+    /// All do. Who waits for that is told by the end of this.
+    EndAll(oneshot::Sender<()>),
     /// Another conversation needs a process more than one without sessions.
     GiveWay,
     /// From now on these hold for a process that sessions of clients share.
@@ -185,23 +185,38 @@ impl Stdio {
         }
     }
 
-    /// Ends all sessions for good.
+    /// Ends all sessions for good, and waits until all processes have ended, those included that were ending already.
     pub(crate) async fn close(&self) {
         // The sidecar's own would be opened again at once.
         self.lock().close();
-        self.end_all().await;
+        self.tell_all_to_end();
+        let mut count = self.count.subscribe();
+        in_time(async move { drop(count.wait_for(|count| *count == 0).await) }).await;
     }
 
-    /// Ends all sessions, and waits until their processes have ended.
+    /// Ends all sessions, and waits until their processes have ended. Clients may come back at once: those are not
+    /// waited for.
     pub(crate) async fn end_all(&self) {
+        let told = self.tell_all_to_end();
+        in_time(async move {
+            for over in told {
+                // Told by the end of it.
+                let _ = over.await;
+            }
+        })
+        .await;
+    }
+
+    /// Gives what tells of the end of each conversation.
+    fn tell_all_to_end(&self) -> Vec<oneshot::Receiver<()>> {
         self.warm.end_all();
-        for control in self.lock().controls() {
-            let _ = control.send(Control::EndAll);
-        }
-        let mut count = self.count.subscribe();
-        if timeout(ALL_FAREWELLS, count.wait_for(|count| *count == 0)).await.is_err() {
-            tracing::warn!("processes of the server did not end in time");
-        }
+        let tell = |control: &mpsc::UnboundedSender<Control>| {
+            let (told, over) = oneshot::channel();
+            // One that is over has dropped it.
+            let _ = control.send(Control::EndAll(told));
+            over
+        };
+        self.lock().controls().map(tell).collect()
     }
 
     /// How many processes wait for a session.
@@ -264,6 +279,13 @@ impl Stdio {
             *noise = first;
             changed
         });
+    }
+}
+
+/// Waits for the end of all processes, and not for ever.
+async fn in_time(end: impl Future<Output = ()>) {
+    if timeout(ALL_FAREWELLS, end).await.is_err() {
+        tracing::warn!("processes of the server did not end in time");
     }
 }
 

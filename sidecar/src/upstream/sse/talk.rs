@@ -173,7 +173,7 @@ impl Talk {
                 self.listener.take_if(|listener| listener.number == caller);
             }
             Control::Listen(_, caller) => self.listener = Some(caller),
-            Control::End(..) | Control::EndAll => self.end = Some(Failure::Ended),
+            Control::End(..) | Control::EndAll(_) => self.end = Some(Failure::Ended),
             // There is nothing to share, and nothing of this transport stands alone.
             Control::Join(_) | Control::Enter(..) | Control::GiveWay | Control::Limits(_) => {}
         }

@@ -2,6 +2,7 @@
 
 use std::io::BufReader;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use longshore_sidecar_config::{Isolation, Processes, paths};
@@ -13,7 +14,7 @@ use crate::harness::config::{idle, processes};
 use crate::harness::http::{Reply, connect};
 use crate::harness::shim::{server, serving, stdio};
 use crate::harness::{
-    Client, Files, GoServer, Request, Shim, Sidecar, client, config, eventually, modern, within,
+    Client, Files, GoServer, Over, Request, Shim, Sidecar, client, config, eventually, modern, within,
 };
 
 fn process(pid: u32) -> Pid {
@@ -206,6 +207,37 @@ fn another_server_in_the_configuration_ends_all_processes() {
     // What begins in the moment of the change may still be taken for the other server's.
     eventually("the sidecar has a process of its own", || (!shim.processes().is_empty()).then_some(()));
     pid(&Client::open(&sidecar, None));
+}
+
+/// Who opens sessions all the time does not hold up what is to be known of the other server.
+#[test]
+fn another_server_is_greeted_while_clients_come() {
+    let mut config = stdio();
+    config.protocol = Some("2025-06-18".to_owned());
+    config.limits.processes = Some(processes(4, 4));
+    let files = Files::new();
+    files.write(&config);
+    let _shim = Shim::start(&files, &server(&[]));
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let connected = || sidecar.written().matches("the MCP server is connected").count();
+    let before = connected();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _over = Over(&over);
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                // While there are as many as may be, it is refused; what it opens, it keeps.
+                Request::post(client::initialize("2025-06-18")).send(sidecar.mcp);
+            }
+        });
+        eventually("there are as many as may be", || {
+            (sidecar.metric("longshore_processes") == 5.0).then_some(())
+        });
+        config.protocol = Some("2025-11-25".to_owned());
+        config.generation += 1;
+        sidecar.runs(&sidecar.files.write(&config));
+        within(Duration::from_secs(4), "it is greeted", || (connected() > before).then_some(()));
+    });
 }
 
 #[test]

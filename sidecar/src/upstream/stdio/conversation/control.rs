@@ -29,7 +29,10 @@ impl Conversation {
                 }
             }
             Control::End(name, told) => self.end(name, told),
-            Control::EndAll => self.ending = true,
+            Control::EndAll(told) => {
+                self.ending = true;
+                self.farewells.push(told);
+            }
             Control::GiveWay => {
                 if self.is_shared() && self.members.is_empty() {
                     self.vanish();
