@@ -20,12 +20,11 @@ use super::{
     Body, Client, Control, Failure, Former, Gone, Hold, Name, Opener, Patience, QUEUE, Recalled, Stdio, Why,
     call, name_of, random, respond, warm,
 };
-use crate::metrics::ProcessEnd;
 use crate::names::SESSION_ID;
 use crate::shares::Share;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 /// How long the place of a process is waited for that ends for this session: longer than it is given.
 const GIVEN_WAY: Duration = PATIENCE.input.saturating_add(PATIENCE.terminate).saturating_add(MARGIN);
@@ -176,13 +175,12 @@ impl Stdio {
         let mut wanting = None;
         loop {
             if self.places.allow(principal)
-                && let Some(Given { number, mut place, ready }) = self.warm.take(line).await
+                && let Some(Given { number, mut place, ready }) = self.warm.take(line, &self.metrics).await
             {
                 if place.assign(principal) {
                     return Ok(Acquired { place, number, ready: Some(ready) });
                 }
-                warm::end(ready).await;
-                self.metrics.process_ended(ProcessEnd::Asked);
+                warm::end(ready, &self.metrics).await;
             }
             match self.places.take(principal, Duration::ZERO).await {
                 Ok(place) => return Acquired::anew(place),

@@ -17,7 +17,7 @@ use tokio::time::{Duration, Instant, sleep_until};
 use super::limits::Place;
 use super::process::{Heard, Idle, Parts, why};
 use super::{Stdio, Why};
-use crate::metrics::ProcessEnd;
+use crate::metrics::{Metrics, ProcessEnd};
 use crate::shared::Shared;
 use crate::upstream::random;
 
@@ -101,7 +101,7 @@ impl Warm {
     }
 
     /// A process that was told this, or nothing yet.
-    pub(super) async fn take(&self, line: &Bytes) -> Option<Given> {
+    pub(super) async fn take(&self, line: &Bytes, metrics: &Arc<Metrics>) -> Option<Given> {
         loop {
             let order = {
                 let mut state = self.lock();
@@ -113,9 +113,10 @@ impl Warm {
             };
             self.changed.notify_one();
             let (give, given) = oneshot::channel();
+            let mut taking = Taking { given, metrics };
             // One that has just died gives nothing.
             if order.send(Order::Give(give)).is_ok()
-                && let Ok(given) = given.await
+                && let Ok(given) = (&mut taking.given).await
             {
                 return Some(given);
             }
@@ -189,6 +190,26 @@ impl Drop for Wanting<'_> {
     fn drop(&mut self) {
         self.0.lock().wanting -= 1;
         self.0.changed.notify_one();
+    }
+}
+
+/// Waits for a process that is given; dropped, it does not any more.
+struct Taking<'a> {
+    given: oneshot::Receiver<Given>,
+    metrics: &'a Arc<Metrics>,
+}
+
+impl Drop for Taking<'_> {
+    fn drop(&mut self) {
+        self.given.close();
+        // One that has come meanwhile is nobody's, and has its place until it has ended.
+        if let Ok(Given { ready, place, .. }) = self.given.try_recv() {
+            let metrics = self.metrics.clone();
+            tokio::task::spawn_local(async move {
+                end(ready, &metrics).await;
+                drop(place);
+            });
+        }
     }
 }
 
@@ -368,8 +389,7 @@ async fn wait_for(
                     Ok(Ok(())) => Left::Taken,
                     // Whoever wanted it has gone.
                     Ok(Err(Given { ready, .. })) => {
-                        end(ready).await;
-                        stdio.metrics.process_ended(ProcessEnd::Asked);
+                        end(ready, &stdio.metrics).await;
                         Left::Ended
                     }
                     Err(error) => failed(&error),
@@ -406,10 +426,11 @@ async fn wait_for(
 }
 
 /// Ends a process that nobody wants any more.
-pub(super) async fn end(ready: Ready) {
+pub(super) async fn end(ready: Ready, metrics: &Metrics) {
     if let Ok(process) = super::process::Process::from_parts(ready.parts) {
         process.end(super::process::PATIENCE).await;
     }
+    metrics.process_ended(ProcessEnd::Asked);
 }
 
 fn failed(error: &io::Error) -> Left {
@@ -419,7 +440,38 @@ fn failed(error: &io::Error) -> Left {
 
 #[cfg(test)]
 mod tests {
+    use longshore_sidecar_config::Isolation;
+    use tokio::task::yield_now;
+
     use super::*;
+    use crate::upstream::stdio::open::tests::{Shim, limits};
+
+    /// What is given is on its way for a moment. Who goes just then leaves no process to nobody, and no place is free that
+    /// still has one.
+    #[test]
+    fn one_that_is_given_to_somebody_who_has_gone_is_ended() {
+        Shim::start().life(async |stdio| {
+            let place = stdio.places.take_ahead().unwrap();
+            stdio.places.limit(Some(Processes { total: 1, ..limits(Isolation::Session) }));
+            let keeper = tokio::task::spawn_local(wait(Starting::begin(stdio.clone()), place, 1, None));
+            while !stdio.warm.has_any() {
+                yield_now().await;
+            }
+            let number = stdio.warm.lock().waiting[0].number;
+            let line = Bytes::new();
+            let mut taking = Box::pin(stdio.warm.take(&line, &stdio.metrics));
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            assert!(taking.as_mut().poll(&mut context).is_pending());
+            assert!(matches!(keeper.await.unwrap(), Left::Taken));
+            drop(taking);
+            assert!(!stdio.places.have_room(), "its place is free before it has ended");
+            while !stdio.places.have_room() {
+                yield_now().await;
+            }
+            let left = Idle::adopt(&stdio.socket, number, &stdio.metrics).await.unwrap();
+            assert!(left.is_none(), "it waits for another sidecar");
+        });
+    }
 
     fn state(said: Option<(&'static str, u32)>, told: &[Option<&'static str>]) -> State {
         let waiting = told.iter().enumerate().map(|(number, told)| Entry {

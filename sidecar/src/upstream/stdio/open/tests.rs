@@ -17,13 +17,13 @@ use crate::shares::{SUBSCRIPTIONS, Shares};
 const SOCKET: &str = "LONGSHORE_TEST_SOCKET";
 
 /// This program again, as the shim.
-struct Shim {
+pub(in super::super) struct Shim {
     child: Child,
     folder: tempfile::TempDir,
 }
 
 impl Shim {
-    fn start() -> Self {
+    pub(in super::super) fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
         let child = Command::new(std::env::current_exe().unwrap())
@@ -40,7 +40,7 @@ impl Shim {
     }
 
     /// Lives through one life of a sidecar; what is not ended is left as by one that was killed.
-    fn life<T>(&self, life: impl AsyncFnOnce(Arc<Stdio>) -> T) -> T {
+    pub(in super::super) fn life<T>(&self, life: impl AsyncFnOnce(Arc<Stdio>) -> T) -> T {
         let metrics = Arc::new(Metrics::new().unwrap());
         let (socket, hang) = (self.folder.path().join("socket"), Duration::from_secs(60));
         let stdio = Arc::new(Stdio::new(
@@ -77,7 +77,7 @@ fn opener(isolation: Isolation) -> Opener {
     Opener::Client { principal: "somebody".into(), limits: Some(limits(isolation)) }
 }
 
-fn limits(isolation: Isolation) -> Processes {
+pub(in super::super) fn limits(isolation: Isolation) -> Processes {
     Processes {
         isolation,
         total: 4,
