@@ -38,8 +38,8 @@ const OWN: Processes = Processes {
     idle_ms: 60_000,
     max_age_ms: None,
 };
-/// How often a process is looked for that takes the call: one may have ended at this moment.
-const TRIES: usize = 3;
+/// How often a process is looked for that takes a call, or a session: one may have ended at this moment.
+pub(super) const TRIES: usize = 3;
 const REVISION: Revision = Revision::V2026_07_28;
 
 impl Stdio {

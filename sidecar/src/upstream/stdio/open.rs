@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Request, Response, StatusCode};
 use longshore_sidecar_config::{Isolation, Processes};
 use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant, timeout_at};
 
+use super::alone::TRIES;
 use super::conversation::{Conversation, Joining, Opening, Sharing};
 use super::handshake::{Handshake, Offer};
 use super::limits::Place;
@@ -28,6 +29,9 @@ pub(super) mod tests;
 
 /// How long the place of a process is waited for that ends for this session: longer than it is given.
 const GIVEN_WAY: Duration = PATIENCE.input.saturating_add(PATIENCE.terminate).saturating_add(MARGIN);
+
+/// A session whose first message is on its way, and what waits for the answer.
+type Begun = (Name, mpsc::UnboundedSender<Control>, call::Waiting);
 
 /// What a session needs.
 pub(super) struct Acquired {
@@ -53,29 +57,25 @@ impl Stdio {
     ) -> Result<(Response<Body>, Hold), Failure> {
         let body = request.into_body();
         let Kind::Request(asked) = kind(&body)? else { return Err(Failure::NotMessage) };
-        let (name, control, waiting) = match opener {
-            Opener::Own => self.open_alone(None, &body, &asked).await?,
-            Opener::Client { principal, limits } => {
-                // Never without limits in a configuration that was loaded.
-                let limits = limits.ok_or(Failure::Unlimited)?;
-                let share = self.subscriptions.nothing(&principal);
-                let principal = Some(principal).filter(|_| limits.isolation != Isolation::Shared);
-                let client = Client { principal, limits };
-                match limits.isolation {
-                    Isolation::Session => self.open_alone(Some((client, share)), &body, &asked).await?,
-                    Isolation::Principal | Isolation::Shared => {
-                        self.open_shared(client, share, &body, &asked)?
-                    }
-                }
-            }
+        let Opener::Client { principal, limits } = opener else {
+            return begun(self.open_alone(None, &body, &asked).await?).await;
         };
-        // One that has ended already need not be ended.
-        let hold = Hold::of(move || drop(control.send(Control::End(name, None))));
-        let mut response = respond(waiting, Patience::Endless).await?;
-        if let Ok(id) = HeaderValue::try_from(format!("{name:032x}")) {
-            response.headers_mut().insert(SESSION_ID, id);
+        // Never without limits in a configuration that was loaded.
+        let limits = limits.ok_or(Failure::Unlimited)?;
+        let share = || self.subscriptions.nothing(&principal);
+        let of = Some(principal.clone()).filter(|_| limits.isolation != Isolation::Shared);
+        let client = Client { principal: of, limits };
+        if limits.isolation == Isolation::Session {
+            return begun(self.open_alone(Some((client, share())), &body, &asked).await?).await;
         }
-        Ok((response, hold))
+        let mut again = 1..TRIES;
+        loop {
+            let (response, hold) = begun(self.open_shared(client.clone(), share(), &body, &asked)?).await?;
+            // A conversation that others have too may close at this moment: it knows nobody who comes then.
+            if response.status() != StatusCode::NOT_FOUND || again.next().is_none() {
+                return Ok((response, hold));
+            }
+        }
     }
 
     /// With a process of its own.
@@ -84,7 +84,7 @@ impl Stdio {
         client: Option<(Client, Share)>,
         body: &Bytes,
         asked: &Asked,
-    ) -> Result<(Name, mpsc::UnboundedSender<Control>, call::Waiting), Failure> {
+    ) -> Result<Begun, Failure> {
         let handshake = Handshake::of(body, &asked.at);
         let (place, number, ready) = match &client {
             None => (None, random().ok_or(Failure::NoNumbers)?, None),
@@ -116,7 +116,7 @@ impl Stdio {
         share: Share,
         body: &Bytes,
         asked: &Asked,
-    ) -> Result<(Name, mpsc::UnboundedSender<Control>, call::Waiting), Failure> {
+    ) -> Result<Begun, Failure> {
         let name = random().ok_or(Failure::NoNumbers)?;
         let revision = Offer::read(body).protocol_version;
         let mut open = self.lock();
@@ -256,6 +256,17 @@ impl Stdio {
         tokio::task::spawn_local(conversation.run());
         Ok(Recalled::GoesOn)
     }
+}
+
+/// The answer to the first message of a session, and what ends the session.
+async fn begun((name, control, waiting): Begun) -> Result<(Response<Body>, Hold), Failure> {
+    // One that has ended already need not be ended.
+    let hold = Hold::of(move || drop(control.send(Control::End(name, None))));
+    let mut response = respond(waiting, Patience::Endless).await?;
+    if let Ok(id) = HeaderValue::try_from(format!("{name:032x}")) {
+        response.headers_mut().insert(SESSION_ID, id);
+    }
+    Ok((response, hold))
 }
 
 /// Who may join a conversation of this client's, or of the sidecar's.

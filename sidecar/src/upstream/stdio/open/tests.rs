@@ -210,3 +210,22 @@ fn what_is_not_there_is_forgotten() {
         assert_eq!(stdio.recall(&shared, former).await.unwrap(), Recalled::Forgotten, "others had it too");
     });
 }
+
+/// As it is where the server has just refused its handshake.
+#[test]
+fn who_joins_a_conversation_that_closes_begins_another() {
+    Shim::start().life(async |stdio| {
+        let limits = limits(Isolation::Principal);
+        let client = Client { principal: Some("somebody".into()), limits };
+        let group = group_of(Some(&client), &limits, "2025-11-25".to_owned());
+        let (handle, _commands, mut events) = channels();
+        let closing = stdio.lock().begin(&stdio, 1, handle, Some(group)).unwrap();
+        let close = async {
+            let Some(Control::Join(joining)) = events.recv().await else { panic!("nobody joins it") };
+            drop(closing);
+            joining.caller.end(Err(Failure::Forgotten));
+        };
+        let (session, ()) = tokio::join!(begin(&stdio, Isolation::Principal), close);
+        assert!(pid(&stdio, &session).await.is_ok());
+    });
+}
