@@ -222,7 +222,8 @@ impl Sessions {
         snapshot: &Snapshot,
         name: &str,
     ) -> Option<(SessionKey, Option<Peer>)> {
-        let Capsule { owner, key, .. } = self.open_id(snapshot, principal, name)?;
+        let Capsule { owner, key, .. } =
+            self.open_id(snapshot, principal, name).filter(|capsule| !is_too_old(capsule, snapshot))?;
         let is_here = *self.lock().me() == owner;
         Some((key, (!is_here).then_some(owner)))
     }
@@ -268,8 +269,11 @@ impl Sessions {
             let mut replica = self.lock();
             replica.forget_endings(unix);
             for (_, session) in replica.all_held() {
-                if session.capsule.ends(max_age(&snapshot)) <= unix {
-                    over.push((session.clone(), SessionEnd::Aged));
+                if is_too_old(&session.capsule, &snapshot) {
+                    // Requests under way are answered still, and what their clients say to them is heard.
+                    if !session.is_busy() {
+                        over.push((session.clone(), SessionEnd::Aged));
+                    }
                 } else if session.is_idle(now, idle) {
                     over.push((session.clone(), SessionEnd::Idle));
                 }
@@ -288,13 +292,11 @@ impl Sessions {
             }
         }
         self.journal.add(&ended, || self.lock().tombstones().iter().collect());
-        // Requests under way of one that is too old are answered still.
-        let free = over.into_iter().map(|(session, _)| session).filter(|session| session.part());
-        let close = |session: Arc<Session>| {
+        let close = |(session, _): (Arc<Session>, SessionEnd)| {
             session.streams.close();
             session.farewell()
         };
-        (free.filter_map(close).collect(), ended)
+        (over.into_iter().filter_map(close).collect(), ended)
     }
 
     /// How often to look for sessions that are over.
@@ -380,6 +382,11 @@ pub(crate) struct NoId;
 /// The age at which sessions end, in seconds.
 fn max_age(snapshot: &Snapshot) -> u64 {
     snapshot.config.sessions.max_age_ms / 1_000
+}
+
+/// Whether a session has reached its age: its own, or the one that sessions may have now.
+fn is_too_old(capsule: &Capsule, snapshot: &Snapshot) -> bool {
+    capsule.ends(max_age(snapshot)) <= unix()
 }
 
 /// The time in seconds since 1970.

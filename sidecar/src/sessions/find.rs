@@ -15,7 +15,7 @@ use longshore_sessions::{Capsule, Peer, Question, Route, SessionKey, Step};
 use tokio::time::{sleep, timeout};
 
 use super::begin::{self, Begun};
-use super::{Session, Sessions, Use, max_age, unix};
+use super::{Session, Sessions, Use, is_too_old, unix};
 use crate::configuration::Snapshot;
 use crate::metrics::SessionTaken;
 use crate::peers::Local;
@@ -35,6 +35,8 @@ const HELD: Duration = Duration::from_secs(10);
 pub(crate) enum Purpose {
     /// To be used.
     Use,
+    /// It is too old, and takes no more requests. But those under way may need to hear of their client.
+    Tell,
     /// To be ended: nobody begins it again for that.
     End,
 }
@@ -51,17 +53,23 @@ pub(crate) enum Way {
     Moved(Option<Peer>),
 }
 
-/// Finds the session of an id for a principal. `forward` takes the request to another replica.
+/// Finds the session of an id for a principal. `forward` takes the request to another replica; `only_tells` is whether it
+/// is none that is answered.
 pub(crate) async fn find(
     worker: &Rc<Worker>,
     snapshot: &Arc<Snapshot>,
     principal: &Arc<str>,
     id: &str,
-    (entry, purpose): (Entry, Purpose),
+    (entry, purpose, only_tells): (Entry, Purpose, impl FnOnce() -> bool),
     forward: impl AsyncFnMut(&Peer) -> Result<Forwarded, Refusal>,
 ) -> Result<Way, Refusal> {
     let sessions = &worker.shared.sessions;
     let capsule = worker.ids.open(sessions, snapshot, principal, id).ok_or(Refusal::UnknownSession)?;
+    let purpose = match purpose {
+        purpose if !is_too_old(&capsule, snapshot) => purpose,
+        Purpose::Use if only_tells() => Purpose::Tell,
+        _ => return Err(Refusal::UnknownSession),
+    };
     if let Some(session) = sessions.enter(&capsule.key) {
         return Ok(Way::Here(session));
     }
@@ -77,7 +85,8 @@ pub(crate) fn end_elsewhere(
     id: &str,
 ) -> Result<SessionKey, Refusal> {
     let sessions = &worker.shared.sessions;
-    let capsule = worker.ids.open(sessions, snapshot, principal, id).ok_or(Refusal::UnknownSession)?;
+    let capsule = worker.ids.open(sessions, snapshot, principal, id);
+    let capsule = capsule.filter(|capsule| !is_too_old(capsule, snapshot)).ok_or(Refusal::UnknownSession)?;
     sessions.bury(Sessions::tombstone(&capsule));
     Ok(capsule.key)
 }
@@ -91,7 +100,8 @@ pub(crate) async fn let_go(
     id: &str,
 ) -> Result<(), Refusal> {
     let sessions = &worker.shared.sessions;
-    let capsule = worker.ids.open(sessions, snapshot, principal, id).ok_or(Refusal::UnknownSession)?;
+    let capsule = worker.ids.open(sessions, snapshot, principal, id);
+    let capsule = capsule.filter(|capsule| !is_too_old(capsule, snapshot)).ok_or(Refusal::UnknownSession)?;
     let moved = async {
         loop {
             match sessions.fate(&capsule) {
@@ -136,11 +146,9 @@ enum Next {
 // === impl Sessions ===
 
 impl Sessions {
-    /// What is in an id, if it is this principal's and not too old.
+    /// What is in an id, if it is this principal's.
     pub(super) fn open_id(&self, snapshot: &Snapshot, principal: &str, id: &str) -> Option<Capsule> {
-        let capsule = snapshot.keyring.open(id).ok()?;
-        let good = capsule.is_of(principal) && capsule.ends(max_age(snapshot)) > unix();
-        good.then_some(capsule)
+        snapshot.keyring.open(id).ok().filter(|capsule| capsule.is_of(principal))
     }
 
     /// What becomes of a session when this replica ends.
@@ -201,6 +209,7 @@ impl Search {
                     self.sessions.bury(Sessions::tombstone(&self.capsule));
                     return Ok(Way::Nowhere(Box::new(self.capsule.clone()), take));
                 }
+                Next::Take(..) if purpose == Purpose::Tell => return Err(Refusal::UnknownSession),
                 Next::Take(take, copy) => {
                     // A client that goes away does not leave it half begun.
                     let (worker, snapshot, principal) = (worker.clone(), snapshot.clone(), principal.clone());

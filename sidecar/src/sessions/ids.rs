@@ -8,7 +8,7 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use longshore_sessions::Capsule;
 
-use super::{Sessions, max_age, unix};
+use super::Sessions;
 use crate::configuration::Snapshot;
 
 /// How many are known at once, of about a kilobyte each. When there are more, all of them are forgotten.
@@ -33,7 +33,7 @@ struct Known {
 }
 
 impl Ids {
-    /// What is in an id, if it is this principal's and not too old.
+    /// What is in an id, if it is this principal's.
     pub(super) fn open(
         &self,
         sessions: &Sessions,
@@ -48,7 +48,6 @@ impl Ids {
         }
         if let Some(known) = state.known.get(id)
             && known.principal == *principal
-            && known.capsule.ends(max_age(snapshot)) > unix()
         {
             return Some(known.capsule.clone());
         }

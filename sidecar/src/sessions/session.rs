@@ -1,7 +1,7 @@
 //! One session: of a client with the sidecar, and of the sidecar with the server.
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -47,8 +47,6 @@ pub(crate) struct Session {
     busy: AtomicUsize,
     /// Streams that are open, or kept for a client that comes back: while there are any it is not idle.
     kept: AtomicUsize,
-    /// It has ended, and is closed when no request of it is under way.
-    parting: AtomicBool,
     /// What its client reads.
     pub(crate) streams: Streams,
     /// What its client was asked, by a server that does not know whom it asks.
@@ -97,7 +95,7 @@ pub(crate) struct Use {
 }
 
 /// What a session is held open for.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum What {
     Request,
     Stream,
@@ -120,7 +118,6 @@ impl Session {
             used: AtomicU64::new(now),
             busy: AtomicUsize::new(0),
             kept: AtomicUsize::new(0),
-            parting: AtomicBool::new(false),
             streams: Streams::default(),
             questions: Questions::default(),
             cancellable: Cancellable::default(),
@@ -206,27 +203,17 @@ impl Session {
     /// Whether it can go elsewhere now: no call is under way, and nobody is about to come for an answer. Streams that are
     /// open end then.
     pub(super) fn is_free(&self) -> bool {
-        self.busy.load(Ordering::Relaxed) == 0 && !self.streams.is_awaited()
+        !self.is_busy() && !self.streams.is_awaited()
     }
 
-    /// It has ended, and nobody finds it any more. Says whether no request of it is under way: it is to be closed then,
-    /// otherwise by the last one.
-    pub(super) fn part(&self) -> bool {
-        self.parting.store(true, Ordering::SeqCst);
-        self.has_parted()
-    }
-
-    /// Says once that the last request of one that has ended is over. Of whoever ends it and whoever ends that request
-    /// at the same moment one sees what the other did.
-    fn has_parted(&self) -> bool {
-        self.parting.load(Ordering::SeqCst)
-            && self.busy.load(Ordering::SeqCst) == 0
-            && self.parting.swap(false, Ordering::SeqCst)
+    /// Whether requests of it are under way.
+    pub(super) fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) > 0
     }
 
     /// Whether nobody has used it for that long.
     pub(super) fn is_idle(&self, now: Moment, time: Duration) -> bool {
-        let free = self.busy.load(Ordering::Relaxed) == 0 && self.kept.load(Ordering::Relaxed) == 0;
+        let free = !self.is_busy() && self.kept.load(Ordering::Relaxed) == 0;
         free && now.since(Moment(self.used.load(Ordering::Relaxed))) >= time
     }
 
@@ -337,7 +324,7 @@ impl Use {
     }
 
     fn of(what: What, session: Arc<Session>, sessions: Arc<Sessions>) -> Self {
-        session.uses(what).fetch_add(1, Ordering::SeqCst);
+        session.uses(what).fetch_add(1, Ordering::Relaxed);
         Self { what, session, sessions }
     }
 }
@@ -353,12 +340,8 @@ impl std::ops::Deref for Use {
 impl Drop for Use {
     fn drop(&mut self) {
         self.session.used.store(self.sessions.now().0, Ordering::Relaxed);
-        if self.session.uses(self.what).fetch_sub(1, Ordering::SeqCst) == 1 {
+        if self.session.uses(self.what).fetch_sub(1, Ordering::Relaxed) == 1 {
             self.sessions.freed();
-            // Not by a stream, which closing it ends.
-            if self.what == What::Request && self.session.has_parted() {
-                self.sessions.close(&self.session);
-            }
         }
     }
 }

@@ -9,6 +9,7 @@ use longshore_mcp::method::Method;
 use longshore_sessions::routing::{Entry, Outcome};
 use longshore_sessions::{Question, SessionKey};
 
+use super::body::only_tells;
 use super::respond::Body;
 use super::{Authenticated, Through, Trail, forward};
 use crate::drain;
@@ -134,7 +135,8 @@ async fn search(
         Through::Replica => Entry::Forwarded,
     };
     let forward = async |peer: &_| forward::forward(worker, caller, body, peer, trail).await;
-    sessions::find(worker, &caller.snapshot, caller.principal(), id, (entry, purpose), forward).await
+    let how = (entry, purpose, || only_tells(body));
+    sessions::find(worker, &caller.snapshot, caller.principal(), id, how, forward).await
 }
 
 /// What a request is answered with that is not served here.

@@ -237,9 +237,11 @@ fn calls_outlive_the_age_of_their_session() {
         client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut stream);
         (client, stream)
     });
-    eventually("they are too old", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
     for (client, _) in &calls {
-        assert_eq!(client.send("ping", json!({})).status, 404, "{}", client.revision);
+        eventually("it is too old", || (client.send("ping", json!({})).status == 404).then_some(()));
+        // Those under way may need to hear of their client.
+        let message = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": 1}});
+        assert_eq!(client.request(message.to_string()).send(sidecar.mcp).status, 202, "{}", client.revision);
     }
     assert!(ended.lock().unwrap().is_empty(), "the server is not told while calls are under way");
     gate.open();
@@ -250,6 +252,8 @@ fn calls_outlive_the_age_of_their_session() {
         assert!(reply.message()["result"].is_object(), "{}: {}", client.revision, reply.text());
     }
     eventually("then it is told", || (server.seen("DELETE").len() == 2).then_some(()));
+    assert_eq!(server.seen("notifications/progress").len(), 2);
+    eventually("and they are gone", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
 }
 
 #[test]

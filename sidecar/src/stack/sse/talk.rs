@@ -59,6 +59,8 @@ pub(super) struct Talk {
     /// The server is being told that the handshake is done, before it hears anything else.
     settling: bool,
     listens: bool,
+    /// There is no session any more. What is under way is answered still.
+    lost: bool,
     /// How long it is waited for before that is asked for again.
     again: Duration,
     _registered: Registered,
@@ -112,6 +114,7 @@ impl Talk {
             shaking: false,
             settling: false,
             listens: false,
+            lost: false,
             again: AGAIN,
             _registered: registered,
         }
@@ -125,7 +128,7 @@ impl Talk {
         let mut silence = Instant::now() + SILENCE;
         loop {
             let drains = *draining.borrow_and_update();
-            if drains && self.calls == 0 && self.waiting.is_empty() && self.next.is_none() {
+            if (drains || self.lost) && self.calls == 0 && self.waiting.is_empty() && self.next.is_none() {
                 break;
             }
             let says = self.next.is_some();
@@ -139,7 +142,10 @@ impl Talk {
                     Going::On
                 }
                 Some(done) = self.tasks.join_next() => match done {
-                    Ok(done) => self.done(done),
+                    Ok(done) => {
+                        self.done(done);
+                        Going::On
+                    }
                     Err(_) => Going::On,
                 },
                 Some(letter) = self.letters.recv(), if !self.shaking && !self.settling => self.take(letter),
@@ -292,11 +298,11 @@ impl Talk {
         });
     }
 
-    fn done(&mut self, done: Done) -> Going {
+    fn done(&mut self, done: Done) {
         let status = match done {
             Done::Shaken(response, id) => {
                 self.shaken(*response, id);
-                return Going::On;
+                return;
             }
             Done::Call(status) => {
                 self.calls -= 1;
@@ -323,7 +329,7 @@ impl Talk {
                 status
             }
         };
-        if self.is_lost(status) { Going::Over } else { Going::On }
+        self.lost |= self.is_lost(status);
     }
 
     /// Whether a status says that there is no session any more.

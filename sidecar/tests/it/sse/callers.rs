@@ -324,3 +324,22 @@ fn streams_are_bounded() {
         (Events::open(&Caller::request(Some("key-a")), sidecar.mcp).status == 200).then_some(())
     });
 }
+
+/// Also where the client says something then that comes too late.
+#[test]
+fn calls_of_a_stream_outlive_the_age_of_its_session() {
+    let server = GoServer::start(&[]);
+    let mut config = config(server.port);
+    config.sessions.max_age_ms = 2_000;
+    let sidecar = Sidecar::start(&config).ready();
+    let mut caller = Caller::open(&sidecar, None);
+    caller.stream.patience(Duration::from_secs(20));
+    let slow = call(9, "slow", &json!({"milliseconds": 5000}));
+    assert_eq!(caller.post(&sidecar, &slow).status, 202);
+    std::thread::sleep(Duration::from_secs(3));
+    let late = caller.post(&sidecar, r#"{"jsonrpc":"2.0","id":10,"method":"ping"}"#);
+    assert_eq!(late.status, 404, "{}", late.text());
+    let answer = caller.hear();
+    assert_eq!((&answer["id"], answer["result"].is_object()), (&json!(9), true), "{answer}");
+    assert!(caller.stream.all().is_empty(), "and then it is over");
+}
