@@ -120,7 +120,18 @@ pub async fn reconcile(
     }
     let memory = context.memory.of(&key, &uid);
     let mut pursuit = match &object.0 {
-        Ok(server) => pursue(server, &context, &key, &uid, &memory).await,
+        Ok(server) => {
+            let mut pursuit = pursue(server, &context, &key, &uid, &memory).await;
+            if pursuit.desired.is_none() {
+                // Nothing could be made of it. Whoever wants fewer pods, or none, gets that all the same.
+                let applier =
+                    Applier { context: &context, server: &key, uid: &uid, memory: &memory, keys_from: None };
+                if let Err(error) = applier.scale(server.spec.replicas).await {
+                    pursuit.error.get_or_insert(Error::Apply(error));
+                }
+            }
+            pursuit
+        }
         Err(error) => Pursuit {
             problems: vec![Problem::new(
                 Reason::Malformed,

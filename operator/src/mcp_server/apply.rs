@@ -132,7 +132,7 @@ impl Applier<'_> {
             outcome = self.apply_one(deployment, &mirrors.deployments).await;
         }
         // What keeps pods from being as the manifest says keeps nobody from stopping those that are there.
-        if deployment.is_none() || matches!(outcome, Err(Error::Problem(_))) {
+        if deployment.is_none() || matches!(outcome, Err(Error::Problem(_) | Error::Api { .. })) {
             outcome = outcome.and(self.scale(replicas).await);
         }
         outcome?;
@@ -201,7 +201,7 @@ impl Applier<'_> {
     }
 
     /// Gives the Deployment that is there its number of pods, and leaves the rest of it as it is.
-    async fn scale(&self, replicas: u32) -> Result<(), Error> {
+    pub async fn scale(&self, replicas: u32) -> Result<(), Error> {
         let name = ObjectNames::of(&self.server.name).deployment();
         let replicas = i32::try_from(replicas).unwrap_or(i32::MAX);
         let deployment = self.context.mirrors.deployments.get(self.server, &name);

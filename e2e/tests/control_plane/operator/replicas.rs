@@ -84,7 +84,7 @@ fn a_server_is_scaled_as_a_deployment_is() {
 #[test]
 fn a_server_that_lacks_something_is_scaled_and_stopped_all_the_same() {
     STAGE.with_namespace(async |namespace| {
-        let _operator = Operator::start(namespace);
+        let mut operator = Operator::start(namespace);
         let token = "{apiVersion: v1, kind: Secret, metadata: {name: token}, stringData: {value: x}}";
         namespace.apply(token).await;
         let with_token = "{source: {envFrom: [{secretRef: {name: token}}]}}";
@@ -118,6 +118,13 @@ fn a_server_that_lacks_something_is_scaled_and_stopped_all_the_same() {
         wait_for(namespace, "Accepted", "False", "Rejected").await;
         assert_eq!(scale(0).await, first);
         wait_for(namespace, "Available", "False", "ScaledToZero").await;
+
+        // An operator that has just started and may not read the server's keys can make nothing at all.
+        assert!(operator.stop());
+        let _operator = Operator::without(namespace, "get", "secrets");
+        wait_for(namespace, "Accepted", "False", "Unreadable").await;
+        assert_eq!(scale(2).await, first);
+        assert_eq!(scale(0).await, first);
     });
 }
 

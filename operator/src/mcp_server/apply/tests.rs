@@ -8,6 +8,7 @@ use axum::Router;
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use kube::runtime::events::Recorder;
+use kube::runtime::watcher::Event;
 use longshore_sidecar_config::InventoryAccess;
 
 use super::*;
@@ -88,13 +89,19 @@ fn prepared(settings: &Settings) -> Resources<Prepared> {
 /// Applies a server's objects to an API server that takes its time for everything but its refusal of what has
 /// this in its path. Returns the paths that it took.
 async fn taken_despite(refused: &str) -> (Result<(), Error>, Vec<String>) {
+    taken_beside(Mirrors::default(), refused, StatusCode::FORBIDDEN).await
+}
+
+/// The same where these objects are known of, and the API server refuses with this.
+async fn taken_beside(mirrors: Mirrors, refused: &str, with: StatusCode) -> (Result<(), Error>, Vec<String>) {
     let applied = Arc::new(Mutex::new(Vec::new()));
     let (log, refused) = (applied.clone(), refused.to_owned());
     let answer = move |method: Method, uri: Uri| {
         let (log, refused) = (log.clone(), refused.clone());
-        async move { respond(&method, uri.path(), &refused, &log).await }
+        async move { respond(&method, uri.path(), (&refused, with), &log).await }
     };
-    let context = context(kube::Client::new(Router::new().fallback(answer), "tools"));
+    let client = kube::Client::new(Router::new().fallback(answer), "tools");
+    let context = Context { mirrors, ..context(client) };
     let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
     let memory = context.memory.of(&key, "7b1c");
     let applier = Applier { context: &context, server: &key, uid: "7b1c", memory: &memory, keys_from: None };
@@ -104,7 +111,12 @@ async fn taken_despite(refused: &str) -> (Result<(), Error>, Vec<String>) {
     (outcome, applied)
 }
 
-async fn respond(method: &Method, path: &str, refused: &str, log: &Mutex<Vec<String>>) -> Response {
+async fn respond(
+    method: &Method,
+    path: &str,
+    (refused, with): (&str, StatusCode),
+    log: &Mutex<Vec<String>>,
+) -> Response {
     let status = |code: StatusCode, reason: &str| {
         let status = json!({
             "apiVersion": "v1", "kind": "Status", "status": "Failure", "message": "no", "reason": reason,
@@ -113,7 +125,7 @@ async fn respond(method: &Method, path: &str, refused: &str, log: &Mutex<Vec<Str
         (code, axum::Json(status)).into_response()
     };
     if path.contains(refused) {
-        return status(StatusCode::FORBIDDEN, "Forbidden");
+        return status(with, "");
     }
     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     if *method == Method::GET {
@@ -177,4 +189,35 @@ async fn one_refused_configuration_keeps_no_other_back() {
     outcome.unwrap_err();
     assert!(applied.iter().any(|object| object.starts_with(&older)), "{applied:?}");
     assert!(!applied.iter().any(|object| object.ends_with("deployments")), "{applied:?}");
+}
+
+/// A Deployment of three pods is there, of the server with this UID.
+async fn with_pods_of(server: &str) -> Mirrors {
+    let owner =
+        json!({"apiVersion": "v1", "kind": "McpServer", "name": "demo", "uid": server, "controller": true});
+    let labels = json!({"longshore.dev/server": "demo"});
+    let deployment = serde_json::from_value(json!({
+        "metadata": {"name": "demo", "namespace": "tools", "labels": labels, "ownerReferences": [owner]},
+        "spec": {"replicas": 3, "selector": {}, "template": {}},
+    }));
+    let mirrors = Mirrors::default();
+    let events = futures::stream::iter([Event::Apply(deployment.unwrap())]);
+    mirrors.deployments.follow(events, &None, &mut |_, _, _, _| {}).await;
+    mirrors
+}
+
+/// Of an operator that has just started, to which everything is to be applied anew.
+#[tokio::test(start_paused = true)]
+async fn what_does_not_answer_keeps_nobody_from_scaling_the_pods_that_are_there() {
+    for (owner, refused, with, scaled) in [
+        ("7b1c", "/services/", StatusCode::INTERNAL_SERVER_ERROR, true),
+        ("7b1c", "/services/", StatusCode::FORBIDDEN, true),
+        ("7b1c", "/secrets/", StatusCode::INTERNAL_SERVER_ERROR, true),
+        ("other", "/services/", StatusCode::INTERNAL_SERVER_ERROR, false),
+    ] {
+        let (outcome, applied) = taken_beside(with_pods_of(owner).await, refused, with).await;
+        outcome.unwrap_err();
+        let has_scaled = applied.iter().any(|object| object == "demo of deployments");
+        assert_eq!(has_scaled, scaled, "{owner}, {with} of {refused}: {applied:?}");
+    }
 }
