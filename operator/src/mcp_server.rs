@@ -359,10 +359,13 @@ fn turn(
     let live =
         context.mirrors.deployments.get(key, &key.name).and_then(|deployment| deployment.template.clone());
     let observed = server.status.as_ref().and_then(|status| status.observed_generation);
-    // A manifest that could not be accepted has made no pods yet, though it was seen.
+    // A manifest that could not be accepted has made no pods yet, though it was seen. But a key that is none keeps no pod
+    // from being made, and what cannot be read now could be read then.
     let conditions = server.status.as_ref().map(|status| &*status.conditions).unwrap_or_default();
+    let costs_no_pods =
+        |reason: &str| [Reason::InvalidKeys, Reason::Unreadable].map(Reason::name).contains(&reason);
     let was_accepted = status::find(conditions, ConditionType::Accepted)
-        .is_none_or(|condition| condition.status == Truth::True.name());
+        .is_none_or(|accepted| accepted.status == Truth::True.name() || costs_no_pods(&accepted.reason));
     // One without a status started a moment ago, when its first word could still wait. And whoever only scales a server
     // that waits asks for no other pods.
     let nobody_asked = observed.is_none()

@@ -11,7 +11,7 @@ use longshore_e2e::cluster::{Cluster, Component, Shape};
 use longshore_e2e::testing::{Kind, Room, eventually};
 use serde_json::Value;
 
-use super::stand::{NEXT_SIDECAR, Operator, condition, install, until};
+use super::stand::{NEXT_SIDECAR, Operator, apply_keys, condition, install, is, until};
 use super::{LEAST, STAGE, server};
 
 #[test]
@@ -140,6 +140,13 @@ fn a_new_release_replaces_the_pods_of_so_many_servers_at_a_time() {
             namespace.apply(&LEAST.replace("demo", name)).await;
             namespace.wait(&deployments, name, "to be made", |_| true).await;
         }
+        // Something is wrong with its keys, which keeps no pods from being made: they are there.
+        apply_keys(namespace, "{ada: a-key-that-is-long-enough, bob: short}").await;
+        let with_keys = server("{auth: {none: null, apiKeys: {secretRef: {name: keys}}}}");
+        namespace.apply(&with_keys.replace("demo", "two")).await;
+        let servers: Api<McpServer> = namespace.api();
+        let has_flaw = |server: &McpServer| is(server, "Accepted", "False", "InvalidKeys");
+        namespace.wait(&servers, "two", "to have a key that is none", has_flaw).await;
         // It has no pods to replace.
         let asleep = "a-server-that-is-scaled-to-zero";
         namespace.apply(&server("{replicas: 0}").replace("demo", asleep)).await;
@@ -150,7 +157,6 @@ fn a_new_release_replaces_the_pods_of_so_many_servers_at_a_time() {
         namespace.wait(&deployments, late, "to be made", |_| true).await;
         let needs = "{source: {env: [{name: T, valueFrom: {secretKeyRef: {name: token, key: value}}}]}}";
         namespace.apply(&server(needs).replace("demo", late)).await;
-        let servers: Api<McpServer> = namespace.api();
         let lacks = |server: &McpServer| condition(server, "Accepted").is_some_and(|it| it.status == "False");
         namespace.wait(&servers, late, "to lack a Secret", lacks).await;
         assert!(before.stop());
