@@ -11,6 +11,7 @@ mod tests;
 mod watches;
 
 use std::fmt::Debug;
+use std::future::{pending, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,6 +77,20 @@ impl<K> Watched for K where
         + Send
         + 'static
 {
+}
+
+/// Waits, and keeps nothing of what is told meanwhile: it may be for ever, and whoever waits looks at everything
+/// afterwards.
+pub(crate) async fn discarding<T>(until: impl Future<Output = ()>, news: impl Stream<Item = T>) {
+    let discarded = async {
+        news.for_each(|_| ready(())).await;
+        // That nothing is told any more is no reason to begin.
+        pending::<()>().await;
+    };
+    tokio::select! {
+        () = until => {}
+        () = discarded => {}
+    }
 }
 
 /// A client whose watches can be heard here.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, select_all};
-use futures::{FutureExt as _, Stream, StreamExt as _};
+use futures::{FutureExt as _, Stream, StreamExt as _, stream};
 use kube::Client;
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::{self, Event};
@@ -28,7 +28,7 @@ use tokio::time::sleep;
 
 use super::face::{self, Heard};
 use super::published::Published;
-use crate::hearing::{Audience, Hearing};
+use crate::hearing::{Audience, Hearing, discarding};
 use crate::mirror::{Mirror, ServerKey};
 use crate::ownership;
 use crate::scope::{self, Scope};
@@ -107,7 +107,7 @@ impl Source {
 
     /// Watches and asks, for as long as the process runs. Ends only if a watch does, which none should.
     pub(super) async fn run(self) {
-        let Self { client, scopes, catalog, mirrors, inventories, changes, poller, servers, due } = self;
+        let Self { client, scopes, catalog, mirrors, inventories, changes, poller, servers, mut due } = self;
         let look_at = |server: &ServerKey| {
             // The receiver ends only with the process.
             let _ = servers.due.send(server.clone());
@@ -134,7 +134,7 @@ impl Source {
         let watching = select_all(watches);
         let looking = async {
             // Before everything is known, a server would seem to have no pods.
-            hearing.begun().await;
+            discarding(hearing.begun(), stream::poll_fn(|context| due.poll_recv(context))).await;
             let mut look = Look {
                 catalog: &catalog,
                 mirrors: &mirrors,

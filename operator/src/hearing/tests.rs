@@ -195,3 +195,22 @@ async fn a_namespace_that_goes_after_its_servers_leaves_nothing_out_of_date() {
         assert_eq!(catalog.stale_since().is_some(), stale, "{does:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_told_before_anybody_looks_is_not_kept() {
+    let (sender, mut queue) = tokio::sync::mpsc::unbounded_channel();
+    for change in 0..1000 {
+        sender.send(change).unwrap();
+    }
+    let second = Duration::from_secs(1);
+    let news = stream::poll_fn(|context| queue.poll_recv(context));
+    assert!(timeout(second, discarding(pending(), news)).await.is_err(), "nobody may begin yet");
+    assert_eq!(queue.len(), 0);
+    sender.send(1000).unwrap();
+    discarding(ready(()), stream::pending::<()>()).await;
+    assert_eq!(queue.recv().await, Some(1000), "what is told afterwards is heard");
+    drop(sender);
+    let begun = Instant::now();
+    discarding(sleep(second), stream::poll_fn(|context| queue.poll_recv(context))).await;
+    assert_eq!(begun.elapsed(), second);
+}

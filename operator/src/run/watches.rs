@@ -16,7 +16,7 @@ use kube::{Resource as _, ResourceExt as _};
 use longshore_crds::McpServer;
 use tokio_util::sync::CancellationToken;
 
-use crate::hearing::{Hearing, Watched};
+use crate::hearing::{Hearing, Watched, discarding};
 use crate::inventory::Changes;
 use crate::mcp_server::apply::HasLive;
 use crate::mcp_server::context::Context;
@@ -112,7 +112,7 @@ async fn one_controller(
     context: Arc<Context>,
     hearing: Hearing,
     scope: Scope,
-    queue: UnboundedReceiver<ObjectRef<Guarded>>,
+    mut queue: UnboundedReceiver<ObjectRef<Guarded>>,
     triggers: Triggers,
     stop: CancellationToken,
 ) {
@@ -128,7 +128,8 @@ async fn one_controller(
         mirrors.replica_sets.filled(&scope).await;
         mirrors.pods.filled(&scope).await;
     };
-    if stop.run_until_cancelled(filled).await.is_none() {
+    // The first list of servers makes all of them due.
+    if stop.run_until_cancelled(discarding(filled, &mut queue)).await.is_none() {
         return;
     }
     upgrades::resume(&context, &scope);

@@ -6,7 +6,9 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 
 use super::node::Node;
-use super::stand::{Operator, apply_keys, condition, give_back, has_key, is, wait_for, wait_for_events};
+use super::stand::{
+    Operator, apply_keys, condition, give_back, has_key, is, until, wait_for, wait_for_events,
+};
 use super::{LEAST, STAGE, server};
 use longshore_crds::McpServer;
 
@@ -92,6 +94,26 @@ fn keys_that_cannot_be_read_are_said_and_those_that_are_in_force_stay() {
         give_back(namespace);
         let has_bob = |secret: &Secret| has_key(secret, "bob");
         namespace.wait(&secrets, "demo-longshore-keys", "to lose bob's key", |it| !has_bob(it)).await;
+        wait_for(namespace, "Accepted", "True", "Accepted").await;
+    });
+}
+
+/// It waits for the whole of what there is, perhaps for long, and keeps nothing of what happens meanwhile.
+#[test]
+fn a_server_that_comes_while_a_kind_may_not_be_listed_is_made_once_it_may() {
+    STAGE.with_namespace(async |namespace| {
+        let operator = Operator::without(namespace, "list", "poddisruptionbudgets");
+        until("the list is refused", || operator.log().contains("poddisruptionbudgets.policy is forbidden")).await;
+        namespace.apply(&LEAST).await;
+        for value in 0..3 {
+            let labels = "{longshore.dev/server: demo}";
+            let map = format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: theirs, labels: {labels}}}, data: {{a: '{value}'}}}}");
+            namespace.apply(&map).await;
+        }
+        assert!(!operator.leads(), "it acts without having seen what there is");
+        give_back(namespace);
+        let deployments: Api<Deployment> = namespace.api();
+        namespace.wait(&deployments, "demo", "to be made", |_| true).await;
         wait_for(namespace, "Accepted", "True", "Accepted").await;
     });
 }
