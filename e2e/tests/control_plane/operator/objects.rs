@@ -169,17 +169,21 @@ fn what_no_pod_needs_any_more_is_removed() {
             })
             .await;
         assert!(kept.data.unwrap()["config.json"].contains("\"port\":3000"));
-        // A pod of the version before that dies meanwhile is made anew, and needs its account.
-        node.find_pod(namespace, &old).await;
+        // A pod of the version before that dies meanwhile is made anew, and needs its account and its configuration.
+        let new = node.find_pod(namespace, &old).await;
         let accounts: Api<ServiceAccount> = namespace.api();
+        node.say(namespace, &old, json!({"phase": "Failed"})).await;
+        node.find_pods(namespace, 3).await;
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
         accounts.get("demo-longshore").await.unwrap();
-        node.run_pod(namespace, &old).await;
+        let still = config_maps.get(&before.name_any()).await.unwrap();
+        assert_eq!(still.uid(), before.uid(), "it went, and came again");
+        node.run(namespace, &new).await;
         let pods: Api<Pod> = namespace.api();
         // Somebody keeps it when it has ended, and it needs nothing any more. (There is no kubelet to end it.)
         let held = |finalizers: Value| Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
         pods.patch(&old, &PatchParams::default(), &held(json!(["example.com/held"]))).await.unwrap();
         let _ = pods.delete(&old, &DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() }).await;
-        node.say(namespace, &old, json!({"phase": "Failed"})).await;
         namespace.wait_gone(&config_maps, &before.name_any()).await;
         namespace.wait_gone(&accounts, "demo-longshore").await;
         pods.patch(&old, &PatchParams::default(), &held(json!(null))).await.unwrap();

@@ -31,8 +31,8 @@ impl Applier<'_> {
         pods.retain(|_, pod| pod.failed.is_none());
         for (name, config_map) in mirrors.config_maps.of_server(self.server) {
             let wanted = applied.config_maps.iter().any(|wanted| wanted.name_any() == name);
-            let mounted = pods.values().any(|pod| pod.config_maps.contains(&name));
-            if !wanted && !mounted && self.is_ours(&config_map.live) {
+            let mounts_it = |pod: &PodView| pod.config_maps.contains(&name);
+            if !wanted && is_needless(mounts_it, &pods, desired) && self.is_ours(&config_map.live) {
                 self.delete::<ConfigMap>(&name, &config_map.live.uid).await?;
             }
         }
@@ -45,7 +45,8 @@ impl Applier<'_> {
         for (name, account) in mirrors.service_accounts.of_server(self.server) {
             // Pods may have the one that is made for servers which name none because their manifest names just that one.
             let wanted = account_of_pods(applied) == Some(&name);
-            if !wanted && is_needless(&name, &pods, desired) && self.is_ours(&account.live) {
+            let has_it = |pod: &PodView| pod.service_account.as_ref() == Some(&name);
+            if !wanted && is_needless(has_it, &pods, desired) && self.is_ours(&account.live) {
                 self.delete::<ServiceAccount>(&name, &account.live.uid).await?;
             }
         }
@@ -79,13 +80,16 @@ fn account_of_pods(applied: &Resources<Applied>) -> Option<&String> {
     template.spec.as_ref()?.service_account_name.as_ref()
 }
 
-/// Whether no pod has or will have an identity that the manifest does not ask for. Until the new version is there in
-/// full, pods of the one before may have to be made anew, and without it they cannot be.
-fn is_needless(account: &str, pods: &BTreeMap<String, Arc<PodView>>, desired: &Desired) -> bool {
-    let has_it = |pod: &Arc<PodView>| pod.service_account.as_deref() == Some(account);
+/// Whether no pod has or will have something that the manifest does not ask for. Until the new version is there in full,
+/// pods of the one before may have to be made anew, and without it they cannot be.
+fn is_needless(
+    has_it: impl Fn(&PodView) -> bool,
+    pods: &BTreeMap<String, Arc<PodView>>,
+    desired: &Desired,
+) -> bool {
     let serves =
         |pod: &&Arc<PodView>| pod.ready && !pod.ending && pod.template.as_deref() == Some(&desired.template);
-    !pods.values().any(has_it) && pods.values().filter(serves).count() >= desired.replicas as usize
+    !pods.values().any(|pod| has_it(pod)) && pods.values().filter(serves).count() >= desired.replicas as usize
 }
 
 #[cfg(test)]
@@ -93,10 +97,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identity_goes_only_when_the_version_before_cannot_come_back() {
+    fn what_the_version_before_needs_goes_only_when_that_cannot_come_back() {
         let pod = |template: &str, account: &str, ready: bool| PodView {
             template: Some(template.to_owned()),
             service_account: Some(account.to_owned()),
+            config_maps: vec![template.to_owned()],
             ready,
             ..PodView::default()
         };
@@ -117,7 +122,10 @@ mod tests {
             let pods = pods.into_iter().enumerate();
             let pods = pods.map(|(index, pod)| (index.to_string(), Arc::new(pod))).collect();
             let desired = Desired { template: "new".to_owned(), configs: BTreeMap::new(), replicas };
-            assert_eq!(is_needless("demo-longshore", &pods, &desired), expected, "{what}");
+            let has_it = |pod: &PodView| pod.service_account.as_deref() == Some("demo-longshore");
+            assert_eq!(is_needless(has_it, &pods, &desired), expected, "its identity: {what}");
+            let mounts_it = |pod: &PodView| pod.config_maps.iter().any(|name| name == "old");
+            assert_eq!(is_needless(mounts_it, &pods, &desired), expected, "its configuration: {what}");
         }
     }
 }
