@@ -136,8 +136,8 @@ fn of_sidecar(container: &ContainerView, has_spoken: bool) -> Option<Diagnosis> 
             None => None,
         },
         ContainerState::Terminated => failed(),
-        // One that runs speaks for itself, once it has.
-        ContainerState::Running => failed().filter(|_| !has_spoken),
+        // One that runs speaks for itself, once it has; and one that the kubelet finds ready has got over how it ended.
+        ContainerState::Running => failed().filter(|_| !has_spoken && !container.ready),
         ContainerState::Unknown => None,
     }
 }

@@ -196,6 +196,37 @@ fn each_way_to_fail_has_a_reason_of_its_own() {
             "HTML",
         ),
         (
+            "sidecar ended long ago, nobody hears it today, and its server ends",
+            PodFacts {
+                pod: Arc::new(PodView {
+                    sidecar: ContainerView {
+                        ready: true,
+                        ..with_end(running(), ended(137, "OOMKilled", ""))
+                    },
+                    server: with_end(waiting("CrashLoopBackOff", back_off), ended(2, "Error", "no token")),
+                    ..pod("new")
+                }),
+                report: Report::Unreachable("timeout".to_owned()),
+            },
+            "ServerExited",
+            "no token",
+        ),
+        (
+            "sidecar ended long ago, and nobody hears it today",
+            PodFacts {
+                pod: Arc::new(PodView {
+                    sidecar: ContainerView {
+                        ready: true,
+                        ..with_end(running(), ended(137, "OOMKilled", ""))
+                    },
+                    ..pod("new")
+                }),
+                report: Report::Unreachable("timeout".to_owned()),
+            },
+            "SidecarUnreachable",
+            "timeout",
+        ),
+        (
             "sidecar out of memory",
             silent(PodView {
                 sidecar: with_end(waiting("CrashLoopBackOff", back_off), ended(137, "OOMKilled", "")),
