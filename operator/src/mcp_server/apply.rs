@@ -100,7 +100,8 @@ impl Applier<'_> {
                 self.apply_one(&secret, &mirrors.secrets).await?;
                 let mut outcome = Ok(());
                 for config_map in &config_maps {
-                    outcome = outcome.and(self.apply_one(config_map, &mirrors.config_maps).await);
+                    let applied = self.apply_one(config_map, &mirrors.config_maps).await;
+                    outcome = outcome.and(applied.map_err(|error| self.keeps_what_was(error)));
                 }
                 outcome
             },
@@ -148,6 +149,24 @@ impl Applier<'_> {
             deployment,
             state,
         })
+    }
+
+    /// The keys are written already, and nobody has them before the configuration that fits them: whoever took one away
+    /// has to know.
+    fn keeps_what_was(&self, error: Error) -> Error {
+        let deployment = ObjectNames::of(&self.server.name).deployment();
+        let has_pods = self.context.mirrors.deployments.get(self.server, &deployment).is_some();
+        match error {
+            Error::Problem(problem) if has_pods => {
+                let message = format!(
+                    "{}; until it is there, pods that run go by the keys and rules of before, and one that starts \
+                     anew may have to wait for it",
+                    problem.message
+                );
+                Error::Problem(Problem::new(problem.reason, message))
+            }
+            error => error,
+        }
     }
 
     fn is_ours(&self, live: &Live) -> bool {

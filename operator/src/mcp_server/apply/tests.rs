@@ -221,3 +221,20 @@ async fn what_does_not_answer_keeps_nobody_from_scaling_the_pods_that_are_there(
         assert_eq!(has_scaled, scaled, "{owner}, {with} of {refused}: {applied:?}");
     }
 }
+
+/// The keys that belong to it are there by then.
+#[tokio::test(start_paused = true)]
+async fn whoever_takes_a_key_away_learns_that_a_refused_configuration_keeps_it() {
+    let map = prepared(&settings()).config_maps[0].name_any();
+    let words = "; until it is there, pods that run go by the keys and rules of before";
+    for (mirrors, refused, said) in [
+        (with_pods_of("7b1c").await, &*map, true),
+        (with_pods_of("7b1c").await, "/services/", false),
+        // There is no before.
+        (Mirrors::default(), &*map, false),
+    ] {
+        let (outcome, _) = taken_beside(mirrors, refused, StatusCode::FORBIDDEN).await;
+        let Err(Error::Problem(problem)) = outcome else { panic!("{refused}: {outcome:?}") };
+        assert_eq!(problem.message.contains(words), said, "{refused}: {}", problem.message);
+    }
+}
