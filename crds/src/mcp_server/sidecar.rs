@@ -10,7 +10,7 @@ use crate::schema::sidecar_resources;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Sidecar {
-    /// What the sidecar's container requests and may use. Default: requests 10m CPU and 16Mi memory, limit 128Mi
+    /// What its container requests and may use. Default: requests 10m CPU, 16Mi memory, or a named limit; limit 128Mi
     /// memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "sidecar_resources")]

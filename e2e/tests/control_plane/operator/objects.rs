@@ -125,7 +125,7 @@ fn all_that_a_manifest_says_of_its_pod_is_in_the_deployment() {
             ("/spec/affinity", fat["pod"]["affinity"].clone()),
             (
                 "/spec/containers/0/resources",
-                json!({"requests": {"cpu": "1", "memory": "16Mi"}, "limits": {"memory": "256Mi"}}),
+                json!({"requests": {"cpu": "1", "memory": "256Mi"}, "limits": {"memory": "256Mi"}}),
             ),
             (
                 "/spec/containers/1/resources",

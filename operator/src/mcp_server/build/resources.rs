@@ -13,8 +13,8 @@ const LIMITS: [(&str, &str); 1] = [("memory", "128Mi")];
 
 type Quantities = BTreeMap<String, Quantity>;
 
-/// What the manifest names, and of the rest the defaults. Kubernetes refuses a request above its limit, so a default gives
-/// way to what is named.
+/// What the manifest names, and of the rest the defaults. A default gives way to what is named: Kubernetes takes a limit
+/// for the request where only that is named, and refuses a request above its limit.
 pub(super) fn of_sidecar(named: Option<&ResourceRequirements>) -> ResourceRequirements {
     let named_of = |pick: fn(&ResourceRequirements) -> &Option<Quantities>| {
         named.and_then(|named| pick(named).clone()).unwrap_or_default()
@@ -22,7 +22,7 @@ pub(super) fn of_sidecar(named: Option<&ResourceRequirements>) -> ResourceRequir
     let (named_requests, named_limits) = (named_of(|named| &named.requests), named_of(|named| &named.limits));
     let mut requests = defaults(&REQUESTS);
     for (name, request) in &mut requests {
-        if let Some(limit) = named_limits.get(name).filter(|limit| is_less(limit, request)) {
+        if let Some(limit) = named_limits.get(name) {
             request.clone_from(limit);
         }
     }

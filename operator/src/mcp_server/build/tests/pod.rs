@@ -135,7 +135,7 @@ fn the_manifest_shapes_the_pod() {
         ("/spec/containers/0/args/7", json!("--longest-call-ms=300000")),
         (
             "/spec/containers/0/resources",
-            json!({"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "1Gi"}}),
+            json!({"requests": {"cpu": "10m", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}),
         ),
         ("/spec/containers/0/securityContext/runAsUser", json!(15380)),
         ("/spec/containers/1/command", json!(["/server"])),
@@ -175,8 +175,15 @@ fn what_the_manifest_does_not_say_of_the_sidecars_resources_stays() {
     let memory = |request: &str| json!({"cpu": "10m", "memory": request});
     for (named, requests, limits) in [
         (json!({}), memory("16Mi"), json!({"memory": "128Mi"})),
-        (json!({"limits": {"memory": "256Mi"}}), memory("16Mi"), json!({"memory": "256Mi"})),
-        (json!({"limits": {"cpu": "1"}}), memory("16Mi"), json!({"cpu": "1", "memory": "128Mi"})),
+        (json!({"requests": {}, "limits": {}}), memory("16Mi"), json!({"memory": "128Mi"})),
+        // Where only a limit is named it is the request too, as everywhere in Kubernetes.
+        (json!({"limits": {"memory": "256Mi"}}), memory("256Mi"), json!({"memory": "256Mi"})),
+        (json!({"limits": {"cpu": "1"}}), cpu("1"), json!({"cpu": "1", "memory": "128Mi"})),
+        (
+            json!({"limits": {"cpu": "200m", "memory": "128Mi"}}),
+            json!({"cpu": "200m", "memory": "128Mi"}),
+            json!({"cpu": "200m", "memory": "128Mi"}),
+        ),
         (json!({"requests": {"cpu": 2}}), cpu("2"), json!({"memory": "128Mi"})),
         (json!({"requests": {"memory": "64Mi"}}), memory("64Mi"), json!({"memory": "128Mi"})),
         // No request is above its limit.
