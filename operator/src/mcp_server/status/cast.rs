@@ -90,8 +90,11 @@ fn trial(facts: &PodFacts, now: i64) -> Option<Duration> {
         return None;
     }
     // Times are in whole seconds.
-    let left = facts.pod.ready_changed? + i64::from(MIN_READY_SECONDS) + 1 - now;
-    u64::try_from(left).ok().filter(|left| *left > 0).map(Duration::from_secs)
+    let whole = i64::from(MIN_READY_SECONDS) + 1;
+    let left = facts.pod.ready_changed? + whole - now;
+    // The node's clock may be a little ahead. One that is far ahead says nothing.
+    let left = Some(left).filter(|left| (1..=whole * 2).contains(left))?;
+    u64::try_from(left).ok().map(Duration::from_secs)
 }
 
 fn is_connected(facts: &PodFacts) -> bool {

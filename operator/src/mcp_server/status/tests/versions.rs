@@ -68,7 +68,7 @@ fn a_new_version_that_shakes_hands_and_dies_has_one_status() {
     // One that goes on serves beside the others, and one that has nobody beside it serves all the same.
     let goes_on = PodView { ready_changed: Some(994), ..dies(ContainerState::Running, true) };
     assert_eq!(trials_end(&[said(goes_on.clone(), summary())], 1000), None);
-    let status = scene(goes_on, 1).status();
+    let status = scene(goes_on.clone(), 1).status();
     let available = of(&status, ConditionType::Available);
     assert_eq!(
         (available.reason.as_str(), available.message.as_str()),
@@ -77,6 +77,17 @@ fn a_new_version_that_shakes_hands_and_dies_has_one_status() {
             "the new version (generation 4) serves; the one before goes when it has done so for 5 seconds"
         )
     );
+    // Nor does it wait for as long as its node's clock is wrong, unless that is a matter of seconds.
+    for (changed, expected) in [(1001, "RolloutFailing"), (1600, "RollingOut")] {
+        let ahead = PodView { ready_changed: Some(changed), ..goes_on.clone() };
+        let waits = trials_end(&[said(ahead.clone(), summary())], 1000).is_some();
+        assert_eq!(waits, expected == "RolloutFailing", "ready since {changed}");
+        assert_eq!(
+            of(&scene(ahead, 1).status(), ConditionType::Available).reason,
+            expected,
+            "since {changed}"
+        );
+    }
     let alone = dies(ContainerState::Running, true);
     assert_eq!(trials_end(&[said(alone.clone(), summary())], 1000), Some(std::time::Duration::from_secs(4)));
     assert_eq!(of(&scene(alone, 0).status(), ConditionType::Ready).reason, "Ready");
