@@ -30,7 +30,7 @@ use crate::mcp_server::context::Context;
 use crate::mcp_server::memory::{Record, SECRET, ServerMemory, lock};
 use crate::metrics::Write;
 use crate::mirror::{Mirror, ServerKey};
-use crate::names::{MANAGER, ObjectNames};
+use crate::names::{CONFIGURED_ANNOTATION, MANAGER, ObjectNames};
 use crate::view::{DeploymentView, Live, Owned, View, controller};
 
 /// A version that no object has: the first that etcd gives is the one after it. Whoever asks for it gets a conflict if
@@ -210,7 +210,11 @@ impl Applier<'_> {
         lock(self.memory).begin((kind, name.clone()));
         let answer = api::call(objects.patch_metadata(&name, &parameters, &Patch::Apply(&object))).await;
         self.context.metrics.wrote(Write::Apply);
-        let record = answer.as_ref().ok().map(|applied| Record { digest, live: Live::of(&applied.metadata) });
+        let configured = object.annotations().get(CONFIGURED_ANNOTATION).cloned();
+        let record = answer.as_ref().ok().map(|applied| {
+            let live = Live::of(&applied.metadata);
+            Record { digest, live, configured }
+        });
         lock(self.memory).end((kind, name.clone()), record);
         if let Err(error) = answer {
             return Err(self.refused(&objects, kind, &name, error).await);
@@ -285,7 +289,9 @@ impl Applier<'_> {
         let key = (kind, name.to_owned());
         match found {
             // Of no digest, so that it is applied.
-            Some(live) => memory.applied.insert(key, Record { digest: String::new(), live }),
+            Some(live) => {
+                memory.applied.insert(key, Record { digest: String::new(), live, configured: None })
+            }
             None => memory.applied.remove(&key),
         };
         if kind == SECRET {

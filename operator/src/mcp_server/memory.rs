@@ -64,6 +64,8 @@ pub struct Record {
     pub digest: String,
     /// What the API server made of it.
     pub live: Live,
+    /// How a configuration was made: what its annotation says.
+    pub configured: Option<String>,
 }
 
 /// When a pod was touched, and for what.
@@ -186,7 +188,7 @@ mod tests {
         let object = || ("Service", "demo".to_owned());
         let record = |uid: &str| {
             let live = Live { uid: uid.to_owned(), version: 7, fingerprint: 1, controller: None };
-            Some(Record { digest: String::new(), live })
+            Some(Record { digest: String::new(), live, configured: None })
         };
         for (gone, applied, remembered) in [
             (None, Some("a"), true),
