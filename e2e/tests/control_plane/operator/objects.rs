@@ -425,6 +425,7 @@ fn a_new_version_that_fails_leaves_the_old_one_ready() {
 fn an_object_that_cannot_be_read_stops_nobody_else() {
     use super::stand::{install, until};
     use longshore_e2e::cluster::{Cluster, Shape};
+    use longshore_e2e::testing::eventually;
     // The schema would refuse such an object, so this cluster loses it for a moment: it is nobody else's.
     let cluster = Cluster::start(Shape::ControlPlane).unwrap();
     install(&cluster).unwrap();
@@ -452,31 +453,57 @@ fn an_object_that_cannot_be_read_stops_nobody_else() {
                 "apiVersion": "longshore.dev/v1alpha1", "kind": "McpServer", "metadata": {"name": "broken"},
                 "spec": {"source": "an image"},
             });
-            let broken = serde_json::from_value(broken).unwrap();
+            let broken: kube::core::DynamicObject = serde_json::from_value(broken).unwrap();
             let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
             while servers.create(&Default::default(), &broken).await.is_err() {
                 assert!(std::time::Instant::now() < deadline, "the loose schema is not in force");
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             }
+            let once_good = serde_json::from_str(&LEAST.replace("demo", "once-good")).unwrap();
+            servers.create(&Default::default(), &once_good).await.unwrap();
             let operator = Operator::start_in(&cluster, "default");
             let good: kube::core::DynamicObject = serde_json::from_str(&LEAST).unwrap();
             servers.create(&Default::default(), &good).await.unwrap();
-            let services: Api<Service> = Api::namespaced(client, "default");
+            let services: Api<Service> = Api::namespaced(client.clone(), "default");
             let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
             while services.get_opt("demo").await.unwrap().is_none() {
                 assert!(std::time::Instant::now() < deadline, "{}", operator.log());
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             }
-            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
-            loop {
-                let broken = servers.get("broken").await.unwrap();
-                let conditions = broken.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
-                if conditions.iter().any(|it| it["type"] == "Accepted" && it["reason"] == "Malformed") {
-                    break;
-                }
-                assert!(std::time::Instant::now() < deadline, "{:?}", broken.data);
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            let status = async |name: &str| servers.get(name).await.unwrap().data["status"].take();
+            let accepted = async |name: &str, reason: &str| {
+                eventually(&format!("{name} is said to be {reason}"), async || {
+                    let status = status(name).await;
+                    let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+                    let is_so = |it: &Value| it["type"] == "Accepted" && it["reason"] == reason;
+                    if conditions.iter().any(is_so) { Ok(()) } else { Err(status) }
+                })
+                .await;
+            };
+            accepted("broken", "Malformed").await;
+            // What is known of one that nobody can read any more stays, and is said once.
+            accepted("once-good", "Accepted").await;
+            let url = status("once-good").await["url"].clone();
+            assert!(url.is_string(), "{url}");
+            let patch = Patch::Merge(json!({"spec": {"source": "an image"}}));
+            servers.patch("once-good", &PatchParams::default(), &patch).await.unwrap();
+            accepted("once-good", "Malformed").await;
+            let said = [status("broken").await, status("once-good").await];
+            assert_eq!(said[1]["url"], url);
+            let pods: Api<Pod> = Api::namespaced(client, "default");
+            for name in ["broken", "once-good"] {
+                let labels = json!({"longshore.dev/server": name});
+                let container = json!({"name": "a", "image": "registry.invalid/a:1"});
+                let pod = json!({"metadata": {"name": name, "labels": labels}, "spec": {"containers": [container]}});
+                pods.create(&Default::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
             }
+            // Times are in whole seconds.
+            tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+            for name in ["broken", "once-good"] {
+                pods.delete(name, &DeleteParams::default()).await.unwrap();
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+            assert_eq!([status("broken").await, status("once-good").await], said);
             until("the operator goes on", || operator.leads()).await;
         })
         .unwrap();
