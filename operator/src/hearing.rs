@@ -213,7 +213,8 @@ impl Hearing {
                 let namespace = watch.1.as_deref().unwrap_or_default();
                 tracing::warn!(
                     namespace,
-                    "nothing in the namespace may be listed: it is left out until that is granted"
+                    "nothing in the namespace may be listed: it is left out until that is granted. If it is gone, take \
+                     it out of the chart's watchNamespaces"
                 );
             }
             news
