@@ -26,6 +26,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 {{- end }}
 
+{{- /* Those of the operator's pods. A label that several values name has the nearest one's value, but for what selects. */}}
+{{- define "longshore.podLabels" -}}
+{{ toYaml (merge (include "longshore.selector" . | fromYaml) (.Values.podLabels | default dict) (include "longshore.labels" . | fromYaml)) }}
+{{- end }}
+
 {{- define "longshore.image.operator" -}}
 {{ .Values.images.operator | default (printf "%slongshore:%s" .Values.images.prefix .Chart.AppVersion) }}
 {{- end }}
@@ -87,6 +92,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- with .Values.commonLabels }}
 {{ toYaml . }}
 {{- end }}
+{{- end }}
+
+{{- define "longshore.catalog.podLabels" -}}
+{{ toYaml (merge (include "longshore.catalog.selector" . | fromYaml) (.Values.podLabels | default dict) (include "longshore.catalog.labels" . | fromYaml)) }}
 {{- end }}
 
 {{- /* The Secret with the catalog's API keys; empty where everybody may read it. Who may is never assumed. */}}

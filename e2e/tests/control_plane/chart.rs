@@ -35,7 +35,7 @@ const RENDERED: &[&str] = &[
     "{sessionKeys: {rotateAfter: 720h0m0s}}",
     // The values that `--reuse-values` keeps of a release before the keys.
     "{sessionKeys: null}",
-    "{commonLabels: {team: tools}, podLabels: {a: b}}",
+    "{commonLabels: {team: tools}, podLabels: {a: b, team: '7'}}",
     "{podDisruptionBudget: {enabled: false}, networkPolicy: {enabled: false}}",
     "{podDisruptionBudget: null, networkPolicy: null, commonLabels: null, nodeSelector: null, metrics: {podMonitor: null}}",
     "{nodeSelector: {a: b}, tolerations: [{operator: Exists}], affinity: {nodeAffinity: {}}, resources: {}}",
@@ -164,9 +164,27 @@ fn values_make_what_they_say(cluster: &Cluster) {
         let counted = (count(values, "PodDisruptionBudget"), count(values, "NetworkPolicy"));
         assert_eq!(counted, (budgets, policies), "{values}");
     }
-    for object in objects("{commonLabels: {team: tools}, crds: {enabled: false}}") {
-        let is_test = object["metadata"]["annotations"]["helm.sh/hook"] == "test";
-        assert!(is_test || object["metadata"]["labels"]["team"] == "tools", "{object}");
+    let labelled = "commonLabels: {team: tools}";
+    // What is rendered twice is no object that can be read.
+    let doubled = "podLabels: {team: pods}, metrics: {podMonitor: {enabled: true, labels: {team: monitors}}}";
+    for object in objects(&format!("{{{labelled}, {doubled}}}")) {
+        let label = &object["metadata"]["labels"]["team"];
+        match object["kind"].as_str() {
+            // They may be another release's as well.
+            Some("CustomResourceDefinition") => assert_eq!(label, &Value::Null),
+            Some("PodMonitor") => assert_eq!(label, "monitors"),
+            _ => assert_eq!(label, "tools", "{object}"),
+        }
+        let of_pods = &object["spec"]["template"]["metadata"]["labels"];
+        if !of_pods.is_null() {
+            let selected = &object["spec"]["selector"]["matchLabels"];
+            assert!(of_pods["team"] == "pods" && of_pods["helm.sh/chart"].is_string(), "{object}");
+            assert_eq!(of_pods["app.kubernetes.io/component"], selected["app.kubernetes.io/component"]);
+        }
+    }
+    for object in objects(&format!("{{{labelled}, metrics: {{podMonitor: {{enabled: true}}}}}}")) {
+        let of_pods = &object["spec"]["template"]["metadata"]["labels"];
+        assert!(of_pods.is_null() || of_pods["team"] == "tools", "{object}");
         let selector = &object["spec"]["selector"]["matchLabels"];
         assert_eq!(selector["team"], Value::Null, "it would be another selector after each change: {object}");
     }
