@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::harness::config::keys;
 use crate::harness::peer::{everything, inspector, node, python};
+use crate::harness::recorder::Recorder;
 use crate::harness::{Client, Files, GoServer, Sidecar, config};
 
 const KEY: &str = "the-key";
@@ -79,6 +80,7 @@ fn json(text: &str) -> Value {
 fn the_protocols_own_server_with_the_typescript_client() {
     let server = everything();
     let sidecar = guarded(server.port);
+    let heard = Recorder::of_clients(0, sidecar.mcp);
     let url = |port: u16| format!("http://127.0.0.1:{port}/mcp");
     for call in [
         json!({"name": "echo", "arguments": {"message": "hi"}}),
@@ -88,7 +90,7 @@ fn the_protocols_own_server_with_the_typescript_client() {
     ] {
         let call = call.to_string();
         let direct = json(&node(TYPESCRIPT, &[&url(server.port), "", &call]));
-        let through = json(&node(TYPESCRIPT, &[&url(sidecar.mcp.port()), KEY, &call]));
+        let through = json(&node(TYPESCRIPT, &[&url(heard.port), KEY, &call]));
         assert_eq!(through, direct, "{call}");
         assert!(through["tools"].as_array().unwrap().len() > 5);
         if call.contains("long-running") {
@@ -106,7 +108,8 @@ fn the_protocols_own_server_with_the_typescript_client() {
 fn clients_of_every_kind_in_front_of_a_go_server() {
     let server = GoServer::start(&[]);
     let sidecar = guarded(server.port);
-    let url = format!("http://127.0.0.1:{}/mcp", sidecar.mcp.port());
+    let heard = Recorder::of_clients(0, sidecar.mcp);
+    let url = format!("http://127.0.0.1:{}/mcp", heard.port);
     let call = json!({"name": "slow", "arguments": {"milliseconds": 300, "steps": 3}}).to_string();
     let through = json(&node(TYPESCRIPT, &[&url, KEY, &call]));
     assert_eq!(through["progress"], json!([1, 2, 3]));

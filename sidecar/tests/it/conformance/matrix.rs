@@ -99,7 +99,7 @@ type Outcome = BTreeMap<String, String>;
 #[test]
 fn the_page_says_which_clients_work_with_which_servers() {
     let servers = at_once(START_AT_ONCE, &SERVERS, |(maker, revision, transport, _)| {
-        Server { revision, maker: *maker, transport: *transport }.served(revision)
+        Server { revision, maker: *maker, transport: *transport }.behind_a_sidecar(revision)
     });
     let tried: Vec<_> = std::iter::zip(&servers, SERVERS)
         .map(|(served, (maker, revision, transport, _))| Tried {

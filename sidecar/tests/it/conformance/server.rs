@@ -1,6 +1,5 @@
 //! The servers that the suite is run against, alone and behind a sidecar.
 
-use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -121,23 +120,10 @@ impl Server {
         suite::run_each(&format!("http://localhost:{}/mcp", server.port), suite, scenarios)
     }
 
-    /// A sidecar in front of it, for the suite.
-    pub(super) fn behind_a_sidecar(self, suite: &str) -> Judged {
-        // Some of what the suite says is wrong, which is not the sidecar's doing.
+    /// A sidecar in front of it, for the suite or for clients of others.
+    pub(super) fn behind_a_sidecar(self, suite: &str) -> Served {
+        // What clients know, and where the sidecar listens: some of what they say is wrong, which is not its doing.
         let (port, inner) = (free_port(), free_port());
-        let served = self.served_at(suite, port, inner);
-        let recorder = Recorder::of_clients(port, SocketAddr::from(([127, 0, 0, 1], inner)));
-        Judged { _recorder: recorder, served }
-    }
-
-    /// A sidecar in front of it.
-    pub(super) fn served(self, suite: &str) -> Served {
-        let port = free_port();
-        self.served_at(suite, port, port)
-    }
-
-    /// The same which clients know at this port, and which listens at that one.
-    fn served_at(self, suite: &str, port: u16, inner: u16) -> Served {
         let files = Files::new();
         let (mut config, server) = self.serving(suite, &files);
         let cluster = Cluster::new();
@@ -157,7 +143,8 @@ impl Server {
             }
             sleep(Duration::from_millis(20));
         }
-        Served { url: format!("{origin}/mcp"), _sidecar: sidecar, _server: server }
+        let recorder = Recorder::of_clients(port, sidecar.mcp);
+        Served { url: format!("{origin}/mcp"), _recorder: recorder, _sidecar: sidecar, _server: server }
     }
 
     /// Whether a sidecar has found out that it speaks its revision.
@@ -217,19 +204,14 @@ fn example() {
         .unwrap();
 }
 
-/// A server and a sidecar in front of it, for as long as they are held.
+/// A server and a sidecar in front of it, for as long as they are held. They stay for as long as the suite looks again: a
+/// process that took long to start has started then.
 pub(super) struct Served {
     pub(super) url: String,
-    _sidecar: Sidecar,
-    _server: Running,
-}
-
-/// A server behind a sidecar that the suite judges. It stays for as long as the suite looks again: a process that took
-/// long to start has started then.
-pub(super) struct Judged {
     // Clients' side of it goes first.
     _recorder: Recorder,
-    pub(super) served: Served,
+    _sidecar: Sidecar,
+    _server: Running,
 }
 
 #[expect(dead_code, reason = "held for as long as it is used")]

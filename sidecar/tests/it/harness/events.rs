@@ -22,22 +22,61 @@ pub(crate) struct Event {
 pub(crate) struct Events {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
-    body: Body,
+    body: Body<BufReader<TcpStream>>,
     /// The last id that was seen.
     pub(crate) last: String,
     /// What it answers, and where it comes from.
     asked: (Request, SocketAddr),
 }
 
-/// The body's lines.
-struct Body {
-    stream: BufReader<TcpStream>,
+/// The body of a response, as it comes.
+pub(crate) struct Body<S> {
+    stream: S,
     /// What is left of a chunk; of a body without chunks all of it.
     left: usize,
     chunked: bool,
 }
 
 impl Event {
+    /// The next one in a body; none at its end. Nobody waits for one that is late.
+    pub(crate) fn read(body: &mut impl Read, is_late: impl Fn() -> bool) -> std::io::Result<Option<Self>> {
+        let mut event = Self::default();
+        let (mut fields, mut data) = (false, Vec::new());
+        loop {
+            // Comments keep the connection alive, and are not what is waited for.
+            if is_late() {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            let mut line = String::new();
+            BufReader::with_capacity(1, &mut *body).read_line(&mut line)?;
+            if line.is_empty() {
+                assert!(!fields, "half an event: {event:?}");
+                return Ok(None);
+            }
+            let line = line.trim_end_matches('\n');
+            if line.is_empty() && fields {
+                event.data = data.join("\n");
+                return Ok(Some(event));
+            }
+            let Some((field, value)) = line.split_once(": ").filter(|(field, _)| !field.is_empty()) else {
+                continue;
+            };
+            fields = true;
+            match field {
+                "id" => value.clone_into(&mut event.id),
+                "event" => value.clone_into(&mut event.event),
+                "data" => data.push(value.to_owned()),
+                "retry" => event.retry = value.parse().ok(),
+                _ => panic!("a field: {field}"),
+            }
+        }
+    }
+
+    /// Whether there is a message in it, or several.
+    pub(crate) fn has_messages(&self) -> bool {
+        self.data.starts_with(['{', '['])
+    }
+
     /// The message in it.
     pub(crate) fn message(&self) -> Value {
         serde_json::from_str(&self.data).unwrap_or_else(|error| panic!("{error}: {self:?}"))
@@ -56,10 +95,7 @@ impl Events {
         request.write(&mut stream);
         let mut stream = BufReader::new(stream);
         let (status, headers) = Reply::read_head(&mut stream)?;
-        let header = |name: &str| headers.iter().find(|(header, _)| header == name).map(|(_, value)| value);
-        let length = header("content-length").map(|length| length.parse().expect("a length"));
-        let chunked = header("transfer-encoding").is_some();
-        let body = Body { stream, left: length.unwrap_or(0), chunked };
+        let body = Body::after(&headers, stream);
         Ok(Self { status, headers, body, last: String::new(), asked: (request.clone(), to) })
     }
 
@@ -85,43 +121,18 @@ impl Events {
 
     /// The next event, or why there is none.
     pub(crate) fn try_any(&mut self) -> std::io::Result<Option<Event>> {
-        let mut event = Event::default();
-        let (mut fields, mut data) = (false, Vec::new());
         let (began, patience) = (Instant::now(), self.body.stream.get_ref().read_timeout()?);
-        loop {
-            // Comments keep the connection alive, and are not what is waited for.
-            if patience.is_some_and(|patience| began.elapsed() >= patience) {
-                return Err(ErrorKind::TimedOut.into());
+        let is_late = || patience.is_some_and(|patience| began.elapsed() >= patience);
+        let event = Event::read(&mut self.body, is_late)?;
+        if let Some(event) = &event {
+            if event.has_messages() {
+                schemas::client_reads(&self.asked.0, self.asked.1, &event.data);
             }
-            let mut line = String::new();
-            BufReader::with_capacity(1, &mut self.body).read_line(&mut line)?;
-            if line.is_empty() {
-                assert!(!fields, "half an event: {event:?}");
-                return Ok(None);
-            }
-            let line = line.trim_end_matches('\n');
-            if line.is_empty() && fields {
-                event.data = data.join("\n");
-                if event.data.starts_with(['{', '[']) {
-                    schemas::client_reads(&self.asked.0, self.asked.1, &event.data);
-                }
-                if !event.id.is_empty() {
-                    self.last.clone_from(&event.id);
-                }
-                return Ok(Some(event));
-            }
-            let Some((field, value)) = line.split_once(": ").filter(|(field, _)| !field.is_empty()) else {
-                continue;
-            };
-            fields = true;
-            match field {
-                "id" => value.clone_into(&mut event.id),
-                "event" => value.clone_into(&mut event.event),
-                "data" => data.push(value.to_owned()),
-                "retry" => event.retry = value.parse().ok(),
-                _ => panic!("a field: {field}"),
+            if !event.id.is_empty() {
+                self.last.clone_from(&event.id);
             }
         }
+        Ok(event)
     }
 
     /// All events with data that are still to come.
@@ -137,13 +148,24 @@ impl Events {
     }
 }
 
-impl Read for Body {
+impl<S: BufRead> Body<S> {
+    /// What comes after a head.
+    pub(crate) fn after(headers: &[(String, String)], stream: S) -> Self {
+        let header = |name: &str| headers.iter().find(|(header, _)| header == name).map(|(_, value)| value);
+        let length = header("content-length").map(|length| length.parse().expect("a length"));
+        Self { stream, left: length.unwrap_or(0), chunked: header("transfer-encoding").is_some() }
+    }
+}
+
+impl<S: BufRead> Read for Body<S> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         if self.chunked && self.left == 0 {
             let line = whole_line(&mut self.stream)?;
             self.left = usize::from_str_radix(line.trim_end(), 16).expect("a chunk's length");
             if self.left == 0 {
                 self.chunked = false;
+                // Another response may follow.
+                self.stream.read_line(&mut String::new())?;
             }
         }
         let length = buffer.len().min(self.left);

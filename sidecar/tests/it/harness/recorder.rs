@@ -1,13 +1,17 @@
 //! What a sidecar says to servers that others wrote, heard on its way and held against the schema of their revision.
 //!
 //! Over HTTP a recorder listens in the server's place and passes everything on. A process keeps a copy of what it reads.
-//! Where the clients are others' too, another recorder listens in the sidecar's place, for what they say wrong.
+//! Where the clients are others' too, another recorder listens in the sidecar's place, for what they say wrong and for what
+//! they are told.
 
-use std::io::{BufReader, Write};
+mod answers;
+
+use std::io::{BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -15,13 +19,22 @@ use super::peer::free_port;
 use super::schemas::{self, Watch};
 use super::{Request, eventually, scripted};
 
-/// Listens in front of a server. What was wrong fails the test when this is dropped. In front of a sidecar it only hears.
+/// Listens in front of a server, or of a sidecar. What was wrong with what the sidecar said fails the test when this is
+/// dropped.
 pub(crate) struct Recorder {
     pub(crate) port: u16,
     stopped: Arc<AtomicBool>,
-    streams: Arc<Mutex<Vec<TcpStream>>>,
+    passed: Arc<Mutex<Passed>>,
     accepts: Option<JoinHandle<()>>,
     _watch: Option<Watch>,
+}
+
+/// What has been passed on.
+#[derive(Default)]
+struct Passed {
+    streams: Vec<TcpStream>,
+    /// What is wrong with what clients were told on each connection, when it has ended.
+    faults: Vec<JoinHandle<Vec<String>>>,
 }
 
 /// Reads a request from a connection, and makes of it what is to be made of it.
@@ -36,37 +49,43 @@ impl Recorder {
     /// At this port (0: at any), in front of the server at that one.
     pub(crate) fn at(port: u16, server: u16) -> Self {
         // Whoever reads it judges it.
-        Self::listening(port, server, Arc::new(scripted::read), true)
+        Self::listening(port, server, Arc::new(scripted::read), None)
     }
 
-    /// At this port, in front of a sidecar.
+    /// At this port (0: at any), in front of a sidecar.
     pub(crate) fn of_clients(port: u16, sidecar: SocketAddr) -> Self {
         let ear = move |reader: &mut BufReader<TcpStream>| {
             let request = scripted::parse(reader)?;
             schemas::stranger_says(&request, sidecar);
             Some(request)
         };
-        Self::listening(port, sidecar.port(), Arc::new(ear), false)
+        Self::listening(port, sidecar.port(), Arc::new(ear), Some(sidecar))
     }
 
-    fn listening(port: u16, server: u16, ear: Ear, judges: bool) -> Self {
+    fn listening(port: u16, server: u16, ear: Ear, sidecar: Option<SocketAddr>) -> Self {
         let listener = eventually("the port is free", || TcpListener::bind(("127.0.0.1", port)).ok());
         let port = listener.local_addr().expect("an address").port();
-        let watch = judges.then(|| Watch::over(port));
-        let (stopped, streams) = <(Arc<AtomicBool>, Arc<Mutex<Vec<TcpStream>>>)>::default();
+        let watch = sidecar.is_none().then(|| Watch::over(port));
+        let (stopped, passed) = <(Arc<AtomicBool>, Arc<Mutex<Passed>>)>::default();
         let mut recorder =
-            Self { port, stopped: stopped.clone(), streams: streams.clone(), accepts: None, _watch: watch };
+            Self { port, stopped: stopped.clone(), passed: passed.clone(), accepts: None, _watch: watch };
         recorder.accepts = Some(std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 if stopped.load(Ordering::SeqCst) {
                     return;
                 }
                 let Ok(server) = TcpStream::connect(("127.0.0.1", server)) else { continue };
-                let mut open = streams.lock().expect("no panic");
-                open.extend([&client, &server].map(|stream| stream.try_clone().expect("a clone")));
-                drop(open);
+                let mut passed = passed.lock().expect("no panic");
+                passed.streams.extend([&client, &server].map(|stream| stream.try_clone().expect("a clone")));
+                let copies = sidecar.map(|sidecar| {
+                    let ((asked, requests), (said, pieces)) = (channel(), channel());
+                    let faults = move || answers::faults(&requests, pieces, sidecar);
+                    passed.faults.push(std::thread::spawn(faults));
+                    (asked, said)
+                });
+                drop(passed);
                 let ear = ear.clone();
-                std::thread::spawn(move || pass(client, server, &ear));
+                std::thread::spawn(move || pass(client, server, &ear, copies));
             }
         }));
         recorder
@@ -79,32 +98,53 @@ impl Drop for Recorder {
         // It listens until it has looked once more. Whoever connects after this is refused, and not cut off.
         let _ = TcpStream::connect(("127.0.0.1", self.port));
         let _ = self.accepts.take().map(JoinHandle::join);
-        for stream in self.streams.lock().expect("no panic").drain(..) {
+        let passed = std::mem::take(&mut *self.passed.lock().expect("no panic"));
+        for stream in passed.streams {
             let _ = stream.shutdown(Shutdown::Both);
         }
+        let unread = |_| vec!["what came cannot be read".to_owned()];
+        let faults: Vec<_> =
+            passed.faults.into_iter().flat_map(|judge| judge.join().unwrap_or_else(unread)).collect();
+        schemas::fail_for("a client", &faults);
     }
 }
 
+/// Where copies go of what was asked and of what was said.
+type Copies = (Sender<Request>, Sender<Vec<u8>>);
+
 /// Passes a connection on until one of its ends is closed.
-fn pass(client: TcpStream, server: TcpStream, ear: &Ear) {
+fn pass(client: TcpStream, server: TcpStream, ear: &Ear, copies: Option<Copies>) {
     for stream in [&client, &server] {
         // Nothing waits for being put together with more.
         stream.set_nodelay(true).expect("an option");
     }
-    let (mut up, mut down) = (server.try_clone().expect("a clone"), client.try_clone().expect("a clone"));
-    let (mut from, to) = (server, client.try_clone().expect("a clone"));
+    let (mut up, down) = (server.try_clone().expect("a clone"), client.try_clone().expect("a clone"));
+    let (asked, said) = copies.unzip();
     std::thread::spawn(move || {
-        let _ = std::io::copy(&mut from, &mut down);
-        let _ = to.shutdown(Shutdown::Both);
+        pass_back(server, &down, said.as_ref());
+        let _ = down.shutdown(Shutdown::Both);
     });
     let mut requests = BufReader::new(client);
     while let Some(request) = ear(&mut requests) {
         let bytes = [request.head().as_bytes(), b"\r\n", &request.body].concat();
+        // Before it can be answered.
+        let _ = asked.as_ref().map(|asked| asked.send(request));
         if up.write_all(&bytes).is_err() {
             break;
         }
     }
     let _ = up.shutdown(Shutdown::Both);
+}
+
+/// Passes on what the other side says, as it comes.
+fn pass_back(mut from: TcpStream, mut to: &TcpStream, said: Option<&Sender<Vec<u8>>>) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        if to.write_all(&buffer[..read]).is_err() {
+            break;
+        }
+        let _ = said.map(|said| said.send(buffer[..read].to_vec()));
+    }
 }
 
 /// Whether it could be started. What cannot be is the shim's to say.

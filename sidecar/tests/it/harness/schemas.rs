@@ -35,6 +35,8 @@ struct Known {
     wrong: HashSet<(Path, String)>,
     /// The methods of requests, by their ids.
     asked: HashMap<(Path, Side_, String), BTreeSet<String>>,
+    /// The same of clients that others wrote, by their sessions: see [`session_of`].
+    told: HashMap<String, HashMap<String, String>>,
     /// What sessions speak.
     sessions: HashMap<String, Revision>,
     /// What the server on a path spoke last in a handshake.
@@ -126,16 +128,17 @@ impl Drop for Watch {
         known.watched.remove(&self.port);
         let faults = known.faults.remove(&self.port).unwrap_or_default();
         drop(known);
-        fail_for_a_server(&faults);
+        fail_for("a server", &faults);
     }
 }
 
-fn fail_for_a_server(faults: &[String]) {
+/// Fails if anything was wrong with what somebody got.
+pub(crate) fn fail_for(whom: &str, faults: &[String]) {
     // Whoever fails already may fail because of it.
     if std::thread::panicking() && !faults.is_empty() {
-        eprintln!("a server got what is not right: {faults:#?}");
+        eprintln!("{whom} got what is not right: {faults:#?}");
     } else {
-        assert!(faults.is_empty(), "a server got what is not right: {faults:#?}");
+        assert!(faults.is_empty(), "{whom} got what is not right: {faults:#?}");
     }
 }
 
@@ -146,7 +149,7 @@ pub(crate) fn sidecar_ended(at: SocketAddr) {
     let path = known.paths.remove(&at).filter(|path| !known.watched.contains(path));
     let faults = path.and_then(|path| known.faults.remove(&path)).unwrap_or_default();
     drop(known);
-    fail_for_a_server(&faults);
+    fail_for("a server", &faults);
 }
 
 /// A client has a connection, at a port that another one may have had before.
@@ -188,6 +191,11 @@ pub(crate) fn stranger_says(request: &Request, to: SocketAddr) {
     let Ok(message) = serde_json::from_slice::<Value>(&request.body) else { return };
     let revision = known.revision(request, &message);
     for message in each(&message) {
+        if let (Some(session), Some(id), Some(method)) =
+            (session_of(request), message.get("id"), message["method"].as_str())
+        {
+            known.told.entry(session.to_owned()).or_default().insert(id.to_string(), method.to_owned());
+        }
         let is_right = revision.is_some_and(|revision| {
             Spoken { revision, by: Side::Client, message, asked: None }.faults().is_empty()
         });
@@ -209,27 +217,17 @@ fn said(message: &Value) -> String {
 /// A client reads this message, in the answer to that request.
 #[track_caller]
 pub(crate) fn client_reads(request: &Request, to: SocketAddr, text: &str) {
+    drop_and_fail(&stranger_reads(request, to, text));
+}
+
+/// What is wrong with a message that a client reads, whoever wrote that, in the answer to this request.
+pub(crate) fn stranger_reads(request: &Request, to: SocketAddr, text: &str) -> Vec<String> {
     let mut known = known();
-    let Some(path) = known.paths.get(&to).copied() else { return };
-    let whole: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("no JSON ({error}): {text}"));
+    let Some(path) = known.paths.get(&to).copied() else { return Vec::new() };
     let asked: Value = serde_json::from_slice(&request.body).unwrap_or_default();
-    for message in each(&whole) {
-        // Other clients at the same address may use the same ids.
-        let to = asked["method"].as_str().filter(|_| message["id"] == asked["id"]);
-        if let (Some("initialize"), Some(version)) =
-            (asked["method"].as_str(), message["result"]["protocolVersion"].as_str())
-        {
-            known.servers.entry(path).or_insert(Revision::V2025_11_25);
-            let Some(revision) = Revision::parse(version) else { continue };
-            let faults = known.judge(path, CLIENT, revision, message, to);
-            drop_and_fail(&faults);
-            continue;
-        }
-        let faults = match known.revision(request, &asked) {
-            Some(revision) => known.judge(path, CLIENT, revision, message, to),
-            None => of_any_revision(message),
-        };
-        drop_and_fail(&faults);
+    match serde_json::from_str::<Value>(text) {
+        Ok(whole) => each(&whole).flat_map(|message| known.read(path, request, &asked, message)).collect(),
+        Err(error) => vec![format!("no JSON ({error}): {text}")],
     }
 }
 
@@ -310,6 +308,14 @@ fn each(message: &Value) -> impl Iterator<Item = &Value> {
     message.as_array().map_or(std::slice::from_ref(message), Vec::as_slice).iter()
 }
 
+/// What a session is known by: its id or, over HTTP+SSE, where its messages are posted to.
+fn session_of(request: &Request) -> Option<&str> {
+    let endpoint = || Some(request.path.as_str()).filter(|path| path.starts_with(MESSAGES));
+    request.value("mcp-session-id").or_else(endpoint)
+}
+/// Where messages over HTTP+SSE are posted to.
+const MESSAGES: &str = "/messages?";
+
 fn header(request: &Request) -> Option<Revision> {
     request.value("mcp-protocol-version").and_then(Revision::parse)
 }
@@ -317,7 +323,7 @@ fn header(request: &Request) -> Option<Revision> {
 impl Known {
     /// What is spoken where a client sends this.
     fn revision(&self, request: &Request, message: &Value) -> Option<Revision> {
-        let in_session = request.value("mcp-session-id").and_then(|id| self.sessions.get(id)).copied();
+        let in_session = session_of(request).and_then(|session| self.sessions.get(session)).copied();
         let asked = message["params"]["protocolVersion"].as_str().and_then(Revision::parse);
         let claimed = message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"].as_str();
         claimed.and_then(Revision::parse).or(in_session).or_else(|| header(request)).or(asked)
@@ -357,6 +363,28 @@ impl Known {
             if !is_right {
                 self.is_nonsense(path, by, method.or(asked.as_deref()).unwrap_or_default());
             }
+        }
+    }
+
+    /// What is wrong with what a client reads, in the answer to a request with this message.
+    fn read(&mut self, path: Path, request: &Request, asked: &Value, message: &Value) -> Vec<String> {
+        // Other clients at the same address may use the same ids.
+        let own = each(asked).find(|asked| asked["id"] == message["id"]).and_then(|it| it["method"].as_str());
+        let session = session_of(request);
+        let before = || self.told.get(session?)?.get(&message["id"].to_string()).map(String::as_str);
+        let to = own.or_else(before).map(str::to_owned);
+        let version = message["result"]["protocolVersion"].as_str();
+        if let (Some("initialize"), Some(version)) = (to.as_deref(), version) {
+            self.servers.entry(path).or_insert(Revision::V2025_11_25);
+            let Some(revision) = Revision::parse(version) else { return Vec::new() };
+            if let Some(session) = session {
+                self.sessions.insert(session.to_owned(), revision);
+            }
+            return self.judge(path, CLIENT, revision, message, to.as_deref());
+        }
+        match self.revision(request, asked) {
+            Some(revision) => self.judge(path, CLIENT, revision, message, to.as_deref()),
+            None => of_any_revision(message),
         }
     }
 

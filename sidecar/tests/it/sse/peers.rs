@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::harness::config::keys;
 use crate::harness::peer::{everything, everything_over_sse, node, python, python_sse_server};
+use crate::harness::recorder::Recorder;
 use crate::harness::{Client, Files, GoServer, Sidecar, config, eventually};
 
 /// Lists, calls, reads, hears progress, answers and cancels.
@@ -63,7 +64,8 @@ fn the_protocols_own_server() {
     let server = everything_over_sse();
     let sidecar = Sidecar::start(&before(server.port)).ready();
     let mut direct = use_it("sse", &format!("http://127.0.0.1:{}/sse", server.port));
-    let seen = use_it("http", &format!("http://127.0.0.1:{}/mcp", sidecar.mcp.port()));
+    let heard_by = Recorder::of_clients(0, sidecar.mcp);
+    let seen = use_it("http", &format!("http://127.0.0.1:{}/mcp", heard_by.port));
     // Over one stream, this client may take an answer before the progress that came in front of it.
     let heard = direct["calls"][1]["progress"].take();
     assert!(json!([1, 2, 3, 4]).as_array().unwrap().starts_with(heard.as_array().unwrap()), "{heard}");
@@ -117,7 +119,8 @@ asyncio.run(main())
 fn clients_that_were_never_updated() {
     let server = everything();
     let sidecar = Sidecar::start(&config(server.port)).ready();
-    let at = |path: &str| format!("http://127.0.0.1:{}{path}", sidecar.mcp.port());
+    let heard_by = Recorder::of_clients(0, sidecar.mcp);
+    let at = |path: &str| format!("http://127.0.0.1:{}{path}", heard_by.port);
     let (mut old, new) = (use_it("sse", &at("/sse")), use_it("http", &at("/mcp")));
     let heard = old["calls"][1]["progress"].take();
     assert!(json!([1, 2, 3, 4]).as_array().unwrap().starts_with(heard.as_array().unwrap()), "{heard}");
@@ -129,7 +132,8 @@ fn clients_that_were_never_updated() {
     let files = Files::new();
     files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a")]));
     let sidecar = Sidecar::with(files, &[]).loaded().ready();
-    let url = format!("http://127.0.0.1:{}/sse", sidecar.mcp.port());
+    let heard_by = Recorder::of_clients(0, sidecar.mcp);
+    let url = format!("http://127.0.0.1:{}/sse", heard_by.port);
     let seen: Value = serde_json::from_str(python(PYTHON, &[&url, "key-a"]).trim()).unwrap();
     assert_eq!((&seen["echo"], &seen["progress"]), (&json!("hi"), &json!([1.0, 2.0, 3.0])), "{seen}");
 }
@@ -139,7 +143,8 @@ fn clients_that_were_never_updated() {
 fn an_old_client_and_an_old_server() {
     let server = everything_over_sse();
     let sidecar = Sidecar::start(&before(server.port)).ready();
-    let seen = use_it("sse", &format!("http://127.0.0.1:{}/sse", sidecar.mcp.port()));
+    let heard = Recorder::of_clients(0, sidecar.mcp);
+    let seen = use_it("sse", &format!("http://127.0.0.1:{}/sse", heard.port));
     assert_eq!(seen["cancelled"], "aborted", "{seen}");
     assert_eq!(seen["calls"].as_array().map(Vec::len), Some(4));
 }

@@ -6,24 +6,26 @@ use serde_json::{Value, json};
 
 use crate::harness::config::keys;
 use crate::harness::peer::{folder, inspector, node, python};
+use crate::harness::recorder::Recorder;
 use crate::harness::shim::{settled, stdio};
 use crate::harness::{Files, Shim, Sidecar, eventually, own};
 
 const KEY: &str = "the-key";
 
-/// A sidecar with a key in front of processes of this command.
-fn guarded(command: &[String]) -> (Shim, Sidecar) {
+/// A sidecar with a key in front of processes of this command, and who hears what clients are told.
+fn guarded(command: &[String]) -> (Shim, Sidecar, Recorder) {
     let files = Files::new();
     files.write_with_keys(&stdio(), &keys(&[("tester", KEY)]));
     let shim = Shim::start(&files, command);
     let sidecar = Sidecar::with(files, &[]).loaded().ready();
     settled(&shim, &sidecar, &stdio());
-    (shim, sidecar)
+    let heard = Recorder::of_clients(0, sidecar.mcp);
+    (shim, sidecar, heard)
 }
 
 /// Where a client finds the server: at a URL, or by starting it.
-fn through(sidecar: &Sidecar) -> String {
-    json!({"url": format!("http://127.0.0.1:{}/mcp", sidecar.mcp.port()), "key": KEY}).to_string()
+fn through(heard: &Recorder) -> String {
+    json!({"url": format!("http://127.0.0.1:{}/mcp", heard.port), "key": KEY}).to_string()
 }
 
 fn directly(command: &[String]) -> String {
@@ -119,8 +121,8 @@ asyncio.run(main())
 /// Both ways, with the same client; nothing is left of the one through the sidecar.
 fn same(command: &[String], client: impl Fn(&str) -> Value) -> Value {
     let mut direct = client(&directly(command));
-    let (_shim, sidecar) = guarded(command);
-    let seen = client(&through(&sidecar));
+    let (_shim, sidecar, heard) = guarded(command);
+    let seen = client(&through(&heard));
     // Over stdio, clients may take an answer before the progress that came in front of it.
     for (direct, seen) in
         direct["calls"].as_array_mut().unwrap().iter_mut().zip(seen["calls"].as_array().unwrap())
@@ -173,8 +175,8 @@ fn a_go_server_with_clients_of_every_kind() {
         assert_eq!(seen["calls"][1]["progress"].as_array().map(Vec::len), Some(3), "{seen}");
     }
 
-    let (_shim, sidecar) = guarded(&command);
-    let url = format!("http://127.0.0.1:{}/mcp", sidecar.mcp.port());
+    let (_shim, _sidecar, heard) = guarded(&command);
+    let url = format!("http://127.0.0.1:{}/mcp", heard.port);
     let header = format!("Authorization: Bearer {KEY}");
     for method in [
         &["--method", "tools/list"][..],
@@ -198,8 +200,8 @@ fn an_rmcp_server() {
         "slow": {"name": "wait", "arguments": {}},
     });
     // The test program prints lines of its own around the server's, which not every client takes.
-    let (_shim, sidecar) = guarded(&command);
-    let seen = parse(&python(PYTHON, &[&through(&sidecar), &what.to_string()]));
+    let (_shim, sidecar, heard) = guarded(&command);
+    let seen = parse(&python(PYTHON, &[&through(&heard), &what.to_string()]));
     assert_eq!(seen["tools"], json!(["say", "wait"]));
     assert_eq!((&seen["after"], &seen["cancelled"]), (&json!("hi"), &json!(true)));
     assert!(sidecar.metric("longshore_dropped_lines_total{kind=\"noise\"}") > 0.0);

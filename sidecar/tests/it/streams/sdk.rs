@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::cuts::Cutter;
 use crate::harness::peer::{node, python};
+use crate::harness::recorder::Recorder;
 use crate::harness::{GoServer, Sidecar, config};
 
 /// It comes back by itself, with the last id that it has seen.
@@ -74,7 +75,8 @@ fn json(text: &str) -> Value {
 fn clients_of_the_sdks_come_back_by_themselves() {
     let server = GoServer::start(&[]);
     let sidecar = Sidecar::start(&config(server.port)).ready();
-    let cutter = Cutter::start(sidecar.mcp);
+    let heard = Recorder::of_clients(0, sidecar.mcp);
+    let cutter = Cutter::start(([127, 0, 0, 1], heard.port).into());
     cutter.unlimited();
     let url = format!("http://127.0.0.1:{}/mcp", cutter.port);
     let cut = format!("http://127.0.0.1:{}/", cutter.switch());
