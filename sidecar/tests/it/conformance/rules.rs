@@ -44,7 +44,7 @@ struct Stateless {
     rule: &'static str,
 }
 
-const STATELESS: [Stateless; 3] = [
+const STATELESS: [Stateless; 2] = [
     Stateless {
         checks: &["sep-2575-server-rejects-undeclared-capability", "sep-2575-missing-capability-http-400"],
         before: |server| server.maker == "Longshore",
@@ -58,16 +58,6 @@ const STATELESS: [Stateless; 3] = [
         before: |server| server.revision < "2025-06-18",
         rule: "`sep-2575-http-server-no-independent-requests-on-stream` wants a server to ask users, as they do since \
          2025-06-18.",
-    },
-    Stateless {
-        checks: &[ON_STREAM],
-        before: |server| {
-            let is_slow = server.over == "stdio" && ["Python SDK", "TypeScript SDK"].contains(&server.maker);
-            is_slow && server.revision >= "2025-06-18"
-        },
-        rule: "`sep-2575-http-server-no-independent-requests-on-stream` gives a call 0.6 seconds. Each has a process of its own \
-         over stdio, and those on Python and TypeScript do not always start and answer in that time. It counts as failed \
-         with all of them.",
     },
 ];
 const ON_STREAM: &str = "sep-2575-http-server-no-independent-requests-on-stream";

@@ -41,6 +41,8 @@ pub(super) enum Transport {
 /// How long a sidecar is given to find out what its server speaks before it is judged: some servers are on Python, several
 /// start at once, and one that says nothing at first is asked again later.
 const KNOWN: Duration = Duration::from_secs(120);
+/// How many processes wait for a call where they take long to start, as docs/stdio.md has it for such servers.
+const WARM: u32 = 4;
 /// The revision without sessions.
 const MODERN: &str = "2026-07-28";
 
@@ -130,15 +132,16 @@ impl Server {
         cluster.trust(&mut config);
         // The suite plays a page of this origin too.
         let origin = format!("http://localhost:{port}");
+        let warm = config.limits.processes.map_or(0, |processes| processes.warm);
         let protocol = self.is_pinned(suite).then(|| self.revision.to_owned());
         files.write(&Config { allowed_origins: vec![origin.clone()], protocol, ..config });
         let address = format!("127.0.0.1:{inner}");
         let sidecar = Sidecar::with(files, &["--mcp-addr", &address]).loaded();
         let began = Instant::now();
         let key = cluster.token(|_| {});
-        while !self.is_known_to(&sidecar, &key) {
+        while !self.is_known_to(&sidecar, &key) || !waits(&sidecar, warm) {
             if began.elapsed() > KNOWN {
-                eprintln!("judged without being known for what it is: {self:?}");
+                eprintln!("judged before it is known for what it is, or its processes wait: {self:?}");
                 break;
             }
             sleep(Duration::from_millis(20));
@@ -172,17 +175,26 @@ impl Server {
             }
             Transport::Stdio => {
                 let mut config = stdio();
-                // Python takes seconds to start where others start at once: its sessions share a process. Requests that
-                // stand alone cannot: a process that several use may ask nobody anything.
-                if let (Maker::Python, true, Some(processes)) =
-                    (self.maker, suite < MODERN, &mut config.limits.processes)
-                {
-                    processes.isolation = Isolation::Principal;
+                let is_slow = [Maker::Python, Maker::TypeScript].contains(&self.maker);
+                match &mut config.limits.processes {
+                    // Python takes seconds to start where others start at once: its sessions share a process.
+                    Some(processes) if self.maker == Maker::Python && suite < MODERN => {
+                        processes.isolation = Isolation::Principal;
+                    }
+                    // Requests that stand alone cannot: a process that several use may ask nobody anything. So some wait for
+                    // them, since the suite gives a call 0.6 seconds.
+                    Some(processes) if is_slow && suite >= MODERN => processes.warm = WARM,
+                    _ => {}
                 }
                 (config, Running::Shim(Shim::start(files, &self.command(0))))
             }
         }
     }
+}
+
+/// Whether so many processes wait behind a sidecar.
+fn waits(sidecar: &Sidecar, warm: u32) -> bool {
+    warm == 0 || sidecar.metric("longshore_processes_warm") >= f64::from(warm)
 }
 
 #[test]

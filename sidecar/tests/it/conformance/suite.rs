@@ -69,7 +69,9 @@ pub(super) fn patiently(
         if failed.is_empty() {
             break;
         }
-        eprintln!("tried again: {failed:?}");
+        for name in &failed {
+            eprintln!("tried again: {name}: {:?}", results[name]);
+        }
         results.extend(again(&failed));
     }
     results
