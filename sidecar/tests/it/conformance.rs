@@ -23,6 +23,10 @@ fn the_page_says_what_the_suite_says() {
         });
         let tasks = scope.spawn(|| rows::chosen().is_none().then(tasks::run));
         let rows = rows::run();
+        for row in &rows {
+            let lost: Vec<_> = row.lost().collect();
+            assert!(lost.is_empty(), "{} {:?} passes this alone: {lost:?}", row.suite, row.server);
+        }
         page::suite_agrees(&rows, tasks.join().expect("its results"), &client.join().expect("its results"));
     });
 }

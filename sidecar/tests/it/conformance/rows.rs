@@ -31,6 +31,14 @@ pub(super) struct Row {
     pub(super) through: Results,
 }
 
+impl Row {
+    /// What the server passes alone and not behind the sidecar, whatever the reason, and what went wrong.
+    pub(super) fn lost(&self) -> impl Iterator<Item = (&String, &Vec<String>)> {
+        let passes = |name: &String| self.alone.as_ref().is_some_and(|alone| alone[name].is_empty());
+        self.through.iter().filter(move |(name, failures)| !failures.is_empty() && passes(name))
+    }
+}
+
 /// Runs all of them.
 pub(super) fn run() -> Vec<Row> {
     let mut rows = rows();
