@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-use super::server::{Maker, Server, Transport};
+use super::server::{Maker, Served, Server, Transport};
 use super::{at_once, page, rust, suite};
 use crate::harness::own;
 
@@ -90,20 +92,28 @@ const ASKS_NOBODY: [(Maker, &str, Transport, &[&str]); 2] = [
 ];
 const ALONE: &str = "cannot be sent while serving a request on protocol version 2026-07-28";
 
-/// How often a client that found something else than the page says looks again.
+/// Clients that wait no longer for a call that is given up, and tell nobody.
+const SILENT: [&str; 4] =
+    ["python-2025-11-25", "python-2025-06-18", "python-2025-03-26", "python-2024-11-05"];
+
+/// How often a client that found something else than the page says looks again: the page says so.
 const LOOKS: usize = 6;
+
+/// How long after a client's end its calls may end at the sidecar.
+const AFTERWARDS: Duration = Duration::from_secs(5);
 
 /// What came of each feature.
 type Outcome = BTreeMap<String, String>;
 
 #[test]
 fn the_page_says_which_clients_work_with_which_servers() {
+    let names = CLIENTS.map(|(client, _)| client);
     let servers = at_once(START_AT_ONCE, &SERVERS, |(maker, revision, transport, _)| {
-        Server { revision, maker: *maker, transport: *transport }.behind_a_sidecar(revision)
+        Server { revision, maker: *maker, transport: *transport }.behind_a_sidecar_of(&names)
     });
     let tried: Vec<_> = std::iter::zip(&servers, SERVERS)
         .map(|(served, (maker, revision, transport, _))| Tried {
-            url: &served.url,
+            served,
             left_out: LEFT_OUT
                 .iter()
                 .find(|one| (one.0, one.1) == (maker, revision))
@@ -116,8 +126,13 @@ fn the_page_says_which_clients_work_with_which_servers() {
         .collect();
     // By client, and for each by server.
     let written = page::part("revisions.md", "matrix");
-    let outcomes =
-        at_once(AT_ONCE, &CLIENTS, |(client, what)| patiently(client, &column(&written, what), &tried));
+    let again = AtomicUsize::new(0);
+    let outcomes = at_once(AT_ONCE, &CLIENTS, |(client, what)| {
+        patiently(client, &column(&written, what), &tried, &again)
+    });
+    let pairs = CLIENTS.len() * SERVERS.len();
+    eprintln!("{} of {pairs} pairs were looked at again", again.into_inner());
+    cancellations_arrive(&tried);
     let mut said = String::new();
     for ((client, _), outcomes) in CLIENTS.iter().zip(&outcomes) {
         for (server, outcome) in SERVERS.iter().zip(outcomes) {
@@ -129,10 +144,25 @@ fn the_page_says_which_clients_work_with_which_servers() {
     page::agrees("revisions.md", "matrix", &table(&outcomes), &said);
 }
 
+/// Fails if a client or a server knows nothing of calls that are given up: each of the pairs could say so then.
+fn cancellations_arrive(servers: &[Tried<'_>]) {
+    for (number, (client, _)) in
+        CLIENTS.iter().enumerate().filter(|(_, (client, _))| !SILENT.contains(client))
+    {
+        let says_so = servers.iter().any(|server| server.served.is_told_by(number));
+        assert!(says_so, "{client} has told nobody that it gives a call up");
+    }
+    let counted =
+        std::iter::zip(servers, SERVERS).filter(|(tried, _)| !tried.left_out.contains(&"cancellation"));
+    for (tried, server) in counted {
+        assert!(tried.served.told_cancelled() > 0, "{server:?} was not told that any call is given up");
+    }
+}
+
 /// A server that a client tries.
 #[derive(Clone, Copy)]
 struct Tried<'a> {
-    url: &'a str,
+    served: &'a Served,
     /// What is not counted.
     left_out: &'static [&'static str],
     /// What it says instead of asking.
@@ -150,13 +180,20 @@ fn column<'a>(written: &'a str, client: &str) -> Vec<&'a str> {
 
 /// A client that finds something else than the page says looks again: on a busy machine some of them give up early, and
 /// some lose what comes together with an answer.
-fn patiently(client: &str, written: &[&str], servers: &[Tried<'_>]) -> Vec<Outcome> {
+fn patiently(client: &str, written: &[&str], servers: &[Tried<'_>], pairs: &AtomicUsize) -> Vec<Outcome> {
     let mut outcomes = explore(client, servers);
-    for _ in 0..LOOKS {
-        let again: Vec<_> = (0..servers.len()).filter(|at| cell(&outcomes[*at]) != written[*at]).collect();
+    for look in 0..LOOKS {
+        // Where a call is often answered before it is given up, there is nothing to tell.
+        let tells = SILENT.contains(&client)
+            || servers.iter().any(|server| server.served.is_told_by(number_of(client)));
+        let again: Vec<_> =
+            (0..servers.len()).filter(|at| !tells || cell(&outcomes[*at]) != written[*at]).collect();
         let servers: Vec<_> = again.iter().map(|at| servers[*at]).collect();
         if servers.is_empty() {
             break;
+        }
+        if look == 0 {
+            pairs.fetch_add(servers.len(), Ordering::Relaxed);
         }
         for (at, outcome) in again.into_iter().zip(explore(client, &servers)) {
             // What could not be tried the first time is known then.
@@ -170,6 +207,11 @@ fn patiently(client: &str, written: &[&str], servers: &[Tried<'_>]) -> Vec<Outco
     outcomes
 }
 
+/// Which one a client is.
+fn number_of(client: &str) -> usize {
+    CLIENTS.iter().position(|(name, _)| *name == client).expect("a client")
+}
+
 /// Whether that is not what the feature should come to.
 fn is_wrong(what: &str) -> bool {
     !["works", "-"].contains(&what)
@@ -180,8 +222,9 @@ fn explore(client: &str, servers: &[Tried<'_>]) -> Vec<Outcome> {
     // A client that waits for ever is of no use to anybody.
     let mut command = Command::new("timeout");
     command.arg("180");
-    let urls = servers.iter().map(|server| server.url);
-    let words: Vec<_> = std::iter::once(client).chain(urls).collect();
+    let number = number_of(client);
+    let urls: Vec<_> = servers.iter().map(|server| server.served.url_of(number)).collect();
+    let words: Vec<_> = std::iter::once(client).chain(urls.iter().map(String::as_str)).collect();
     if client.starts_with("rust-") {
         command.args(own::command(rust::CLIENT, &words));
     } else {
@@ -189,22 +232,42 @@ fn explore(client: &str, servers: &[Tried<'_>]) -> Vec<Outcome> {
     }
     command.stdin(Stdio::null());
     let output = command.output().expect("the client");
+    let end = Instant::now();
     let lines = String::from_utf8_lossy(&output.stdout);
     let said: BTreeMap<String, Outcome> =
         lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let words = || String::from_utf8_lossy(&output.stderr).into_owned();
-    let outcome = |server: &Tried<'_>| {
-        let mut outcome =
-            said.get(server.url).cloned().unwrap_or_else(|| [("connect".to_owned(), words())].into());
+    let outcome = |(server, url): (&Tried<'_>, &String)| {
+        let mut outcome = said.get(url).cloned().unwrap_or_else(|| [("connect".to_owned(), words())].into());
         for what in outcome.values_mut() {
             if server.asks_nobody.iter().any(|words| what.contains(words)) {
                 "-".clone_into(what);
             }
         }
+        if let Some(what) = outcome.get_mut("cancellation").filter(|what| *what == "works")
+            && server.served.is_told_by(number)
+            && !server.hears_cancelled(client, end)
+        {
+            "the sidecar did not hear of it".clone_into(what);
+        }
         outcome.extend(server.left_out.iter().map(|feature| ((*feature).to_owned(), "-".to_owned())));
         outcome
     };
-    servers.iter().map(outcome).collect()
+    std::iter::zip(servers, &urls).map(outcome).collect()
+}
+
+impl Tried<'_> {
+    /// Whether the sidecar hears that a client gives a call up, by a while after the client's end: what ends writes its line
+    /// then.
+    fn hears_cancelled(&self, client: &str, end: Instant) -> bool {
+        loop {
+            let heard = self.served.heard_cancelled_by(client);
+            if heard || end.elapsed() > AFTERWARDS {
+                return heard;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
 }
 
 fn table(outcomes: &[Vec<Outcome>]) -> String {

@@ -64,7 +64,7 @@ fn alone(suite: &str, server: Server) -> Option<Results> {
 /// What the suite says of a server behind the sidecar.
 fn through(suite: &'static str, server: Server) -> Results {
     let served = server.behind_a_sidecar(suite);
-    rules::judged(&served.url, suite, server.behind())
+    rules::judged(&served.url(), suite, server.behind())
 }
 
 /// What only some rows are chosen by.

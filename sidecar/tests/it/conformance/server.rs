@@ -9,8 +9,9 @@ use longshore_sidecar_config::{Config, Isolation, OnOwnerLoss, Upstream};
 
 use super::rules::Behind;
 use super::{rust, suite};
+use crate::harness::config::keys;
 use crate::harness::peer::{Peer, free_port};
-use crate::harness::recorder::Recorder;
+use crate::harness::recorder::{Heard, Recorder};
 use crate::harness::shim::stdio;
 use crate::harness::{Cluster, Files, Request, Shim, Sidecar, config, own};
 
@@ -122,21 +123,48 @@ impl Server {
         suite::run_each(&format!("http://localhost:{}/mcp", server.port), suite, scenarios)
     }
 
-    /// A sidecar in front of it, for the suite or for clients of others.
+    /// A sidecar in front of it, for the suite.
     pub(super) fn behind_a_sidecar(self, suite: &str) -> Served {
-        // What clients know, and where the sidecar listens: some of what they say is wrong, which is not its doing.
+        // What the suite knows, and where the sidecar listens: some of what it says is wrong, which is not the sidecar's doing.
         let (port, inner) = (free_port(), free_port());
+        let origin = format!("http://localhost:{port}");
+        let (sidecar, server) = self.beside_a_sidecar(suite, inner, &[], vec![origin.clone()]);
+        let recorders = vec![Recorder::of_clients(port, sidecar.mcp)];
+        Served { recorders, sidecar, server }
+    }
+
+    /// The same for these clients, each of which is known by its name.
+    pub(super) fn behind_a_sidecar_of(self, clients: &[&str]) -> Served {
+        let keys: Vec<_> = clients.iter().map(|client| (*client, *client)).collect();
+        let (sidecar, server) = self.beside_a_sidecar(self.revision, free_port(), &keys, Vec::new());
+        let recorder = |client: &&str| Recorder::of_client(0, sidecar.mcp, Some(client));
+        let recorders = clients.iter().map(recorder).collect();
+        Served { recorders, sidecar, server }
+    }
+
+    /// With a sidecar at this port, for callers with these keys, if there are any.
+    fn beside_a_sidecar(
+        self,
+        suite: &str,
+        port: u16,
+        callers: &[(&str, &str)],
+        origins: Vec<String>,
+    ) -> (Sidecar, Running) {
         let files = Files::new();
         let (mut config, server) = self.serving(suite, &files);
         let cluster = Cluster::new();
         cluster.trust(&mut config);
         // The suite plays a page of this origin too.
-        let origin = format!("http://localhost:{port}");
-        let warm = config.limits.processes.map_or(0, |processes| processes.warm);
-        let protocol = self.is_pinned(suite).then(|| self.revision.to_owned());
-        files.write(&Config { allowed_origins: vec![origin.clone()], protocol, ..config });
-        let address = format!("127.0.0.1:{inner}");
+        config.allowed_origins = origins;
+        config.protocol = self.is_pinned(suite).then(|| self.revision.to_owned());
+        if callers.is_empty() {
+            files.write(&config);
+        } else {
+            files.write_with_keys(&config, &keys(callers));
+        }
+        let address = format!("127.0.0.1:{port}");
         let sidecar = Sidecar::with(files, &["--mcp-addr", &address]).loaded();
+        let warm = config.limits.processes.map_or(0, |processes| processes.warm);
         let began = Instant::now();
         let key = cluster.token(|_| {});
         while !self.is_known_to(&sidecar, &key) || !waits(&sidecar, warm) {
@@ -146,8 +174,7 @@ impl Server {
             }
             sleep(Duration::from_millis(20));
         }
-        let recorder = Recorder::of_clients(port, sidecar.mcp);
-        Served { url: format!("{origin}/mcp"), _recorder: recorder, _sidecar: sidecar, _server: server }
+        (sidecar, server)
     }
 
     /// Whether a sidecar has found out that it speaks its revision.
@@ -219,17 +246,50 @@ fn example() {
 /// A server and a sidecar in front of it, for as long as they are held. They stay for as long as the suite looks again: a
 /// process that took long to start has started then.
 pub(super) struct Served {
-    pub(super) url: String,
     // Clients' side of it goes first.
-    _recorder: Recorder,
-    _sidecar: Sidecar,
-    _server: Running,
+    recorders: Vec<Recorder>,
+    sidecar: Sidecar,
+    server: Running,
 }
 
-#[expect(dead_code, reason = "held for as long as it is used")]
 enum Running {
     Peer(Peer),
     Shim(Shim),
+}
+
+impl Served {
+    /// Where the suite finds it.
+    pub(super) fn url(&self) -> String {
+        self.url_of(0)
+    }
+
+    /// Where the client with this number finds it.
+    pub(super) fn url_of(&self, client: usize) -> String {
+        format!("http://localhost:{}/mcp", self.recorders[client].port)
+    }
+
+    /// Whether the client with this number has ever said that it gives a call up: in words, or by the end of a connection.
+    pub(super) fn is_told_by(&self, client: usize) -> bool {
+        self.recorders[client].given_up() > 0
+    }
+
+    /// Whether the sidecar has heard that by now of a client. What comes when the call is over goes nowhere if the server
+    /// knows no sessions.
+    pub(super) fn heard_cancelled_by(&self, client: &str) -> bool {
+        self.sidecar.is_audited(|line| {
+            let in_words = line["method"] == "notifications/cancelled"
+                && (line["reason"].is_null() || line["reason"] == "no sessions at the server");
+            line["principal"] == client && (in_words || line["reason"] == "cancelled by its client")
+        })
+    }
+
+    /// How often the server was told that a call is given up.
+    pub(super) fn told_cancelled(&self) -> usize {
+        match &self.server {
+            Running::Peer(peer) => peer.recorder.as_ref().map_or(0, Recorder::given_up),
+            Running::Shim(shim) => shim.heard.as_ref().map_or(0, Heard::given_up),
+        }
+    }
 }
 
 impl Maker {

@@ -22,7 +22,7 @@ pub(super) fn run() -> Tasks {
     let server = |transport| Server { revision: REVISION, maker: Maker::Longshore, transport };
     let through = |transport| {
         let served = server(transport).behind_a_sidecar(REVISION);
-        let judge = |scenarios: &[String]| suite::run_each(&served.url, REVISION, scenarios);
+        let judge = |scenarios: &[String]| suite::run_each(&served.url(), REVISION, scenarios);
         suite::patiently(judge(&scenarios), |_, _| true, judge)
     };
     let alone = |scenarios: &[String]| server(Transport::Http).alone_in(REVISION, scenarios);

@@ -31,7 +31,7 @@ pub(crate) fn folder() -> &'static Path {
 pub(crate) struct Peer {
     child: Child,
     pub(crate) port: u16,
-    recorder: Option<Recorder>,
+    pub(crate) recorder: Option<Recorder>,
 }
 
 impl Peer {

@@ -94,6 +94,11 @@ impl Sidecar {
         eventually("the audit line", || find(&self.out, &which))
     }
 
+    /// Whether there is such an audit line by now.
+    pub(crate) fn is_audited(&self, which: impl Fn(&Value) -> bool) -> bool {
+        find(&self.out, which).is_some()
+    }
+
     /// How many audit lines there are.
     pub(crate) fn audit_lines(&self) -> usize {
         self.out.lock().expect("no panic").len()

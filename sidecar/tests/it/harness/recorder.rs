@@ -10,8 +10,8 @@ use std::io::{BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -25,6 +25,7 @@ pub(crate) struct Recorder {
     pub(crate) port: u16,
     stopped: Arc<AtomicBool>,
     passed: Arc<Mutex<Passed>>,
+    given_up: Arc<AtomicUsize>,
     accepts: Option<JoinHandle<()>>,
     _watch: Option<Watch>,
 }
@@ -33,12 +34,18 @@ pub(crate) struct Recorder {
 #[derive(Default)]
 struct Passed {
     streams: Vec<TcpStream>,
-    /// What is wrong with what clients were told on each connection, when it has ended.
+    /// What is wrong with what was told on each connection, when it has ended.
     faults: Vec<JoinHandle<Vec<String>>>,
 }
 
 /// Reads a request from a connection, and makes of it what is to be made of it.
 type Ear = Arc<dyn Fn(&mut BufReader<TcpStream>) -> Option<Request> + Send + Sync>;
+
+/// Reads what is answered on a connection, and says what is wrong with it.
+type Reader = Arc<dyn Fn(&Receiver<Request>, Receiver<Vec<u8>>) -> answers::Outcome + Send + Sync>;
+
+/// How a server is told that a call is given up.
+const CANCELLED: &str = "notifications/cancelled";
 
 impl Recorder {
     /// Where the server listens that is heard at this port.
@@ -49,46 +56,71 @@ impl Recorder {
     /// At this port (0: at any), in front of the server at that one.
     pub(crate) fn at(port: u16, server: u16) -> Self {
         // Whoever reads it judges it.
-        Self::listening(port, server, Arc::new(scripted::read), None)
+        let mut recorder =
+            Self::listening(port, server, Arc::new(scripted::read), Arc::new(answers::of_a_server));
+        recorder._watch = Some(Watch::over(recorder.port));
+        recorder
     }
 
     /// At this port (0: at any), in front of a sidecar.
     pub(crate) fn of_clients(port: u16, sidecar: SocketAddr) -> Self {
+        Self::of_client(port, sidecar, None)
+    }
+
+    /// The same for a client that has this key, which it does not know.
+    pub(crate) fn of_client(port: u16, sidecar: SocketAddr, key: Option<&str>) -> Self {
+        let key = key.map(str::to_owned);
         let ear = move |reader: &mut BufReader<TcpStream>| {
             let request = scripted::parse(reader)?;
             schemas::stranger_says(&request, sidecar);
-            Some(request)
+            Some(key.iter().fold(request, |request, key| request.key(key)))
         };
-        Self::listening(port, sidecar.port(), Arc::new(ear), Some(sidecar))
+        let read = move |requests: &Receiver<Request>, pieces: Receiver<Vec<u8>>| {
+            answers::of_a_sidecar(requests, pieces, sidecar)
+        };
+        Self::listening(port, sidecar.port(), Arc::new(ear), Arc::new(read))
     }
 
-    fn listening(port: u16, server: u16, ear: Ear, sidecar: Option<SocketAddr>) -> Self {
+    /// How often whoever is behind this was told that a call is given up: in words, or by the end of a connection.
+    pub(crate) fn given_up(&self) -> usize {
+        self.given_up.load(Ordering::SeqCst)
+    }
+
+    fn listening(port: u16, server: u16, ear: Ear, read: Reader) -> Self {
         let listener = eventually("the port is free", || TcpListener::bind(("127.0.0.1", port)).ok());
         let port = listener.local_addr().expect("an address").port();
-        let watch = sidecar.is_none().then(|| Watch::over(port));
         let (stopped, passed) = <(Arc<AtomicBool>, Arc<Mutex<Passed>>)>::default();
-        let mut recorder =
-            Self { port, stopped: stopped.clone(), passed: passed.clone(), accepts: None, _watch: watch };
-        recorder.accepts = Some(std::thread::spawn(move || {
+        let given_up = Arc::<AtomicUsize>::default();
+        let (flag, all, count) = (stopped.clone(), passed.clone(), given_up.clone());
+        let accepts = std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                if stopped.load(Ordering::SeqCst) {
+                if flag.load(Ordering::SeqCst) {
                     return;
                 }
                 let Ok(server) = TcpStream::connect(("127.0.0.1", server)) else { continue };
-                let mut passed = passed.lock().expect("no panic");
-                passed.streams.extend([&client, &server].map(|stream| stream.try_clone().expect("a clone")));
-                let copies = sidecar.map(|sidecar| {
-                    let ((asked, requests), (said, pieces)) = (channel(), channel());
-                    let faults = move || answers::faults(&requests, pieces, sidecar);
-                    passed.faults.push(std::thread::spawn(faults));
-                    (asked, said)
-                });
-                drop(passed);
-                let ear = ear.clone();
-                std::thread::spawn(move || pass(client, server, &ear, copies));
+                let ((asked, requests), (said, pieces)) = (channel(), channel());
+                let mut all = all.lock().expect("no panic");
+                all.streams.extend([&client, &server].map(|stream| stream.try_clone().expect("a clone")));
+                let (ear, read) = (ear.clone(), read.clone());
+                let of_calls = count.clone();
+                all.faults.push(std::thread::spawn(move || {
+                    let (faults, broken) = read(&requests, pieces);
+                    let is_call = broken.is_some_and(|request| scripted::method_of(&request) == "tools/call");
+                    of_calls.fetch_add(usize::from(is_call), Ordering::SeqCst);
+                    faults
+                }));
+                drop(all);
+                let in_words = count.clone();
+                let ear = move |reader: &mut BufReader<TcpStream>| {
+                    let request = ear(reader)?;
+                    let is_one = scripted::method_of(&request) == CANCELLED;
+                    in_words.fetch_add(usize::from(is_one), Ordering::SeqCst);
+                    Some(request)
+                };
+                std::thread::spawn(move || pass(client, server, &ear, (asked, said)));
             }
-        }));
-        recorder
+        });
+        Self { port, stopped, passed, given_up, accepts: Some(accepts), _watch: None }
     }
 }
 
@@ -113,22 +145,26 @@ impl Drop for Recorder {
 type Copies = (Sender<Request>, Sender<Vec<u8>>);
 
 /// Passes a connection on until one of its ends is closed.
-fn pass(client: TcpStream, server: TcpStream, ear: &Ear, copies: Option<Copies>) {
+fn pass(
+    client: TcpStream,
+    server: TcpStream,
+    ear: &impl Fn(&mut BufReader<TcpStream>) -> Option<Request>,
+    (asked, said): Copies,
+) {
     for stream in [&client, &server] {
         // Nothing waits for being put together with more.
         stream.set_nodelay(true).expect("an option");
     }
     let (mut up, down) = (server.try_clone().expect("a clone"), client.try_clone().expect("a clone"));
-    let (asked, said) = copies.unzip();
     std::thread::spawn(move || {
-        pass_back(server, &down, said.as_ref());
+        pass_back(server, &down, &said);
         let _ = down.shutdown(Shutdown::Both);
     });
     let mut requests = BufReader::new(client);
     while let Some(request) = ear(&mut requests) {
         let bytes = [request.head().as_bytes(), b"\r\n", &request.body].concat();
         // Before it can be answered.
-        let _ = asked.as_ref().map(|asked| asked.send(request));
+        let _ = asked.send(request);
         if up.write_all(&bytes).is_err() {
             break;
         }
@@ -137,13 +173,13 @@ fn pass(client: TcpStream, server: TcpStream, ear: &Ear, copies: Option<Copies>)
 }
 
 /// Passes on what the other side says, as it comes.
-fn pass_back(mut from: TcpStream, mut to: &TcpStream, said: Option<&Sender<Vec<u8>>>) {
+fn pass_back(mut from: TcpStream, mut to: &TcpStream, said: &Sender<Vec<u8>>) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(read @ 1..) = from.read(&mut buffer) {
         if to.write_all(&buffer[..read]).is_err() {
             break;
         }
-        let _ = said.map(|said| said.send(buffer[..read].to_vec()));
+        let _ = said.send(buffer[..read].to_vec());
     }
 }
 
@@ -171,6 +207,13 @@ impl Heard {
 
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
+    }
+
+    /// How often one was told that a call is given up.
+    pub(crate) fn given_up(&self) -> usize {
+        let files = std::fs::read_dir(self.directory()).expect("the copies").flatten();
+        let texts = files.filter_map(|file| std::fs::read_to_string(file.path()).ok());
+        texts.map(|text| text.matches(CANCELLED).count()).sum()
     }
 
     /// A command of the same process that keeps a copy. Our own servers do so by themselves.

@@ -19,7 +19,7 @@ pub(crate) struct Shim {
     /// The log of the server's container. Nobody needs it, unless a test fails.
     log: File,
     /// What its processes were told, until that has been judged.
-    heard: Option<Heard>,
+    pub(crate) heard: Option<Heard>,
 }
 
 /// A configuration in front of a server over stdio.

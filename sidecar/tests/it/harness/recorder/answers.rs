@@ -1,4 +1,4 @@
-//! What a sidecar says to clients that others wrote, read beside its way: nothing waits for that.
+//! What goes back to whoever asked, read beside its way: nothing waits for that.
 
 use std::io::{BufReader, Read};
 use std::net::SocketAddr;
@@ -29,65 +29,77 @@ impl Read for Bytes {
     }
 }
 
-/// What is wrong with the answers to these requests, which a sidecar gives on one connection.
-pub(super) fn faults(
+/// A body that comes by.
+type Answer<'a> = Body<&'a mut BufReader<Bytes>>;
+
+/// Reads the answers to these requests, which are given on one connection. Gives the request whose answer broke off, or
+/// never came.
+fn read(
     requests: &Receiver<Request>,
     pieces: Receiver<Vec<u8>>,
-    from: SocketAddr,
-) -> Vec<String> {
+    mut take: impl FnMut(Request, &str, &mut Answer<'_>) -> std::io::Result<()>,
+) -> Option<Request> {
     let mut stream = BufReader::new(Bytes { pieces, left: std::io::Cursor::default() });
-    let mut faults = Vec::new();
-    // An answer that breaks off has no end to be judged.
     while let Ok((status, headers)) = Reply::read_head(&mut stream) {
         if status == 100 {
             continue;
         }
         // What is answered was asked.
-        let Ok(mut request) = requests.recv() else { break };
-        let header =
-            |name: &str| headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str());
+        let request = requests.recv().ok()?;
+        let mut asked = request.clone();
+        let header = |name: &str| headers.iter().find(|(header, _)| header == name).map(|(_, value)| value);
         if let Some(session) = header("mcp-session-id") {
             // It begins one, or is of one already.
-            request = request.without("mcp-session-id").session(session);
+            asked = asked.without("mcp-session-id").session(session);
         }
-        let kind = header("content-type").unwrap_or_default().to_owned();
-        let mut body = Body::after(&headers, &mut stream);
-        let read = match kind.as_str() {
-            "text/event-stream" => events(&mut body, request, from, &mut faults),
-            "application/json" => json(&mut body, &request, from, &mut faults),
-            _ => std::io::copy(&mut body, &mut std::io::sink()).map(drop),
-        };
-        if read.is_err() {
-            break;
+        let kind = header("content-type").map_or("", String::as_str);
+        if take(asked, kind, &mut Body::after(&headers, &mut stream)).is_err() {
+            return Some(request);
         }
     }
-    faults
+    requests.try_recv().ok()
 }
 
-fn json(
-    body: &mut impl Read,
-    request: &Request,
+/// What came of the answers on a connection: what is wrong with them, and the request whose answer broke off.
+pub(super) type Outcome = (Vec<String>, Option<Request>);
+
+/// Reads the answers of a server, which nobody judges.
+pub(super) fn of_a_server(requests: &Receiver<Request>, pieces: Receiver<Vec<u8>>) -> Outcome {
+    let skip = |body: &mut Answer<'_>| std::io::copy(body, &mut std::io::sink()).map(drop);
+    (Vec::new(), read(requests, pieces, |_, _, body| skip(body)))
+}
+
+/// Judges the answers that a sidecar gives.
+pub(super) fn of_a_sidecar(
+    requests: &Receiver<Request>,
+    pieces: Receiver<Vec<u8>>,
     from: SocketAddr,
-    faults: &mut Vec<String>,
-) -> std::io::Result<()> {
-    let mut text = String::new();
-    body.read_to_string(&mut text)?;
-    faults.extend(schemas::stranger_reads(request, from, &text));
-    Ok(())
+) -> Outcome {
+    let mut faults = Vec::new();
+    let mut judge =
+        |request: &Request, text: &str| faults.extend(schemas::stranger_reads(request, from, text));
+    let broken = read(requests, pieces, |request, kind, body| match kind {
+        "text/event-stream" => events(request, body, &mut judge),
+        "application/json" => {
+            let mut text = String::new();
+            body.read_to_string(&mut text).map(|_| judge(&request, &text))
+        }
+        _ => std::io::copy(body, &mut std::io::sink()).map(drop),
+    });
+    (faults, broken)
 }
 
 fn events(
-    body: &mut impl Read,
     mut request: Request,
-    from: SocketAddr,
-    faults: &mut Vec<String>,
+    body: &mut Answer<'_>,
+    mut judge: impl FnMut(&Request, &str),
 ) -> std::io::Result<()> {
     while let Some(event) = Event::read(body, || false)? {
         if event.event == "endpoint" {
             // What comes is of the session that is known by it.
             request.path = event.data;
         } else if event.has_messages() {
-            faults.extend(schemas::stranger_reads(&request, from, &event.data));
+            judge(&request, &event.data);
         }
     }
     Ok(())
@@ -121,7 +133,7 @@ fn what_a_client_of_others_is_told_is_judged_by_what_it_asked_and_speaks() {
             answer.as_bytes().chunks(7).for_each(|piece| say.send(piece.to_vec()).unwrap());
         }
         drop((ask, say));
-        self::faults(&requests, pieces, from).len()
+        of_a_sidecar(&requests, pieces, from).0.len()
     };
     let ask = |id: u64, method: &str, params: Value| {
         json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string()
