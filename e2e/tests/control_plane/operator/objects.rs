@@ -502,8 +502,11 @@ fn an_object_that_cannot_be_read_stops_nobody_else() {
             for name in ["broken", "once-good"] {
                 pods.delete(name, &DeleteParams::default()).await.unwrap();
             }
-            tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
-            assert_eq!([status("broken").await, status("once-good").await], said);
+            eventually("the status is what it was", async || {
+                let now = [status("broken").await, status("once-good").await];
+                if now == said { Ok(()) } else { Err(json!(now)) }
+            })
+            .await;
             until("the operator goes on", || operator.leads()).await;
         })
         .unwrap();
