@@ -483,6 +483,11 @@ fn an_object_that_cannot_be_read_stops_nobody_else() {
             accepted("broken", "Malformed").await;
             // What is known of one that nobody can read any more stays, and is said once.
             accepted("once-good", "Accepted").await;
+            eventually("its pod is seen", async || {
+                let status = status("once-good").await;
+                if status["replicas"] == 1 { Ok(()) } else { Err(status) }
+            })
+            .await;
             let url = status("once-good").await["url"].clone();
             assert!(url.is_string(), "{url}");
             let patch = Patch::Merge(json!({"spec": {"source": "an image"}}));
