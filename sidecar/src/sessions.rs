@@ -222,8 +222,7 @@ impl Sessions {
         snapshot: &Snapshot,
         name: &str,
     ) -> Option<(SessionKey, Option<Peer>)> {
-        let Capsule { owner, key, .. } =
-            self.open_id(snapshot, principal, name).filter(|capsule| !is_too_old(capsule, snapshot))?;
+        let Capsule { owner, key, .. } = self.open_current(snapshot, principal, name)?;
         let is_here = *self.lock().me() == owner;
         Some((key, (!is_here).then_some(owner)))
     }

@@ -110,13 +110,16 @@ pub(super) fn tell(worker: &Worker, snapshot: &Arc<Snapshot>, session: &Session,
     };
     tokio::task::spawn_local(async move {
         let _place = place;
-        if !matches!(
-            timeout(ERRAND, pool.send(&snapshot.config.upstream, snapshot.protocol, request)).await,
-            Ok(Ok(_))
-        ) {
+        if errand(&pool, &snapshot, request).await.is_none() {
             tracing::debug!("the server could not be told something");
         }
     });
+}
+
+/// Sends something that no client waits for, and gives the answer if one begins in time.
+async fn errand(pool: &Pool, snapshot: &Snapshot, request: http::Request<Bytes>) -> Option<Answer> {
+    let sent = pool.send(&snapshot.config.upstream, snapshot.protocol, request);
+    timeout(ERRAND, sent).await.ok()?.ok()
 }
 
 /// Pings the server in a session, to find out whether it knows that. None: there is no answer.
@@ -125,10 +128,7 @@ pub(super) async fn ping(pool: &Pool, snapshot: &Snapshot, session: &Session) ->
     let id = random()?;
     let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":\"longshore-alive-{id:032x}\",\"method\":\"ping\"}}");
     let request = build(Method::POST, within(session), body.into());
-    match timeout(ERRAND, pool.send(&snapshot.config.upstream, snapshot.protocol, request)).await {
-        Ok(Ok(answer)) => Some(answer.response.status()),
-        Ok(Err(_)) | Err(_) => None,
-    }
+    errand(pool, snapshot, request).await.map(|answer| answer.response.status())
 }
 
 /// Tells the server that a session has ended.
@@ -159,10 +159,7 @@ pub(crate) async fn end_named(pool: &Pool, snapshot: &Snapshot, id: HeaderValue,
     let within = Some((Some(id), revision));
     let request = build(Method::DELETE, within, Bytes::new());
     // Whether it ends sessions on request is the server's business; many do not.
-    if !matches!(
-        timeout(ERRAND, pool.send(&snapshot.config.upstream, snapshot.protocol, request)).await,
-        Ok(Ok(_))
-    ) {
+    if errand(pool, snapshot, request).await.is_none() {
         tracing::debug!("the server could not be told that a session has ended");
     }
 }

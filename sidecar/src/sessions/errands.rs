@@ -9,7 +9,6 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
 use super::find::{Purpose, Search, nowhere};
-use super::is_too_old;
 use super::session::Farewell;
 use crate::exchange;
 use crate::worker::Worker;
@@ -62,8 +61,7 @@ async fn run(worker: Rc<Worker>, errand: Errand) {
         }
         Errand::TakeOver(HandOver { id, principal, copy }) => {
             let sessions = &worker.shared.sessions;
-            let capsule = sessions.open_id(&snapshot, &principal, &id);
-            let Some(capsule) = capsule.filter(|capsule| !is_too_old(capsule, &snapshot)) else { return };
+            let Some(capsule) = sessions.open_current(&snapshot, &principal, &id) else { return };
             sessions.lock().keep(capsule.key, copy);
             let search = Search::new(sessions.clone(), capsule, Entry::HandOver);
             if let Err(refusal) = search.run(&worker, &snapshot, &principal, Purpose::Use, nowhere).await {

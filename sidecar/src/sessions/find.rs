@@ -85,8 +85,8 @@ pub(crate) fn end_elsewhere(
     id: &str,
 ) -> Result<SessionKey, Refusal> {
     let sessions = &worker.shared.sessions;
-    let capsule = worker.ids.open(sessions, snapshot, principal, id);
-    let capsule = capsule.filter(|capsule| !is_too_old(capsule, snapshot)).ok_or(Refusal::UnknownSession)?;
+    let capsule =
+        worker.ids.open_current(sessions, snapshot, principal, id).ok_or(Refusal::UnknownSession)?;
     sessions.bury(Sessions::tombstone(&capsule));
     Ok(capsule.key)
 }
@@ -100,8 +100,8 @@ pub(crate) async fn let_go(
     id: &str,
 ) -> Result<(), Refusal> {
     let sessions = &worker.shared.sessions;
-    let capsule = worker.ids.open(sessions, snapshot, principal, id);
-    let capsule = capsule.filter(|capsule| !is_too_old(capsule, snapshot)).ok_or(Refusal::UnknownSession)?;
+    let capsule =
+        worker.ids.open_current(sessions, snapshot, principal, id).ok_or(Refusal::UnknownSession)?;
     let moved = async {
         loop {
             match sessions.fate(&capsule) {
@@ -149,6 +149,11 @@ impl Sessions {
     /// What is in an id, if it is this principal's.
     pub(super) fn open_id(&self, snapshot: &Snapshot, principal: &str, id: &str) -> Option<Capsule> {
         snapshot.keyring.open(id).ok().filter(|capsule| capsule.is_of(principal))
+    }
+
+    /// The same, if the session has not reached its age.
+    pub(super) fn open_current(&self, snapshot: &Snapshot, principal: &str, id: &str) -> Option<Capsule> {
+        self.open_id(snapshot, principal, id).filter(|capsule| !is_too_old(capsule, snapshot))
     }
 
     /// What becomes of a session when this replica ends.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use longshore_sessions::Capsule;
 
-use super::Sessions;
+use super::{Sessions, is_too_old};
 use crate::configuration::Snapshot;
 
 /// How many are known at once, of about a kilobyte each. When there are more, all of them are forgotten.
@@ -33,7 +33,18 @@ struct Known {
 }
 
 impl Ids {
-    /// What is in an id, if it is this principal's.
+    /// What is in an id, if it is this principal's and the session has not reached its age.
+    pub(super) fn open_current(
+        &self,
+        sessions: &Sessions,
+        snapshot: &Arc<Snapshot>,
+        principal: &Arc<str>,
+        id: &str,
+    ) -> Option<Rc<Capsule>> {
+        self.open(sessions, snapshot, principal, id).filter(|capsule| !is_too_old(capsule, snapshot))
+    }
+
+    /// The same, however old the session is.
     pub(super) fn open(
         &self,
         sessions: &Sessions,
