@@ -19,7 +19,6 @@ pub mod status;
 pub mod upgrades;
 pub mod validate;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -37,8 +36,7 @@ use crate::metrics::Outcome;
 use crate::mirror::ServerKey;
 use crate::names;
 use crate::settings::Settings;
-use crate::view::ConfigMapView;
-use apply::{Applier, HasLive as _};
+use apply::Applier;
 use build::Desired;
 use condition::{ConditionType, Problem, Reason, Truth};
 use context::Context;
@@ -230,7 +228,7 @@ async fn pursue(
     let upstreams = mounted_upstreams(context, key, uid);
     let wish = rotate::wish(server);
     let patient = lock(memory).failures < LASTING;
-    let configured = configured(&lock(memory), &context.mirrors.config_maps.of_server(key), uid);
+    let configured = lock(memory).configured(&context.mirrors.config_maps.of_server(key), uid);
     let (keys, keys_from) = match own_keys::session_keys(context, key, uid, memory, wish).await {
         Ok(found) => found,
         Err(error) => {
@@ -386,24 +384,6 @@ fn turn(
     }
 }
 
-/// How the ConfigMaps that are there were made, by name. A sighting from before an apply says nothing: to go by it would
-/// give the same configuration another generation, and the one before again as soon as that is seen.
-fn configured(
-    memory: &ServerMemory,
-    seen: &BTreeMap<String, Arc<ConfigMapView>>,
-    uid: &str,
-) -> BTreeMap<String, String> {
-    let applied = memory.applied.iter().filter(|((kind, _), _)| *kind == ConfigMapView::KIND);
-    let applied = applied.map(|((_, name), it)| (name, (it.live.version, it.configured.as_ref())));
-    let mut made: BTreeMap<_, _> = applied.collect();
-    for (name, view) in seen.iter().filter(|(_, view)| view.live.controller.as_deref() == Some(uid)) {
-        if made.get(name).is_none_or(|(version, _)| *version <= view.live.version) {
-            made.insert(name, (view.live.version, view.configured.as_ref()));
-        }
-    }
-    made.into_iter().filter_map(|(name, (_, text))| Some((name.clone(), text?.clone()))).collect()
-}
-
 /// How the sidecars of the pods that are there reach their servers.
 fn mounted_upstreams(context: &Context, key: &ServerKey, uid: &str) -> Vec<Upstream> {
     let pods = probe::pods_of(context, key, uid);
@@ -497,44 +477,6 @@ fn delay(memory: &Mutex<ServerMemory>, first: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::Live;
-    use memory::Record;
-
-    #[test]
-    fn how_a_configuration_was_made_is_told_by_the_newer_of_what_was_applied_and_what_is_seen() {
-        let live = |version: u64, controller: &str| Live {
-            uid: "c".to_owned(),
-            version,
-            fingerprint: version,
-            controller: Some(controller.to_owned()),
-        };
-        let text = |text: &str| Some(text.to_owned());
-        for (applied, seen, expected, why) in [
-            (None, None, None, "there is none"),
-            (None, Some((7, "us", text("1/old"))), text("1/old"), "another operator made it"),
-            (None, Some((7, "them", text("1/old"))), None, "it is somebody else's"),
-            (Some((7, text("2/new"))), None, text("2/new"), "it is not seen yet"),
-            (Some((7, text("2/new"))), Some((6, "us", text("1/old"))), text("2/new"), "it was seen before"),
-            (Some((7, text("2/new"))), Some((7, "us", text("2/new"))), text("2/new"), "it is seen"),
-            (Some((7, text("2/new"))), Some((8, "us", text("3/x"))), text("3/x"), "somebody changed it"),
-            (Some((7, text("2/new"))), Some((8, "us", None)), None, "somebody took its annotation away"),
-            (Some((7, None)), Some((6, "us", text("1/old"))), None, "it was found to be another"),
-            (Some((7, text("2/new"))), Some((8, "them", text("1/x"))), text("2/new"), "it was taken away"),
-        ] {
-            let mut memory = ServerMemory::default();
-            if let Some((version, configured)) = applied {
-                let record = Record { digest: String::new(), live: live(version, "us"), configured };
-                memory.applied.insert(("ConfigMap", "a".to_owned()), record.clone());
-                memory.applied.insert(("Secret", "b".to_owned()), record);
-            }
-            let view = |(version, controller, configured)| {
-                Arc::new(ConfigMapView { live: live(version, controller), configured })
-            };
-            let seen = seen.map(|seen| ("a".to_owned(), view(seen))).into_iter().collect();
-            let expected = expected.map(|text| ("a".to_owned(), text)).into_iter().collect();
-            assert_eq!(configured(&memory, &seen, "us"), expected, "{why}");
-        }
-    }
 
     #[test]
     fn each_failure_in_a_row_is_waited_for_longer_and_none_for_ever() {

@@ -1,15 +1,16 @@
 //! What the operator remembers of its own doings, to write nothing twice. All of it can be lost: a restart only means
 //! that every object is applied once more.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longshore_crds::McpServerStatus;
 use tokio::time::Instant;
 
+use crate::mcp_server::apply::HasLive as _;
 use crate::mcp_server::session_keys::SessionKeys;
 use crate::mirror::ServerKey;
-use crate::view::Live;
+use crate::view::{ConfigMapView, Live};
 
 /// The memory of all servers.
 #[derive(Debug, Default)]
@@ -82,6 +83,24 @@ pub struct Touch {
 // === impl ServerMemory ===
 
 impl ServerMemory {
+    /// How the ConfigMaps that are there were made, by name. A sighting from before an apply says nothing: to go by it would
+    /// give the same configuration another generation, and the one before again as soon as that is seen.
+    pub fn configured(
+        &self,
+        seen: &BTreeMap<String, Arc<ConfigMapView>>,
+        uid: &str,
+    ) -> BTreeMap<String, String> {
+        let applied = self.applied.iter().filter(|((kind, _), _)| *kind == ConfigMapView::KIND);
+        let applied = applied.map(|((_, name), it)| (name, (it.live.version, it.configured.as_ref())));
+        let mut made: BTreeMap<_, _> = applied.collect();
+        for (name, view) in seen.iter().filter(|(_, view)| view.live.controller.as_deref() == Some(uid)) {
+            if made.get(name).is_none_or(|(version, _)| *version <= view.live.version) {
+                made.insert(name, (view.live.version, view.configured.as_ref()));
+            }
+        }
+        made.into_iter().filter_map(|(name, (_, text))| Some((name.clone(), text?.clone()))).collect()
+    }
+
     /// An object is about to be applied.
     pub fn begin(&mut self, object: Object) {
         self.applying.insert(object, None);
@@ -181,6 +200,42 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn how_a_configuration_was_made_is_told_by_the_newer_of_what_was_applied_and_what_is_seen() {
+        let live = |version: u64, controller: &str| Live {
+            uid: "c".to_owned(),
+            version,
+            fingerprint: version,
+            controller: Some(controller.to_owned()),
+        };
+        let text = |text: &str| Some(text.to_owned());
+        for (applied, seen, expected, why) in [
+            (None, None, None, "there is none"),
+            (None, Some((7, "us", text("1/old"))), text("1/old"), "another operator made it"),
+            (None, Some((7, "them", text("1/old"))), None, "it is somebody else's"),
+            (Some((7, text("2/new"))), None, text("2/new"), "it is not seen yet"),
+            (Some((7, text("2/new"))), Some((6, "us", text("1/old"))), text("2/new"), "it was seen before"),
+            (Some((7, text("2/new"))), Some((7, "us", text("2/new"))), text("2/new"), "it is seen"),
+            (Some((7, text("2/new"))), Some((8, "us", text("3/x"))), text("3/x"), "somebody changed it"),
+            (Some((7, text("2/new"))), Some((8, "us", None)), None, "somebody took its annotation away"),
+            (Some((7, None)), Some((6, "us", text("1/old"))), None, "it was found to be another"),
+            (Some((7, text("2/new"))), Some((8, "them", text("1/x"))), text("2/new"), "it was taken away"),
+        ] {
+            let mut memory = ServerMemory::default();
+            if let Some((version, configured)) = applied {
+                let record = Record { digest: String::new(), live: live(version, "us"), configured };
+                memory.applied.insert(("ConfigMap", "a".to_owned()), record.clone());
+                memory.applied.insert(("Secret", "b".to_owned()), record);
+            }
+            let view = |(version, controller, configured)| {
+                Arc::new(ConfigMapView { live: live(version, controller), configured })
+            };
+            let seen = seen.map(|seen| ("a".to_owned(), view(seen))).into_iter().collect();
+            let expected = expected.map(|text| ("a".to_owned(), text)).into_iter().collect();
+            assert_eq!(memory.configured(&seen, "us"), expected, "{why}");
+        }
+    }
 
     #[test]
     fn what_goes_while_it_is_applied_is_not_taken_for_there() {
