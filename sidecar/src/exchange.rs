@@ -13,6 +13,7 @@ mod alone;
 mod answer;
 mod carry;
 mod client;
+mod deadline;
 mod edit;
 mod events;
 mod listen;
@@ -32,7 +33,7 @@ use longshore_mcp::pieces::IdInPieces;
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::Upstream;
 use tokio::sync::oneshot;
-use tokio::time::{Duration, Instant, timeout_at};
+use tokio::time::{Duration, Instant};
 
 use crate::access::Caller;
 use crate::audit::Entry;
@@ -49,6 +50,7 @@ use crate::upstream::Tail;
 use crate::worker::Worker;
 pub(crate) use alone::{Lone, call_alone};
 use client::Client;
+use deadline::Deadline;
 pub(crate) use listen::listen;
 pub(crate) use request::{end_named, end_upstream};
 
@@ -152,18 +154,17 @@ async fn run(mut call: Box<Call>, held: (Option<CallGuard>, Place), reply: onesh
     let timeout = Duration::from_millis(limits.request_timeout_ms);
     let timeout = if call.edit == Edit::Tell { timeout.min(TELL_TIMEOUT) } else { timeout };
     let now = Instant::now();
-    let deadline = now + timeout;
+    let deadline = Deadline::after(now, timeout);
     let mut client = Client::new(&call, reply, now);
 
     let upstream = call.session.as_deref().and_then(Session::upstream);
     let mut result = answer::answer(&mut call, &mut client, deadline).await;
     if matches!(result, Err(Refusal::SessionLost)) && client.has_nothing() {
-        result = match timeout_at(deadline, Box::pin(call.begin_again(upstream))).await {
+        result = match deadline.within(Box::pin(call.begin_again(upstream))).await.flatten() {
             // The server has not taken the call: it did not know the session.
-            Ok(Ok(true)) => Box::pin(answer::answer(&mut call, &mut client, deadline)).await,
-            Ok(Ok(false)) => Err(Refusal::SessionLost),
-            Ok(Err(refusal)) => Err(refusal),
-            Err(_) => Err(answer::timed_out()),
+            Ok(true) => Box::pin(answer::answer(&mut call, &mut client, deadline)).await,
+            Ok(false) => Err(Refusal::SessionLost),
+            Err(refusal) => Err(refusal),
         };
     }
     let rest = match result {
@@ -176,10 +177,6 @@ async fn run(mut call: Box<Call>, held: (Option<CallGuard>, Place), reply: onesh
             done.rest
         }
         Err(refusal) => {
-            let refusal = match refusal {
-                Refusal::ServerTimedOut { .. } => Refusal::ServerTimedOut { seconds: timeout.as_secs_f64() },
-                other => other,
-            };
             call.note_failure(&refusal);
             let kind = if call.edit == Edit::Tell { Kind::Other } else { Kind::Request };
             let id = call.id.as_deref().map(Id::from_json);

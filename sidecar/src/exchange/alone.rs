@@ -17,9 +17,10 @@ use longshore_mcp::level::Level;
 use longshore_mcp::matrix;
 use longshore_mcp::method::Method;
 use longshore_mcp::revision::Revision;
-use tokio::time::{Duration, Instant, timeout, timeout_at};
+use tokio::time::{Duration, Instant, timeout};
 
 use super::answer::HOLD;
+use super::deadline::Deadline;
 use super::doubt;
 use super::events::Source;
 use super::request::patiently;
@@ -38,7 +39,7 @@ use crate::upstream::request::build;
 use crate::upstream::{self, Answer, EDITABLE, Failure, Form, Lease, Opener};
 use crate::worker::Worker;
 use judge::{Judge, Verdict};
-use live::{Live, Rest};
+use live::{Live, Rest, Until};
 
 /// How long the first event of an answer is waited for, so that it goes out in one piece with the head.
 const MOMENT: Duration = Duration::from_secs(1);
@@ -92,19 +93,10 @@ pub(crate) async fn call_alone(
 ) -> Result<Response<Body>, Refusal> {
     let held = admit(worker, &lone)?;
     let limit = Duration::from_millis(lone.snapshot.config.limits.request_timeout_ms);
-    let deadline = Instant::now() + limit;
+    let deadline = Deadline::after(Instant::now(), limit);
     let judge = Judge::new(worker, &lone);
-    let begun = timeout_at(deadline, reach(worker, &lone, &judge))
-        .await
-        .unwrap_or_else(|_| Err(Refusal::ServerTimedOut { seconds: limit.as_secs_f64() }));
+    let begun = deadline.within(reach(worker, &lone, &judge)).await.flatten();
     let begun = begun.inspect_err(|refusal| doubt(&worker.shared, refusal))?;
-    let standing = lone.standing.take();
-    let rest = Rest {
-        worker: worker.clone(),
-        deadline: standing.is_none().then_some((deadline, limit)),
-        standing,
-        _held: held,
-    };
     Ok(match begun {
         Begun::Whole { message, code, events, .. } => {
             let mut response = if events {
@@ -121,10 +113,12 @@ pub(crate) async fn call_alone(
             response
         }
         Begun::Long { start, body, lease } => {
-            let live = live::message(rest, start, body, lease, trail.entry.hand_over());
+            let live = live::message((held, deadline), start, body, lease, trail.entry.hand_over());
             respond::json(Body::Live(live), None)
         }
         Begun::Events { source, start } => {
+            let until = lone.standing.take().map_or(Until::Deadline(deadline), Until::Standing);
+            let rest = Rest { worker: worker.clone(), until, _held: held };
             let live = Live::new(rest, judge, *source, start, trail.entry.hand_over());
             respond::events(Body::Live(live.stream()), None)
         }

@@ -7,9 +7,10 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use longshore_mcp::pieces::IdInPieces;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout_at;
 
 use super::client::Client;
+use super::deadline::Deadline;
 use super::edit::{Edited, edit};
 use super::events::{events, first_answer};
 use super::opening::Opening;
@@ -25,7 +26,11 @@ use crate::upstream::{self, Answer, EDITABLE, Form, Lease, Tail, forgotten};
 pub(super) const HOLD: usize = 64 * 1024;
 
 /// Sends the call and gives the client what comes back.
-pub(super) async fn answer(call: &mut Call, client: &mut Client, deadline: Instant) -> Result<Done, Refusal> {
+pub(super) async fn answer(
+    call: &mut Call,
+    client: &mut Client,
+    deadline: Deadline,
+) -> Result<Done, Refusal> {
     let shared = call.worker.shared.clone();
     let place = match call.edit {
         Edit::OpenSession => Some(shared.sessions.reserve(&call.caller.principal, &call.snapshot)?),
@@ -62,7 +67,7 @@ async fn open(
     mut opening: Opening,
     form: Form,
     (body, lease): (upstream::Body, Lease),
-    deadline: Instant,
+    deadline: Deadline,
 ) -> Result<Done, Refusal> {
     let opened = async {
         let (before, message) = match form {
@@ -77,11 +82,6 @@ async fn open(
     let done = opened.await;
     opening.leave(call);
     done
-}
-
-pub(super) fn timed_out() -> Refusal {
-    // Whoever logs it knows the limit.
-    Refusal::ServerTimedOut { seconds: 0.0 }
 }
 
 /// What was read of a body before it became too much to hold.
@@ -104,8 +104,8 @@ impl Collected {
 }
 
 /// Holds so many bytes, once there is room for them.
-pub(super) async fn hold_in_time(share: &mut Share, bytes: usize, deadline: Instant) -> Result<(), Refusal> {
-    let is_held = timeout_at(deadline, share.reach_in_time(bytes)).await.unwrap_or(false);
+pub(super) async fn hold_in_time(share: &mut Share, bytes: usize, deadline: Deadline) -> Result<(), Refusal> {
+    let is_held = timeout_at(deadline.at(), share.reach_in_time(bytes)).await.unwrap_or(false);
     if is_held { Ok(()) } else { Err(Refusal::AnswerNotHeld) }
 }
 
@@ -115,7 +115,7 @@ async fn collect(
     mut body: upstream::Body,
     lease: Lease,
     hold: usize,
-    deadline: Instant,
+    deadline: Deadline,
 ) -> Result<Collected, Refusal> {
     let mut gathered = Gathered::default();
     let mut share = call.nothing_held();
@@ -139,7 +139,7 @@ async fn message(
     client: &mut Client,
     body: upstream::Body,
     lease: Lease,
-    deadline: Instant,
+    deadline: Deadline,
 ) -> Result<Done, Refusal> {
     let edits = call.edits();
     let hold = if edits { EDITABLE } else { HOLD };
@@ -164,9 +164,9 @@ async fn message(
                 Some(other) => call.hold(other).ok_or(Refusal::AnswerNotHeld)?,
                 None => bytes,
             };
-            client.begin_json(None);
+            client.begin_json();
             client.piece(bytes, deadline).await?;
-            while let Some(frame) = timeout_at(deadline, body.frame()).await.map_err(|_| timed_out())? {
+            while let Some(frame) = deadline.within(body.frame()).await? {
                 if let Ok(data) = frame?.into_data() {
                     let data = under_clients_id(ids.as_mut(), &data)?.unwrap_or(data);
                     client.piece(data, deadline).await?;
@@ -208,7 +208,7 @@ async fn failed(
     status: StatusCode,
     body: upstream::Body,
     lease: Lease,
-    deadline: Instant,
+    deadline: Deadline,
 ) -> Result<Done, Refusal> {
     let message = match collect(call, client, body, lease, HOLD, deadline).await? {
         Collected::Whole(bytes, share, lease) => {

@@ -4,13 +4,13 @@
 use std::future::pending;
 
 use bytes::Bytes;
-use http::{HeaderValue, Response, StatusCode};
+use http::{Response, StatusCode};
 use longshore_mcp::envelope::Id;
 use longshore_mcp::sse;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
-use super::answer::timed_out;
+use super::deadline::Deadline;
 use super::{Call, Edit, listen};
 use crate::rescue::{self, Refusal, Rescued};
 use crate::sessions::Cancellation;
@@ -63,10 +63,10 @@ impl Client {
     pub(super) async fn wait<T>(
         &mut self,
         call: &Call,
-        deadline: Instant,
+        deadline: Deadline,
         mut what: impl Future<Output = T> + Unpin,
     ) -> Result<T, Refusal> {
-        if let Some(moment) = self.moment.filter(|moment| *moment < deadline) {
+        if let Some(moment) = self.moment.filter(|moment| *moment < deadline.at()) {
             if let Ok(done) = timeout_at(moment, &mut what).await {
                 return Ok(done);
             }
@@ -86,7 +86,7 @@ impl Client {
         };
         tokio::select! {
             biased;
-            done = timeout_at(deadline, what) => done.map_err(|_| timed_out()),
+            done = deadline.within(what) => done,
             () = cancelled => Err(Refusal::Cancelled),
             () = has_gone => Err(Refusal::Cancelled),
         }
@@ -199,26 +199,26 @@ impl Client {
     }
 
     /// Waits for a client that reads slowly until the deadline; one that is slower still is given up.
-    pub(super) async fn room(&self, deadline: Instant) {
+    pub(super) async fn room(&self, deadline: Deadline) {
         if let State::Events(writer) = &self.state
-            && timeout_at(deadline, writer.room()).await.is_err()
+            && timeout_at(deadline.at(), writer.room()).await.is_err()
         {
             writer.lose_client();
         }
     }
 
     /// Begins a response of one message that comes in pieces.
-    pub(super) fn begin_json(&mut self, session: Option<HeaderValue>) {
+    pub(super) fn begin_json(&mut self) {
         let ((pieces, body), end) = (mpsc::channel(PIECES), End::default());
-        if self.respond(respond::json(Body::Message(body, end.clone()), session)) {
+        if self.respond(respond::json(Body::Message(body, end.clone()), None)) {
             self.state = State::Json(pieces, end);
         }
     }
 
     /// Gives a piece. Waits for a slow client until the deadline; one that is slower still is given up.
-    pub(super) async fn piece(&mut self, piece: Bytes, deadline: Instant) -> Result<(), Refusal> {
+    pub(super) async fn piece(&mut self, piece: Bytes, deadline: Deadline) -> Result<(), Refusal> {
         let State::Json(pieces, _) = &self.state else { return Ok(()) };
-        if timeout_at(deadline, pieces.send(Ok(piece))).await.map_err(|_| Refusal::Unread)?.is_err() {
+        if timeout_at(deadline.at(), pieces.send(Ok(piece))).await.map_err(|_| Refusal::Unread)?.is_err() {
             self.state = State::Done;
         }
         Ok(())

@@ -15,11 +15,12 @@ use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse::{Decoder, Event};
 use pace::Pace;
-use tokio::time::{Duration, Instant, sleep};
+use tokio::time::{Duration, sleep};
 
 use super::answer::hold_in_time;
 use super::carry;
 use super::client::Client;
+use super::deadline::Deadline;
 use super::edit::{Looked, look};
 use super::{Call, Done, Edit, request};
 use crate::rescue::Refusal;
@@ -51,7 +52,7 @@ pub(super) async fn events(
     client: &mut Client,
     body: upstream::Body,
     lease: Lease,
-    deadline: Instant,
+    deadline: Deadline,
 ) -> Result<Done, Refusal> {
     client.expect_events(call, &body)?;
     let mut source = Source::new(body, lease, call.nothing_held());

@@ -16,11 +16,12 @@ use longshore_mcp::revision::Revision;
 use longshore_mcp::sse;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use tokio::time::{Duration, Instant, sleep_until, timeout_at};
+use tokio::time::{Duration, Instant, sleep_until};
 
 use super::Held;
 use super::judge::Judge;
 use crate::audit::Entry;
+use crate::exchange::deadline::Deadline;
 use crate::exchange::doubt;
 use crate::exchange::events::Source;
 use crate::rescue::{self, Kind, Refusal};
@@ -38,11 +39,15 @@ const GRACE: Duration = Duration::from_millis(100);
 /// What the rest of an answer is bounded by.
 pub(super) struct Rest {
     pub(super) worker: Rc<Worker>,
-    /// When it has to be over, and how long it may take until then.
-    pub(super) deadline: Option<(Instant, Duration)>,
-    /// Without a deadline: what it was permitted for.
-    pub(super) standing: Option<Standing>,
+    pub(super) until: Until,
     pub(super) _held: Held,
+}
+
+/// What ends an answer, if nothing else does.
+pub(super) enum Until {
+    Deadline(Deadline),
+    /// A subscription ends with what it was permitted for.
+    Standing(Standing),
 }
 
 /// What can happen to an answer.
@@ -93,10 +98,12 @@ pub(super) struct Live {
     line: SharedLine,
 }
 
-impl Rest {
-    fn timed_out(&self) -> Refusal {
-        let limit = self.deadline.map(|(_, limit)| limit).unwrap_or_default();
-        Refusal::ServerTimedOut { seconds: limit.as_secs_f64() }
+impl Until {
+    fn deadline(&self) -> Option<Deadline> {
+        match self {
+            Self::Deadline(deadline) => Some(*deadline),
+            Self::Standing(_) => None,
+        }
     }
 }
 
@@ -112,13 +119,12 @@ impl Live {
 
     /// As a body.
     pub(super) fn stream(self) -> Pieces {
-        let (deadline, line) = (self.rest.deadline, self.line.clone());
-        let late = self.rest.timed_out();
-        let last_words = Ok(words(&late, self.judge.id()).0);
+        let (deadline, line) = (self.rest.until.deadline(), self.line.clone());
+        let last_words = deadline.map(|deadline| Ok(words(&deadline.passed(), self.judge.id()).0));
         let pieces =
             Box::pin(stream::unfold(self, async |mut live| live.next().await.map(|piece| (Ok(piece), live))));
-        match deadline {
-            Some((deadline, _)) => Bounded::stream(pieces, deadline, line, late, last_words),
+        match deadline.zip(last_words) {
+            Some((deadline, last_words)) => Bounded::stream(pieces, deadline, line, last_words),
             None => pieces,
         }
     }
@@ -140,17 +146,21 @@ impl Live {
     /// Waits for what happens next. None: nothing more does.
     async fn happens(&mut self) -> Option<Next> {
         let source = self.source.as_mut()?;
-        let (deadline, listens) = (self.rest.deadline, self.rest.standing.is_some());
+        let deadline = self.rest.until.deadline();
+        let listens = deadline.is_none();
         let over = async {
             match deadline {
-                Some((deadline, _)) => sleep_until(deadline).await,
+                Some(deadline) => {
+                    sleep_until(deadline.at()).await;
+                    deadline.passed()
+                }
                 None => pending().await,
             }
         };
         Some(tokio::select! {
             biased;
             // A server that always has something to say is no reason to be late.
-            () = over => Next::Failed(self.rest.timed_out()),
+            late = over => Next::Failed(late),
             // Nor to go on when it may not.
             Ok(()) = self.configured.changed(), if listens => Next::Configured,
             data = source.next() => match data {
@@ -198,8 +208,8 @@ impl Live {
 
     /// Ends a subscription that may not go on under the configuration of now.
     fn review(&mut self) {
-        let holds = match (&mut self.rest.standing, self.rest.worker.shared.config().as_ref()) {
-            (Some(standing), Some(snapshot)) => standing.holds(snapshot),
+        let holds = match (&mut self.rest.until, self.rest.worker.shared.config().as_ref()) {
+            (Until::Standing(standing), Some(snapshot)) => standing.holds(snapshot),
             _ => false,
         };
         if !holds {
@@ -226,21 +236,24 @@ fn words(refusal: &Refusal, id: &str) -> (Bytes, i64) {
 }
 
 /// A message that comes in pieces, as a body.
-pub(super) fn message(rest: Rest, start: Bytes, body: upstream::Body, lease: Lease, entry: Entry) -> Pieces {
+pub(super) fn message(
+    (held, deadline): (Held, Deadline),
+    start: Bytes,
+    body: upstream::Body,
+    lease: Lease,
+    entry: Entry,
+) -> Pieces {
     let line = Line::new(entry);
-    let (deadline, late) =
-        (rest.deadline.map_or_else(Instant::now, |(deadline, _)| deadline), rest.timed_out());
-    let state = (rest, Some(start), Some((body, lease)), line.clone());
-    let pieces = Box::pin(stream::unfold(state, async |(rest, start, from, line)| {
+    let state = ((held, deadline), Some(start), Some((body, lease)), line.clone());
+    let pieces = Box::pin(stream::unfold(state, async |(bounds, start, from, line)| {
         if let Some(start) = start {
-            return Some((Ok(start), (rest, None, from, line)));
+            return Some((Ok(start), (bounds, None, from, line)));
         }
         let (mut body, lease) = from?;
-        let deadline = rest.deadline.map_or_else(Instant::now, |(deadline, _)| deadline);
         loop {
-            let failed = match timeout_at(deadline, body.frame()).await {
+            let failed = match bounds.1.within(body.frame()).await {
                 Ok(Some(Ok(frame))) => match frame.into_data() {
-                    Ok(data) => return Some((Ok(data), (rest, None, Some((body, lease)), line))),
+                    Ok(data) => return Some((Ok(data), (bounds, None, Some((body, lease)), line))),
                     Err(_) => continue,
                 },
                 Ok(None) => {
@@ -249,33 +262,27 @@ pub(super) fn message(rest: Rest, start: Bytes, body: upstream::Body, lease: Lea
                     return None;
                 }
                 Ok(Some(Err(broken))) => Refusal::from(broken).reason(),
-                Err(_) => rest.timed_out().reason(),
+                Err(late) => late.reason(),
             };
             // Half a message cannot be turned into an error. The connection breaks, and the client sees that.
             line.borrow_mut().end(Some(failed), None);
-            return Some((Err(BrokenOff), (rest, None, None, line)));
+            return Some((Err(BrokenOff), (bounds, None, None, line)));
         }
     }));
-    Bounded::stream(pieces, deadline, line, late, Err(BrokenOff))
+    Bounded::stream(pieces, deadline, line, Err(BrokenOff))
 }
 
 // === impl Bounded ===
 
 impl Bounded {
-    /// An answer that is over at the deadline for this reason, with these last words.
-    fn stream(
-        pieces: Pieces,
-        deadline: Instant,
-        line: SharedLine,
-        late: Refusal,
-        last_words: Piece,
-    ) -> Pieces {
+    /// An answer that is over at the deadline, with these last words.
+    fn stream(pieces: Pieces, deadline: Deadline, line: SharedLine, last_words: Piece) -> Pieces {
         let state = Rc::new(RefCell::new(State { pieces, reader: None }));
         let timer = tokio::task::spawn_local({
             let state = state.clone();
             async move {
-                sleep_until(deadline + GRACE).await;
-                if !line.borrow_mut().end(Some(late.reason()), None) {
+                sleep_until(deadline.at() + GRACE).await;
+                if !line.borrow_mut().end(Some(deadline.passed().reason()), None) {
                     return;
                 }
                 let last_words: Pieces = Box::pin(stream::iter([last_words]));

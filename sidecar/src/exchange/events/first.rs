@@ -3,10 +3,9 @@
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use longshore_mcp::sse::Decoder;
-use tokio::time::{Instant, timeout_at};
 
 use crate::exchange::Call;
-use crate::exchange::answer::timed_out;
+use crate::exchange::deadline::Deadline;
 use crate::exchange::edit::{Looked, look};
 use crate::rescue::Refusal;
 use crate::upstream::{self, EDITABLE, Lease, Tail};
@@ -17,14 +16,13 @@ pub(in crate::exchange) async fn first_answer(
     call: &Call,
     mut body: upstream::Body,
     lease: Lease,
-    deadline: Instant,
+    deadline: Deadline,
 ) -> Result<(Vec<Vec<u8>>, Bytes), Refusal> {
     let (mut decoder, mut share) = (Decoder::new(EDITABLE), call.nothing_held());
     let (mut before, mut bytes_before) = (Vec::new(), 0);
     let mut answer = None;
     loop {
-        let frame = timeout_at(deadline, body.frame()).await.map_err(|_| timed_out())?;
-        let data = frame.ok_or(Refusal::ServerLost)??.into_data();
+        let data = deadline.within(body.frame()).await?.ok_or(Refusal::ServerLost)??.into_data();
         let Ok(data) = data else { continue };
         let mut failure = None;
         let looked = decoder.push(&data, |event| {

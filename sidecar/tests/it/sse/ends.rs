@@ -1,6 +1,7 @@
 //! The ends of sessions with a server over HTTP+SSE: its stream is the session.
 
 use std::io::BufReader;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use longshore_sidecar_config::OnOwnerLoss;
 use serde_json::{Value, json};
@@ -9,7 +10,9 @@ use super::{hear, said};
 use crate::harness::http::connect;
 use crate::harness::scripted::message;
 use crate::harness::sse_server::Say;
-use crate::harness::{Client, Event, Events, Reply, Sidecar, SseServer, eventually, modern};
+use crate::harness::{
+    Client, Event, Events, Gate, Reply, Request, Sidecar, SseServer, client, eventually, modern,
+};
 
 /// The tools that break the stream off: between two events, and in one.
 const WAYS: [&str; 3] = ["end", "cut", "unended"];
@@ -194,6 +197,28 @@ fn r069_a_cancelled_call_is_cancelled_there() {
     let (cancelled, call) =
         (crate::harness::scripted::message(&cancelled), crate::harness::scripted::message(&call));
     assert_eq!(cancelled["params"]["requestId"], call["id"]);
+}
+
+/// What had too little time says how much that was, and not how much the call would have had.
+#[test]
+fn a_stream_that_names_no_endpoint_is_not_waited_for_as_long_as_a_call() {
+    let gate = Gate::default();
+    let opened = gate.clone();
+    let is_first = AtomicBool::new(true);
+    let server = SseServer::naming(
+        move |session| {
+            // The sidecar's own.
+            if !is_first.swap(false, Ordering::Relaxed) {
+                gate.pass();
+            }
+            format!("/messages?session={session}")
+        },
+        hear,
+    );
+    let sidecar = Sidecar::start(&server.config()).ready();
+    let refused = Request::post(client::initialize("2025-06-18")).send(sidecar.mcp);
+    assert!(refused.text().contains("did not answer within 10 seconds"), "{}", refused.text());
+    opened.open();
 }
 
 #[test]
