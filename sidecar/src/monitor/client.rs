@@ -152,13 +152,15 @@ impl Server {
         };
         let handshake: Handshake =
             serde_json::from_str(&result).map_err(|_| self.not_mcp("initialize has no usable result"))?;
+        // Whether it is of use or not: the server may refuse to be told anything in another one.
+        self.revision = Revision::parse(&handshake.protocol_version);
         if let Some(pin) = pin.filter(|pin| pin.as_str() != handshake.protocol_version) {
             return Err(CallError::Pinned { pin, speaks: quote(&handshake.protocol_version) });
         }
-        let known =
-            Revision::parse(&handshake.protocol_version).filter(|revision| revision.features().handshake);
-        let revision = known.ok_or_else(|| CallError::Revision(quote(&handshake.protocol_version)))?;
-        self.revision = Some(revision);
+        let revision = self
+            .revision
+            .filter(|revision| revision.features().handshake)
+            .ok_or_else(|| CallError::Revision(quote(&handshake.protocol_version)))?;
         self.tell(INITIALIZED.to_owned()).await?;
         Ok((revision, describe(handshake)))
     }

@@ -27,8 +27,8 @@ impl Server {
         });
         let result: Value = serde_json::from_str(&self.open(Face::Sessions, params).await?)
             .map_err(|_| self.not_mcp("initialize has no usable result"))?;
-        self.revision = Some(revision);
         let chosen = result["protocolVersion"].as_str().unwrap_or_default();
+        self.revision = Revision::parse(chosen).or(Some(revision));
         if chosen != revision.as_str() {
             return Err(CallError::Revision(quote(chosen)));
         }
@@ -51,7 +51,7 @@ impl Server {
         if self.session.is_none() {
             return;
         }
-        // It may have been opened in a revision that is not spoken here.
+        // It may have been opened in a revision that nobody knows here.
         let revision = self.revision.unwrap_or(Revision::NEWEST_WITH_INITIALIZE);
         let request = request::build(Method::DELETE, Some((self.session.clone(), revision)), Bytes::new());
         if let Err(error) = self.send(request).await {

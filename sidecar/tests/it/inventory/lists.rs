@@ -15,6 +15,9 @@ use crate::harness::scripted::{
 };
 use crate::harness::{Cluster, Gate, Request, Sidecar, config, eventually, scripted};
 
+/// What the servers speak. They take nothing in another revision.
+const REVISION: &str = "2025-06-18";
+
 /// A server that keeps its sessions apart, and answers by the test whatever is not about them; pings too, if it has
 /// something experimental.
 struct Server {
@@ -55,7 +58,12 @@ fn serve(
 ) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     while let Some(request) = scripted::read(&mut reader) {
-        let method = if request.method == "POST" { method_of(&request) } else { request.method.clone() };
+        let chosen = ("mcp-protocol-version".to_owned(), REVISION.to_owned());
+        let method = match &*request.method {
+            "POST" => method_of(&request),
+            "DELETE" if !request.headers.contains(&chosen) => "DELETE in another revision".to_owned(),
+            method => method.to_owned(),
+        };
         let number = {
             let mut seen = seen.lock().unwrap();
             seen.push(method.clone());
@@ -64,7 +72,7 @@ fn serve(
         match &*method {
             "initialize" => {
                 let result = json!({
-                    "protocolVersion": "2025-11-25", "capabilities": capabilities,
+                    "protocolVersion": REVISION, "capabilities": capabilities,
                     "serverInfo": {"name": "odd", "version": "1"},
                 });
                 let session = format!("mcp-session-id: session-{number}\r\n");
@@ -75,6 +83,7 @@ fn serve(
                 json(&mut stream, &reply_to(&request, &json!({})));
             }
             "notifications/initialized" => accepted(&mut stream),
+            "DELETE in another revision" => json_with(&mut stream, 400, "", "{}"),
             "DELETE" => write(&mut stream, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"),
             method => answer(method, &request, &mut stream),
         }
@@ -86,7 +95,12 @@ fn tool(name: &str) -> Value {
 }
 
 fn beside(server: &Server) -> (Sidecar, String) {
+    pinned_beside(server, None)
+}
+
+fn pinned_beside(server: &Server, pin: Option<&str>) -> (Sidecar, String) {
     let (mut config, cluster) = (config(server.port), Cluster::new());
+    config.protocol = pin.map(str::to_owned);
     cluster.trust(&mut config);
     (Sidecar::start(&config).loaded(), cluster.token(|_| {}))
 }
@@ -185,23 +199,27 @@ fn a_stream_that_is_cut_off_is_opened_again() {
 }
 
 #[test]
-fn a_server_that_cannot_list_is_not_left_with_session_after_session() {
-    let server = Server::start(json!({"tools": {}}), |method, request, stream| match method {
-        "tools/list" => {
-            let error = json!({"jsonrpc": "2.0", "id": message(request)["id"], "error": {"code": -32603, "message": "no"}});
-            json(stream, &error.to_string());
-        }
-        _ => no_stream(stream),
-    });
-    let (sidecar, token) = beside(&server);
-    eventually("it was tried some times", || (server.asked("initialize") > 4).then_some(()));
-    let begun = server.asked("initialize");
-    eventually("and each try was ended", || (server.asked("DELETE") >= begun).then_some(()));
-    let failed = eventually("it is known", || {
-        let inventory = read(&ask(&token).send(sidecar.admin));
-        Some(inventory.connection).filter(|connection| connection.state == ConnectionState::Failed)
-    });
-    assert_eq!(failed.reason, Some(ConnectionReason::ListFailed), "{}", failed.message);
+fn a_server_that_is_of_no_use_is_not_left_with_session_after_session() {
+    for (pin, reason) in
+        [(None, ConnectionReason::ListFailed), (Some("2025-03-26"), ConnectionReason::UnsupportedRevision)]
+    {
+        let server = Server::start(json!({"tools": {}}), |method, request, stream| match method {
+            "tools/list" => {
+                let error = json!({"jsonrpc": "2.0", "id": message(request)["id"], "error": {"code": -32603, "message": "no"}});
+                json(stream, &error.to_string());
+            }
+            _ => no_stream(stream),
+        });
+        let (sidecar, token) = pinned_beside(&server, pin);
+        eventually("it was tried some times", || (server.asked("initialize") > 4).then_some(()));
+        let begun = server.asked("initialize");
+        eventually("and each try was ended", || (server.asked("DELETE") >= begun).then_some(()));
+        let failed = eventually("it is known", || {
+            let inventory = read(&ask(&token).send(sidecar.admin));
+            Some(inventory.connection).filter(|connection| connection.state == ConnectionState::Failed)
+        });
+        assert_eq!(failed.reason, Some(reason), "{}", failed.message);
+    }
 }
 
 #[test]
