@@ -2,7 +2,6 @@
 //! the response open: what waits for it would wait for as long as a call may take.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use longshore_mcp::envelope::Id;
@@ -17,7 +16,13 @@ const GRACE: Duration = Duration::from_secs(1);
 /// The calls of one session that its client may cancel, by their ids in one spelling. What is cancelled beside them is
 /// not remembered: ids are used again.
 #[derive(Default)]
-pub(super) struct Cancellable(Mutex<HashMap<Box<str>, Arc<Word>>>);
+pub(super) struct Cancellable(Mutex<HashMap<Box<str>, Calls>>);
+
+/// The calls under one id: how many are under way, and what they hear.
+struct Calls {
+    under_way: usize,
+    word: Arc<Word>,
+}
 
 /// Whether the calls under an id were cancelled, and when.
 #[derive(Default)]
@@ -36,9 +41,8 @@ pub(crate) struct Cancellation {
 impl Cancellable {
     /// The client does not want the answers of the calls under this id.
     pub(super) fn cancel(&self, id: &Id<'_>) {
-        let word = self.lock().get(&*id.in_one_spelling()).cloned();
         // It may have been said before, or be about a call that has just been answered.
-        if let Some(word) = word
+        if let Some(Calls { word, .. }) = self.lock().get(&*id.in_one_spelling())
             && word.at.set(Instant::now()).is_ok()
         {
             word.news.notify_waiters();
@@ -46,31 +50,32 @@ impl Cancellable {
     }
 
     fn begin(&self, id: &str) -> Arc<Word> {
-        match self.lock().entry(id.into()) {
-            Entry::Vacant(entry) => entry.insert(Arc::default()).clone(),
-            Entry::Occupied(entry) if entry.get().at.get().is_none() => entry.get().clone(),
-            // A call that begins under the id of one that was cancelled is another one.
-            Entry::Occupied(mut entry) => {
-                entry.insert(Arc::default());
-                entry.get().clone()
-            }
+        let first = || Calls { under_way: 0, word: Arc::default() };
+        let mut lock = self.lock();
+        let calls = lock.entry(id.into()).or_insert_with(first);
+        // A call that begins under the id of one that was cancelled is another one.
+        if calls.word.at.get().is_some() {
+            *calls = first();
         }
+        calls.under_way += 1;
+        calls.word.clone()
     }
 
     fn end(&self, id: &str, word: &Arc<Word>) {
-        let mut calls = self.lock();
-        // Here, and with whoever ends.
-        const LAST: usize = 2;
-        if calls.get(id).is_some_and(|it| Arc::ptr_eq(it, word) && Arc::strong_count(it) == LAST) {
-            calls.remove(id);
+        let mut lock = self.lock();
+        // They may have been cancelled, and others be called so since.
+        let Some(calls) = lock.get_mut(id).filter(|calls| Arc::ptr_eq(&calls.word, word)) else { return };
+        calls.under_way -= 1;
+        if calls.under_way == 0 {
+            lock.remove(id);
         }
-        if calls.is_empty() {
+        if lock.is_empty() {
             // Idle sessions are many.
-            *calls = HashMap::new();
+            *lock = HashMap::new();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Arc<Word>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Calls>> {
         // Nothing that holds the lock can leave it half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
