@@ -173,6 +173,11 @@ impl Routes {
         self.newest_where(subscribes).is_some()
     }
 
+    /// Whether the server is asked to say so much of its log.
+    pub(super) fn sets_level(&self) -> bool {
+        self.newest_where(|call| matches!(call.about(), About::Level(_))).is_some()
+    }
+
     /// A session does not want to be subscribed to this resource any more: what it asked for before is answered, and
     /// makes it no subscriber.
     pub(super) fn take_back(&mut self, from: Name, uri: &str) {

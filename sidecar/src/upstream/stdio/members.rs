@@ -86,6 +86,24 @@ impl Members {
         self.0.values().filter_map(|member| member.level).min()
     }
 
+    /// The process has agreed to say as much as this one asked for, and with that what others want who want no more.
+    pub(super) fn agreed(&mut self, of: Name, level: Option<Level>) {
+        for (name, member) in &mut self.0 {
+            if *name == of {
+                member.agreed = level;
+            } else if level.is_some() && level <= member.level {
+                member.agreed = member.level;
+            }
+        }
+    }
+
+    /// The process does not say so much: for those who have asked for nothing else since, what it agreed to before holds.
+    pub(super) fn refused(&mut self, level: Option<Level>) {
+        for member in self.0.values_mut().filter(|member| member.level == level) {
+            member.level = member.agreed;
+        }
+    }
+
     /// Whether any of them is subscribed to this.
     pub(super) fn is_subscribed(&self, uri: &str) -> bool {
         self.0.values().any(|member| member.subscriptions.contains(uri))
@@ -138,18 +156,6 @@ impl Member {
 
     pub(super) fn into_subscriptions(self) -> BTreeSet<String> {
         self.subscriptions
-    }
-
-    /// The process has agreed to say so much.
-    pub(super) fn agreed(&mut self, level: Option<Level>) {
-        self.agreed = level;
-    }
-
-    /// The process does not say so much: unless something else was asked for since, what it agreed to before holds.
-    pub(super) fn refused(&mut self, level: Option<Level>) {
-        if self.level == level {
-            self.level = self.agreed;
-        }
     }
 
     /// Whether it wants to hear this. Without a level it has not asked for anything.
@@ -248,20 +254,26 @@ mod tests {
     #[test]
     fn what_is_refused_changes_nothing() {
         let (notice, info, debug) = (Some(Level::Notice), Some(Level::Info), Some(Level::Debug));
-        // What is asked for, and whether the answer is yes; some answers come after the next question.
+        // Who asks for what, and whether the answer is yes; some answers come after the next question, and a question for
+        // what is asked already goes nowhere.
         for (asked, answers, left) in [
-            (&[debug][..], &[(debug, false)][..], None),
-            (&[notice], &[(notice, true)], notice),
-            (&[debug, info], &[(debug, false), (info, true)], info),
-            (&[info, debug], &[(info, true), (debug, false)], info),
-            (&[debug, info], &[(debug, false), (info, false)], None),
+            (&[(0, debug)][..], &[(0, debug, false)][..], [None, None]),
+            (&[(0, notice)], &[(0, notice, true)], [notice, None]),
+            (&[(0, debug), (0, info)], &[(0, debug, false), (0, info, true)], [info, None]),
+            (&[(0, info), (0, debug)], &[(0, info, true), (0, debug, false)], [info, None]),
+            (&[(0, debug), (0, info)], &[(0, debug, false), (0, info, false)], [None, None]),
+            (&[(0, debug), (1, debug)], &[(0, debug, false)], [None, None]),
+            (&[(0, debug), (1, debug), (1, info)], &[(0, debug, true), (0, info, false)], [debug, info]),
+            (&[(0, info), (1, notice), (1, debug)], &[(0, info, true), (1, debug, false)], [info, None]),
         ] {
-            let mut member = Member::default();
-            asked.iter().for_each(|level| member.level = *level);
-            for (level, agreed) in answers {
-                if *agreed { member.agreed(*level) } else { member.refused(*level) }
+            let mut members = members(2);
+            for (name, level) in asked {
+                members.get_mut(*name).unwrap().level = *level;
             }
-            assert_eq!(member.level, left, "{asked:?}");
+            for (name, level, agreed) in answers {
+                if *agreed { members.agreed(*name, *level) } else { members.refused(*level) }
+            }
+            assert_eq!([0, 1].map(|name| members.get(name).unwrap().level), left, "{asked:?}");
         }
     }
 

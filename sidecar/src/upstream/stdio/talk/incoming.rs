@@ -194,14 +194,11 @@ impl Talk<'_> {
                 self.with_member(from, |member| member.level = level);
             }
             (Some(from), About::Level(level)) if works => {
-                let level = *level;
-                self.with_member(from, |member| member.agreed(level));
+                self.conversation.members.agreed(from, *level);
             }
-            (Some(from), About::Level(level)) if shared => {
-                let level = *level;
-                // The process is told with the next one.
-                self.level = None;
-                self.with_member(from, |member| member.refused(level));
+            (Some(_), About::Level(level)) if shared => {
+                self.conversation.members.refused(*level);
+                self.tell_level();
             }
             _ => {}
         }

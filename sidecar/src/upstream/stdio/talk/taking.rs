@@ -112,7 +112,10 @@ impl Talk<'_> {
         self.with_member(from, |member| member.level = Some(level));
         let wanted = self.conversation.members.level();
         if wanted == self.level {
-            self.with_member(from, |member| member.agreed(Some(level)));
+            // Unless that is being asked: its answer will be for this one too.
+            if !self.routes.sets_level() {
+                self.conversation.members.agreed(from, Some(level));
+            }
             return caller.end(Ok(Some(done(&body, &asked.at))));
         }
         let number = self.number();
@@ -174,12 +177,17 @@ impl Talk<'_> {
 
     /// Says again to another process what the sessions have asked for.
     pub(super) fn restore(&mut self) {
+        self.tell_level();
+        for uri in self.conversation.members.subscriptions() {
+            self.ask("resources/subscribe", &json!({"uri": uri}), About::Other);
+        }
+    }
+
+    /// Tells the process how much the sessions want to hear, whatever it was told before.
+    pub(super) fn tell_level(&mut self) {
         self.level = self.conversation.members.level();
         if let Some(level) = self.level {
             self.ask("logging/setLevel", &json!({"level": level.as_str()}), About::Other);
-        }
-        for uri in self.conversation.members.subscriptions() {
-            self.ask("resources/subscribe", &json!({"uri": uri}), About::Other);
         }
     }
 
