@@ -148,7 +148,7 @@ impl Stdio {
         let has_room = || self.places.have_room() || self.warm.has_any();
         let Some((host, sessions)) = open.fewest(wanted, Some(Instant::now())) else {
             // One that is too old goes on having the place of another one.
-            let another = self.places.allow(principal.as_ref()) && (has_room() || open.empty().is_some());
+            let another = self.places.allow(principal.as_ref()) && (has_room() || open.has_empty());
             return open.fewest(wanted, None).map(|(host, _)| host).filter(|_| !another);
         };
         // Everybody's sessions are spread over as many processes as there may be.
@@ -186,7 +186,7 @@ impl Stdio {
                 Ok(place) => return Acquired::anew(place),
                 Err(Failure::Full { .. }) => {
                     let wanting = wanting.get_or_insert_with(|| self.warm.want());
-                    if !wanting.have_one_end() && self.ask_empty() {
+                    if !wanting.have_one_end() && self.lock().ask_empty() {
                         patience = patience.max(given_way);
                     }
                     // A place may also be that of a process which is being started, for a session like this.
@@ -202,12 +202,6 @@ impl Stdio {
             }
         }
         Acquired::anew(self.places.take(principal, patience).await?)
-    }
-
-    /// Has a process end that was shared by sessions and has none now. Says whether there is one.
-    fn ask_empty(&self) -> bool {
-        let open = self.lock();
-        open.empty().is_some_and(|control| control.send(Control::GiveWay).is_ok())
     }
 
     /// Takes a session up again whose sidecar has died. Only one with a process of its own can go on: which of several

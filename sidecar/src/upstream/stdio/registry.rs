@@ -33,6 +33,8 @@ struct Host {
     handle: Handle,
     group: Option<Group>,
     sessions: Vec<Name>,
+    /// It was asked to end for another one.
+    gives_way: bool,
 }
 
 /// Who may join a conversation.
@@ -145,18 +147,24 @@ impl Open {
         self.hosts.values().filter(of_all).count()
     }
 
-    /// The way to a conversation without sessions, if there is one.
-    pub(super) fn empty(&self) -> Option<&mpsc::UnboundedSender<Control>> {
-        // The sidecar's own takes nobody's place.
-        let in_the_way =
-            |host: &&Host| host.sessions.is_empty() && host.group.as_ref().is_some_and(|group| !group.own);
-        self.hosts.values().find(in_the_way).map(|host| &host.handle.control)
+    /// Whether there is a conversation without sessions that could end for another one.
+    pub(super) fn has_empty(&self) -> bool {
+        self.hosts.values().any(Host::is_empty)
+    }
+
+    /// Asks such a conversation to end. Says whether there is one.
+    pub(super) fn ask_empty(&mut self) -> bool {
+        let Some(host) = self.hosts.values_mut().find(|host| host.is_empty()) else { return false };
+        host.gives_way = true;
+        host.handle.control.send(Control::GiveWay).is_ok()
     }
 
     /// Adds a session to a conversation.
     pub(super) fn join(&mut self, host: u64, name: Name) -> Option<Handle> {
         let entry = self.hosts.get_mut(&host)?;
         entry.sessions.push(name);
+        // It stays for this one.
+        entry.gives_way = false;
         self.sessions.insert(name, host);
         Some(entry.handle.clone())
     }
@@ -174,7 +182,7 @@ impl Open {
         }
         self.last += 1;
         let host = self.last;
-        self.hosts.insert(host, Host { handle, group, sessions: vec![name] });
+        self.hosts.insert(host, Host { handle, group, sessions: vec![name], gives_way: false });
         self.sessions.insert(name, host);
         stdio.count.send_modify(|count| *count += 1);
         Ok(Registered { stdio: stdio.clone(), host })
@@ -186,6 +194,13 @@ impl Open {
                 self.sessions.remove(&name);
             }
         }
+    }
+}
+
+impl Host {
+    /// Whether nobody would miss it. The sidecar's own takes nobody's place, and one that gives way makes room for one.
+    fn is_empty(&self) -> bool {
+        self.sessions.is_empty() && !self.gives_way && self.group.as_ref().is_some_and(|group| !group.own)
     }
 }
 
@@ -264,5 +279,32 @@ mod tests {
             assert!(!aged.suits(revision, now), "too old");
             assert_eq!(aged.suits(revision, None), suits, "where there is none that is not");
         }
+    }
+
+    #[test]
+    fn each_that_nobody_needs_makes_room_for_one() {
+        let ((commands, _queue), (control, mut asked)) = (mpsc::channel(1), mpsc::unbounded_channel());
+        let handle = Handle { commands, control };
+        let group = |own| Group {
+            own,
+            alone: false,
+            principal: None,
+            asked: String::new(),
+            version: None,
+            began: Instant::now(),
+            max_age: None,
+        };
+        let mut open = Open::default();
+        for (host, own, sessions) in [(1, true, vec![]), (2, false, vec![]), (3, false, vec![7])] {
+            let (handle, group) = (handle.clone(), Some(group(own)));
+            open.hosts.insert(host, Host { handle, group, sessions, gives_way: false });
+        }
+        assert!(open.has_empty() && open.ask_empty());
+        assert!(!open.has_empty() && !open.ask_empty(), "it was asked for another one");
+        assert!(open.join(2, 8).is_some());
+        open.hosts.values_mut().for_each(|host| host.sessions.clear());
+        assert!(open.ask_empty() && open.ask_empty());
+        assert!(!open.ask_empty(), "the sidecar's own");
+        assert_eq!(std::iter::from_fn(|| asked.try_recv().ok()).count(), 3);
     }
 }
