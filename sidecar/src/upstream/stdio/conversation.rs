@@ -158,17 +158,17 @@ impl Conversation {
         self.handshake.is_absent()
     }
 
-    /// Whether what its process prints is of no client.
+    /// Whether what its process says is of no client.
     pub(super) fn is_nobodys(&self) -> bool {
         self.is_own() || self.stands_alone() && self.client.is_none()
     }
 
     /// What its process writes, counted: as its principal's, or as everybody's where it is for all. What it says to the
-    /// sidecar itself is not.
+    /// sidecar itself is not: clients must not keep it from looking after the server.
     pub(super) fn coming(&self) -> Coming {
         let principal = || self.place.as_ref()?.principal().cloned();
         let share = || self.stdio().held.nothing(&principal().unwrap_or_else(|| "".into()));
-        Coming::new((!self.is_own()).then(share))
+        Coming::new((!self.is_nobodys()).then(share))
     }
 
     /// Gives it a process that runs already.
@@ -442,8 +442,10 @@ impl Conversation {
         while let Ok(control) = self.control.try_recv() {
             self.control(control);
         }
-        // Who has come just now is told why, as those before.
-        let failure = self.failed.take().map_or(Failure::Forgotten, |(_, failure)| failure);
+        // Who has come just now is told why, as those before; but sessions that were ended here are not this one.
+        let failure =
+            self.failed.take().map(|(_, failure)| failure).filter(|it| !matches!(it, Failure::Ended));
+        let failure = failure.unwrap_or(Failure::Forgotten);
         self.fail_joining(&failure);
     }
 }
