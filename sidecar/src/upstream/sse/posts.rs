@@ -12,7 +12,7 @@ use longshore_mcp::revision::Revision;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Duration, Instant, timeout};
 
-use crate::names::PROTOCOL_VERSION;
+use crate::names::{PROTOCOL_VERSION, TRACE};
 use crate::upstream::call::Caller;
 use crate::upstream::http::{Connections, Unanswered};
 use crate::upstream::{Answer, request, stdio};
@@ -100,8 +100,8 @@ impl Posts {
         let mut post = Request::new(message);
         *post.method_mut() = Method::POST;
         let headers = post.headers_mut();
-        for name in ["traceparent", "tracestate", "baggage"] {
-            if let Some(value) = trace.get(name) {
+        for name in TRACE {
+            if let Some(value) = trace.get(&name) {
                 headers.insert(name, value.clone());
             }
         }
