@@ -275,13 +275,13 @@ impl Refusal {
             | Self::TooMuchKept
             | Self::TooManyStreams { .. }
             | Self::TooManyProcesses { .. }
-            | Self::TooManyOwnProcesses { .. }
             | Self::TooManyListeners
             | Self::TooManySubscriptions
             | Self::TooManyQuestions
             | Self::NothingFree => Problem::Unavailable,
             Self::TooManyOwnSessions { .. }
             | Self::TooManyOwnCalls { .. }
+            | Self::TooManyOwnProcesses { .. }
             | Self::TooManyOwnListeners { .. } => Problem::TooMany,
             Self::ForeignHost | Self::ForeignOrigin => Problem::Foreign,
             Self::NoSuchPath => Problem::NoSuchPath,

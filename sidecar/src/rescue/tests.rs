@@ -37,6 +37,8 @@ fn the_page_says_what_is_answered_where_a_session_is_refused() {
         Refusal::SessionLost,
         Refusal::TooManySessions,
         Refusal::TooManyOwnSessions { limit: 1 },
+        Refusal::TooManyProcesses { limit: 1 },
+        Refusal::TooManyOwnProcesses { limit: 1 },
         Refusal::TooManyStreams { limit: 1 },
         Refusal::SessionOutOfReach(Undecided::Unreachable),
         Refusal::SessionOutOfReach(Undecided::Unsettled),

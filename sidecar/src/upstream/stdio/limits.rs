@@ -73,6 +73,16 @@ impl Places {
         }
     }
 
+    /// What whoever got none is told. Where one caller may have all of them, as where nobody says who they are, it is not
+    /// the caller's part that is full.
+    pub(super) fn told(&self, failure: Failure) -> Failure {
+        let total = self.lock().limits.map_or(0, |limits| limits.total);
+        match failure {
+            Failure::FullForPrincipal { limit } if limit >= total => Failure::Full { limit },
+            failure => failure,
+        }
+    }
+
     /// Takes a place for a process that nobody needs yet. Whoever waits for one, and may have it, needs it more.
     pub(super) fn take_ahead(self: &Arc<Self>) -> Option<Place> {
         let mut state = self.lock();
@@ -271,6 +281,18 @@ mod tests {
         drop(a);
         let _c = take(&places, "c").unwrap();
         assert!(matches!(take(&places, "c"), Err(Failure::FullForPrincipal { limit: 2 })));
+    }
+
+    #[test]
+    fn who_may_have_all_of_them_is_not_told_of_a_part() {
+        let places = Arc::<Places>::default();
+        for (total, part) in [(1, false), (2, true)] {
+            places.limit(processes(total, 1));
+            let _a = take(&places, "a").unwrap();
+            let told = places.told(take(&places, "a").err().unwrap());
+            assert_eq!(matches!(told, Failure::FullForPrincipal { limit: 1 }), part, "{told}");
+            assert_eq!(matches!(told, Failure::Full { limit: 1 }), !part, "{told}");
+        }
     }
 
     #[test]

@@ -201,7 +201,8 @@ impl Stdio {
                 }
             }
         }
-        Acquired::anew(self.places.take(principal, patience).await?)
+        let place = self.places.take(principal, patience).await;
+        Acquired::anew(place.map_err(|failure| self.places.told(failure))?)
     }
 
     /// Takes a session up again whose sidecar has died. Only one with a process of its own can go on: which of several

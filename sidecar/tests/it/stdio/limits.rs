@@ -27,7 +27,7 @@ fn nobody_gets_more_than_their_part() {
     let _second = Client::open(&sidecar, Some("key-a"));
     let reply = open(&sidecar, "key-a");
     let message = reply.message();
-    assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")), "{message}");
+    assert_eq!((reply.status, reply.header("retry-after")), (429, Some("1")), "{message}");
     let words = message["error"]["message"].as_str().unwrap();
     assert!(words.contains("as one caller may (2)") && words.contains("end one"), "{words}");
     sidecar.audit(|line| line["reason"] == "too many processes of one principal");
@@ -50,7 +50,7 @@ fn nobody_gets_more_than_their_part() {
     config.limits.processes = Some(processes(4, 2));
     sidecar.runs(&sidecar.files.write_with_keys(&config, &keys));
     assert_eq!(open(&sidecar, "key-c").status, 200);
-    assert_eq!(open(&sidecar, "key-c").status, 503);
+    assert_eq!(open(&sidecar, "key-c").status, 429);
     assert_eq!(sidecar.metric("longshore_handshakes_total{result=\"ok\"}"), 1.0);
 }
 
@@ -79,7 +79,10 @@ fn a_place_comes_back_on_every_way() {
     let body = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
     let reply = Request::post(body.to_string()).send(sidecar.mcp);
     let session = reply.header("mcp-session-id").expect("a session").to_owned();
-    assert_eq!(initialize().send(sidecar.mcp).status, 503);
+    // Everybody is one principal here, who may have all: it is not the caller's part that is full.
+    let refused = initialize().send(sidecar.mcp);
+    assert_eq!(refused.status, 503);
+    assert!(refused.text().contains("as may (1)"), "{}", refused.text());
     assert_eq!(Request::new("DELETE", "/mcp").session(&session).send(sidecar.mcp).status, 204);
     Client::open(&sidecar, None);
 }

@@ -167,7 +167,7 @@ fn a_session_that_is_begun_again_has_a_place_like_any_other() {
     dies.dies();
     network.list(&[2]);
     let refused = lost.send("tools/call", json!({"name": "pid"}));
-    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert_eq!(refused.status, 429, "{}", refused.text());
     assert_eq!(pid(&other), before);
     assert_eq!(other.end().status, 204);
     assert_ne!(pid(&lost), before);
