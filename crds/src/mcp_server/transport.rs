@@ -41,11 +41,12 @@ const PORT: (&str, &str) = (
     "the ports 15380, 15381 and 15382 are the sidecar's: let the server listen on another, such as 3000",
 );
 
-/// The same of a path: what the HTTP of the sidecar takes for one.
-const PATH: (&str, &str) = (
-    "self.matches(r'^/[!$-;=@-_a-~]*$')",
-    "write the path alone, beginning with / and without a query, such as `/mcp`",
-);
+/// What the HTTP of the sidecar takes for a path.
+const PATH: &str = "self.matches(r'^/[!$-;=@-_a-~]*$')";
+/// The sentence of those who write another for Streamable HTTP.
+const PATH_OF_MCP: &str = "write the path alone, beginning with / and without a query, such as `/mcp`";
+/// The same for HTTP+SSE.
+const PATH_OF_SSE: &str = "write the path alone, beginning with / and without a query, such as `/sse`";
 
 /// Where a server listens for Streamable HTTP.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
@@ -58,7 +59,7 @@ pub struct StreamableHttp {
     /// The path of its MCP endpoint.
     #[serde(default = "default_path")]
     #[schemars(length(max = 1024))]
-    #[x_kube(validation = Rule::new(PATH.0).message(PATH.1))]
+    #[x_kube(validation = Rule::new(PATH).message(PATH_OF_MCP))]
     pub path: String,
 }
 
@@ -73,7 +74,7 @@ pub struct Sse {
     /// The path of its stream. Where messages are posted to the server says in it.
     #[serde(default = "default_stream")]
     #[schemars(length(max = 1024))]
-    #[x_kube(validation = Rule::new(PATH.0).message(PATH.1))]
+    #[x_kube(validation = Rule::new(PATH).message(PATH_OF_SSE))]
     pub path: String,
 }
 

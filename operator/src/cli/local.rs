@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::ValueEnum;
 use longshore_sidecar::AuditLog;
+use tracing_subscriber::filter::LevelFilter;
 
+use super::log::LogLevel;
 use crate::local::{self, Options};
 
 #[derive(Debug, clap::Args)]
@@ -33,14 +34,6 @@ pub(super) struct Args {
     log_level: LogLevel,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum LogLevel {
-    Error,
-    Warn,
-    Info,
-    Debug,
-}
-
 /// A command with its arguments, after `--`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Guarded {
@@ -56,13 +49,10 @@ pub(super) struct Shim {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let level = match args.log_level {
-        LogLevel::Error => tracing::level_filters::LevelFilter::ERROR,
-        LogLevel::Warn => tracing::level_filters::LevelFilter::WARN,
-        LogLevel::Info => tracing::level_filters::LevelFilter::INFO,
-        LogLevel::Debug => tracing::level_filters::LevelFilter::DEBUG,
-    };
-    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_max_level(LevelFilter::from(args.log_level))
+        .with_writer(std::io::stderr)
+        .init();
     let options = Options {
         paths: args.paths,
         port: args.port,

@@ -1,4 +1,4 @@
-//! What long-running commands log, and how: one JSON object a line.
+//! What long-running commands log, and how in a cluster: one JSON object a line.
 
 use clap::ValueEnum;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -20,14 +20,25 @@ pub(super) fn start(level: LogLevel) {
     tracing_subscriber::registry().with(lines).with(filter(level)).init();
 }
 
+impl From<LogLevel> for LevelFilter {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Error => Self::ERROR,
+            LogLevel::Warn => Self::WARN,
+            LogLevel::Info => Self::INFO,
+            LogLevel::Debug => Self::DEBUG,
+            LogLevel::Trace => Self::TRACE,
+        }
+    }
+}
+
 /// Libraries speak one level later than Longshore.
 fn filter(level: LogLevel) -> Targets {
-    let (own, others) = match level {
-        LogLevel::Error => (LevelFilter::ERROR, LevelFilter::ERROR),
-        LogLevel::Warn => (LevelFilter::WARN, LevelFilter::WARN),
-        LogLevel::Info => (LevelFilter::INFO, LevelFilter::WARN),
-        LogLevel::Debug => (LevelFilter::DEBUG, LevelFilter::INFO),
-        LogLevel::Trace => (LevelFilter::TRACE, LevelFilter::DEBUG),
+    let others = match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn | LogLevel::Info => LevelFilter::WARN,
+        LogLevel::Debug => LevelFilter::INFO,
+        LogLevel::Trace => LevelFilter::DEBUG,
     };
-    Targets::new().with_target("longshore", own).with_default(others)
+    Targets::new().with_target("longshore", level).with_default(others)
 }

@@ -337,9 +337,12 @@ fn upstream(transport: &manifest::Transport, problems: &mut Vec<Problem>) -> Opt
     // The sidecar could not use another one, and would have no configuration at all.
     let is_of_path = |byte: u8| matches!(byte, b'!' | b'$'..=b';' | b'=' | b'@'..=b'_' | b'a'..=b'~');
     if !path.starts_with('/') || !path.bytes().all(is_of_path) {
+        let such = if sse.is_some() { "/sse" } else { "/mcp" };
         problems.push(Problem::invalid(
             &format!("spec.transport.{kind}.path"),
-            "write a path that begins with `/`, without a query, spaces and quotes, such as `/mcp`",
+            format_args!(
+                "write a path that begins with `/`, without a query, spaces and quotes, such as `{such}`"
+            ),
         ));
         return None;
     }

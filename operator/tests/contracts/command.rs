@@ -63,6 +63,7 @@ fn what_cannot_be_is_refused_with_a_sentence() {
         (&["key", "new", "--namespace", "tools"], "--secret"),
         (&["operator"], "--sidecar-image"),
         (&["operator", "--log-level", "loud"], "possible values: error, warn, info, debug, trace"),
+        (&["local", "--log-level", "loud"], "possible values: error, warn, info, debug, trace"),
         (&["catalog"], "--auth"),
         (&["catalog", "--auth", "api-keys"], "needs --api-keys-dir"),
         (&["catalog", "--auth", "none", "--api-keys-dir", "keys"], "leave --api-keys-dir out"),

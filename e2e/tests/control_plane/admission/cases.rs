@@ -137,7 +137,7 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ),
     (
         "{spec: {transport: {streamableHttp: null, sse: {port: 3000, path: '/sse?a=b'}}}}",
-        "spec.transport.sse.path: Invalid value: \"string\": write the path alone, beginning with / and without a query, such as `/mcp`",
+        "spec.transport.sse.path: Invalid value: \"string\": write the path alone, beginning with / and without a query, such as `/sse`",
     ),
     (
         "{spec: {transport: {streamableHttp: null, stdio: {}}}}",

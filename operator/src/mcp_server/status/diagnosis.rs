@@ -169,7 +169,9 @@ fn of_other(other: &OtherContainer) -> Option<Diagnosis> {
     let failed = failed.map(|ended| {
         let how = match ended.reason.as_str() {
             OUT_OF_MEMORY => {
-                "was killed because it used more memory than its limit allows; raise it".to_owned()
+                "was killed because memory ran out: raise its limit; if it has none, the node had no more, and a \
+                 request lets the pod come to one that has"
+                    .to_owned()
             }
             _ => exit(ended),
         };
@@ -260,7 +262,8 @@ fn ended(ended: &Ended) -> Diagnosis {
         "StartError" | "ContainerCannotRun" => start(&ended.message),
         OUT_OF_MEMORY => failure(
             Reason::OutOfMemory,
-            "the server was killed because it used more memory than spec.pod.resources.limits.memory allows; raise it",
+            "the server was killed because memory ran out: raise spec.pod.resources.limits.memory; if nothing limits it, \
+             the node had no more, and spec.pod.resources.requests.memory lets it come to one that has",
         ),
         _ => failure(Reason::ServerExited, format!("the server {}", exit(ended))),
     }
@@ -305,7 +308,8 @@ pub(super) fn of_connection(connection: &Connection) -> Option<Diagnosis> {
         }
         Some(ConnectionReason::NotMcp) => "correct spec.transport, or run a program that speaks MCP there",
         Some(ConnectionReason::UnsupportedRevision) => {
-            "run a version of the server that speaks another revision"
+            "if spec.transport.protocol says which one it is to speak, correct that or leave it out; otherwise run a \
+             version of the server that speaks another one"
         }
         Some(ConnectionReason::CommandNotFound) => {
             "correct spec.source.command to a program that the image has"

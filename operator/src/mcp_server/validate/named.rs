@@ -125,7 +125,7 @@ pub(super) fn auth(
                 Reason::SecretNotFound,
                 format!(
                     "Secret {namespace}/{name}, which {field} names, does not exist: create it (`longshore key new \
-                     --secret {name} --namespace {namespace}` makes one), or correct the name"
+                     --secret {name} --namespace {namespace} | kubectl apply -f -` makes one), or correct the name"
                 ),
             ));
             Vec::new()

@@ -9,7 +9,11 @@ fn nothing_is_made_of_a_manifest_that_breaks_a_rule() {
         ("transport.streamableHttp.port", json!(15381), "spec.transport.streamableHttp.port: "),
         ("transport.streamableHttp.path", json!("mcp"), "spec.transport.streamableHttp.path: "),
         ("transport", json!({"sse": {"port": 15381}}), "spec.transport.sse.port: "),
-        ("transport", json!({"sse": {"port": 1, "path": "sse"}}), "spec.transport.sse.path: "),
+        (
+            "transport",
+            json!({"sse": {"port": 1, "path": "sse"}}),
+            "spec.transport.sse.path: write a path that begins with `/`, without a query, spaces and quotes, such as `/sse`",
+        ),
         ("transport", json!({"sse": {"port": 1}, "streamableHttp": {"port": 1}}), "spec.transport: "),
         ("auth", json!({}), "spec.auth: "),
         ("auth", json!({"none": {}, "apiKeys": {"secretRef": {"name": "x"}}}), "spec.auth: "),
@@ -64,7 +68,11 @@ fn what_is_missing_is_named_and_holds_the_pod_back_alone() {
             "auth",
             keys.clone(),
             vec![],
-            Some((Reason::SecretNotFound, "Secret tools/keys, which spec.auth.apiKeys")),
+            Some((
+                Reason::SecretNotFound,
+                "Secret tools/keys, which spec.auth.apiKeys.secretRef names, does not exist: create it (`longshore key \
+                 new --secret keys --namespace tools | kubectl apply -f -` makes one)",
+            )),
         ),
     ] {
         let mut found = found();

@@ -157,7 +157,7 @@ fn each_way_to_fail_has_a_reason_of_its_own() {
             "out of memory",
             silent(server(with_end(running(), ended(137, "OOMKilled", "")))),
             "OutOfMemory",
-            "spec.pod.resources",
+            "raise spec.pod.resources.limits.memory; if nothing limits it, the node had no more",
         ),
         (
             "sidecar image",
@@ -270,7 +270,7 @@ fn each_way_to_fail_has_a_reason_of_its_own() {
             "revision",
             said(pod("new"), failed(ConnectionReason::UnsupportedRevision, "1999")),
             "UnsupportedRevision",
-            "1999",
+            "1999; if spec.transport.protocol says which one it is to speak, correct that or leave it out",
         ),
         (
             "lists",
@@ -337,7 +337,7 @@ fn each_way_to_fail_has_a_reason_of_its_own() {
                 with_end(waiting("CrashLoopBackOff", back_off), ended(137, "OOMKilled", "")),
             )),
             "ContainerFailed",
-            "the init container other: it was killed because it used more memory than its limit allows",
+            "the init container other: it was killed because memory ran out: raise its limit; if it has none, the node",
         ),
         (
             "another container ended long ago, and nothing listens today",
