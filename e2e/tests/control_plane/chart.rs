@@ -80,6 +80,7 @@ fn the_chart() {
     refuses_values_that_cannot_work(&cluster);
     rights_end_at_the_watched_namespaces(&cluster);
     values_make_what_they_say(&cluster);
+    notes_tell_of_targets_that_would_be_down(&cluster);
     a_secret_that_is_deleted_takes_its_keys_along(&cluster);
     renders_what_the_api_server_takes(&cluster);
     names_may_look_like_numbers(&cluster);
@@ -222,6 +223,34 @@ fn values_make_what_they_say(cluster: &Cluster) {
         assert_eq!(own["spec"]["podMetricsEndpoints"][0]["port"], "http");
         assert_eq!(servers["spec"]["podMetricsEndpoints"][0]["port"], "admin");
         assert_eq!(servers["spec"]["namespaceSelector"], namespaces);
+        // Whose they are is not in the series.
+        assert_eq!(servers["spec"]["podTargetLabels"], serde_json::json!(["longshore.dev/server"]));
+    }
+}
+
+/// Prometheus is kept out unless its namespace is named, and its targets alone would say so.
+fn notes_tell_of_targets_that_would_be_down(cluster: &Cluster) {
+    let enabled = "metrics.podMonitor.enabled=true";
+    for (values, words) in [
+        (&[][..], None),
+        (&[enabled], Some("none of the pods, and their targets are down")),
+        (&[enabled, "networkPolicy.enabled=false"], Some("no server's pod, and their targets are down")),
+        (&[enabled, "metrics.from[0].team=a"], None),
+    ] {
+        let mut helm = helm(cluster).unwrap();
+        helm.args([
+            "install",
+            "longshore",
+            &chart("longshore"),
+            "--namespace",
+            NAMESPACE,
+            "--dry-run=client",
+        ]);
+        helm.args(SAID).args(values.iter().flat_map(|value| ["--set", value]));
+        let notes = run(helm).unwrap();
+        assert!(notes.contains("kubectl apply"), "{values:?}: {notes}");
+        assert_eq!(notes.contains("targets are down"), words.is_some(), "{values:?}: {notes}");
+        assert!(words.is_none_or(|words| notes.contains(words)), "{values:?}: {notes}");
     }
 }
 
