@@ -94,17 +94,17 @@ pub fn chart() -> PathBuf {
     checkout::root().join("charts/longshore")
 }
 
-/// The manifests in `examples/` that are for one's own machine: in a cluster they would be a server for each revision
-/// that nobody asked for.
-const LOCAL: &str = "conformance.yaml";
+/// The manifests in `examples/` that are for one's own machine, since in a cluster they would be a server for each
+/// revision that nobody asked for, and for a cluster that reaches the registries of others.
+const LEFT_OUT: [&str; 2] = ["conformance.yaml", "npx.yaml"];
 
-/// Applies every manifest in `examples/` that is for a cluster.
+/// Applies every manifest in `examples/` that is for such a cluster.
 pub fn apply_examples(cluster: &Cluster) -> Result<(), InstallError> {
     let Ok(examples) = std::fs::read_dir(checkout::root().join("examples")) else { return Ok(()) };
     let mut kubectl = cluster.command("kubectl")?;
     kubectl.arg("apply");
     for path in examples.flatten().map(|entry| entry.path()) {
-        if path.is_file() && !path.ends_with(LOCAL) {
+        if path.is_file() && !LEFT_OUT.iter().any(|name| path.ends_with(name)) {
             kubectl.arg("-f").arg(path);
         }
     }
