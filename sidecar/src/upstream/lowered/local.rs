@@ -8,12 +8,21 @@ use longshore_mcp::object::string;
 use longshore_mcp::translate::names;
 use tokio::time::{Duration, timeout};
 
+use super::session::{Session, Turn};
 use super::way::Way;
 use super::{Failure, message};
 use crate::upstream::{Answer, Failure as Any, Opener};
 
 /// How long a subscription waits for the server to take it.
 const TOLD: Duration = Duration::from_secs(5);
+
+/// A subscription that the server has not taken. It is taken back when this is dropped: what is refused, or what nobody
+/// waits for any more, must not be asked for with every other one.
+struct Untaken<'a> {
+    session: &'a Session,
+    uri: &'a str,
+    turn: Turn,
+}
 
 /// `ping`. A client asks whether anybody is there, and somebody is; the sidecar itself asks for the server.
 pub(super) async fn ping(way: &Way, request: &Request<'_>) -> Result<Answer, Any> {
@@ -52,7 +61,7 @@ pub(super) async fn subscription(way: &Way, request: &Request<'_>) -> Result<Ans
     }
     let is_new = session.is_heard() && !session.has(&uri);
     let _subscribing = if is_new { Some(session.subscribing.lock().await) } else { None };
-    let turn = session.subscribe(&uri)?;
+    let untaken = Untaken { session, turn: session.subscribe(&uri)?, uri: &uri };
     if session.is_heard() {
         let wanted = *session.wishes.borrow();
         let mut heard = session.heard.subscribe();
@@ -67,12 +76,24 @@ pub(super) async fn subscription(way: &Way, request: &Request<'_>) -> Result<Ans
         };
         // Who does not listen any more is as one who does not listen yet.
         if !timeout(TOLD, taken).await.unwrap_or_else(|_| !session.is_heard()) {
-            session.take_back(&uri, &turn);
             let why = "the server does not say that it will tell of changes of this resource";
             return Ok(refused(request, Code::InternalError, why));
         }
     }
+    untaken.taken();
     Ok(done(request))
+}
+
+impl Untaken<'_> {
+    fn taken(self) {
+        self.session.taken(self.uri, &self.turn);
+    }
+}
+
+impl Drop for Untaken<'_> {
+    fn drop(&mut self) {
+        self.session.take_back(self.uri, &self.turn);
+    }
 }
 
 /// There is no such method.

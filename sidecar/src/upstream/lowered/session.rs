@@ -41,7 +41,7 @@ struct State {
     wishes: Wishes,
     /// What those hold, and what the client says of itself.
     share: Share,
-    /// How often a resource was subscribed to, and which time that was of each.
+    /// How often a resource was subscribed to, and which time that was of each that the server has not taken yet.
     turn: u64,
     turns: HashMap<String, u64>,
     /// Who listens to what belongs to no call.
@@ -180,9 +180,8 @@ impl Session {
             return Err(Failure::TooManySubscriptions);
         }
         let mut state = self.lock();
-        if !state.wishes.has(uri)
-            && (state.wishes.uris() >= MAX_SUBSCRIPTIONS || !state.share.add(subscription(uri)))
-        {
+        let had = state.wishes.has(uri);
+        if !had && (state.wishes.uris() >= MAX_SUBSCRIPTIONS || !state.share.add(subscription(uri))) {
             return Err(Failure::TooManySubscriptions);
         }
         if state.wishes.subscribe(uri).map_err(|_| Failure::TooManySubscriptions)? {
@@ -190,8 +189,19 @@ impl Session {
         }
         state.turn += 1;
         let turn = state.turn;
-        state.turns.insert(uri.to_owned(), turn);
+        // One that the server has taken stays, whatever comes of asking for it again.
+        if !had || state.turns.contains_key(uri) {
+            state.turns.insert(uri.to_owned(), turn);
+        }
         Ok(Turn(turn))
+    }
+
+    /// The server has taken a subscription.
+    pub(super) fn taken(&self, uri: &str, turn: &Turn) {
+        let mut state = self.lock();
+        if state.turns.get(uri) == Some(&turn.0) {
+            state.turns.remove(uri);
+        }
     }
 
     /// Whether the client has subscribed to a resource.
@@ -199,7 +209,7 @@ impl Session {
         self.lock().wishes.has(uri)
     }
 
-    /// Takes a subscription back, unless it was asked for again since.
+    /// Takes a subscription back, unless the server has taken it, or it was asked for again since.
     pub(super) fn take_back(&self, uri: &str, turn: &Turn) {
         if self.lock().turns.get(uri) == Some(&turn.0) {
             self.unsubscribe(uri);

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{able, everything, sidecar, tools};
 use crate::harness::scripted::{self, message, method_of};
-use crate::harness::{Events, Request, Sessionless, eventually};
+use crate::harness::{Events, Request, Sessionless, Sidecar, config, eventually};
 
 /// The open streams of a server, and what each was asked for.
 type Streams = Arc<Mutex<Vec<(Value, Value, TcpStream)>>>;
@@ -167,6 +167,24 @@ fn subscriptions_are_asked_for_one_after_the_other() {
     let [mute, other] = subscribed.map(|answer| answer.join().unwrap());
     assert!(mute["error"].is_object(), "{mute}");
     assert!(other["result"].is_object(), "{other}");
+}
+
+/// Nor does one whose client does not wait for so long.
+#[test]
+fn a_subscription_that_nobody_waits_for_any_more_is_not_asked_for_either() {
+    let (server, streams) = telling();
+    let mut hasty = config(server.port);
+    hasty.limits.request_timeout_ms = 4_000;
+    let sidecar = Sidecar::start(&hasty).ready();
+    let client = able(&sidecar, "2025-11-25");
+    let _events = Events::open(&client.get(), sidecar.mcp);
+    client.ask("resources/subscribe", json!({"uri": "test://a"}));
+    let answer = client.ask("resources/subscribe", json!({"uri": "test://mute"}));
+    assert_eq!(answer["error"]["message"], "the MCP server did not answer within 4 seconds", "{answer}");
+    let answer = client.ask("resources/subscribe", json!({"uri": "test://b"}));
+    assert_eq!(answer["result"], json!({}), "{answer}");
+    let last = wanted(&streams).last().unwrap()["resourceSubscriptions"].clone();
+    assert_eq!(last, json!(["test://a", "test://b"]));
 }
 
 /// Who has waited in vain takes back what it has asked for, and not what was asked for since.
