@@ -1,5 +1,7 @@
 //! A client that listens to what the server says on its own account.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use longshore_mcp::error::Code;
 use longshore_mcp::listen::{self, Filter, Full, Opened};
 use tokio::time::{Duration, Instant, timeout, timeout_at};
@@ -22,6 +24,15 @@ const TOLD: Duration = Duration::from_secs(10);
 
 /// How late a server may take what it was asked for: later than this it has forgotten the question.
 const LATE: Duration = Duration::from_secs(60);
+
+/// What the server of a session is told for those who listen.
+#[derive(Default)]
+pub(super) struct Subscribing {
+    /// Held while it is told: one who listens must not be told of what another one is still asking for.
+    turn: tokio::sync::Mutex<()>,
+    /// What it has taken when nobody waited for that any more.
+    late: Mutex<Vec<String>>,
+}
 
 /// A stream of a session. It is closed when this is dropped; what the server is subscribed to for it alone is left to
 /// [`unsubscribe`].
@@ -51,7 +62,7 @@ pub(super) async fn run(way: Way, mut client: Client) {
     hearing::begin(&session, &way.transport).await;
     let (to, mut news) = channel(WAITING);
     let turn = tokio::select! {
-        turn = session.subscribing.lock() => turn,
+        turn = session.subscribing.turn.lock() => turn,
         () = client.gone() => return,
     };
     // To its end, even if the client goes: what the server was told has to be taken back then.
@@ -83,7 +94,7 @@ pub(super) async fn run(way: Way, mut client: Client) {
             client.answer(200, end).await;
         }
     }
-    let _turn = session.subscribing.lock().await;
+    let _turn = session.subscribing.turn.lock().await;
     let unwanted = stream.close();
     if !session.is_over() {
         unsubscribe(&session, &way.transport, &unwanted).await;
@@ -99,39 +110,63 @@ async fn open<'a>(
     mut filter: Filter,
     to: Sender<String>,
 ) -> Result<(Stream<'a>, String), Full> {
+    let Opened { stream, acknowledgement, subscribe } = enter(lease, asked, &filter, &to, None)?;
+    let mut stream = Stream { lease, number: stream, closed: false };
+    let refused = subscribe_to(way, lease, subscribe).await;
+    if refused.is_empty() {
+        return Ok((stream, acknowledgement));
+    }
+    for uri in &refused {
+        filter.uris.remove(uri);
+    }
+    // All that is left the server tells of already.
+    let Opened { stream: number, acknowledgement, .. } =
+        enter(lease, asked, &filter, &to, Some(stream.number))?;
+    stream.number = number;
+    Ok((stream, acknowledgement))
+}
+
+/// Adds a stream, perhaps in the place of another one.
+fn enter(
+    lease: &Lease,
+    asked: &Asked,
+    filter: &Filter,
+    to: &Sender<String>,
+    before: Option<u64>,
+) -> Result<Opened, Full> {
+    let offers = lease.session.offers;
+    lease.session.with_streams(|streams, listeners| {
+        if let Some(before) = before {
+            listeners.remove(&before);
+            streams.close(before);
+        }
+        let opened = streams.open(&asked.id, filter.clone(), offers)?;
+        listeners.insert(opened.stream, to.clone());
+        Ok(opened)
+    })
+}
+
+/// Has the server told of these resources. Says of which it does not tell, or has not said so in time.
+async fn subscribe_to(way: &Way, lease: &Lease, uris: Vec<String>) -> Vec<String> {
     let until = Instant::now() + TOLD;
-    loop {
-        let offers = lease.session.offers;
-        let opened = lease.session.with_streams(|streams, listeners| {
-            let opened = streams.open(&asked.id, filter.clone(), offers)?;
-            listeners.insert(opened.stream, to.clone());
-            Ok(opened)
-        });
-        let Opened { stream, acknowledgement, subscribe } = opened?;
-        let mut stream = Stream { lease, number: stream, closed: false };
-        let mut refused = Vec::new();
-        for uri in subscribe {
+    let mut refused = Vec::new();
+    for uri in uris {
+        // What is asked for goes on for a while: it is not begun for nobody.
+        let patience = until.min(Instant::now() + ERRAND);
+        if Instant::now() < until {
             let (session, transport, wanted) = (lease.session.clone(), way.transport.clone(), uri.clone());
             let mut told = Box::pin(async move {
                 session.ask_patiently(&transport, |id| listen::subscribe(id, &wanted)).await
             });
-            match timeout_at(until.min(Instant::now() + ERRAND), &mut told).await {
+            match timeout_at(patience, &mut told).await {
                 Ok(true) => continue,
                 Ok(false) => {}
                 Err(_) => take_back(way, lease, told, &uri),
             }
-            refused.push(uri);
         }
-        if refused.is_empty() {
-            return Ok((stream, acknowledgement));
-        }
-        let unwanted = stream.close();
-        let unwanted: Vec<_> = unwanted.into_iter().filter(|uri| !refused.contains(uri)).collect();
-        unsubscribe(&lease.session, &way.transport, &unwanted).await;
-        for uri in &refused {
-            filter.uris.remove(uri);
-        }
+        refused.push(uri);
     }
+    refused
 }
 
 /// Takes a subscription back which the server takes late, unless somebody wants it by then.
@@ -141,10 +176,15 @@ fn take_back(way: &Way, lease: &Lease, told: impl Future<Output = bool> + 'stati
         if timeout(LATE, told).await != Ok(true) {
             return;
         }
-        let _turn = session.subscribing.lock().await;
-        let is_wanted = session.with_streams(|streams, _| streams.subscribed().any(|wanted| wanted == uri));
-        if !is_wanted && !session.is_over() {
-            unsubscribe(&session, &transport, &[uri]).await;
+        session.subscribing.late().push(uri);
+        let _turn = session.subscribing.turn.lock().await;
+        // Whoever comes first takes all of them back: others wait for it once.
+        let mut unwanted = std::mem::take(&mut *session.subscribing.late());
+        session.with_streams(|streams, _| {
+            unwanted.retain(|uri| !streams.subscribed().any(|wanted| wanted == uri));
+        });
+        if !session.is_over() {
+            unsubscribe(&session, &transport, &unwanted).await;
         }
     });
 }
@@ -154,9 +194,16 @@ async fn unsubscribe(session: &Session, transport: &Transport, unwanted: &[Strin
     let until = Instant::now() + TOLD;
     for uri in unwanted {
         let told = session.ask(transport, |id| listen::unsubscribe(id, uri));
-        if timeout_at(until, told).await != Ok(Ok(true)) {
+        if Instant::now() >= until || timeout_at(until, told).await != Ok(Ok(true)) {
             tracing::debug!("the server could not be told that nobody wants to hear of a resource");
         }
+    }
+}
+
+impl Subscribing {
+    fn late(&self) -> MutexGuard<'_, Vec<String>> {
+        // Nothing that holds the lock can leave it half changed.
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

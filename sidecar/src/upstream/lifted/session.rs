@@ -24,6 +24,7 @@ use tokio::time::{Duration, Instant, timeout};
 use super::asked::Asked;
 use super::failure::Failure as Unusable;
 use super::hearing::{Deaf, Hearing};
+use super::listening::Subscribing;
 use super::source::{Ending, Events, Heard, collect, read};
 use crate::names::session_id;
 use crate::shares::Coming;
@@ -65,9 +66,8 @@ pub(super) struct Session {
     over: watch::Sender<bool>,
     /// The server has forgotten it.
     forgotten: AtomicBool,
-    /// Held while the server is told what is to be heard of: one who listens must not be told of what another one is
-    /// still asking for.
-    pub(super) subscribing: tokio::sync::Mutex<()>,
+    /// What the server is told for those who listen.
+    pub(super) subscribing: Subscribing,
     /// Held while it is told a level of log messages.
     telling: tokio::sync::Mutex<()>,
     pub(super) hearing: Hearing,
@@ -154,7 +154,7 @@ impl Session {
             hold: Mutex::new(Some(hold)),
             over: watch::Sender::new(false),
             forgotten: AtomicBool::new(false),
-            subscribing: tokio::sync::Mutex::default(),
+            subscribing: Subscribing::default(),
             telling: tokio::sync::Mutex::default(),
             hearing: Hearing::default(),
             state: Mutex::new(State {

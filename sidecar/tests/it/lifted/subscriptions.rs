@@ -134,3 +134,40 @@ fn a_subscription_that_is_taken_late_is_taken_back() {
         unwanted.iter().any(|it| scripted::message(it)["params"]["uri"] == "a:late").then_some(())
     });
 }
+
+/// However many resources the server says nothing of, who listens has those that it has taken, and it is asked for no
+/// more than there is time for.
+#[test]
+fn what_the_server_takes_is_heard_of_beside_what_it_does_not_answer() {
+    let server = Scripted::offering(json!({"resources": {"subscribe": true}}), |request, stream| {
+        if request.method == "GET" {
+            return scripted::no_stream(stream);
+        }
+        let uri = scripted::message(request)["params"]["uri"].as_str().unwrap_or_default().to_owned();
+        if uri.contains("mute") {
+            // Until the other side closes.
+            let _ = std::io::Read::read(stream, &mut [0]);
+            return;
+        }
+        let result = json!({"resources": [], "resourceTemplates": []});
+        scripted::json(stream, &scripted::reply_to(request, &result));
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let wanted = ["a:taken", "b:mute", "c:mute", "d:mute", "e:mute"];
+    let mut events = Events::open(&listen("l", json!({"resourceSubscriptions": wanted})), sidecar.mcp);
+    events.patience(Duration::from_secs(60));
+    let acknowledged = events.next().unwrap().message();
+    assert_eq!(acknowledged["params"]["notifications"], json!({"resourceSubscriptions": ["a:taken"]}));
+    let asked: Vec<_> = server
+        .seen("resources/subscribe")
+        .iter()
+        .map(|it| scripted::message(it)["params"]["uri"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(asked, wanted[..3], "each five seconds, and ten for all");
+    assert!(server.seen("resources/unsubscribe").is_empty());
+    drop(events);
+    eventually("nobody wants it any more", || {
+        let unwanted = server.seen("resources/unsubscribe");
+        unwanted.iter().any(|it| scripted::message(it)["params"]["uri"] == "a:taken").then_some(())
+    });
+}
