@@ -37,10 +37,10 @@ pub(super) struct Hearing {
     beginning: tokio::sync::Mutex<()>,
 }
 
-/// The call that was last waited for in vain, if there is one: its client reads slowly, or not at all, and what else the
-/// server says does not wait for it again.
+/// The calls that were waited for in vain: their clients read slowly, or not at all, and what else the server says does
+/// not wait for them again until they have taken something.
 #[derive(Default)]
-pub(super) struct Deaf(Option<Sender<Heard>>);
+pub(super) struct Deaf(Vec<Sender<Heard>>);
 
 /// What asking for the stream has come to.
 enum Opened {
@@ -69,12 +69,17 @@ impl Hearing {
 impl Deaf {
     /// Gives a message to a call. Says whether there was room for it.
     pub(super) async fn give(&mut self, inbox: Sender<Heard>, heard: Heard) -> bool {
-        let given = if self.0.as_ref().is_some_and(|deaf| deaf.is_same(&inbox)) {
-            inbox.try_send(heard)
-        } else {
-            timeout(BUSY, inbox.send(heard)).await.is_ok_and(|sent| sent.is_ok())
+        self.0.retain(|deaf| !deaf.is_closed());
+        let deaf = self.0.iter().position(|deaf| deaf.is_same(&inbox));
+        let given = match deaf {
+            Some(_) => inbox.try_send(heard),
+            None => timeout(BUSY, inbox.send(heard)).await.is_ok_and(|sent| sent.is_ok()),
         };
-        self.0 = (!given).then_some(inbox);
+        match deaf {
+            Some(deaf) if given => drop(self.0.swap_remove(deaf)),
+            None if !given => self.0.push(inbox),
+            _ => {}
+        }
         given
     }
 }

@@ -2,8 +2,9 @@
 
 use std::io::Write;
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -12,7 +13,7 @@ use crate::harness::config::{keys, processes};
 use crate::harness::http::connect;
 use crate::harness::shim::{self, server, settled, stdio};
 use crate::harness::{
-    Client, Events, Files, Request, Scripted, Shim, Sidecar, config, eventually, modern, scripted,
+    Client, Events, Files, Gate, Request, Scripted, Shim, Sidecar, config, eventually, modern, scripted,
 };
 use crate::lowered::serving;
 
@@ -87,6 +88,69 @@ fn large_messages_wait_at_the_server() {
         let said = said.load(Ordering::SeqCst);
         assert!((1..20).contains(&said), "{said}");
     }
+}
+
+/// A client that does not read is waited for once, however much the server has to say to others in between.
+#[test]
+fn a_client_that_does_not_read_holds_others_up_once() {
+    const PAIRS: usize = 40;
+    /// Where the server says what belongs to no call, and the token of the call whose client does not read.
+    type Said = Arc<Mutex<(Option<TcpStream>, Option<Value>)>>;
+    let (said, gate) = (Said::default(), Gate::default());
+    let heard = gate.clone();
+    let server = Scripted::offering(json!({"tools": {}}), move |request, stream| {
+        let report = |stream: &mut TcpStream, token: &Value, size: usize| {
+            let params = json!({"progressToken": token, "progress": 1, "message": "m".repeat(size)});
+            let note = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params});
+            scripted::chunk(stream, &format!("data: {note}\n\n"));
+        };
+        let message = scripted::message(request);
+        let token = message["params"]["_meta"]["progressToken"].clone();
+        match message["params"]["name"].as_str() {
+            _ if request.method == "GET" => {
+                scripted::begin_events(stream);
+                if request.value("mcp-session-id") == Some(scripted::UPSTREAM_SESSION) {
+                    said.lock().unwrap().0 = Some(stream.try_clone().unwrap());
+                }
+            }
+            Some("unread") => {
+                scripted::begin_events(stream);
+                said.lock().unwrap().1 = Some(token);
+            }
+            Some(_) => {
+                let mut out = eventually("its stream is there", || said.lock().unwrap().0.take());
+                let unread = eventually("the other call is there", || said.lock().unwrap().1.take());
+                // More than there is room for on the way.
+                (0..24).for_each(|_| report(&mut out, &unread, 1 << 20));
+                for _ in 0..PAIRS {
+                    report(&mut out, &unread, 1);
+                    report(&mut out, &token, 1);
+                }
+                heard.pass();
+                return scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+            }
+            None => return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []}))),
+        }
+        // Until the other side closes.
+        let _ = std::io::Read::read(stream, &mut [0]);
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let begin = |name: &str| {
+        let params = json!({"name": name, "arguments": {}, "_meta": {"progressToken": name}});
+        request(1, "tools/call", params, &roots())
+    };
+    let mut unread = connect(sidecar.mcp);
+    begin("unread").write(&mut unread);
+    eventually("the first is there", || (server.seen("tools/call").len() == 1).then_some(()));
+    let asked = Instant::now();
+    let mut read = Events::open(&begin("read"), sidecar.mcp);
+    for _ in 0..PAIRS {
+        assert_eq!(read.next().unwrap().message()["params"]["progressToken"], "read");
+    }
+    // A second for each of them would be more than the calls have.
+    assert!(asked.elapsed() < Duration::from_secs(15), "{:?}", asked.elapsed());
+    gate.open();
+    assert!(read.next().unwrap().message()["result"].is_object());
 }
 
 /// A server that has answered without waiting for what it had asked has done with the call: its answer is kept, as far as
