@@ -215,14 +215,18 @@ impl Sessions {
         Ok((key, name))
     }
 
-    /// What such a name says, if it is this principal's: its key, and which replica it is at, if it is another one.
+    /// What such a name says, if it is this principal's: its key, and which replica it is at, if it is another one. Past its
+    /// age it is good for what `only_tells`, as the id of a session is.
     pub(crate) fn named(
         &self,
         principal: &str,
         snapshot: &Snapshot,
         name: &str,
+        only_tells: impl FnOnce() -> bool,
     ) -> Option<(SessionKey, Option<Peer>)> {
-        let Capsule { owner, key, .. } = self.open_current(snapshot, principal, name)?;
+        let capsule = self.open_id(snapshot, principal, name)?;
+        let Capsule { owner, key, .. } =
+            Some(capsule).filter(|capsule| !is_too_old(capsule, snapshot) || only_tells())?;
         let is_here = *self.lock().me() == owner;
         Some((key, (!is_here).then_some(owner)))
     }

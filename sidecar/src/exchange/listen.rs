@@ -68,6 +68,10 @@ pub(crate) async fn listen(
                 Rest::Reader(reader) => return Ok(events(reader)),
                 Rest::Nothing => return Ok(respond::nothing()),
                 Rest::Gone => return Err(Refusal::EventsGone),
+                // That is asked for anew, which takes a session as a call does.
+                Rest::Quiet(_) if session.is_too_old(&caller.snapshot) => {
+                    return Err(Refusal::UnknownSession);
+                }
                 Rest::Quiet(turn) => turn,
             }
         }

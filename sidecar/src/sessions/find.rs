@@ -35,7 +35,8 @@ const HELD: Duration = Duration::from_secs(10);
 pub(crate) enum Purpose {
     /// To be used.
     Use,
-    /// It is too old, and takes no more requests. But those under way may need to hear of their client.
+    /// It is too old, and takes no more requests. But those under way may need to hear of their client, which may come
+    /// back for their answers.
     Tell,
     /// To be ended: nobody begins it again for that.
     End,
@@ -54,7 +55,7 @@ pub(crate) enum Way {
 }
 
 /// Finds the session of an id for a principal. `forward` takes the request to another replica; `only_tells` is whether it
-/// is none that is answered.
+/// is for those under way at most.
 pub(crate) async fn find(
     worker: &Rc<Worker>,
     snapshot: &Arc<Snapshot>,

@@ -18,6 +18,7 @@ use super::aliases::{Alias, Aliases};
 use super::cancelled::{Cancellable, Cancellation};
 use super::questions::{Answering, Questions};
 use super::{Place, Sessions};
+use crate::configuration::Snapshot;
 use crate::shares::{Share, Shares, subscription};
 use crate::streams::Streams;
 
@@ -183,6 +184,11 @@ impl Session {
             }
         }
         Some(Cow::Borrowed(message))
+    }
+
+    /// Whether it has reached its age.
+    pub(crate) fn is_too_old(&self, snapshot: &Snapshot) -> bool {
+        super::is_too_old(&self.capsule, snapshot)
     }
 
     /// Its client cancels the call with this id.

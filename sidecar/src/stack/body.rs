@@ -8,7 +8,8 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use longshore_mcp::envelope::{self, Message};
+use longshore_mcp::batch::Batch;
+use longshore_mcp::envelope::{self, Malformed, Message};
 use longshore_mcp::headers;
 use tokio::time::{Duration, timeout};
 
@@ -88,9 +89,13 @@ pub(crate) async fn read(
     Ok(whole)
 }
 
-/// Whether a message is none that is answered.
+/// Whether a message is none that is answered, or all of a batch are.
 pub(super) fn only_tells(body: &[u8]) -> bool {
-    matches!(envelope::read(body), Ok(Message::Notification(_) | Message::Response(_)))
+    match envelope::read(body) {
+        Ok(message) => matches!(message, Message::Notification(_) | Message::Response(_)),
+        Err(Malformed::Batch) => Batch::read(body).is_ok_and(|batch| batch.answers().is_none()),
+        Err(_) => false,
+    }
 }
 
 /// Leaves what is unread of a body. Little is read and dropped, and the connection goes on; otherwise it ends with the

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use http::{Response, StatusCode};
+use http::{Method as HttpMethod, Response, StatusCode};
 use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::method::Method;
 use longshore_sessions::routing::{Entry, Outcome};
@@ -15,7 +15,7 @@ use super::{Authenticated, Through, Trail, forward};
 use crate::drain;
 use crate::exchange;
 use crate::metrics::SessionEnd;
-use crate::names::SESSION_ID;
+use crate::names::{LAST_EVENT_ID, SESSION_ID};
 use crate::peers;
 use crate::rescue::{Kind, Refusal};
 use crate::sessions::{self, Purpose, Use, Way};
@@ -135,7 +135,10 @@ async fn search(
         Through::Replica => Entry::Forwarded,
     };
     let forward = async |peer: &_| forward::forward(worker, caller, body, peer, trail).await;
-    let how = (entry, purpose, || only_tells(body));
+    // A client that has lost the stream of a call comes back to it.
+    let resumes =
+        || caller.request.method() == HttpMethod::GET && caller.request.headers().contains_key(LAST_EVENT_ID);
+    let how = (entry, purpose, || only_tells(body) || resumes());
     sessions::find(worker, &caller.snapshot, caller.principal(), id, how, forward).await
 }
 

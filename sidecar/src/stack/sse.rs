@@ -88,7 +88,8 @@ pub(crate) async fn serve(
     let body = body::read(worker, &caller, trail).await?;
     let caller = caller.once_more(worker)?;
     let name = caller.header(SESSION_ID)?.ok_or(Refusal::NoStreamName)?;
-    let named = worker.shared.sessions.named(caller.principal(), &caller.snapshot, name);
+    let only_tells = || body::only_tells(&body);
+    let named = worker.shared.sessions.named(caller.principal(), &caller.snapshot, name, only_tells);
     let (key, elsewhere) = named.ok_or(Refusal::UnknownSession)?;
     let Some(letters) = worker.shared.callers_streams.find(&key) else {
         // Its stream can be nowhere else, and is forwarded once.

@@ -343,3 +343,36 @@ fn calls_of_a_stream_outlive_the_age_of_its_session() {
     assert_eq!((&answer["id"], answer["result"].is_object()), (&json!(9), true), "{answer}");
     assert!(caller.stream.all().is_empty(), "and then it is over");
 }
+
+/// And they hear what their client says.
+#[test]
+fn what_is_told_in_a_stream_outlives_the_age_of_its_session() {
+    let gate = Gate::default();
+    let server = waiting(&gate);
+    let mut config = config(server.port);
+    config.sessions.max_age_ms = 4_000;
+    let sidecar = Sidecar::start(&config).ready();
+    let mut caller = Caller::open(&sidecar, None);
+    assert_eq!(caller.post(&sidecar, &call(9, "t", &json!({}))).status, 202);
+    eventually("it is too old", || {
+        (caller.post(&sidecar, r#"{"jsonrpc":"2.0","id":10,"method":"ping"}"#).status == 404).then_some(())
+    });
+    let params = json!({"progressToken": 1, "progress": 1});
+    let news = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}).to_string();
+    assert_eq!(caller.post(&sidecar, &news).status, 202);
+    assert_eq!(server.seen("notifications/progress").len(), 1);
+    gate.open();
+    let answer = std::iter::from_fn(|| Some(caller.hear())).find(|message| message["id"] == 9).unwrap();
+    assert!(answer["result"].is_object(), "{answer}");
+}
+
+/// A server that has no stream of its own, and answers calls when the gate is open.
+fn waiting(gate: &Gate) -> Scripted {
+    let gate = gate.clone();
+    Scripted::start(move |request, stream| {
+        if scripted::method_of(request) == "tools/call" {
+            gate.pass();
+        }
+        scripted::json(stream, &scripted::reply_to(request, &json!({"content": [], "tools": []})));
+    })
+}

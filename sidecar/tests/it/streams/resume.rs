@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{answer, argument, event, note, said};
 use crate::harness::config::{idle, keys};
@@ -55,6 +55,32 @@ fn r056_the_rest_of_a_stream_is_its_rest() {
         let answer = &client.stream("t", json!({})).all()[0];
         let alone = answer.id.rsplit_once('-').unwrap().0.to_owned() + "-0";
         assert_eq!(client.rest(&alone).send(sidecar.mcp).status, 204);
+    }
+}
+
+/// A call that is under way when its session reaches its age is answered, also to a client that has to come back for that.
+#[test]
+fn the_stream_of_a_call_outlives_the_age_of_its_session() {
+    let (server, tell) = told();
+    let mut config = config(server.port);
+    config.sessions.max_age_ms = 4_000;
+    let sidecar = Sidecar::start(&config).ready();
+    for revision in ["2025-06-18", "2025-11-25"] {
+        let client = Client::of(&sidecar, None, revision);
+        tell.send(Some(1)).unwrap();
+        let mut stream = client.stream("t", json!({}));
+        let first = stream.next().unwrap();
+        drop(stream);
+        eventually("it is too old", || (client.send("ping", json!({})).status == 404).then_some(()));
+        let mut rest = Events::open(&client.rest(&first.id), sidecar.mcp);
+        assert_eq!(rest.status, 200, "{revision}");
+        assert_eq!(client.get().send(sidecar.mcp).status, 404, "{revision}: what is new is not begun");
+        for word in [Some(2), None] {
+            tell.send(word).unwrap();
+        }
+        assert_eq!(rest.next().unwrap().message(), serde_json::from_str::<Value>(&note(2)).unwrap());
+        assert!(rest.next().unwrap().message()["result"].is_object(), "{revision}");
+        eventually("it is over", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
     }
 }
 
