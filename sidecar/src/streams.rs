@@ -176,6 +176,11 @@ impl Streams {
         self.leave();
     }
 
+    /// Whether the session has ended, or gone elsewhere.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
     /// The same for a session that goes on elsewhere. Gives the last event of the stream that belongs to no call, if its
     /// client has read them all.
     pub(crate) fn leave(&self) -> Option<String> {

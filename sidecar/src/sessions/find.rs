@@ -78,6 +78,13 @@ pub(crate) async fn find(
     Box::pin(search.run(worker, snapshot, principal, purpose, forward)).await
 }
 
+/// Holds the session of an id open for a stream, if it is held here.
+pub(crate) fn hold(worker: &Worker, snapshot: &Arc<Snapshot>, principal: &Arc<str>, id: &str) -> Option<Use> {
+    let sessions = &worker.shared.sessions;
+    let capsule = worker.ids.open(sessions, snapshot, principal, id)?;
+    sessions.enter(&capsule.key).map(|session| session.for_stream())
+}
+
 /// Ends a session here whose replica is lost. Gives its key, for the others to be told.
 pub(crate) fn end_elsewhere(
     worker: &Worker,

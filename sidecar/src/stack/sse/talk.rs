@@ -19,7 +19,7 @@ use tokio::time::{Duration, Instant, sleep, sleep_until};
 use super::MARK;
 use super::open::{Letter, Registered, Reply, Room, Status};
 use crate::names::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
-use crate::sessions::Place;
+use crate::sessions::{self, Place, Use};
 use crate::stack::pump::{self, PIECES, SILENCE, Said, To};
 use crate::stack::respond::{Body, Piece};
 use crate::stack::{Authenticated, serve_one, serve_without_body};
@@ -52,6 +52,8 @@ pub(super) struct Talk {
     /// What it is to read next. Others wait until it does.
     next: Option<Bytes>,
     session: Option<HeaderValue>,
+    /// Holds it open, if it is at this replica.
+    held: Option<Use>,
     tasks: JoinSet<Done>,
     calls: usize,
     /// The handshake is under way.
@@ -109,6 +111,7 @@ impl Talk {
             incoming,
             next: None,
             session: None,
+            held: None,
             tasks: JoinSet::new(),
             calls: 0,
             shaking: false,
@@ -154,6 +157,8 @@ impl Talk {
                 () = sleep_until(silence), if !says => {
                     silence = Instant::now() + SILENCE;
                     self.next = Some(Bytes::from_static(sse::KEEP_ALIVE.as_bytes()));
+                    // Where the server has no stream of its own nothing else says so.
+                    self.lost |= self.held.as_ref().is_some_and(|session| session.streams.is_closed());
                     Going::On
                 }
                 () = sleep_until(first), if self.session.is_none() && !self.shaking => Going::Over,
@@ -271,6 +276,9 @@ impl Talk {
     fn shaken(&mut self, response: Response<Body>, id: String) {
         self.shaking = false;
         self.session = response.headers().get(SESSION_ID).cloned();
+        let session = self.session.as_ref().and_then(|id| id.to_str().ok());
+        let (snapshot, principal) = (&self.caller.snapshot, self.caller.principal());
+        self.held = session.and_then(|id| sessions::hold(&self.worker, snapshot, principal, id));
         let (status, messages) = (response.status(), self.messages.clone());
         self.tasks.spawn_local(async move {
             pump::answer(response, &id, Revision::V2024_11_05, &messages).await;

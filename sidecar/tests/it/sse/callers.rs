@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::client::initialize;
-use crate::harness::config::keys;
+use crate::harness::config::{idle, keys};
 use crate::harness::http::{connect, read_chunk};
 use crate::harness::replicas::Network;
 use crate::harness::{
@@ -364,6 +364,31 @@ fn what_is_told_in_a_stream_outlives_the_age_of_its_session() {
     gate.open();
     let answer = std::iter::from_fn(|| Some(caller.hear())).find(|message| message["id"] == 9).unwrap();
     assert!(answer["result"].is_object(), "{answer}");
+}
+
+/// Where the server has no stream of its own nothing else uses the session, and nothing else tells of its end.
+#[test]
+fn a_stream_lasts_as_long_as_its_session() {
+    let gate = Gate::default();
+    gate.open();
+    let server = waiting(&gate);
+    let sidecar = Sidecar::start(&idle(config(server.port), 500)).ready();
+    let mut caller = Caller::open(&sidecar, None);
+    let _other = Client::open(&sidecar, None);
+    eventually("the other one is idle", || {
+        (sidecar.metric(r#"longshore_sessions_ended_total{cause="idle"}"#) == 1.0).then_some(())
+    });
+    let answer = caller.call(&sidecar, 3, "t", &json!({}));
+    assert!(answer["result"].is_object(), "{answer}");
+    drop(caller);
+    eventually("it is over", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
+
+    let mut config = config(server.port);
+    config.sessions.max_age_ms = 4_000;
+    let sidecar = Sidecar::start(&config).ready();
+    let caller = Caller::open(&sidecar, None);
+    caller.stream.patience(Duration::from_secs(60));
+    assert!(caller.stream.all().is_empty(), "it ends");
 }
 
 /// A server that has no stream of its own, and answers calls when the gate is open.
