@@ -33,7 +33,7 @@ const UNHEARD: Duration = Duration::from_secs(30);
 #[derive(Default)]
 pub(super) struct Sessions {
     table: Mutex<Table>,
-    /// One was given back.
+    /// One was given back, or is new.
     freed: Notify,
 }
 
@@ -155,11 +155,21 @@ impl Sessions {
             None
         } else {
             let opening = self.lock().opening.entry(key).or_default().clone();
-            let turn = opening.lock_owned().await;
-            if let Some(lease) = self.find(key, purpose) {
-                return Ok(lease);
+            let mut coming = pin!(opening.lock_owned());
+            let mut turn = None;
+            loop {
+                let freed = self.freed.notified();
+                if let Some(lease) = self.find(key, purpose) {
+                    return Ok(lease);
+                }
+                if turn.is_some() {
+                    break turn;
+                }
+                tokio::select! {
+                    it = coming.as_mut() => turn = Some(it),
+                    () = freed => {}
+                }
             }
-            Some(turn)
         };
         let opening = Opening {
             sessions: self.clone(),
@@ -229,6 +239,18 @@ impl Sessions {
         Ok(Place { principal: principal.clone(), sessions: self.clone() })
     }
 
+    /// Whether there is a place for one more, or would be without those that nobody uses.
+    fn has_place(&self, principal: &Arc<str>, bounds: Bounds) -> bool {
+        let table = self.lock();
+        let own = table.of_principals.get(principal).copied().unwrap_or(0);
+        let mut idle = table.open.values().flatten().filter(|entry| entry.users == 0);
+        if own >= bounds.per_principal {
+            idle.any(|entry| entry.place.principal == *principal)
+        } else {
+            table.total < bounds.total || idle.next().is_some()
+        }
+    }
+
     /// Takes out a session whose process stands in the way of another one, if that is what is wrong.
     fn in_the_way(&self, failure: &Failure, principal: &Arc<str>) -> Option<Entry> {
         match failure {
@@ -253,6 +275,7 @@ impl Sessions {
             used: Instant::now(),
         };
         self.lock().open.entry(key).or_default().push(entry);
+        self.freed.notify_waiters();
         Lease { session, key, purpose, sessions: self.clone() }
     }
 
@@ -314,14 +337,19 @@ impl Table {
 
 impl Opening {
     /// Opens the session, for whoever waits for it, and for those who wait for their turn.
-    async fn run(self, turn: Option<OwnedMutexGuard<()>>, mut told: oneshot::Sender<Result<Lease, Failure>>) {
+    async fn run(
+        self,
+        mut turn: Option<OwnedMutexGuard<()>>,
+        mut told: oneshot::Sender<Result<Lease, Failure>>,
+    ) {
         let mut open = pin!(self.open());
         let lease = tokio::select! {
             lease = open.as_mut() => lease,
             () = told.closed() => match self.upstream {
                 Upstream::StreamableHttp { .. } => {
-                    // The server may have lost it: others do not wait for it.
-                    drop(turn);
+                    // The server may have lost it: others do not wait for it, unless it has the last place that there was
+                    // for them.
+                    drop(turn.take_if(|_| self.sessions.has_place(&self.principal, self.bounds)));
                     match timeout(UNHEARD, open).await {
                         Ok(lease) => lease,
                         Err(_) => return,

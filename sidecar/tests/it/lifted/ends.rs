@@ -33,6 +33,36 @@ fn r059_a_session_that_was_opened_for_nobody_is_ended() {
     assert_eq!((reply.status, server.seen("initialize").len()), (200, 2), "{}", reply.text());
 }
 
+/// A server that takes its time to begin a session is not asked for another one by each who has not waited for it, as long
+/// as those take all that one may have: who comes then waits for what is under way.
+#[test]
+fn handshakes_that_nobody_waits_for_are_the_next_ones() {
+    let gate = Gate::default();
+    let server = Scripted::greeting(&gate, |request, stream| {
+        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+    });
+    let mut limited = config(server.port);
+    limited.sessions.per_principal = 2;
+    let sidecar = Sidecar::start(&limited).ready();
+    for count in [1, 2] {
+        let mut stream = connect(sidecar.mcp);
+        call("t", json!({}), &json!({})).write(&mut stream);
+        eventually("the handshake is under way", || (server.seen("initialize").len() == count).then_some(()));
+        drop(stream);
+        eventually("it is left alone", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    }
+    let replies = std::thread::scope(|scope| {
+        let calls = [(); 2].map(|()| scope.spawn(|| call("t", json!({}), &json!({})).send(sidecar.mcp)));
+        eventually("both are there", || (sidecar.metric("longshore_calls") == 2.0).then_some(()));
+        gate.open();
+        calls.map(|call| call.join().unwrap())
+    });
+    for reply in replies {
+        assert_eq!(reply.status, 200, "{}", reply.text());
+    }
+    assert_eq!(server.seen("initialize").len(), 2);
+}
+
 /// What belongs to the server from before ends, so that nobody waits for it, and it is told so.
 #[test]
 fn another_server_ends_what_is_under_way() {
