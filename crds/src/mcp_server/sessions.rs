@@ -12,7 +12,7 @@ use crate::schema::SECOND_TO_MONTH;
 #[x_kube(validation = Rule::new("!has(self.perPrincipal) || self.perPrincipal <= self.total")
     .message("`perPrincipal` may not be more than `total`"))]
 pub struct Sessions {
-    /// After how long without a request a session ends: from `1s` to `720h`.
+    /// After how long without a request or an open stream a session ends: from `1s` to `720h`.
     #[serde(default = "default_idle_timeout")]
     #[schemars(length(max = 24))]
     #[x_kube(validation = Rule::new(SECOND_TO_MONTH.0).message(SECOND_TO_MONTH.1))]
