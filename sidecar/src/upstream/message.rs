@@ -69,6 +69,8 @@ pub(super) enum About {
     /// None: no level that there is.
     Level(Option<Level>),
     Subscribe(String),
+    /// It was, and the session does not want it any more.
+    TakenBack(String),
     Unsubscribe(String),
     /// To be told of changes for as long as it is not answered.
     Listen,

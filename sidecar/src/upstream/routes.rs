@@ -178,12 +178,17 @@ impl Routes {
         self.newest_where(|call| matches!(call.about(), About::Level(_))).is_some()
     }
 
+    /// Whether the server is about to hear that nobody is subscribed to this resource, or to have done with it.
+    pub(super) fn unsubscribes(&self, uri: &str) -> bool {
+        self.calls.values().any(|call| matches!(call.about(), About::Unsubscribe(from) if from == uri))
+    }
+
     /// A session does not want to be subscribed to this resource any more: what it asked for before is answered, and
     /// makes it no subscriber.
     pub(super) fn take_back(&mut self, from: Name, uri: &str) {
         for call in self.calls.values_mut().filter(|call| call.from == Some(from)) {
             if matches!(call.about(), About::Subscribe(to) if to == uri) {
-                call.asked.about = About::Other;
+                call.asked.about = About::TakenBack(uri.to_owned());
             }
         }
     }

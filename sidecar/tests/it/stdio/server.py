@@ -13,6 +13,7 @@ level = None
 subscriptions = []
 cancelled = set()
 waiting = []
+tardy = []
 heard = []
 stdin = sys.stdin.buffer
 # What is read is looked at when the test is over.
@@ -257,6 +258,9 @@ def main():
         elif method == "logging/setLevel":
             level = message["params"]["level"]
             send({"id": message["id"], "result": {}})
+        elif method == "resources/subscribe" and "tardy" in flags and not tardy:
+            # Done after whatever is asked for next.
+            tardy.append(message)
         elif method == "resources/subscribe":
             subscriptions.append(message["params"]["uri"])
             send({"id": message["id"], "result": {}})
@@ -265,8 +269,15 @@ def main():
             if "fragile" in flags:
                 os._exit(1)
         elif method == "resources/unsubscribe":
-            subscriptions.remove(message["params"]["uri"])
+            uri = message["params"]["uri"]
+            if uri in subscriptions or "tardy" not in flags:
+                subscriptions.remove(uri)
             send({"id": message["id"], "result": {}})
+            for late in tardy:
+                if late["id"] is not None:
+                    subscriptions.append(late["params"]["uri"])
+                    send({"id": late["id"], "result": {}})
+                    late["id"] = None
         elif method == "resources/list":
             send({"id": message["id"], "result": {"resources": []}})
         elif method == "resources/templates/list":

@@ -189,6 +189,10 @@ impl Talk<'_> {
                 let uri = uri.clone();
                 self.with_member(from, |member| member.subscribe(&uri));
             }
+            (Some(_), About::TakenBack(uri)) if works => {
+                let uri = uri.clone();
+                self.subscribed_in_vain(&uri);
+            }
             (Some(from), About::Level(level)) if works && !shared => {
                 let level = *level;
                 self.with_member(from, |member| member.level = level);

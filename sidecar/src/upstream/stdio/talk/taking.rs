@@ -92,7 +92,7 @@ impl Talk<'_> {
                 let Some(level) = *level else { return caller.end(Err(Failure::UnknownLevel)) };
                 return self.level_of(from, level, asked, body, caller);
             }
-            About::Level(_) | About::Listen | About::Other => {}
+            About::Level(_) | About::TakenBack(_) | About::Listen | About::Other => {}
         }
         let number = self.number();
         let edit = number.to_string();
@@ -159,14 +159,27 @@ impl Talk<'_> {
         }
         self.asked.retain(|_, question| question.from != left.name);
         for uri in left.subscriptions {
-            if !self.is_wanted(&uri) {
-                self.ask("resources/unsubscribe", &json!({"uri": uri}), About::Other);
-            }
+            self.unsubscribe_unless_wanted(&uri);
         }
         let wanted = self.conversation.members.level();
         if let Some(level) = wanted.filter(|_| wanted != self.level) {
             self.level = wanted;
             self.ask("logging/setLevel", &json!({"level": level.as_str()}), About::Other);
+        }
+    }
+
+    /// The process has subscribed somebody to this resource who had taken that back. It may have heard the two the other
+    /// way round: then nobody else tells it that nobody is subscribed.
+    pub(super) fn subscribed_in_vain(&mut self, uri: &str) {
+        if self.conversation.is_shared() && !self.routes.unsubscribes(uri) {
+            self.unsubscribe_unless_wanted(uri);
+        }
+    }
+
+    fn unsubscribe_unless_wanted(&mut self, uri: &str) {
+        if !self.is_wanted(uri) {
+            let about = About::Unsubscribe(uri.to_owned());
+            self.ask("resources/unsubscribe", &json!({"uri": uri}), about);
         }
     }
 

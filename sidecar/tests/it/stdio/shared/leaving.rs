@@ -70,6 +70,23 @@ fn what_is_taken_back_before_its_answer_is_nobodys() {
     assert_eq!(state(&c)["subscriptions"], json!(["x:1"]));
 }
 
+/// Also by a process that does the one before the other, whichever it was asked for first.
+#[test]
+fn what_is_taken_back_is_nobodys_though_the_process_does_it_later() {
+    let (_shim, sidecar) = shared(&config(Isolation::Shared, 1), &["tardy"], &[]);
+    let (a, b) = (open(&sidecar, 0), open(&sidecar, 1));
+    std::thread::scope(|scope| {
+        let late = begin(scope, &a, subscribe);
+        unsubscribe(&a);
+        assert_eq!(late.join().unwrap()["result"], json!({}));
+    });
+    assert_eq!(state(&b)["subscriptions"], json!([]));
+    // Who wants it then is subscribed all the same.
+    subscribe(&b);
+    unsubscribe(&a);
+    assert_eq!(state(&b)["subscriptions"], json!(["x:1"]));
+}
+
 fn subscribe(client: &Client<'_>) -> Value {
     client.ask("resources/subscribe", json!({"uri": "x:1"}))
 }
