@@ -20,6 +20,9 @@ use longshore_mcp::level::Level;
 /// The longest token of a call's progress that is kept.
 const MAX_TOKEN: usize = 512;
 
+/// Why a server hears that a call is taken back, where its client's own words did not come through.
+pub(super) const TAKEN_BACK: &str = "its client does not want it any more";
+
 /// Where a part of a message is.
 pub(super) type Span = Range<usize>;
 
@@ -101,6 +104,21 @@ impl Command {
     pub(super) fn read(from: Name, body: Bytes, caller: Caller) -> Result<Self, Failure> {
         let kind = kind(&body)?;
         Ok(Self { from, kind, body, caller })
+    }
+
+    /// Whether it is to be said still. A request is not, once nobody waits for it: its answer would be nobody's. What has
+    /// no answer is: whoever sent it only waited to hear that it was written, and it may be what ends a call, answers a
+    /// question or changes what the server does from then on.
+    pub(super) fn counts(&self) -> bool {
+        !(matches!(self.kind, Kind::Request(_)) && self.caller.is_gone())
+    }
+
+    /// The request that it takes back, if it does.
+    pub(super) fn takes_back(&self) -> Option<&Key> {
+        match &self.kind {
+            Kind::Cancelled(Some((id, _))) => Some(id),
+            _ => None,
+        }
     }
 
     /// Whether somebody may wait for long.
@@ -242,6 +260,14 @@ pub(super) fn with(message: &Bytes, at: &Span, part: &str) -> Bytes {
     let mut out = BytesMut::with_capacity(message.len() + part.len());
     write(message, [Some((at, part)), None], &mut out);
     out.freeze()
+}
+
+/// `notifications/cancelled` for a call of this number.
+pub(super) fn cancelled(number: u64, reason: &'static str) -> String {
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\
+         \"params\":{{\"requestId\":{number},\"reason\":\"{reason}\"}}}}"
+    )
 }
 
 #[cfg(test)]

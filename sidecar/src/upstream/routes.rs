@@ -214,8 +214,8 @@ impl Routes {
 
     /// The client does not want the answer any more. Gives the number that the process knows the call by.
     pub(super) fn cancel(&mut self, from: Name, id: &Key, now: Instant) -> Option<u64> {
-        if let Some(index) = self.lost.iter().position(|(name, key, _)| *name == from && key == id) {
-            return self.lost.remove(index).map(|(_, _, number)| number);
+        if let Some(number) = self.take_lost(from, id) {
+            return Some(number);
         }
         let number = *self.ids.get(&(from, id.clone()))?;
         let call = self.calls.get_mut(&number)?;
@@ -225,6 +225,20 @@ impl Routes {
         }
         call.is_cancelled = true;
         Some(number)
+    }
+
+    /// The same where that was said long ago, at that time: the id may be another call's by now.
+    pub(super) fn cancel_late(&mut self, from: Name, id: &Key, since: Instant, now: Instant) -> Option<u64> {
+        let call = self.ids.get(&(from, id.clone())).and_then(|number| self.calls.get(number));
+        let is_another =
+            call.and_then(|call| call.caller.as_ref()).is_some_and(|caller| caller.since > since);
+        if is_another { self.take_lost(from, id) } else { self.cancel(from, id, now) }
+    }
+
+    /// The number of a call with this id that nobody waits for any more. It is told only once.
+    fn take_lost(&mut self, from: Name, id: &Key) -> Option<u64> {
+        let index = self.lost.iter().position(|(name, key, _)| *name == from && key == id)?;
+        self.lost.remove(index).map(|(_, _, number)| number)
     }
 
     /// When the next cancelled call ends.
@@ -409,6 +423,26 @@ mod tests {
         let number = table.next;
         table.drop_caller(number);
         assert_eq!(table.routes.cancel(1, &key("a"), Instant::now()), None, "it was cancelled before");
+    }
+
+    /// Late, because the server took nothing for so long.
+    #[test]
+    fn a_late_cancellation_is_that_of_the_call_that_it_was_said_of() {
+        let mut table = Table::new(&[(1, "a"), (1, "b")]);
+        let said = Instant::now();
+        let cancel = |table: &mut Table, id: &str, since| {
+            table.routes.cancel_late(1, &key(id), since, said + Duration::from_secs(10))
+        };
+        assert_eq!(cancel(&mut table, "b", said), Some(2), "it is under way still");
+        table.drop_caller(1);
+        table.waiting.clear();
+        assert!(table.add(1, "a"));
+        let next = table.routes.calls[&3].caller.as_ref().unwrap().since;
+        assert!(said <= next);
+        let before = next - Duration::from_nanos(1);
+        assert_eq!(cancel(&mut table, "a", before), Some(1), "its id is used again");
+        assert_eq!(cancel(&mut table, "a", before), None, "and what has it now is another call");
+        assert!(!table.routes.calls[&3].is_cancelled);
     }
 
     #[test]

@@ -139,10 +139,11 @@ impl Sse {
                 let (head, body) = request.into_parts();
                 let (caller, waiting) = call::pair(handle.control.clone());
                 let command = Command::read(name, body, caller)?;
-                let patience = command.patience();
+                let (patience, late) = (command.patience(), stdio::late(&command, &handle.control));
                 if handle.commands.send(Letter { command, headers: head.headers }).await.is_err() {
                     return Ok(stdio::empty(StatusCode::NOT_FOUND));
                 }
+                late.keep();
                 drop(handle);
                 stdio::respond(waiting, patience).await
             }

@@ -32,7 +32,7 @@ use longshore_mcp::headers::{EVENT_STREAM, JSON};
 use longshore_mcp::level::Level;
 use longshore_sidecar_config::{Config, Processes};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Duration, timeout};
+use tokio::time::{Duration, Instant, timeout};
 
 pub(crate) use super::hold::Hold;
 use super::starts::Starts;
@@ -44,7 +44,7 @@ use call::{Events, First, Waiting};
 use conversation::Joining;
 pub(crate) use failure::{Failure, Gone, Why};
 use limits::Places;
-use message::Command;
+use message::{Command, Key};
 use registry::{Handle, Limits, Open, Registered};
 use warm::Warm;
 pub(crate) use warm::keep as keep_warm;
@@ -99,6 +99,8 @@ struct Client {
 pub(super) enum Control {
     /// Nobody waits for a call any more.
     Gone(u64),
+    /// A session took a call back at that time, and nobody waits any more until there is room to say so: see [`late`].
+    Cancelled(Name, Key, Instant),
     /// Somebody listens to what belongs to no call of a session.
     Listen(Name, call::Caller),
     /// A session begins.
@@ -149,10 +151,11 @@ impl Stdio {
             Method::POST => {
                 let (caller, waiting) = call::pair(handle.control.clone());
                 let command = Command::read(name, request.into_body(), caller)?;
-                let patience = command.patience();
+                let (patience, late) = (command.patience(), late(&command, &handle.control));
                 if handle.commands.send(command).await.is_err() {
                     return Ok(empty(StatusCode::NOT_FOUND));
                 }
+                late.keep();
                 respond(waiting, patience).await
             }
             Method::GET => {
@@ -280,6 +283,14 @@ impl Stdio {
             changed
         });
     }
+}
+
+/// What is done about a message that waits until others have been taken, if whoever sends it waits no longer: a call that
+/// is taken back would go on at the server, so that is told in another way.
+pub(super) fn late(command: &Command, control: &mpsc::UnboundedSender<Control>) -> Hold {
+    let Some(id) = command.takes_back().cloned() else { return Hold::nothing() };
+    let (from, since, control) = (command.from, command.caller.since, control.clone());
+    Hold::of(move || drop(control.send(Control::Cancelled(from, id, since))))
 }
 
 /// Waits for the end of all processes, and not for ever.

@@ -15,6 +15,7 @@ use tokio::time::{Duration, Instant, timeout};
 use crate::names::{PROTOCOL_VERSION, TRACE};
 use crate::upstream::call::Caller;
 use crate::upstream::http::{Connections, Unanswered};
+use crate::upstream::message::cancelled;
 use crate::upstream::{Answer, request, stdio};
 
 /// How many are on their way at once in a session. A server that takes none is not sent more.
@@ -93,6 +94,12 @@ impl Posts {
             self.send(From::Own, message.into(), &HeaderMap::new());
         }
         room
+    }
+
+    /// Says that nobody wants the answer to a call. There are no more of these than there were calls.
+    pub(super) fn cancel(&mut self, number: u64, reason: &'static str) {
+        self.own += 1;
+        self.send(From::Own, cancelled(number, reason).into(), &HeaderMap::new());
     }
 
     /// Sends a message.

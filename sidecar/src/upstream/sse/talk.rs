@@ -17,7 +17,7 @@ use crate::shares::Came;
 use crate::upstream::call::{Caller, Reader};
 use crate::upstream::forgotten::{Says, says};
 use crate::upstream::http::Connections;
-use crate::upstream::message::{About, Asked, Command, Kind, with, write};
+use crate::upstream::message::{About, Asked, Command, Kind, TAKEN_BACK, with, write};
 use crate::upstream::routes::{Call, Routes};
 use crate::upstream::stdio::{Control, Failure};
 
@@ -172,6 +172,11 @@ impl Talk {
                 }
                 self.listener.take_if(|listener| listener.number == caller);
             }
+            Control::Cancelled(from, id, since) => {
+                if let Some(number) = self.routes.cancel_late(from, &id, since, Instant::now()) {
+                    self.posts.cancel(number, TAKEN_BACK);
+                }
+            }
             Control::Listen(_, caller) => self.listener = Some(caller),
             Control::End(..) | Control::EndAll(_) => self.end = Some(Failure::Ended),
             // There is nothing to share, and nothing of this transport stands alone.
@@ -182,10 +187,11 @@ impl Talk {
     // === Messages of the client ===
 
     fn take(&mut self, letter: Letter) {
-        let Letter { command: Command { from, kind, body, caller }, headers } = letter;
-        if caller.is_gone() {
+        let Letter { command, headers } = letter;
+        if !command.counts() {
             return;
         }
+        let Command { from, kind, body, caller } = command;
         match kind {
             Kind::Request(Asked { about: About::Handshake, .. }) if self.shaken => {
                 caller.end(Err(Failure::NotMessage));

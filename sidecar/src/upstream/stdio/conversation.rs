@@ -378,7 +378,7 @@ impl Conversation {
                 }
                 command = self.commands.recv() => {
                     let command = command?;
-                    if command.caller.is_gone() {
+                    if !command.counts() {
                         continue;
                     }
                     match command.kind {

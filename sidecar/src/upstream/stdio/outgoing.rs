@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::io;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
 
 use super::Failure;
 use super::call::Caller;
-use super::message::{Span, write_line};
+use super::message::{Span, cancelled, write_line};
 use super::routes::FEW;
 
 /// How many of the sidecar's own messages wait: a process that asks and never reads is not answered for ever.
@@ -80,6 +80,12 @@ impl Outgoing {
         room
     }
 
+    /// Says that nobody wants the answer to a call. There are no more of these than there were calls.
+    pub(super) fn cancel(&mut self, number: u64, reason: &'static str) {
+        self.own += 1;
+        self.push(cancelled(number, reason).as_bytes(), [None, None], From::Own);
+    }
+
     fn push(&mut self, message: &[u8], edits: [Option<(&Span, &str)>; 2], from: From) {
         let before = self.buffer.len();
         write_line(message, edits, &mut self.buffer);
@@ -123,13 +129,4 @@ impl Outgoing {
         self.buffer = BytesMut::new();
         unwritten
     }
-}
-
-/// `notifications/cancelled` for a call of this number.
-pub(super) fn cancelled(number: u64, reason: &'static str) -> Bytes {
-    format!(
-        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\
-         \"params\":{{\"requestId\":{number},\"reason\":\"{reason}\"}}}}"
-    )
-    .into()
 }

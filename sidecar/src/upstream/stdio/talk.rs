@@ -24,7 +24,7 @@ use super::call::Reader;
 use super::conversation::{Conversation, Start};
 use super::handshake::FIRST;
 use super::lines::{Lines, MAX_LINE};
-use super::message::{Command, Key};
+use super::message::{Command, Key, TAKEN_BACK};
 use super::outgoing::Outgoing;
 use super::process::{self, Heard, IMPATIENCE, PATIENCE, Process};
 use super::routes::Routes;
@@ -257,11 +257,17 @@ impl<'a> Talk<'a> {
     }
 
     fn control(&mut self, control: Control) {
-        // Of a call that stands alone its end tells more: it has to be taken back.
-        if let Control::Gone(number) = &control
-            && !self.conversation.stands_alone()
-        {
-            self.routes.gone(*number);
+        match &control {
+            // Of a call that stands alone its end tells more: it has to be taken back.
+            Control::Gone(number) if !self.conversation.stands_alone() => {
+                self.routes.gone(*number);
+            }
+            Control::Cancelled(from, id, since) => {
+                if let Some(number) = self.routes.cancel_late(*from, id, *since, Instant::now()) {
+                    self.outgoing.cancel(number, TAKEN_BACK);
+                }
+            }
+            _ => {}
         }
         self.conversation.control(control);
         for left in std::mem::take(&mut self.conversation.left) {

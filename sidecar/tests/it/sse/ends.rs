@@ -2,6 +2,7 @@
 
 use std::io::BufReader;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use longshore_sidecar_config::OnOwnerLoss;
 use serde_json::{Value, json};
@@ -219,6 +220,54 @@ fn a_stream_that_names_no_endpoint_is_not_waited_for_as_long_as_a_call() {
     let refused = Request::post(client::initialize("2025-06-18")).send(sidecar.mcp);
     assert!(refused.text().contains("did not answer within 10 seconds"), "{}", refused.text());
     opened.open();
+}
+
+/// Nor does it wait for what is before it on the way there.
+#[test]
+fn a_cancelled_call_ends_soon_though_the_server_takes_nothing() {
+    /// As many as can be on their way.
+    const HELD: usize = 64;
+    let server = SseServer::start(hear);
+    let mut config = server.config();
+    config.sessions.streams = 100;
+    let sidecar = Sidecar::start(&config).ready();
+    let client = Client::open(&sidecar, None);
+    let begin = |tool: &str, number: usize| {
+        let call = json!({"name": tool, "arguments": {"text": number.to_string()}});
+        let mut stream = connect(sidecar.mcp);
+        client.request(client.message("tools/call", &call)).write(&mut stream);
+        stream
+    };
+    let mut calls: Vec<_> = (1..=HELD).map(|number| begin("held", number)).collect();
+    eventually("they are on their way", || (server.seen("tools/call").len() == HELD).then_some(()));
+    // One that the server has not heard of yet.
+    calls.push(begin("echo", HELD + 1));
+    eventually("it is too", || (sidecar.metric("longshore_calls") == calls.len() as f64).then_some(()));
+    let began = Instant::now();
+    let cancelled: Vec<_> = [1, HELD + 1]
+        .map(|id| {
+            let params = json!({"requestId": id});
+            let body = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+            let mut stream = connect(sidecar.mcp);
+            client.request(body.to_string()).write(&mut stream);
+            stream
+        })
+        .into();
+    for call in [calls.remove(0), calls.remove(HELD - 1)] {
+        let message = Reply::read(&mut BufReader::new(call)).unwrap().message();
+        assert_eq!(message["error"]["message"], "the call was cancelled by its client");
+    }
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    // And the server hears of the one that it has, as soon as there is room.
+    let posted = server.seen("tools/call");
+    let first = posted.iter().find(|call| message(call)["params"]["arguments"]["text"] == "1").unwrap();
+    eventually("the server is told", || {
+        let told = server.seen("notifications/cancelled");
+        told.iter().any(|told| message(told)["params"]["requestId"] == message(first)["id"]).then_some(())
+    });
+    let posted = server.seen("tools/call");
+    assert!(posted.iter().all(|call| message(call)["params"]["name"] == "held"));
+    drop((calls, cancelled));
 }
 
 #[test]

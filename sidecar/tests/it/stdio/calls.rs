@@ -4,6 +4,7 @@ use std::io::BufReader;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{error, pid, said, text};
@@ -158,6 +159,65 @@ fn a_cancelled_call_ends_soon_though_the_server_reads_nothing() {
     let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
     assert_eq!(log.matches("cancelled ").count(), 1, "{log}");
     assert!(log.contains("cancelled 1"), "{log}");
+}
+
+/// Also when whoever cancelled has been told by then that it took too long, and however many messages were before it.
+#[test]
+fn a_server_that_reads_again_hears_of_the_calls_that_were_cancelled_meanwhile() {
+    for before in [0, 40] {
+        let mut config = stdio();
+        config.sessions.streams = 100;
+        let (_shim, sidecar) = serving(&config, &server(&["frank"]), &[]);
+        let client = Client::open(&sidecar, None);
+        let process = Pid::from_raw(pid(&client).cast_signed()).unwrap();
+        let call = begin(&client, &json!({"name": "hang"}));
+        // Behind it, so that the process has it.
+        pid(&client);
+        kill_process(process, Signal::STOP).unwrap();
+        // More than a pipe holds, and more than waits for it.
+        let large = begin(&client, &json!({"name": "echo", "arguments": {"text": "x".repeat(400_000)}}));
+        under_way(&client, 2.0);
+        let others: Vec<_> = (0..before).map(|_| begin(&client, &json!({"name": "pid"}))).collect();
+        under_way(&client, f64::from(before) + 2.0);
+        // Later than the call itself is given up.
+        config.limits.request_timeout_ms = 2_000;
+        sidecar.runs(&sidecar.files.write(&config));
+        let cancel =
+            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}});
+        assert_ne!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
+        assert_eq!(error(&answer(call).message()), "the call was cancelled by its client");
+        kill_process(process, Signal::CONT).unwrap();
+        eventually("the server heard of it", || {
+            let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
+            log.contains("cancelled ").then_some(())
+        });
+        assert_eq!(text(&answer(large).message()).len(), 400_000);
+        for other in others {
+            text(&answer(other).message());
+        }
+        let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
+        assert_eq!(log.matches("cancelled ").count(), 1, "{log}");
+        assert!(log.contains("cancelled 2"), "{log}");
+    }
+}
+
+/// A client's answer is said once, and its call would wait for ever: whether anybody waits to hear that it is written or not.
+#[test]
+fn a_server_that_reads_again_hears_the_answer_that_came_meanwhile() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    let client = Client::open(&sidecar, None);
+    let process = Pid::from_raw(pid(&client).cast_signed()).unwrap();
+    let mut events = client.stream("ask", json!({"method": "roots/list"}));
+    let id = events.next().unwrap().message()["id"].clone();
+    kill_process(process, Signal::STOP).unwrap();
+    let large = begin(&client, &json!({"name": "echo", "arguments": {"text": "x".repeat(400_000)}}));
+    under_way(&client, 2.0);
+    allow(&sidecar, 500);
+    let answering = json!({"jsonrpc": "2.0", "id": id, "result": {"roots": []}}).to_string();
+    assert_ne!(client.request(answering).send(sidecar.mcp).status, 202);
+    kill_process(process, Signal::CONT).unwrap();
+    assert_eq!(text(&events.next().unwrap().message()), r#"{"roots": []}"#);
+    drop(large);
 }
 
 #[test]

@@ -22,7 +22,6 @@ use crate::upstream::stdio::conversation::Sharing;
 use crate::upstream::stdio::handshake::FIRST;
 use crate::upstream::stdio::lines::{MAX_NOISE, excerpt};
 use crate::upstream::stdio::message::{About, Key, span, with};
-use crate::upstream::stdio::outgoing::cancelled;
 use crate::upstream::stdio::routes::Call;
 use crate::upstream::stdio::{Name, Why};
 
@@ -462,7 +461,7 @@ impl Talk<'_> {
         if who.missed(message.len(), now)
             && let Some(number) = self.routes.unread(who.number)
         {
-            self.outgoing.own(&cancelled(number, "its client does not read"));
+            self.outgoing.cancel(number, "its client does not read");
         }
     }
 }

@@ -9,7 +9,6 @@ use super::Talk;
 use crate::upstream::stdio::call::Caller;
 use crate::upstream::stdio::conversation::Left;
 use crate::upstream::stdio::message::{About, Asked, Command, Key, Kind, Span, text};
-use crate::upstream::stdio::outgoing::cancelled;
 use crate::upstream::stdio::routes::Call;
 use crate::upstream::stdio::{Failure, Name};
 use longshore_mcp::level::Level;
@@ -33,12 +32,12 @@ impl Talk<'_> {
     }
 
     fn take(&mut self, command: Command) {
-        let Command { from, kind, body, caller } = command;
         // A session may have ended while its message was on its way.
         let alone = self.conversation.stands_alone();
-        if caller.is_gone() || !alone && self.conversation.members.get(from).is_none() {
+        if !command.counts() || !alone && self.conversation.members.get(command.from).is_none() {
             return;
         }
+        let Command { from, kind, body, caller } = command;
         let shared = self.conversation.is_shared();
         match kind {
             Kind::Request(asked) => self.request_of(from, asked, body, caller),
@@ -152,7 +151,7 @@ impl Talk<'_> {
         let alone = self.conversation.stands_alone();
         let reason = if alone { "nobody waits for it any more" } else { "the session was ended" };
         for number in self.routes.leave(left.name, &Failure::Ended) {
-            self.outgoing.own(&cancelled(number, reason));
+            self.outgoing.cancel(number, reason);
         }
         if alone {
             return;
