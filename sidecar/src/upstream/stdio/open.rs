@@ -180,7 +180,7 @@ impl Stdio {
                 if place.assign(principal) {
                     return Ok(Acquired { place, number, ready: Some(ready) });
                 }
-                warm::end(ready, &self.metrics).await;
+                warm::end(ready, place, &self.metrics);
             }
             match self.places.take(principal, Duration::ZERO).await {
                 Ok(place) => return Acquired::anew(place),

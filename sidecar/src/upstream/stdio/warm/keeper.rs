@@ -1,0 +1,273 @@
+//! Who keeps processes waiting: as many as the configuration says, each with a task that starts it, and ends it or gives
+//! it away.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use longshore_sidecar_config::Processes;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Duration, Instant, sleep_until};
+
+use super::{Entry, Given, Order, Ready, end, limits_of};
+use crate::metrics::ProcessEnd;
+use crate::shared::Shared;
+use crate::upstream::random;
+use crate::upstream::stdio::limits::Place;
+use crate::upstream::stdio::process::{Heard, Idle, why};
+use crate::upstream::stdio::{Stdio, Why};
+
+/// How long nothing is started after a process that was never used ended by itself: at first, and at most.
+const FIRST_BREAK: Duration = Duration::from_millis(200);
+const LONGEST_BREAK: Duration = Duration::from_secs(60);
+/// The same where none could be started, since nobody is there who could.
+const ABSENT: Duration = Duration::from_secs(1);
+/// One that lived for so long did not die of its start.
+const LIVED: Duration = Duration::from_secs(30);
+
+/// Why a process does not wait any more.
+enum Left {
+    Taken,
+    Ended,
+    /// It was told to end.
+    Dismissed,
+    Died,
+    /// There never was one.
+    Absent,
+}
+
+/// Keeps as many processes waiting as the configuration says.
+pub(crate) async fn keep(shared: Arc<Shared>) -> Result<(), watch::error::RecvError> {
+    let mut config = shared.config_changed.subscribe();
+    let stdio = &shared.stdio;
+    let mut keepers = JoinSet::new();
+    // Not before then, after one that died.
+    let mut pause: Option<(Instant, Duration)> = None;
+    loop {
+        let limits = limits(&shared);
+        let wanted = limits.filter(|_| !shared.is_draining() && !stdio.is_closed());
+        let wanted = wanted.map_or(0, |limits| limits.warm as usize);
+        let max_age = limits.and_then(|limits| limits.max_age_ms).map(Duration::from_millis);
+        {
+            let mut state = stdio.warm.lock();
+            while let Some(index) = state.useless(wanted, max_age) {
+                state.dismiss(index);
+            }
+        }
+        let due = pause.map(|(until, _)| until).filter(|until| *until > Instant::now());
+        while due.is_none() && keepers.len() < wanted && !stdio.warm.is_wanted() {
+            // Whoever finds no place finds that one is being started, and waits for it.
+            let starting = Starting::begin(stdio.clone());
+            let Some(place) = stdio.places.take_ahead() else { break };
+            keepers.spawn_local(wait(starting, place, wanted, max_age));
+        }
+        tokio::select! {
+            changed = config.changed() => changed?,
+            () = stdio.warm.changed.notified() => {}
+            () = stdio.places.freed() => {}
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
+            Some(left) = keepers.join_next() => match left {
+                Ok(Left::Died) => {
+                    let long = pause.map_or(FIRST_BREAK, |(_, long)| (long * 2).min(LONGEST_BREAK));
+                    pause = Some((Instant::now() + long, long));
+                }
+                Ok(Left::Absent) => pause = Some((Instant::now() + ABSENT, FIRST_BREAK)),
+                Ok(Left::Taken) => pause = None,
+                Ok(Left::Ended | Left::Dismissed) | Err(_) => {}
+            }
+        }
+    }
+}
+
+fn limits(shared: &Shared) -> Option<Processes> {
+    limits_of(&shared.config().as_ref()?.config)
+}
+
+/// Starts a process, and waits with it.
+async fn wait(starting: Starting, place: Place, wanted: usize, max_age: Option<Duration>) -> Left {
+    let Some(number) = random() else { return Left::Died };
+    let started = Instant::now();
+    let stdio = starting.0.clone();
+    let process = match Idle::start(&stdio.socket, number, &stdio.metrics).await {
+        Ok(process) => process,
+        Err(why) => {
+            tracing::debug!(%why, "no process ahead of its session");
+            return if matches!(why, Why::Unavailable(_)) { Left::Absent } else { Left::Died };
+        }
+    };
+    let (order, ordered) = oneshot::channel();
+    let told = {
+        let mut state = stdio.warm.lock();
+        let told = state.next(wanted).filter(|line| process.tell(line));
+        state.waiting.push(Entry { number, max_age, told: told.clone(), order });
+        told
+    };
+    drop(starting);
+    stdio.warm.changed.notify_one();
+    let left = wait_for(&stdio, Waiting { process, place, number, told, started }, ordered, max_age).await;
+    if matches!(left, Left::Dismissed) {
+        stdio.warm.lock().leaving -= 1;
+        stdio.warm.moved.notify_waiters();
+    }
+    left
+}
+
+/// A process that is being started.
+struct Starting(Arc<Stdio>);
+
+impl Starting {
+    fn begin(stdio: Arc<Stdio>) -> Self {
+        stdio.warm.lock().starting += 1;
+        Self(stdio)
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        self.0.warm.lock().starting -= 1;
+        self.0.warm.moved.notify_waiters();
+    }
+}
+
+/// A process that waits.
+struct Waiting {
+    process: Idle,
+    place: Place,
+    number: u128,
+    told: Option<Bytes>,
+    started: Instant,
+}
+
+async fn wait_for(
+    stdio: &Stdio,
+    waiting: Waiting,
+    mut ordered: oneshot::Receiver<Order>,
+    max_age: Option<Duration>,
+) -> Left {
+    let Waiting { process, place, number, told, started } = waiting;
+    let aged = max_age.map(|age| started + age);
+    let mut dismissed = false;
+    let heard = tokio::select! {
+        biased;
+        order = &mut ordered => match order {
+            Ok(Order::Give(give)) => {
+                let given = process.into_parts().map(|parts| Given { number, place, ready: Ready { parts, told } });
+                return match given.map(|given| give.send(given)) {
+                    Ok(Ok(())) => Left::Taken,
+                    // Whoever wanted it has gone.
+                    Ok(Err(Given { ready, place, .. })) => {
+                        end(ready, place, &stdio.metrics);
+                        Left::Ended
+                    }
+                    Err(error) => failed(&error),
+                };
+            }
+            Ok(Order::End) => {
+                dismissed = true;
+                None
+            }
+            Err(_) => None,
+        },
+        () = sleep_until(aged.unwrap_or(started)), if aged.is_some() => None,
+        heard = process.heard() => Some(heard),
+    };
+    stdio.warm.lock().waiting.retain(|entry| entry.number != number);
+    // It may have been told so while it ended by itself. From here on nobody tells it anything.
+    dismissed |= matches!(ordered.try_recv(), Ok(Order::End));
+    let Some(heard) = heard else {
+        process.end().await;
+        stdio.metrics.process_ended(ProcessEnd::Asked);
+        return if dismissed { Left::Dismissed } else { Left::Ended };
+    };
+    let why = match &heard {
+        Heard::Ended(ended) => why(ended),
+        Heard::Lost => Why::Lost,
+    };
+    tracing::info!(reason = why.name(), "a process of the server ended before it had a session");
+    stdio.metrics.process_ended(why.end());
+    match started.elapsed() {
+        _ if dismissed => Left::Dismissed,
+        lived if lived >= LIVED => Left::Ended,
+        _ => Left::Died,
+    }
+}
+
+fn failed(error: &io::Error) -> Left {
+    tracing::warn!(%error, "a process of the server cannot be handed over");
+    Left::Died
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use longshore_sidecar_config::Isolation;
+    use tokio::task::{JoinHandle, yield_now};
+
+    use super::*;
+    use crate::upstream::stdio::Client;
+    use crate::upstream::stdio::open::tests::{Shim, limits};
+
+    /// Has one wait.
+    async fn one_waits(stdio: &Arc<Stdio>) -> JoinHandle<Left> {
+        let place = stdio.places.take_ahead().unwrap();
+        let keeper = tokio::task::spawn_local(wait(Starting::begin(stdio.clone()), place, 1, None));
+        while !stdio.warm.has_any() {
+            yield_now().await;
+        }
+        keeper
+    }
+
+    /// Whether a process of this number has its place, if that is the only one, and then has ended.
+    async fn has_its_place_until_it_ends(stdio: &Arc<Stdio>, number: u128) {
+        stdio.places.limit(Some(Processes { total: 1, ..limits(Isolation::Session) }));
+        assert!(!stdio.places.have_room(), "its place is free before it has ended");
+        while !stdio.places.have_room() {
+            yield_now().await;
+        }
+        let left = Idle::adopt(&stdio.socket, number, &stdio.metrics).await.unwrap();
+        assert!(left.is_none(), "it waits for another sidecar");
+    }
+
+    /// What is given is on its way for a moment. Who goes just then leaves no process to nobody, and no place is free that
+    /// still has one.
+    #[test]
+    fn one_that_is_given_to_somebody_who_has_gone_is_ended() {
+        Shim::start().life(async |stdio| {
+            let keeper = one_waits(&stdio).await;
+            let number = stdio.warm.lock().waiting[0].number;
+            let line = Bytes::new();
+            let mut taking = Box::pin(stdio.warm.take(&line, &stdio.metrics));
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(taking.as_mut().poll(&mut context).is_pending());
+            assert!(matches!(keeper.await.unwrap(), Left::Taken));
+            drop(taking);
+            has_its_place_until_it_ends(&stdio, number).await;
+        });
+    }
+
+    /// Somebody may get another process meanwhile, and have as many then as is allowed.
+    #[test]
+    fn one_that_is_given_to_somebody_who_may_not_have_it_is_ended() {
+        Shim::start().life(async |stdio| {
+            let limits = Processes { per_principal: 1, ..limits(Isolation::Session) };
+            stdio.places.limit(Some(limits));
+            let keeper = one_waits(&stdio).await;
+            let number = stdio.warm.lock().waiting[0].number;
+            let (client, line) = (Client { principal: Some("a".into()), limits }, Bytes::new());
+            {
+                let mut acquiring = pin!(stdio.acquire(&client, &line, Instant::now()));
+                let mut context = Context::from_waker(Waker::noop());
+                assert!(acquiring.as_mut().poll(&mut context).is_pending());
+                let another = stdio.places.take(client.principal.as_ref(), Duration::ZERO).await;
+                assert!(matches!(keeper.await.unwrap(), Left::Taken));
+                // It has come by now; whoever waited for it goes.
+                let _ = acquiring.as_mut().poll(&mut context);
+                assert!(another.is_ok());
+            }
+            has_its_place_until_it_ends(&stdio, number).await;
+        });
+    }
+}
