@@ -173,6 +173,7 @@ impl Stdio {
         let mut patience = queue.saturating_sub(waited);
         let until = Instant::now() + given_way;
         let mut wanting = None;
+        let mut gives_way = false;
         loop {
             if self.places.allow(principal)
                 && let Some(Given { number, mut place, ready }) = self.warm.take(line, &self.metrics).await
@@ -186,7 +187,8 @@ impl Stdio {
                 Ok(place) => return Acquired::anew(place),
                 Err(Failure::Full { .. }) => {
                     let wanting = wanting.get_or_insert_with(|| self.warm.want());
-                    if !wanting.have_one_end() && self.lock().ask_empty() {
+                    if !gives_way && !wanting.have_one_end() && self.lock().ask_empty() {
+                        gives_way = true;
                         patience = patience.max(given_way);
                     }
                     // A place may also be that of a process which is being started, for a session like this.

@@ -168,12 +168,12 @@ impl Warm {
 pub(super) struct Wanting<'a>(&'a Warm);
 
 impl Wanting<'_> {
-    /// Has one that waits end for this session, unless as many end already as sessions want one. Says whether one
-    /// ends.
+    /// Has one that waits end for this session, unless as many end already as sessions want one. Says whether as many
+    /// end: otherwise one ends for another session at the most.
     pub(super) fn have_one_end(&self) -> bool {
         let mut state = self.0.lock();
         while state.leaving < state.wanting && state.dismiss_last() {}
-        state.leaving > 0
+        state.leaving >= state.wanting
     }
 }
 

@@ -108,14 +108,24 @@ fn request(session: Option<&HeaderValue>, body: &Value) -> Request<Bytes> {
 }
 
 async fn begin(stdio: &Arc<Stdio>, isolation: Isolation) -> HeaderValue {
+    begin_as(stdio, opener(isolation)).await
+}
+
+async fn begin_as(stdio: &Arc<Stdio>, opener: Opener) -> HeaderValue {
     let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}});
     let body = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
-    let (response, hold) = stdio.open(opener(isolation), request(None, &body)).await.unwrap();
+    let (response, hold) = stdio.open(opener, request(None, &body)).await.unwrap();
     hold.keep();
     let session = response.headers()[SESSION_ID].clone();
     let body = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
     stdio.send(request(Some(&session), &body)).await.unwrap();
     session
+}
+
+async fn end(stdio: &Stdio, session: &HeaderValue) {
+    let mut delete = request(Some(session), &json!({}));
+    *delete.method_mut() = Method::DELETE;
+    stdio.send(delete).await.unwrap();
 }
 
 fn call(id: u32, name: &str, arguments: &Value) -> Value {
@@ -190,9 +200,7 @@ fn what_is_not_there_is_forgotten() {
     let shared = shim.life(async |stdio| {
         let shared = begin(&stdio, Isolation::Shared).await;
         let ended = begin(&stdio, Isolation::Session).await;
-        let mut delete = request(Some(&ended), &json!({}));
-        *delete.method_mut() = Method::DELETE;
-        stdio.send(delete).await.unwrap();
+        end(&stdio, &ended).await;
         for (name, session) in [
             ("ended", ended),
             ("never there", HeaderValue::from_static("0123456789abcdef0123456789abcdef")),
@@ -227,5 +235,32 @@ fn who_joins_a_conversation_that_closes_begins_another() {
         };
         let (session, ()) = tokio::join!(begin(&stdio, Isolation::Principal), close);
         assert!(pid(&stdio, &session).await.is_ok());
+    });
+}
+
+/// A client of this principal, which may have one process of two.
+fn one_of_two(principal: &str) -> Client {
+    let limits = Processes { total: 2, per_principal: 1, ..limits(Isolation::Principal) };
+    Client { principal: Some(principal.into()), limits }
+}
+
+/// Those who come at the same moment are not both given the same place.
+#[test]
+fn a_process_gives_way_for_one_session() {
+    Shim::start().life(async |stdio| {
+        let of = |principal: &str| {
+            let Client { principal, limits } = one_of_two(principal);
+            Opener::Client { principal: principal.unwrap(), limits: Some(limits) }
+        };
+        stdio.places.limit(Some(one_of_two("").limits));
+        for principal in ["a", "b"] {
+            let session = begin_as(&stdio, of(principal)).await;
+            end(&stdio, &session).await;
+        }
+        assert!(!stdio.places.have_room(), "their processes wait for others");
+        let (line, since) = (Bytes::new(), Instant::now());
+        let (c, d) = (one_of_two("c"), one_of_two("d"));
+        let (c, d) = tokio::join!(stdio.acquire(&c, &line, since), stdio.acquire(&d, &line, since));
+        assert!(c.is_ok() && d.is_ok());
     });
 }
