@@ -134,10 +134,13 @@ pub(super) async fn call(
     let pair = Pair { client: asked.revision, server: speaks };
     let destination = destination::of(pair, asked.method.as_str());
     let state = asked.state.take();
-    let (mut client, reply) = Client::new(asked);
+    let (mut client, mut reply) = Client::new(asked);
     match destination {
         Destination::Server => match state {
-            Some(state) => Box::pin(go_on(&way, client, &state)).await,
+            Some(state) => {
+                reply = reply.of_one_that_comes_back(&client);
+                Box::pin(go_on(&way, client, &state)).await;
+            }
             // Boxed here and within: a future is moved as often as its task is made, and with all of its branches.
             None => drop(tokio::task::spawn_local(Box::pin(call::run(way, client)))),
         },
@@ -147,28 +150,18 @@ pub(super) async fn call(
             client.refuse(Code::MethodNotFound, "Method not found").await;
         }
     }
-    // Whoever serves it always answers, or ends with the process.
-    let begun = reply.await.map_err(|_| Unusable::Internal)??;
-    Ok(Answer::of(begun.respond()))
+    Ok(Answer::of(reply.begun().await?.respond()))
 }
 
-/// Gives a client to the call that waits for it.
+/// Gives a client to the call that waits for it. One that is over by then lets go of it.
 async fn go_on(way: &Way, mut client: Client, state: &str) {
     let number = match judge(way, &client.asked, state) {
         Ok(number) => number,
         Err(bad) => return client.refuse(Code::InvalidParams, &bad.to_string()).await,
     };
-    let principal = way.principal();
-    let client = match way.lifted.parking.take(number, principal) {
-        // It may have ended at this moment.
-        Some(call) => match call.send(client).await {
-            Ok(()) => return,
-            Err(unsent) => unsent.0,
-        },
-        None => client,
-    };
-    let mut client = client;
-    client.refuse(Code::InvalidParams, &BadState::Over.to_string()).await;
+    if let Some(call) = way.lifted.parking.take(number, way.principal()) {
+        let _ = call.send(client).await;
+    }
 }
 
 /// The call that a request may go on with, if it brings the state for that.

@@ -13,6 +13,8 @@ use longshore_mcp::{matrix, sse};
 use tokio::sync::oneshot;
 
 use super::asked::Asked;
+use super::failure::Failure as Unusable;
+use super::state::BadState;
 use crate::upstream::waiting::{Receiver, Sender, channel};
 use crate::upstream::{Body, Broken, Failure};
 
@@ -20,7 +22,11 @@ use crate::upstream::{Body, Broken, Failure};
 const EVENTS: usize = 64;
 
 /// What a client waits for: the beginning of its response.
-pub(super) type Reply = oneshot::Receiver<Result<Begun, Failure>>;
+pub(super) struct Reply {
+    response: oneshot::Receiver<Result<Begun, Failure>>,
+    /// What it is told if nobody serves it.
+    unserved: Option<Begun>,
+}
 
 /// How a response begins. It may come from another thread, so it is not the response itself.
 pub(super) enum Begun {
@@ -49,7 +55,7 @@ impl Client {
     /// The client of this request, and what it waits for.
     pub(super) fn new(asked: Asked) -> (Self, Reply) {
         let (reply, response) = oneshot::channel();
-        (Self { asked: Arc::new(asked), state: State::Waiting(reply) }, response)
+        (Self { asked: Arc::new(asked), state: State::Waiting(reply) }, Reply { response, unserved: None })
     }
 
     /// Returns when the client has gone. One that has everything is not waited for.
@@ -116,9 +122,14 @@ impl Client {
 
     /// Gives an error.
     pub(super) async fn refuse(&mut self, code: Code, why: &str) {
-        let status = matrix::status_of_error(code.number().into(), self.asked.revision);
-        let message = error::response(Some(Id::from_json(&self.asked.id)), code, why, None);
+        let (status, message) = self.refusal(code, why);
         self.answer(status, message).await;
+    }
+
+    /// The status and the message of an error.
+    fn refusal(&self, code: Code, why: &str) -> (u16, String) {
+        let status = matrix::status_of_error(code.number().into(), self.asked.revision);
+        (status, error::response(Some(Id::from_json(&self.asked.id)), code, why, None))
     }
 
     /// Has whoever is in front of this tell the client what went wrong.
@@ -135,6 +146,26 @@ impl Client {
     }
 }
 
+impl Reply {
+    /// The same for a client that comes back to its call. That may be over, or end at any moment: then it lets go of whoever
+    /// is on the way to it.
+    pub(super) fn of_one_that_comes_back(self, client: &Client) -> Self {
+        let (status, message) = client.refusal(Code::InvalidParams, &BadState::Over.to_string());
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+        Self { unserved: Some(Begun::Whole(status, message)), ..self }
+    }
+
+    /// Waits for it.
+    pub(super) async fn begun(self) -> Result<Begun, Failure> {
+        let Self { response, unserved } = self;
+        match response.await {
+            Ok(begun) => begun,
+            // Whoever serves a client always answers, or ends with the process.
+            Err(_) => unserved.ok_or_else(|| Unusable::Internal.into()),
+        }
+    }
+}
+
 impl Begun {
     /// The response.
     pub(super) fn respond(self) -> Response<Body> {
@@ -146,5 +177,46 @@ impl Begun {
         *response.status_mut() = status;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use http::Request;
+    use serde_json::json;
+
+    use super::*;
+
+    fn client() -> (Client, Reply) {
+        let meta = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+        let params = json!({"name": "t", "_meta": meta});
+        let message = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params});
+        Client::new(Asked::read(Request::new(message.to_string().into())).unwrap())
+    }
+
+    /// Its call may end on another thread, with whoever is on the way to it.
+    #[test]
+    fn who_comes_back_to_a_call_that_has_just_ended_hears_that_it_is_over() {
+        let (client, reply) = client();
+        let reply = reply.of_one_that_comes_back(&client);
+        drop(client);
+        let Some(Ok(Begun::Whole(status, message))) = reply.begun().now_or_never() else {
+            panic!("no answer")
+        };
+        assert_eq!(status, StatusCode::OK);
+        assert!(message.contains(r#""id":7"#) && message.contains("-32602"), "{message}");
+        assert!(message.contains("does not wait any more"), "{message}");
+    }
+
+    #[test]
+    fn who_is_served_by_nobody_otherwise_hears_of_a_mistake() {
+        let (client, reply) = client();
+        drop(client);
+        let failure = reply.begun().now_or_never().unwrap().err();
+        assert!(matches!(failure, Some(Failure::Lifted(Unusable::Internal))), "{failure:?}");
     }
 }
