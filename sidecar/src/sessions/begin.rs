@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use http::HeaderValue;
+use longshore_mcp::revision::Revision;
 use longshore_sessions::message::Copy;
 use longshore_sessions::routing::Take;
 use longshore_sessions::{Capsule, ServerSession};
@@ -157,9 +158,16 @@ async fn begin_whole(
     Ok(true)
 }
 
-/// Whether the server may still have no sessions, if it had none. One of which that is not known is asked.
+/// Whether the server may still be spoken to as it was when the session began: in the same revision, where one is said by
+/// now, and without sessions, if it had none. One of which that is not known is asked.
 async fn is_as_it_was(pool: &Pool, snapshot: &Snapshot, capsule: &Capsule) -> bool {
-    if capsule.server != ServerSession::KeptHere || pool.keeps_sessions(snapshot.protocol) {
+    let kept_here = capsule.server == ServerSession::KeptHere;
+    // What is kept here stands before a server of that revision, whatever its client speaks.
+    let spoken = if kept_here { Revision::V2026_07_28 } else { capsule.server_revision };
+    if snapshot.protocol.is_some_and(|pin| pin != spoken) {
+        return false;
+    }
+    if !kept_here || pool.keeps_sessions(snapshot.protocol) {
         return true;
     }
     pool.speaks().known(Instant::now() + KNOWN).await;

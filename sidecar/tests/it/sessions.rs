@@ -1,5 +1,6 @@
 //! Sessions: whose they are, how many, how they end.
 
+mod again;
 mod restarts;
 mod unheard;
 

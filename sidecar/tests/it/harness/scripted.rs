@@ -49,6 +49,8 @@ struct Manners {
     told: bool,
     /// And with pings.
     pinged: bool,
+    /// It breaks off in the middle of its answer to a handshake of the sidecar's own in this revision.
+    breaks: Option<&'static str>,
 }
 
 /// How a handshake is answered.
@@ -58,6 +60,8 @@ pub(crate) enum Greeting {
     At(Gate),
     /// The answer begins, and does not go on.
     Half,
+    /// And then there is nobody any more.
+    BrokenOff,
     /// With a result that is none.
     Nonsense,
     /// With an error.
@@ -81,6 +85,7 @@ impl Manners {
             answered: false,
             told: false,
             pinged: false,
+            breaks: None,
         }
     }
 }
@@ -88,7 +93,7 @@ impl Manners {
 /// The session id that the server gives out.
 pub(crate) const UPSTREAM_SESSION: &str = "upstream-session-7";
 /// And the one of the sidecar's own session.
-const OWN_SESSION: &str = "own-session";
+pub(crate) const OWN_SESSION: &str = "own-session";
 
 impl Scripted {
     /// A server that answers handshakes, pings and notifications by itself, and everything else by `answer`. It has no
@@ -211,6 +216,15 @@ impl Scripted {
         Self::with(0, manners, without_streams(answer))
     }
 
+    /// A server that breaks off in the middle of its answer to a handshake of the sidecar's own in this revision.
+    pub(crate) fn breaking_off(
+        revision: &'static str,
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        let manners = Manners { breaks: Some(revision), ..Manners::of(json!({})) };
+        Self::with(0, manners, without_streams(answer))
+    }
+
     /// A server with these capabilities at this port, as soon as it is free.
     pub(crate) fn at(
         port: u16,
@@ -281,7 +295,13 @@ fn serve(
                 json_with(&mut stream, 200, "", &refusal.to_string());
             }
             "initialize" => {
-                let greeting = manners.greets.as_ref().filter(|_| !own);
+                let asked = message(&request)["params"]["protocolVersion"].clone();
+                let breaks = own && manners.breaks.is_some_and(|revision| asked == revision);
+                let greeting = if breaks {
+                    Some(&Greeting::BrokenOff)
+                } else {
+                    manners.greets.as_ref().filter(|_| !own)
+                };
                 if let Some(Greeting::At(gate)) = greeting {
                     gate.pass();
                 }
@@ -301,10 +321,13 @@ fn serve(
                     format!("mcp-session-id: {session}\r\n")
                 };
                 match greeting {
-                    Some(Greeting::Half) => {
-                        let half =
+                    Some(half @ (Greeting::Half | Greeting::BrokenOff)) => {
+                        let head =
                             "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n";
-                        write(&mut stream, &format!("{half}{headers}\r\n{{\"jsonrpc\":"));
+                        write(&mut stream, &format!("{head}{headers}\r\n{{\"jsonrpc\":"));
+                        if matches!(half, Greeting::BrokenOff) {
+                            return;
+                        }
                     }
                     Some(Greeting::Nonsense) => {
                         json_with(&mut stream, 200, &headers, &reply_to(&request, &json!({})));

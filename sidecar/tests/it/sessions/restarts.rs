@@ -185,10 +185,10 @@ fn a_call_whose_response_has_begun_goes_on_in_the_session_that_is_begun_again() 
 }
 
 /// Methods, and the sessions that they came in.
-type Heard = Mutex<Vec<(String, String)>>;
+pub(super) type Heard = Mutex<Vec<(String, String)>>;
 
 /// A server that tells which message came in which session, and that forgets the client's first one when it is told to.
-fn forgetful(forget: Arc<AtomicBool>) -> (Scripted, Arc<Heard>) {
+pub(super) fn forgetful(forget: Arc<AtomicBool>) -> (Scripted, Arc<Heard>) {
     let heard = Arc::new(Heard::default());
     let into = heard.clone();
     let server = Scripted::start(move |request, stream| {
@@ -212,7 +212,7 @@ fn set(client: &Client<'_>) {
 }
 
 /// What the server heard in sessions but the first.
-fn again(heard: &Heard) -> Vec<String> {
+pub(super) fn again(heard: &Heard) -> Vec<String> {
     let heard = heard.lock().unwrap();
     let again = heard.iter().filter(|(_, session)| session != scripted::UPSTREAM_SESSION);
     again.map(|(method, _)| method.clone()).collect()

@@ -1,0 +1,59 @@
+//! Sessions that are begun again for their clients, since the server has forgotten them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use longshore_sidecar_config::OnOwnerLoss;
+use serde_json::json;
+
+use super::restarts::{again, forgetful};
+use crate::harness::scripted::{OWN_SESSION, UPSTREAM_SESSION};
+use crate::harness::{Client, Scripted, Sidecar, config, eventually, scripted};
+
+/// Where `transport.protocol` says another revision by then, the server is spoken to in that one, and a client that was
+/// promised what is in the other begins anew.
+#[test]
+fn a_session_is_begun_again_in_its_own_revision_or_not_at_all() {
+    for (pin, status) in [("2025-06-18", 200), ("2025-11-25", 404), ("2026-07-28", 404)] {
+        let forget = Arc::<AtomicBool>::default();
+        let (server, heard) = forgetful(forget.clone());
+        let mut config = config(server.port);
+        config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+        let sidecar = Sidecar::start(&config).ready();
+        let client = Client::of(&sidecar, None, "2025-06-18");
+        assert_eq!(client.send("tools/call", json!({"name": "t"})).status, 200, "{pin}");
+        config.protocol = Some(pin.to_owned());
+        config.generation += 1;
+        sidecar.runs(&sidecar.files.write(&config));
+        forget.store(true, Ordering::Relaxed);
+        let reply = client.send("tools/call", json!({"name": "t"}));
+        assert_eq!(reply.status, status, "{pin}: {}", reply.text());
+        let calls = again(&heard).iter().filter(|method| *method == "tools/call").count();
+        assert_eq!(calls, usize::from(status == 200), "{pin}");
+    }
+}
+
+/// The head of an answer says what the server calls a session, and that it has begun, whatever becomes of the rest.
+#[test]
+fn a_session_that_is_begun_again_by_halves_is_ended_at_its_server() {
+    let forget = Arc::<AtomicBool>::default();
+    let forgets = forget.clone();
+    let server = Scripted::breaking_off("2025-03-26", move |request, stream| {
+        let is_first = request.value("mcp-session-id") == Some(UPSTREAM_SESSION);
+        if is_first && forgets.load(Ordering::Relaxed) {
+            return scripted::json_with(stream, 404, "", "{}");
+        }
+        scripted::json(stream, &scripted::reply_to(request, &json!({})));
+    });
+    let mut config = config(server.port);
+    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let sidecar = Sidecar::start(&config).ready();
+    let client = Client::of(&sidecar, None, "2025-03-26");
+    forget.store(true, Ordering::Relaxed);
+    let lost = client.call("t", json!({}));
+    assert_eq!(lost["error"]["code"], -32603, "{lost}");
+    let told = eventually("the server is told of the end", || {
+        server.seen_all().into_iter().find(|request| request.method == "DELETE")
+    });
+    assert_eq!(told.value("mcp-session-id"), Some(OWN_SESSION));
+}
