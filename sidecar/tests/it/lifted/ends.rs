@@ -7,6 +7,7 @@ use serde_json::json;
 use super::{again, asked, asking, call, is_error, request, roots, text};
 use crate::harness::config::idle;
 use crate::harness::http::connect;
+use crate::harness::scripted::{Greeting, UPSTREAM_SESSION};
 use crate::harness::{Events, Files, Gate, Request, Scripted, Sidecar, config, eventually, scripted};
 
 fn listen(id: &str, notifications: serde_json::Value) -> Request {
@@ -31,6 +32,41 @@ fn r059_a_session_that_was_opened_for_nobody_is_ended() {
     assert!(server.seen("tools/call").is_empty() && server.seen("notifications/cancelled").is_empty());
     let reply = call("t", json!({}), &json!({})).send(sidecar.mcp);
     assert_eq!((reply.status, server.seen("initialize").len()), (200, 2), "{}", reply.text());
+}
+
+/// Nor is anybody held up by it who could have shared the session: the server may never answer.
+#[test]
+fn a_handshake_whose_client_has_gone_holds_up_nobody() {
+    let gate = Gate::default();
+    let server = Scripted::greeting(&gate, |request, stream| {
+        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let mut gone = connect(sidecar.mcp);
+    call("t", json!({}), &json!({})).write(&mut gone);
+    eventually("the handshake is under way", || (server.seen("initialize").len() == 1).then_some(()));
+    let mcp = sidecar.mcp;
+    let waits = std::thread::spawn(move || call("t", json!({}), &json!({})).send(mcp));
+    eventually("both are under way", || (sidecar.metric("longshore_calls") == 2.0).then_some(()));
+    assert_eq!(server.seen("initialize").len(), 1, "they would share it");
+    drop(gone);
+    eventually("the other one has its own", || (server.seen("initialize").len() == 2).then_some(()));
+    gate.open();
+    let reply = waits.join().unwrap();
+    assert_eq!(reply.status, 200, "{}", reply.text());
+}
+
+/// The head of an answer says that the server has begun a session, whatever becomes of the rest.
+#[test]
+fn a_handshake_that_is_answered_by_halves_or_with_nonsense_leaves_no_session() {
+    for greeting in [Greeting::BrokenOff, Greeting::Nonsense] {
+        let server = Scripted::greeting_so(greeting, Some("2025-06-18"));
+        let sidecar = Sidecar::start(&config(server.port)).ready();
+        is_error(&call("t", json!({}), &json!({})).send(sidecar.mcp), 200, -32603);
+        let told = eventually("the server is told", || server.seen("DELETE").pop());
+        assert_eq!(told.value("mcp-session-id"), Some(UPSTREAM_SESSION));
+        assert_eq!(told.value("mcp-protocol-version"), Some("2025-06-18"));
+    }
 }
 
 /// A server that takes its time to begin a session is not asked for another one by each who has not waited for it, as long
