@@ -23,8 +23,7 @@ const FAREWELLS: usize = 16;
 /// Ends them, and tells the server and the other replicas so; for as long as there are configurations.
 pub(crate) async fn expire(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<(), RecvError> {
     let mut changed = shared.config_changed.subscribe();
-    let (turns, mut farewells) = (Rc::new(Semaphore::new(FAREWELLS)), JoinSet::new());
-    let mut waiting = VecDeque::new();
+    let (turns, mut farewells) = (Rc::new(Semaphore::new(FAREWELLS)), Farewells::of(WAITING));
     loop {
         tokio::select! {
             () = sleep(shared.sessions.tick()) => {}
@@ -33,21 +32,87 @@ pub(crate) async fn expire(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<(), Re
         let Some(snapshot) = shared.snapshot.load_full() else { continue };
         let (over, ended) = shared.sessions.expire();
         // By themselves: a server that hangs must not keep expired sessions in the way of new ones.
-        while farewells.try_join_next().is_some() {}
-        waiting.extend(over);
-        while farewells.len() < WAITING
-            && let Some(Farewell { id, revision }) = waiting.pop_front()
-        {
+        farewells.go_on(over, |Farewell { id, revision }| {
             let (pool, snapshot, turns) = (pool.clone(), snapshot.clone(), turns.clone());
-            farewells.spawn_local(async move {
+            async move {
                 let _turn = turns.acquire().await;
                 // Boxed, since many may wait.
                 Box::pin(exchange::end_named(&pool, &snapshot, id, revision)).await;
-            });
-        }
+            }
+        });
         // Who does not hear it now finds out that it knows less.
         for some in ended.chunks(MAX_TOMBSTONES_A_PAGE) {
             shared.peers.tell_all(&Question::Ended(some.to_vec())).await;
         }
+    }
+}
+
+/// The ends that the server is still to be told of. A task is begun for so many of them at once; the others wait without.
+struct Farewells {
+    most: usize,
+    waiting: VecDeque<Farewell>,
+    under_way: JoinSet<()>,
+}
+
+impl Farewells {
+    fn of(most: usize) -> Self {
+        Self { most, waiting: VecDeque::new(), under_way: JoinSet::new() }
+    }
+
+    /// Adds some, and begins as many as there is room for by now.
+    fn go_on<F: Future<Output = ()> + 'static>(
+        &mut self,
+        more: impl IntoIterator<Item = Farewell>,
+        tell: impl Fn(Farewell) -> F,
+    ) {
+        while self.under_way.try_join_next().is_some() {}
+        self.waiting.extend(more);
+        while self.under_way.len() < self.most
+            && let Some(farewell) = self.waiting.pop_front()
+        {
+            self.under_way.spawn_local(tell(farewell));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use http::HeaderValue;
+    use longshore_mcp::revision::Revision;
+    use tokio::runtime::{Builder, LocalOptions};
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    #[test]
+    fn ends_beyond_the_bound_wait_and_are_told_in_turn() {
+        let runtime = Builder::new_current_thread().build_local(LocalOptions::default()).unwrap();
+        runtime.block_on(async {
+            let (told, gate) = (Rc::<RefCell<Vec<_>>>::default(), Rc::new(Semaphore::new(0)));
+            let tell = |farewell: Farewell| {
+                let (told, gate) = (told.clone(), gate.clone());
+                async move {
+                    gate.acquire().await.unwrap().forget();
+                    told.borrow_mut().push(farewell.id);
+                }
+            };
+            let ids: Vec<_> = (0_u32..5).map(HeaderValue::from).collect();
+            let over = ids.iter().map(|id| Farewell { id: id.clone(), revision: Revision::V2025_11_25 });
+            let mut farewells = Farewells::of(2);
+            farewells.go_on(over, tell);
+            for so_far in [2, 4, 5] {
+                // As many as are told at once, and none of the others.
+                gate.add_permits(ids.len());
+                while !farewells.under_way.is_empty() {
+                    farewells.under_way.join_next().await;
+                }
+                yield_now().await;
+                assert_eq!(*told.borrow(), ids[..so_far]);
+                farewells.go_on([], tell);
+            }
+            assert!(farewells.under_way.is_empty() && farewells.waiting.is_empty());
+        });
     }
 }
