@@ -1,6 +1,6 @@
 //! The watches, and how what they show reaches the reconciliations.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::ready;
 use std::sync::Arc;
 
@@ -136,21 +136,25 @@ async fn one_controller(
     tracing::info!(namespace = scope.as_deref(), "knows the cluster and reconciles");
     let (reader, writer) = reflector::store();
     let forgetting = context.clone();
-    let mut listed = BTreeSet::new();
+    // Each server of a list that is being read, and whether there is news of it.
+    let mut listed = BTreeMap::new();
     let servers = hearing
         .events::<Guarded>(&context.client, &scope, watcher::Config::default())
         .inspect(move |event| match event {
             Event::Init => listed.clear(),
             Event::InitApply(server) => {
-                listed.insert(ServerKey::of(server));
+                let key = ServerKey::of(server);
+                let is_news = !forgetting.memory.is_echo(&key, &Live::of(server.meta()));
+                listed.insert(key, is_news);
             }
             Event::InitDone => {
-                let gone =
-                    forgetting.memory.servers().into_iter().filter(|server| {
-                        scope::covers(&scope, &server.namespace) && !listed.contains(server)
-                    });
+                let gone = forgetting.memory.servers().into_iter().filter(|server| {
+                    scope::covers(&scope, &server.namespace) && !listed.contains_key(server)
+                });
                 gone.for_each(|server| forgetting.forget(&server));
-                listed.clear();
+                // The queue is read once this event has been handled, and then the whole list is in the store.
+                let news = std::mem::take(&mut listed).into_iter().filter(|(_, is_news)| *is_news);
+                news.for_each(|(server, _)| triggers.reconcile(&server));
             }
             Event::Delete(server) => {
                 let server = ServerKey::of(server);
@@ -164,6 +168,9 @@ async fn one_controller(
         .modify(|server| server.managed_fields_mut().clear());
     let remembering = context.clone();
     let servers = reflector::reflector(writer, servers)
+        // A list is in the store when it is complete, and not before: of a server on its first page, what is there until
+        // then is the manifest of before, or none.
+        .try_filter(|event| ready(!matches!(event, Event::InitApply(_))))
         .touched_objects()
         // What the operator itself has just written is no news.
         .try_filter(move |server| {

@@ -4,8 +4,11 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Secret, Service};
 use kube::Api;
+use longshore::scope::PAGE;
+use longshore_crds::McpServer;
 use longshore_e2e::cluster::{Cluster, Component, Shape};
 use longshore_e2e::testing::{Kind, Room};
+use serde_json::{Value, json};
 
 use super::line::Line;
 use super::stand::{ADA, Operator, apply_keys, has_key, install, kubeconfig_of, until};
@@ -33,7 +36,7 @@ fn an_api_server_that_was_away_is_served_again() {
             cluster.revive(Component::ApiServer).await.unwrap();
             until("the operator leads again", || operator.leads()).await;
             let client = cluster.client().await.unwrap();
-            let servers: Api<longshore_crds::McpServer> = Api::namespaced(client.clone(), "default");
+            let servers: Api<McpServer> = Api::namespaced(client.clone(), "default");
             servers.create(&Default::default(), &serde_json::from_str(&LEAST).unwrap()).await.unwrap();
             is_made(&Api::namespaced(client, "default")).await;
         })
@@ -58,6 +61,43 @@ fn what_changed_while_the_api_server_was_out_of_reach_is_mended() {
         assert_ne!(is_made(&services).await, before);
         assert!(!operator.has_ended(), "{}", operator.log());
         assert!(operator.log().contains("cannot renew the lease, trying again"), "{}", operator.log());
+    });
+}
+
+/// The operator lists all servers anew, on several pages: those on the first are known before the last one is there.
+#[test]
+fn a_manifest_that_changed_while_the_api_server_was_out_of_reach_is_followed_though_there_are_many() {
+    STAGE.with_namespace(async |namespace| {
+        let line = Line::to(&kubeconfig_of(namespace.cluster(), "longshore")).await;
+        let operator = Operator::by_way_of(line.kubeconfig(), namespace);
+        until("the operator leads", || operator.leads()).await;
+        // None is to have any objects, and nothing else happens that would make the operator look again.
+        let named = |name: &str, more: &str| -> Value {
+            let spec = format!("{{auth: {{none: null, apiKeys: {{secretRef: {{name: missing}}}}}}{more}}}");
+            let mut server: Value = serde_json::from_str(&server(&spec)).unwrap();
+            server["metadata"]["name"] = json!(name);
+            server
+        };
+        let names = (0..PAGE + 10).map(|number| format!("filler-{number}")).chain(["demo".to_owned()]);
+        let names: Vec<_> = names.collect();
+        let items: Vec<_> = names.iter().map(|name| named(name, "")).collect();
+        namespace.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()).await;
+        let servers = namespace.api::<McpServer>();
+        let is_observed = |generation: i64| {
+            move |it: &McpServer| {
+                it.status.as_ref().and_then(|status| status.observed_generation) == Some(generation)
+            }
+        };
+        for name in &names {
+            namespace.wait(&servers, name, "to be looked at", is_observed(1)).await;
+        }
+
+        line.cut();
+        namespace.apply(&named("demo", ", catalog: {owner: somebody else}").to_string()).await;
+        namespace.apply(&named("another", "").to_string()).await;
+        line.mend();
+        namespace.wait(&servers, "demo", "to be looked at again", is_observed(2)).await;
+        namespace.wait(&servers, "another", "to be looked at", is_observed(1)).await;
     });
 }
 
