@@ -11,7 +11,8 @@ use crate::view::PodView;
 
 /// The pods of a server, sorted by what they mean for it.
 pub(super) struct Cast<'a> {
-    /// The pod that speaks for the server: one that serves if there is one, and rather one whose server answers.
+    /// The pod that speaks for the server: one that serves if there is one, and rather one whose server answers, of whichever
+    /// version.
     pub(super) face: Option<&'a PodFacts>,
     /// The newest pod of the version that is wanted; rather one that fails than one that starts, and rather that than
     /// one that serves.
@@ -63,7 +64,7 @@ impl<'a> Cast<'a> {
             (fails, !serves, age(facts))
         });
         let face =
-            serves.iter().copied().max_by_key(|facts| (is_current(facts), is_connected(facts), age(facts)));
+            serves.iter().copied().max_by_key(|facts| (is_connected(facts), is_current(facts), age(facts)));
         // Nothing serves: the pod that should speaks for the server, or else any, gone ones last. Where none is wanted,
         // nobody needs to hear how the last one ends.
         let others = || observed.pods.iter().filter(|_| observed.wants_pods());

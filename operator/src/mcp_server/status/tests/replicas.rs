@@ -97,6 +97,14 @@ fn several_pods_are_said_as_numbers() {
             "True/ServingPrevious 3: clients use the server as it was before the last change",
         ),
         (
+            "a rollout is half way, and the new pod has lost its server",
+            vec![lost(new(1)), well(old(1)), well(old(2))],
+            "True/RollingOut: 1 of 3 pods are of the new version (generation 4)",
+            "True/Degraded: the server answers, speaks 2026-07-28, 2025-11-25 and has 2 tools; but 1 of the 3 pods that serve cannot \
+             reach theirs: ConnectionLost: gone",
+            "True/ServingPrevious 3: clients use the server as it was before the last change",
+        ),
+        (
             "one has yet to load its configuration",
             vec![well(new(1)), behind(new(2)), well(new(3))],
             "True/Serving: all 3 pods serve",
