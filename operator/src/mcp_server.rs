@@ -318,6 +318,13 @@ async fn pursue(
         }
     }
 
+    // Whose new pods cannot be made has none to wait for: the next one's turn.
+    let lives = context.mirrors.deployments.get(key, &key.name);
+    let is_new = lives.is_none_or(|deployment| deployment.template.as_ref() == Some(&desired.template));
+    if pursuit.held_back && pursuit.error.is_some() && !is_new {
+        context.upgrades.done(key);
+    }
+
     // 5. Hear how the pods are, and hurry those that run an old configuration. Client required for the latter.
     pursuit.pods = probe::probe(context, key, uid);
     match probe::touch(context, key, memory, &desired, &pursuit.pods).await {
@@ -370,9 +377,10 @@ fn turn(
     match live {
         Some(live) if first_look && desired.replicas > 0 && live != desired.template && nobody_asked => {
             let turn = context.upgrades.ask(key);
-            if turn != Turn::Now {
-                lock(memory).waits_for = Some(std::mem::replace(&mut desired.template, live));
-            }
+            lock(memory).waits_for = match turn {
+                Turn::Now => None,
+                Turn::Later(_) => Some(std::mem::replace(&mut desired.template, live)),
+            };
             turn
         }
         // Its owner's change, or nothing to do; or nothing runs that could be replaced, and its turn would end by time

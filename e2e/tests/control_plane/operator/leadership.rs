@@ -11,7 +11,9 @@ use longshore_e2e::cluster::{Cluster, Component, Shape};
 use longshore_e2e::testing::{Kind, Room, eventually};
 use serde_json::Value;
 
-use super::stand::{NEXT_SIDECAR, Operator, apply_keys, condition, install, is, until};
+use super::stand::{
+    NEXT_SIDECAR, Operator, apply_keys, condition, install, is, permit_only, until, wait_until_refused,
+};
 use super::{LEAST, STAGE, server};
 
 #[test]
@@ -162,10 +164,6 @@ fn a_new_release_replaces_the_pods_of_so_many_servers_at_a_time() {
         assert!(before.stop());
 
         let mut after = Operator::of_the_next_release(namespace, "1");
-        let is_upgraded = |deployment: &Deployment| {
-            let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
-            pod.is_some_and(|pod| pod.containers.iter().any(|it| it.image.as_deref() == Some(NEXT_SIDECAR)))
-        };
         namespace.wait(&deployments, asleep, "to be upgraded", is_upgraded).await;
         let upgraded = async || {
             let list = deployments.list(&Default::default()).await.unwrap().items;
@@ -209,5 +207,46 @@ fn a_new_release_replaces_the_pods_of_so_many_servers_at_a_time() {
         namespace.kubectl(&["delete", "mcpserver", &first]).await.unwrap();
         let last = *names.iter().find(|name| **name != first && **name != waiting).unwrap();
         namespace.wait(&deployments, last, "to be upgraded", is_upgraded).await;
+    });
+}
+
+/// Whether a server has the pods of the next release.
+fn is_upgraded(deployment: &Deployment) -> bool {
+    let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    pod.is_some_and(|pod| pod.containers.iter().any(|it| it.image.as_deref() == Some(NEXT_SIDECAR)))
+}
+
+/// As where a policy of the cluster knows nothing of the new sidecar's image.
+#[test]
+fn a_server_whose_new_pods_are_refused_keeps_no_other_waiting() {
+    STAGE.with_namespace(async |namespace| {
+        let deployments: Api<Deployment> = namespace.api();
+        let mut before = Operator::start(namespace);
+        let names = ["one", "two", "three"];
+        for name in names {
+            namespace.apply(&LEAST.replace("demo", name)).await;
+            namespace.wait(&deployments, name, "to be made", |_| true).await;
+        }
+        assert!(before.stop());
+        let others = format!("object.spec.template.spec.containers.all(it, it.image != '{NEXT_SIDECAR}')");
+        let [kinds, policy] = permit_only(namespace, "apps/deployments", &others).await;
+        let image = format!("longshore-sidecar={NEXT_SIDECAR}");
+        wait_until_refused(namespace, &["set", "image", "deployment/one", &image, "--dry-run=server"]).await;
+
+        let after = Operator::of_the_next_release(namespace, "1");
+        until("the next operator leads", || after.leads()).await;
+        let began = Instant::now();
+        let servers: Api<McpServer> = namespace.api();
+        let is_refused = |server: &McpServer| is(server, "Accepted", "False", "Rejected");
+        for name in names {
+            namespace.wait(&servers, name, "to be refused its pods", is_refused).await;
+        }
+        // A turn ends by itself after two minutes.
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(100), "the last one had its turn after {took:?}");
+        namespace.kubectl(&["delete", &kinds, &policy]).await.unwrap();
+        for name in names {
+            namespace.wait(&deployments, name, "to be upgraded", is_upgraded).await;
+        }
     });
 }

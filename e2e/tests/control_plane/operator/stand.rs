@@ -272,6 +272,43 @@ pub(super) fn give_back(namespace: &Namespace<'_>) {
     kubectl(namespace.cluster(), &[&binding[..], &["--namespace", namespace.name()]].concat(), None).unwrap();
 }
 
+/// Forbids changes of objects in a namespace, as somebody's policy would, but for those of which this is true. The answer
+/// takes it back: `kubectl delete` and this.
+pub(super) async fn permit_only(namespace: &Namespace<'_>, resource: &str, expression: &str) -> [String; 2] {
+    let (group, resource) = resource.rsplit_once('/').unwrap_or(("", resource));
+    let policy = format!("{resource}-{}", namespace.name());
+    let policy_and_binding = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": policy},
+            "spec": {
+                "matchConstraints": {"resourceRules": [{
+                    "apiGroups": [group], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": [resource],
+                }]},
+                "validations": [{"expression": expression}],
+            },
+        },
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": policy},
+            "spec": {"policyName": policy, "validationActions": ["Deny"], "matchResources": {"namespaceSelector": {
+                "matchLabels": {"kubernetes.io/metadata.name": namespace.name()},
+            }}},
+        },
+    ]});
+    namespace.apply(&policy_and_binding.to_string()).await;
+    ["validatingadmissionpolicy,validatingadmissionpolicybinding".to_owned(), policy]
+}
+
+/// Waits until kubectl is refused this.
+pub(super) async fn wait_until_refused(namespace: &Namespace<'_>, arguments: &[&str]) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(120);
+    while namespace.kubectl(arguments).await.is_ok() {
+        assert!(tokio::time::Instant::now() < deadline, "the policy is not in force");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
 /// Shows the end of a program's log, if the test fails.
 pub(crate) fn show_end_of_log(whose: &str, log: &str) {
     if std::thread::panicking() {
