@@ -118,7 +118,7 @@ pub fn status(observed: &Observation<'_>) -> McpServerStatus {
     let accepted = accepted(observed.problems);
     let available = available(observed, &cast);
     let connected = connected(observed, &cast);
-    let isolated = isolated(observed, &cast);
+    let isolated = isolated(observed, &cast, &connected);
     let (ready, ready_generation) = ready(observed, &cast, [&accepted, &available, &connected]);
     let generation = observed.generation;
     let conditions = [
@@ -203,7 +203,7 @@ fn before<'a>(observed: &Observation<'a>, type_: ConditionType, truth: Truth) ->
     find(conditions, type_).filter(|condition| condition.status == truth.name())
 }
 
-fn isolated(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
+fn isolated(observed: &Observation<'_>, cast: &Cast<'_>, connected: &Verdict) -> Verdict {
     let exposed = || {
         let others = cast.serves.iter().filter_map(|facts| facts.report.summary());
         others.into_iter().find(|summary| !summary.exposed.is_empty())
@@ -215,6 +215,9 @@ fn isolated(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
         }
         if let Some(condition) = before(observed, ConditionType::Isolated, Truth::True).filter(|_| silent) {
             return verdict(Truth::True, Reason::LoopbackOnly, condition.message.clone());
+        }
+        if connected.reason == Reason::SidecarUnreachable {
+            return verdict(Truth::Unknown, connected.reason, connected.message.clone());
         }
         return verdict(Truth::Unknown, Reason::NoPod, "there is no sidecar yet that could look");
     };

@@ -375,6 +375,17 @@ fn each_way_to_fail_has_a_reason_of_its_own() {
             assert!(condition.message.contains(words), "{name}: {}", condition.message);
         }
         assert_eq!(of(&status, ConditionType::Accepted).status, "True", "{name}");
+        // A sidecar that cannot be asked is there all the same.
+        let isolated = of(&status, ConditionType::Isolated);
+        assert_eq!(
+            isolated.reason == "SidecarUnreachable",
+            reason == "SidecarUnreachable",
+            "{name}: {isolated:?}"
+        );
+        assert!(
+            isolated.reason != "SidecarUnreachable" || isolated.message.contains(words),
+            "{name}: {isolated:?}"
+        );
         // A server can answer while something beside it fails.
         let answers = reason == "ImagePullFailed" && words.starts_with("the container");
         assert_eq!(of(&status, ConditionType::Connected).status == "True", answers, "{name}");
