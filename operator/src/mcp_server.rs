@@ -114,11 +114,11 @@ pub async fn reconcile(
     let started = Instant::now();
     let key = ServerKey::of(object.as_ref());
     let uid = object.uid().unwrap_or_default();
-    if object.meta().deletion_timestamp.is_some() && !is_held(object.finalizers()) {
+    let memory = context.memory.of(&key, &uid);
+    if object.meta().deletion_timestamp.is_some() && !serves_on(object.finalizers(), &context, &key, &uid) {
         // Everything that it owns goes with it.
         return Ok(Action::await_change());
     }
-    let memory = context.memory.of(&key, &uid);
     let mut pursuit = match &object.0 {
         Ok(server) => {
             let mut pursuit = pursue(server, &context, &key, &uid, &memory).await;
@@ -191,10 +191,19 @@ pub async fn reconcile(
 }
 
 /// Whether a server that is to go is kept by somebody's finalizer alone. Until that is gone it serves, so keys are revoked
-/// as ever. Where it has one of Kubernetes' own, its objects are going already, or are to be left behind.
-fn is_held(finalizers: &[String]) -> bool {
-    let is_theirs = |name: &String| name != "foregroundDeletion" && name != "orphan";
-    !finalizers.is_empty() && finalizers.iter().all(is_theirs)
+/// as ever. Where it has or had one of Kubernetes' own, its objects are going, are gone, or were left behind: they are not
+/// made again, nor taken back.
+fn serves_on(finalizers: &[String], context: &Context, key: &ServerKey, uid: &str) -> bool {
+    let is_kubernetes_own = |name: &String| name == "foregroundDeletion" || name == "orphan";
+    let memory = context.memory.of(key, uid);
+    let let_go = {
+        let mut memory = lock(&memory);
+        memory.let_go |= finalizers.iter().any(is_kubernetes_own);
+        memory.let_go
+    };
+    let pods = context.mirrors.deployments.get(key, &key.name);
+    let has_pods = pods.is_some_and(|pods| pods.live.controller.as_deref() == Some(uid));
+    !finalizers.is_empty() && !let_go && has_pods
 }
 
 /// What to do after a failure: try again, later each time.

@@ -48,6 +48,8 @@ pub struct ServerMemory {
     pub heard: HashMap<String, String>,
     /// The digest of the template that waits for its turn.
     pub waits_for: Option<String>,
+    /// Whether Kubernetes was seen to take its objects away before it, or to leave them behind.
+    pub let_go: bool,
     /// The status of the condition `Ready`.
     pub ready: Option<&'static str>,
 }

@@ -158,6 +158,39 @@ fn a_key_is_revoked_while_somebody_keeps_a_server_that_is_to_go() {
     });
 }
 
+/// Somebody keeps the server longer than Kubernetes does, which has taken its objects away or left them behind.
+#[test]
+fn a_server_that_is_to_go_is_not_given_again_what_kubernetes_took_from_it() {
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        let (servers, deployments) = (namespace.api::<McpServer>(), namespace.api::<Deployment>());
+        let named = |name: &str| super::LEAST.replace("demo", name);
+        for (name, cascade) in [("taken", "foreground"), ("left", "orphan")] {
+            namespace.apply(&named(name)).await;
+            namespace.wait(&deployments, name, "to be made", |_| true).await;
+            let held = "{\"metadata\":{\"finalizers\":[\"example.com/held\"]}}";
+            namespace.kubectl(&["patch", "lmcp", name, "--type=merge", "-p", held]).await.unwrap();
+            let cascade = format!("--cascade={cascade}");
+            namespace.kubectl(&["delete", "lmcp", name, "--wait=false", &cascade]).await.unwrap();
+            let is_held = |it: &McpServer| {
+                it.metadata.deletion_timestamp.is_some() && it.finalizers() == ["example.com/held"]
+            };
+            namespace.wait(&servers, name, "to be kept by its last finalizer", is_held).await;
+            // Whatever the operator does about it, it has begun before it hears of another.
+            let other = format!("beside-{name}");
+            namespace.apply(&named(&other)).await;
+            let pods = namespace.wait(&deployments, &other, "to be made", |_| true).await;
+            assert_eq!(pods.owner_references().len(), 1);
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let left = deployments.get_opt(name).await.unwrap();
+            let owners = left.map(|deployment| deployment.owner_references().len());
+            assert_eq!(owners, (name == "left").then_some(0), "owners of the Deployment of {name}");
+            let free = "{\"metadata\":{\"finalizers\":null}}";
+            namespace.kubectl(&["patch", "lmcp", name, "--type=merge", "-p", free]).await.unwrap();
+        }
+    });
+}
+
 #[test]
 fn a_key_is_revoked_while_the_manifest_is_wrong() {
     STAGE.with_namespace(async |namespace| {
