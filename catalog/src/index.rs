@@ -32,17 +32,48 @@ pub use search::{Hit, Kind, Query};
 
 /// How many different words all servers together are found by. Words beyond are not; names come before descriptions.
 const WORDS: usize = 400_000;
+/// So much of that one namespace may have, as a divisor. A word is of the namespace that had it first, and costs nobody else
+/// anything.
+const NAMESPACES: usize = 2;
 
 /// The inverted index.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Index {
-    /// Where each stem stands.
-    postings: HashMap<Arc<str>, Vec<Posting>>,
-    /// Every word as it is written, and how many servers have it: for prefixes.
-    words: BTreeMap<Arc<str>, u32>,
+    stems: HashMap<Arc<str>, Stem>,
+    /// Every word as it is written: for prefixes.
+    words: BTreeMap<Arc<str>, Word>,
     slots: Vec<Slot>,
     free: Vec<u32>,
     documents: usize,
+    /// How many different words there may be.
+    room: usize,
+    /// How many of them each namespace has.
+    taken: HashMap<Arc<str>, Taken>,
+}
+
+/// A word without its ending.
+#[derive(Debug)]
+struct Stem {
+    /// The namespace whose it is.
+    of: Arc<str>,
+    /// Where it stands.
+    list: Vec<Posting>,
+}
+
+/// A word as it is written.
+#[derive(Debug)]
+struct Word {
+    /// The namespace whose it is.
+    of: Arc<str>,
+    /// How many servers have it.
+    servers: u32,
+}
+
+/// How many words are a namespace's.
+#[derive(Debug, Default)]
+struct Taken {
+    stems: usize,
+    words: usize,
 }
 
 /// That a document has a word, and how much the word says about it.
@@ -56,6 +87,7 @@ struct Posting {
 /// The place of one server.
 #[derive(Debug, Default)]
 struct Slot {
+    namespace: Arc<str>,
     documents: u32,
     stems: Vec<Arc<str>>,
     words: Vec<Arc<str>>,
@@ -63,13 +95,35 @@ struct Slot {
 
 // === impl Index ===
 
-impl Index {
-    /// A place for a server, empty.
-    pub fn reserve(&mut self) -> u32 {
-        if let Some(slot) = self.free.pop() {
-            return slot;
+impl Default for Index {
+    fn default() -> Self {
+        Self {
+            stems: HashMap::new(),
+            words: BTreeMap::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            documents: 0,
+            room: WORDS,
+            taken: HashMap::new(),
         }
-        self.slots.push(Slot::default());
+    }
+}
+
+impl Index {
+    /// A place for a server of a namespace, empty.
+    pub fn reserve(&mut self, namespace: &str) -> u32 {
+        let namespace = match self.taken.get_key_value(namespace) {
+            Some((known, _)) => known.clone(),
+            None => namespace.into(),
+        };
+        let place = Slot { namespace, ..Slot::default() };
+        if let Some(free) = self.free.pop() {
+            if let Some(slot) = self.slots.get_mut(free as usize) {
+                *slot = place;
+            }
+            return free;
+        }
+        self.slots.push(place);
         u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
     }
 
@@ -79,27 +133,38 @@ impl Index {
         self.free.push(slot);
     }
 
-    /// From now on this is what the server in the slot is found by.
-    pub fn put(&mut self, slot: u32, segment: Segment) {
+    /// From now on this is what the server in the slot is found by. Returns how many of its words there is no room for.
+    pub fn put(&mut self, slot: u32, segment: Segment) -> usize {
         self.clear(slot);
-        let mut words = Vec::with_capacity(segment.words.len());
+        let Some(place) = self.slots.get(slot as usize) else { return 0 };
+        let namespace = place.namespace.clone();
+        let (all_words, all_stems) = (segment.words.len(), segment.stems.len());
+        let taken = self.taken.entry(namespace.clone()).or_default();
+        let mut words = Vec::with_capacity(all_words);
         for word in segment.words {
             let word: Arc<str> = match self.words.get_key_value(&*word) {
                 Some((known, _)) => known.clone(),
-                None if self.words.len() >= WORDS => continue,
+                None if self.words.len() >= self.room || taken.words >= self.room / NAMESPACES => continue,
                 None => word.into(),
             };
-            *self.words.entry(word.clone()).or_default() += 1;
+            let known = self.words.entry(word.clone()).or_insert_with(|| {
+                taken.words += 1;
+                Word { of: namespace.clone(), servers: 0 }
+            });
+            known.servers += 1;
             words.push(word);
         }
-        let mut stems = Vec::with_capacity(segment.stems.len());
+        let mut stems = Vec::with_capacity(all_stems);
         for (stem, found) in segment.stems {
-            let stem: Arc<str> = match self.postings.get_key_value(&*stem) {
+            let stem: Arc<str> = match self.stems.get_key_value(&*stem) {
                 Some((known, _)) => known.clone(),
-                None if self.postings.len() >= WORDS => continue,
+                None if self.stems.len() >= self.room || taken.stems >= self.room / NAMESPACES => continue,
                 None => stem.into(),
             };
-            let list = self.postings.entry(stem.clone()).or_default();
+            let Stem { list, .. } = self.stems.entry(stem.clone()).or_insert_with(|| {
+                taken.stems += 1;
+                Stem { of: namespace.clone(), list: Vec::new() }
+            });
             let at = list.partition_point(|posting| posting.slot < slot);
             list.splice(
                 at..at,
@@ -107,34 +172,58 @@ impl Index {
             );
             stems.push(stem);
         }
+        // Of a word whose stem found no room the beginning may have.
+        let left_out = (all_words - words.len()).max(all_stems - stems.len());
+        self.tidy(&namespace);
         if let Some(place) = self.slots.get_mut(slot as usize) {
-            *place = Slot { documents: segment.documents, stems, words };
+            *place = Slot { namespace, documents: segment.documents, stems, words };
             self.documents += segment.documents as usize;
         }
+        left_out
     }
 
     fn clear(&mut self, slot: u32) {
         let Some(place) = self.slots.get_mut(slot as usize) else { return };
-        let Slot { documents, stems, words } = std::mem::take(place);
+        let empty = Slot { namespace: place.namespace.clone(), ..Slot::default() };
+        let Slot { documents, stems, words, .. } = std::mem::replace(place, empty);
         self.documents -= documents as usize;
         for stem in stems {
-            let Some(list) = self.postings.get_mut(&*stem) else { continue };
+            let Some(Stem { of, list }) = self.stems.get_mut(&*stem) else { continue };
             let start = list.partition_point(|posting| posting.slot < slot);
             let end = list.partition_point(|posting| posting.slot <= slot);
             list.drain(start..end);
             if list.is_empty() {
-                self.postings.remove(&*stem);
+                let of = of.clone();
+                self.stems.remove(&*stem);
+                self.give_back(&of, |taken| &mut taken.stems);
             } else if list.capacity() > 64 && list.capacity() / 4 > list.len() {
                 list.shrink_to_fit();
             }
         }
         for word in words {
-            if let Some(servers) = self.words.get_mut(&*word) {
-                *servers -= 1;
-                if *servers == 0 {
+            if let Some(known) = self.words.get_mut(&*word) {
+                known.servers -= 1;
+                if known.servers == 0 {
+                    let of = known.of.clone();
                     self.words.remove(&*word);
+                    self.give_back(&of, |taken| &mut taken.words);
                 }
             }
+        }
+    }
+
+    fn give_back(&mut self, namespace: &Arc<str>, count: fn(&mut Taken) -> &mut usize) {
+        let Some(count) = self.taken.get_mut(namespace).map(count) else { return };
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            self.tidy(namespace);
+        }
+    }
+
+    /// Forgets a namespace that has no words.
+    fn tidy(&mut self, namespace: &Arc<str>) {
+        if self.taken.get(namespace).is_some_and(|taken| taken.words == 0 && taken.stems == 0) {
+            self.taken.remove(namespace);
         }
     }
 }
@@ -174,7 +263,7 @@ mod tests {
             ),
             segment("files", &[("read_text_file", "Read a file as text", &["path", "encoding"])]),
         ] {
-            let slot = index.reserve();
+            let slot = index.reserve("a");
             index.put(slot, segment);
         }
         index
@@ -251,9 +340,9 @@ mod tests {
         assert_eq!(tools(&index, "event"), [(1, 1)]);
         index.release(0);
         assert_eq!(tools(&index, "archive repository"), []);
-        assert!(!index.words.contains_key("repository") && !index.postings.contains_key("repositori"));
+        assert!(!index.words.contains_key("repository") && !index.stems.contains_key("repositori"));
         assert_eq!(index.documents, 5);
-        assert_eq!(index.reserve(), 0);
+        assert_eq!(index.reserve("a"), 0);
         index.put(0, index_of_github());
         assert_eq!(tools(&index, "create title"), before);
     }
@@ -267,6 +356,31 @@ mod tests {
                 ("merge_pull_request", "Merge a pull request", &["number"]),
             ],
         )
+    }
+
+    #[test]
+    fn a_namespace_has_half_of_the_words_and_what_others_had_first_costs_it_nothing() {
+        let mut index = Index { room: 40, ..Index::default() };
+        let text = |from: usize, to: usize| (from..to).map(|n| format!("w{n:03} ")).collect::<String>();
+        let put = |index: &mut Index, namespace: &str, from: usize, to: usize| {
+            let (slot, text) = (index.reserve(namespace), text(from, to));
+            let documents = [Document { description: Some(&text), ..Document::default() }];
+            (slot, index.put(slot, Segment::of(&documents)))
+        };
+        let (first, left_out) = put(&mut index, "hostile", 0, 15);
+        assert_eq!(left_out, 0);
+        assert_eq!(put(&mut index, "hostile", 15, 30).1, 10, "half of the room");
+        assert_eq!(put(&mut index, "honest", 0, 15).1, 0, "these are there already");
+        assert_eq!(put(&mut index, "honest", 30, 50).1, 0, "the other half");
+        assert_eq!(put(&mut index, "late", 0, 15).1, 0, "these too");
+        assert_eq!(put(&mut index, "late", 90, 95).1, 5, "then there is no room");
+        index.release(first);
+        let (_, left_out) = put(&mut index, "hostile", 60, 61);
+        assert_eq!(left_out, 1, "others have what it had, so that is still there");
+        for slot in 0..6 {
+            index.release(slot);
+        }
+        assert_eq!((index.words.len(), index.stems.len(), index.taken.len()), (0, 0, 0));
     }
 
     #[test]

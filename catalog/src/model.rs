@@ -91,6 +91,8 @@ pub struct Server {
     pub tools: usize,
     /// How many it has that are not listed: too many, too long, or with names that cannot be shown.
     pub tools_left_out: usize,
+    /// How many of its words it is not found by: its namespace has too many, or all servers together.
+    pub words_left_out: usize,
     /// How many prompts it has.
     pub prompts: usize,
     /// How many resources and resource templates it has.

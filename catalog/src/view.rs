@@ -41,6 +41,8 @@ pub(crate) struct Entry {
     pub(crate) offer: Option<Arc<Offer>>,
     /// What the index was made from.
     pub(crate) indexed: Option<(About, Option<Arc<Offer>>)>,
+    /// How many of its words the index has no room for.
+    words_left_out: usize,
     title: String,
 }
 
@@ -74,7 +76,7 @@ impl View {
                 behind
             }
             None => {
-                let slot = self.index.reserve();
+                let slot = self.index.reserve(&record.key.namespace);
                 let place = slot as usize;
                 if self.slots.len() <= place {
                     self.slots.resize(place + 1, None);
@@ -87,6 +89,7 @@ impl View {
                     id,
                     offer: None,
                     indexed: None,
+                    words_left_out: 0,
                     title: String::new(),
                     record: record.clone(),
                 };
@@ -118,7 +121,7 @@ impl View {
         segment: Segment,
     ) -> bool {
         let Some(entry) = self.servers.get_mut(key).filter(|entry| entry.id == id) else { return false };
-        self.index.put(entry.slot, segment);
+        entry.words_left_out = self.index.put(entry.slot, segment);
         entry.offer = source.1.clone();
         entry.indexed = Some(source);
         entry.retitle();
@@ -323,6 +326,7 @@ impl Entry {
             reported: offer.and_then(|offer| offer.reported.clone()),
             tools: self.tool_count(),
             tools_left_out: offer.map_or(0, |offer| offer.tools_left_out),
+            words_left_out: self.words_left_out,
             prompts: offer.map_or(0, |offer| offer.prompts),
             resources: offer.map_or(0, |offer| offer.resources),
             tools_digest: offer.map(|offer| offer.tools_digest.clone()).filter(|digest| !digest.is_empty()),

@@ -1,7 +1,7 @@
 //! A query against the index.
 
 use super::words::{stem, words};
-use super::{Index, Posting};
+use super::{Index, Posting, Stem};
 
 /// How many words of a query count.
 const WORDS: usize = 16;
@@ -135,7 +135,7 @@ impl Scan<'_> {
     }
 
     fn word(&mut self, stem: &str, factor: f32) {
-        let Some(list) = self.index.postings.get(stem) else { return };
+        let Some(Stem { list, .. }) = self.index.stems.get(stem) else { return };
         let (all, having) = (self.index.documents as f32, list.len() as f32);
         let rarity = factor * (1.0 + (all - having + 0.5) / (having + 0.5)).ln();
         for &Posting { slot, document, weight } in list {

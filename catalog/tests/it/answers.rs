@@ -36,7 +36,7 @@ async fn shows_servers_and_tools_with_what_one_needs_to_call_them() {
             "health": {"state": "Up", "since": "2026-01-01T00:00:00Z"},
             "reported": {"name": "demo", "version": "1", "protocolVersion": "2025-11-25",
                 "protocolVersions": ["2025-11-25"]},
-            "tools": 2, "toolsLeftOut": 0, "prompts": 0, "resources": 0, "toolsDigest": server["toolsDigest"],
+            "tools": 2, "toolsLeftOut": 0, "wordsLeftOut": 0, "prompts": 0, "resources": 0, "toolsDigest": server["toolsDigest"],
             "freshness": {"stale": false},
         })
     );

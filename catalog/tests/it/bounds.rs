@@ -66,6 +66,38 @@ async fn a_tenant_that_fills_the_room_costs_the_others_nothing() {
     }
 }
 
+/// A tenant with more words than anybody can remember leaves the others theirs.
+#[tokio::test]
+async fn a_tenant_that_is_found_by_every_word_keeps_nobody_else_from_being_found() {
+    const TOOLS: u32 = 120;
+    let stand = Stand::open().await;
+    let mut number = 0;
+    let mut words = |count: u32| -> Vec<String> {
+        number += count;
+        (number - count..number).map(|number| format!("w{number:05x}")).collect()
+    };
+    // One server is found by 30,000 words, and all together by 400,000.
+    for server in 0..14 {
+        let tools: Vec<_> = (0..TOOLS)
+            .map(|tool| {
+                let properties: serde_json::Map<_, _> =
+                    words(64).into_iter().map(|word| (word, json!({}))).collect();
+                json!({
+                    "name": format!("tool-{tool}"), "title": words(32).join(" "), "description": words(160).join(" "),
+                    "inputSchema": {"type": "object", "properties": properties},
+                })
+            })
+            .collect();
+        stand.serve("hostile", &format!("server-{server}"), About::default(), &tools).await;
+    }
+    stand.serve("honest", "demo", About::default(), &[tool("transmogrify", "Turns it into a tiger")]).await;
+    assert_eq!(names(&stand.json("/v1/tools?q=tiger").await), ["transmogrify"]);
+    let left_out =
+        async |server: &str| stand.json(&format!("/v1/servers/{server}")).await["wordsLeftOut"].take();
+    assert_eq!(left_out("honest/demo").await, 0);
+    assert!(left_out("hostile/server-13").await.as_u64().unwrap() > 10_000);
+}
+
 /// What a server says in between is never listed, what it says at last is; and the others do not wait for it.
 #[tokio::test]
 async fn a_server_that_never_settles_costs_the_others_nothing() {
