@@ -383,6 +383,26 @@ mod tests {
         assert_eq!((index.words.len(), index.stems.len(), index.taken.len()), (0, 0, 0));
     }
 
+    /// One of them has many words that nobody else has, and the alphabet on its side.
+    #[test]
+    fn a_beginning_finds_the_words_that_most_servers_have() {
+        let mut index = Index::default();
+        let words: String = (0..200).map(|n| format!("craa{n:03}x ")).collect();
+        let hostile = words.split_inclusive(' ').collect::<Vec<_>>();
+        let hostile: Vec<_> = hostile.chunks(100).map(|words| ("t", words.concat())).collect();
+        let hostile: Vec<_> = hostile.iter().map(|(name, text)| (*name, &**text, &[][..])).collect();
+        for segment in [
+            segment("hostile", &hostile),
+            segment("github", &[("create_issue", "x", &[])]),
+            segment("calendar", &[("create_event", "x", &[])]),
+        ] {
+            let slot = index.reserve("a");
+            index.put(slot, segment);
+        }
+        let found = tools(&index, "cr");
+        assert!(found.contains(&(1, 1)) && found.contains(&(2, 1)), "{found:?}");
+    }
+
     #[test]
     fn hostile_text_is_found_by_a_bounded_number_of_words() {
         let words: String = (0..100_000).map(|n| format!("word{n} ")).collect();

@@ -1,11 +1,15 @@
 //! A query against the index.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Bound;
+
 use super::words::{stem, words};
 use super::{Index, Posting, Stem};
 
 /// How many words of a query count.
 const WORDS: usize = 16;
-/// How many words may begin with the last one's letters.
+/// How many words may begin with the last one's letters: those that most servers have.
 const EXPANSIONS: usize = 64;
 /// What a word counts that only begins as the query's does.
 const PREFIX: f32 = 0.6;
@@ -122,10 +126,26 @@ struct Scan<'a> {
 impl Scan<'_> {
     /// Every word that begins so, but for the one that was looked for already.
     fn prefix(&mut self, prefix: &str, known: &str) {
-        let following =
-            self.index.words.range::<str, _>((std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded));
+        let index = self.index;
+        let following = index.words.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+        let beginning = following.take_while(|(word, _)| word.starts_with(prefix));
+        // The least of them on top. Of those that equally many servers have, the first of the alphabet stay.
+        let mut found = BinaryHeap::with_capacity(EXPANSIONS);
+        for (word, entry) in beginning {
+            let next = Reverse((entry.servers, Reverse(&**word)));
+            if found.len() < EXPANSIONS {
+                found.push(next);
+            } else if let Some(mut least) = found.peek_mut()
+                && least.0.0 < entry.servers
+            {
+                *least = next;
+            }
+        }
+        // Words of one stem stand side by side.
+        let mut found: Vec<&str> = found.into_iter().map(|Reverse((_, Reverse(word)))| word).collect();
+        found.sort_unstable();
         let mut last = known.to_owned();
-        for (word, _) in following.take_while(|(word, _)| word.starts_with(prefix)).take(EXPANSIONS) {
+        for word in found {
             let stem = stem(word);
             if stem != last && stem != known {
                 self.word(&stem, PREFIX);
