@@ -111,7 +111,11 @@ async fn read_inventory_access(client: &Client, subjects: &[String]) -> Result<I
         issuer: String,
     }
     let Discovery { issuer } = get(client, "/.well-known/openid-configuration").await?;
-    let jwks = get(client, "/openid/v1/jwks").await?;
+    let mut jwks: serde_json::Value = get(client, "/openid/v1/jwks").await?;
+    // In an order of their own: with another one each sidecar would get another configuration.
+    if let Some(keys) = jwks.get_mut("keys").and_then(serde_json::Value::as_array_mut) {
+        keys.sort_by_cached_key(|key| key.get("kid").map(ToString::to_string));
+    }
     let mut subjects = subjects.to_vec();
     subjects.sort();
     subjects.dedup();
@@ -141,10 +145,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn new_keys_are_found_though_no_sidecar_refuses_anything() {
-        let keys = Arc::new(AtomicUsize::new(1));
-        let count = keys.clone();
+        let keys = Arc::new(AtomicUsize::new(3));
+        let (count, asked) = (keys.clone(), Arc::new(AtomicUsize::new(0)));
         let jwks = async move || {
-            let keys: Vec<_> = (0..count.load(Ordering::Relaxed)).map(|id| json!({"kid": id})).collect();
+            let mut keys: Vec<_> = (0..count.load(Ordering::Relaxed)).map(|id| json!({"kid": id})).collect();
+            // Each API server has its own order.
+            let first = asked.fetch_add(1, Ordering::Relaxed) % keys.len();
+            keys.rotate_left(first);
             axum::Json(json!({ "keys": keys }))
         };
         let discovery = async || axum::Json(json!({"issuer": "https://issuer"}));
@@ -160,9 +167,9 @@ mod tests {
         let period = LONGEST_RENEWAL + SHORTEST_RENEWAL;
         assert!(timeout(period * 3, &mut renewing).await.is_err());
         assert_eq!(handed_out.get(), 0, "they are what they were");
-        keys.store(2, Ordering::Relaxed);
+        keys.store(4, Ordering::Relaxed);
         assert!(timeout(period * 3, &mut renewing).await.is_err());
         assert_eq!(handed_out.get(), 1);
-        assert_eq!(known.load().jwks, json!({"keys": [{"kid": 0}, {"kid": 1}]}));
+        assert_eq!(known.load().jwks, json!({"keys": [{"kid": 0}, {"kid": 1}, {"kid": 2}, {"kid": 3}]}));
     }
 }
