@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::STAGE;
-use crate::server::{becomes, go_server, url_that_leads_there};
+use crate::server::{becomes, go_server, restrict, url_that_leads_there};
 
 const KEY: &str = "example-key-of-alice";
 const EVERYTHING: &str = include_str!("../../../examples/everything.yaml");
@@ -26,6 +26,7 @@ const GO_SERVER: &str = include_str!("../../../examples/go-server.yaml");
 fn the_example_is_served_to_clients_with_a_key_and_leaves_nothing_behind() {
     STAGE.with_namespace(async |namespace| {
         let peers = Peers::install().expect("the clients can be installed");
+        restrict(namespace).await;
         namespace.apply(EVERYTHING).await;
         namespace
             .kubectl(&["wait", "--for=condition=Ready", "lmcp/everything", "--timeout=90s"])
@@ -73,6 +74,7 @@ fn the_example_is_served_to_clients_with_a_key_and_leaves_nothing_behind() {
 fn a_server_on_the_go_sdk_is_served_to_everybody_as_far_as_its_rules_go() {
     STAGE.with_namespace(async |namespace| {
         let peers = Peers::install().expect("the clients can be installed");
+        restrict(namespace).await;
         namespace.apply(GO_SERVER).await;
         let server = becomes(namespace, "go-server", ("Ready", "True", "Ready")).await;
         let url = url_that_leads_there(namespace, &server).await;

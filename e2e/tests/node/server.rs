@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
 use longshore_crds::McpServer;
-use longshore_e2e::testing::Namespace;
+use longshore_e2e::testing::{Namespace, eventually};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
@@ -27,6 +27,19 @@ spec:
 
 /// The image of the Go SDK server, as `examples/` has it.
 pub(crate) const GO_IMAGE: &str = "localhost/go-server:1.8.0";
+
+/// Has the namespace let no pod in that has more rights than the strictest of Kubernetes' standards gives.
+pub(crate) async fn restrict(namespace: &Namespace<'_>) {
+    let enforce = "pod-security.kubernetes.io/enforce=restricted";
+    namespace.kubectl(&["label", "namespace", namespace.name(), enforce]).await.expect("it has a label");
+    // Whoever admits pods hears of it with a lag.
+    let ordinary = ["run", "ordinary", "--image=ordinary", "--dry-run=server"];
+    eventually("an ordinary pod is refused", async || match namespace.kubectl(&ordinary).await {
+        Err(said) if said.contains("violates PodSecurity \"restricted:") => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+}
 
 /// The condition of this type.
 pub(crate) fn condition<'a>(server: &'a McpServer, type_: &str) -> Option<&'a Condition> {
@@ -50,7 +63,7 @@ pub(crate) async fn becomes(namespace: &Namespace<'_>, name: &str, wanted: (&str
 }
 
 /// Whether the status speaks of the manifest as it is now.
-fn is_current(server: &McpServer) -> bool {
+pub(crate) fn is_current(server: &McpServer) -> bool {
     server.status.as_ref().and_then(|status| status.observed_generation) == server.metadata.generation
 }
 

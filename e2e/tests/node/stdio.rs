@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use self::clients::{Clients, everyone};
 use crate::STAGE;
-use crate::server::{GO_IMAGE, becomes, url_that_leads_there};
+use crate::server::{GO_IMAGE, becomes, restrict, url_that_leads_there};
 
 const NODE_IMAGE: &str = "localhost/mcp-server-everything:2026.8.31";
 const PYTHON_IMAGE: &str = "localhost/mcp-servers-python:2026.10.19";
@@ -145,9 +145,7 @@ spec:
 fn clients_see_what_they_see_of_the_program_itself() {
     let servers = servers();
     STAGE.with_namespace(async |namespace| {
-        // No pod that is let in here has more rights than the strictest standard gives.
-        let enforce = "pod-security.kubernetes.io/enforce=restricted";
-        namespace.kubectl(&["label", "namespace", namespace.name(), enforce]).await.expect("it has a label");
+        restrict(namespace).await;
         let manifests: Vec<_> =
             servers.iter().map(|server| manifest(server.name, &server.image, server.command)).collect();
         namespace.apply(&manifests.join("---\n")).await;
