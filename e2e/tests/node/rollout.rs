@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use longshore_crds::McpServer;
+use longshore_e2e::mcp_client::McpError;
 use longshore_e2e::peers::Peers;
+use longshore_e2e::testing::{Namespace, eventually};
+use serde_json::{Value, json};
 
 use crate::STAGE;
-use crate::server::{GO_IMAGE, becomes, condition, go_server, stays, url_that_leads_there};
+use crate::faults::{SIDECAR, connect};
+use crate::server::{GO_IMAGE, becomes, condition, go_server, is, is_current, stays, url_that_leads_there};
 
 #[test]
 fn a_new_version_that_fails_leaves_the_old_one_serving() {
@@ -59,9 +63,16 @@ fn a_new_version_that_fails_leaves_the_old_one_serving() {
     });
 }
 
-/// A change that the sidecar can take while it runs restarts nothing.
+/// Changes that the sidecar can take while it runs restart nothing.
 #[test]
-fn new_access_rules_reach_the_sidecar_without_a_restart() {
+fn what_is_permitted_and_which_tools_there_are_changes_without_a_restart() {
+    const TOOLS: [&str; 6] = ["add", "echo", "exit", "fail", "grow", "slow"];
+    // What is said of tools, and which there are then.
+    let table: [(&str, &[&str]); 3] = [
+        ("{include: [echo, add, exit]}", &["add", "echo", "exit"]),
+        ("{exclude: ['e*', grow]}", &["add", "fail", "slow"]),
+        ("{include: ['e*', add], exclude: [exit]}", &["add", "echo"]),
+    ];
     STAGE.with_namespace(async |namespace| {
         let peers = Peers::install().expect("the clients can be installed");
         namespace.apply(&go_server("go", &[])).await;
@@ -69,13 +80,58 @@ fn new_access_rules_reach_the_sidecar_without_a_restart() {
         let url = url_that_leads_there(namespace, &server).await;
         let pods = ["get", "pods", "-o", "name"];
         let before = namespace.kubectl(&pods).await.expect("pods can be listed");
+        assert_eq!(listed(namespace, &peers, &url), TOOLS);
         namespace.apply(&go_server("go", &[]).replace("tools: ['*']", "tools: [echo]")).await;
-        becomes(namespace, "go", ("Ready", "True", "Ready")).await;
-        let mut client = namespace.command(&peers.program("mcp-inspector").to_string_lossy());
-        client.args(["--cli", &url, "--transport", "http", "--method", "tools/list"]);
-        let output = client.output().expect("the Inspector runs");
-        let tools = String::from_utf8_lossy(&output.stdout);
-        assert!(tools.contains("\"echo\"") && !tools.contains("\"add\""), "{tools}");
+        let server = becomes(namespace, "go", ("Ready", "True", "Ready")).await;
+        assert_eq!(listed(namespace, &peers, &url), ["echo"]);
+        assert_eq!(tools(&server), Some(6), "rules are for callers");
+
+        let client = connect(namespace, &server, None).await;
+        let mut refused = 0;
+        for (said, there) in table {
+            namespace.apply(&(go_server("go", &[]) + &format!("  tools: {said}\n"))).await;
+            let counts = |server: &McpServer| {
+                is_current(server)
+                    && is(server, ("Ready", "True", "Ready"))
+                    && tools(server) == Some(there.len())
+            };
+            let servers = namespace.api::<McpServer>();
+            namespace.wait(&servers, "go", &format!("to count the tools of {said}"), counts).await;
+            assert_eq!(listed(namespace, &peers, &url), there, "{said}");
+            for tool in TOOLS.iter().filter(|tool| !there.contains(tool)) {
+                let outcome = client.call(tool, json!({})).await;
+                let is_unknown = matches!(&outcome, Err(McpError::Rpc { code: -32602, .. }));
+                assert!(is_unknown, "{said}: {tool}: {outcome:?}");
+                refused += 1;
+            }
+            client.call("add", json!({"a": 1, "b": 2})).await.expect("what is there can be called");
+        }
+        let log = ["logs", "-l", "longshore.dev/server=go", "-c", SIDECAR, "--tail=-1"];
+        eventually("each refusal is in the log with its reason", async || {
+            let log = namespace.kubectl(&log).await?;
+            let count = log.matches("the tool is hidden by include or exclude").count();
+            if count == refused { Ok(()) } else { Err(format!("{count} of {refused}")) }
+        })
+        .await;
         assert_eq!(namespace.kubectl(&pods).await.expect("pods can be listed"), before);
     });
+}
+
+/// How many tools the status counts.
+fn tools(server: &McpServer) -> Option<usize> {
+    let tools = server.status.as_ref()?.tools.as_ref()?;
+    usize::try_from(tools.count).ok()
+}
+
+/// The names of the tools that the Inspector is shown.
+fn listed(namespace: &Namespace<'_>, peers: &Peers, url: &str) -> Vec<String> {
+    let mut client = namespace.command(&peers.program("mcp-inspector").to_string_lossy());
+    client.args(["--cli", url, "--transport", "http", "--method", "tools/list"]);
+    let output = client.output().expect("the Inspector runs");
+    let said: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let names = said["tools"].as_array().into_iter().flatten().filter_map(|tool| tool["name"].as_str());
+    let mut names: Vec<_> = names.map(str::to_owned).collect();
+    names.sort();
+    names
 }
