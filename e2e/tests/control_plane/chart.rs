@@ -23,6 +23,8 @@ const RENDERED: &[&str] = &[
     "{replicas: 1, logLevel: debug, imagePullPolicy: Always, upgradesAtOnce: 3}",
     "{watchNamespaces: [chart-test-a, chart-test-b]}",
     "{metrics: {from: [{kubernetes.io/metadata.name: monitoring}, {team: a, stage: b}]}}",
+    "{metrics: {podMonitor: {enabled: true, labels: {release: prometheus}}}}",
+    "{metrics: {podMonitor: {enabled: true}}, watchNamespaces: [chart-test-a, chart-test-b]}",
     "{images: {prefix: registry.example/team/}, imagePullSecrets: [{name: registry}]}",
     "{crds: {enabled: false}, rbac: {aggregate: false}}",
     "{serviceAccount: {annotations: {a: b}}, podLabels: {a: b}, podAnnotations: {a: b}, priorityClassName: system-cluster-critical}",
@@ -95,8 +97,13 @@ fn lints(cluster: &Cluster) {
     run(helm).unwrap();
 }
 
+/// The kind of the monitors, which comes with the Prometheus operator.
+const MONITORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/podmonitors.yaml");
+
 /// Everything that is rendered is what the API server knows, to the last field.
 fn renders_what_the_api_server_takes(cluster: &Cluster) {
+    run(kubectl(cluster, &["apply", "-f", MONITORS])).unwrap();
+    run(kubectl(cluster, &["wait", "--for=condition=Established", "-f", MONITORS, "--timeout=60s"])).unwrap();
     for namespace in WATCHED.iter().chain([&NAMESPACE]) {
         create_namespace(cluster, namespace);
     }

@@ -1,6 +1,8 @@
 //! The life of a release on a node: installed, tested, upgraded, rolled back, uninstalled and installed again, with a
 //! server that serves throughout. On a cluster of its own, since the others' operator goes nowhere.
 
+mod monitors;
+
 use longshore_e2e::cluster::{Cluster, Shape, run};
 use longshore_e2e::longshore::{self, NAMESPACE, RELEASE, helm};
 use longshore_e2e::testing::{Kind, Room};
@@ -29,6 +31,8 @@ fn a_release_comes_changes_and_goes_while_servers_serve() {
 
     let chart = longshore::chart();
     let chart = chart.to_str().expect("a path is text");
+    kubectl(&cluster, &["apply", "-f", monitors::KIND]);
+    kubectl(&cluster, &["wait", "--for=condition=Established", "-f", monitors::KIND, "--timeout=60s"]);
     release(
         &cluster,
         &[
@@ -37,14 +41,16 @@ fn a_release_comes_changes_and_goes_while_servers_serve() {
             chart,
             "--reuse-values",
             "--set",
-            "logLevel=debug",
+            "logLevel=debug,metrics.podMonitor.enabled=true",
             "--wait",
             "--timeout",
             "2m",
         ],
     );
     assert!(operator_arguments(&cluster).contains("--log-level=debug"));
+    monitors::find_every_pod_once(&cluster);
     release(&cluster, &["rollback", RELEASE, "1", "--wait", "--timeout", "2m"]);
+    assert_eq!(kubectl(&cluster, &["get", "podmonitors", "--all-namespaces", "-o", "name"]), "");
     assert!(operator_arguments(&cluster).contains("--log-level=info"));
     release(&cluster, &["test", RELEASE, "--timeout", "60s"]);
 
