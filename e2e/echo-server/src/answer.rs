@@ -38,6 +38,8 @@ pub(crate) enum Reply {
     Later(Duration, String),
     /// Notifications, then this.
     Notified(Notifications, String),
+    /// This, then notifications that belong to no call.
+    Announced(Notifications, String),
     /// Nothing: the call of this id, as JSON, is not wanted any more.
     Cancelled(String),
     /// Nothing any more: the process is to end with this status.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::stream;
+use futures::{Stream, StreamExt as _, stream};
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
@@ -19,6 +19,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use crate::answer::{Notifications, Reply, Session};
@@ -39,15 +40,18 @@ struct Server {
     /// By their ids; `None`: there are none.
     sessions: Option<Mutex<HashMap<String, Session>>>,
     opened: AtomicU64,
+    /// Where those of each session's own stream take what is announced; `None`: there are no such streams.
+    listeners: Option<Mutex<HashMap<String, UnboundedSender<Notifications>>>>,
     sick: AtomicBool,
 }
 
 /// Serves until it is told to end.
-pub(crate) fn serve(listen: SocketAddr, sessions: bool) -> io::Result<()> {
+pub(crate) fn serve(listen: SocketAddr, sessions: bool, streams: bool) -> io::Result<()> {
     let server = Arc::new(Server {
         instance: instance()?,
         sessions: sessions.then(Mutex::default),
         opened: AtomicU64::new(0),
+        listeners: streams.then(Mutex::default),
         sick: AtomicBool::new(false),
     });
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(accept(listen, server))
@@ -114,6 +118,7 @@ impl Server {
                 Err(_) => status(StatusCode::PAYLOAD_TOO_LARGE),
             },
             (Method::DELETE, "/mcp") => self.end(session.as_deref()),
+            (Method::GET, "/mcp") => self.listen(session),
             (_, "/mcp") => status(StatusCode::METHOD_NOT_ALLOWED),
             (Method::GET, "/healthz") if !self.sick.load(Ordering::Relaxed) => status(StatusCode::OK),
             (Method::GET, "/healthz") => status(StatusCode::INTERNAL_SERVER_ERROR),
@@ -122,7 +127,7 @@ impl Server {
     }
 
     async fn message(&self, id: Option<String>, message: &[u8]) -> Response<Body> {
-        let (reply, opened) = match self.answer(id, message) {
+        let (reply, opened) = match self.answer(id.clone(), message) {
             Ok(answered) => answered,
             Err(refusal) => return status(refusal),
         };
@@ -139,6 +144,13 @@ impl Server {
                 json(answer, opened)
             }
             Reply::Notified(notifications, answer) => events(notifications, answer),
+            Reply::Announced(notifications, answer) => {
+                if self.announce(id, notifications) {
+                    json(answer, opened)
+                } else {
+                    status(StatusCode::CONFLICT)
+                }
+            }
             Reply::Exit(code) => std::process::exit(code.into()),
         }
     }
@@ -168,14 +180,34 @@ impl Server {
         Ok((reply, Some(id)))
     }
 
+    /// Opens the session's own stream; one that it had ends.
+    fn listen(&self, id: Option<String>) -> Response<Body> {
+        let Some(listeners) = &self.listeners else { return status(StatusCode::METHOD_NOT_ALLOWED) };
+        let known =
+            |id: &String| self.sessions.as_ref().is_some_and(|sessions| lock(sessions).contains_key(id));
+        let Some(id) = id.filter(known) else { return status(StatusCode::NOT_FOUND) };
+        let (sender, announced) = unbounded_channel();
+        lock(listeners).insert(id, sender);
+        announcements(announced)
+    }
+
+    /// Says something in the session's own stream, if it has one.
+    fn announce(&self, id: Option<String>, notifications: Notifications) -> bool {
+        let listener = |id: String| lock(self.listeners.as_ref()?).get(&id).cloned();
+        id.and_then(listener).is_some_and(|listener| listener.send(notifications).is_ok())
+    }
+
     fn end(&self, id: Option<&str>) -> Response<Body> {
+        if let Some((listeners, id)) = self.listeners.as_ref().zip(id) {
+            lock(listeners).remove(id);
+        }
         let ended = self.sessions.as_ref().zip(id).and_then(|(sessions, id)| lock(sessions).remove(id));
         status(if ended.is_some() { StatusCode::NO_CONTENT } else { StatusCode::NOT_FOUND })
     }
 }
 
-fn lock(sessions: &Mutex<HashMap<String, Session>>) -> MutexGuard<'_, HashMap<String, Session>> {
-    sessions.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn status(status: StatusCode) -> Response<Body> {
@@ -196,24 +228,47 @@ fn json(text: String, opened: Option<String>) -> Response<Body> {
 
 /// Notifications and the answer, as fast as they are read and no faster.
 fn events(notifications: Notifications, answer: String) -> Response<Body> {
-    let events = stream::unfold((1, Some(answer)), move |(number, answer)| {
+    event_stream(stream::unfold((1, Some(answer)), move |(number, answer)| {
         let notifications = notifications.clone();
         async move {
             let answer = answer?;
-            let (data, next) = if number <= notifications.count {
-                if !notifications.pause.is_zero() {
-                    tokio::time::sleep(notifications.pause).await;
-                }
-                (notifications.number(number), Some(answer))
-            } else {
-                (answer, None)
-            };
-            let frame = Frame::data(Bytes::from(format!("event: message\ndata: {data}\n\n")));
-            Some((Ok::<_, Infallible>(frame), (number + 1, next)))
+            if number > notifications.count {
+                return Some((answer, (number + 1, None)));
+            }
+            Some((notifications.in_time(number).await, (number + 1, Some(answer))))
         }
+    }))
+}
+
+/// What is announced, as fast as it is read.
+fn announcements(announced: UnboundedReceiver<Notifications>) -> Response<Body> {
+    event_stream(stream::unfold((announced, None), async |(mut announced, under_way)| {
+        let (notifications, number): (Notifications, u64) = match under_way {
+            Some(under_way) => under_way,
+            None => (announced.recv().await?, 1),
+        };
+        let data = notifications.in_time(number).await;
+        let next = (number < notifications.count).then_some((notifications, number + 1));
+        Some((data, (announced, next)))
+    }))
+}
+
+fn event_stream(messages: impl Stream<Item = String> + Send + 'static) -> Response<Body> {
+    let events = messages.map(|data| {
+        Ok::<_, Infallible>(Frame::data(Bytes::from(format!("event: message\ndata: {data}\n\n"))))
     });
     let mut response = Response::new(StreamBody::new(events).boxed_unsync());
     let kind = header::HeaderValue::from_static("text/event-stream");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response
+}
+
+impl Notifications {
+    /// The notification of this number, when it is its turn.
+    async fn in_time(&self, number: u64) -> String {
+        if !self.pause.is_zero() {
+            tokio::time::sleep(self.pause).await;
+        }
+        self.number(number)
+    }
 }

@@ -3,7 +3,9 @@
 //!
 //! ```text
 //! echo-server stdio                                       one session, over standard input and output
-//! echo-server http [--listen ADDRESS] [--no-sessions]     Streamable HTTP at /mcp (default 127.0.0.1:3000)
+//! echo-server http [--listen ADDRESS] [--no-sessions] [--streams]
+//!                                                         Streamable HTTP at /mcp (default 127.0.0.1:3000), with a stream
+//!                                                         of its own for each session where it is told so
 //! echo-server check [--listen ADDRESS]                    whether the server at that address is well (its probe)
 //! ```
 //!
@@ -12,6 +14,7 @@
 //! | `echo` | gives back its arguments |
 //! | `wait` | the same after `milliseconds` |
 //! | `notify` | the same after `count` numbered notifications, each with `padding` bytes, `milliseconds` apart; with `ask`, questions whose answers nobody reads; over stdio until it is cancelled |
+//! | `announce` | the same before such notifications, which belong to no call; over HTTP in the session's own stream |
 //! | `remember` | keeps `value` for this session |
 //! | `recall` | gives back what this session has kept, and its log level |
 //! | `sicken` | from now on `check` fails, and all else works |
@@ -33,8 +36,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-const USAGE: &str =
-    "usage: echo-server stdio | http [--listen ADDRESS] [--no-sessions] | check [--listen ADDRESS]";
+const USAGE: &str = "usage: echo-server stdio | http [--listen ADDRESS] [--no-sessions] [--streams] | \
+                     check [--listen ADDRESS]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -51,10 +54,11 @@ fn run(arguments: &[String]) -> io::Result<ExitCode> {
     let mut words = arguments.iter().map(String::as_str);
     let what = words.next().unwrap_or_default();
     let mut listen = SocketAddr::from(([127, 0, 0, 1], 3000));
-    let mut sessions = true;
+    let (mut sessions, mut streams) = (true, false);
     while let Some(word) = words.next() {
         match word {
             "--no-sessions" => sessions = false,
+            "--streams" => streams = true,
             "--listen" => {
                 let address = words.next().and_then(|text| text.parse().ok());
                 listen = address.ok_or_else(|| wrong("--listen takes an address, such as 127.0.0.1:3000"))?;
@@ -64,7 +68,7 @@ fn run(arguments: &[String]) -> io::Result<ExitCode> {
     }
     match what {
         "stdio" => stdio::serve().map(|()| ExitCode::SUCCESS),
-        "http" => http::serve(listen, sessions).map(|()| ExitCode::SUCCESS),
+        "http" => http::serve(listen, sessions, streams).map(|()| ExitCode::SUCCESS),
         "check" => http::check(listen).map(|well| if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
         _ => Err(wrong(USAGE)),
     }

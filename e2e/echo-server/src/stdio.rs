@@ -49,7 +49,7 @@ pub(crate) fn serve() -> io::Result<()> {
                 wanted.lock().remove(&id);
             }
             Reply::Exit(status) => std::process::exit(status.into()),
-            later @ (Reply::Later(..) | Reply::Notified(..)) => {
+            later @ (Reply::Later(..) | Reply::Notified(..) | Reply::Announced(..)) => {
                 if waiting.load(Ordering::Relaxed) >= MAX_WAITING {
                     write(&output, &error("null", -32000, "too many calls take their time"), true)?;
                     continue;
@@ -87,6 +87,15 @@ fn take_time(reply: Reply, output: &Output, wanted: &Wanted) -> io::Result<()> {
             }
             wanted.lock().remove(&notifications.id);
             write(output, &answer, true)
+        }
+        Reply::Announced(notifications, answer) => {
+            write(output, &answer, true)?;
+            for number in 1..=notifications.count {
+                let pause = notifications.pause;
+                write(output, &notifications.number(number), pause > Duration::ZERO)?;
+                thread::sleep(pause);
+            }
+            output.lock().flush()
         }
         Reply::Nothing | Reply::Cancelled(_) | Reply::Now(_) | Reply::Sick(_) | Reply::Exit(_) => Ok(()),
     }

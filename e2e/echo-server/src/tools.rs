@@ -72,6 +72,7 @@ pub(crate) fn list() -> String {
         tool("echo", "Gives back its arguments", &[]),
         tool("wait", "The same after a time", &["milliseconds"]),
         tool("notify", "The same after numbered notifications, or questions", &["count"]),
+        tool("announce", "The same before numbered notifications that belong to no call", &["count"]),
         tool("remember", "Keeps a value for this session", &["value"]),
         tool("recall", "Gives back what this session has kept", &[]),
         tool("sicken", "Has the probe fail from now on", &[]),
@@ -94,13 +95,19 @@ fn answer(session: &mut Session, id: &str, params: &str) -> Result<Reply, serde_
             let Wait { milliseconds } = serde_json::from_str(arguments)?;
             Reply::Later(Duration::from_millis(milliseconds), session.tool_result(id, arguments, ""))
         }
-        "notify" => {
+        name @ ("notify" | "announce") => {
             let Notify { count, milliseconds, padding, ask } = serde_json::from_str(arguments)?;
             let token = call.meta.and_then(|meta| meta.progress_token).map(|token| token.get().to_owned());
+            // A token is one of the call.
+            let token = token.filter(|_| name == "notify");
             let pause = Duration::from_millis(milliseconds);
             let padding = padding.min(MAX_PADDING);
             let notifications = Notifications { id: id.to_owned(), token, count, padding, pause, ask };
-            Reply::Notified(notifications, session.tool_result(id, arguments, ""))
+            let result = session.tool_result(id, arguments, "");
+            match name {
+                "notify" => Reply::Notified(notifications, result),
+                _ => Reply::Announced(notifications, result),
+            }
         }
         "remember" => {
             let Remember { value } = serde_json::from_str(arguments)?;
