@@ -1,27 +1,33 @@
-// A client on the TypeScript SDK, second line, that calls `echo` without pause until its input ends, begins anew where
-// its session is gone, and prints what it saw as one line of JSON. Argument: URL.
+// A client on the TypeScript SDK, second line, that calls `echo` without end until its input ends, begins anew where its
+// session is gone, calls once more, ends its session, and prints what it saw as one line of JSON. Arguments: URL; how many
+// milliseconds it waits after a call.
 import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 
-const [url] = process.argv.slice(1).filter((argument) => argument.startsWith("http"));
-const seen = { calls: 0, errors: [], renewed: 0, told: 0 };
+const [url, pause] = process.argv.slice(process.argv.findIndex((argument) => argument.startsWith("http")));
+// It is not stopped before it has made so many.
+const LEAST = 20;
+const seen = { calls: 0, errors: [], renewed: 0, told: 0, last: false, ended: null };
 let stopped = false;
 process.stdin.on("data", () => { stopped = true; }).on("end", () => { stopped = true; });
 
+let transport;
 const connect = async () => {
   const client = new Client({ name: "ceaseless", version: "1" });
-  await client.connect(new StreamableHTTPClientTransport(new URL(url)));
+  transport = new StreamableHTTPClientTransport(new URL(url));
+  await client.connect(transport);
   return client;
 };
 const isGone = (error) => error?.status === 404 || error?.code === 404 || error?.data?.status === 404 || /\b404\b/.test(`${error}`);
 
 let client;
-while (!stopped) {
+const call = async () => {
   try {
     client ??= await connect();
     const number = seen.calls + 1;
     const result = await client.callTool({ name: "echo", arguments: { number } });
     if (result.structuredContent?.echo?.number !== number) throw new Error(`wrong answer: ${JSON.stringify(result)}`);
     seen.calls = number;
+    return true;
   } catch (error) {
     if (isGone(error)) {
       seen.renewed += 1;
@@ -30,9 +36,18 @@ while (!stopped) {
     } else if (seen.errors.length < 100) {
       seen.errors.push(`${error?.code ?? ""} ${error} ${error?.cause?.code ?? ""}`.trim());
     }
+    return false;
+  } finally {
+    await new Promise((resolve) => setTimeout(resolve, Number(pause)));
   }
-  await new Promise((resolve) => setTimeout(resolve, 5));
+};
+let late = 0;
+while (!stopped || (seen.calls < LEAST && (late += 1) < 1000)) await call();
+for (let tries = 0; !seen.last && tries < 100; tries += 1) seen.last = await call();
+if (client) {
+  const session = transport.sessionId;
+  await transport.terminateSession().then(() => { seen.ended = session; }, () => {});
+  await client.close();
 }
-await client?.close();
 console.log(JSON.stringify(seen));
 process.exit(0);

@@ -196,7 +196,7 @@ impl<'a> Served<'a> {
         let count = async || {
             let mut counts = Vec::new();
             for pod in &pods {
-                counts.push(opened(pod).await?);
+                counts.push(figure(pod, "longshore_sessions_opened_total").await?);
             }
             Ok::<_, String>(counts)
         };
@@ -295,11 +295,11 @@ impl<'a> Served<'a> {
     }
 }
 
-/// How many sessions were opened at a pod.
-async fn opened(pod: &Pod) -> Result<u64, String> {
+/// A figure of a pod's sidecar, by its name and labels as they are exported.
+pub(super) async fn figure(pod: &Pod, name: &str) -> Result<u64, String> {
     let metrics = metrics(pod).await.map_err(|error| error.to_string())?;
-    let mut counts = metrics.lines().filter_map(|line| line.strip_prefix("longshore_sessions_opened_total "));
-    counts.next().and_then(|count| count.parse().ok()).ok_or(metrics)
+    let mut values = metrics.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    values.next().and_then(|value| value.parse().ok()).ok_or(metrics)
 }
 
 /// The numbers of the sessions that this process answered last.

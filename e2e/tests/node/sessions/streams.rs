@@ -1,161 +1,98 @@
-//! Streams that are cut anywhere, and taken up again at whichever replica the Service leads to.
+//! Streams that are cut anywhere, those of calls and those of clients' own, and taken up again at whichever replica.
 
-use std::time::Duration;
+mod cut;
+pub(super) mod resuming;
 
-use bytes::Bytes;
-use http::{Method, Request};
-use http_body_util::{BodyExt as _, Full};
-use hyper::client::conn::http1::handshake;
-use hyper_util::rt::TokioIo;
-use longshore_e2e::mcp_client::{Endpoint, McpClient, REVISION};
-use serde_json::{Value, json};
-use tokio::net::TcpStream;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::json;
 
-use super::row::{form, row};
-use super::served::{Echo, Served};
+use self::cut::{Cut, Stream};
+use self::resuming::{Resuming, addresses};
+use super::random::Random;
+use super::row::{Row, form, row};
+use super::sdk::Sdk;
+use super::served::{Echo, Served, figure};
 
-/// How many notifications come before an answer.
-const EVENTS: usize = 300;
-/// How long one connection may take.
-const DEADLINE: Duration = Duration::from_secs(20);
-/// At most so many bytes are read before the next cut.
-const MOST: u64 = 1_500;
+/// How many events an SDK's client is to hear.
+const HEARD: u64 = 200;
 
 #[test]
 fn a_stream_that_is_cut_anywhere_is_taken_up_without_a_gap() {
     let cuts = form(60, 1_000);
-    row("stream cut at random bytes, resumed through the Service", async |namespace, row| {
-        for echo in [Echo::http("http"), Echo::stdio("stdio", "Session")] {
+    row("streams cut at random bytes, resumed at other replicas", async |namespace, row| {
+        let with_streams = json!({"source": {"args": ["http", "--streams"]}});
+        for echo in [Echo { more: with_streams, ..Echo::http("http") }, Echo::stdio("stdio", "Session")] {
             let served = Served::up(namespace, echo).await;
-            let client = McpClient::open(served.endpoint.clone(), None).await.expect("a session");
-            let mut random = Random(0x5eed);
-            let (mut done, mut calls) = (0, 0);
-            while done < cuts / 2 {
-                calls += 1;
-                done += one_call(&served.endpoint, &client, calls, &mut random).await;
+            let pods = served.settles().await;
+            for stream in [Stream::OfCalls, Stream::OfItsOwn] {
+                at_least(cuts / 4, stream, &served, &pods, row).await;
             }
-            row.says(format!(
-                "{}: {done} cuts in {calls} calls of {EVENTS} notifications: every event once, in order",
-                served.echo.name
-            ));
+            by_themselves(&served, &pods, row).await;
             served.down().await;
         }
     });
 }
 
-/// Makes a call, and cuts it until it is answered. Returns how often that was.
-async fn one_call(endpoint: &Endpoint, client: &McpClient, number: usize, random: &mut Random) -> usize {
-    let session = client.session().expect("a session has an id").to_owned();
-    let id = format!("call-{number}");
-    let call = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {
-        "name": "notify",
-        "arguments": {"count": EVENTS, "padding": 40, "call": number},
-        "_meta": {"progressToken": id},
-    }})
-    .to_string();
-    let mut seen: Vec<Value> = Vec::new();
-    let mut last: Option<String> = None;
-    let mut cuts = 0;
-    loop {
-        let mut request = Request::builder()
-            .uri(&endpoint.path)
-            .header("host", &endpoint.host)
-            .header("mcp-session-id", &session)
-            .header("mcp-protocol-version", REVISION);
-        request = match &last {
-            None => request
-                .method(Method::POST)
-                .header("content-type", "application/json")
-                .header("accept", "application/json, text/event-stream"),
-            Some(last) => request
-                .method(Method::GET)
-                .header("accept", "text/event-stream")
-                .header("last-event-id", last),
+/// Cuts streams so often, and each until there is no more of it. The sidecars say the same as the client: who held the
+/// streams, and that it was taken there from other replicas.
+async fn at_least(cuts: usize, stream: Stream, served: &Served<'_>, pods: &[Pod], row: &Row) {
+    let (owner, others) = pods.split_first().expect("three pods");
+    let (client, _) = served.session_at(owner).await;
+    let cut = Cut {
+        began: served.pod(owner),
+        others: others.iter().map(|pod| served.pod(pod)).collect(),
+        service: &served.endpoint,
+        client: &client,
+    };
+    let before = counted(owner, others).await;
+    let mut random = Random::new();
+    let (mut done, mut elsewhere, mut streams) = (0, 0, 0);
+    while done < cuts {
+        streams += 1;
+        let (resumed, at_others) = cut.until_all_has_come(stream, streams, &mut random).await;
+        (done, elsewhere) = (done + resumed, elsewhere + at_others);
+    }
+    let name = served.echo.name;
+    row.says(format!(
+        "{name}: {done} cuts in {streams} streams {stream:?}, {elsewhere} resumed at another replica: every event once, \
+         in order"
+    ));
+    let after = counted(owner, others).await;
+    let counted = (after.0 - before.0, after.1 - before.1);
+    assert!(elsewhere > done / 3, "{elsewhere} of {done}");
+    assert!(counted.0 >= done as u64 && counted.1 >= elsewhere as u64, "{name} {stream:?}: {counted:?}");
+}
+
+/// How many streams were taken up at their owner, and how many requests the others took there.
+async fn counted(owner: &Pod, others: &[Pod]) -> (u64, u64) {
+    let resumed = figure(owner, r#"longshore_resumptions_total{result="ok"}"#).await.expect("it is counted");
+    let mut forwarded = 0;
+    for pod in others {
+        let answered = r#"longshore_forwarded_requests_total{result="answered"}"#;
+        forwarded += figure(pod, answered).await.expect("it is counted");
+    }
+    (resumed, forwarded)
+}
+
+/// Clients on SDKs of others come back by themselves.
+async fn by_themselves(served: &Served<'_>, pods: &[Pod], row: &Row) {
+    let mut all = Vec::new();
+    for sdk in Sdk::ALL {
+        // The Python SDK gives up a stream that breaks off twice, and takes another up where it was at first.
+        let cuts = match sdk {
+            Sdk::TypeScript => usize::MAX,
+            Sdk::Python => 1,
         };
-        let body = if last.is_none() { call.clone() } else { String::new() };
-        let request = request.body(Full::new(Bytes::from(body))).expect("a request");
-        // A client that has not got the first event has nothing to come back for.
-        let limit = random.below(MOST) + if last.is_none() { 500 } else { 1 };
-        let read = tokio::time::timeout(DEADLINE, read(endpoint, request, limit)).await;
-        let text = read.unwrap_or_else(|_| panic!("nothing more came after {} events", seen.len()));
-        for event in events(&text) {
-            last = event.id.or(last);
-            seen.extend(event.data);
+        for tool in ["notify", "announce"] {
+            let arguments = json!({"count": HEARD, "padding": 40});
+            all.push(
+                Resuming::over_what_breaks(served, &addresses(served, pods), cuts, sdk, (tool, arguments))
+                    .await,
+            );
         }
-        assert!(last.is_some(), "no event has an id: {text}");
-        if seen.iter().any(|message| message["id"] == id.as_str()) {
-            break;
-        }
-        cuts += 1;
-        assert!(cuts < 10 * EVENTS, "it comes to no end: {} events", seen.len());
     }
-    let answer = seen.pop().expect("an answer");
-    assert_eq!(answer["result"]["structuredContent"]["echo"]["call"], number, "{answer}");
-    let numbers: Vec<_> = seen.iter().map(|message| message["params"]["progress"].as_u64()).collect();
-    let expected: Vec<_> = (1..=EVENTS as u64).map(Some).collect();
-    assert_eq!(numbers, expected);
-    cuts
-}
-
-/// Reads a stream until so many bytes have come, and closes the connection.
-async fn read(endpoint: &Endpoint, request: Request<Full<Bytes>>, limit: u64) -> String {
-    let stream = TcpStream::connect(endpoint.address).await.expect("a connection");
-    let (mut sender, connection) = handshake(TokioIo::new(stream)).await.expect("HTTP");
-    let reading = async {
-        let response = sender.send_request(request).await.expect("an answer");
-        let status = response.status();
-        let mut body = response.into_body();
-        let mut text = Vec::new();
-        while (text.len() as u64) < limit {
-            match body.frame().await {
-                Some(frame) => {
-                    text.extend_from_slice(&frame.expect("a frame").into_data().unwrap_or_default())
-                }
-                None => break,
-            }
-        }
-        text.truncate(usize::try_from(limit).expect("a small number"));
-        let text = String::from_utf8_lossy(&text).into_owned();
-        assert_eq!(status, 200, "{text}");
-        text
-    };
-    tokio::pin!(reading, connection);
-    tokio::select! {
-        biased;
-        text = &mut reading => text,
-        _ = &mut connection => reading.await,
-    }
-}
-
-struct Event {
-    id: Option<String>,
-    data: Option<Value>,
-}
-
-/// The events that are complete.
-fn events(text: &str) -> Vec<Event> {
-    let Some(end) = text.rfind("\n\n") else { return Vec::new() };
-    let field = |event: &str, name: &str| {
-        event
-            .lines()
-            .find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim_start().to_owned()))
-    };
-    let events = text[..end].split("\n\n");
-    let parsed = events.map(|event| Event {
-        id: field(event, "id"),
-        data: field(event, "data").and_then(|data| serde_json::from_str(&data).ok()),
-    });
-    parsed.collect()
-}
-
-/// Xorshift: the same cuts in each run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
+    for client in all {
+        let (cuts, resumed, elsewhere) = client.heard_all(row, served.echo.name);
+        assert!(cuts > 0 && resumed >= cuts && elsewhere > 0, "{cuts}, {resumed}, {elsewhere}");
     }
 }
