@@ -6,6 +6,7 @@ use longshore_e2e::testing::kill_pod;
 use std::time::Duration;
 
 use super::row::{form, row};
+use super::sdk::Callers;
 use super::served::{Echo, Served, Transport};
 use crate::faults::{SERVER, SIDECAR};
 
@@ -30,6 +31,12 @@ fn a_deleted_session_never_lives_again() {
             assert!(ended.is_success(), "{ended}");
             ids.push(id);
         }
+        // Clients of others end theirs as they were made to.
+        for seen in Callers::start_at(&served, owner).await.stop(row, "sessions that SDKs end") {
+            assert!(seen.told == 0 && seen.errors.is_empty(), "{seen}");
+            ids.push(seen.ended.expect("its session could be ended"));
+        }
+        let sessions = ids.len();
         assert!(kill_pod(owner) > 0, "it ran");
         let everywhere: Vec<_> = pods.iter().map(|pod| served.pod(pod)).collect();
         for id in &ids {

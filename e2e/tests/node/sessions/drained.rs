@@ -11,8 +11,9 @@ use longshore_e2e::testing::{eventually, kill_container};
 use serde_json::json;
 
 use super::row::{form, row};
-use super::sdk::Callers;
-use super::served::{Echo, Served, is_ready, sessions_of};
+use super::sdk::{Callers, Sdk};
+use super::served::{Echo, Served, figure, is_ready, sessions_of};
+use super::streams::resuming::Resuming;
 use crate::faults::{SERVER, restarts};
 
 fn plan(served: &Served<'_>) -> Plan {
@@ -31,6 +32,18 @@ fn a_node_drain_loses_no_call() {
         load.more(200).await;
         let pods = namespace.api::<Pod>();
         let all = served.settles().await;
+        // Each calls for as long as the pods come and go, and hears of that call by way of the first that goes.
+        let mut heard = Vec::new();
+        for sdk in Sdk::ALL {
+            let arguments = json!({"count": 350, "milliseconds": 100});
+            heard.push(Resuming::at(&served, &all[0], sdk, ("notify", arguments)).await);
+        }
+        let streams = || figure(&all[0], "longshore_streams");
+        eventually("they hear the server", async || match streams().await {
+            Ok(count) if count >= 2 => Ok(()),
+            other => Err(format!("{other:?}")),
+        })
+        .await;
         for pod in &all {
             // The client itself asks again while the disruption budget refuses.
             eventually("the disruption budget allows it", async || {
@@ -48,6 +61,10 @@ fn a_node_drain_loses_no_call() {
         let report = load.stop().await;
         let what = "3 pods evicted, one after the other";
         row.saw_nothing_lost(what, &report);
+        for client in heard {
+            let (cuts, resumed, _) = client.heard_all(row, what);
+            assert!(cuts == 0 && resumed > 0, "the sidecar ends streams, and they are taken up: {resumed}");
+        }
         if let Some(others) = others {
             others.stop_with_all(row, what);
         }
@@ -67,9 +84,10 @@ fn a_failing_liveness_probe_of_the_server_loses_no_session() {
         let overrides = json!({"spec": {"containers": [{"name": SERVER, "livenessProbe": probe}]}});
         let more = json!({"pod": {"overrides": overrides}});
         let served = Served::up(namespace, Echo { more, ..Echo::http("http") }).await;
+        let pod = served.settles().await.remove(0);
+        let others = Callers::start_at(&served, &pod).await;
         let load = Load::start(plan(&served)).await.expect("the sessions are opened");
         load.more(300).await;
-        let pod = served.settles().await.remove(0);
         let (client, instance) = served.session_at(&pod).await;
         let theirs = sessions_of(&load, &instance);
         client.call("sicken", json!({})).await.expect("an answer");
@@ -79,8 +97,10 @@ fn a_failing_liveness_probe_of_the_server_loses_no_session() {
         let now = namespace.api::<Pod>().get(&pod.name_any()).await.expect("the pod is there");
         assert_eq!(now.uid(), pod.uid());
         let report = load.stop().await;
-        row.saw("the server was restarted", &report);
+        let what = "the server was restarted";
+        row.saw(what, &report);
         only_theirs_failed(&report, &theirs, back);
+        others.stop_with_answers(row, what);
     });
 }
 
@@ -89,9 +109,10 @@ fn a_failing_liveness_probe_of_the_server_loses_no_session() {
 fn a_pod_that_is_deleted_while_its_server_is_crash_looping_loses_no_session() {
     row("a pod deleted while its server is crash-looping", async |namespace, row| {
         let served = Served::up(namespace, Echo::http("http")).await;
+        let pod = served.settles().await.remove(0);
+        let others = Callers::start_at(&served, &pod).await;
         let load = Load::start(plan(&served)).await.expect("the sessions are opened");
         load.more(300).await;
-        let pod = served.settles().await.remove(0);
         let (_client, instance) = served.session_at(&pod).await;
         let theirs = sessions_of(&load, &instance);
         let pods = namespace.api::<Pod>();
@@ -120,6 +141,7 @@ fn a_pod_that_is_deleted_while_its_server_is_crash_looping_loses_no_session() {
         let report = load.stop().await;
         row.saw("throughout", &report);
         only_theirs_failed(&report, &theirs, gone);
+        others.stop_with_answers(row, "throughout");
     });
 }
 
