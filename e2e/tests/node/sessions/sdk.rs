@@ -8,11 +8,11 @@ use std::process::{Child, Command, Stdio};
 
 use k8s_openapi::api::core::v1::Pod;
 use longshore_e2e::peers::Peers;
-use longshore_e2e::testing::Namespace;
+use longshore_e2e::testing::{Namespace, eventually};
 use serde::Deserialize;
 
 use super::row::{Row, form};
-use super::served::Served;
+use super::served::{OPENED, Served, figure};
 use super::way::Way;
 
 /// How the SDKs tell of a JSON-RPC error that says that the server failed.
@@ -64,12 +64,20 @@ impl Callers {
     /// The same with sessions that all begin at this pod. Later connections lead through the Service.
     pub(super) async fn start_at(served: &Served<'_>, pod: &Pod) -> Self {
         let (first, service) = (served.pod(pod).address, &served.endpoint);
+        let before = figure(pod, OPENED).await.expect("it is counted");
         let mut callers = Vec::new();
         for sdk in Sdk::ALL {
             let way = Way::to(&service.path, first, service.address).await;
             let url = way.url.clone();
             callers.push(Caller::start(served.namespace, sdk, &url, Some(way)));
         }
+        // They take their time to start.
+        let expected = before + callers.len() as u64;
+        eventually("they have sessions there", async || match figure(pod, OPENED).await {
+            Ok(count) if count >= expected => Ok(()),
+            other => Err(format!("{other:?} of {expected}")),
+        })
+        .await;
         Self(callers)
     }
 

@@ -19,6 +19,8 @@ use crate::server::{becomes, url, url_that_leads_there};
 
 /// How clients call the MCP port of a pod.
 const MCP_PORT: u16 = 15380;
+/// The figure of how many sessions clients have opened at a sidecar.
+pub(super) const OPENED: &str = "longshore_sessions_opened_total";
 /// The tool's answer's part that is read.
 const CONTENT: &str = "structuredContent";
 
@@ -196,7 +198,7 @@ impl<'a> Served<'a> {
         let count = async || {
             let mut counts = Vec::new();
             for pod in &pods {
-                counts.push(figure(pod, "longshore_sessions_opened_total").await?);
+                counts.push(figure(pod, OPENED).await?);
             }
             Ok::<_, String>(counts)
         };

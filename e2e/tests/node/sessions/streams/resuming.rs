@@ -61,9 +61,12 @@ impl Resuming {
         let expected: Vec<_> = (1..=count).chain([1]).collect();
         let cuts = way.cuts();
         let (resumed, elsewhere) = way.resumptions();
-        let says = format!(
-            "{name}, {what}: {cuts} cuts on the way, {resumed} times resumed, {elsewhere} of them at another replica"
-        );
+        let cut = if cuts == 0 {
+            "ended by the sidecar".to_owned()
+        } else {
+            format!("{cuts} cuts, {elsewhere} resumed at another replica")
+        };
+        let says = format!("{name}, {what}: {cut}, {resumed} times resumed");
         assert_eq!(heard, expected, "{says}");
         row.says(format!("{says}: every event once, in order"));
         (cuts, resumed, elsewhere)
