@@ -43,6 +43,8 @@ struct Known {
     servers: HashMap<Path, Revision>,
     /// What is wrong with what servers got.
     faults: HashMap<Path, Vec<String>>,
+    /// What servers were answered. What they had asked is read beside its way, and may be known only afterwards.
+    answers: HashMap<Path, Vec<(Revision, Value)>>,
     /// The servers that somebody watches.
     watched: HashSet<Path>,
     /// What was asked on connections of clients, and is not answered yet.
@@ -116,6 +118,7 @@ impl Watch {
         known.wrong.retain(|(path, _)| *path != port);
         known.asked.retain(|(path, ..), _| *path != port);
         known.faults.remove(&port);
+        known.answers.remove(&port);
         known.servers.remove(&port);
         known.watched.insert(port);
         Self { port }
@@ -126,7 +129,7 @@ impl Drop for Watch {
     fn drop(&mut self) {
         let mut known = known();
         known.watched.remove(&self.port);
-        let faults = known.faults.remove(&self.port).unwrap_or_default();
+        let faults = known.take_faults(self.port);
         drop(known);
         fail_for("a server", &faults);
     }
@@ -147,7 +150,7 @@ pub(crate) fn sidecar_ended(at: SocketAddr) {
     let mut known = known();
     // Another one may listen there next, for something else.
     let path = known.paths.remove(&at).filter(|path| !known.watched.contains(path));
-    let faults = path.and_then(|path| known.faults.remove(&path)).unwrap_or_default();
+    let faults = path.map(|path| known.take_faults(path)).unwrap_or_default();
     drop(known);
     fail_for("a server", &faults);
 }
@@ -282,6 +285,10 @@ pub(crate) fn server_reads(port: u16, request: &Request) {
     }
     let Some(revision) = known.server_revision(port, request, &message) else { return };
     for message in each(&message) {
+        if message.get("method").is_none() {
+            known.answers.entry(port).or_default().push((revision, message.clone()));
+            continue;
+        }
         let faults = known.judge(port, SERVER, revision, message, None);
         known.faults.entry(port).or_default().extend(faults);
     }
@@ -336,6 +343,15 @@ impl Known {
         let is_handshake = message["method"] == "initialize";
         let older = |last: Revision| if is_handshake { last } else { last.min(Revision::V2025_03_26) };
         header(request).or_else(|| last().map(older))
+    }
+
+    /// What is wrong with what the server on this path got.
+    fn take_faults(&mut self, path: Path) -> Vec<String> {
+        let mut faults = self.faults.remove(&path).unwrap_or_default();
+        for (revision, answer) in self.answers.remove(&path).unwrap_or_default() {
+            faults.extend(self.judge(path, SERVER, revision, &answer, None));
+        }
+        faults
     }
 
     fn is_nonsense(&mut self, path: Path, by: Side_, method: &str) {
