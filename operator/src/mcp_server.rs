@@ -298,6 +298,11 @@ async fn pursue(
         prepared.deployment = None;
         pursuit.again = Some(pursuit.again.map_or(latest, |again| again.min(latest)));
         pursuit.waits = true;
+        // It was its turn before, in vain. Whether that is still so is seen when it comes again.
+        if let Some(problem) = lock(memory).refused.clone() {
+            pursuit.problems.insert(0, problem);
+            pursuit.held_back = true;
+        }
     }
 
     // 4. Apply them, and delete what is left over. Client required.
@@ -305,11 +310,15 @@ async fn pursue(
     let applied = async { applier.prune(&applier.apply(prepared, desired.replicas).await?, &desired).await };
     match applied.await {
         Ok(()) => {
+            if !pursuit.waits {
+                lock(memory).refused = None;
+            }
             if let Some((_, step)) = rotation.next {
                 rotate::tell(context, key, uid, step).await;
             }
         }
         Err(apply::Error::Problem(problem)) => {
+            lock(memory).refused = Some(problem.clone());
             pursuit.problems.insert(0, problem.clone());
             pursuit.held_back = true;
             pursuit.error = Some(Error::Apply(apply::Error::Problem(problem)));
@@ -378,18 +387,18 @@ fn turn(
         |reason: &str| [Reason::InvalidKeys, Reason::Unreadable].map(Reason::name).contains(&reason);
     let was_accepted = status::find(conditions, ConditionType::Accepted)
         .is_none_or(|accepted| accepted.status == Truth::True.name() || costs_no_pods(&accepted.reason));
-    // One without a status started a moment ago, when its first word could still wait. And whoever only scales a server
-    // that waits asks for no other pods.
+    // One without a status started a moment ago, when its first word could still wait. Whoever only scales a server that
+    // waits asks for no other pods, and one that was refused them waits for another turn.
     let nobody_asked = observed.is_none()
         || observed == server.metadata.generation && was_accepted
-        || lock(memory).waits_for.as_ref() == Some(&desired.template);
+        || lock(memory).upgrades_to.as_ref() == Some(&desired.template);
     match live {
         Some(live) if first_look && desired.replicas > 0 && live != desired.template && nobody_asked => {
             let turn = context.upgrades.ask(key);
-            lock(memory).waits_for = match turn {
-                Turn::Now => None,
-                Turn::Later(_) => Some(std::mem::replace(&mut desired.template, live)),
-            };
+            lock(memory).upgrades_to = Some(match turn {
+                Turn::Now => desired.template.clone(),
+                Turn::Later(_) => std::mem::replace(&mut desired.template, live),
+            });
             turn
         }
         // Its owner's change, or nothing to do; or nothing runs that could be replaced, and its turn would end by time

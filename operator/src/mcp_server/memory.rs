@@ -8,6 +8,7 @@ use longshore_crds::McpServerStatus;
 use tokio::time::Instant;
 
 use crate::mcp_server::apply::HasLive as _;
+use crate::mcp_server::condition::Problem;
 use crate::mcp_server::session_keys::SessionKeys;
 use crate::mirror::ServerKey;
 use crate::view::{ConfigMapView, Live};
@@ -46,8 +47,10 @@ pub struct ServerMemory {
     pub touches: HashMap<String, Touch>,
     /// The digest of the configuration that each pod was last heard to run, by UID.
     pub heard: HashMap<String, String>,
-    /// The digest of the template that waits for its turn.
-    pub waits_for: Option<String>,
+    /// The digest of the template that a new release of Longshore gives it, now or in its turn.
+    pub upgrades_to: Option<String>,
+    /// Why the API server did not take its objects when they were last applied.
+    pub refused: Option<Problem>,
     /// Whether Kubernetes was seen to take its objects away before it, or to leave them behind.
     pub let_go: bool,
     /// The status of the condition `Ready`.

@@ -238,6 +238,10 @@ fn a_server_whose_new_pods_are_refused_keeps_no_other_waiting() {
         let began = Instant::now();
         let servers: Api<McpServer> = namespace.api();
         let is_refused = |server: &McpServer| is(server, "Accepted", "False", "Rejected");
+        let refused = async |servers: &Api<McpServer>| {
+            let list = servers.list(&Default::default()).await.unwrap().items;
+            list.iter().filter(|server| is_refused(server)).count()
+        };
         for name in names {
             namespace.wait(&servers, name, "to be refused its pods", is_refused).await;
         }
@@ -245,8 +249,29 @@ fn a_server_whose_new_pods_are_refused_keeps_no_other_waiting() {
         let took = began.elapsed();
         assert!(took < Duration::from_secs(100), "the last one had its turn after {took:?}");
         namespace.kubectl(&["delete", &kinds, &policy]).await.unwrap();
+        // Nothing serves here, so nobody else's turn comes while one is there, also of those that had one in vain.
+        let upgraded = async || {
+            let list = deployments.list(&Default::default()).await.unwrap().items;
+            list.into_iter().filter(is_upgraded).count()
+        };
+        eventually("they are permitted", async || {
+            let set = ["set", "image", "deployment/one", &image, "--dry-run=server"];
+            namespace.kubectl(&set).await.map_err(|error| error.to_string())
+        })
+        .await;
+        // Each is looked at again for what it lacks now.
+        namespace.kubectl(&[&["delete", "service"], &names[..]].concat()).await.unwrap();
+        let services: Api<Service> = namespace.api();
         for name in names {
-            namespace.wait(&deployments, name, "to be upgraded", is_upgraded).await;
+            namespace.wait(&services, name, "to be there again", |_| true).await;
         }
+        eventually("one is upgraded", async || match upgraded().await {
+            0 => Err("none is".to_owned()),
+            _ => Ok(()),
+        })
+        .await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(upgraded().await, 1);
+        assert_eq!(refused(&servers).await, 2, "and that is said of the others still");
     });
 }
