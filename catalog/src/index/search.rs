@@ -11,6 +11,8 @@ use super::{Index, Posting, Stem};
 const WORDS: usize = 16;
 /// How many words may begin with the last one's letters: those that most servers have.
 const EXPANSIONS: usize = 64;
+/// How many words that begin so are looked at for them: one namespace may have very many, and the search would take as long.
+const LOOKED_AT: usize = 20_000;
 /// What a word counts that only begins as the query's does.
 const PREFIX: f32 = 0.6;
 /// What a server's own words count for its tools.
@@ -131,7 +133,7 @@ impl Scan<'_> {
         let beginning = following.take_while(|(word, _)| word.starts_with(prefix));
         // The least of them on top. Of those that equally many servers have, the first of the alphabet stay.
         let mut found = BinaryHeap::with_capacity(EXPANSIONS);
-        for (word, entry) in beginning {
+        for (word, entry) in beginning.take(LOOKED_AT) {
             let next = Reverse((entry.servers, Reverse(&**word)));
             if found.len() < EXPANSIONS {
                 found.push(next);
