@@ -4,6 +4,8 @@
 import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 
 const [url, name, given] = process.argv.slice(process.argv.findIndex((argument) => argument.startsWith("http")));
+// Whoever waits for it waits no longer.
+setTimeout(() => { console.error("it is not over within five minutes"); process.exit(1); }, 300_000);
 const heard = [];
 let listens;
 const listening = new Promise((resolve) => { listens = resolve; });

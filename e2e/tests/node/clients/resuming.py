@@ -44,4 +44,10 @@ async def main(url: str, name: str, given: str) -> None:
     print(json.dumps(heard))
 
 
-anyio.run(main, *sys.argv[1:])
+async def in_time(*arguments: str) -> None:
+    # Whoever waits for it waits no longer.
+    with anyio.fail_after(300):
+        await main(*arguments)
+
+
+anyio.run(in_time, *sys.argv[1:])

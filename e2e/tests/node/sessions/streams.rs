@@ -93,6 +93,7 @@ async fn by_themselves(served: &Served<'_>, pods: &[Pod], row: &Row) {
     }
     for client in all {
         let (cuts, resumed, elsewhere) = client.heard_all(row, served.echo.name);
-        assert!(cuts > 0 && resumed >= cuts && elsewhere > 0, "{cuts}, {resumed}, {elsewhere}");
+        // What breaks off behind the last event is not come back for.
+        assert!(cuts > 0 && resumed + 1 >= cuts && elsewhere > 0, "{cuts}, {resumed}, {elsewhere}");
     }
 }
