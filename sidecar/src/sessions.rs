@@ -273,8 +273,9 @@ impl Sessions {
             replica.forget_endings(unix);
             for (_, session) in replica.all_held() {
                 if is_too_old(&session.capsule, &snapshot) {
-                    // Requests under way are answered still, and what their clients say to them is heard.
-                    if !session.is_busy() {
+                    // Requests under way are answered still, also to clients that come back for it, and what these say is
+                    // heard.
+                    if session.is_free() {
                         over.push((session.clone(), SessionEnd::Aged));
                     }
                 } else if session.is_idle(now, idle) {

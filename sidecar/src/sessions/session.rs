@@ -206,8 +206,8 @@ impl Session {
         *self.upstream.write().unwrap_or_else(PoisonError::into_inner) = upstream.and_then(alone);
     }
 
-    /// Whether it can go elsewhere now: no call is under way, and nobody is about to come for an answer. Streams that are
-    /// open end then.
+    /// Whether it can go elsewhere now, or end: no call is under way, and nobody is about to come for an answer. Streams
+    /// that are open end then.
     pub(super) fn is_free(&self) -> bool {
         !self.is_busy() && !self.streams.is_awaited()
     }

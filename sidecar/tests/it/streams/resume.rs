@@ -75,10 +75,18 @@ fn the_stream_of_a_call_outlives_the_age_of_its_session() {
         let mut rest = Events::open(&client.rest(&first.id), sidecar.mcp);
         assert_eq!(rest.status, 200, "{revision}");
         assert_eq!(client.get().send(sidecar.mcp).status, 404, "{revision}: what is new is not begun");
-        for word in [Some(2), None] {
-            tell.send(word).unwrap();
-        }
-        assert_eq!(rest.next().unwrap().message(), serde_json::from_str::<Value>(&note(2)).unwrap());
+        tell.send(Some(2)).unwrap();
+        let second = rest.next().unwrap();
+        assert_eq!(second.message(), serde_json::from_str::<Value>(&note(2)).unwrap());
+        drop(rest);
+        eventually("it has gone", || (sidecar.metric("longshore_connections") == 0.0).then_some(()));
+        tell.send(None).unwrap();
+        eventually("the call has ended", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+        // Sessions that are over end with a new configuration.
+        config.generation += 1;
+        sidecar.runs(&sidecar.files.write(&config));
+        let mut rest = Events::open(&client.rest(&second.id), sidecar.mcp);
+        assert_eq!(rest.status, 200, "{revision}");
         assert!(rest.next().unwrap().message()["result"].is_object(), "{revision}");
         eventually("it is over", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
     }
