@@ -173,7 +173,7 @@ impl Routes {
         self.newest_where(subscribes).is_some()
     }
 
-    /// Whether the server is asked to say so much of its log.
+    /// Whether a client has the server asked to say so much of its log.
     pub(super) fn sets_level(&self) -> bool {
         self.newest_where(|call| matches!(call.about(), About::Level(_))).is_some()
     }

@@ -203,6 +203,8 @@ impl Talk<'_> {
                 self.conversation.members.refused(*level);
                 self.tell_level();
             }
+            // What it says by now nobody knows: whoever wants as much has it asked again.
+            (None, About::Level(level)) if !works && *level == self.level => self.level = None,
             _ => {}
         }
         let answer = match call.about() {

@@ -161,9 +161,8 @@ impl Talk<'_> {
             self.unsubscribe_unless_wanted(&uri);
         }
         let wanted = self.conversation.members.level();
-        if let Some(level) = wanted.filter(|_| wanted != self.level) {
-            self.level = wanted;
-            self.ask("logging/setLevel", &json!({"level": level.as_str()}), About::Other);
+        if wanted.is_some() && wanted != self.level {
+            self.tell_level();
         }
     }
 
@@ -199,7 +198,7 @@ impl Talk<'_> {
     pub(super) fn tell_level(&mut self) {
         self.level = self.conversation.members.level();
         if let Some(level) = self.level {
-            self.ask("logging/setLevel", &json!({"level": level.as_str()}), About::Other);
+            self.ask("logging/setLevel", &json!({"level": level.as_str()}), About::Level(self.level));
         }
     }
 
