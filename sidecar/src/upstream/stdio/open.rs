@@ -187,9 +187,13 @@ impl Stdio {
                 Ok(place) => return Acquired::anew(place),
                 Err(Failure::Full { .. }) => {
                     let wanting = wanting.get_or_insert_with(|| self.warm.want());
-                    if !gives_way && !wanting.have_one_end() && self.lock().ask_empty() {
-                        gives_way = true;
-                        patience = patience.max(given_way);
+                    if !gives_way {
+                        let ends = wanting.have_one_end();
+                        gives_way = !ends && self.lock().ask_empty();
+                        // Another session may take the place of the one that ends, and leave this one the next.
+                        if ends || gives_way {
+                            patience = patience.max(given_way);
+                        }
                     }
                     // A place may also be that of a process which is being started, for a session like this.
                     if timeout_at(until, self.warm.moved()).await != Ok(true) {
