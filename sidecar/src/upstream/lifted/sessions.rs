@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::{Isolation, Upstream};
 use tokio::sync::{Notify, OwnedMutexGuard, oneshot};
-use tokio::time::{Duration, Instant, timeout};
+use tokio::time::{Duration, Instant, timeout_at};
 
 use super::asked::Asked;
 use super::failure::Failure as Unusable;
@@ -33,7 +33,7 @@ const UNHEARD: Duration = Duration::from_secs(30);
 #[derive(Default)]
 pub(super) struct Sessions {
     table: Mutex<Table>,
-    /// One was given back, or is new.
+    /// One was given back, or is new, or its place is free.
     freed: Notify,
 }
 
@@ -347,12 +347,19 @@ impl Opening {
             lease = open.as_mut() => lease,
             () = told.closed() => match self.upstream {
                 Upstream::StreamableHttp { .. } => {
-                    // The server may have lost it: others do not wait for it, unless it has the last place that there was
-                    // for them.
-                    drop(turn.take_if(|_| self.sessions.has_place(&self.principal, self.bounds)));
-                    match timeout(UNHEARD, open).await {
-                        Ok(lease) => lease,
-                        Err(_) => return,
+                    let until = Instant::now() + UNHEARD;
+                    loop {
+                        let freed = self.sessions.freed.notified();
+                        // The server may have lost it: others do not wait for it, unless it has the last place that there
+                        // is for them.
+                        drop(turn.take_if(|_| self.sessions.has_place(&self.principal, self.bounds)));
+                        tokio::select! {
+                            opened = timeout_at(until, open.as_mut()) => match opened {
+                                Ok(lease) => break lease,
+                                Err(_) => return,
+                            },
+                            () = freed, if turn.is_some() => {}
+                        }
                     }
                 }
                 // What was begun there ends when nobody holds it.
@@ -404,6 +411,8 @@ impl Drop for Place {
                 table.of_principals.remove(&self.principal);
             }
         }
+        drop(table);
+        self.sessions.freed.notify_waiters();
     }
 }
 
