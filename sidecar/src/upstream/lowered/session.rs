@@ -41,9 +41,9 @@ struct State {
     wishes: Wishes,
     /// What those hold, and what the client says of itself.
     share: Share,
-    /// How often a resource was subscribed to, and which time that was of each that the server has not taken yet.
+    /// How often a resource was subscribed to, and which times those are of each that the server has not taken yet.
     turn: u64,
-    turns: HashMap<String, u64>,
+    turns: HashMap<String, Vec<u64>>,
     /// Who listens to what belongs to no call.
     listeners: usize,
     /// The calls under way, by the client's id.
@@ -191,7 +191,7 @@ impl Session {
         let turn = state.turn;
         // One that the server has taken stays, whatever comes of asking for it again.
         if !had || state.turns.contains_key(uri) {
-            state.turns.insert(uri.to_owned(), turn);
+            state.turns.entry(uri.to_owned()).or_default().push(turn);
         }
         Ok(Turn(turn))
     }
@@ -199,7 +199,7 @@ impl Session {
     /// The server has taken a subscription.
     pub(super) fn taken(&self, uri: &str, turn: &Turn) {
         let mut state = self.lock();
-        if state.turns.get(uri) == Some(&turn.0) {
+        if state.turns.get(uri).is_some_and(|turns| turns.contains(&turn.0)) {
             state.turns.remove(uri);
         }
     }
@@ -209,9 +209,14 @@ impl Session {
         self.lock().wishes.has(uri)
     }
 
-    /// Takes a subscription back, unless the server has taken it, or it was asked for again since.
+    /// Takes a subscription back, unless the server has taken it, or somebody else waits for that still.
     pub(super) fn take_back(&self, uri: &str, turn: &Turn) {
-        if self.lock().turns.get(uri) == Some(&turn.0) {
+        let is_last = self.lock().turns.get_mut(uri).is_some_and(|turns| {
+            let count = turns.len();
+            turns.retain(|other| *other != turn.0);
+            turns.is_empty() && count > 0
+        });
+        if is_last {
             self.unsubscribe(uri);
         }
     }
