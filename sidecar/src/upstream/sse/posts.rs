@@ -20,7 +20,7 @@ use crate::upstream::{Answer, request, stdio};
 
 /// How many are on their way at once in a session. A server that takes none is not sent more.
 const MAX_POSTS: usize = 64;
-/// How many of them the sidecar's own: a server that asks and never listens is not answered for ever.
+/// How many of them the sidecar's own, cancellations not counted: a server that asks and never listens is not answered for ever.
 const MAX_OWN: usize = 16;
 /// How long the server may take for a message that has no answer. Nobody computes anything for it.
 const TELL: Duration = Duration::from_secs(10);
@@ -51,8 +51,10 @@ pub(super) enum From {
     Call(u64),
     /// Somebody who waits until it is delivered.
     Caller(Caller),
-    /// The sidecar itself.
+    /// The sidecar itself, which answers the server.
     Own,
+    /// The same, for a client that has taken a call back.
+    TakenBack,
 }
 
 /// A message that was delivered or was not.
@@ -98,8 +100,7 @@ impl Posts {
 
     /// Says that nobody wants the answer to a call. There are no more of these than there were calls.
     pub(super) fn cancel(&mut self, number: u64, reason: &'static str) {
-        self.own += 1;
-        self.send(From::Own, cancelled(number, reason).into(), &HeaderMap::new());
+        self.send(From::TakenBack, cancelled(number, reason).into(), &HeaderMap::new());
     }
 
     /// Sends a message.
@@ -120,7 +121,7 @@ impl Posts {
         let (http, port, endpoint) = (self.http.clone(), self.port, self.endpoint.clone());
         let number = match &from {
             From::Call(number) => Some(*number),
-            From::Caller(_) | From::Own => None,
+            From::Caller(_) | From::Own | From::TakenBack => None,
         };
         let task = self.tasks.spawn_local(async move {
             let sent = http.send_to((port, &endpoint), post);
@@ -153,7 +154,7 @@ impl Posts {
                     match &posted.from {
                         From::Call(number) => drop(self.calls.remove(number)),
                         From::Own => self.own -= 1,
-                        From::Caller(_) => {}
+                        From::Caller(_) | From::TakenBack => {}
                     }
                     return posted;
                 }

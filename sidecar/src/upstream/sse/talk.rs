@@ -240,7 +240,7 @@ impl Talk {
         );
         match (from, outcome) {
             // The answer comes in the stream.
-            (From::Call(_), Ok(())) | (From::Own, _) => {}
+            (From::Call(_), Ok(())) | (From::Own | From::TakenBack, _) => {}
             (From::Call(number), Err(failure)) => {
                 if let Some(call) = self.routes.answered(number) {
                     call.end(Err(failure));
