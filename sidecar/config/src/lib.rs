@@ -237,7 +237,7 @@ pub enum Isolation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Sessions {
-    /// After how long without a request one ends, in milliseconds.
+    /// After how long without a request or an open stream one ends, in milliseconds.
     pub idle_timeout_ms: u64,
     /// After how long one ends in any case, in milliseconds.
     pub max_age_ms: u64,

@@ -95,7 +95,7 @@ struct Client {
 }
 
 /// What a conversation hears besides messages, and while it cannot take any. There are no more of them than there are
-/// calls, sessions and configurations.
+/// messages, streams, sessions and configurations.
 pub(super) enum Control {
     /// Nobody waits for a call any more.
     Gone(u64),
