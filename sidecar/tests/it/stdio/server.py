@@ -255,6 +255,10 @@ def main():
             call(message)
         elif method == "logging/setLevel" and "discreet" in flags and message["params"]["level"] == "debug":
             send({"id": message["id"], "error": {"code": -32602, "message": "not that much"}})
+        elif method == "logging/setLevel" and "sulky" in flags and "debug" in (level, message["params"]["level"]):
+            # And not the next one either.
+            level = None if level == "debug" else "debug"
+            send({"id": message["id"], "error": {"code": -32602, "message": "not any more"}})
         elif method == "logging/setLevel":
             level = message["params"]["level"]
             send({"id": message["id"], "result": {}})

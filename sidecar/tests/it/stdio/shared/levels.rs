@@ -29,3 +29,16 @@ fn a_level_that_is_refused_leaves_the_one_before() {
         assert_eq!(state(&client)["level"], "info", "{isolation:?}");
     }
 }
+
+/// The sidecar says again what the level was, and is refused as well: then nobody is told that it holds.
+#[test]
+fn a_level_that_is_not_taken_again_is_asked_for_again() {
+    let (_shim, sidecar) = shared(&config(Isolation::Principal, 2), &["sulky"], &[]);
+    let client = open(&sidecar, 0);
+    let set = |level: &str| client.ask("logging/setLevel", json!({"level": level}));
+    assert_eq!(set("warning")["result"], json!({}));
+    assert_eq!(set("debug")["error"]["code"], -32602);
+    assert!(state(&client)["level"].is_null());
+    assert_eq!(set("warning")["result"], json!({}));
+    assert_eq!(state(&client)["level"], "warning");
+}
