@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "$(realpath "$0")")"
 
 llvm_profdata=$(compgen -c llvm-profdata | sort --version-sort | tail -n 1 || true)
-version=$("${llvm_profdata:-false}" --version 2>/dev/null | sed -n 's/.*LLVM version \([0-9]*\).*/\1/p')
+version=$("${llvm_profdata:-false}" --version 2>/dev/null | sed -n 's/.*LLVM version \([0-9]*\).*/\1/p' || true)
 # An older one does not understand what the compiler's programs write, and would say so at the end.
 [ "${version:-0}" -ge 19 ] ||
   { echo "this needs llvm-profdata 19 or newer: apt-get install --no-install-recommends llvm-19" >&2; exit 1; }
