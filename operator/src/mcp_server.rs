@@ -38,7 +38,7 @@ use crate::names;
 use crate::settings::Settings;
 use apply::Applier;
 use build::Desired;
-use condition::{ConditionType, Problem, Reason, Truth};
+use condition::{ConditionType, Problem, Reason};
 use context::Context;
 use dereference::own_keys;
 use memory::{ServerMemory, lock};
@@ -294,7 +294,7 @@ async fn pursue(
     if prepared.deployment.is_none() {
         // What is not to be made takes nobody's turn.
         context.upgrades.not_needed(key);
-    } else if let Turn::Later(latest) = turn(server, context, key, memory, &mut desired) {
+    } else if let Turn::Later(latest) = upgrades::turn(server, context, key, memory, &mut desired) {
         prepared.deployment = None;
         pursuit.again = Some(pursuit.again.map_or(latest, |again| again.min(latest)));
         pursuit.waits = true;
@@ -364,50 +364,6 @@ async fn pursue(
     pursuit.desired = Some(desired);
     pursuit.error = pursuit.error.or(unread);
     pursuit
-}
-
-/// Whether the pods may be replaced now, if it is a new release of Longshore that replaces them. Until then the version
-/// that is there is the one that is wanted.
-fn turn(
-    server: &McpServer,
-    context: &Context,
-    key: &ServerKey,
-    memory: &Mutex<ServerMemory>,
-    desired: &mut Desired,
-) -> Turn {
-    // What this process makes of a manifest changes with the manifest alone: only its first look can be an upgrade.
-    let first_look = !lock(memory).applied.contains_key(&("Deployment", key.name.clone()));
-    let live =
-        context.mirrors.deployments.get(key, &key.name).and_then(|deployment| deployment.template.clone());
-    let observed = server.status.as_ref().and_then(|status| status.observed_generation);
-    // A manifest that could not be accepted has made no pods yet, though it was seen. But a key that is none keeps no pod
-    // from being made, and what cannot be read now could be read then.
-    let conditions = server.status.as_ref().map(|status| &*status.conditions).unwrap_or_default();
-    let costs_no_pods =
-        |reason: &str| [Reason::InvalidKeys, Reason::Unreadable].map(Reason::name).contains(&reason);
-    let was_accepted = status::find(conditions, ConditionType::Accepted)
-        .is_none_or(|accepted| accepted.status == Truth::True.name() || costs_no_pods(&accepted.reason));
-    // One without a status started a moment ago, when its first word could still wait. Whoever only scales a server that
-    // waits asks for no other pods, and one that was refused them waits for another turn.
-    let nobody_asked = observed.is_none()
-        || observed == server.metadata.generation && was_accepted
-        || lock(memory).upgrades_to.as_ref() == Some(&desired.template);
-    match live {
-        Some(live) if first_look && desired.replicas > 0 && live != desired.template && nobody_asked => {
-            let turn = context.upgrades.ask(key);
-            lock(memory).upgrades_to = Some(match turn {
-                Turn::Now => desired.template.clone(),
-                Turn::Later(_) => std::mem::replace(&mut desired.template, live),
-            });
-            turn
-        }
-        // Its owner's change, or nothing to do; or nothing runs that could be replaced, and its turn would end by time
-        // alone.
-        Some(_) | None => {
-            context.upgrades.not_needed(key);
-            Turn::Now
-        }
-    }
 }
 
 /// How the sidecars of the pods that are there reach their servers.
