@@ -8,7 +8,7 @@ use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use longshore_crds::McpServer;
 use longshore_e2e::cluster::{Cluster, Component, Shape};
-use longshore_e2e::testing::{Kind, Room, eventually};
+use longshore_e2e::testing::{Kind, Namespace, Room, eventually};
 use serde_json::Value;
 
 use super::stand::{
@@ -132,16 +132,22 @@ fn an_operator_that_is_killed_at_any_step_leaves_nothing_that_the_next_cannot_fi
     });
 }
 
+/// Servers that have their Deployments, by name.
+async fn three_servers(namespace: &Namespace<'_>, deployments: &Api<Deployment>) -> [&'static str; 3] {
+    let names = ["one", "two", "three"];
+    for name in names {
+        namespace.apply(&LEAST.replace("demo", name)).await;
+        namespace.wait(deployments, name, "to be made", |_| true).await;
+    }
+    names
+}
+
 #[test]
 fn a_new_release_replaces_the_pods_of_so_many_servers_at_a_time() {
     STAGE.with_namespace(async |namespace| {
         let deployments: Api<Deployment> = namespace.api();
         let mut before = Operator::start(namespace);
-        let names = ["one", "two", "three"];
-        for name in names {
-            namespace.apply(&LEAST.replace("demo", name)).await;
-            namespace.wait(&deployments, name, "to be made", |_| true).await;
-        }
+        let names = three_servers(namespace, &deployments).await;
         // Something is wrong with its keys, which keeps no pods from being made: they are there.
         apply_keys(namespace, "{ada: a-key-that-is-long-enough, bob: short}").await;
         let with_keys = server("{auth: {none: null, apiKeys: {secretRef: {name: keys}}}}");
@@ -222,11 +228,7 @@ fn a_server_whose_new_pods_are_refused_keeps_no_other_waiting() {
     STAGE.with_namespace(async |namespace| {
         let deployments: Api<Deployment> = namespace.api();
         let mut before = Operator::start(namespace);
-        let names = ["one", "two", "three"];
-        for name in names {
-            namespace.apply(&LEAST.replace("demo", name)).await;
-            namespace.wait(&deployments, name, "to be made", |_| true).await;
-        }
+        let names = three_servers(namespace, &deployments).await;
         assert!(before.stop());
         let others = format!("object.spec.template.spec.containers.all(it, it.image != '{NEXT_SIDECAR}')");
         let [kinds, policy] = permit_only(namespace, "apps/deployments", &others).await;

@@ -125,18 +125,25 @@ fn a_cancelled_call_ends_soon_and_the_server_hears_of_it() {
     pid(&client);
 }
 
+/// A process that has a call which it does not answer, and then reads nothing until it is told to go on; and the call that
+/// is in front of whatever follows.
+fn reads_nothing(client: &Client<'_>) -> (Pid, TcpStream, TcpStream) {
+    let process = Pid::from_raw(pid(client).cast_signed()).unwrap();
+    let call = begin(client, &json!({"name": "hang"}));
+    // Behind it, so that the process has it.
+    pid(client);
+    kill_process(process, Signal::STOP).unwrap();
+    // More than a pipe holds, and more than waits for it.
+    let large = begin(client, &json!({"name": "echo", "arguments": {"text": "x".repeat(400_000)}}));
+    under_way(client, 2.0);
+    (process, call, large)
+}
+
 #[test]
 fn a_cancelled_call_ends_soon_though_the_server_reads_nothing() {
     let (_shim, sidecar) = serving(&stdio(), &server(&["frank"]), &[]);
     let client = Client::open(&sidecar, None);
-    let process = Pid::from_raw(pid(&client).cast_signed()).unwrap();
-    let call = begin(&client, &json!({"name": "hang"}));
-    // Behind it, so that the process has it.
-    pid(&client);
-    kill_process(process, Signal::STOP).unwrap();
-    // More than a pipe holds, and more than waits for it.
-    let large = begin(&client, &json!({"name": "echo", "arguments": {"text": "x".repeat(400_000)}}));
-    under_way(&client, 2.0);
+    let (process, call, large) = reads_nothing(&client);
     // One that the process has not heard of yet.
     let behind = begin(&client, &json!({"name": "echo", "arguments": {"text": "behind"}}));
     under_way(&client, 3.0);
@@ -171,14 +178,7 @@ fn a_server_that_reads_again_hears_of_the_calls_that_were_cancelled_meanwhile() 
         config.sessions.streams = 100;
         let (_shim, sidecar) = serving(&config, &server(&["frank"]), &[]);
         let client = Client::open(&sidecar, None);
-        let process = Pid::from_raw(pid(&client).cast_signed()).unwrap();
-        let call = begin(&client, &json!({"name": "hang"}));
-        // Behind it, so that the process has it.
-        pid(&client);
-        kill_process(process, Signal::STOP).unwrap();
-        // More than a pipe holds, and more than waits for it.
-        let large = begin(&client, &json!({"name": "echo", "arguments": {"text": "x".repeat(400_000)}}));
-        under_way(&client, 2.0);
+        let (process, call, large) = reads_nothing(&client);
         let others: Vec<_> = (0..before).map(|_| begin(&client, &json!({"name": "pid"}))).collect();
         under_way(&client, f64::from(before) + 2.0);
         // Later than the call itself is given up.
