@@ -60,13 +60,14 @@ async fn started(State(admin): State<Admin>) -> Response {
 }
 
 /// Whether clients should be sent here: from the first handshake with the server until the drain. A server that dies
-/// later is an error that clients are told, not an endpoint that vanishes.
+/// later is an error that clients are told, not an endpoint that vanishes, unless it dies within seconds of its
+/// handshake: such a one has to stay once first.
 async fn ready(State(admin): State<Admin>) -> Response {
     let mut view = admin.shared.view.subscribe();
     let mut draining = admin.shared.draining.subscribe();
     let connected = async {
         tokio::select! {
-            connected = view.wait_for(|view| view.ever_connected) => connected.is_ok(),
+            connected = view.wait_for(|view| view.is_ready) => connected.is_ok(),
             _ = draining.wait_for(|draining| *draining) => false,
         }
     };
@@ -82,8 +83,13 @@ async fn ready(State(admin): State<Admin>) -> Response {
     if !*greeted.borrow() {
         return unavailable("not all other replicas have been greeted yet".to_owned());
     }
-    let message = admin.shared.view.borrow().connection.message.clone();
-    unavailable(format!("the MCP server has not been connected yet: {message}"))
+    let view = admin.shared.view.borrow();
+    let message = &view.connection.message;
+    unavailable(if view.ever_connected {
+        format!("the MCP server was lost soon after its handshake, and has not stayed since: {message}")
+    } else {
+        format!("the MCP server has not been connected yet: {message}")
+    })
 }
 
 async fn metrics(State(admin): State<Admin>) -> Response {

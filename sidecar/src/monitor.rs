@@ -7,6 +7,7 @@ mod sockets;
 mod state;
 
 use std::cell::Cell;
+use std::future::pending;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -57,6 +58,8 @@ const RELIST_REST: u32 = 9;
 pub(crate) struct View {
     /// Whether a handshake has ever succeeded.
     pub(crate) ever_connected: bool,
+    /// Whether clients should be sent here.
+    pub(crate) is_ready: bool,
     pub(crate) connection: Connection,
     pub(crate) server: Option<ServerDescription>,
     pub(crate) lists: Arc<Lists>,
@@ -76,6 +79,7 @@ impl View {
     pub(crate) fn new() -> Self {
         Self {
             ever_connected: false,
+            is_ready: false,
             connection: Link::new(Instant::now(), now()).connection(),
             server: None,
             lists: Arc::default(),
@@ -129,7 +133,7 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
                 });
                 show(&shared, &link);
                 let connected = Instant::now();
-                match attend(&server, &shared, &mut config, question, &mut knows_no_pings).await {
+                match attend(&server, &shared, &mut config, &mut link, question, &mut knows_no_pings).await {
                     // It may simply have been restarted: the next handshake tells.
                     Left::SessionGone => {
                         if connected.elapsed() < SHORT_LIVED {
@@ -180,8 +184,9 @@ fn show(shared: &Shared, link: &Link) {
     let connection = link.connection();
     shared.metrics.connected.set(i64::from(connection.state == ConnectionState::Connected));
     let changed = shared.view.send_if_modified(|view| {
-        let changed = view.connection != connection;
+        let changed = view.connection != connection || view.is_ready != link.is_ready();
         view.connection = connection.clone();
+        view.is_ready = link.is_ready();
         // A description that came together with this is news too.
         changed || connection.state == ConnectionState::Connected
     });
@@ -246,6 +251,7 @@ async fn attend(
     server: &Server,
     shared: &Shared,
     config: &mut watch::Receiver<u64>,
+    link: &mut Link,
     mut question: Option<Question>,
     knows_no_pings: &mut bool,
 ) -> Left {
@@ -292,6 +298,10 @@ async fn attend(
                     // From now on it is spoken to as those clients do.
                     return Left::SessionGone;
                 }
+            }
+            () = until(link.stays_at()) => {
+                link.stayed(now());
+                show(shared, link);
             }
             () = shared.doubt.notified() => next_ping = Instant::now(),
             // Or it says so of every GET: a ping tells.
@@ -363,6 +373,14 @@ async fn attend(
                 }
             }
         }
+    }
+}
+
+/// Returns when that time has come, if there is one.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => pending().await,
     }
 }
 

@@ -24,7 +24,7 @@ func main() {
 	stateless := flag.Bool("stateless", false, "give out no session ids")
 	json := flag.Bool("json", false, "answer in JSON where an event stream is not needed")
 	exit := flag.Int("exit", 0, "write two lines to standard error and exit with this status, at once")
-	exitAfter := flag.Duration("exit-after", 0, "exit with status 1 when it has listened for so long")
+	exitAfter := flag.Duration("exit-after", 0, "exit with status 1 after so long")
 	mute := flag.Bool("mute", false, "accept requests and never answer them")
 	flag.Parse()
 
@@ -33,6 +33,9 @@ func main() {
 		log.Println("reading /etc/go-server/settings.json")
 		log.Println("fatal: no such database")
 		os.Exit(*exit)
+	}
+	if *exitAfter > 0 {
+		time.AfterFunc(*exitAfter, func() { log.Fatal("fatal: the database hung up") })
 	}
 	if *stdio {
 		if err := newServer().Run(context.Background(), &mcp.StdioTransport{}); err != nil {
@@ -61,9 +64,6 @@ func main() {
 	}
 	// The address is printed so that a test can ask for port 0.
 	log.Printf("serving http://%s%s", listener.Addr(), *path)
-	if *exitAfter > 0 {
-		time.AfterFunc(*exitAfter, func() { log.Fatal("fatal: the database hung up") })
-	}
 	log.Fatal(http.Serve(listener, mux))
 }
 

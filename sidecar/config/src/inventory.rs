@@ -80,10 +80,12 @@ pub struct Connection {
     pub state: ConnectionState,
     /// Since when, RFC 3339 in UTC with seconds.
     pub since: String,
-    /// Why it does not. `None` while connected, and for a reason that only later releases know; the message says it.
+    /// Why it does not, or did not until a moment ago: a server that was lost soon after its handshake has to stay
+    /// connected for some seconds first. `None` for one that has, and for a reason that only later releases know; the
+    /// message says it.
     #[serde(default, deserialize_with = "if_known")]
     pub reason: Option<ConnectionReason>,
-    /// The reason as a sentence for people. Empty while connected.
+    /// The reason as a sentence for people. Empty where there is none.
     pub message: String,
 }
 

@@ -22,7 +22,23 @@ pub(super) struct Link {
     trouble_since: Instant,
     attempts: u32,
     ever: bool,
+    trust: Trust,
 }
+
+/// Whether a server is believed that its answers last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trust {
+    /// There is nothing against it; since when it answers, if it does.
+    Fresh(Option<Instant>),
+    /// It was lost soon after it was greeted, and since when it answers again, if it does.
+    Shaken(Option<Instant>),
+    /// It has stayed.
+    Proven,
+}
+
+/// How long a server has to stay after its handshake to be believed for good. Longer than its Deployment waits before a
+/// pod of the version before goes, so that one which goes round in a circle of starting and dying is never believed.
+const STAYS: Duration = Duration::from_secs(10);
 
 /// How often a server is looked for that is not there: at first, after a while, and if looking means to start it.
 const OFTEN: Duration = Duration::from_millis(50);
@@ -57,12 +73,40 @@ impl Link {
             trouble_since: now,
             attempts: 0,
             ever: false,
+            trust: Trust::Fresh(None),
         }
     }
 
     /// A handshake succeeded.
     pub(super) fn succeeded(&mut self, now: Instant, date: String) {
         (self.attempts, self.ever, self.trouble_since) = (0, true, now);
+        self.trust = match self.trust {
+            // Each greeting has to last by itself: one that forgets its sessions may have been started anew.
+            Trust::Fresh(_) => Trust::Fresh(Some(now)),
+            Trust::Shaken(_) => Trust::Shaken(Some(now)),
+            Trust::Proven => Trust::Proven,
+        };
+        let problem = self.problem.take().filter(|_| !self.is_ready());
+        self.set(ConnectionState::Connected, problem, date);
+    }
+
+    /// Whether clients should be sent here: from the first handshake on. A server that dies later is an error that they
+    /// are told, and no endpoint that vanishes; but one that died soon after it was greeted has to stay first.
+    pub(super) fn is_ready(&self) -> bool {
+        self.ever && !matches!(self.trust, Trust::Shaken(_))
+    }
+
+    /// When the server will have stayed, if it answers and has not yet.
+    pub(super) fn stays_at(&self) -> Option<Instant> {
+        match self.trust {
+            Trust::Fresh(since) | Trust::Shaken(since) => Some(since? + STAYS),
+            Trust::Proven => None,
+        }
+    }
+
+    /// That time has come.
+    pub(super) fn stayed(&mut self, date: String) {
+        self.trust = Trust::Proven;
         self.set(ConnectionState::Connected, None, date);
     }
 
@@ -70,6 +114,12 @@ impl Link {
     pub(super) fn failed(&mut self, problem: Problem, now: Instant, date: String) {
         if self.state == ConnectionState::Connected {
             (self.attempts, self.trouble_since) = (0, now);
+            // One that only takes its time is not gone.
+            let is_slow =
+                matches!(problem.reason, ConnectionReason::InitializeTimeout | ConnectionReason::ListFailed);
+            if self.stays_at().is_some_and(|end| now < end) && !is_slow {
+                self.trust = Trust::Shaken(None);
+            }
         }
         self.attempts = self.attempts.saturating_add(1);
         let problem = match problem.reason {
@@ -157,7 +207,8 @@ mod tests {
             (vec![(3, Some(InitializeTimeout))], Failed, Some(InitializeTimeout)),
             (vec![(0, Some(ConnectionRefused)), (1, None)], Connected, None),
             (vec![(1, None), (2, Some(ConnectionRefused))], Failed, Some(ConnectionLost)),
-            (vec![(1, None), (2, Some(ConnectionRefused)), (3, None)], Connected, None),
+            (vec![(1, None), (2, Some(ConnectionRefused)), (3, None)], Connected, Some(ConnectionLost)),
+            (vec![(1, None), (12, Some(ConnectionRefused)), (13, None)], Connected, None),
             (vec![(0, Some(ShimUnavailable)), (4, Some(ShimUnavailable))], Connecting, Some(ShimUnavailable)),
             (vec![(5, Some(ShimUnavailable))], Failed, Some(ShimUnavailable)),
             (vec![(1, None), (2, Some(ShimUnavailable))], Failed, Some(ConnectionLost)),
@@ -181,7 +232,55 @@ mod tests {
             }
             let connection = link.connection();
             assert_eq!((connection.state, connection.reason), (state, reason), "{events:?}");
-            assert_eq!(connection.message.is_empty(), state == Connected);
+            assert_eq!(connection.message.is_empty(), reason.is_none());
+        }
+    }
+
+    #[test]
+    fn one_that_dies_soon_has_to_stay_once() {
+        // Seconds, and what happens then: a handshake, a failure, or that the time has come to believe it. What readiness
+        // is then, and when the server is believed.
+        type Row<'a> = (&'a str, &'a [(u64, Event)], bool, Option<u64>);
+        #[derive(Clone, Copy, Debug)]
+        enum Event {
+            Greeted,
+            Fails(ConnectionReason),
+            Stays,
+        }
+        use Event::{Fails, Greeted, Stays};
+        let table: &[Row<'_>] = &[
+            ("not there yet", &[(0, Fails(ConnectionRefused))], false, None),
+            ("there", &[(0, Fails(ConnectionRefused)), (1, Greeted)], true, Some(11)),
+            ("greeted again", &[(1, Greeted), (6, Greeted)], true, Some(16)),
+            ("dies soon", &[(1, Greeted), (10, Fails(ConnectionLost))], false, None),
+            ("back", &[(1, Greeted), (3, Fails(ConnectionLost)), (4, Greeted)], false, Some(14)),
+            ("one that only takes its time", &[(1, Greeted), (9, Fails(InitializeTimeout))], true, None),
+            ("stays", &[(1, Greeted), (3, Fails(ConnectionLost)), (4, Greeted), (14, Stays)], true, None),
+            ("dies later", &[(1, Greeted), (11, Stays), (12, Fails(ConnectionLost))], true, None),
+            (
+                "at once again",
+                &[(1, Greeted), (11, Stays), (12, Fails(ConnectionLost)), (13, Greeted)],
+                true,
+                None,
+            ),
+        ];
+        for (name, events, is_ready, stays_at) in table {
+            let start = Instant::now();
+            let mut link = Link::new(start, String::new());
+            for (seconds, event) in *events {
+                let now = start + Duration::from_secs(*seconds);
+                match event {
+                    Greeted => link.succeeded(now, String::new()),
+                    Fails(reason) => link.failed(problem(*reason), now, String::new()),
+                    Stays => link.stayed(String::new()),
+                }
+            }
+            assert_eq!(link.is_ready(), *is_ready, "{name}");
+            if link.connection().state == Connected {
+                let stays_at = stays_at.map(|seconds| start + Duration::from_secs(seconds));
+                assert_eq!(link.stays_at(), stays_at, "{name}");
+                assert_eq!(link.connection().reason.is_some(), !is_ready, "{name}: what was wrong is said");
+            }
         }
     }
 

@@ -129,10 +129,9 @@ fn a_server_that_dies_is_said_to_be_lost_and_keeps_its_description() {
     assert!(lost.connection.message.contains(&server.port.to_string()), "{}", lost.connection.message);
     assert_eq!((lost.phase, lost.tools), (Phase::Serving, tools));
     server.start_again();
-    let back = eventually("it is back", || {
-        Some(now()).filter(|now| now.connection.state == ConnectionState::Connected)
-    });
-    assert_eq!(back.connection.message, "");
+    // It has to stay for some seconds first.
+    let back = eventually("it is back", || Some(now()).filter(|now| now.connection.message.is_empty()));
+    assert_eq!((back.connection.state, back.connection.reason), (ConnectionState::Connected, None));
 }
 
 #[test]

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use longshore_e2e::testing::eventually;
+use serde_json::json;
 
 use super::{NODE_IMAGE, manifest};
 use crate::STAGE;
+use crate::faults::connect;
 use crate::server::{GO_IMAGE, becomes, condition, stays};
 
 #[test]
@@ -62,5 +64,25 @@ fn a_stdio_server_that_does_not_come_up_says_why_with_its_last_words() {
         // One mistake is corrected.
         namespace.apply(&manifest("no-command", GO_IMAGE, &["/go-server", "-stdio"])).await;
         becomes(namespace, "no-command", ("Ready", "True", "Ready")).await;
+    });
+}
+
+/// The container of a stdio server outlives its processes.
+#[test]
+fn a_new_version_whose_processes_die_after_their_handshake_leaves_the_old_one_serving() {
+    STAGE.with_namespace(async |namespace| {
+        namespace.apply(&manifest("short", GO_IMAGE, &["/go-server", "-stdio"])).await;
+        let server = becomes(namespace, "short", ("Ready", "True", "Ready")).await;
+        let client = connect(namespace, &server, None).await;
+        let dying = ["/go-server", "-stdio", "-exit-after=2s"];
+        namespace.apply(&manifest("short", GO_IMAGE, &dying)).await;
+        let failing = becomes(namespace, "short", ("Available", "True", "RolloutFailing")).await;
+        let ready = condition(&failing, "Ready").expect("there is one");
+        assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("True", "ServingPrevious"), "{ready:?}");
+        let message = &condition(&failing, "Available").expect("it was waited for").message;
+        println!("{message}");
+        // It is greeted and dies, again and again, and that does not show.
+        stays(namespace, "short", ("Available", "True", "RolloutFailing"), Duration::from_secs(16)).await;
+        client.call("echo", json!({"text": "a"})).await.expect("the old version serves");
     });
 }

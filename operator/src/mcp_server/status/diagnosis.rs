@@ -328,8 +328,11 @@ pub(super) fn of_connection(connection: &Connection) -> Option<Diagnosis> {
         ) => SEE_LOG,
     };
     match connection.state {
-        ConnectionState::Connected => None,
-        ConnectionState::Failed => Some(failure(reason, format!("{}; {advice}", connection.message))),
+        // One that was lost soon after its handshake is not believed the moment that it is back.
+        ConnectionState::Connected if connection.reason.is_none() => None,
+        ConnectionState::Connected | ConnectionState::Failed => {
+            Some(failure(reason, format!("{}; {advice}", connection.message)))
+        }
         ConnectionState::Connecting => {
             Some(normal(Reason::Connecting, "the sidecar waits for the server's first answer"))
         }

@@ -88,6 +88,12 @@ fn failed(reason: ConnectionReason, message: &str) -> Summary {
     Summary { connection, phase: Phase::Starting, ..summary() }
 }
 
+/// Of a server that was lost soon after its handshake and is back.
+fn on_trial(message: &str) -> Summary {
+    let Connection { reason, message, .. } = failed(ConnectionReason::ConnectionLost, message).connection;
+    Summary { connection: Connection { reason, message, ..summary().connection }, ..summary() }
+}
+
 fn said(pod: PodView, summary: Summary) -> PodFacts {
     PodFacts { pod: Arc::new(pod), report: Report::Answered(Arc::new(summary)) }
 }

@@ -282,7 +282,13 @@ fn each_way_to_fail_has_a_reason_of_its_own() {
             "lost",
             said(pod("new"), failed(ConnectionReason::ConnectionLost, "gone")),
             "ConnectionLost",
-            "gone",
+            "gone; its log may say why",
+        ),
+        (
+            "back, and has not stayed",
+            said(pod("new"), on_trial("gone")),
+            "ConnectionLost",
+            "gone; its log may",
         ),
         (
             "ended long ago, and answers something else today",
