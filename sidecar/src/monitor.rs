@@ -134,8 +134,15 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
                 show(&shared, &link);
                 let connected = Instant::now();
                 match attend(&server, &shared, &mut config, &mut link, question, &mut knows_no_pings).await {
-                    // It may simply have been restarted: the next handshake tells.
-                    Left::SessionGone => {
+                    // It may simply have been restarted, or has to be spoken to in another way: the next handshake tells.
+                    left @ (Left::SessionGone | Left::Anew) => {
+                        // The session of a process goes with it alone.
+                        let has_died =
+                            matches!((left, server.upstream()), (Left::SessionGone, Upstream::Stdio {}));
+                        if has_died && link.stays_at().is_some() {
+                            link.failed(Problem::died_soon(), Instant::now(), now());
+                            show(&shared, &link);
+                        }
                         if connected.elapsed() < SHORT_LIVED {
                             // One that keeps forgetting, or dying, is not pressed.
                             sleep(BETWEEN_SHORT_LIVES).await;
@@ -235,6 +242,8 @@ async fn connect(server: &mut Server, shared: &Shared, link: &mut Link) -> Resul
 enum Left {
     /// It does not know the session any more.
     SessionGone,
+    /// It is to be greeted once more.
+    Anew,
     /// It does not answer.
     Lost(Problem),
     /// Another server is to be watched.
@@ -296,7 +305,7 @@ async fn attend(
             () = shared.speaks.wanted() => {
                 if era::ask_for_sessions(server, &shared.speaks).await {
                     // From now on it is spoken to as those clients do.
-                    return Left::SessionGone;
+                    return Left::Anew;
                 }
             }
             () = until(link.stays_at()) => {
@@ -316,7 +325,7 @@ async fn attend(
                     Ok(Err(CallError::Rpc { code: -32601, .. })) if *knows_no_pings && !has_answered => late = 0,
                     Ok(Err(CallError::Rpc { code: -32601, .. })) => {
                         *knows_no_pings = !has_answered;
-                        return Left::SessionGone;
+                        return Left::Anew;
                     }
                     Ok(Err(CallError::SessionGone)) => return Left::SessionGone,
                     Ok(Err(error)) => return lost(error.to_string()),

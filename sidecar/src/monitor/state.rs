@@ -11,6 +11,14 @@ pub(super) struct Problem {
     pub(super) message: String,
 }
 
+impl Problem {
+    /// A process that ended, and nothing is known but that.
+    pub(super) fn died_soon() -> Self {
+        let message = "the server's process ended soon after its handshake".to_owned();
+        Self { reason: ConnectionReason::ConnectionLost, message }
+    }
+}
+
 /// The state of the connection.
 #[derive(Clone, Debug)]
 pub(super) struct Link {

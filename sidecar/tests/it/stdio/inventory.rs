@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_sidecar_config::inventory::{ConnectionState, Inventory};
+use longshore_sidecar_config::inventory::{ConnectionReason, ConnectionState, Inventory};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
@@ -58,7 +58,12 @@ fn the_sidecars_own_process_is_replaced_when_it_dies() {
     eventually("it is connected", || {
         (sidecar.metric("longshore_handshakes_total{result=\"ok\"}") == 2.0).then_some(())
     });
-    assert_eq!(read(&sidecar, &token).connection.state, ConnectionState::Connected);
+    // Soon after its handshake, so the next one has to stay.
+    let connection = read(&sidecar, &token).connection;
+    assert_eq!(connection.state, ConnectionState::Connected);
+    assert_eq!(connection.reason, Some(ConnectionReason::ConnectionLost));
+    assert_eq!(connection.message, "the server's process ended soon after its handshake");
+    assert_eq!(sidecar.get("/readyz").status, 503);
 }
 
 #[test]
