@@ -7,6 +7,7 @@ mod limits;
 mod nobody;
 mod old;
 mod plain;
+mod polls;
 mod questions;
 mod replicas;
 mod states;

@@ -22,8 +22,9 @@ use crate::upstream::{Answer, Transport};
 const OPEN: Duration = Duration::from_secs(1);
 /// How often in a row the server is asked for the stream in vain.
 const AGAIN: u32 = 8;
-/// How long it is left after it did not give one.
-const AFTER_FAILURE: Duration = Duration::from_secs(1);
+/// How much later after that where the server has its stream asked for again and again, and how long it is left after it
+/// did not give one.
+const BREATHER: Duration = Duration::from_secs(1);
 /// How long a call that is busy with what it has heard is waited for.
 const BUSY: Duration = Duration::from_secs(1);
 /// After how long without an event many proxies close a stream.
@@ -59,6 +60,11 @@ impl Hearing {
         if let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() {
             task.abort();
         }
+    }
+
+    /// There is no stream to be had. Who wants one later may ask once more.
+    fn give_up(&self) {
+        *self.task.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     fn is_begun(&self) -> bool {
@@ -102,7 +108,8 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
     let mut last: Option<String> = None;
     let mut deaf = Deaf::default();
     let mut vain = 0;
-    while vain <= AGAIN {
+    // What it numbers it has to give later too: a server may end its stream as often as it likes, and be asked again.
+    while vain <= AGAIN || last.is_some() {
         let opened = match session.upgrade() {
             Some(session) => open(&session, &transport, last.as_deref()).await,
             None => return,
@@ -130,7 +137,7 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
             // What it has said before is not to be had any more; what it says from now on may be.
             Opened::None if last.is_some() => {
                 last = None;
-                AFTER_FAILURE
+                BREATHER
             }
             Opened::None => return,
             Opened::Forgotten => {
@@ -139,13 +146,16 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
                 }
                 return;
             }
-            Opened::Failed => AFTER_FAILURE,
+            Opened::Failed => BREATHER,
         };
         vain += 1;
-        sleep(pause).await;
+        sleep(if vain > AGAIN { pause + BREATHER } else { pause }).await;
     }
-    // Whoever listens is told by the end of their streams.
-    if let Some(session) = session.upgrade() {
+    let Some(session) = session.upgrade() else { return };
+    if session.with_streams(|_, listeners| listeners.is_empty()) {
+        session.hearing.give_up();
+    } else {
+        // Whoever listens is told by the end of their streams.
         session.leave();
     }
 }

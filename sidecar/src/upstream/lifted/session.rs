@@ -222,12 +222,21 @@ impl Session {
         let (to, mut heard) = channel(WAITING);
         let id = Self::errand();
         let request = self.request(Method::POST, text(&id).into());
+        let mut deaf = Deaf::default();
         let answer = async {
             while let Some(Heard::Answer(message) | Heard::Own(message)) = heard.recv().await {
                 match envelope::read(&message) {
                     Ok(Message::Response(response)) => return matches!(response.outcome, Outcome::Result(_)),
                     Ok(Message::Request(question)) => {
-                        self.refuse(transport, &question).await;
+                        let is_asked = question.method.as_str() != "ping"
+                            && self.may_be_of_a_call()
+                            && self.aside(message.clone(), &mut deaf).await;
+                        if !is_asked {
+                            self.refuse(transport, &question).await;
+                        }
+                    }
+                    Ok(Message::Notification(_)) if self.may_be_of_a_call() => {
+                        self.aside(message.clone(), &mut deaf).await;
                     }
                     _ => {}
                 }
@@ -235,6 +244,12 @@ impl Session {
             false
         };
         tokio::join!(read(self, transport, (request, &id), to), answer).1
+    }
+
+    /// Whether what comes while the sidecar itself asks something may be about a call: where all that the server says has
+    /// one stream, the newest request seems to be what it is about.
+    fn may_be_of_a_call(&self) -> bool {
+        !matches!(self.upstream, Upstream::StreamableHttp { .. })
     }
 
     /// An id for a request of the sidecar's own, as JSON. No call has one like it.

@@ -5,7 +5,7 @@
 
 mod keys;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::{Isolation, Upstream};
 use tokio::sync::{Notify, OwnedMutexGuard, oneshot};
-use tokio::time::{Duration, Instant, timeout_at};
+use tokio::time::{Duration, Instant, timeout, timeout_at};
 
 use super::asked::Asked;
 use super::failure::Failure as Unusable;
@@ -43,6 +43,8 @@ struct Table {
     open: HashMap<Key, Vec<Entry>>,
     /// Held while one is being opened that several may share.
     opening: HashMap<Key, Arc<tokio::sync::Mutex<()>>>,
+    /// Where one is being opened that nobody waits for any more.
+    spare: HashSet<Key>,
     /// How many there are, those included that are being opened.
     total: u32,
     of_principals: HashMap<Arc<str>, u32>,
@@ -193,12 +195,25 @@ impl Sessions {
             if purpose == Purpose::Alone
                 && let Some(lease) = self.find(key, purpose)
             {
+                self.spare(key, opened);
                 return Ok(lease);
             }
             tokio::select! {
                 lease = &mut opened => return lease.unwrap_or_else(|_| Err(Unusable::Internal.into())),
                 () = freed, if purpose == Purpose::Alone => {}
             }
+        }
+    }
+
+    /// Lets one be opened for the next call: this one has found another. Otherwise calls that come faster than sessions
+    /// begin would have them begun and ended over and over. One at a time: what it takes of the bounds is nobody's yet.
+    fn spare(self: &Arc<Self>, key: Key, opened: oneshot::Receiver<Result<Lease, Failure>>) {
+        if self.lock().spare.insert(key) {
+            let sessions = self.clone();
+            tokio::task::spawn_local(async move {
+                let _ = timeout(UNHEARD, opened).await;
+                sessions.lock().spare.remove(&key);
+            });
         }
     }
 

@@ -20,9 +20,11 @@ use crate::upstream::{Answer, Failure as Any};
 
 /// How long a server may take to say that it has understood. Nobody computes anything for it.
 const UNDERSTOOD: Duration = Duration::from_secs(5);
-/// How long to wait before a server is asked again whose stream has ended, at first and at most.
+/// How long to wait before a server is asked again whose stream has ended, at first and at most: whoever listens reads
+/// all its lists anew then. The wait doubles until a stream was of use, or has lasted for so long.
 const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(30);
+const LASTS: Duration = Duration::from_secs(10);
 /// How long the old stream is read on when the new one is there: what was told just before may still come on it. Heard
 /// twice does no harm, not at all does.
 const OVERLAP: Duration = Duration::from_millis(100);
@@ -34,7 +36,7 @@ pub(super) async fn listen(way: Way) -> Result<Answer, Any> {
         return Ok(empty(StatusCode::METHOD_NOT_ALLOWED));
     }
     let listening = way.session.begin_listening();
-    let mut hearing = Hearing { current: None, lost: false, due: None, pause: AGAIN };
+    let mut hearing = Hearing { current: None, lost: false, due: None, pause: AGAIN, since: Instant::now() };
     // A server that does not answer is no stream that is silent.
     hearing.open(&way).await?;
     Ok(Made::new(|out| hearing.go_on(way, listening, out)).events())
@@ -47,8 +49,10 @@ struct Hearing {
     lost: bool,
     /// When to ask the server.
     due: Option<Instant>,
-    /// How long to wait if that fails.
+    /// How long to wait if that fails, or the stream ends.
     pause: Duration,
+    /// Since when there is the current one.
+    since: Instant,
 }
 
 impl Hearing {
@@ -85,11 +89,17 @@ impl Hearing {
                     }
                 }
                 message = next(&mut self.current) => match message {
-                    Ok(Some(message)) => deliver(&way, &message, &out).await?,
+                    Ok(Some(message)) => {
+                        self.pause = AGAIN;
+                        deliver(&way, &message, &out).await?;
+                    }
                     Ok(None) | Err(_) => {
                         self.current = None;
                         self.lost = true;
-                        self.due = Some(Instant::now() + self.pause);
+                        if self.since.elapsed() >= LASTS {
+                            self.pause = AGAIN;
+                        }
+                        self.ask_later();
                     }
                 },
             }
@@ -105,7 +115,7 @@ impl Hearing {
                 let (source, granted) = opened.unzip();
                 self.current = source;
                 self.due = None;
-                self.pause = AGAIN;
+                self.since = Instant::now();
                 way.session.heard.send_if_modified(|heard| {
                     let news = wanted >= heard.wishes;
                     if news {
@@ -116,11 +126,15 @@ impl Hearing {
                 Ok(())
             }
             Err(failure) => {
-                self.due = Some(Instant::now() + self.pause);
-                self.pause = (self.pause * 2).min(AGAIN_AT_MOST);
+                self.ask_later();
                 Err(failure)
             }
         }
+    }
+
+    fn ask_later(&mut self) {
+        self.due = Some(Instant::now() + self.pause);
+        self.pause = (self.pause * 2).min(AGAIN_AT_MOST);
     }
 }
 

@@ -4,7 +4,7 @@ use super::{again, asked, call, is_error, request, text};
 use crate::harness::config::processes;
 use crate::harness::peer::everything;
 use crate::harness::shim::{server, serving, stdio};
-use crate::harness::{Sidecar, config, eventually};
+use crate::harness::{Events, Sidecar, config, eventually};
 
 fn can() -> Value {
     json!({"roots": {}, "sampling": {}, "elicitation": {"form": {}, "url": {}}})
@@ -182,6 +182,47 @@ fn a_process_that_asks_has_one_call_at_a_time() {
     // They are free for the next ones.
     asked(&call("ask", json!({"method": "roots/list"}), &can()).send(sidecar.mcp));
     assert_eq!(_shim.processes().len(), 3);
+}
+
+/// Calls that come faster than a process begins get it begun once.
+#[test]
+fn a_process_that_was_begun_for_a_call_which_found_another_one_is_the_next_calls() {
+    let (shim, sidecar) = serving(&stdio(), &server(&["sluggish"]), &[]);
+    let echo = || text(&call("echo", json!({"text": "t"}), &can()).send(sidecar.mcp));
+    echo();
+    assert_eq!(shim.processes().len(), 2, "one for the sidecar itself, and one for the call");
+    std::thread::scope(|scope| {
+        let long = call("later", json!({"seconds": 1}), &can());
+        let long = scope.spawn(move || text(&long.send(sidecar.mcp)));
+        eventually("it is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+        // It would have to wait for another process, and finds the first one free before that.
+        assert_eq!(echo(), "t");
+        assert_eq!(long.join().unwrap(), "later");
+    });
+    let started = sidecar.metric("longshore_processes_started_total");
+    // One that waits for its client is in use, so this is the other one, once it has begun.
+    let (questions, state) = asked(&call("ask", json!({"method": "roots/list"}), &can()).send(sidecar.mcp));
+    assert_eq!(echo(), "t");
+    assert_eq!(sidecar.metric("longshore_processes_started_total"), started, "no other one is begun");
+    let reply = again("ask", json!({"method": "roots/list"}), &can(), &state, answers(&questions));
+    text(&reply.send(sidecar.mcp));
+}
+
+/// What the sidecar asks a process on its own account is not what the process asks about.
+#[test]
+fn a_question_that_comes_while_the_sidecar_subscribes_is_the_calls() {
+    // It takes the first subscription when it is asked for something else.
+    let (_shim, sidecar) = serving(&stdio(), &server(&["tardy"]), &[]);
+    std::thread::scope(|scope| {
+        let arguments = json!({"method": "roots/list", "after": 2, "seconds": 4, "text": "done", "times": 1});
+        let asking = call("ask-and-go", arguments, &can());
+        let asking = scope.spawn(move || asking.send(sidecar.mcp));
+        eventually("it is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+        let wanted = json!({"notifications": {"resourceSubscriptions": ["a:b"]}});
+        let _events = Events::open(&request("l", "subscriptions/listen", wanted, &can()), sidecar.mcp);
+        let (questions, _) = asked(&asking.join().unwrap());
+        assert_eq!(questions[0].1["method"], "roots/list");
+    });
 }
 
 /// A process that nobody uses just now makes room for one that is told other capabilities.

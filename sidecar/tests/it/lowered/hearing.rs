@@ -2,7 +2,7 @@
 
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -126,6 +126,34 @@ fn r073_what_may_have_been_missed_is_said_when_the_stream_is_back() {
     assert_eq!(wanted(&streams).len(), 1, "it is open again");
     tell(&streams, "notifications/resources/updated", json!({"uri": "test://a"}));
     assert_eq!(events.next().unwrap().message()["params"]["uri"], "test://a");
+}
+
+/// A server that ends each stream as soon as it has begun is asked less and less often: whoever listens reads all lists
+/// anew each time.
+#[test]
+fn a_server_that_keeps_ending_its_stream_is_asked_less_and_less_often() {
+    let (heard, times) = (Arc::<Mutex<Vec<Instant>>>::default(), 4);
+    let asked = heard.clone();
+    let server =
+        Sessionless::start(everything(), tools(), move |request: &Request, stream: &mut TcpStream| {
+            let message = message(request);
+            scripted::begin_events(stream);
+            acknowledge(stream, &message["id"], &message["params"]["notifications"]);
+            if message["params"]["_meta"]["io.modelcontextprotocol/clientInfo"]["name"] == "longshore-sidecar"
+            {
+                let _ = std::io::Read::read(stream, &mut [0]);
+                return;
+            }
+            asked.lock().unwrap().push(Instant::now());
+            scripted::chunk(stream, "");
+        });
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    let _events = Events::open(&client.get(), sidecar.mcp);
+    eventually("it is asked", || (heard.lock().unwrap().len() >= times).then_some(()));
+    let heard = heard.lock().unwrap();
+    // Half a second, one, and two. It takes longer where the machine is busy.
+    assert!(heard[times - 1] - heard[0] >= Duration::from_secs(3), "{heard:?}");
 }
 
 /// 73: what the server does not take is no success.

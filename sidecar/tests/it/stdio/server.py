@@ -239,6 +239,8 @@ def main():
                 version = {"2025-11-25": "2025-06-18", "2025-06-18": "2025-03-26"}.get(version, version)
             if "slow" in flags:
                 time.sleep(0.5)
+            if "sluggish" in flags:
+                time.sleep(3)
             if "proud" in flags:
                 version = "2025-11-25"
             heard.append(message["params"])

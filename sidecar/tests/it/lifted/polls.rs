@@ -1,0 +1,64 @@
+//! Servers whose own stream ends again and again, or never comes.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{call, request, text};
+use crate::harness::{Events, Scripted, Sidecar, config, eventually, scripted};
+
+/// 56: a server may end its stream as soon as it has numbered something, and have it asked for again.
+#[test]
+fn r056_a_server_that_has_its_stream_asked_for_again_and_again_keeps_its_session() {
+    let server = Scripted::offering(json!({"tools": {"listChanged": true}}), |request, stream| {
+        if request.method != "GET" {
+            let result = json!({"content": [{"type": "text", "text": "done"}], "tools": []});
+            return scripted::json(stream, &scripted::reply_to(request, &result));
+        }
+        let last = request.headers.iter().find(|(name, _)| name == "last-event-id");
+        let number = last.map_or(0, |(_, id)| id.parse::<u32>().unwrap_or_default()) + 1;
+        let mut event = format!("id: {number}\nretry: 60\ndata: \n\n");
+        if number == 14 {
+            let told = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
+            event += &format!("data: {told}\n\n");
+        }
+        scripted::events(stream, &[&event]);
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let params = json!({"notifications": {"toolsListChanged": true}});
+    let mut events = Events::open(&request("l", "subscriptions/listen", params, &json!({})), sidecar.mcp);
+    events.patience(Duration::from_secs(60));
+    let methods: Vec<_> = (0..2).map(|_| events.next().unwrap().message()["method"].clone()).collect();
+    assert_eq!(
+        methods,
+        ["notifications/subscriptions/acknowledged", "notifications/tools/list_changed"],
+        "more polls than there are tries"
+    );
+    assert_eq!(text(&call("x", json!({}), &json!({})).send(sidecar.mcp)), "done");
+    assert_eq!(server.seen("initialize").len(), 2, "the sidecar's own, and one for all of this");
+}
+
+/// Calls need no stream beside their own.
+#[test]
+fn a_server_that_never_gives_its_stream_keeps_its_session_where_nobody_listens() {
+    let server = Scripted::offering(json!({"tools": {}}), |request, stream| {
+        if request.method == "GET" {
+            return scripted::json_with(stream, 503, "", "{}");
+        }
+        let result = json!({"content": [{"type": "text", "text": "done"}], "tools": []});
+        scripted::json(stream, &scripted::reply_to(request, &result));
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let calls = || assert_eq!(text(&call("x", json!({}), &json!({"roots": {}})).send(sidecar.mcp)), "done");
+    calls();
+    let polls = || server.seen("GET").len();
+    let own = server.seen("initialize").len() - 1;
+    eventually("it is asked for often", || (polls() >= 9 + own).then_some(()));
+    // Once it is given up, calls begin anew to ask for it.
+    let before = polls();
+    eventually("another call asks for it", || {
+        calls();
+        (polls() > before).then_some(())
+    });
+    assert_eq!(server.seen("initialize").len(), own + 1, "all in one session");
+}
