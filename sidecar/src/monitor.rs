@@ -7,7 +7,6 @@ mod sockets;
 mod state;
 
 use std::cell::Cell;
-use std::future::pending;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -308,10 +307,6 @@ async fn attend(
                     return Left::Anew;
                 }
             }
-            () = until(link.stays_at()) => {
-                link.stayed(now());
-                show(shared, link);
-            }
             () = shared.doubt.notified() => next_ping = Instant::now(),
             // Or it says so of every GET: a ping tells.
             () = gone.notified() => next_ping = Instant::now(),
@@ -321,8 +316,12 @@ async fn attend(
                     Ok(Ok(())) => {
                         (late, has_answered, *knows_no_pings) = (0, true, false);
                         shared.speaks.confirm();
+                        believe(shared, link);
                     }
-                    Ok(Err(CallError::Rpc { code: -32601, .. })) if *knows_no_pings && !has_answered => late = 0,
+                    Ok(Err(CallError::Rpc { code: -32601, .. })) if *knows_no_pings && !has_answered => {
+                        late = 0;
+                        believe(shared, link);
+                    }
                     Ok(Err(CallError::Rpc { code: -32601, .. })) => {
                         *knows_no_pings = !has_answered;
                         return Left::Anew;
@@ -385,11 +384,11 @@ async fn attend(
     }
 }
 
-/// Returns when that time has come, if there is one.
-async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time).await,
-        None => pending().await,
+/// The server has just answered. If it has stayed for long enough by now, it is believed.
+fn believe(shared: &Shared, link: &mut Link) {
+    if link.stays_at().is_some_and(|time| Instant::now() >= time) {
+        link.stayed(now());
+        show(shared, link);
     }
 }
 

@@ -44,8 +44,8 @@ enum Trust {
     Proven,
 }
 
-/// How long a server has to stay after its handshake to be believed for good. Longer than its Deployment waits before a
-/// pod of the version before goes, so that one which goes round in a circle of starting and dying is never believed.
+/// How long a server has to stay after its handshake to be believed for good. No shorter than its Deployment waits before
+/// a pod of the version before goes, so that one which goes round in a circle of starting and dying is never believed.
 const STAYS: Duration = Duration::from_secs(10);
 
 /// How often a server is looked for that is not there: at first, after a while, and if looking means to start it.
@@ -112,7 +112,7 @@ impl Link {
         }
     }
 
-    /// That time has come.
+    /// That time has come, and it has just answered.
     pub(super) fn stayed(&mut self, date: String) {
         self.trust = Trust::Proven;
         self.set(ConnectionState::Connected, None, date);

@@ -5,7 +5,8 @@
 
 mod keys;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::collections::hash_map;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,8 +44,8 @@ struct Table {
     open: HashMap<Key, Vec<Entry>>,
     /// Held while one is being opened that several may share.
     opening: HashMap<Key, Arc<tokio::sync::Mutex<()>>>,
-    /// Where one is being opened that nobody waits for any more.
-    spare: HashSet<Key>,
+    /// Where one is being opened whose call has found another, and whether somebody waits for it again.
+    spare: HashMap<Key, bool>,
     /// How many there are, those included that are being opened.
     total: u32,
     of_principals: HashMap<Arc<str>, u32>,
@@ -152,6 +153,11 @@ impl Sessions {
         if let Some(lease) = self.find(key, purpose) {
             return Ok(lease);
         }
+        if purpose == Purpose::Alone
+            && let Some(lease) = self.find_spare(key).await
+        {
+            return Ok(lease);
+        }
         // Those who can share one wait for it; those who cannot open one each.
         let turn = if purpose == Purpose::Alone {
             None
@@ -208,12 +214,29 @@ impl Sessions {
     /// Lets one be opened for the next call: this one has found another. Otherwise calls that come faster than sessions
     /// begin would have them begun and ended over and over. One at a time: what it takes of the bounds is nobody's yet.
     fn spare(self: &Arc<Self>, key: Key, opened: oneshot::Receiver<Result<Lease, Failure>>) {
-        if self.lock().spare.insert(key) {
+        if let hash_map::Entry::Vacant(spare) = self.lock().spare.entry(key) {
+            spare.insert(false);
             let sessions = self.clone();
             tokio::task::spawn_local(async move {
                 let _ = timeout(UNHEARD, opened).await;
                 sessions.lock().spare.remove(&key);
+                sessions.freed.notify_waiters();
             });
+        }
+    }
+
+    /// One that is being opened for the next call, or another that is free sooner, if this is the next call.
+    async fn find_spare(self: &Arc<Self>, key: Key) -> Option<Lease> {
+        self.lock().spare.get_mut(&key).filter(|is_waited_for| !**is_waited_for).map(|it| *it = true)?;
+        loop {
+            let freed = self.freed.notified();
+            let found = self.find(key, Purpose::Alone);
+            let is_opened =
+                self.lock().spare.get_mut(&key).map(|is_waited_for| *is_waited_for = found.is_none());
+            if found.is_some() || is_opened.is_none() {
+                return found;
+            }
+            freed.await;
         }
     }
 
