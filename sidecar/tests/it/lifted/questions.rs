@@ -212,7 +212,8 @@ fn a_process_that_was_begun_for_a_call_which_found_another_one_is_the_next_calls
 #[test]
 fn a_question_that_comes_while_the_sidecar_subscribes_is_the_calls() {
     // It takes the first subscription when it is asked for something else.
-    let (_shim, sidecar) = serving(&stdio(), &server(&["tardy"]), &[]);
+    let (shim, sidecar) = serving(&stdio(), &server(&["tardy"]), &[]);
+    text(&call("echo", json!({"text": "t"}), &can()).send(sidecar.mcp));
     std::thread::scope(|scope| {
         let arguments = json!({"method": "roots/list", "after": 2, "seconds": 4, "text": "done", "times": 1});
         let asking = call("ask-and-go", arguments, &can());
@@ -222,6 +223,7 @@ fn a_question_that_comes_while_the_sidecar_subscribes_is_the_calls() {
         let _events = Events::open(&request("l", "subscriptions/listen", wanted, &can()), sidecar.mcp);
         let (questions, _) = asked(&asking.join().unwrap());
         assert_eq!(questions[0].1["method"], "roots/list");
+        assert_eq!(shim.processes().len(), 2, "one for the sidecar itself, and one for both");
     });
 }
 
