@@ -22,6 +22,7 @@ use http::header::HeaderMap;
 use longshore_mcp::capabilities::Need;
 use longshore_mcp::parked::Parked;
 use longshore_mcp::translate::{Pair, requests};
+use longshore_sidecar_config::Upstream;
 use tokio::time::{Duration, Instant};
 
 use super::asked::Asked;
@@ -90,7 +91,9 @@ impl Call {
         let purpose = Purpose::of(asked, &way.upstream, &way.opener);
         let lease = way.lease(asked, purpose).await?;
         let session = lease.session.clone();
-        if asked.can_be_asked() || asked.level.is_some() {
+        // Over HTTP a server may say all of it beside the call; otherwise it finds its call by itself.
+        let is_http = matches!(way.upstream, Upstream::StreamableHttp { .. });
+        if asked.can_be_asked() || asked.level.is_some() || is_http && asked.token.is_some() {
             Box::pin(hearing::begin(&session, &way.transport)).await;
         }
         let pair = session.pair();

@@ -194,6 +194,43 @@ fn what_nobody_knows_passes_in_calls_alone() {
     assert_eq!((&events[0]["method"], events.len()), (&json!("com.example/done"), 2), "{events:?}");
 }
 
+/// 68: many servers report on the stream of the session, and not on that of the call.
+#[test]
+fn r068_progress_beside_a_call_reaches_the_call() {
+    let (gate, stream) = (Gate::default(), Arc::<Mutex<Option<TcpStream>>>::default());
+    let waits = gate.clone();
+    let server = Scripted::of_with("2025-06-18", json!({"tools": {}}), move |request, client| {
+        if request.method == "GET" {
+            *stream.lock().unwrap() = Some(client.try_clone().unwrap());
+            scripted::begin_events(client);
+            let _ = std::io::Read::read(client, &mut [0]);
+            return;
+        }
+        let message = scripted::message(request);
+        if message["method"] == "tools/call" {
+            let token = &message["params"]["_meta"]["progressToken"];
+            let report = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {
+                "progressToken": token, "progress": 1,
+            }});
+            let mut stream = eventually("it is listened to", || {
+                stream.lock().unwrap().as_ref().map(|stream| stream.try_clone().unwrap())
+            });
+            scripted::chunk(&mut stream, &format!("data: {report}\n\n"));
+            waits.pass();
+        }
+        let result = json!({"tools": [], "content": []});
+        scripted::json(client, &scripted::reply_to(request, &result));
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let params = json!({"name": "t", "arguments": {}, "_meta": {"progressToken": "t"}});
+    let mut events = Events::open(&request("c", "tools/call", params, &json!({})), sidecar.mcp);
+    let report = events.next().unwrap().message();
+    assert_eq!(report["params"], json!({"progressToken": "t", "progress": 1}), "{report}");
+    gate.open();
+    assert!(events.next().unwrap().message()["result"].is_object());
+    assert!(events.next().is_none());
+}
+
 /// However much of it comes in one piece.
 #[test]
 fn what_a_server_says_beside_the_only_call_is_heard_in_it() {
