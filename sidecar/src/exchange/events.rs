@@ -60,7 +60,13 @@ pub(super) async fn events(
         source = source.speaking(session.server_revision);
     }
     let code = loop {
-        let Some(data) = client.wait(call, deadline, pin!(source.next())).await?? else {
+        let next = client.wait(call, deadline, pin!(source.next())).await?;
+        let next = match next {
+            // A connection that breaks is as good as an early end, where there is an event to go on after.
+            Err(Refusal::ServerLost) if source.last.is_some() => None,
+            next => next?,
+        };
+        let Some(data) = next else {
             let again = Box::pin(source.again(async |last| request::resume(call, last?).await));
             let answer = client.wait(call, deadline, again).await?.ok_or(Refusal::ServerLost)?;
             source.go_on(answer);
@@ -210,8 +216,8 @@ impl Source {
         read.map_err(|_| Refusal::AnswerTooLarge { limit: EDITABLE })
     }
 
-    /// Asks, after a while, for a stream again that a server ended early, as it may from 2025-11-25 on. The client need
-    /// not know: its own stream goes on.
+    /// Asks, after a while, for a stream again that a server ended early, as it may from 2025-11-25 on, or whose connection
+    /// broke. The client need not know: its own stream goes on.
     pub(super) async fn again<T>(&mut self, ask: impl AsyncFnOnce(Option<&str>) -> Option<T>) -> Option<T> {
         sleep(self.retry.max(RETRY_MINIMUM).max(self.pace.ended())).await;
         ask(self.last.as_deref()).await

@@ -222,52 +222,78 @@ fn both_sides_can_ask_within_a_call() {
     assert!(events.next().is_none(), "the stream ends with the answer");
 }
 
+/// What is asked, whether by a client of 2026-07-28, and whether the rest is there.
+const HOW: [(&str, bool, bool); 5] = [
+    ("tools/call", true, true),
+    ("tools/call", true, false),
+    ("tools/call", false, true),
+    ("tools/list", false, true),
+    ("tools/call", false, false),
+];
+
 /// 66: not before the time that the server has said, which is longer here than what is waited where it says none.
 #[test]
 fn r066_a_stream_that_the_server_ends_early_goes_on() {
-    const RETRY: Duration = Duration::from_millis(1_300);
-    for (method, is_modern, answered) in [
-        ("tools/call", false, true),
-        ("tools/list", false, true),
-        ("tools/call", false, false),
-        ("tools/call", true, true),
-        ("tools/call", true, false),
-    ] {
-        let (asked, (waited, waits)) = (Mutex::new(None), channel());
-        let server = Scripted::start(move |request, stream| {
-            let mut asked = asked.lock().unwrap();
-            if request.method == "GET" {
-                let (asked, ended): &(Request, Instant) = asked.as_ref().unwrap();
-                waited.send(ended.elapsed()).unwrap();
-                if answered {
-                    let answer = scripted::reply_to(asked, &json!({"tools": [], "content": []}));
-                    scripted::events(stream, &[&format!("id: e2\ndata: {answer}\n\n")]);
-                } else {
-                    scripted::write(stream, "HTTP/1.1 404 X\r\ncontent-length: 0\r\n\r\n");
-                }
-            } else {
-                *asked = Some((request.clone(), Instant::now()));
-                let retry = RETRY.as_millis();
-                scripted::events(stream, &[&format!("retry: {retry}\nid: e1\ndata: \n\n")]);
-            }
+    for (method, is_modern, answered) in HOW {
+        goes_on(method, is_modern, answered, |stream| scripted::write(stream, "0\r\n\r\n"));
+    }
+}
+
+/// 66: the same where the connection breaks, in the middle of an event.
+#[test]
+fn r066_a_stream_whose_connection_breaks_goes_on() {
+    for (method, is_modern, answered) in HOW {
+        goes_on(method, is_modern, answered, |stream| {
+            scripted::chunk(stream, "data: {\"jsonrpc\":");
+            stream.shutdown(Shutdown::Both).unwrap();
         });
-        let sidecar = Sidecar::start(&config(server.port)).ready();
-        let reply = if is_modern {
-            modern::request(1, method, json!({"name": "t"})).send(sidecar.mcp)
-        } else {
-            Client::open(&sidecar, None).send(method, json!({"name": "t"}))
-        };
-        let wait = waits.recv().unwrap();
-        assert!(wait >= RETRY, "{method}, {is_modern}: {wait:?}");
-        if answered {
-            assert_eq!(reply.message()["result"]["tools"], json!([]), "{}", reply.text());
-            let resumed = server.seen("GET").pop().unwrap();
-            for (name, value) in [("last-event-id", "e1"), ("mcp-session-id", scripted::UPSTREAM_SESSION)] {
-                assert!(resumed.headers.contains(&(name.to_owned(), value.to_owned())), "{name}");
+    }
+}
+
+/// A call whose answer begins with one event, and then ends so: it goes on with the rest, or comes to nothing.
+fn goes_on(
+    method: &str,
+    is_modern: bool,
+    answered: bool,
+    end: impl Fn(&mut TcpStream) + Send + Sync + 'static,
+) {
+    const RETRY: Duration = Duration::from_millis(1_300);
+    let (asked, (waited, waits)) = (Mutex::new(None), channel());
+    let server = Scripted::start(move |request, stream| {
+        let mut asked = asked.lock().unwrap();
+        if request.method == "GET" {
+            let (asked, ended): &(Request, Instant) = asked.as_ref().unwrap();
+            waited.send(ended.elapsed()).unwrap();
+            if answered {
+                let answer = scripted::reply_to(asked, &json!({"tools": [], "content": []}));
+                scripted::events(stream, &[&format!("id: e2\ndata: {answer}\n\n")]);
+            } else {
+                scripted::write(stream, "HTTP/1.1 404 X\r\ncontent-length: 0\r\n\r\n");
             }
         } else {
-            assert_eq!(reply.message()["error"]["code"], -32603);
+            *asked = Some((request.clone(), Instant::now()));
+            let retry = RETRY.as_millis();
+            scripted::begin_events(stream);
+            scripted::chunk(stream, &format!("retry: {retry}\nid: e1\ndata: \n\n"));
+            end(stream);
         }
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let reply = if is_modern {
+        modern::request(1, method, json!({"name": "t"})).send(sidecar.mcp)
+    } else {
+        Client::open(&sidecar, None).send(method, json!({"name": "t"}))
+    };
+    let wait = waits.try_recv().expect("it was asked for the rest");
+    assert!(wait >= RETRY, "{method}, {is_modern}: {wait:?}");
+    if answered {
+        assert_eq!(reply.message()["result"]["tools"], json!([]), "{}", reply.text());
+        let resumed = server.seen("GET").pop().unwrap();
+        for (name, value) in [("last-event-id", "e1"), ("mcp-session-id", scripted::UPSTREAM_SESSION)] {
+            assert!(resumed.headers.contains(&(name.to_owned(), value.to_owned())), "{name}");
+        }
+    } else {
+        assert_eq!(reply.message()["error"]["code"], -32603);
     }
 }
 

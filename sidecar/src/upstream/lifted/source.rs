@@ -159,7 +159,14 @@ async fn follow(
     let mut events = Events::new(body, coming, Some(session.revision));
     let mut vain = 0;
     loop {
-        while let Some(messages) = events.next().await? {
+        let broken = loop {
+            let messages = match events.next().await {
+                Ok(Some(messages)) => messages,
+                Ok(None) => break None,
+                // As good as an early end, where there is an event to go on after.
+                Err(Ending::Broken(broken)) if events.last.is_some() => break Some(broken),
+                Err(ending) => return Err(ending),
+            };
             vain = 0;
             for message in messages {
                 let heard = Heard::of(message, id);
@@ -172,7 +179,7 @@ async fn follow(
                     return Ok(Ending::Ended);
                 }
             }
-        }
+        };
         if to.is_closed() {
             return Ok(Ending::Ended);
         }
@@ -183,7 +190,7 @@ async fn follow(
         }
         match Box::pin(events.again(session, transport)).await {
             Some((next, from)) => (events, lease) = (next, from),
-            None => return Ok(Ending::Ended),
+            None => return Ok(broken.map_or(Ending::Ended, Ending::Broken)),
         }
     }
 }
@@ -226,8 +233,8 @@ impl Events {
         }
     }
 
-    /// Asks, after a while, for the rest of a stream that the server ended early, as it may from 2025-11-25 on. None:
-    /// there is none to be had.
+    /// Asks, after a while, for the rest of a stream that the server ended early, as it may from 2025-11-25 on, or whose
+    /// connection broke. None: there is none to be had.
     async fn again(&self, session: &Session, transport: &Transport) -> Option<(Self, Lease)> {
         let last = self.last.clone()?;
         sleep(self.retry.max(RETRY_MINIMUM)).await;
