@@ -96,7 +96,7 @@ impl Rounds {
         let Ok(result) = Object::read(result) else { return self.refuse(unusable) };
         self.state = result.get("requestState").filter(|state| state.starts_with('"')).map(str::to_owned);
         self.open.clear();
-        let Some(requests) = result.original("inputRequests") else {
+        let Some(requests) = result.present("inputRequests") else {
             return if self.state.is_some() { Next::AgainLater } else { self.refuse(unusable) };
         };
         let Ok(requests) = Object::read(requests) else { return self.refuse(unusable) };

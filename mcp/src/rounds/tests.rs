@@ -68,11 +68,13 @@ fn the_client_is_asked_and_the_server_called_again() {
         r#"{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"t","arguments":{"x":1.0},"_meta":{"a/b":1},"inputResponses":{"a":{"action":"accept"},"b":{"roots":[ ]},"c":{"action":"cancel"}},"requestState":"s\u0074ate"}}"#
     );
     // A round without questions and with a state is a wish for a pause; nothing of the last round is sent again.
-    let later = r#"{"resultType":"input_required","requestState":"x"}"#;
-    assert_eq!(rounds.input_required(later, &mut mint), Next::AgainLater);
-    let again = rounds.again("5").unwrap();
-    assert_eq!(names::get(&again, &["params", "requestState"]), Some("\"x\""));
-    assert_eq!(names::get(&again, &["params", "inputResponses"]), None);
+    for questions in ["", r#","inputRequests":null"#, r#","inputRequests":{}"#] {
+        let later = format!(r#"{{"resultType":"input_required","requestState":"x"{questions}}}"#);
+        assert_eq!(rounds.input_required(&later, &mut mint), Next::AgainLater, "{questions}");
+        let again = rounds.again("5").unwrap();
+        assert_eq!(names::get(&again, &["params", "requestState"]), Some("\"x\""));
+        assert_eq!(names::get(&again, &["params", "inputResponses"]), None);
+    }
 }
 
 #[test]

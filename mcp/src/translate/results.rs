@@ -51,7 +51,7 @@ pub fn kind(result: &str) -> Kind {
 
 /// What a result is that has been read.
 pub(crate) fn kind_of(result: &Object<'_>) -> Kind {
-    match result.get("resultType") {
+    match result.present("resultType") {
         None => Kind::Complete,
         Some(kind) => match string(kind).as_deref() {
             Some("complete") => Kind::Complete,
@@ -230,6 +230,14 @@ mod tests {
                 r#"{"resultType":"complete","contents":[],"ttlMs":0,"cacheScope":"public","x":1}"#,
                 &none,
                 r#"{"contents":[],"x":1}"#,
+            ),
+            (
+                V2026_07_28,
+                V2025_06_18,
+                Method::ToolsCall,
+                r#"{"resultType":null,"content":[]}"#,
+                &none,
+                r#"{"content":[]}"#,
             ),
             (
                 V2025_11_25,

@@ -25,11 +25,10 @@ fn asking(rounds: Vec<Value>) -> Sessionless {
         let round = params["requestState"].as_str().map_or(0, |state| state.len());
         match rounds.get(round) {
             Some(questions) => {
-                let mut result =
-                    json!({"resultType": "input_required", "requestState": "x".repeat(round + 1)});
-                if !questions.is_null() {
-                    result["inputRequests"] = questions.clone();
-                }
+                let state = "x".repeat(round + 1);
+                let result = json!({
+                    "resultType": "input_required", "requestState": state, "inputRequests": questions,
+                });
                 answer(request, stream, &result);
             }
             None => {
