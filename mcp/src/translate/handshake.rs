@@ -11,6 +11,7 @@ use std::borrow::Cow;
 use super::requests::{Client, envelope};
 use super::results::{Hints, stamp};
 use super::{Untranslatable, Way, capabilities, names};
+use crate::envelope::is_object;
 use crate::meta::SERVER_INFO;
 use crate::object::{Object, array, quote};
 use crate::revision::Revision;
@@ -68,13 +69,13 @@ pub fn discovered(
     hints: &Hints<'_>,
 ) -> Result<String, Untranslatable> {
     let mut result = way.object("the result of initialize", result)?;
-    let info = result.original("serverInfo").unwrap_or(NOBODY);
+    let info = result.original("serverInfo").filter(|info| is_object(info)).unwrap_or(NOBODY);
     result.remove("protocolVersion");
     result.remove("serverInfo");
     let mut versions = served.to_vec();
     versions.sort_unstable_by(|one, other| other.cmp(one));
     result.set("supportedVersions", array(versions.iter().map(|revision| quote(revision.as_str()))));
-    match result.original("capabilities") {
+    match result.present("capabilities") {
         Some(json) => result.set("capabilities", capabilities::server(way, json)?.into_owned()),
         None => result.set("capabilities", "{}".to_owned()),
     }
@@ -98,13 +99,14 @@ pub fn discover(id: &str, revision: Revision, client: &Client<'_>) -> String {
 /// The result of `initialize`, made of a modern server's result of `server/discover`. The revision is the one that
 /// [`crate::session::negotiate`] found, which is that of `way`.
 pub fn initialized(way: Way, result: &str) -> Result<String, Untranslatable> {
-    let info = names::get(result, &["_meta", SERVER_INFO]).unwrap_or(NOBODY);
+    let info = names::get(result, &["_meta", SERVER_INFO]);
+    let info = info.filter(|info| is_object(info)).unwrap_or(NOBODY);
     let mut result = way.object("the result of server/discover", result)?;
     for of_discovery in ["supportedVersions", "resultType", "ttlMs", "cacheScope"] {
         result.remove(of_discovery);
     }
     result.set("protocolVersion", quote(way.to.as_str()));
-    match result.original("capabilities") {
+    match result.present("capabilities") {
         Some(json) => result.set("capabilities", capabilities::server(way, json)?.into_owned()),
         None => result.set("capabilities", "{}".to_owned()),
     }
@@ -132,6 +134,24 @@ mod tests {
         assert_eq!(names::get(&back, &["protocolVersion"]), Some("\"2025-06-18\""));
         assert_eq!(names::get(&back, &["x"]), Some("1.0"));
         assert_eq!(names::get(&back, &["resultType"]), None);
+    }
+
+    #[test]
+    fn servers_that_say_nothing_of_themselves_are_unknown() {
+        let way = Way { from: V2025_06_18, to: V2026_07_28 };
+        let back = Way { from: way.to, to: way.from };
+        for info in ["null", "\"s\"", "[]"] {
+            let initialized = format!(
+                r#"{{"protocolVersion":"2025-06-18","capabilities":null,"serverInfo":{info},"instructions":"i"}}"#
+            );
+            let discovered = discovered(way, &initialized, &[V2026_07_28], &Hints::default()).unwrap();
+            assert_eq!(names::get(&discovered, &["_meta", SERVER_INFO]), Some(NOBODY), "{info}");
+            assert_eq!(names::get(&discovered, &["capabilities"]), Some("{}"), "{info}");
+            let said = format!(r#"{{"capabilities":null,"_meta":{{"{SERVER_INFO}":{info}}}}}"#);
+            let initialized = super::initialized(back, &said).unwrap();
+            assert_eq!(names::get(&initialized, &["serverInfo"]), Some(NOBODY), "{info}");
+            assert_eq!(names::get(&initialized, &["capabilities"]), Some("{}"), "{info}");
+        }
     }
 
     #[test]

@@ -458,7 +458,7 @@ impl Greeting {
         let offers = Offers::read(capabilities);
         let logs =
             Object::read(capabilities).is_ok_and(|capabilities| capabilities.present("logging").is_some());
-        let info = result.original("serverInfo").map(str::to_owned);
+        let info = result.original("serverInfo").filter(|info| info.starts_with('{')).map(str::to_owned);
         Ok(Self { revision, info, offers, logs, text })
     }
 }

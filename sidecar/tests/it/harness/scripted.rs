@@ -27,6 +27,8 @@ struct Heard {
 #[derive(Clone)]
 struct Manners {
     capabilities: Value,
+    /// Who it says that it is.
+    info: Value,
     /// The revision that it speaks; without one, whatever it is asked for.
     revision: Option<&'static str>,
     /// It serves requests that stand alone too.
@@ -74,6 +76,7 @@ impl Manners {
     fn of(capabilities: Value) -> Self {
         Self {
             capabilities,
+            info: json!({"name": "scripted", "version": "1"}),
             revision: None,
             modern: false,
             greets: None,
@@ -141,6 +144,14 @@ impl Scripted {
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
         Self::with(0, Manners::of(capabilities), answer)
+    }
+
+    /// A server that says that it is this.
+    pub(crate) fn being(
+        info: Value,
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        Self::with(0, Manners { info, ..Manners::of(json!({})) }, without_streams(answer))
     }
 
     /// A server that answers the handshakes of clients when the gate is open.
@@ -279,7 +290,7 @@ fn serve(
     while let Some(request) = read(&mut reader) {
         let method = method_of(&request);
         let asked = method == "initialize" || method == "server/discover";
-        let own = asked && request_text(&request).contains("longshore-sidecar")
+        let own = asked && String::from_utf8_lossy(&request.body).contains("longshore-sidecar")
             || request.headers.iter().any(|(_, value)| value == OWN_SESSION);
         seen.lock().expect("no panic").push(Heard { request: request.clone(), own });
         match method.as_str() {
@@ -311,7 +322,7 @@ fn serve(
                 };
                 let result = json!({
                     "protocolVersion": version, "capabilities": manners.capabilities,
-                    "serverInfo": {"name": "scripted", "version": "1"},
+                    "serverInfo": manners.info,
                 });
                 let session =
                     if own { OWN_SESSION } else { manners.name.as_deref().unwrap_or(UPSTREAM_SESSION) };
@@ -431,10 +442,6 @@ pub(crate) fn parse(reader: &mut impl BufRead) -> Option<Request> {
 /// The message in a request.
 pub(crate) fn message(request: &Request) -> Value {
     serde_json::from_slice(&request.body).unwrap_or_default()
-}
-
-fn request_text(request: &Request) -> String {
-    String::from_utf8_lossy(&request.body).into_owned()
 }
 
 pub(crate) fn method_of(request: &Request) -> String {

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{LOG_LEVEL, SUBSCRIPTION, again, asked, call, is_error, request, text};
+use super::{LOG_LEVEL, SERVER_INFO, SUBSCRIPTION, again, asked, call, is_error, request, text};
 use crate::harness::http::connect;
 use crate::harness::scripted::Greeting;
 use crate::harness::{Client, Events, Gate, GoServer, Scripted, Sidecar, config, eventually, scripted};
@@ -187,6 +187,23 @@ fn a_server_that_refuses_the_handshake_is_quoted() {
     }
     let line = sidecar.audit(|line| line["method"] == "tools/call");
     assert_eq!(line["reason"], "server refused the handshake");
+}
+
+/// Clients read who the server is as an object, or do without.
+#[test]
+fn a_server_that_says_nothing_of_itself_is_nobody() {
+    for info in [Value::Null, json!("me")] {
+        let server = Scripted::being(info.clone(), |request, stream| {
+            let result = json!({"content": [{"type": "text", "text": "done"}]});
+            scripted::json(stream, &scripted::reply_to(request, &result));
+        });
+        let sidecar = Sidecar::start(&config(server.port)).ready();
+        let discovered = request(1, "server/discover", json!({}), &json!({})).send(sidecar.mcp).message();
+        assert!(discovered["result"]["_meta"][SERVER_INFO].is_object(), "{info}: {discovered}");
+        let called = call("x", json!({}), &json!({})).send(sidecar.mcp);
+        assert_eq!(text(&called), "done", "{info}");
+        assert!(called.message()["result"].get("_meta").is_none(), "{info}: {}", called.text());
+    }
 }
 
 /// 32: what a tool says that was told that nobody can be asked is not lost.
