@@ -263,12 +263,16 @@ async fn ask<'a>(
                     open.retain(|id| *id != question);
                     let size = outcome.as_ref().map_or_else(String::len, String::len);
                     if !parked.add(size) {
+                        withdraw(&open, out).await?;
                         return Err(Failure::TooManyQuestions.into());
                     }
                     let outcome = outcome.as_deref().map_err(String::as_str);
                     rounds.answered(Id::from_json(&question), outcome).unwrap_or(Next::Wait)
                 }
-                Ok(Some(Word::Cancelled)) => return Err(Failure::Cancelled.into()),
+                Ok(Some(Word::Cancelled)) => {
+                    withdraw(&open, out).await?;
+                    return Err(Failure::Cancelled.into());
+                }
                 Ok(Some(Word::Ended) | None) => return Err(Failure::Ended.into()),
                 Err(_) => rounds.refuse("the client did not answer in time what the server asked"),
             },
@@ -282,9 +286,7 @@ async fn ask<'a>(
                 return Ok(Some(rounds));
             }
             Next::Result(_) | Next::Error(_) => {
-                for id in &open {
-                    out.aside(withdrawn(id)).await?;
-                }
+                withdraw(&open, out).await?;
                 let (member, value) = match &next {
                     Next::Error(error) => ("error", error),
                     Next::Result(value) => ("result", value),
@@ -340,9 +342,14 @@ fn repeated_of(method: Method, sent: &[u8], marked: Option<&[Marked]>) -> Option
     Some(repeat(method, &Outline::read(request.params).ok()?, marked))
 }
 
-/// Tells a client that it need not answer a question any more.
-fn withdrawn(id: &str) -> String {
-    format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#)
+/// Tells a client that it need not answer these questions any more.
+async fn withdraw(questions: &[String], out: &Out) -> Result<(), Unread> {
+    for id in questions {
+        let params = format!(r#"{{"requestId":{id}}}"#);
+        let message = format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#);
+        out.aside(message).await?;
+    }
+    Ok(())
 }
 
 impl UnderWay {

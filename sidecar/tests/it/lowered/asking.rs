@@ -229,6 +229,30 @@ fn rounds_have_an_end() {
     assert_eq!(next(&mut events)["result"]["isError"], true);
 }
 
+/// 59: who wants no answer any more has none to give either.
+#[test]
+fn r059_the_questions_of_a_cancelled_call_are_taken_back() {
+    let server = asking(vec![json!({"a": sampling(), "b": form("b")})]);
+    let sidecar = sidecar(&server);
+    for revision in super::WITH_FORMS {
+        let client = able(&sidecar, revision);
+        let call = json!({"jsonrpc": "2.0", "id": "c", "method": "tools/call", "params": {"name": "echo"}});
+        let mut events = Events::open(&client.request(call.to_string()), sidecar.mcp);
+        let (first, second) = (next(&mut events), next(&mut events));
+        reply(&client, &first["id"], &answer_to(&first));
+        let cancel =
+            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "c"}});
+        assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
+        let taken_back = next(&mut events);
+        assert_eq!(taken_back["method"], "notifications/cancelled", "{taken_back}");
+        assert_eq!(taken_back["params"]["requestId"], second["id"]);
+        // Nothing more of what was asked.
+        let end = next(&mut events);
+        assert!(end["error"]["message"].as_str().unwrap().contains("cancelled by its client"), "{end}");
+        assert!(events.next().is_none());
+    }
+}
+
 #[test]
 fn r072_a_client_that_does_not_answer_is_not_waited_for_without_end() {
     let server = asking(vec![json!({"q": form("who?")})]);
