@@ -9,7 +9,8 @@ use longshore_sidecar_config::inventory::{ConnectionReason, ConnectionState, Inv
 use serde_json::json;
 
 use crate::harness::{
-    Client, Cluster, Files, GoServer, Reply, Request, Sidecar, client, config, eventually, peer, within,
+    Client, Cluster, Files, GoServer, Reply, Request, Sessionless, Sidecar, client, config, eventually,
+    modern, peer, within,
 };
 
 fn ask(token: &str) -> Request {
@@ -55,6 +56,28 @@ fn it_says_what_the_server_offers() {
     let etag = reply.header("etag").unwrap();
     let again = ask(&token).header("if-none-match", etag).send(sidecar.admin);
     assert_eq!((again.status, again.body.len()), (304, 0));
+}
+
+/// In its own words: those that clients of its revision get, and not what older ones get in their place.
+#[test]
+fn it_says_what_a_server_without_sessions_offers() {
+    let cluster = Cluster::new();
+    let tools = json!([
+        {"name": "any", "inputSchema": {"type": "object"}, "outputSchema": true},
+        {"name": "list", "inputSchema": {"type": "object"}, "outputSchema": {"type": "array"}},
+    ]);
+    let can = json!({"tools": {"listChanged": true}, "extensions": {"com.example/more": {"x": 1}}});
+    let server = Sessionless::start(can.clone(), tools.clone(), |_, _| {});
+    let mut config = config(server.port);
+    cluster.trust(&mut config);
+    let sidecar = Sidecar::start(&config).ready();
+    let inventory = read(&ask(&cluster.token(|_| {})).send(sidecar.admin));
+    let described = inventory.server.unwrap();
+    assert_eq!(described.protocol_version, "2026-07-28");
+    assert_eq!(described.capabilities, can);
+    assert_eq!(json!(inventory.tools), tools);
+    let listed = modern::request(1, "tools/list", json!({})).send(sidecar.mcp).message();
+    assert_eq!(listed["result"]["tools"], tools);
 }
 
 #[test]

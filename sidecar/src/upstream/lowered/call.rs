@@ -27,7 +27,7 @@ use super::{Failure, local};
 use crate::shares::Share;
 use crate::upstream::made::{Made, Out};
 use crate::upstream::waiting::Unread;
-use crate::upstream::{Answer, Failure as Any, random};
+use crate::upstream::{Answer, Failure as Any, Opener, random};
 
 /// How long a server is left alone that only wants to be called again.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -138,7 +138,10 @@ impl Call {
             let hints = Hints { wrapped: self.wrapped, ..Hints::default() };
             match responses::response(self.way.session.pair, &asked, &response, &answer, &hints) {
                 Ok(Translated::Message(text)) => {
-                    let text = self.without(&unusable, text.into_owned());
+                    let text = text.into_owned();
+                    // The sidecar itself tells others what the server lists, and not what older clients get of that.
+                    let is_own = matches!(self.way.session.opener, Opener::Own);
+                    let text = self.without(&unusable, if is_own { answer } else { text });
                     return Ok(out.answer(text).await?);
                 }
                 Ok(Translated::InputRequired(result)) => {

@@ -97,7 +97,8 @@ pub(in crate::upstream) async fn open(
     let Ok(initialized) = handshake::initialized(pair.down(), result) else {
         return Err(Failure::Nonsense.into());
     };
-    let offered = names::get(result, &["capabilities"]).unwrap_or("{}");
+    let offered = names::get(result, &["capabilities"]).filter(|can| can.starts_with('{')).unwrap_or("{}");
+    let initialized = if matches!(opener, Opener::Own) { with(initialized, offered) } else { initialized };
     let said = ours.len() + info.map_or(0, str::len);
     let share = lowered.keep(opener, said).ok_or(Failure::NotKept)?;
     let parts = Parts {
@@ -115,6 +116,13 @@ pub(in crate::upstream) async fn open(
     let mut answer = message(format!(r#"{{"jsonrpc":"2.0","id":{id_of_request},"result":{initialized}}}"#));
     way::mark(&mut answer, id);
     Ok(Opened::Answered(Box::new(answer), hold))
+}
+
+/// What the sidecar hears itself: it tells others what the server can do, and not what older clients hear of that.
+fn with(initialized: String, offered: &str) -> String {
+    let Ok(mut result) = Object::read(&initialized) else { return initialized };
+    result.set("capabilities", offered.to_owned());
+    result.write()
 }
 
 /// Whether what a server answers to `initialize` may come from one that has no handshake.
