@@ -3,7 +3,8 @@
 //! Each data name of the Secret is a principal. Its value holds lines: `sha256:<64 hex digits>` or a plain key. Blank
 //! lines and lines that begin with `#` are skipped. From here on only hashes exist; no message repeats a line.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use k8s_openapi::ByteString;
 use longshore_sidecar_config::ApiKey;
@@ -14,6 +15,11 @@ use thiserror::Error;
 const SHORTEST_PLAIN_KEY: usize = 16;
 /// Longer ones do not fit a header.
 const LONGEST_PLAIN_KEY: usize = 1024;
+/// So many keys fit the Secret that Longshore makes of them, whatever their principals are called. Of more it could make
+/// none, so no key that is taken away would stop working either.
+pub const MOST_KEYS: usize = 3000;
+/// So many problems are told of a Secret that may have a million of them.
+const MOST_PROBLEMS: usize = 8;
 /// The principal of callers who need no key. No key may stand for it.
 const ANONYMOUS: &str = "anonymous";
 
@@ -22,7 +28,7 @@ const ANONYMOUS: &str = "anonymous";
 pub struct ParsedKeys {
     /// Every usable key, sorted.
     pub keys: Vec<ApiKey>,
-    /// What was left out, in the order of the data names.
+    /// What was left out, in the order of the data names: the first few, and how many more there are.
     pub problems: Vec<KeyProblem>,
 }
 
@@ -67,7 +73,37 @@ pub enum KeyProblem {
         /// The other.
         second: String,
     },
+    /// More keys than can be handed to the server's pods.
+    #[error(
+        "it holds {count} keys, and only {MOST_KEYS} of them work, the first in the order of their data names: take away \
+         those that nobody uses, or divide the callers among several servers"
+    )]
+    TooMany {
+        /// How many there are.
+        count: usize,
+    },
+    /// What else is wrong, beside what is told.
+    #[error("{count} more of its lines and entries are wrong")]
+    More {
+        /// How many.
+        count: usize,
+    },
 }
+
+/// Whose a key is.
+enum Holder<'a> {
+    One(&'a str),
+    Two(&'a str, &'a str),
+}
+
+/// What is wrong, as much as people can read.
+#[derive(Default)]
+struct Problems {
+    first: Vec<KeyProblem>,
+    more: usize,
+}
+
+// === impl ParsedKeys ===
 
 impl ParsedKeys {
     /// Reads the data of a Secret.
@@ -75,15 +111,15 @@ impl ParsedKeys {
         if data.is_empty() {
             return Self { keys: Vec::new(), problems: vec![KeyProblem::Empty] };
         }
-        let mut problems = Vec::new();
-        let mut holders: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let mut problems = Problems::default();
+        let mut holders: BTreeMap<String, Holder<'_>> = BTreeMap::new();
         for (principal, value) in data {
             if principal == ANONYMOUS {
-                problems.push(KeyProblem::Anonymous);
+                problems.push(|| KeyProblem::Anonymous);
                 continue;
             }
             let Ok(text) = std::str::from_utf8(&value.0) else {
-                problems.push(KeyProblem::NotText { principal: principal.clone() });
+                problems.push(|| KeyProblem::NotText { principal: principal.clone() });
                 continue;
             };
             let mut found = false;
@@ -94,10 +130,13 @@ impl ParsedKeys {
                 }
                 found = true;
                 match hash_of_line(line) {
-                    Ok(hash) => {
-                        holders.entry(hash).or_default().insert(principal.clone());
-                    }
-                    Err(because) => problems.push(KeyProblem::BadLine {
+                    Ok(hash) => match holders.entry(hash) {
+                        Entry::Vacant(free) => {
+                            free.insert(Holder::One(principal));
+                        }
+                        Entry::Occupied(mut held) => held.get_mut().add(principal),
+                    },
+                    Err(because) => problems.push(|| KeyProblem::BadLine {
                         principal: principal.clone(),
                         line: index + 1,
                         because,
@@ -105,20 +144,58 @@ impl ParsedKeys {
                 }
             }
             if !found {
-                problems.push(KeyProblem::NoKeys { principal: principal.clone() });
+                problems.push(|| KeyProblem::NoKeys { principal: principal.clone() });
             }
         }
         let mut keys = Vec::new();
-        for (sha256, principals) in holders {
-            let mut principals = principals.into_iter();
-            match (principals.next(), principals.next()) {
-                (Some(principal), None) => keys.push(ApiKey { principal, sha256 }),
-                (Some(first), Some(second)) => problems.push(KeyProblem::Shared { first, second }),
-                (None, _) => {}
+        for (sha256, holder) in holders {
+            match holder {
+                Holder::One(principal) => keys.push((principal, sha256)),
+                Holder::Two(first, second) => problems
+                    .push(|| KeyProblem::Shared { first: first.to_owned(), second: second.to_owned() }),
             }
         }
         keys.sort();
-        Self { keys, problems }
+        let mut problems = problems.told();
+        if keys.len() > MOST_KEYS {
+            // Said first: it is what is new where a key that was just added does not work.
+            problems.insert(0, KeyProblem::TooMany { count: keys.len() });
+            keys.truncate(MOST_KEYS);
+        }
+        let keys =
+            keys.into_iter().map(|(principal, sha256)| ApiKey { principal: principal.to_owned(), sha256 });
+        Self { keys: keys.collect(), problems }
+    }
+}
+
+// === impl Holder ===
+
+impl<'a> Holder<'a> {
+    fn add(&mut self, principal: &'a str) {
+        match *self {
+            Self::One(first) if first != principal => *self = Self::Two(first, principal),
+            Self::One(_) | Self::Two(..) => {}
+        }
+    }
+}
+
+// === impl Problems ===
+
+impl Problems {
+    fn push(&mut self, problem: impl FnOnce() -> KeyProblem) {
+        if self.first.len() < MOST_PROBLEMS {
+            self.first.push(problem());
+        } else {
+            self.more += 1;
+        }
+    }
+
+    fn told(self) -> Vec<KeyProblem> {
+        let mut told = self.first;
+        if self.more > 0 {
+            told.push(KeyProblem::More { count: self.more });
+        }
+        told
     }
 }
 
@@ -210,5 +287,37 @@ mod tests {
                     .all(|(_, text)| text.lines().all(|line| !message.contains(line) || line.is_empty()))
             );
         }
+    }
+
+    /// One Secret in a namespace of a tenant must not fill the memory of the process that reads it.
+    #[test]
+    fn tells_the_first_problems_and_how_many_more_there_are() {
+        let name = "n".repeat(253);
+        let parsed = parse(&[("ada", PLAIN), (&name, &"x\n".repeat(500_000))]);
+        assert_eq!(parsed.keys, [key("ada", PLAIN)]);
+        assert_eq!(parsed.problems.len(), MOST_PROBLEMS + 1);
+        assert!(matches!(&parsed.problems[0], KeyProblem::BadLine { line: 1, .. }));
+        assert_eq!(parsed.problems[MOST_PROBLEMS], KeyProblem::More { count: 500_000 - MOST_PROBLEMS });
+    }
+
+    #[test]
+    fn takes_the_first_of_too_many_keys_and_says_so() {
+        let keys = |holder: &str, count: usize| -> String {
+            (0..count).map(|number| format!("a-key-of-{holder}-{number:08}\n")).collect()
+        };
+        let parsed = parse(&[("ada", &keys("ada", MOST_KEYS)), ("bob", "two words are no key")]);
+        assert_eq!(parsed.keys.len(), MOST_KEYS);
+        assert!(matches!(parsed.problems[..], [KeyProblem::BadLine { .. }]));
+        let both = format!("{PLAIN}\n{}", keys("ada", MOST_KEYS - 2));
+        let parsed = parse(&[("ada", &both), ("bob", &keys("bob", 9)), ("eve", PLAIN)]);
+        assert_eq!(parsed.keys.len(), MOST_KEYS);
+        assert_eq!(parsed.keys.iter().filter(|key| key.principal == "bob").count(), 2);
+        // A key of two works for neither, be one of them among those that do not count.
+        assert!(parsed.keys.iter().all(|key| key.sha256 != hash(PLAIN)));
+        let [too_many, KeyProblem::Shared { .. }] = &parsed.problems[..] else {
+            panic!("{:?}", parsed.problems)
+        };
+        let message = too_many.to_string();
+        assert!(message.contains("it holds 3007 keys, and only 3000 of them work"), "{message}");
     }
 }

@@ -31,6 +31,9 @@ use crate::names::ObjectNames;
 pub use named::unreadable;
 pub use quantity::{amount, duration};
 
+/// So many problems of one manifest are told.
+const MOST_PROBLEMS: usize = 16;
+
 /// Everything that is needed to build a server's objects, checked and in the types of those who use it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ValidatedServer {
@@ -236,12 +239,12 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
         (upstream, limits, sessions, auth, problems.is_empty())
     else {
         problems.append(&mut unfit);
-        return Err(problems);
+        return Err(told(problems));
     };
     let readiness = match (unfit.is_empty() && missing.is_empty(), flaws.is_empty()) {
         (true, true) => Readiness::Complete,
-        (true, false) => Readiness::Flawed(flaws),
-        (false, _) => Readiness::Incomplete(unfit.into_iter().chain(missing).chain(flaws).collect()),
+        (true, false) => Readiness::Flawed(told(flaws)),
+        (false, _) => Readiness::Incomplete(told(unfit.into_iter().chain(missing).chain(flaws).collect())),
     };
     let source = &spec.source;
     Ok(ValidatedServer {
@@ -295,6 +298,18 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
         },
         readiness,
     })
+}
+
+/// The first of them and how many more there are: a manifest has room for a hundred thousand mistakes, and nobody reads so
+/// many.
+fn told(mut problems: Vec<Problem>) -> Vec<Problem> {
+    if let Some(next) = problems.get(MOST_PROBLEMS) {
+        let more = Problem::new(next.reason, format!("{} more like these", problems.len() - MOST_PROBLEMS));
+        problems.truncate(MOST_PROBLEMS);
+        problems.push(more);
+        problems.shrink_to_fit();
+    }
+    problems
 }
 
 /// The Service has the server's name, and a Service's name is the strictest of all.

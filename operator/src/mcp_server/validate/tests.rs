@@ -237,6 +237,23 @@ fn a_line_that_is_no_key_holds_nothing_back_while_somebody_has_one() {
     assert!(validate(&server(json!({}), json!({})), &nobody).unwrap().is_held_back());
 }
 
+#[test]
+fn of_very_many_mistakes_the_first_are_told_and_how_many_more_there_are() {
+    let wrong = vec!["[z-a]"; 60_000];
+    let mut server = serde_json::to_value(server(json!({}), json!({}))).unwrap();
+    server["spec"]["access"] = json!({"rules": [{"name": "a", "tools": wrong}]});
+    let (problems, _) = prepared(&serde_json::from_value(server.clone()).unwrap(), &found());
+    assert_eq!(problems.len(), MOST_PROBLEMS + 1);
+    assert!(problems[0].message.starts_with("spec.access.rules[0].tools[0]: "), "{}", problems[0].message);
+    let last = &problems[MOST_PROBLEMS].message;
+    assert_eq!(*last, format!("{} more like these", 60_000 - MOST_PROBLEMS));
+    // And where nothing can be made of it.
+    server["spec"]["transport"] = json!({});
+    let problems = validate(&serde_json::from_value(server).unwrap(), &found()).unwrap_err();
+    assert_eq!(problems.len(), MOST_PROBLEMS + 1);
+    assert!(problems[0].message.starts_with("spec.transport: "), "{}", problems[0].message);
+}
+
 /// Whatever passes `kubectl apply` and is wrong: a key that is revoked meanwhile stops working.
 #[test]
 fn a_revoked_key_goes_from_running_pods_whatever_else_is_wrong() {

@@ -1,5 +1,7 @@
 //! What reaches the sidecars, and when.
 
+use k8s_openapi::ByteString;
+
 use super::*;
 
 #[test]
@@ -150,4 +152,20 @@ fn keys_change_the_configurations_digest_and_not_the_pod() {
     let config: Value =
         serde_json::from_str(&one.0.config_maps[0].data.as_ref().unwrap()["config.json"]).unwrap();
     assert_eq!(config["keysDigest"], json!(digest::prefixed(&file)));
+}
+
+/// The API server takes no Secret of more than 1 MiB: without the new one, keys that were taken away would go on working.
+#[test]
+fn as_many_keys_as_are_taken_fit_a_secret() {
+    let spec = with(minimal(), "auth", json!({"apiKeys": {"secretRef": {"name": "keys"}}}));
+    let data = (0..4).map(|holder| {
+        let lines: String = (0..1000).map(|key| format!("a-key-of-{holder}-{key:08}\n")).collect();
+        (format!("{holder}").repeat(253), ByteString(lines.into_bytes()))
+    });
+    let keys = ParsedKeys::from_data(&data.collect());
+    assert_eq!(keys.keys.len(), MOST_KEYS);
+    let found = Dereferenced { api_keys: ApiKeysLookup::Present(keys), ..found() };
+    let (resources, _) = build(&validate(&manifest(spec), &found).unwrap(), &settings());
+    let size: usize = resources.secret.data.unwrap().values().map(|value| value.0.len()).sum();
+    assert!(size < (1 << 20) - 4096, "{size}");
 }
