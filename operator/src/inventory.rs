@@ -3,6 +3,7 @@
 //!
 //! How they are asked is [`longshore_sidecar_client`]'s.
 
+mod cut;
 mod summary;
 
 use kube::runtime::reflector::ObjectRef;

@@ -4,34 +4,52 @@ use std::fmt;
 
 use longshore_sidecar_config::inventory::{ConfigState, Connection, ExposedSocket, Phase};
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+
+use super::cut::{First, Text, cut};
 
 /// How many tool names a status holds.
 const NAMES: usize = 64;
 /// Longer names, versions and capabilities are cut: they are a stranger's words on their way into etcd.
 const LONGEST_TEXT: usize = 128;
+/// A digest is shorter.
+const LONGEST_DIGEST: usize = 80;
+/// A time is shorter.
+const LONGEST_TIME: usize = 40;
+/// A sidecar's sentences on what is wrong are cut here. A status holds less.
+const LONGEST_MESSAGE: usize = 2048;
+/// There are fewer revisions of MCP.
+const REVISIONS: usize = 16;
+/// Of so many sockets a pod is known to listen at.
+const SOCKETS: usize = 64;
+/// An address is shorter.
+const LONGEST_ADDRESS: usize = 64;
 
-/// What the operator keeps of a sidecar's inventory.
+/// What the operator keeps of a sidecar's inventory. Whatever answers at a pod's address may have written it, so all of it
+/// is cut to size.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
     /// Which configuration the sidecar runs.
+    #[serde(deserialize_with = "config")]
     pub config: ConfigState,
     /// Whether it serves.
     pub phase: Phase,
     /// Whether its server answers.
+    #[serde(deserialize_with = "connection")]
     pub connection: Connection,
     /// What the server said of itself.
     pub server: Option<ServerSummary>,
     /// The server's tools.
     pub tools: ToolsSummary,
     /// SHA-256 over their definitions.
+    #[serde(deserialize_with = "digest")]
     pub tools_digest: String,
     /// A line that a stdio server wrote to its stdout and that is no message.
     #[serde(default, deserialize_with = "maybe_short")]
     pub noise: Option<String>,
     /// Where the pod can be reached around the sidecar.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "sockets")]
     pub exposed: Vec<ExposedSocket>,
 }
 
@@ -42,9 +60,10 @@ pub struct ServerSummary {
     /// Its name and version.
     pub info: ServerInfo,
     /// The revision that it speaks with its sidecar.
+    #[serde(deserialize_with = "short")]
     pub protocol_version: String,
     /// All that it is known to speak. Older sidecars say nothing of these.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "revisions")]
     pub protocol_versions: Vec<String>,
     /// The names of its capabilities.
     #[serde(deserialize_with = "field_names")]
@@ -113,43 +132,48 @@ struct Tool {
 
 impl<'de> Deserialize<'de> for ToolsSummary {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Tools;
-        impl<'de> Visitor<'de> for Tools {
-            type Value = ToolsSummary;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a list of tools")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut tools: A) -> Result<ToolsSummary, A::Error> {
-                let mut summary = ToolsSummary::default();
-                while summary.names.len() < NAMES {
-                    let Some(tool) = tools.next_element::<Tool>()? else { return Ok(summary) };
-                    summary.names.push(tool.name);
-                    summary.count += 1;
-                }
-                while tools.next_element::<IgnoredAny>()?.is_some() {
-                    summary.count = summary.count.saturating_add(1);
-                }
-                Ok(summary)
-            }
-        }
-        deserializer.deserialize_seq(Tools)
+        let tools = First::<Tool, NAMES>::deserialize(deserializer)?;
+        Ok(Self { count: tools.count, names: tools.kept.into_iter().map(|tool| tool.name).collect() })
     }
 }
 
 fn short<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    let mut text = String::deserialize(deserializer)?;
-    text.truncate(text.floor_char_boundary(LONGEST_TEXT));
-    Ok(text)
+    Ok(Text::<LONGEST_TEXT>::deserialize(deserializer)?.0)
 }
 
 fn maybe_short<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    let mut text = Option::<String>::deserialize(deserializer)?;
-    if let Some(text) = &mut text {
-        text.truncate(text.floor_char_boundary(LONGEST_TEXT));
+    Ok(Option::<Text<LONGEST_TEXT>>::deserialize(deserializer)?.map(|text| text.0))
+}
+
+fn digest<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Ok(Text::<LONGEST_DIGEST>::deserialize(deserializer)?.0)
+}
+
+fn revisions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let first = First::<Text<LONGEST_TEXT>, REVISIONS>::deserialize(deserializer)?;
+    Ok(first.kept.into_iter().map(|text| text.0).collect())
+}
+
+fn sockets<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ExposedSocket>, D::Error> {
+    let mut sockets = First::<ExposedSocket, SOCKETS>::deserialize(deserializer)?.kept;
+    sockets.iter_mut().for_each(|socket| cut(&mut socket.address, LONGEST_ADDRESS));
+    Ok(sockets)
+}
+
+fn config<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ConfigState, D::Error> {
+    let mut config = ConfigState::deserialize(deserializer)?;
+    cut(&mut config.digest, LONGEST_DIGEST);
+    if let Some(error) = &mut config.error {
+        cut(error, LONGEST_MESSAGE);
     }
-    Ok(text)
+    Ok(config)
+}
+
+fn connection<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Connection, D::Error> {
+    let mut connection = Connection::deserialize(deserializer)?;
+    cut(&mut connection.since, LONGEST_TIME);
+    cut(&mut connection.message, LONGEST_MESSAGE);
+    Ok(connection)
 }
 
 fn field_names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
@@ -165,7 +189,7 @@ fn field_names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>
             let mut names = Vec::new();
             while let Some((mut name, IgnoredAny)) = fields.next_entry::<String, IgnoredAny>()? {
                 if names.len() < NAMES {
-                    name.truncate(name.floor_char_boundary(LONGEST_TEXT));
+                    cut(&mut name, LONGEST_TEXT);
                     names.push(name);
                 }
             }
@@ -178,6 +202,7 @@ fn field_names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>
 
 #[cfg(test)]
 mod tests {
+    use longshore_sidecar_config::inventory::Inventory;
     use serde_json::{Value, json};
 
     use super::*;
@@ -215,11 +240,45 @@ mod tests {
 
     #[test]
     fn reads_what_the_contract_writes() {
-        use longshore_sidecar_config::inventory::Inventory;
         let value = inventory(vec![json!({"name": "echo"})]);
         let contract: Inventory = serde_json::from_value(value).unwrap();
         let summary: Summary = serde_json::from_slice(&serde_json::to_vec(&contract).unwrap()).unwrap();
         assert_eq!(summary.tools, ToolsSummary { count: 1, names: vec!["echo".to_owned()] });
         assert_eq!(summary.config, contract.config);
+    }
+
+    /// Whatever answers at the address of a pod may say as much as an answer holds, and go on saying it.
+    #[test]
+    fn keeps_little_of_whatever_is_said() {
+        // Cut in the middle of its second half, were it not cut between characters.
+        let long = format!("x{}", "\u{e9}".repeat(50_000));
+        let mut value = inventory(vec![json!({"name": long})]);
+        value["config"] = json!({"digest": long, "generation": 3, "error": long});
+        value["connection"] = json!({"state": "Failed", "since": long, "reason": null, "message": long});
+        value["toolsDigest"] = json!(long);
+        value["noise"] = json!(long);
+        value["exposed"] = json!(vec![json!({"address": long, "port": 1}); 100]);
+        value["server"]["protocolVersion"] = json!(long);
+        value["server"]["protocolVersions"] = json!(vec![&long; 100]);
+        value["server"]["capabilities"] = json!({&long: {}});
+        let read: Summary = serde_json::from_slice(&serde_json::to_vec(&value).unwrap()).unwrap();
+        let server = read.server.unwrap();
+        assert_eq!((server.protocol_versions.len(), read.exposed.len()), (REVISIONS, SOCKETS));
+        for (what, text, longest) in [
+            ("digest", &read.config.digest, LONGEST_DIGEST),
+            ("error", &read.config.error.unwrap(), LONGEST_MESSAGE),
+            ("since", &read.connection.since, LONGEST_TIME),
+            ("message", &read.connection.message, LONGEST_MESSAGE),
+            ("tools' digest", &read.tools_digest, LONGEST_DIGEST),
+            ("noise", &read.noise.unwrap(), LONGEST_TEXT),
+            ("address", &read.exposed[0].address, LONGEST_ADDRESS),
+            ("revision", &server.protocol_version, LONGEST_TEXT),
+            ("revisions", &server.protocol_versions[0], LONGEST_TEXT),
+            ("capability", &server.capabilities[0], LONGEST_TEXT),
+            ("tool", &read.tools.names[0], LONGEST_TEXT),
+        ] {
+            assert_eq!(text.len(), longest - 1, "{what}");
+            assert!(text.capacity() <= 2 * longest, "{what} holds {} bytes", text.capacity());
+        }
     }
 }

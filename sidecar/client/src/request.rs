@@ -25,6 +25,8 @@ const GRACE: Duration = Duration::from_secs(10);
 const CONNECT: Duration = Duration::from_secs(2);
 /// How long an answer may take from its first byte to its last. It occupies a place among the answers in memory.
 const TRANSFER: Duration = Duration::from_secs(10);
+/// Why an answer is no inventory is told in so many bytes.
+const LONGEST_WORDS: usize = 512;
 
 /// What a sidecar answered.
 pub(crate) enum Answer<S> {
@@ -58,8 +60,9 @@ pub(crate) enum Error {
     Status(StatusCode),
     #[error("the sidecar's answer is too long or broke off: {0}")]
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Not the error itself, which may quote the whole answer.
     #[error("the sidecar's answer is not an inventory: {0}")]
-    Parse(#[source] serde_json::Error),
+    Parse(String),
 }
 
 impl Error {
@@ -138,10 +141,18 @@ async fn read<S>(
         .map_err(Error::Body)?;
     let body = body.to_bytes();
     let began = Instant::now();
-    let kept = keep(&body).map_err(Error::Parse)?;
+    let kept = keep(&body).map_err(|error| Error::Parse(words(&error)))?;
     drop(body);
     drop(place);
     Ok(Answer::Changed { kept, tag, took: began.elapsed() })
+}
+
+/// The words of an error, as much of them as is kept.
+fn words(error: &serde_json::Error) -> String {
+    let mut words = error.to_string();
+    words.truncate(words.floor_char_boundary(LONGEST_WORDS));
+    words.shrink_to_fit();
+    words
 }
 
 /// The value of `Authorization`, which no log of a library may show.

@@ -196,6 +196,19 @@ async fn what_is_too_long_or_no_inventory_is_a_failure_with_a_reason() {
     }
 }
 
+/// The parser quotes what it cannot use, and whatever answers at the address of a pod may have written that.
+#[tokio::test]
+async fn of_what_is_no_inventory_little_is_repeated() {
+    let sidecar = serve(&format!("\"{}\"", "\u{e9}".repeat(2000))).await;
+    let keep = |_: &&'static str, json: &[u8]| serde_json::from_slice::<bool>(json).map(Kept::from);
+    let mut client =
+        client_that(Bounds::default(), Read { keep: Arc::new(keep), is_short: Arc::new(|_| false) });
+    client.track(&[("pod", sidecar.address)]);
+    client.until("pod", |_, unreachable| unreachable.is_some_and(|it| it.contains("not an inventory"))).await;
+    let words = client.inventories.of("pod").unreachable.unwrap();
+    assert!((500..600).contains(&words.len()), "{words}");
+}
+
 /// It would hold the request that asks for something else, and would seem to be away for all that time.
 #[tokio::test]
 async fn a_sidecar_that_is_back_with_nothing_new_is_known_to_be_back_at_once() {
