@@ -3,6 +3,8 @@
 //! A container that fails is restarted again and again, and its state runs through the same circle each time: running,
 //! ended, waiting. All of the circle is one diagnosis here, with one message, so that a status does not flap.
 
+use std::borrow::Cow;
+
 use longshore_sidecar_config::inventory::{Connection, ConnectionReason, ConnectionState};
 
 use super::{Observation, PodFacts, Report, find};
@@ -11,6 +13,9 @@ use crate::view::{ContainerState, ContainerView, Ended, OtherContainer, PodView}
 
 /// Where nobody but the server knows what is wrong with it.
 const SEE_LOG: &str = "its log may say why (kubectl logs)";
+
+/// So much of what a container said last is repeated: a condition has room for it and for what stands before it.
+const LAST_WORDS: usize = 640;
 
 /// What is known of a pod that does not serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -286,8 +291,18 @@ fn exit(ended: &Ended) -> String {
     if ended.message.is_empty() {
         format!("{how}{hint}")
     } else {
-        format!("{how}{hint}; its last lines: {}", ended.message)
+        format!("{how}{hint}; its last lines: {}", last_lines(&ended.message))
     }
+}
+
+/// The end of a log, where a program says why it gave up: whole lines of it, unless the first is most of what fits.
+fn last_lines(log: &str) -> Cow<'_, str> {
+    if log.len() <= LAST_WORDS {
+        return log.into();
+    }
+    let end = &log[log.ceil_char_boundary(log.len() - LAST_WORDS)..];
+    let line = end.find('\n').filter(|at| *at < LAST_WORDS / 2);
+    format!("…{}", line.map_or(end, |at| &end[at + 1..])).into()
 }
 
 /// What the sidecar says, if it has no connection.

@@ -3,6 +3,7 @@
 mod failing;
 mod replicas;
 mod versions;
+mod words;
 mod working;
 
 use std::collections::BTreeMap;

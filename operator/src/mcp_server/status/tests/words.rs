@@ -1,0 +1,30 @@
+//! What is repeated of what others say.
+
+use super::*;
+
+/// A log ends with why, and a message is cut at its end.
+#[test]
+fn the_last_line_of_a_log_is_shown_whatever_stands_before_it() {
+    let lines: String =
+        (0..60).map(|line| format!("  File \"server.py\", line {line:04}, in main\n")).collect();
+    let why = "ValueError: no token given";
+    let long_line = format!("\u{e9}{}", "\u{e9}".repeat(900));
+    for (log, beginning) in [
+        (format!("{lines}{why}"), "its last lines: …  File \"server.py\", line 00"),
+        (format!("{lines}{long_line} {why}"), "its last lines: …\u{e9}"),
+        (format!("short\n{why}"), "its last lines: short\nValueError"),
+    ] {
+        let server = ContainerView { ended: ended(127, "Error", &log), ..running() };
+        let crashed = PodView { server, ..pod("new") };
+        // Alone, and beside the version before.
+        for pods in [vec![silent(crashed.clone())], vec![said(ready(pod("old")), summary()), silent(crashed)]]
+        {
+            let status = Scene::of(pods).after(&was_ready()).status();
+            for type_ in [ConditionType::Available, ConditionType::Ready] {
+                let message = &of(&status, type_).message;
+                assert!(message.ends_with(why), "{message}");
+                assert!(message.contains(beginning), "{message}");
+            }
+        }
+    }
+}
