@@ -64,6 +64,14 @@ fn objects_come_with_their_server_are_mended_and_go_with_it() {
         let mended = deployments.get("demo").await.unwrap();
         assert_eq!(template(&mended), template(&deployment), "no pod is replaced for a change beside it");
 
+        // No later version would ever come up.
+        namespace.kubectl(&["rollout", "pause", "deployment/demo"]).await.unwrap();
+        namespace
+            .wait(&deployments, "demo", "to go on", |now| {
+                now.spec.as_ref().is_some_and(|spec| spec.paused != Some(true))
+            })
+            .await;
+
         namespace.kubectl(&["delete", "mcpserver", "demo"]).await.unwrap();
         namespace.wait_gone(&deployments, "demo").await;
         namespace.wait_gone(&services, "demo").await;

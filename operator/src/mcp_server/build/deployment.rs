@@ -49,6 +49,8 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> (Deploymen
                     max_unavailable: Some(IntOrString::Int(0)),
                 }),
             }),
+            // No new version would ever come up of one that somebody paused, and nothing would say so.
+            paused: Some(false),
             revision_history_limit: Some(2),
             template,
             ..DeploymentSpec::default()

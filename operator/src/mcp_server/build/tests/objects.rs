@@ -131,7 +131,7 @@ fn the_smallest_manifest_makes_these_objects() {
         json!({
             "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata("github"),
             "spec": {
-                "replicas": 1, "minReadySeconds": 10, "revisionHistoryLimit": 2, "selector": {"matchLabels": selector()},
+                "replicas": 1, "minReadySeconds": 10, "paused": false, "revisionHistoryLimit": 2, "selector": {"matchLabels": selector()},
                 "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 0}},
                 "template": null,
             },
