@@ -21,7 +21,7 @@ pub const MOST_KEYS: usize = 3000;
 /// So many problems are told of a Secret that may have a million of them.
 const MOST_PROBLEMS: usize = 8;
 /// The principal of callers who need no key. No key may stand for it.
-const ANONYMOUS: &str = "anonymous";
+pub const ANONYMOUS: &str = "anonymous";
 
 /// The keys of a Secret, and what is wrong with the rest of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -80,6 +80,8 @@ struct Pursuit {
     held_back: bool,
     desired: Option<Desired>,
     urls: Option<Urls>,
+    /// The principals that callers can be, where they are known.
+    principals: Option<Vec<String>>,
     pods: Vec<PodFacts>,
     /// When to look again, if nothing changes.
     again: Option<Duration>,
@@ -271,6 +273,7 @@ async fn pursue(
     };
     pursuit.problems = validated.readiness.problems().to_vec();
     pursuit.held_back = validated.is_held_back();
+    pursuit.principals = Some(validated.auth.principals());
 
     // 3. Make the objects. No client.
     let (mut prepared, mut desired) = build::build(&validated, &context.settings);
@@ -404,6 +407,7 @@ async fn write_status(
         selector: names::selector_text(&key.name),
         publication: publication(object.0.as_ref().ok(), &context.settings),
         access: object.0.as_ref().ok().map(|server| &server.spec.access),
+        principals: pursuit.principals.as_deref(),
         now: now(),
     });
     let ready =

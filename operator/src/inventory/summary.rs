@@ -42,6 +42,9 @@ pub struct Summary {
     pub server: Option<ServerSummary>,
     /// The server's tools.
     pub tools: ToolsSummary,
+    /// How many more the manifest hides.
+    #[serde(default)]
+    pub hidden_tools: usize,
     /// SHA-256 over their definitions.
     #[serde(deserialize_with = "digest")]
     pub tools_digest: String,
@@ -86,6 +89,7 @@ impl Summary {
             },
             server: None,
             tools: ToolsSummary::default(),
+            hidden_tools: 0,
             tools_digest: String::new(),
             noise: None,
             exposed: vec![],

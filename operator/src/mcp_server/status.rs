@@ -67,6 +67,8 @@ pub struct Observation<'a> {
     pub publication: Publication,
     /// Who may call what, if that can be read.
     pub access: Option<&'a Access>,
+    /// The principals that callers can be, where they are known.
+    pub principals: Option<&'a [String]>,
     /// The time.
     pub now: Time,
 }

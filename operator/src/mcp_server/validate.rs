@@ -6,22 +6,22 @@ mod bounds;
 mod guard;
 mod named;
 mod quantity;
+mod rules;
 #[cfg(test)]
 mod tests;
 mod typed;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use globset::Glob;
 use k8s_openapi::api::core::v1::{
     Affinity, EnvFromSource, EnvVar, LocalObjectReference, PodSecurityContext, PodTemplateSpec,
     ResourceRequirements, Toleration, Volume, VolumeMount,
 };
 use longshore_crds::McpServer;
+use longshore_crds::api_keys::ANONYMOUS;
 use longshore_crds::mcp_server as manifest;
 use longshore_crds::names::MAX_NAME_LENGTH;
 use longshore_sidecar_config as config;
-use longshore_sidecar_config::glob::has_wide_class;
 
 use crate::mcp_server::condition::{Problem, Reason};
 use crate::mcp_server::dereference::Dereferenced;
@@ -172,6 +172,21 @@ pub struct ValidatedSidecar {
     pub workers: u8,
 }
 
+// === impl ValidatedAuth ===
+
+impl ValidatedAuth {
+    /// Who callers can be.
+    pub fn principals(&self) -> Vec<String> {
+        match self {
+            Self::None => vec![ANONYMOUS.to_owned()],
+            Self::ApiKeys(keys) => {
+                let all: BTreeSet<&str> = keys.iter().map(|key| key.principal.as_str()).collect();
+                all.into_iter().map(str::to_owned).collect()
+            }
+        }
+    }
+}
+
 // === impl ValidatedServer ===
 
 impl ValidatedServer {
@@ -218,9 +233,9 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
         .rules
         .iter()
         .enumerate()
-        .map(|(index, rule)| access_rule(index, rule, &mut problems, &mut unfit));
+        .map(|(index, rule)| rules::access_rule(index, rule, &mut problems, &mut unfit));
     let access: Vec<_> = access.collect();
-    let tools = tool_filter(&spec.tools, &mut unfit);
+    let tools = rules::tool_filter(&spec.tools, &mut unfit);
     let pod = pod(&spec.pod, &mut unfit);
     guard::volumes::mounts("spec.pod.volumeMounts", &spec.pod.volume_mounts, &mut unfit);
     let mut missing = Vec::new();
@@ -378,59 +393,6 @@ fn protocol(transport: &manifest::Transport, unfit: &mut Vec<Problem>) -> Option
         return None;
     }
     transport.protocol
-}
-
-fn access_rule(
-    index: usize,
-    rule: &manifest::AccessRule,
-    problems: &mut Vec<Problem>,
-    unfit: &mut Vec<Problem>,
-) -> config::AccessRule {
-    let path = format!("spec.access.rules[{index}]");
-    if rule.name.is_empty() {
-        problems.push(Problem::invalid(&format!("{path}.name"), "give the rule a name, for the audit log"));
-    }
-    let mut globs = |field: &str, globs: &[String]| readable(&format!("{path}.{field}"), globs, unfit);
-    config::AccessRule {
-        name: rule.name.clone(),
-        // None that can be read is nobody; only none at all is everybody.
-        principals: rule.principals.as_deref().map(|principals| globs("principals", principals)),
-        tools: globs("tools", &rule.tools),
-        prompts: globs("prompts", &rule.prompts),
-        resources: globs("resources", &rule.resources),
-    }
-}
-
-fn tool_filter(tools: &manifest::Tools, unfit: &mut Vec<Problem>) -> config::ToolFilter {
-    let include = readable("spec.tools.include", &tools.include, unfit);
-    let mut exclude = readable("spec.tools.exclude", &tools.exclude, unfit);
-    // What cannot be read could have hidden anything, and no glob at all would include everything.
-    if exclude.len() < tools.exclude.len() || (include.is_empty() && !tools.include.is_empty()) {
-        exclude = vec!["*".to_owned()];
-    }
-    config::ToolFilter { include, exclude }
-}
-
-/// The globs that can be read. The others are said to be none, and permit nothing.
-fn readable(path: &str, globs: &[String], unfit: &mut Vec<Problem>) -> Vec<String> {
-    let mut readable = Vec::new();
-    for (index, glob) in globs.iter().enumerate() {
-        let why = match Glob::new(glob) {
-            Ok(_) if has_wide_class(glob) => {
-                "between brackets there may be characters of ASCII alone".to_owned()
-            }
-            Ok(_) => {
-                readable.push(glob.clone());
-                continue;
-            }
-            Err(error) => error.kind().to_string(),
-        };
-        unfit.push(Problem::invalid(
-            &format!("{path}[{index}]"),
-            format_args!("{glob:?} is not a glob: {why}; what it was to say is denied until it is corrected"),
-        ));
-    }
-    readable
 }
 
 fn pod(pod: &manifest::Pod, problems: &mut Vec<Problem>) -> ServerPod {

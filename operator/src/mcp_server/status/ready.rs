@@ -54,7 +54,8 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
         let [accepted, available, connected] = others;
         let degraded = [available, connected].into_iter().find(|verdict| verdict.reason == Reason::Degraded);
         let but = degraded.or(Some(accepted).filter(|accepted| accepted.truth != Truth::True));
-        let nobody = || observed.access.and_then(|access| callable::nobody(access, summary));
+        let nobody =
+            || observed.access.and_then(|access| callable::nobody(access, observed.principals, summary));
         let message = match but.map(|but| but.message.clone()).or_else(nobody) {
             Some(but) => format!("clients can use the server, but {but}"),
             None => "clients can use the server".to_owned(),

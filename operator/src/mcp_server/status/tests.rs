@@ -73,6 +73,7 @@ fn summary() -> Summary {
             capabilities: vec!["tools".to_owned()],
         }),
         tools: ToolsSummary { count: 2, names: vec!["get".to_owned(), "list".to_owned()] },
+        hidden_tools: 0,
         tools_digest: "sha256:tools".to_owned(),
         noise: None,
         exposed: vec![],
@@ -124,6 +125,7 @@ struct Scene {
     deployment: Option<DeploymentView>,
     publication: Publication,
     access: Access,
+    principals: Option<Vec<String>>,
     second: i64,
 }
 
@@ -139,6 +141,7 @@ impl Scene {
             deployment: None,
             publication: Publication::Published,
             access: rules(&json!([{"name": "all", "tools": ["*"]}])),
+            principals: None,
             second: 1000,
         }
     }
@@ -161,6 +164,7 @@ impl Scene {
             selector: "longshore.dev/server=github".to_owned(),
             publication: self.publication,
             access: Some(&self.access),
+            principals: self.principals.as_deref(),
             now: Time(Timestamp::from_second(self.second).unwrap()),
         })
     }

@@ -85,6 +85,77 @@ fn a_server_that_nobody_may_call_is_ready_and_said_to_be_so() {
     }
 }
 
+/// A key of `default` and a rule for `alice` is what a first manifest often has.
+#[test]
+fn rules_that_are_for_no_caller_are_said_to_permit_nothing() {
+    let for_alice = || json!([{"name": "a", "principals": ["al*"], "tools": ["*"]}]);
+    let keys = "no rule of spec.access.rules is for a principal that has a key, so nobody may call anything: those are ";
+    for (access, principals, words) in [
+        (for_alice(), Some(&["default", "job"][..]), Some(format!("{keys}default, job"))),
+        (for_alice(), Some(&["a", "b", "c", "d"]), Some(format!("{keys}a, b, c, …"))),
+        (
+            for_alice(),
+            Some(&["anonymous"]),
+            Some(
+                "no rule of spec.access.rules is for the principal anonymous, which everybody is by spec.auth.none, so \
+                 nobody may call anything: name it, or leave principals out"
+                    .to_owned(),
+            ),
+        ),
+        // Rules for prompts are for callers, too.
+        (
+            json!([{"name": "a", "principals": ["alice"], "prompts": ["*"]}]),
+            Some(&["default"]),
+            Some(format!("{keys}default")),
+        ),
+        // One for those who call, and it names no tool.
+        (
+            json!([
+                {"name": "a", "principals": ["alice"], "tools": ["*"]},
+                {"name": "b", "principals": ["default"], "tools": ["got"]},
+            ]),
+            Some(&["default"]),
+            Some(
+                "no rule of spec.access.rules that is for its callers names any of its tools, so none may be called: it \
+                 has get, list"
+                    .to_owned(),
+            ),
+        ),
+        (for_alice(), Some(&["alice", "default"]), None),
+        (json!([{"name": "a", "tools": ["*"]}]), Some(&["default"]), None),
+        (for_alice(), None, None),
+    ] {
+        let mut scene = Scene::of(vec![said(ready(pod("new")), summary())]);
+        scene.access = rules(&access);
+        scene.principals =
+            principals.map(|principals| principals.iter().map(|one| (*one).to_owned()).collect());
+        let message = of(&scene.status(), ConditionType::Ready).message.clone();
+        let expected = words.map_or("clients can use the server".to_owned(), |words| {
+            format!("clients can use the server, but {words}")
+        });
+        assert_eq!(message, expected, "{access}");
+    }
+}
+
+#[test]
+fn tools_that_are_all_hidden_are_said_to_be_so() {
+    let hides = |hidden_tools: usize| Summary { tools: ToolsSummary::default(), hidden_tools, ..summary() };
+    let all = json!([{"name": "a", "tools": ["*"]}]);
+    let of_prompts = json!([{"name": "a", "tools": ["*"], "prompts": ["*"]}]);
+    for (access, said_by, words) in [
+        (&all, hides(3), ", but spec.tools hides all 3 of its tools, so none may be called"),
+        (&all, hides(1), ", but spec.tools hides its only tool, so none may be called"),
+        (&all, hides(0), ""),
+        (&all, Summary { hidden_tools: 3, ..summary() }, ""),
+        (&of_prompts, hides(3), ""),
+    ] {
+        let mut scene = Scene::of(vec![said(ready(pod("new")), said_by)]);
+        scene.access = rules(access);
+        let message = of(&scene.status(), ConditionType::Ready).message.clone();
+        assert_eq!(message, format!("clients can use the server{words}"));
+    }
+}
+
 #[test]
 fn times_of_transition_stay_while_nothing_changes() {
     let first = Scene::of(vec![said(ready(pod("new")), summary())]).status();
