@@ -91,8 +91,13 @@ pub async fn dereference(
     let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
     let name = server.metadata.name.as_deref().unwrap_or_default();
     let keys_secret = server.spec.auth.api_keys.as_ref().map(|keys| keys.secret_ref.name.as_str());
+    let mut references = references::of(&server.spec);
+    if references::beyond(&references).is_some() {
+        // The validation refuses it, whatever they are.
+        references.clear();
+    }
     let wanted: BTreeSet<(Kind, String)> =
-        references::of(&server.spec).into_iter().map(|reference| (reference.kind, reference.name)).collect();
+        references.into_iter().map(|reference| (reference.kind, reference.name)).collect();
     // Said before the first read: a change during the reads then triggers another reconcile.
     cache.uses(
         namespace,

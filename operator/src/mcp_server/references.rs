@@ -1,5 +1,7 @@
 //! Which Secrets, ConfigMaps and ServiceAccounts a manifest names, and where. Pure.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::{
     Container, EnvFromSource, EnvVar, KeyToPath, LocalObjectReference, PodTemplateSpec, Volume,
 };
@@ -56,6 +58,15 @@ impl Need {
     fn of(optional: Option<bool>) -> Self {
         if optional == Some(true) { Self::Optional } else { Self::Required }
     }
+}
+
+/// So many objects may be named by a manifest, each of which is read. Templates have room for fifteen thousand.
+pub const MOST: usize = 512;
+
+/// The first reference to an object more than may be named, if there are so many.
+pub fn beyond(references: &[Reference]) -> Option<&Reference> {
+    let mut objects = BTreeSet::new();
+    references.iter().find(|it| objects.insert((it.kind, it.name.as_str())) && objects.len() > MOST)
 }
 
 /// Every reference of a manifest, but for the Secret with the API keys.

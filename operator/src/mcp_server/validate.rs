@@ -239,7 +239,18 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
     let pod = pod(&spec.pod, &mut unfit);
     guard::volumes::mounts("spec.pod.volumeMounts", &spec.pod.volume_mounts, &mut unfit);
     let mut missing = Vec::new();
-    for reference in references::of(spec) {
+    let mut references = references::of(spec);
+    if let Some(beyond) = references::beyond(&references) {
+        unfit.push(Problem::invalid(
+            &beyond.field,
+            format_args!(
+                "the manifest names more than {} Secrets, ConfigMaps and ServiceAccounts, so none is looked at: name fewer",
+                references::MOST
+            ),
+        ));
+        references.clear();
+    }
+    for reference in references {
         if let Some(problem) = named::check_reference(server, &reference, found) {
             if matches!(problem.reason, Reason::SecretReserved | Reason::ConfigMapReserved) {
                 unfit.push(problem);

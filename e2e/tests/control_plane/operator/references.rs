@@ -89,6 +89,33 @@ fn what_is_missing_is_named_and_healed_at_once_when_it_comes() {
     });
 }
 
+/// Each is read, one after the other, and a server's reconciliation would take that long for as long as it is there.
+#[test]
+fn a_manifest_that_names_very_many_objects_is_refused_and_its_rules_hold() {
+    let env: Vec<String> = (0..600)
+        .map(|number| {
+            format!("{{name: A{number}, valueFrom: {{secretKeyRef: {{name: s-{number}, key: a, optional: true}}}}}}")
+        })
+        .collect();
+    let names_many = server(&format!(
+        "{{access: {{rules: [{{name: all, tools: ['*']}}]}}, pod: {{overrides: {{spec: {{containers: [{{name: more, image: x, env: [{}]}}]}}}}}}}}",
+        env.join(", ")
+    ));
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        namespace.apply(&names_many).await;
+        let message = wait_for(namespace, "Accepted", "False", "Invalid").await;
+        let field = "spec.pod.overrides.spec.containers[0].env[512].valueFrom.secretKeyRef: the manifest names more than 512 ";
+        assert!(message.starts_with(field), "{message}");
+        let deployments: Api<Deployment> = namespace.api();
+        assert!(deployments.get_opt("demo").await.unwrap().is_none());
+        let config_maps: Api<ConfigMap> = namespace.api();
+        let ours = ListParams::default().labels("longshore.dev/server=demo");
+        let made = config_maps.list(&ours).await.unwrap().items;
+        assert!(made[0].data.as_ref().unwrap()["config.json"].contains("\"name\":\"all\""));
+    });
+}
+
 #[test]
 fn keys_reach_the_sidecar_as_hashes_and_go_with_their_secret() {
     STAGE.with_namespace(async |namespace| {

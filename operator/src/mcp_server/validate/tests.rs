@@ -254,6 +254,24 @@ fn of_very_many_mistakes_the_first_are_told_and_how_many_more_there_are() {
     assert!(problems[0].message.starts_with("spec.transport: "), "{}", problems[0].message);
 }
 
+#[test]
+fn a_manifest_may_not_name_more_objects_than_are_read() {
+    let naming = |objects: usize| {
+        let env: Vec<Value> = (0..objects)
+            .map(|number| json!({"name": "A", "valueFrom": {"secretKeyRef": {"name": format!("s-{number}"), "key": "a", "optional": true}}}))
+            .collect();
+        // Each twice: what counts is objects.
+        let containers = json!([{"name": "more", "env": env}, {"name": "again", "env": env}]);
+        server(json!({}), json!({"overrides": {"spec": {"containers": containers}}}))
+    };
+    assert_eq!(prepared(&naming(references::MOST), &found()).0, []);
+    let (problems, resources) = prepared(&naming(references::MOST + 1), &found());
+    let [problem] = &problems[..] else { panic!("{problems:?}") };
+    let field = "spec.pod.overrides.spec.containers[0].env[512].valueFrom.secretKeyRef: ";
+    assert!(problem.reason == Reason::Invalid && problem.message.starts_with(field), "{}", problem.message);
+    assert_eq!(resources.deployment, None);
+}
+
 /// Whatever passes `kubectl apply` and is wrong: a key that is revoked meanwhile stops working.
 #[test]
 fn a_revoked_key_goes_from_running_pods_whatever_else_is_wrong() {
