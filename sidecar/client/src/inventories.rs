@@ -107,6 +107,13 @@ struct Tracked<K> {
     sidecars: BTreeMap<PodUid, AdminAddress>,
 }
 
+/// The polls of one server's sidecars.
+struct OfServer {
+    sidecars: HashMap<PodUid, Running>,
+    /// One of them at a time reads a long answer: a server that has them read slowly leaves the others theirs.
+    turn: Arc<Semaphore>,
+}
+
 struct Running {
     address: AdminAddress,
     abort: AbortHandle,
@@ -210,6 +217,14 @@ impl<S: PartialEq> Shared<S> {
     }
 }
 
+// === impl OfServer ===
+
+impl Default for OfServer {
+    fn default() -> Self {
+        Self { sidecars: HashMap::new(), turn: Arc::new(Semaphore::new(1)) }
+    }
+}
+
 // === impl Poller ===
 
 impl<K, S> Poller<K, S>
@@ -219,13 +234,13 @@ where
 {
     /// Asks every tracked sidecar, for ever.
     pub async fn run(mut self) -> Infallible {
-        let mut polls: HashMap<K, HashMap<PodUid, Running>> = HashMap::new();
+        let mut polls: HashMap<K, OfServer> = HashMap::new();
         let mut running = FuturesUnordered::new();
         loop {
             tokio::select! {
                 Some(tracked) = self.tracked.recv() => {
                     let of_server = polls.entry(tracked.server.clone()).or_default();
-                    of_server.retain(|uid, poll| {
+                    of_server.sidecars.retain(|uid, poll| {
                         let keep = tracked.sidecars.get(uid) == Some(&poll.address);
                         if !keep {
                             poll.abort.abort();
@@ -234,13 +249,14 @@ where
                         keep
                     });
                     for (uid, address) in tracked.sidecars {
-                        if let Entry::Vacant(vacant) = of_server.entry(uid) {
+                        if let Entry::Vacant(vacant) = of_server.sidecars.entry(uid) {
                             let (abort, registration) = AbortHandle::new_pair();
                             let poll = Poll {
                                 shared: self.shared.clone(),
                                 read: self.read.clone(),
                                 changes: self.changes.clone(),
                                 token: self.token.clone(),
+                                turn: of_server.turn.clone(),
                                 server: tracked.server.clone(),
                                 pod: vacant.key().clone(),
                                 address,
@@ -249,7 +265,7 @@ where
                             vacant.insert(Running { address, abort });
                         }
                     }
-                    if of_server.is_empty() {
+                    if of_server.sidecars.is_empty() {
                         polls.remove(&tracked.server);
                     }
                 }

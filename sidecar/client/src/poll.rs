@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, sleep};
 
 use crate::bounds::Pace;
@@ -24,6 +24,8 @@ pub(crate) struct Poll<K, S> {
     pub(crate) read: Read<K, S>,
     pub(crate) changes: mpsc::UnboundedSender<K>,
     pub(crate) token: TokenFile,
+    /// Who of the server's sidecars may have a place for a long answer.
+    pub(crate) turn: Arc<Semaphore>,
     pub(crate) server: K,
     pub(crate) pod: PodUid,
     pub(crate) address: AdminAddress,
@@ -31,7 +33,7 @@ pub(crate) struct Poll<K, S> {
 
 impl<K: Clone + Sync, S: PartialEq> Poll<K, S> {
     pub(crate) async fn run(self) -> Infallible {
-        let Self { shared, read, token, server, pod, address, .. } = &self;
+        let Self { shared, read, token, turn, server, pod, address, .. } = &self;
         let keep = |json: &[u8]| (read.keep)(server, json);
         let mut pace = Pace::new(&shared.bounds, Instant::now());
         let mut tag: Option<String> = None;
@@ -39,7 +41,8 @@ impl<K: Clone + Sync, S: PartialEq> Poll<K, S> {
         let mut failing: Option<Instant> = None;
         let mut retry = FIRST_RETRY;
         loop {
-            let limits = Limits { answer_bytes: shared.bounds.answer_bytes, answers: &shared.answers };
+            let answer_bytes = shared.bounds.answer_bytes;
+            let limits = Limits { answer_bytes, answers: &shared.answers, turn };
             let mut cost = Duration::ZERO;
             let known = tag.as_deref().filter(|_| !again);
             // That it answers again is news, whatever it says; and without a tag it answers at once in any case.

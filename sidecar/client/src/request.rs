@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, ETAG, HOST, IF_NONE_MATCH};
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use thiserror::Error;
@@ -23,7 +23,10 @@ pub(crate) const WAIT: Duration = Duration::from_secs(30);
 const GRACE: Duration = Duration::from_secs(10);
 /// An address that swallows packets must not hold a poll for the minutes that TCP would.
 const CONNECT: Duration = Duration::from_secs(2);
-/// How long an answer may take from its first byte to its last. It occupies a place among the answers in memory.
+/// So many bytes of an answer are read without a place among those in memory. Nearly all answers are shorter, so they wait
+/// for none that comes slowly.
+const SHORT: usize = 64 << 10;
+/// How long an answer may take from its first byte to its last, and once more if it is longer than that.
 const TRANSFER: Duration = Duration::from_secs(10);
 /// Why an answer is no inventory is told in so many bytes.
 const LONGEST_WORDS: usize = 512;
@@ -76,8 +79,10 @@ impl Error {
 pub(crate) struct Limits<'a> {
     /// The longest answer, in bytes.
     pub(crate) answer_bytes: usize,
-    /// The places for answers in memory.
+    /// The places for long answers in memory.
     pub(crate) answers: &'a Semaphore,
+    /// Who of one server's sidecars may have such a place.
+    pub(crate) turn: &'a Semaphore,
 }
 
 /// Asks for the inventory, and waits for so long for one other than `known` if a tag is given.
@@ -133,18 +138,39 @@ async fn read<S>(
     keep: &(dyn Fn(&[u8]) -> serde_json::Result<S> + Send + Sync),
 ) -> Result<Answer<S>, Error> {
     let tag = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
-    // The semaphore is never closed; were it, reading without a place would still be bounded by the poll's pace.
-    let place = limits.answers.acquire().await;
-    let body = timeout(TRANSFER, Limited::new(response.into_body(), limits.answer_bytes).collect())
-        .await
-        .map_err(|_| Error::Timeout)?
-        .map_err(Error::Body)?;
-    let body = body.to_bytes();
+    let mut body = Limited::new(response.into_body(), limits.answer_bytes);
+    let mut bytes = Vec::new();
+    let in_time = |_| Error::Timeout;
+    let places = if timeout(TRANSFER, gather(&mut body, &mut bytes, SHORT)).await.map_err(in_time)?? {
+        None
+    } else {
+        // The semaphores are never closed; were they, reading without a place would still be bounded by the poll's pace.
+        let places = (limits.turn.acquire().await, limits.answers.acquire().await);
+        if let Some(rest) = body.size_hint().exact().and_then(|rest| usize::try_from(rest).ok()) {
+            bytes.reserve_exact(rest.min(limits.answer_bytes));
+        }
+        timeout(TRANSFER, gather(&mut body, &mut bytes, usize::MAX)).await.map_err(in_time)??;
+        Some(places)
+    };
     let began = Instant::now();
-    let kept = keep(&body).map_err(|error| Error::Parse(words(&error)))?;
-    drop(body);
-    drop(place);
+    let kept = keep(&bytes).map_err(|error| Error::Parse(words(&error)))?;
+    drop(bytes);
+    drop(places);
     Ok(Answer::Changed { kept, tag, took: began.elapsed() })
+}
+
+/// Reads on until there are more than `enough` bytes. Whether that was all before. (Parts are not kept as they come: each
+/// may be of one byte.)
+async fn gather(body: &mut Limited<Incoming>, bytes: &mut Vec<u8>, enough: usize) -> Result<bool, Error> {
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame.map_err(Error::Body)?.into_data() {
+            bytes.extend_from_slice(&data);
+            if bytes.len() > enough {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
 }
 
 /// The words of an error, as much of them as is kept.

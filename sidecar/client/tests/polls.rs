@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed assertion is a test's way to speak")]
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +16,9 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use longshore_sidecar_client::{Bounds, Changes, Inventories, Read, TokenFile, inventories_with};
-use tokio::sync::watch;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 
 const TOKEN: &str = "the-token-of-the-control-plane";
@@ -55,7 +58,9 @@ async fn answer(State(mut sidecar): State<Sidecar>, headers: HeaderMap) -> Respo
 }
 
 fn tag(says: &str) -> String {
-    format!("\"{}\"", says.bytes().map(|byte| format!("{byte:x}")).collect::<String>())
+    let mut hasher = DefaultHasher::new();
+    says.hash(&mut hasher);
+    format!("\"{:x}\"", hasher.finish())
 }
 
 struct Served {
@@ -74,7 +79,7 @@ async fn serve_with(says: &str, patience: Duration) -> Served {
     let sidecar = Sidecar { says, asked: Arc::default(), tokens: Arc::default(), patience };
     let (asked, tokens) = (sidecar.asked.clone(), sidecar.tokens.clone());
     let router = Router::new().route("/v1/inventory", get(answer)).with_state(sidecar);
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
     Served { address, says: send, asked, tokens }
@@ -107,8 +112,12 @@ fn client_that(bounds: Bounds, read: Read<&'static str, Kept>) -> Client {
 
 impl Client {
     fn track(&self, pods: &[(&str, SocketAddr)]) {
+        self.track_of("server", pods);
+    }
+
+    fn track_of(&self, server: &'static str, pods: &[(&str, SocketAddr)]) {
         let pods: BTreeMap<_, _> = pods.iter().map(|(pod, address)| ((*pod).to_owned(), *address)).collect();
-        self.inventories.track("server", pods);
+        self.inventories.track(server, pods);
     }
 
     /// Waits for changes until what is known of the pod is as wanted.
@@ -207,6 +216,45 @@ async fn of_what_is_no_inventory_little_is_repeated() {
     client.until("pod", |_, unreachable| unreachable.is_some_and(|it| it.contains("not an inventory"))).await;
     let words = client.inventories.of("pod").unreachable.unwrap();
     assert!((500..600).contains(&words.len()), "{words}");
+}
+
+/// Begins answers of so many bytes, and never ends them. Says of each that it has begun.
+async fn serve_without_end(bytes: usize) -> (SocketAddr, mpsc::UnboundedReceiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (begins, begun) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        let mut held = Vec::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", bytes + 1);
+            stream.write_all(head.as_bytes()).await.unwrap();
+            stream.write_all(&vec![b' '; bytes]).await.unwrap();
+            held.push(stream);
+            let _ = begins.send(());
+        }
+    });
+    (address, begun)
+}
+
+/// Else one tenant's pods could keep all others from being heard.
+#[tokio::test]
+async fn answers_that_never_end_take_nobodys_place() {
+    let long = format!("[{}]", vec!["1"; 100_000].join(","));
+    for (bytes, places, says) in [(1, 1, "[1]"), (100_000, 2, &*long)] {
+        let bounds = Bounds { concurrent_answers: places, ..Bounds::default() };
+        let mut client = client(bounds);
+        let (slow, mut begun) = serve_without_end(bytes).await;
+        let pods: Vec<String> = (0..20).map(|pod| format!("slow-{pod}")).collect();
+        let pods: Vec<_> = pods.iter().map(|pod| (pod.as_str(), slow)).collect();
+        client.track_of("slow", &pods);
+        for _ in &pods {
+            timeout(SOON, begun.recv()).await.unwrap().unwrap();
+        }
+        let sidecar = serve(says).await;
+        client.track(&[("pod", sidecar.address)]);
+        let expected: Kept = serde_json::from_str(says).unwrap();
+        client.until("pod", |kept, _| kept == Some(&expected)).await;
+    }
 }
 
 /// It would hold the request that asks for something else, and would seem to be away for all that time.
