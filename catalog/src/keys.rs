@@ -7,11 +7,15 @@ use longshore_sidecar_config::ApiKey;
 use sha2::{Digest as _, Sha256};
 use subtle::{Choice, ConditionallySelectable as _, ConstantTimeEq as _};
 
+use crate::Hosts;
+
 /// How callers prove who they are. Cheap to clone.
 #[derive(Clone, Debug)]
 pub enum Login {
     /// They need not.
     Open,
+    /// They need not, if they ask for the catalog by one of its names.
+    OpenBy(Hosts),
     /// With an API key. The ring may be exchanged at any time.
     Keys(Arc<ArcSwap<KeyRing>>),
 }

@@ -5,12 +5,13 @@
 //! * [`Reader`]: makes an [`Offer`] of a sidecar's inventory: bounded, cleaned, a stranger's words.
 //! * [`index`]: ranked search over it.
 //! * [`http`]: the REST API, and beside it the port for probes and metrics.
-//! * [`KeyRing`]: who may log in.
+//! * [`KeyRing`]: who may log in, and [`Hosts`]: what the catalog is called where everybody may.
 //!
 //! Everything that servers say is text for people: bounded in length and in number, freed of what would not be seen or
 //! would show it in another order, and never interpreted. Nothing here opens a connection.
 
 mod catalog;
+mod hosts;
 pub mod http;
 pub mod index;
 mod keys;
@@ -23,6 +24,7 @@ pub mod text;
 mod view;
 
 pub use catalog::{Catalog, IndexError, Indexer};
+pub use hosts::Hosts;
 pub use keys::{KeyRing, Login};
 pub use metrics::Metrics;
 pub use offer::{Offer, Reader, ToolEntry};

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use longshore_catalog::http::Port;
-use longshore_catalog::{Catalog, Login, Metrics};
+use longshore_catalog::{Catalog, Hosts, Login, Metrics};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -34,6 +34,8 @@ pub struct Options {
     pub health_addr: SocketAddr,
     /// The directory with the API keys. `None`: everybody may log in.
     pub api_keys_dir: Option<PathBuf>,
+    /// What the catalog is called where everybody may log in.
+    pub hosts: Vec<String>,
     /// The namespaces whose servers are listed; empty for all.
     pub watch_namespaces: Vec<String>,
     /// The file with the token for the sidecars.
@@ -48,7 +50,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let (login, keys) = match &options.api_keys_dir {
         None => {
             tracing::warn!("everybody who reaches the catalog may read it: --auth none");
-            (Login::Open, None)
+            (Login::OpenBy(Hosts::new(options.hosts)), None)
         }
         Some(directory) => {
             let keys = KeyFiles::open(directory).context("cannot read the API keys")?;

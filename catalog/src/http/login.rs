@@ -15,6 +15,15 @@ const API_KEY: &str = "x-api-key";
 pub(super) async fn required(State(login): State<Login>, request: Request, next: Next) -> Response {
     let refusal = match &login {
         Login::Open => None,
+        Login::OpenBy(hosts) if hosts.are_asked(request.uri(), request.headers()) => None,
+        Login::OpenBy(_) => {
+            return Problem::new(
+                StatusCode::FORBIDDEN,
+                "the catalog is not known by the name that this was sent to: ask for its Service, localhost or an IP \
+                 address, or add the name to the chart's value catalog.hosts",
+            )
+            .into_response();
+        }
         Login::Keys(ring) => match key(request.headers()) {
             None => Some("this needs an API key: send it as `Authorization: Bearer KEY`"),
             Some(key) if ring.load().principal(key).is_none() => {

@@ -1,5 +1,6 @@
 //! A catalog that serves, and a client that asks it.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Stand {
     pub(crate) catalog: Catalog,
     pub(crate) reader: Reader,
-    api: std::net::SocketAddr,
-    probes: std::net::SocketAddr,
+    api: SocketAddr,
+    probes: SocketAddr,
     stop: CancellationToken,
 }
 
@@ -94,6 +95,11 @@ impl Stand {
 
     pub(crate) async fn probe(&self, path: &str) -> Answer {
         ask(self.probes, Method::GET, path, &[]).await
+    }
+
+    /// By this name of the catalog.
+    pub(crate) async fn get_of(&self, host: &str, path: &str) -> Answer {
+        ask_host(self.api, host, Method::GET, path, &[]).await
     }
 
     pub(crate) async fn ask(&self, method: Method, path: &str, headers: &[(&str, &str)]) -> Answer {
@@ -182,11 +188,21 @@ pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-async fn ask(address: std::net::SocketAddr, method: Method, path: &str, headers: &[(&str, &str)]) -> Answer {
+async fn ask(address: SocketAddr, method: Method, path: &str, headers: &[(&str, &str)]) -> Answer {
+    ask_host(address, "catalog", method, path, headers).await
+}
+
+async fn ask_host(
+    address: SocketAddr,
+    host: &str,
+    method: Method,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> Answer {
     let stream = TcpStream::connect(address).await.unwrap();
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
-    let mut request = Request::builder().method(method).uri(path).header("host", "catalog");
+    let mut request = Request::builder().method(method).uri(path).header("host", host);
     for (name, value) in headers {
         request = request.header(*name, *value);
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{Method, StatusCode};
-use longshore_catalog::{About, KeyRing, Login};
+use longshore_catalog::{About, Hosts, KeyRing, Login};
 use longshore_sidecar_config::ApiKey;
 use sha2::{Digest as _, Sha256};
 
@@ -52,5 +52,19 @@ async fn without_keys_nobody_may() {
     let stand = Stand::with(Login::with_keys(KeyRing::default())).await;
     for key in ["", "Bearer ", "Bearer x"] {
         stand.ask(Method::GET, "/v1/tools", &[("authorization", key)]).await.problem(401);
+    }
+}
+
+/// A stranger's page whose name points at a port-forward reads nothing.
+#[tokio::test]
+async fn who_needs_no_key_asks_by_a_known_name() {
+    let stand = Stand::with(Login::OpenBy(Hosts::new(["longshore-catalog".to_owned()]))).await;
+    stand.serve("a", "demo", About::default(), &[tool("echo", "x")]).await;
+    for path in ["/v1/tools", "/v1/servers", "/v1/servers/a/demo", "/v1/tools/a/demo/echo"] {
+        for host in ["longshore-catalog", "localhost:8080", "10.0.0.1"] {
+            assert_eq!(stand.get_of(host, path).await.status, StatusCode::OK, "{host}{path}");
+        }
+        let said = stand.get_of("stranger.example", path).await.problem(403);
+        assert!(said.contains("the chart's value catalog.hosts"), "{said}");
     }
 }

@@ -30,7 +30,8 @@ const RENDERED: &[&str] = &[
     "{serviceAccount: {annotations: {a: b}}, podLabels: {a: b}, podAnnotations: {a: b}, priorityClassName: system-cluster-critical}",
     "{catalog: {enabled: false, auth: {none: false}}}",
     "{catalog: {auth: {none: false, apiKeysSecret: readers}, replicas: 1, resources: {}}, watchNamespaces: [chart-test-a]}",
-    "{catalog: {from: [{kubernetes.io/metadata.name: portal}]}}",
+    "{catalog: {from: [{kubernetes.io/metadata.name: portal}], hosts: [catalog.example]}}",
+    "{catalog: {hosts: null}}",
     "{sessionKeys: {rotateAfter: '0'}}",
     "{sessionKeys: {rotateAfter: 1h30m10s}}",
     // As Go writes it.
@@ -71,6 +72,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("{catalog: {auth: {jwt: true}}}", "additional properties 'jwt' not allowed"),
     ("{catalog: {auth: {none: 'yes'}}}", "at '/catalog/auth/none'"),
     ("{catalog: {replicas: 0}}", "at '/catalog/replicas'"),
+    ("{catalog: {hosts: ['http://catalog.example']}}", "at '/catalog/hosts/0'"),
 ];
 
 /// In one test, since all of them have to do with what is in the cluster and not in a namespace.
@@ -84,6 +86,7 @@ fn the_chart() {
     values_make_what_they_say(&cluster);
     notes_tell_of_targets_that_would_be_down(&cluster);
     a_secret_that_is_deleted_takes_its_keys_along(&cluster);
+    an_open_catalog_knows_its_names(&cluster);
     renders_what_the_api_server_takes(&cluster);
     names_may_look_like_numbers(&cluster);
     releases_of_one_name_go_together(&cluster);
@@ -271,6 +274,34 @@ fn a_secret_that_is_deleted_takes_its_keys_along(cluster: &Cluster) {
         .flatten();
     let keys = volumes.find(|volume| volume["name"] == "api-keys").unwrap();
     assert_eq!(keys["secret"]["optional"], true, "{keys}");
+}
+
+/// Whoever asks by another one may be a page in somebody's browser.
+fn an_open_catalog_knows_its_names(cluster: &Cluster) {
+    let hosts = |values: &str| -> Vec<String> {
+        let manifests = template(cluster, values).unwrap();
+        let objects: Vec<Value> = serde_saphyr::from_multiple(&manifests).unwrap();
+        let arguments = objects
+            .iter()
+            .filter_map(|object| object["spec"]["template"]["spec"]["containers"][0]["args"].as_array())
+            .find(|arguments| arguments[0] == "catalog")
+            .unwrap();
+        let hosts = arguments.iter().filter_map(|it| it.as_str()?.strip_prefix("--host="));
+        hosts.map(str::to_owned).collect()
+    };
+    let service = format!("longshore-catalog.{NAMESPACE}");
+    assert_eq!(
+        hosts("{clusterDomain: cluster.example, catalog: {hosts: [catalog.example]}}"),
+        [
+            "longshore-catalog",
+            &service,
+            &format!("{service}.svc"),
+            &format!("{service}.svc.cluster.example"),
+            "catalog.example",
+        ]
+    );
+    let keys = "{catalog: {auth: {none: false, apiKeysSecret: readers}, hosts: [catalog.example]}}";
+    assert_eq!(hosts(keys), [""; 0], "a key is needed by any name");
 }
 
 /// Two teams of one cluster, each with a Longshore for its own namespace.

@@ -19,6 +19,10 @@ pub(super) struct Args {
     /// `sha256:` with its hash. Changes are read within a second.
     #[arg(long, value_name = "DIRECTORY", env = "LONGSHORE_CATALOG_API_KEYS_DIR")]
     api_keys_dir: Option<PathBuf>,
+    /// With `--auth none`, a name by which the catalog may be asked, beside `localhost` and IP addresses: a page in
+    /// somebody's browser has other names. May be given several times.
+    #[arg(long, value_name = "NAME")]
+    host: Vec<String>,
     /// List the servers of this namespace only. May be given several times. Default: all namespaces.
     #[arg(long, value_name = "NAMESPACE")]
     watch_namespace: Vec<String>,
@@ -59,6 +63,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         listen_addr: args.listen_addr,
         health_addr: args.health_addr,
         api_keys_dir,
+        hosts: args.host,
         watch_namespaces: args.watch_namespace,
         inventory_token_file: args.inventory_token_file,
     }))
