@@ -79,7 +79,7 @@ pub(super) async fn run(way: Way, mut client: Client) {
         drop(asked);
         match call.serve(client).await {
             Some(unserved) => client = unserved,
-            None => return,
+            None => return call.linger().await,
         }
     }
     client.fail(Unusable::Forgotten.into()).await;

@@ -454,6 +454,13 @@ impl Drop for Place {
     }
 }
 
+impl Lease {
+    /// Whether no other call may use the session meanwhile.
+    pub(super) fn is_alone(&self) -> bool {
+        self.purpose == Purpose::Alone
+    }
+}
+
 impl Drop for Lease {
     fn drop(&mut self) {
         let mut table = self.sessions.lock();

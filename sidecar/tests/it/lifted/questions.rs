@@ -2,6 +2,7 @@ use serde_json::{Value, json};
 
 use super::{again, asked, call, is_error, request, text};
 use crate::harness::config::processes;
+use crate::harness::http::connect;
 use crate::harness::peer::everything;
 use crate::harness::shim::{server, serving, stdio};
 use crate::harness::{Events, Sidecar, config, eventually};
@@ -206,6 +207,22 @@ fn a_process_that_was_begun_for_a_call_which_found_another_one_is_the_next_calls
     assert_eq!(sidecar.metric("longshore_processes_started_total"), started, "no other one is begun");
     let reply = again("ask", json!({"method": "roots/list"}), &can(), &state, answers(&questions));
     text(&reply.send(sidecar.mcp));
+}
+
+/// What a process asks late, in a call that was given up, is nobody else's to answer.
+#[test]
+fn a_question_of_a_call_that_was_cancelled_is_not_put_to_the_next_calls_client() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    let arguments = json!({"method": "roots/list", "after": 1, "seconds": 1, "text": "done", "times": 1});
+    let mut stream = connect(sidecar.mcp);
+    call("ask-and-go", arguments, &can()).write(&mut stream);
+    eventually("it is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+    // The server has begun with it when it answers something that came later, in that process.
+    eventually("the process is there", || (_shim.processes().len() == 2).then_some(()));
+    drop(stream);
+    eventually("it is over", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    let next = call("later", json!({"seconds": 3}), &can()).send(sidecar.mcp);
+    assert_eq!(text(&next), "later");
 }
 
 /// What the sidecar asks a process on its own account is not what the process asks about.

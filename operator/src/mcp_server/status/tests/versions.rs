@@ -66,7 +66,7 @@ fn a_new_version_that_shakes_hands_and_dies_has_one_status() {
         }
     }
     // One that goes on serves beside the others, and one that has nobody beside it serves all the same.
-    let goes_on = PodView { ready_changed: Some(994), ..dies(ContainerState::Running, true) };
+    let goes_on = PodView { ready_changed: Some(989), ..dies(ContainerState::Running, true) };
     assert_eq!(trials_end(&[said(goes_on.clone(), summary())], 1000), None);
     let status = scene(goes_on.clone(), 1).status();
     let available = of(&status, ConditionType::Available);
@@ -74,7 +74,7 @@ fn a_new_version_that_shakes_hands_and_dies_has_one_status() {
         (available.reason.as_str(), available.message.as_str()),
         (
             "RollingOut",
-            "the new version (generation 4) serves; the one before goes when it has done so for 5 seconds"
+            "the new version (generation 4) serves; the one before goes when it has done so for 10 seconds"
         )
     );
     // Nor does it wait for as long as its node's clock is wrong, unless that is a matter of seconds.

@@ -10,12 +10,18 @@ use longshore_mcp::object::{elements, string};
 use longshore_mcp::parked::Parked;
 use longshore_mcp::translate::results::Hints;
 use longshore_mcp::translate::{errors, names, responses};
+use tokio::time::{Duration, sleep};
 
 use super::Call;
 use super::stage::Stage;
 use crate::upstream::Failure;
 use crate::upstream::lifted::client::Client;
 use crate::upstream::lifted::failure::Failure as Unusable;
+use crate::upstream::lifted::source::Heard;
+
+/// How long a session that a call has alone is kept from the next one after that call was given up. Most servers hear of
+/// it at once, and few say that they have.
+const LINGERS: Duration = Duration::from_secs(2);
 
 impl Call {
     /// The server has ended the call.
@@ -124,6 +130,39 @@ impl Call {
         let can = ClientCapabilities::default();
         let parked = std::mem::replace(&mut self.parked, Parked::new(self.pair, "0", can));
         self.tell_all(&parked.abandon(why)).await;
+    }
+
+    /// Keeps the session for a while from the next call if the server has not done with this one, which was given up:
+    /// what it asks still, where nothing says in which call, is for the client of no other. A session in which it does
+    /// goes on asking, and is left.
+    pub(super) async fn linger(&mut self) {
+        let lease = self.lease.take_if(|lease| lease.is_alone() && self.reading.is_some());
+        let Some(lease) = lease else { return };
+        let over = sleep(LINGERS);
+        tokio::pin!(over);
+        while let Some(reading) = &mut self.reading {
+            let heard = tokio::select! {
+                biased;
+                Some(heard) = self.inbox.1.recv() => heard,
+                () = reading => {
+                    self.reading = None;
+                    continue;
+                }
+                () = &mut over => return,
+            };
+            match heard {
+                Heard::Answer(_) => return,
+                Heard::Own(message) | Heard::Aside(message) => {
+                    if let Ok(Message::Request(question)) = envelope::read(&message) {
+                        self.session.refuse(&self.way.transport, &question).await;
+                        lease.session.leave();
+                    }
+                }
+                // Whoever answers for the server gave the call up too; the server may not have.
+                Heard::Over(_) => {}
+            }
+        }
+        over.await;
     }
 
     pub(super) async fn tell_all(&mut self, messages: &[String]) {
