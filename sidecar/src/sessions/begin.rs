@@ -110,15 +110,24 @@ fn former(opener: Opener, capsule: &Capsule, set: Copy) -> Former {
 }
 
 /// Begins a session again whose server has forgotten it, if it may be begun again. `lost` is what the server called it.
-/// Says whether it is there again. Who has no time for that any more does not leave it half begun.
+/// Says whether it is there again. Who has no time for that any more does not leave it half begun, nor begins it.
 pub(crate) async fn begin_again(
     pool: &Rc<Pool>,
     snapshot: &Arc<Snapshot>,
     used: &Use,
     lost: Option<HeaderValue>,
 ) -> Result<bool, Refusal> {
+    let session = &used.session;
+    if !used.sessions.can_move(&session.capsule) || !is_as_it_was(pool, snapshot, &session.capsule).await {
+        return Ok(false);
+    }
+    // One at a time: calls that find out together begin it once.
+    let alone = session.beginning.clone().lock_owned().await;
     let (pool, snapshot, used) = (pool.clone(), snapshot.clone(), used.for_request());
-    let beginning = async move { begin_whole(&pool, &snapshot, &used, lost.as_ref()).await };
+    let beginning = async move {
+        let _alone = alone;
+        begin_whole(&pool, &snapshot, &used, lost.as_ref()).await
+    };
     tokio::task::spawn_local(beginning).await.map_err(|_| Refusal::Internal)?
 }
 
@@ -130,11 +139,6 @@ async fn begin_whole(
     lost: Option<&HeaderValue>,
 ) -> Result<bool, Refusal> {
     let session = &used.session;
-    if !used.sessions.can_move(&session.capsule) || !is_as_it_was(pool, snapshot, &session.capsule).await {
-        return Ok(false);
-    }
-    // One at a time: calls that find out together begin it once.
-    let _alone = session.beginning.lock().await;
     if !used.sessions.holds(session) {
         return Err(Refusal::UnknownSession);
     }

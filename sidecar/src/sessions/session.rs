@@ -40,8 +40,8 @@ pub(crate) struct Session {
     pub(crate) server_revision: Revision,
     /// What the client set. Boxed, since most sessions set nothing.
     set: Mutex<Option<Box<Set>>>,
-    /// Held by whoever begins it again with the server.
-    pub(super) beginning: tokio::sync::Mutex<()>,
+    /// Held while it is begun again with the server, which whoever has it begun need not wait for.
+    pub(super) beginning: Arc<tokio::sync::Mutex<()>>,
     /// When it was last used, in milliseconds since the process began.
     used: AtomicU64,
     /// Requests under way: while there are any it is not idle, and stays here.
@@ -115,7 +115,7 @@ impl Session {
             _said: None,
             upstream: RwLock::new(upstream.and_then(alone)),
             set: Mutex::default(),
-            beginning: tokio::sync::Mutex::default(),
+            beginning: Arc::default(),
             used: AtomicU64::new(now),
             busy: AtomicUsize::new(0),
             kept: AtomicUsize::new(0),

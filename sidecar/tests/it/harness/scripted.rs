@@ -51,8 +51,8 @@ struct Manners {
     told: bool,
     /// And with pings.
     pinged: bool,
-    /// It breaks off in the middle of its answer to a handshake of the sidecar's own in this revision.
-    breaks: Option<&'static str>,
+    /// How it answers a handshake of the sidecar's own in this revision, if not as any other.
+    greets_again: Option<(&'static str, Greeting)>,
 }
 
 /// How a handshake is answered.
@@ -68,6 +68,8 @@ pub(crate) enum Greeting {
     Nonsense,
     /// With an error.
     Refusal,
+    /// The same when the gate is open.
+    RefusalAt(Gate),
     /// As an event, after these.
     After(Vec<Value>),
 }
@@ -88,7 +90,7 @@ impl Manners {
             answered: false,
             told: false,
             pinged: false,
-            breaks: None,
+            greets_again: None,
         }
     }
 }
@@ -232,7 +234,16 @@ impl Scripted {
         revision: &'static str,
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
-        let manners = Manners { breaks: Some(revision), ..Manners::of(json!({})) };
+        Self::greeting_again(revision, Greeting::BrokenOff, answer)
+    }
+
+    /// A server that answers a handshake of the sidecar's own in this revision so.
+    pub(crate) fn greeting_again(
+        revision: &'static str,
+        greeting: Greeting,
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        let manners = Manners { greets_again: Some((revision, greeting)), ..Manners::of(json!({})) };
         Self::with(0, manners, without_streams(answer))
     }
 
@@ -307,13 +318,10 @@ fn serve(
             }
             "initialize" => {
                 let asked = message(&request)["params"]["protocolVersion"].clone();
-                let breaks = own && manners.breaks.is_some_and(|revision| asked == revision);
-                let greeting = if breaks {
-                    Some(&Greeting::BrokenOff)
-                } else {
-                    manners.greets.as_ref().filter(|_| !own)
-                };
-                if let Some(Greeting::At(gate)) = greeting {
+                let again = manners.greets_again.as_ref().filter(|(revision, _)| own && asked == *revision);
+                let others = manners.greets.as_ref().filter(|_| !own);
+                let greeting = again.map(|(_, greeting)| greeting).or(others);
+                if let Some(Greeting::At(gate) | Greeting::RefusalAt(gate)) = greeting {
                     gate.pass();
                 }
                 let version = match manners.revision {
@@ -343,7 +351,7 @@ fn serve(
                     Some(Greeting::Nonsense) => {
                         json_with(&mut stream, 200, &headers, &reply_to(&request, &json!({})));
                     }
-                    Some(Greeting::Refusal) => {
+                    Some(Greeting::Refusal | Greeting::RefusalAt(_)) => {
                         let error = json!({"code": -32000, "message": "no seat is free"});
                         let refusal =
                             json!({"jsonrpc": "2.0", "id": message(&request)["id"], "error": error});

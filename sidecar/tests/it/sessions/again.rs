@@ -7,8 +7,8 @@ use longshore_sidecar_config::OnOwnerLoss;
 use serde_json::json;
 
 use super::restarts::{again, forgetful};
-use crate::harness::scripted::{OWN_SESSION, UPSTREAM_SESSION};
-use crate::harness::{Client, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::scripted::{Greeting, OWN_SESSION, UPSTREAM_SESSION};
+use crate::harness::{Client, Gate, Request, Scripted, Sidecar, config, eventually, scripted};
 
 /// Where `transport.protocol` says another revision by then, the server is spoken to in that one, and a client that was
 /// promised what is in the other begins anew.
@@ -56,4 +56,44 @@ fn a_session_that_is_begun_again_by_halves_is_ended_at_its_server() {
         server.seen_all().into_iter().find(|request| request.method == "DELETE")
     });
     assert_eq!(told.value("mcp-session-id"), Some(OWN_SESSION));
+}
+
+/// A server that forgets and then does not greet: those who wait to begin a session again leave with their calls, and the
+/// server is not asked for them one after the other.
+#[test]
+fn a_session_is_begun_again_for_those_who_wait_still() {
+    let (forget, gate) = (Arc::<AtomicBool>::default(), Gate::default());
+    let forgets = forget.clone();
+    let server =
+        Scripted::greeting_again("2025-03-26", Greeting::RefusalAt(gate.clone()), move |request, stream| {
+            if forgets.load(Ordering::Relaxed) {
+                return scripted::json_with(stream, 404, "", "{}");
+            }
+            scripted::json(stream, &scripted::reply_to(request, &json!({})));
+        });
+    let mut config = config(server.port);
+    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    config.limits.request_timeout_ms = 1_000;
+    let sidecar = Sidecar::start(&config).ready();
+    let client = Client::of(&sidecar, None, "2025-03-26");
+    forget.store(true, Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let mut client = Client::in_session(&sidecar, &client.session);
+            client.revision = "2025-03-26";
+            scope.spawn(move || {
+                let late = client.call("t", json!({}));
+                assert!(late["error"]["message"].as_str().unwrap().contains("within 1"), "{late}");
+            });
+        }
+    });
+    gate.open();
+    let refused = client.call("t", json!({}));
+    assert_eq!(refused["error"]["code"], -32603, "{refused}");
+    let begins = |request: &Request| {
+        let message = scripted::message(request);
+        message["method"] == "initialize" && message["params"]["protocolVersion"] == "2025-03-26"
+    };
+    // That of the client, of the calls that found out together, and of the last one.
+    assert_eq!(server.seen_all().iter().filter(|request| begins(request)).count(), 3);
 }
