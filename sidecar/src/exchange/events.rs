@@ -88,6 +88,7 @@ pub(super) async fn events(
         if let Some(code) = passed? {
             break code;
         }
+        source.settle();
         client.room(deadline).await;
     };
     Ok(Done { status: StatusCode::OK.as_u16(), code, rest: Some(Tail::of(source.body, source.lease)) })
@@ -216,9 +217,18 @@ impl Source {
         read.map_err(|_| Refusal::AnswerTooLarge { limit: EDITABLE })
     }
 
+    /// What was read has found its place, and whoever reads it is waited for.
+    pub(super) fn settle(&mut self) {
+        self.coming.settle();
+    }
+
     /// Asks, after a while, for a stream again that a server ended early, as it may from 2025-11-25 on, or whose connection
     /// broke. The client need not know: its own stream goes on.
     pub(super) async fn again<T>(&mut self, ask: impl AsyncFnOnce(Option<&str>) -> Option<T>) -> Option<T> {
+        // Half an event was never sent, and comes again.
+        self.decoder = Decoder::new(EDITABLE);
+        self.coming.complete();
+        self.coming.settle();
         sleep(self.retry.max(RETRY_MINIMUM).max(self.pace.ended())).await;
         ask(self.last.as_deref()).await
     }
@@ -226,9 +236,6 @@ impl Source {
     /// Goes on with another answer.
     pub(super) fn go_on(&mut self, answer: Answer) {
         let Answer { response, lease } = answer;
-        // Half an event was never sent, and comes again.
-        self.decoder = Decoder::new(EDITABLE);
-        self.coming.complete();
         (self.body, self.lease) = (response.into_body(), lease);
         self.pace.go_on();
     }

@@ -212,6 +212,7 @@ async fn pass(
             hand_on(worker, caller, session, writer, message);
             late.pop_front();
         }
+        source.settle();
         writer.room().await;
         let Ok(Some(data)) = source.next().await else { break };
         let read = source.read(&data, |event| {

@@ -105,6 +105,13 @@ impl Coming {
         self.turn = self.turn.take().or(turn);
     }
 
+    /// What is complete has found its place. Others have their turn then, while this waits for whoever reads it.
+    pub(crate) fn settle(&mut self) {
+        if self.turn.is_some() && (self.bytes <= FEW || self.fits()) {
+            self.turn = None;
+        }
+    }
+
     /// Whether what has come is counted, or need not be.
     pub(crate) fn is_counted(&self) -> bool {
         let counted = self.share.as_ref().is_none_or(|share| self.bytes <= share.bytes);
@@ -235,5 +242,30 @@ mod tests {
         ] {
             assert_eq!(waits(until, ends_every).await, expected, "{until} {ends_every}");
         }
+    }
+
+    /// Two messages of which more has come than there is room for, and the first has the turn.
+    async fn two() -> (Coming, Coming) {
+        let shares = Shares::new(Bounds { total: FEW, per_principal: FEW });
+        let [mut first, mut second] = ["a", "b"].map(|who| Coming::new(Some(shares.nothing(&who.into()))));
+        first.came(2 * FEW);
+        second.came(2 * FEW);
+        assert!(first.room().await && !second.room().await);
+        (first, second)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_that_is_complete_leaves_the_turn_to_others() {
+        let (mut first, mut second) = two().await;
+        first.complete();
+        assert!(!second.room().await, "it has yet to find its place");
+        first.settle();
+        assert!(second.room().await);
+        // What has come of another one by then needs a turn of its own.
+        first.came(2 * FEW);
+        assert!(!first.room().await);
+        // So does what has come behind one that is complete.
+        second.settle();
+        assert!(!first.room().await);
     }
 }

@@ -186,6 +186,7 @@ impl Live {
         match read {
             Ok(code) => {
                 self.ready = share.keep(out.into());
+                source.settle();
                 if let Some(code) = code {
                     self.line.borrow_mut().end(None, code);
                     if let Some(source) = self.source.take() {

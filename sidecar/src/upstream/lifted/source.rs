@@ -227,6 +227,7 @@ impl Events {
             });
             read.map_err(|_| Ending::TooLarge)?;
             coming.came(decoder.pending());
+            coming.settle();
             if !messages.is_empty() {
                 return Ok(Some(messages));
             }
@@ -285,6 +286,7 @@ pub(super) async fn collect(
         }
     }
     coming.complete();
+    coming.settle();
     Ok(gathered.freeze())
 }
 

@@ -85,6 +85,7 @@ impl Source {
             ready.extend(event.into_message().and_then(|message| String::from_utf8(message).ok()));
         });
         coming.came(decoder.pending());
+        coming.settle();
         Ok(read.map_err(|_| Failure::TooLarge)?)
     }
 
@@ -103,6 +104,7 @@ impl Source {
             }
         }
         self.coming.complete();
+        self.coming.settle();
         self.over = true;
         let whole = Vec::from(gathered.freeze());
         if !whole.is_empty() {
