@@ -290,9 +290,14 @@ impl Routes {
         Some((number, call))
     }
 
-    /// Takes a call out that the process has not seen.
+    /// Takes a call out that the process has not seen. One that its client does not want any more is over with that.
     pub(super) fn take(&mut self, number: u64) -> Option<Command> {
-        self.answered(number)?.into_command()
+        let call = self.answered(number)?;
+        if call.is_cancelled {
+            call.end(Err(Failure::Cancelled));
+            return None;
+        }
+        call.into_command()
     }
 
     /// Takes the calls of one session out, which has ended. Gives their numbers.
@@ -458,6 +463,15 @@ mod tests {
         table.routes.end_cancelled(now + GRACE);
         assert_eq!((table.routes.count(), table.routes.due()), (1, None));
         assert!(table.add(1, "a"));
+    }
+
+    #[test]
+    fn a_cancelled_call_that_the_process_has_not_seen_is_not_made_by_another() {
+        let mut table = Table::new(&[(1, "a"), (1, "b")]);
+        table.routes.cancel(1, &key("a"), Instant::now());
+        let again: Vec<_> = [1, 2].into_iter().filter_map(|number| table.routes.take(number)).collect();
+        assert_eq!(again.iter().map(|command| &command.body[..]).collect::<Vec<_>>(), [b"b"]);
+        assert_eq!(table.routes.count(), 0);
     }
 
     #[test]
