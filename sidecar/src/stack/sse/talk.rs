@@ -14,7 +14,7 @@ use longshore_mcp::sse;
 use longshore_mcp::translate::names;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Duration, Instant, sleep, sleep_until};
+use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
 
 use super::MARK;
 use super::open::{Letter, Registered, Reply, Room, Status};
@@ -29,6 +29,8 @@ use crate::worker::{Reading, Worker};
 const FIRST: Duration = Duration::from_secs(60);
 /// How many of its calls may be under way. More wait until one is answered.
 const MAX_CALLS: usize = 64;
+/// How long a client may take to read what has come for it when its stream ends.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 /// How long to wait before what belongs to no call is asked for again: at first, and at most, since each time that it was
 /// refused it is twice as long.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -370,11 +372,16 @@ impl Talk {
         }
         // What has come is still said; what is said from now on is said to nobody.
         self.incoming.close();
-        while let Some(text) = self.next.take().or_else(|| self.incoming.try_recv().ok().map(Said::event)) {
-            if !pump::say(&self.out, text).await {
-                break;
+        let last_words = async {
+            while let Some(text) = self.next.take().or_else(|| self.incoming.try_recv().ok().map(Said::event))
+            {
+                if !pump::say(&self.out, text).await {
+                    break;
+                }
             }
-        }
+        };
+        // A client that reads a byte now and then keeps no session.
+        let _ = timeout(LAST_WORDS, last_words).await;
         let ending = self.session.is_some().then(|| self.about_session(Method::DELETE));
         let worker = self.worker.clone();
         drop(self);

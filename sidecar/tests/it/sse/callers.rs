@@ -1,6 +1,7 @@
 //! Clients that speak HTTP+SSE, in front of servers that speak Streamable HTTP.
 
 use std::io::{BufReader, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -241,6 +242,39 @@ fn a_revoked_key_keeps_no_stream_open_in_which_much_is_said() {
         // Slower than the server says it, so that there is always more.
         std::thread::sleep(Duration::from_millis(100));
     }
+}
+
+/// Whoever reads nothing of what has come is not waited for.
+#[test]
+fn a_revoked_key_keeps_no_session_whose_client_does_not_read() {
+    let said = Arc::<AtomicUsize>::default();
+    let says = said.clone();
+    let server = Scripted::start(move |_, stream| {
+        scripted::begin_events(stream);
+        let note = json!({"jsonrpc": "2.0", "method": "notifications/message",
+            "params": {"level": "info", "data": "m".repeat(60_000)}});
+        let event = format!("data: {note}\n\n");
+        let chunk = format!("{:x}\r\n{event}\r\n", event.len());
+        while stream.write_all(chunk.as_bytes()).is_ok() {
+            says.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let mut config = config(server.port);
+    config.limits.request_timeout_ms = 300_000;
+    let files = Files::new();
+    files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let alice = Caller::open(&sidecar, Some("key-a"));
+    assert_eq!(alice.post(&sidecar, &call(1, "flood", &json!({}))).status, 202);
+    eventually("nobody reads", || {
+        let before = said.load(Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(300));
+        (before > 0 && said.load(Ordering::Relaxed) == before).then_some(())
+    });
+    sidecar.files.write_with_keys(&config, &keys(&[("bob", "key-b")]));
+    // Long before the kernel gives the connection up.
+    within(Duration::from_secs(30), "its server hears of the end", || server.seen("DELETE").pop());
+    drop(alice);
 }
 
 /// Its client cannot ask for the server's stream itself.
