@@ -241,7 +241,8 @@ impl Stream {
         let Some(index) = client.next.checked_sub(*first) else { return Next::Lost };
         let event = usize::try_from(index).ok().and_then(|index| events.get(index)).cloned();
         let Some(event) = event else {
-            if matches!(written, Written::Ended) {
+            // Whoever wrote may have gone after this client was told that somebody does: it asks again.
+            if matches!(written, Written::Ended | Written::Paused) {
                 return Next::End;
             }
             client.waker = Some(waker.clone());
