@@ -354,9 +354,12 @@ impl Stream {
         true
     }
 
-    /// Gives up a client that is too slow.
+    /// Gives up a client that is too slow. It may come back for the rest.
     pub(super) fn lose_client(&self) {
         let mut state = self.lock();
+        if self.kind == Kind::Call && state.client.is_some() {
+            state.left = Some(Instant::now());
+        }
         let waker = state.give_up_client();
         drop(state);
         wake(waker);
