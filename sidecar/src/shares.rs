@@ -13,7 +13,7 @@ use bytes::Bytes;
 use longshore_sessions::bounds::MAX_COPIED;
 use tokio::sync::Semaphore;
 
-pub(crate) use coming::{Came, Coming, Turn};
+pub(crate) use coming::{Came, Coming, MOST, Turn};
 
 /// Up to this size, in bytes, a message is not counted: every connection has buffers of about that size anyway.
 const FEW: usize = 8 * 1024;

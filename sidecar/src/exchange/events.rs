@@ -15,7 +15,7 @@ use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse::{Decoder, Event};
 use pace::Pace;
-use tokio::time::{Duration, sleep};
+use tokio::time::{Duration, Instant, sleep};
 
 use super::answer::hold_in_time;
 use super::carry;
@@ -89,7 +89,9 @@ pub(super) async fn events(
             break code;
         }
         source.settle();
+        let waits = Instant::now();
         client.room(deadline).await;
+        source.held_up(waits.elapsed());
     };
     Ok(Done { status: StatusCode::OK.as_u16(), code, rest: Some(Tail::of(source.body, source.lease)) })
 }
@@ -180,7 +182,7 @@ impl Source {
         if !self.coming.room().await {
             return Err(Refusal::AnswerNotHeld);
         }
-        while let Some(frame) = self.body.frame().await {
+        while let Some(frame) = self.coming.more(self.body.frame()).await.ok_or(Refusal::AnswerNotHeld)? {
             self.coming.take_turn(self.body.take_turn());
             if let Ok(data) = frame?.into_data() {
                 return Ok(Some(data));
@@ -220,6 +222,11 @@ impl Source {
     /// What was read has found its place, and whoever reads it is waited for.
     pub(super) fn settle(&mut self) {
         self.coming.settle();
+    }
+
+    /// Whoever reads was waited for, for so long.
+    pub(super) fn held_up(&mut self, time: Duration) {
+        self.coming.held_up(time);
     }
 
     /// Asks, after a while, for a stream again that a server ended early, as it may from 2025-11-25 on, or whose connection

@@ -9,7 +9,7 @@ use http::{Method, Response, StatusCode};
 use longshore_mcp::envelope;
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::Upstream;
-use tokio::time::{Duration, timeout};
+use tokio::time::{Duration, Instant, timeout};
 
 use super::carry::{self, Aside};
 use super::events::{Source, is_aside};
@@ -213,7 +213,9 @@ async fn pass(
             late.pop_front();
         }
         source.settle();
+        let waits = Instant::now();
         writer.room().await;
+        source.held_up(waits.elapsed());
         let Ok(Some(data)) = source.next().await else { break };
         let read = source.read(&data, |event| {
             // An answer belongs to a call, whose answer is looked into; here it would pass unseen.

@@ -4,15 +4,15 @@
 
 use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Duration, Instant, sleep, timeout};
+use tokio::time::{Duration, Instant, sleep, timeout, timeout_at};
 
 use super::{FEW, Share, Shares};
 
 /// How long a message waits for room while no other comes to its end or is read: no longer than it takes to tell that
 /// none does. Where they do, however slowly, its turn comes.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long it waits at most: it may be that others are always first.
-const MOST: Duration = Duration::from_secs(30);
+/// How long it waits at most: it may be that others are always first. As long somebody who has the turn waits for more.
+pub(crate) const MOST: Duration = Duration::from_secs(30);
 /// How often it looks whether there is room.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -33,7 +33,13 @@ pub(crate) struct Coming {
 }
 
 /// Somebody may take more than there is room for, which is rare.
-pub(crate) type Turn = Box<OwnedSemaphorePermit>;
+pub(crate) type Turn = Box<TurnTaken>;
+
+pub(crate) struct TurnTaken {
+    /// Until when more of the message may be waited for.
+    until: Instant,
+    _permit: OwnedSemaphorePermit,
+}
 
 /// A message that has come, until it is counted where it goes.
 pub(crate) struct Came {
@@ -66,6 +72,9 @@ impl Coming {
 
     /// So much of it has come.
     pub(crate) fn came(&mut self, bytes: usize) {
+        if self.bytes != bytes {
+            self.put_off();
+        }
         self.bytes = bytes;
         if let Some(share) = &mut self.share {
             share.shrink(bytes);
@@ -102,13 +111,43 @@ impl Coming {
 
     /// What comes has had its turn elsewhere.
     pub(crate) fn take_turn(&mut self, turn: Option<Turn>) {
-        self.turn = self.turn.take().or(turn);
+        if self.turn.is_none() && turn.is_some() {
+            self.turn = turn;
+            self.put_off();
+        }
     }
 
     /// What is complete has found its place. Others have their turn then, while this waits for whoever reads it.
     pub(crate) fn settle(&mut self) {
         if self.turn.is_some() && (self.bytes <= FEW || self.fits()) {
             self.turn = None;
+        }
+    }
+
+    /// Waits for more of it: while it has the turn, as long as others wait for theirs. None: nothing has come in time.
+    pub(crate) async fn more<T>(&self, more: impl Future<Output = T>) -> Option<T> {
+        match &self.turn {
+            None => Some(more.await),
+            Some(turn) => timeout_at(turn.until, more).await.ok(),
+        }
+    }
+
+    /// Whether it keeps the turn, and no more of it comes.
+    pub(crate) fn stops(&self, now: Instant) -> bool {
+        self.turn.as_ref().is_some_and(|turn| turn.until <= now)
+    }
+
+    /// More of it has come, or was not waited for until now.
+    pub(crate) fn put_off(&mut self) {
+        if let Some(turn) = &mut self.turn {
+            turn.until = Instant::now() + MOST;
+        }
+    }
+
+    /// More of it was not waited for, for so long.
+    pub(crate) fn held_up(&mut self, time: Duration) {
+        if let Some(turn) = &mut self.turn {
+            turn.until += time;
         }
     }
 
@@ -130,7 +169,7 @@ impl Coming {
             let Some(share) = &self.share else { return true };
             let patience = patience.get_or_insert_with(|| Patience::new(&share.shares));
             match timeout(LOOK, share.shares.turns.clone().acquire_owned()).await {
-                Ok(turn) => self.turn = turn.ok().map(Box::new),
+                Ok(permit) => self.turn = permit.ok().map(TurnTaken::new),
                 Err(_) if patience.is_over(&share.shares) => return false,
                 Err(_) => {}
             }
@@ -148,6 +187,12 @@ impl Coming {
     fn fits(&mut self) -> bool {
         let bytes = self.bytes;
         self.share.as_mut().is_none_or(|share| share.add_to_few(bytes.saturating_sub(share.bytes)))
+    }
+}
+
+impl TurnTaken {
+    fn new(permit: OwnedSemaphorePermit) -> Turn {
+        Box::new(Self { until: Instant::now() + MOST, _permit: permit })
     }
 }
 
@@ -267,5 +312,27 @@ mod tests {
         // So does what has come behind one that is complete.
         second.settle();
         assert!(!first.room().await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn half_a_message_has_the_turn_while_more_of_it_comes() {
+        let (mut first, mut second) = two().await;
+        let begin = Instant::now();
+        for pieces in 1..4 {
+            let (piece, never) = (sleep(MOST / 3), std::future::pending::<()>());
+            assert_eq!(first.more(piece).await, Some(()));
+            first.came(2 * FEW + pieces);
+            // Whoever waits may do something else meanwhile.
+            assert!(timeout(MOST / 3, first.more(never)).await.is_err());
+            assert!(!first.stops(Instant::now()));
+            first.came(2 * FEW + pieces);
+        }
+        first.held_up(MOST);
+        assert_eq!(first.more(std::future::pending::<()>()).await, None);
+        assert!(first.stops(Instant::now()) && begin.elapsed() >= MOST * 3);
+        first.put_off();
+        assert!(!first.stops(Instant::now()));
+        drop(first);
+        assert!(second.room().await && !second.stops(Instant::now()));
     }
 }

@@ -130,6 +130,9 @@ impl Live {
     }
 
     async fn next(&mut self) -> Option<Bytes> {
+        if let Some(source) = &mut self.source {
+            source.held_up(self.said.elapsed());
+        }
         while self.ready.is_empty() {
             match self.happens().await? {
                 Next::Data(data) => self.take(&data).await,

@@ -133,7 +133,7 @@ impl CallError {
                 }
                 Why::NotFound(_) => ConnectionReason::CommandNotFound,
                 Why::NotExecutable(_) => ConnectionReason::CommandNotExecutable,
-                Why::LineTooLong | Why::Noise => ConnectionReason::NotMcp,
+                Why::LineTooLong | Why::HalfLine(_) | Why::Noise => ConnectionReason::NotMcp,
                 Why::NotStarted(_)
                 | Why::Exited(_)
                 | Why::Killed(_)

@@ -202,9 +202,12 @@ impl Events {
 
     /// The messages that come next. None: the stream has ended in an orderly way.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<Bytes>>, Ending> {
+        // Whoever has those before was waited for.
+        self.coming.put_off();
         loop {
             room(&mut self.coming).await?;
-            let Some(frame) = self.body.frame().await else { return Ok(None) };
+            let more = self.coming.more(self.body.frame()).await;
+            let Some(frame) = more.ok_or(Ending::NotHeld)? else { return Ok(None) };
             self.coming.take_turn(self.body.take_turn());
             let Ok(data) = frame?.into_data() else { continue };
             let Self { decoder, coming, revision, last, retry, .. } = self;

@@ -40,6 +40,8 @@ impl Source {
 
     /// The next message. None: there are no more.
     pub(super) async fn next(&mut self) -> Result<Option<String>, Any> {
+        // Whoever has the one before was waited for.
+        self.coming.put_off();
         loop {
             if let Some(message) = self.ready.pop_front() {
                 return Ok(Some(message));
@@ -72,7 +74,7 @@ impl Source {
 
     async fn read_events(&mut self) -> Result<(), Any> {
         self.room().await?;
-        let Some(frame) = self.body.frame().await else {
+        let Some(frame) = self.coming.more(self.body.frame()).await.ok_or(Failure::NotHeld)? else {
             self.over = true;
             return Ok(());
         };

@@ -116,11 +116,16 @@ fn message(event: Event<'_>) -> Option<Bytes> {
 // === impl Stream ===
 
 impl Stream {
+    /// Whoever has what was read was waited for.
+    pub(super) fn put_off(&mut self) {
+        self.coming.put_off();
+    }
+
     /// Reads some more, as soon as there is room for it, and gives its length. Nothing is lost when this is not awaited to
     /// its end.
     pub(super) async fn read(&mut self) -> Result<usize, Over> {
         self.coming.room_at_last().await;
-        let Some(Ok(frame)) = self.body.frame().await else { return Err(Over) };
+        let Some(Some(Ok(frame))) = self.coming.more(self.body.frame()).await else { return Err(Over) };
         let Ok(data) = frame.into_data() else { return Ok(0) };
         let Self { decoder, coming, waiting, .. } = self;
         let read = decoder.push(&data, |event| {

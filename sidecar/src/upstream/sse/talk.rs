@@ -113,6 +113,7 @@ impl Talk {
                     if let Some((to, message)) = self.delivery.take() {
                         to.offer(&message);
                     }
+                    self.stream.put_off();
                 }
                 () = sleep_until(due.unwrap_or(now)), if due.is_some() => {}
             }

@@ -122,6 +122,11 @@ pub(crate) enum Why {
     /// One line was too long.
     #[error("the server's process was ended: it wrote a line of more than {MAX_LINE} bytes to stdout")]
     LineTooLong,
+    /// It wrote half of a line that others had to wait for, and nothing more for so many seconds.
+    #[error(
+        "the server's process was ended: it wrote half of a large message to stdout, and nothing more for {0} seconds"
+    )]
+    HalfLine(u64),
     /// It wrote and wrote, and no message.
     #[error(
         "the server's process was ended: it wrote more than {MAX_NOISE} bytes to stdout without a message of MCP"
@@ -153,7 +158,7 @@ impl Why {
             Self::Lost => ProcessEnd::Lost,
             Self::Closed => ProcessEnd::Closed,
             Self::Mute | Self::Hung(_) => ProcessEnd::Mute,
-            Self::LineTooLong | Self::Noise => ProcessEnd::Stdout,
+            Self::LineTooLong | Self::HalfLine(_) | Self::Noise => ProcessEnd::Stdout,
             Self::StderrFlood => ProcessEnd::Stderr,
             // Those before never ran.
             Self::Unavailable(_)
@@ -181,6 +186,7 @@ impl Why {
             Self::Mute => "server's process did not complete the handshake",
             Self::Hung(_) => "server's process hangs",
             Self::LineTooLong => "server wrote a line that is too long",
+            Self::HalfLine(_) => "server wrote half a line",
             Self::Noise => "server floods stdout",
             Self::StderrFlood => "server floods stderr",
             Self::Asked => "server's process ended",

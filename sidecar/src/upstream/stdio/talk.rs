@@ -288,6 +288,7 @@ impl<'a> Talk<'a> {
 
     /// A reader was waited for, whether it has read or not.
     fn waited_for(&mut self, delivery: &Delivery) {
+        self.coming.put_off();
         if delivery.until.is_some() {
             let now = Instant::now();
             self.indulgence.spend(delivery.to.spend(now - delivery.since), now);
@@ -304,6 +305,7 @@ impl<'a> Talk<'a> {
             self.doom.get_or_insert(Why::Mute);
         }
         self.look_whether_it_hangs(now);
+        self.look_whether_it_stops(now);
         if let Some(late) = self.delivery.take_if(|delivery| delivery.until.is_some_and(|until| until <= now))
         {
             self.waited_for(&late);
@@ -417,7 +419,8 @@ impl<'a> Talk<'a> {
 /// Waits until there is something to read, and room for what is being read.
 async fn readable(stdout: &pipe::Receiver, coming: &mut Coming) -> io::Result<()> {
     coming.room_at_last().await;
-    stdout.readable().await
+    // Where nothing comes any more, whoever reads looks why.
+    coming.more(stdout.readable()).await.unwrap_or(Ok(()))
 }
 
 async fn room(delivery: &Option<Delivery>) {

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::harness::shim::{server, serving, stdio};
 use crate::harness::sse_server::SseServer;
-use crate::harness::{Client, Files, Sidecar};
+use crate::harness::{Client, Events, Files, Scripted, Sidecar, config, eventually, scripted};
 
 /// In how many sessions, and how large.
 const SESSIONS: u64 = 16;
@@ -43,6 +43,56 @@ fn events_that_have_begun_in_many_streams_are_held_within_a_bound() {
     let files = Files::new();
     files.write(&config);
     begin_all(&Sidecar::with(files, &FLAGS).loaded());
+}
+
+/// Half a message for which there is no room otherwise keeps others waiting, but not for as long as nothing follows.
+#[test]
+fn a_process_that_stops_in_a_line_is_ended() {
+    let mut config = stdio();
+    config.limits.request_timeout_ms = 300_000;
+    let (_shim, sidecar) = serving(&config, &server(&[]), &FLAGS);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    let pause = |until: f64| json!({"text": "x", "times": LARGE, "until": until});
+    let [stops, goes_on] = [(); 2].map(|()| Client::open(&sidecar, None));
+    let failed = stops.call("pause", pause(now + 200.0));
+    let message = failed["error"]["message"].as_str().unwrap();
+    assert!(message.contains("half of a large message"), "{message}");
+    let answer = goes_on.call("pause", pause(now));
+    assert!(answer.get("result").is_some(), "{:.200}", answer.to_string());
+}
+
+/// The same where a server leaves it at half a message that belongs to no call: nobody has a deadline for that.
+#[test]
+fn a_stream_that_stops_in_an_event_leaves_room_to_others() {
+    const LENGTH: usize = 20_000;
+    let server = Scripted::listening(|request, stream| {
+        let text = "x".repeat(LENGTH);
+        let result = json!({"content": [{"type": "text", "text": text}]});
+        let (start, end) = (format!("data: {}", scripted::reply_to(request, &result)), "\n\n");
+        let (half, rest) = start.split_at(LENGTH / 4 * 3);
+        scripted::begin_events(stream);
+        scripted::chunk(stream, half);
+        if request.method == "GET" {
+            thread::sleep(Duration::from_secs(200));
+            return;
+        }
+        // It comes in two parts.
+        thread::sleep(Duration::from_millis(300));
+        scripted::chunk(stream, &format!("{rest}{end}"));
+        scripted::write(stream, "0\r\n\r\n");
+    });
+    let files = Files::new();
+    files.write(&config(server.port));
+    let sidecar = Sidecar::with(files, &["--max-held-bytes", "40000"]).loaded();
+    let [listens, calls] = [(); 2].map(|()| Client::open(&sidecar, None));
+    assert!(calls.call("t", json!({})).get("result").is_some(), "there is room for one");
+    let _listening = Events::open(&listens.get(), sidecar.mcp);
+    let refused = eventually("the turn is taken", || {
+        let answer = calls.call("t", json!({}));
+        answer.get("error").map(|error| error["message"].to_string())
+    });
+    assert!(refused.contains("large answers to other calls are held"), "{refused}");
+    eventually("it is given back", || calls.call("t", json!({})).get("result").map(drop));
 }
 
 /// Calls in many sessions at once. Nobody knows when their answers end, and together they may be larger than the sidecar.

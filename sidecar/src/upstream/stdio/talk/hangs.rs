@@ -7,6 +7,7 @@
 use tokio::time::Instant;
 
 use super::Talk;
+use crate::shares::MOST;
 use crate::upstream::stdio::Why;
 
 /// What is known of it.
@@ -42,6 +43,14 @@ impl Talk<'_> {
                 self.hangs.asked = Some((now + patience, self.ping()));
             }
             Some(_) | None => {}
+        }
+    }
+
+    /// Ends a process that has written half of a large line and does not go on, while others wait for their turn to write
+    /// one.
+    pub(super) fn look_whether_it_stops(&mut self, now: Instant) {
+        if self.delivery.is_none() && self.pause.is_none() && self.coming.stops(now) {
+            self.doom.get_or_insert(Why::HalfLine(MOST.as_secs()));
         }
     }
 
