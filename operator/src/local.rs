@@ -12,6 +12,7 @@ mod files;
 pub mod guard;
 mod keys;
 mod manifests;
+pub(crate) mod output;
 mod plan;
 mod process;
 mod program;

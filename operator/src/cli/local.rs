@@ -8,6 +8,7 @@ use longshore_sidecar::AuditLog;
 use tracing_subscriber::filter::LevelFilter;
 
 use super::log::LogLevel;
+use crate::local::output::{self, STDERR};
 use crate::local::{self, Options};
 
 #[derive(Debug, clap::Args)]
@@ -51,7 +52,7 @@ pub(super) struct Shim {
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     tracing_subscriber::fmt()
         .with_max_level(LevelFilter::from(args.log_level))
-        .with_writer(std::io::stderr)
+        .with_writer(|| STDERR.lines())
         .init();
     let options = Options {
         paths: args.paths,
@@ -60,6 +61,16 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         key: args.key,
         audit: if args.audit { AuditLog::Stderr } else { AuditLog::Off },
     };
+    let code = serve(options).unwrap_or_else(|error| {
+        // Here, since nobody may read standard error.
+        STDERR.line(format_args!("longshore: {error:#}"));
+        ExitCode::FAILURE
+    });
+    output::flush();
+    Ok(code)
+}
+
+fn serve(options: Options) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut signals = super::StopSignals::listen()?;

@@ -1,6 +1,6 @@
 //! The process of a server: started under a guard or as a shim, started again when it ends, ended with `local`.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::output::STDERR;
 use super::program::Program;
 use super::report::shown;
 use super::{Event, ServerId};
@@ -295,8 +296,7 @@ impl Sink {
         if text.is_empty() || self.quiet.load(Ordering::Relaxed) {
             return;
         }
-        // Nobody may read it; the server goes on.
-        let _ = writeln!(io::stderr(), "{} | {}", self.name, shown(text));
+        STDERR.line(format_args!("{} | {}", self.name, shown(text)));
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.len() == LAST_LINES {
             last.remove(0);

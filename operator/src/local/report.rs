@@ -1,13 +1,13 @@
 //! What `longshore local` says: to people on standard output, or one line of JSON and the rest to standard error.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write as _};
 use std::net::SocketAddr;
 
 use serde::Serialize;
 
 use super::ServerId;
 use super::keys::ClientKey;
+use super::output::{STDERR, STDOUT};
 
 /// What stands for a key that nobody here can say.
 const PLACEHOLDER: &str = "KEY";
@@ -66,11 +66,10 @@ impl Report {
     /// A line for people.
     pub(super) fn line(self, text: &str) {
         let text = shown(text);
-        // Nobody may read it any longer; the servers go on.
-        let _ = match self {
-            Self::People => writeln!(io::stdout(), "{text}"),
-            Self::Json => writeln!(io::stderr(), "longshore: {text}"),
-        };
+        match self {
+            Self::People => STDOUT.line(text),
+            Self::Json => STDERR.line(format_args!("longshore: {text}")),
+        }
     }
 
     /// Where everything is, at the start and when a server came or changed its key.
@@ -113,8 +112,7 @@ impl Report {
         };
         let all = All { catalog: format!("http://{catalog}"), servers: servers.iter().map(entry).collect() };
         if let Ok(line) = serde_json::to_string(&all) {
-            let mut out = io::stdout().lock();
-            let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+            STDOUT.line(line);
         }
     }
 }

@@ -12,6 +12,8 @@ use super::{Error, Event, ServerId};
 /// How long calls under way may go on when all of it ends.
 pub(super) const FAREWELL: Duration = Duration::from_secs(1);
 
+/// How long a sidecar may take to end that has been told twice. One whose audit lines nobody reads never does.
+const END: Duration = Duration::from_secs(5);
 /// How often it is looked whether a thread has ended.
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -88,11 +90,13 @@ impl Sidecar {
         }
     }
 
-    /// Ends it, after [`Self::drain`], whatever calls are still under way. Its port is free afterwards.
+    /// Ends it, after [`Self::drain`], whatever calls are still under way. Its port is free afterwards, unless it could
+    /// not be ended.
     pub(super) async fn end(self) {
         // One that has drained is gone.
         let _ = self.stop.send(());
-        while !self.thread.is_finished() {
+        let last = Instant::now() + END;
+        while !self.thread.is_finished() && Instant::now() < last {
             tokio::time::sleep(LOOK).await;
         }
     }

@@ -1,9 +1,11 @@
 //! The end of a run, in order and not: nothing that it started is left.
 
+use std::io::Read as _;
+
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::{Folder, LONGSHORE, Local, eventually, free_port, gone, peer};
+use crate::harness::{Folder, LONGSHORE, Local, eventually, free_port, get, gone, peer};
 use crate::peers::open;
 
 /// Servers of each kind, one that starts others and ignores SIGTERM among them, and a client in the middle of a call.
@@ -63,4 +65,44 @@ fn nothing_is_left_whether_it_is_asked_to_end_or_killed() {
         let _ = caller.kill();
         let _ = caller.wait();
     }
+}
+
+/// A server that has said more than is kept for a reader, and so more than any pipe holds.
+fn talker() -> (Folder, Local, std::process::ChildStderr) {
+    let folder = Folder::new();
+    let (port, written) = (free_port(), folder.path().join("written"));
+    let script = format!(
+        "yes 'nobody reads this' | head -c 3000000 >&2; touch {}; \
+         exec {LONGSHORE} example-server --transport http --port {port}",
+        written.display()
+    );
+    let manifest = open("talker", &["sh", "-c", &script], json!({"streamableHttp": {"port": port}}));
+    let manifest = folder.write("a.json", &manifest.to_string());
+    let (local, stderr) = Local::unread(&["--audit", manifest.to_str().unwrap()]);
+    eventually("all is written", || written.exists().then_some(()));
+    (folder, local, stderr)
+}
+
+#[test]
+fn it_serves_and_ends_when_nobody_reads_what_it_says() {
+    let (_folder, mut local, mut stderr) = talker();
+    let url = local.server("talker").url;
+    // A line of the audit log, which cannot be written either.
+    get(&url, &[]);
+    local.catalog("/v1/servers/tools/talker");
+    let family = local.descendants();
+    local.signal(Signal::TERM);
+    assert_eq!(local.code(), Some(0));
+    gone(&family);
+    let mut said = Vec::new();
+    stderr.read_to_end(&mut said).unwrap();
+    assert!(String::from_utf8_lossy(&said).contains("tools/talker | nobody reads this\n"));
+}
+
+#[test]
+fn who_reads_late_hears_how_much_is_lost() {
+    let (_folder, mut local, stderr) = talker();
+    local.announced();
+    local.read(stderr);
+    local.says("lines are lost here");
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -72,8 +72,26 @@ impl Local {
         Self::with_path(&std::env::var("PATH").unwrap(), arguments)
     }
 
+    /// Like [`Self::json`], but nobody reads its standard error, which is given with it.
+    pub(crate) fn unread(arguments: &[&str]) -> (Self, ChildStderr) {
+        let path = std::env::var("PATH").unwrap();
+        Self::begin(&path, &[&["--json"], arguments].concat())
+    }
+
+    /// From now on it is read.
+    pub(crate) fn read(&mut self, stderr: ChildStderr) {
+        self.stderr = follow(stderr);
+    }
+
     /// With programs of one's own.
     pub(crate) fn with_path(path: &str, arguments: &[&str]) -> Self {
+        let (mut local, stderr) = Self::begin(path, arguments);
+        local.stderr = follow(stderr);
+        local
+    }
+
+    /// Starts it; nobody reads its standard error yet.
+    fn begin(path: &str, arguments: &[&str]) -> (Self, ChildStderr) {
         let runtime = tempfile::tempdir().unwrap();
         // Whoever runs these tests may ignore what ends a program, as `nohup` does, and it would be ignored here too.
         let mut child = Command::new("env")
@@ -88,8 +106,8 @@ impl Local {
             .spawn()
             .unwrap();
         let stdout = follow(child.stdout.take().unwrap());
-        let stderr = follow(child.stderr.take().unwrap());
-        Self { child, stdout, stderr, runtime, announced: None }
+        let stderr = child.stderr.take().unwrap();
+        (Self { child, stdout, stderr: Lines::default(), runtime, announced: None }, stderr)
     }
 
     /// The line of JSON: all of them serve.
