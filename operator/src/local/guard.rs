@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait,
+    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, setsid, wait,
 };
 use thiserror::Error;
 use tokio::io::AsyncReadExt as _;
@@ -44,6 +44,9 @@ pub enum GuardError {
 
 /// Runs the program until it ends, or until stdin closes. Its exit code is the program's.
 pub fn run(program: &OsString, arguments: &[OsString]) -> Result<ExitCode, GuardError> {
+    // Without the terminal of `local`: a server that asks it for a password shall hear that there is none, rather than be
+    // stopped by it.
+    _ = setsid();
     // Before there is another thread: what the kernel gives back of lost grandchildren comes to the first one.
     set_child_subreaper(Some(getpid())).map_err(io::Error::from)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

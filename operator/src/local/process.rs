@@ -145,8 +145,8 @@ impl Launch {
         }
         command.arg("--").arg(&self.program.file).args(&self.program.arguments);
         command.env_clear().envs(&self.program.environment).current_dir(&self.program.folder);
-        // A group of its own: Ctrl-C at the terminal is for `local`, which then ends all in order.
-        command.process_group(0);
+        // Both begin a session of their own, so Ctrl-C at the terminal is for `local`, which then ends all in order. What
+        // led a group of its own already could not.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
     }
 }

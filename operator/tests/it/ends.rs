@@ -5,7 +5,7 @@ use std::io::Read as _;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::{Folder, LONGSHORE, Local, eventually, free_port, get, gone, peer};
+use crate::harness::{Folder, LONGSHORE, Local, eventually, free_port, get, gone, peer, session};
 use crate::peers::open;
 
 /// Servers of each kind, one that starts others and ignores SIGTERM among them, and a client in the middle of a call.
@@ -105,4 +105,34 @@ fn who_reads_late_hears_how_much_is_lost() {
     local.announced();
     local.read(stderr);
     local.says("lines are lost here");
+}
+
+#[test]
+fn no_server_has_the_terminal_of_local() {
+    let folder = Folder::new();
+    let port = free_port();
+    for manifest in [
+        open("stdio", &[LONGSHORE, "example-server", "--transport", "stdio"], json!({"stdio": {}})),
+        open(
+            "http",
+            &[LONGSHORE, "example-server", "--transport", "http", "--port", &port.to_string()],
+            json!({"streamableHttp": {"port": port}}),
+        ),
+    ] {
+        folder.write(
+            &format!("{}.json", manifest["metadata"]["name"].as_str().unwrap()),
+            &manifest.to_string(),
+        );
+    }
+    let mut local = Local::json(&[folder.path().to_str().unwrap()]);
+    local.announced();
+    assert_eq!(local.guards("example-server").len(), 1);
+    let own = session(std::process::id()).unwrap();
+    // A new session has no terminal, and Ctrl-C reaches nobody in it.
+    let family = local.descendants();
+    assert!(family.len() >= 4, "{family:?}");
+    for (pid, _) in family {
+        // What has ended meanwhile has no terminal either.
+        assert_ne!(session(pid), Some(own), "{pid}");
+    }
 }

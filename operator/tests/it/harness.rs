@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use clients::{compare, inspector, peer, python, typescript};
 pub(crate) use http::{get, post};
-pub(crate) use local::{Folder, Local, Served, gone};
+pub(crate) use local::{Folder, Local, Served, gone, session};
 
 /// The program.
 pub(crate) const LONGSHORE: &str = env!("CARGO_BIN_EXE_longshore");

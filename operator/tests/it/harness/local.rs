@@ -236,6 +236,11 @@ pub(crate) fn gone(processes_of: &BTreeSet<(u32, u64)>) {
     });
 }
 
+/// The session that a process is in, while there is such a process.
+pub(crate) fn session(pid: u32) -> Option<u32> {
+    processes().into_iter().find(|process| process.pid == pid).map(|process| process.session)
+}
+
 fn follow(from: impl Read + Send + 'static) -> Lines {
     let lines = Lines::default();
     let sink = lines.clone();
@@ -250,6 +255,7 @@ fn follow(from: impl Read + Send + 'static) -> Lines {
 struct Process {
     pid: u32,
     parent: u32,
+    session: u32,
     /// With the number, names a process for ever.
     began: u64,
 }
@@ -265,8 +271,8 @@ fn processes() -> Vec<Process> {
             // The name in parentheses may hold anything.
             let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
             let alive = !matches!(fields[0], "Z" | "X");
-            Some(Process { pid, parent: fields[1].parse().ok()?, began: fields[19].parse().ok()? })
-                .filter(|_| alive)
+            let (parent, session) = (fields[1].parse().ok()?, fields[3].parse().ok()?);
+            Some(Process { pid, parent, session, began: fields[19].parse().ok()? }).filter(|_| alive)
         })
         .collect()
 }
