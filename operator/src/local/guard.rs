@@ -12,7 +12,8 @@ use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, setsid, wait,
+    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group, set_child_subreaper,
+    setsid, wait,
 };
 use thiserror::Error;
 use tokio::io::AsyncReadExt as _;
@@ -99,8 +100,19 @@ async fn end_all(server: Pid, status: &mut Option<ExitStatus>) {
         reap(server, status);
         let left = children();
         let now = Instant::now();
-        if left.is_empty() || now >= last {
+        // Not every kernel says whose children there are. Then it is known of the server alone whether it is there.
+        let unlisted = left.is_none() && status.is_none();
+        let left = left.unwrap_or_default();
+        if left.is_empty() && !unlisted || now >= last {
             return;
+        }
+        if unlisted {
+            if now >= polite {
+                _ = kill_process_group(server, Signal::KILL);
+            } else if !told.contains(&server) {
+                _ = kill_process_group(server, Signal::TERM);
+                told.push(server);
+            }
         }
         for child in left {
             if now >= polite {
@@ -127,10 +139,11 @@ fn raw(status: WaitStatus) -> i32 {
     status.as_raw()
 }
 
-fn children() -> Vec<Pid> {
+/// Whose parent this process is, if the kernel says so.
+fn children() -> Option<Vec<Pid>> {
     let own = getpid().as_raw_nonzero();
-    let list = std::fs::read_to_string(format!("/proc/self/task/{own}/children")).unwrap_or_default();
-    list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).filter_map(Pid::from_raw).collect()
+    let list = std::fs::read_to_string(format!("/proc/self/task/{own}/children")).ok()?;
+    Some(list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).filter_map(Pid::from_raw).collect())
 }
 
 /// As shells have it.
