@@ -35,3 +35,4 @@ pub use kill::{Partition, container_memory, container_processes, kill_container,
 pub use namespace::Namespace;
 pub use room::{Kind, Room};
 pub use stage::Stage;
+pub use wait::PATIENCE;

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use super::Namespace;
 
 /// How long a test waits. A busy machine is slow, not broken; what is tested for speed is measured elsewhere.
-pub(super) const PATIENCE: Duration = Duration::from_secs(300);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 impl Namespace<'_> {
     /// Waits until the object `name` fulfils `condition`, and returns it as it was then. `what` ends the sentence "was

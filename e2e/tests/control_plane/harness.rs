@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 use longshore_e2e::cluster::{Cluster, Component, Shape};
-use longshore_e2e::testing::{Kind, Room};
+use longshore_e2e::testing::{Kind, PATIENCE, Room};
 
 #[test]
 fn clusters_run_beside_each_other_and_do_not_meet() {
@@ -154,7 +154,7 @@ fn kill(pid: i32) {
 }
 
 fn until(condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < deadline, "it did not come true in time");
         std::thread::sleep(Duration::from_millis(20));

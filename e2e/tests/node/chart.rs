@@ -19,20 +19,20 @@ fn a_release_comes_changes_and_goes_while_servers_serve() {
     let cluster = Cluster::start(Shape::Node).expect("a node starts");
     longshore::install(&cluster).expect("the chart installs");
 
-    let tested = release(&cluster, &["test", RELEASE, "--timeout", "60s"]);
+    let tested = release(&cluster, &["test", RELEASE, "--timeout", "5m"]);
     assert!(tested.contains("Succeeded"), "helm test says: {tested}");
 
     let manifest = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(manifest.path(), go_server("server", &[])).expect("a file can be written");
     let manifest = manifest.path().to_str().expect("a path is text");
     kubectl(&cluster, &["apply", "-f", manifest]);
-    kubectl(&cluster, &["wait", "--for=condition=Ready", "lmcp/server", "--timeout=60s"]);
+    kubectl(&cluster, &["wait", "--for=condition=Ready", "lmcp/server", "--timeout=5m"]);
     let pod = serving_pod(&cluster);
 
     let chart = longshore::chart();
     let chart = chart.to_str().expect("a path is text");
     kubectl(&cluster, &["apply", "-f", monitors::KIND]);
-    kubectl(&cluster, &["wait", "--for=condition=Established", "-f", monitors::KIND, "--timeout=60s"]);
+    kubectl(&cluster, &["wait", "--for=condition=Established", "-f", monitors::KIND, "--timeout=5m"]);
     release(
         &cluster,
         &[
@@ -44,19 +44,19 @@ fn a_release_comes_changes_and_goes_while_servers_serve() {
             "logLevel=debug,metrics.podMonitor.enabled=true",
             "--wait",
             "--timeout",
-            "2m",
+            "5m",
         ],
     );
     assert!(operator_arguments(&cluster).contains("--log-level=debug"));
     monitors::find_every_pod_once(&cluster);
-    release(&cluster, &["rollback", RELEASE, "1", "--wait", "--timeout", "2m"]);
+    release(&cluster, &["rollback", RELEASE, "1", "--wait", "--timeout", "5m"]);
     assert_eq!(kubectl(&cluster, &["get", "podmonitors", "--all-namespaces", "-o", "name"]), "");
     assert!(operator_arguments(&cluster).contains("--log-level=info"));
-    release(&cluster, &["test", RELEASE, "--timeout", "60s"]);
+    release(&cluster, &["test", RELEASE, "--timeout", "5m"]);
 
-    release(&cluster, &["uninstall", RELEASE, "--wait", "--timeout", "2m"]);
+    release(&cluster, &["uninstall", RELEASE, "--wait", "--timeout", "5m"]);
     // Helm waits for the Deployment to go; its pods take their time to end.
-    kubectl(&cluster, &["wait", "--for=delete", "pods", "--all", "--namespace", NAMESPACE, "--timeout=60s"]);
+    kubectl(&cluster, &["wait", "--for=delete", "pods", "--all", "--namespace", NAMESPACE, "--timeout=5m"]);
     assert_eq!(kubectl(&cluster, &["get", "deployments,pods", "--namespace", NAMESPACE, "-o", "name"]), "");
     assert_eq!(serving_pod(&cluster), pod, "without an operator the server serves on");
 
@@ -73,8 +73,8 @@ fn a_release_comes_changes_and_goes_while_servers_serve() {
         ],
     );
     let new_generation = "--for=jsonpath={.status.observedGeneration}=2";
-    kubectl(&cluster, &["wait", new_generation, "lmcp/server", "--timeout=60s"]);
-    kubectl(&cluster, &["wait", "--for=condition=Ready", "lmcp/server", "--timeout=60s"]);
+    kubectl(&cluster, &["wait", new_generation, "lmcp/server", "--timeout=5m"]);
+    kubectl(&cluster, &["wait", "--for=condition=Ready", "lmcp/server", "--timeout=5m"]);
     assert_eq!(serving_pod(&cluster), pod, "the same release leaves the server's pod as it is");
 }
 
@@ -82,7 +82,7 @@ fn a_release_comes_changes_and_goes_while_servers_serve() {
 fn serving_pod(cluster: &Cluster) -> String {
     kubectl(
         cluster,
-        &["wait", "--for=condition=Ready", "pod", "-l", "longshore.dev/server=server", "--timeout=10s"],
+        &["wait", "--for=condition=Ready", "pod", "-l", "longshore.dev/server=server", "--timeout=5m"],
     );
     kubectl(
         cluster,

@@ -197,5 +197,5 @@ pub(crate) async fn metrics(pod: &Pod) -> Result<String, McpError> {
     let address = pod.status.as_ref().and_then(|status| status.pod_ip.as_deref()).expect("an address");
     let address = format!("{address}:15381").parse().expect("an address");
     let admin = Endpoint { address, host: "localhost".to_owned(), path: "/metrics".to_owned() };
-    admin.send(Method::GET, &[], "", Duration::from_secs(2)).await.map(|answer| answer.body)
+    admin.send(Method::GET, &[], "", Duration::from_secs(30)).await.map(|answer| answer.body)
 }

@@ -8,7 +8,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use longshore_e2e::cluster::{Cluster, Shape, Spec, run};
 use longshore_e2e::images;
 use longshore_e2e::peers::Peers;
-use longshore_e2e::testing::{Kind, Room, eventually};
+use longshore_e2e::testing::{Kind, PATIENCE, Room, eventually};
 
 use crate::{STAGE, may_start_a_node};
 
@@ -151,7 +151,7 @@ impl Drop for Made {
 }
 
 fn until_no_trace(spec: &Spec, sweep: impl Fn()) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + PATIENCE;
     loop {
         sweep();
         let traces = traces(spec);

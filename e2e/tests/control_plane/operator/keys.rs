@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use longshore_e2e::testing::Namespace;
+use longshore_e2e::testing::{Namespace, PATIENCE};
 use serde_json::{Value, json};
 
 use super::node::{Node, configuration};
@@ -39,7 +39,7 @@ async fn seals_with(namespace: &Namespace<'_>) -> u64 {
 
 /// Waits until sidecars are told something else than this.
 async fn changed(namespace: &Namespace<'_>, before: &str) {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    let deadline = tokio::time::Instant::now() + PATIENCE;
     while configuration(namespace).await == before {
         assert!(tokio::time::Instant::now() < deadline, "the configuration does not change");
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -68,7 +68,7 @@ fn a_key_outlives_operators_and_another_follows_when_every_pod_knows_it() {
         until("the operator leads", || operator.leads()).await;
         namespace.apply(&server("{replicas: 2, sessions: {total: 77}}")).await;
         let told = async || configuration(namespace).await.contains("\"total\":77");
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+        let deadline = tokio::time::Instant::now() + PATIENCE;
         while !told().await {
             assert!(tokio::time::Instant::now() < deadline, "the configuration does not change");
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -92,7 +92,7 @@ fn a_key_outlives_operators_and_another_follows_when_every_pod_knows_it() {
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(seals_with(namespace).await, first[0].0, "one of two pods knows the new key");
         nodes[1].load_configuration(namespace).await;
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+        let deadline = tokio::time::Instant::now() + PATIENCE;
         while seals_with(namespace).await != both[1].0 {
             assert!(tokio::time::Instant::now() < deadline, "the new key never seals");
             tokio::time::sleep(Duration::from_millis(50)).await;

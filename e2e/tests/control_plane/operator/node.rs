@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
-use longshore_e2e::testing::Namespace;
+use longshore_e2e::testing::{Namespace, PATIENCE};
 use longshore_sidecar_config::inventory::{
     ConfigState, Connection, ConnectionState, Inventory, Phase, ServerDescription,
 };
@@ -99,7 +99,7 @@ impl Node {
     pub(super) async fn find_pod(&self, namespace: &Namespace<'_>, not: &str) -> String {
         let pods: Api<Pod> = namespace.api();
         let list = ListParams::default().labels("longshore.dev/server=demo");
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+        let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
             let found = pods.list(&list).await.unwrap();
             if let Some(pod) = found.items.into_iter().find(|pod| pod.name_any() != not) {
@@ -114,7 +114,7 @@ impl Node {
     pub(super) async fn find_pods(&self, namespace: &Namespace<'_>, count: usize) -> Vec<String> {
         let pods: Api<Pod> = namespace.api();
         let list = ListParams::default().labels("longshore.dev/server=demo");
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+        let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
             let found = pods.list(&list).await.unwrap().items;
             let living = found.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());

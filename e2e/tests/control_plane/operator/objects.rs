@@ -433,7 +433,7 @@ fn a_new_version_that_fails_leaves_the_old_one_ready() {
 fn an_object_that_cannot_be_read_stops_nobody_else() {
     use super::stand::{install, until};
     use longshore_e2e::cluster::{Cluster, Shape};
-    use longshore_e2e::testing::eventually;
+    use longshore_e2e::testing::{PATIENCE, eventually};
     // The schema would refuse such an object, so this cluster loses it for a moment: it is nobody else's.
     let cluster = Cluster::start(Shape::ControlPlane).unwrap();
     install(&cluster).unwrap();
@@ -462,7 +462,7 @@ fn an_object_that_cannot_be_read_stops_nobody_else() {
                 "spec": {"source": "an image"},
             });
             let broken: kube::core::DynamicObject = serde_json::from_value(broken).unwrap();
-            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+            let deadline = std::time::Instant::now() + PATIENCE;
             while servers.create(&Default::default(), &broken).await.is_err() {
                 assert!(std::time::Instant::now() < deadline, "the loose schema is not in force");
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
@@ -473,7 +473,7 @@ fn an_object_that_cannot_be_read_stops_nobody_else() {
             let good: kube::core::DynamicObject = serde_json::from_str(&LEAST).unwrap();
             servers.create(&Default::default(), &good).await.unwrap();
             let services: Api<Service> = Api::namespaced(client.clone(), "default");
-            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+            let deadline = std::time::Instant::now() + PATIENCE;
             while services.get_opt("demo").await.unwrap().is_none() {
                 assert!(std::time::Instant::now() < deadline, "{}", operator.log());
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;

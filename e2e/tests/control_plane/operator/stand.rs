@@ -15,7 +15,7 @@ use longshore_crds::McpServer;
 use longshore_e2e::cluster::{Cluster, run};
 use longshore_e2e::longshore::{NAMESPACE, chart, helm};
 use longshore_e2e::mcp_client::Endpoint;
-use longshore_e2e::testing::Namespace;
+use longshore_e2e::testing::{Namespace, PATIENCE};
 use serde_json::{Value, json};
 
 use super::node::Node;
@@ -233,7 +233,7 @@ impl Operator {
         let address = events.find_map(|event| event["probes"].as_str()?.parse().ok());
         let address = address.expect("it says where it is to be asked");
         let port = Endpoint { address, host: "localhost".to_owned(), path: "/metrics".to_owned() };
-        let answer = port.send(Method::GET, &[], "", Duration::from_secs(10)).await.unwrap();
+        let answer = port.send(Method::GET, &[], "", PATIENCE).await.unwrap();
         assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4"));
         answer.body
     }
@@ -302,7 +302,7 @@ pub(super) async fn permit_only(namespace: &Namespace<'_>, resource: &str, expre
 
 /// Waits until kubectl is refused this.
 pub(super) async fn wait_until_refused(namespace: &Namespace<'_>, arguments: &[&str]) {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(120);
+    let deadline = tokio::time::Instant::now() + PATIENCE;
     while namespace.kubectl(arguments).await.is_ok() {
         assert!(tokio::time::Instant::now() < deadline, "the policy is not in force");
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -355,7 +355,7 @@ pub(super) async fn events(namespace: &Namespace<'_>, reason: &str) -> Vec<Strin
 
 /// The same, once there are so many. They are written after what they tell of has been done.
 pub(super) async fn wait_for_events(namespace: &Namespace<'_>, reason: &str, count: usize) -> Vec<String> {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
         let told = events(namespace, reason).await;
         if told.len() >= count || tokio::time::Instant::now() > deadline {
@@ -367,7 +367,7 @@ pub(super) async fn wait_for_events(namespace: &Namespace<'_>, reason: &str, cou
 
 /// Waits for something that no watch tells.
 pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    let deadline = tokio::time::Instant::now() + PATIENCE;
     while !is_so() {
         assert!(tokio::time::Instant::now() < deadline, "was waiting until {what}");
         tokio::time::sleep(Duration::from_millis(50)).await;
