@@ -3,9 +3,10 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use longshore_e2e::testing::eventually;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -14,6 +15,8 @@ use tokio::task::JoinHandle;
 
 /// Longer than the operator's pauses between two looks at its lease, and than whatever one request takes.
 const IDLE: Duration = Duration::from_secs(4);
+/// Whoever has said something for so long is not idle, and nobody has been kept from saying anything.
+const BUSY: Duration = Duration::from_secs(1);
 
 /// It leads from an address of its own to the API server, until this goes.
 pub(super) struct Line {
@@ -21,6 +24,8 @@ pub(super) struct Line {
     is_whole: watch::Sender<bool>,
     /// When connections that carried nothing for a while were lost.
     lost: watch::Sender<Option<Instant>>,
+    /// When something was said last, over whichever connection.
+    said: Arc<Mutex<Instant>>,
     carrying: JoinHandle<()>,
 }
 
@@ -35,13 +40,15 @@ impl Line {
         *server = json!(format!("https://{}", listener.local_addr().unwrap()));
         let (is_whole, cut) = watch::channel(true);
         let (lost, losing) = watch::channel(None);
+        let said = Arc::new(Mutex::new(Instant::now()));
+        let anywhere = said.clone();
         let carrying = tokio::spawn(async move {
             loop {
                 let (client, _) = listener.accept().await.unwrap();
-                tokio::spawn(carry(client, target, cut.clone(), losing.clone()));
+                tokio::spawn(carry(client, target, cut.clone(), losing.clone(), anywhere.clone()));
             }
         });
-        Self { kubeconfig: config.to_string(), is_whole, lost, carrying }
+        Self { kubeconfig: config.to_string(), is_whole, lost, said, carrying }
     }
 
     /// The kubeconfig of whoever is to use it.
@@ -55,9 +62,17 @@ impl Line {
     }
 
     /// Carries nothing more of connections over which nothing was said for a while, and tells neither end: as when one of
-    /// several API servers has lost its power.
-    pub(super) fn lose_those_that_are_idle(&self) {
-        self.lost.send_replace(Some(Instant::now()));
+    /// several API servers has lost its power. Not while the whole machine stands still, when all of them look so.
+    pub(super) async fn lose_those_that_are_idle(&self) {
+        eventually("something is said", async || {
+            let now = Instant::now();
+            if now.duration_since(*self.said.lock().unwrap()) >= BUSY {
+                return Err("all are idle");
+            }
+            self.lost.send_replace(Some(now));
+            Ok(())
+        })
+        .await;
     }
 
     /// Lets connections come about again.
@@ -78,6 +93,7 @@ async fn carry(
     target: SocketAddr,
     mut is_whole: watch::Receiver<bool>,
     mut lost: watch::Receiver<Option<Instant>>,
+    anywhere: Arc<Mutex<Instant>>,
 ) {
     let said = Mutex::new(Instant::now());
     lost.mark_unchanged();
@@ -95,8 +111,8 @@ async fn carry(
         let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
             (client.into_split(), server.into_split());
         let _ = tokio::try_join!(
-            pass(&mut from_client, &mut to_server, &said),
-            pass(&mut from_server, &mut to_client, &said)
+            pass(&mut from_client, &mut to_server, [&said, &*anywhere]),
+            pass(&mut from_server, &mut to_client, [&said, &*anywhere])
         );
     };
     let carried = async {
@@ -119,7 +135,7 @@ async fn carry(
 async fn pass(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
-    said: &Mutex<Instant>,
+    said: [&Mutex<Instant>; 2],
 ) -> io::Result<()> {
     let mut buffer = vec![0; 16 * 1024];
     loop {
@@ -127,7 +143,8 @@ async fn pass(
         if length == 0 {
             return to.shutdown().await;
         }
-        *said.lock().unwrap() = Instant::now();
+        let now = Instant::now();
+        said.iter().for_each(|said| *said.lock().unwrap() = now);
         to.write_all(&buffer[..length]).await?;
     }
 }
