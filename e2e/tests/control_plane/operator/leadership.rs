@@ -3,12 +3,14 @@
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use longshore_crds::McpServer;
 use longshore_e2e::cluster::{Cluster, Component, Shape};
-use longshore_e2e::testing::{Kind, Namespace, Room, eventually};
+use longshore_e2e::longshore::NAMESPACE;
+use longshore_e2e::testing::{Kind, Namespace, PATIENCE, Room, eventually};
 use serde_json::Value;
 
 use super::stand::{
@@ -34,11 +36,19 @@ fn one_acts_and_another_takes_over_at_once_when_it_is_asked_to_end() {
         };
         assert_eq!((leads(&first).await, leads(&second).await), ("1".to_owned(), "0".to_owned()));
 
+        let leases: Api<Lease> = Api::namespaced(namespace.client(), NAMESPACE);
+        let holder = async || {
+            let lease = leases.get(namespace.name()).await.unwrap();
+            lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default()
+        };
+        let before = holder().await;
         let stopped = Instant::now();
         assert!(first.stop(), "{}", first.log());
+        assert_ne!(holder().await, before, "nobody released it");
         until("the second operator leads", || second.leads()).await;
+        // It looks every 2 s, and would leave another's lease alone for 15 s since it last changed.
         let took = stopped.elapsed();
-        assert!(took < Duration::from_secs(10), "a released lease was taken after {took:?}");
+        assert!(took < Duration::from_secs(14), "a released lease was taken after {took:?}");
         assert_eq!(leads(&second).await, "1");
         namespace.apply(&server("{source: {image: 'registry.invalid/demo:2'}}")).await;
         let changed = namespace
@@ -176,7 +186,7 @@ fn a_new_release_replaces_the_pods_of_so_many_servers_at_a_time() {
             let upgraded = list.into_iter().filter(is_upgraded);
             upgraded.map(|deployment| deployment.name_any()).filter(|name| name != asleep).collect::<Vec<_>>()
         };
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + PATIENCE;
         let first = loop {
             if let [first] = &*upgraded().await {
                 break first.clone();
@@ -274,6 +284,10 @@ fn a_server_whose_new_pods_are_refused_keeps_no_other_waiting() {
         .await;
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert_eq!(upgraded().await, 1);
-        assert_eq!(refused(&servers).await, 2, "and that is said of the others still");
+        eventually("that is said of the others still", async || match refused(&servers).await {
+            2 => Ok(()),
+            count => Err(count),
+        })
+        .await;
     });
 }
