@@ -55,6 +55,7 @@ fn a_new_version_that_fails_leaves_the_old_one_serving() {
             stays(namespace, "go", wanted, while_it).await;
             let mut client = namespace.command(&peers.program("mcp-inspector").to_string_lossy());
             client.args(["--cli", &url, "--transport", "http", "--method", "tools/list"]);
+            client.args(["--connect-timeout", "60000"]);
             let output = client.output().expect("the Inspector runs");
             assert!(output.status.success(), "{what}: the old version does not serve: {output:?}");
         }
@@ -127,6 +128,7 @@ fn tools(server: &McpServer) -> Option<usize> {
 fn listed(namespace: &Namespace<'_>, peers: &Peers, url: &str) -> Vec<String> {
     let mut client = namespace.command(&peers.program("mcp-inspector").to_string_lossy());
     client.args(["--cli", url, "--transport", "http", "--method", "tools/list"]);
+    client.args(["--connect-timeout", "60000"]);
     let output = client.output().expect("the Inspector runs");
     let said: Value =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));

@@ -29,7 +29,7 @@ fn the_example_is_served_to_clients_with_a_key_and_leaves_nothing_behind() {
         restrict(namespace).await;
         namespace.apply(EVERYTHING).await;
         namespace
-            .kubectl(&["wait", "--for=condition=Ready", "lmcp/everything", "--timeout=90s"])
+            .kubectl(&["wait", "--for=condition=Ready", "lmcp/everything", "--timeout=5m"])
             .await
             .expect("kubectl wait works");
         let shown = namespace.kubectl(&["get", "lmcp"]).await.expect("kubectl get works");
@@ -162,7 +162,7 @@ fn sdk_command(namespace: &Namespace<'_>, peers: &Peers, client: &str, url: &str
 
 fn inspector(namespace: &Namespace<'_>, peers: &Peers, url: &str, key: &str, arguments: &[&str]) -> Output {
     let mut command = namespace.command(&peers.program("mcp-inspector").to_string_lossy());
-    command.args(["--cli", url, "--transport", "http"]).args(arguments);
+    command.args(["--cli", url, "--transport", "http", "--connect-timeout", "60000"]).args(arguments);
     if !key.is_empty() {
         command.args(["--header", &format!("Authorization: Bearer {key}")]);
     }

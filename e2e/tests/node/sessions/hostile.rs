@@ -42,7 +42,7 @@ fn hostile_clients_and_a_server_that_floods_are_nobody_elses_trouble() {
         "clients that never read, never answer, read or send a byte a second, a server that floods";
     row(TITLE, async |namespace, row| {
         let form = form(
-            Form { rounds: 1, clients: 10, calls: 1_000, slower: 10.0, noise: Duration::from_millis(20) },
+            Form { rounds: 1, clients: 10, calls: 1_000, slower: 10.0, noise: Duration::from_millis(100) },
             Form { rounds: 3, clients: 50, calls: 20_000, slower: 2.0, noise: Duration::ZERO },
         );
         for echo in [Echo::http("http"), Echo::stdio("stdio", "Session"), Echo::stdio("shared", "Shared")] {

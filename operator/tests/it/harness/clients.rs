@@ -121,7 +121,7 @@ pub(crate) fn python(to: &Served, tool: &str, arguments: &Value) -> Value {
 /// What the Inspector printed, and whether it was content.
 pub(crate) fn inspector(to: &Served, arguments: &[&str]) -> (bool, String) {
     let mut command = Command::new(peer("mcp-inspector"));
-    command.args(["--cli", &to.url, "--transport", "http"]);
+    command.args(["--cli", &to.url, "--transport", "http", "--connect-timeout", "60000"]);
     if let Some(key) = &to.key {
         command.args(["--header", &format!("Authorization: Bearer {key}")]);
     }

@@ -207,7 +207,8 @@ pub(crate) fn python(script: &str, arguments: &[&str]) -> String {
 /// Runs the Inspector and gives what it printed.
 pub(crate) fn inspector(arguments: &[&str]) -> (bool, String) {
     let mut command = Command::new(folder().join("bin/mcp-inspector"));
-    let output = command.args(arguments).stdin(Stdio::null()).output().expect("the Inspector");
+    command.args(arguments).args(["--connect-timeout", "60000"]);
+    let output = command.stdin(Stdio::null()).output().expect("the Inspector");
     let text =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     (output.status.success(), text)
