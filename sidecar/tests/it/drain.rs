@@ -11,12 +11,15 @@ use serde_json::{Value, json};
 
 use crate::harness::http::{Reply, connect};
 use crate::harness::{
-    Client, Files, GoServer, Request, Scripted, Sidecar, client, config, eventually, scripted,
+    Client, Files, Gate, GoServer, Request, Scripted, Sidecar, client, config, eventually, scripted,
 };
 
-fn sidecar(server: &GoServer, minimum: &str) -> Sidecar {
+/// Sooner than by the end of the time for which calls are waited for in vain, which is more than twenty seconds.
+const SOON: Duration = Duration::from_secs(18);
+
+fn sidecar(port: u16, minimum: &str) -> Sidecar {
     let files = Files::new();
-    files.write(&config(server.port));
+    files.write(&config(port));
     Sidecar::with(files, &["--drain-minimum-ms", minimum]).loaded().ready()
 }
 
@@ -26,6 +29,34 @@ fn slow_call(client: &Client<'_>, milliseconds: u64) -> std::net::TcpStream {
     let slow = json!({"name": "slow", "arguments": {"milliseconds": milliseconds}});
     client.request(client.message("tools/call", &slow)).write(&mut stream);
     eventually("the call is under way", || (client.sidecar.metric("longshore_calls") >= 1.0).then_some(()));
+    stream
+}
+
+/// A server whose calls `first` and `second` are answered when their gates are open, and others at once.
+fn gated() -> (Scripted, [Gate; 2]) {
+    let gates = [Gate::default(), Gate::default()];
+    let [first, second] = gates.clone();
+    let server = Scripted::start(move |request, stream| {
+        let name = scripted::message(request)["params"]["name"].as_str().unwrap_or_default().to_owned();
+        match &*name {
+            "first" => first.pass(),
+            "second" => second.pass(),
+            _ => {}
+        }
+        let content = json!({"content": [{"type": "text", "text": name}]});
+        scripted::json(stream, &scripted::reply_to(request, &content));
+    });
+    (server, gates)
+}
+
+/// Begins a call, which the server has then.
+fn begin(client: &Client<'_>, server: &Scripted, name: &str) -> std::net::TcpStream {
+    let mut stream = connect(client.sidecar.mcp);
+    client.request(client.message("tools/call", &json!({"name": name}))).write(&mut stream);
+    eventually("the server has it", || {
+        let calls = server.seen("tools/call");
+        calls.iter().any(|call| scripted::message(call)["params"]["name"] == name).then_some(())
+    });
     stream
 }
 
@@ -41,11 +72,11 @@ fn is_held(hook: &mut UnixStream, time: Duration) -> bool {
 
 #[test]
 fn calls_in_flight_are_answered_and_nothing_new_begins() {
-    let server = GoServer::start(&[]);
-    let sidecar = sidecar(&server, "600");
-    let client = Client::open(&sidecar, None);
-    let began = Instant::now();
-    let call = slow_call(&client, 5000);
+    let (server, [gate, _]) = gated();
+    let sidecar = sidecar(server.port, "600");
+    // Its streams stay open until the answer.
+    let client = Client::of(&sidecar, None, "2025-06-18");
+    let call = begin(&client, &server, "first");
     sidecar.signal(Signal::TERM);
     eventually("readiness goes before anything else", || {
         (sidecar.get("/readyz").text() == "draining\n").then_some(())
@@ -57,28 +88,31 @@ fn calls_in_flight_are_answered_and_nothing_new_begins() {
     assert_eq!(refused.status, 503);
     sidecar.audit(|line| line["reason"] == "draining");
 
-    assert_eq!(answer(call)["result"]["content"][0]["text"], "took 5000 ms");
+    // Longer than it waits for clients that still come.
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(!sidecar.written().contains("\"drained\""), "it waits for the call");
+    gate.open();
+    assert_eq!(answer(call)["result"]["content"][0]["text"], "first");
     drop(client);
-    assert!(sidecar.wait(Duration::from_secs(5)).success());
-    assert!(began.elapsed() >= Duration::from_secs(5), "it waited for the call");
-    let line = sidecar.audit(|line| line["target"] == "slow");
+    assert!(sidecar.wait(SOON).success());
+    let line = sidecar.audit(|line| line["target"] == "first");
     assert_eq!(line["status"], 200, "the last lines are written");
 }
 
 #[test]
 fn an_idle_sidecar_stays_for_the_minimum() {
     let server = GoServer::start(&[]);
-    let sidecar = sidecar(&server, "700");
+    let sidecar = sidecar(server.port, "700");
     let began = Instant::now();
     sidecar.signal(Signal::TERM);
-    assert!(sidecar.wait(Duration::from_secs(5)).success());
+    assert!(sidecar.wait(SOON).success());
     assert!(began.elapsed() >= Duration::from_millis(700));
 }
 
 #[test]
 fn clients_that_still_come_are_waited_for() {
     let server = GoServer::start(&[]);
-    let sidecar = sidecar(&server, "2000");
+    let sidecar = sidecar(server.port, "2000");
     let client = Client::open(&sidecar, None);
     let began = Instant::now();
     sidecar.signal(Signal::TERM);
@@ -94,17 +128,14 @@ fn clients_that_still_come_are_waited_for() {
     let took = began.elapsed();
     // On a busy machine the test itself may not come for so long that nobody seems to come any more.
     let is_steady = longest < Duration::from_millis(300);
-    assert!(
-        (took >= Duration::from_millis(2500) || !is_steady) && took < Duration::from_secs(10),
-        "{took:?}"
-    );
-    assert!(sidecar.wait(Duration::from_secs(5)).success());
+    assert!((took >= Duration::from_millis(2500) || !is_steady) && took < SOON, "{took:?}");
+    assert!(sidecar.wait(SOON).success());
 }
 
 #[test]
 fn a_request_that_is_on_its_way_when_connections_end_is_answered() {
     let server = GoServer::start(&[]);
-    let sidecar = sidecar(&server, "300");
+    let sidecar = sidecar(server.port, "300");
     let client = Client::open(&sidecar, None);
     let mut stream = connect(sidecar.mcp);
     sidecar.signal(Signal::TERM);
@@ -112,14 +143,14 @@ fn a_request_that_is_on_its_way_when_connections_end_is_answered() {
     client.request(client.message("ping", &json!({}))).write(&mut stream);
     let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
     assert_eq!((reply.status, reply.header("connection")), (200, Some("close")));
-    assert!(sidecar.wait(Duration::from_secs(5)).success());
+    assert!(sidecar.wait(SOON).success());
 }
 
 /// Clients keep connections, and nobody has told this one that they end.
 #[test]
 fn a_request_on_a_connection_that_was_idle_is_answered_too() {
     let server = GoServer::start(&[]);
-    let sidecar = sidecar(&server, "300");
+    let sidecar = sidecar(server.port, "300");
     let client = Client::open(&sidecar, None);
     let mut stream = connect(sidecar.mcp);
     let mut reader = BufReader::new(stream.try_clone().unwrap());
@@ -131,55 +162,60 @@ fn a_request_on_a_connection_that_was_idle_is_answered_too() {
     client.request(client.message("ping", &json!({}))).write(&mut stream);
     reply = Reply::read(&mut reader).unwrap();
     assert_eq!((reply.status, reply.header("connection")), (200, Some("close")));
-    assert!(sidecar.wait(Duration::from_secs(5)).success());
+    assert!(sidecar.wait(SOON).success());
 }
 
 #[test]
 fn a_second_signal_ends_it_at_once() {
     let server = GoServer::start(&[]);
-    let sidecar = sidecar(&server, "60000");
+    let sidecar = sidecar(server.port, "60000");
     sidecar.signal(Signal::TERM);
     sidecar.log(|line| line["message"] == "draining");
     sidecar.signal(Signal::INT);
-    assert!(!sidecar.wait(Duration::from_secs(5)).success());
+    assert!(!sidecar.wait(SOON).success());
     sidecar.log(|line| line["error"] == "a second signal ended the drain early");
 }
 
 #[test]
 fn the_server_is_held_until_the_pods_calls_have_ended() {
-    let server = GoServer::start(&[]);
-    let sidecar = sidecar(&server, "100");
+    let (server, [gate, _]) = gated();
+    let sidecar = sidecar(server.port, "100");
     let socket = sidecar.files.path("sockets").join(paths::DRAIN_SOCKET);
     assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o660);
-    let client = Client::open(&sidecar, None);
-    let call = slow_call(&client, 5000);
+    // Its streams stay open until the answer.
+    let client = Client::of(&sidecar, None, "2025-06-18");
+    let call = begin(&client, &server, "first");
     let mut hook = sidecar.hook();
     sidecar.signal(Signal::TERM);
     assert!(is_held(&mut hook, Duration::from_millis(1000)), "while the call goes on");
-    assert_eq!(answer(call)["result"]["content"][0]["text"], "took 5000 ms");
-    assert!(!is_held(&mut hook, Duration::from_secs(2)), "it is let go");
+    gate.open();
+    assert_eq!(answer(call)["result"]["content"][0]["text"], "first");
+    assert!(!is_held(&mut hook, SOON), "it is let go");
     drop(client);
-    assert!(sidecar.wait(Duration::from_secs(5)).success());
+    assert!(sidecar.wait(SOON).success());
 }
 
 /// On a node that is busy the signal comes long after the hook.
 #[test]
 fn the_server_is_held_by_a_signal_that_comes_late_too() {
-    let server = GoServer::start(&[]);
-    let sidecar = sidecar(&server, "100");
+    let (server, [first, second]) = gated();
+    let sidecar = sidecar(server.port, "100");
     // Its streams stay open until the answer.
     let client = Client::of(&sidecar, None, "2025-06-18");
-    let call = slow_call(&client, 4000);
+    let call = begin(&client, &server, "first");
     let mut hook = sidecar.hook();
     sidecar.log(|line| line["message"] == "the server alone is being restarted");
-    let later = slow_call(&client, 9000);
+    let later = begin(&client, &server, "second");
     sidecar.signal(Signal::TERM);
-    assert_eq!(answer(call)["result"]["content"][0]["text"], "took 4000 ms");
+    sidecar.log(|line| line["message"] == "draining");
+    first.open();
+    assert_eq!(answer(call)["result"]["content"][0]["text"], "first");
     assert!(is_held(&mut hook, Duration::from_millis(1000)), "while the other call goes on");
-    assert_eq!(answer(later)["result"]["content"][0]["text"], "took 9000 ms");
-    assert!(!is_held(&mut hook, Duration::from_secs(2)), "it is let go");
+    second.open();
+    assert_eq!(answer(later)["result"]["content"][0]["text"], "second");
+    assert!(!is_held(&mut hook, SOON), "it is let go");
     drop(client);
-    assert!(sidecar.wait(Duration::from_secs(5)).success());
+    assert!(sidecar.wait(SOON).success());
 }
 
 /// What a call may take has changed, and the pod's grace period has not: it is that of the limit from before.
@@ -214,27 +250,28 @@ fn a_pod_ends_with_the_time_that_it_was_made_for() {
 
 #[test]
 fn a_server_that_is_restarted_alone_ends_nothing() {
-    let server = GoServer::start(&[]);
-    let sidecar = sidecar(&server, "100");
+    let (server, [gate, _]) = gated();
+    let sidecar = sidecar(server.port, "100");
     let client = Client::open(&sidecar, None);
-    let call = slow_call(&client, 5000);
+    let call = begin(&client, &server, "first");
     let mut held = sidecar.hook();
     assert!(is_held(&mut held, Duration::from_millis(1500)), "while the call goes on");
     sidecar.log(|line| line["message"] == "the server alone is being restarted");
     // Calls that begin meanwhile are served and not waited for.
-    let later = slow_call(&client, 10_000);
+    let later = begin(&client, &server, "second");
     assert_eq!(sidecar.get("/readyz").status, 200);
-    assert_eq!(answer(call)["result"]["content"][0]["text"], "took 5000 ms");
-    assert!(!is_held(&mut held, Duration::from_secs(2)), "it is let go");
+    gate.open();
+    assert_eq!(answer(call)["result"]["content"][0]["text"], "first");
+    assert!(!is_held(&mut held, SOON), "it is let go");
     assert!(sidecar.is_running());
-    assert_eq!(client.call("echo", json!({"text": "a"}))["result"]["content"][0]["text"], "a");
+    assert_eq!(client.call("echo", json!({"text": "a"}))["result"]["content"][0]["text"], "echo");
     drop(later);
 }
 
 #[test]
 fn a_server_that_does_not_answer_is_not_held_for_long() {
     let mut server = GoServer::start(&[]);
-    let sidecar = sidecar(&server, "100");
+    let sidecar = sidecar(server.port, "100");
     let client = Client::open(&sidecar, None);
     let call = slow_call(&client, 30_000);
     server.kill();
@@ -248,7 +285,7 @@ fn a_server_that_does_not_answer_is_not_held_for_long() {
 #[test]
 fn a_server_that_hangs_is_not_held_for_long() {
     let server = GoServer::start(&[]);
-    let sidecar = sidecar(&server, "100");
+    let sidecar = sidecar(server.port, "100");
     let client = Client::open(&sidecar, None);
     let call = slow_call(&client, 60_000);
     server.hang();
