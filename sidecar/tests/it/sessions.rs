@@ -7,7 +7,6 @@ mod unheard;
 use std::io::BufReader;
 use std::net::Shutdown;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use longshore_sidecar_config::Config;
 use serde_json::json;
@@ -15,7 +14,7 @@ use serde_json::json;
 use crate::harness::config::{idle, keys};
 use crate::harness::http::{Reply, connect, read_chunk};
 use crate::harness::{
-    Client, Files, Gate, GoServer, Request, Scripted, Sidecar, client, config, eventually, scripted, within,
+    Client, Files, Gate, GoServer, Request, Scripted, Sidecar, client, config, eventually, scripted,
 };
 
 #[test]
@@ -181,14 +180,11 @@ fn r050_an_id_is_worth_nothing_to_others_and_a_refusal_says_nothing() {
 fn a_session_ends_with_its_age_however_busy() {
     let server = GoServer::start(&[]);
     let mut config = config(server.port);
-    config.sessions.max_age_ms = 2_000;
-    let files = Files::new();
-    files.write(&config);
-    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let sidecar = Sidecar::start(&config).ready();
     let client = Client::open(&sidecar, None);
-    within(Duration::from_secs(10), "it is too old", || {
-        (client.send("ping", json!({})).status == 404).then_some(())
-    });
+    config.sessions.max_age_ms = 2_000;
+    sidecar.runs(&sidecar.files.write(&config));
+    eventually("it is too old", || (client.send("ping", json!({})).status == 404).then_some(()));
     let [never, old] = ["no-such-session", &client.session].map(|id| {
         let reply = client.request(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).without("mcp-session-id");
         let reply = reply.session(id).send(sidecar.mcp);
@@ -228,16 +224,16 @@ fn calls_outlive_the_age_of_their_session() {
         scripted::chunk(stream, "");
     });
     let mut config = config(server.port);
-    config.sessions.max_age_ms = 2_000;
-    let files = Files::new();
-    files.write(&config);
-    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let sidecar = Sidecar::start(&config).ready();
     let calls = ["2025-03-26", "2025-06-18", "2025-11-25"].map(|revision| {
         let client = Client::of(&sidecar, None, revision);
         let mut stream = connect(sidecar.mcp);
         client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut stream);
         (client, stream)
     });
+    eventually("the server has them", || (server.seen("tools/call").len() == 3).then_some(()));
+    config.sessions.max_age_ms = 2_000;
+    sidecar.runs(&sidecar.files.write(&config));
     for (client, _) in &calls {
         eventually("it is too old", || (client.send("ping", json!({})).status == 404).then_some(()));
         // Those under way may need to hear of their client.

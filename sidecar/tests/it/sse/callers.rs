@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use longshore_sidecar_config::Config;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -70,6 +71,11 @@ impl Caller {
     fn call(&mut self, sidecar: &Sidecar, id: u32, tool: &str, arguments: &Value) -> Value {
         let reply = self.post(sidecar, &call(id, tool, arguments));
         assert_eq!((reply.status, reply.text()), (202, ""));
+        self.answer(id)
+    }
+
+    /// Hears of whatever it is until the answer to this call.
+    fn answer(&mut self, id: u32) -> Value {
         loop {
             let message = self.hear();
             if message["id"] == id {
@@ -362,19 +368,15 @@ fn streams_are_bounded() {
 /// Also where the client says something then that comes too late.
 #[test]
 fn calls_of_a_stream_outlive_the_age_of_its_session() {
-    let server = GoServer::start(&[]);
+    let gate = Gate::default();
+    let server = waiting(&gate);
     let mut config = config(server.port);
-    config.sessions.max_age_ms = 2_000;
     let sidecar = Sidecar::start(&config).ready();
     let mut caller = Caller::open(&sidecar, None);
-    caller.stream.patience(Duration::from_secs(20));
-    let slow = call(9, "slow", &json!({"milliseconds": 5000}));
-    assert_eq!(caller.post(&sidecar, &slow).status, 202);
-    std::thread::sleep(Duration::from_secs(3));
-    let late = caller.post(&sidecar, r#"{"jsonrpc":"2.0","id":10,"method":"ping"}"#);
-    assert_eq!(late.status, 404, "{}", late.text());
-    let answer = caller.hear();
-    assert_eq!((&answer["id"], answer["result"].is_object()), (&json!(9), true), "{answer}");
+    becomes_too_old(&sidecar, &server, &caller, &mut config);
+    gate.open();
+    let answer = caller.answer(9);
+    assert!(answer["result"].is_object(), "{answer}");
     assert!(caller.stream.all().is_empty(), "and then it is over");
 }
 
@@ -384,20 +386,28 @@ fn what_is_told_in_a_stream_outlives_the_age_of_its_session() {
     let gate = Gate::default();
     let server = waiting(&gate);
     let mut config = config(server.port);
-    config.sessions.max_age_ms = 4_000;
     let sidecar = Sidecar::start(&config).ready();
     let mut caller = Caller::open(&sidecar, None);
-    assert_eq!(caller.post(&sidecar, &call(9, "t", &json!({}))).status, 202);
-    eventually("it is too old", || {
-        (caller.post(&sidecar, r#"{"jsonrpc":"2.0","id":10,"method":"ping"}"#).status == 404).then_some(())
-    });
+    becomes_too_old(&sidecar, &server, &caller, &mut config);
     let params = json!({"progressToken": 1, "progress": 1});
     let news = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}).to_string();
     assert_eq!(caller.post(&sidecar, &news).status, 202);
     assert_eq!(server.seen("notifications/progress").len(), 1);
     gate.open();
-    let answer = std::iter::from_fn(|| Some(caller.hear())).find(|message| message["id"] == 9).unwrap();
+    let answer = caller.answer(9);
     assert!(answer["result"].is_object(), "{answer}");
+}
+
+/// The session comes of age while a call of the id 9 is under way: nothing that it takes to get there is too late.
+fn becomes_too_old(sidecar: &Sidecar, server: &Scripted, caller: &Caller, config: &mut Config) {
+    caller.stream.patience(Duration::from_secs(60));
+    assert_eq!(caller.post(sidecar, &call(9, "t", &json!({}))).status, 202);
+    eventually("the server has it", || server.seen("tools/call").pop());
+    config.sessions.max_age_ms = 2_000;
+    sidecar.runs(&sidecar.files.write(config));
+    eventually("it is too old", || {
+        (caller.post(sidecar, r#"{"jsonrpc":"2.0","id":10,"method":"ping"}"#).status == 404).then_some(())
+    });
 }
 
 /// Where the server has no stream of its own nothing else uses the session, and nothing else tells of its end.
@@ -418,10 +428,11 @@ fn a_stream_lasts_as_long_as_its_session() {
     eventually("it is over", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
 
     let mut config = config(server.port);
-    config.sessions.max_age_ms = 4_000;
     let sidecar = Sidecar::start(&config).ready();
     let caller = Caller::open(&sidecar, None);
     caller.stream.patience(Duration::from_secs(60));
+    config.sessions.max_age_ms = 2_000;
+    sidecar.runs(&sidecar.files.write(&config));
     assert!(caller.stream.all().is_empty(), "it ends");
 }
 

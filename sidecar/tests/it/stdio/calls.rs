@@ -113,7 +113,8 @@ fn a_cancelled_call_ends_soon_and_the_server_hears_of_it() {
     assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
     let cancelled = Instant::now();
     let message = answer(call).message();
-    assert!(cancelled.elapsed() < Duration::from_secs(5), "{:?}", cancelled.elapsed());
+    // Otherwise it would end at its time out, after twenty.
+    assert!(cancelled.elapsed() < Duration::from_secs(15), "{:?}", cancelled.elapsed());
     assert_eq!(error(&message), "the call was cancelled by its client");
     eventually("the server heard of it", || {
         let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
@@ -258,15 +259,16 @@ fn an_id_is_used_once_at_a_time() {
 fn a_server_that_never_reads_costs_only_its_own_session() {
     let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
     let (client, other) = (Client::open(&sidecar, None), Client::open(&sidecar, None));
-    allow(&sidecar, 2500);
     said(&client, "deaf", json!({}));
+    // Not less: it is the other's time too.
+    allow(&sidecar, 10_000);
     // More than a pipe holds.
     let large = json!({"name": "echo", "arguments": {"text": "x".repeat(1 << 20)}});
     let calls: Vec<_> = (0..4).map(|_| begin(&client, &large)).collect();
     assert_eq!(said(&other, "echo", json!({"text": "x".repeat(1 << 20)})).len(), 1 << 20);
     for call in calls {
         let message = answer(call).message();
-        assert_eq!(error(&message), "the MCP server did not answer within 2.5 seconds");
+        assert_eq!(error(&message), "the MCP server did not answer within 10 seconds");
     }
     // The session can be ended all the same, although the process hears nothing.
     assert_eq!(Request::new("DELETE", "/mcp").session(&client.session).send(sidecar.mcp).status, 204);

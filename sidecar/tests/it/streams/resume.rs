@@ -63,14 +63,17 @@ fn r056_the_rest_of_a_stream_is_its_rest() {
 fn the_stream_of_a_call_outlives_the_age_of_its_session() {
     let (server, tell) = told();
     let mut config = config(server.port);
-    config.sessions.max_age_ms = 4_000;
     let sidecar = Sidecar::start(&config).ready();
     for revision in ["2025-06-18", "2025-11-25"] {
+        let young = config.sessions.max_age_ms;
         let client = Client::of(&sidecar, None, revision);
         tell.send(Some(1)).unwrap();
         let mut stream = client.stream("t", json!({}));
         let first = stream.next().unwrap();
         drop(stream);
+        config.sessions.max_age_ms = 2_000;
+        config.generation += 1;
+        sidecar.runs(&sidecar.files.write(&config));
         eventually("it is too old", || (client.send("ping", json!({})).status == 404).then_some(()));
         let mut rest = Events::open(&client.rest(&first.id), sidecar.mcp);
         assert_eq!(rest.status, 200, "{revision}");
@@ -89,6 +92,9 @@ fn the_stream_of_a_call_outlives_the_age_of_its_session() {
         assert_eq!(rest.status, 200, "{revision}");
         assert!(rest.next().unwrap().message()["result"].is_object(), "{revision}");
         eventually("it is over", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
+        config.sessions.max_age_ms = young;
+        config.generation += 1;
+        sidecar.runs(&sidecar.files.write(&config));
     }
 }
 
