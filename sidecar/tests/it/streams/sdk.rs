@@ -26,14 +26,23 @@ let changed = 0;
 client.setNotificationHandler(ToolListChangedNotificationSchema, () => { changed += 1; });
 await client.connect(transport);
 const progress = [];
-const call = client.callTool({ name: "slow", arguments: { milliseconds: 6000, steps: 12 } }, undefined, { onprogress: (p) => progress.push(p.progress) });
-const silent = client.callTool({ name: "slow", arguments: { milliseconds: 6000 } });
-setTimeout(() => fetch(cut, { method: "POST" }).catch(() => {}), 2500);
+// As soon as both calls can be asked for again.
+let known = false;
+let isCut = false;
+const breakIt = () => {
+  if (isCut || !known || progress.length === 0) return;
+  isCut = true;
+  fetch(cut, { method: "POST" }).catch(() => {});
+};
+const onprogress = (p) => { progress.push(p.progress); breakIt(); };
+const onresumptiontoken = () => { known = true; breakIt(); };
+const call = client.callTool({ name: "slow", arguments: { milliseconds: 6000, steps: 12 } }, undefined, { onprogress });
+const silent = client.callTool({ name: "slow", arguments: { milliseconds: 6000 } }, undefined, { onresumptiontoken });
 const results = await Promise.all([call, silent]);
 const errors = [];
 for (const name of ["nope", "nope"]) await client.callTool({ name, arguments: {} }).catch((error) => errors.push(error.code));
 await client.callTool({ name: "grow", arguments: { name: "new" } });
-const deadline = Date.now() + 10000;
+const deadline = Date.now() + 60000;
 while (changed === 0 && Date.now() < deadline) await new Promise((done) => setTimeout(done, 50));
 const ended = () => resumed.filter((status) => status === 204).length;
 while (ended() < 2 && Date.now() < deadline) await new Promise((done) => setTimeout(done, 50));
@@ -52,14 +61,17 @@ from mcp.client.streamable_http import streamable_http_client
 async def main(url, cut):
     async with httpx2.AsyncClient(timeout=30) as http, httpx2.AsyncClient() as other:
         async with Client(streamable_http_client(url, http_client=http), mode="legacy") as client:
+            heard = asyncio.Event()
+            async def progress(*_):
+                heard.set()
             async def break_it():
-                await asyncio.sleep(2.5)
+                await heard.wait()
                 try:
                     await other.post(cut)
                 except httpx2.HTTPError:
                     pass
             task = asyncio.create_task(break_it())
-            result = await client.call_tool("slow", {"milliseconds": 6000})
+            result = await client.call_tool("slow", {"milliseconds": 6000, "steps": 12}, progress_callback=progress)
             await task
             again = await client.call_tool("echo", {"text": "hi"})
             print(json.dumps({"texts": [result.content[0].text, again.content[0].text]}))
