@@ -126,7 +126,7 @@ fn a_new_tool_shows_within_a_second() {
         let grown = Instant::now();
         let reply = waiting.join().unwrap();
         // Otherwise it would come with the end of the wait.
-        assert!(grown.elapsed() < Duration::from_secs(10), "{:?}", grown.elapsed());
+        assert!(grown.elapsed() < Duration::from_secs(25), "{:?}", grown.elapsed());
         reply
     });
     let after = read(&reply);

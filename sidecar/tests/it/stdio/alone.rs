@@ -237,7 +237,8 @@ fn calls_that_wait_in_vain_are_told_so_together() {
         }
     });
     let waited = began.elapsed();
-    assert!((500..2500).contains(&waited.as_millis()), "{waited:?}");
+    // One after the other it would be twelve seconds.
+    assert!((500..10_000).contains(&waited.as_millis()), "{waited:?}");
 }
 
 /// The same where no process can be started, which it takes seconds to find out.

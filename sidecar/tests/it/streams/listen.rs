@@ -76,7 +76,8 @@ fn r054_it_goes_to_the_clients_own_stream() {
         assert_eq!((second.status, &second.message()["error"]["code"]), (409, &json!(-32600)));
         drop(stream);
         tell.send(Some(event(&note(2)))).unwrap();
-        let mut again = within(Duration::from_secs(2), "it is noticed that the client has gone", || {
+        // Sooner than by what keeps it alive, which is sent after fifteen seconds.
+        let mut again = within(Duration::from_secs(12), "it is noticed that the client has gone", || {
             Some(Events::open(&client.get(), sidecar.mcp)).filter(|events| events.status == 200)
         });
         assert_eq!(said(&again.next().unwrap()), "2", "nobody has heard this yet");

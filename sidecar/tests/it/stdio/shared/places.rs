@@ -26,7 +26,8 @@ fn a_process_that_rested_waits_for_its_place_as_long_as_is_said_now() {
     sidecar.runs(&sidecar.files.write_with_keys(&config, &keys(&KEYS)));
     let asked = Instant::now();
     let refused = first.send("ping", json!({}));
-    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}: {}", asked.elapsed(), refused.text());
+    // Not the minute from before.
+    assert!(asked.elapsed() < Duration::from_secs(15), "{:?}: {}", asked.elapsed(), refused.text());
     assert_eq!(refused.status, 503, "{}", refused.text());
 }
 
