@@ -15,9 +15,9 @@ use thiserror::Error;
 const SHORTEST_PLAIN_KEY: usize = 16;
 /// Longer ones do not fit a header.
 const LONGEST_PLAIN_KEY: usize = 1024;
-/// So many keys fit the Secret that Longshore makes of them, whatever their principals are called. Of more it could make
-/// none, so no key that is taken away would stop working either.
-pub const MOST_KEYS: usize = 3000;
+/// So many bytes of keys, as [`bytes`] counts them, fit the Secret that Longshore makes of them, of which the API server
+/// takes 1 MiB. Of more it could make none, so no key that is taken away would stop working either.
+const ROOM: usize = (1 << 20) - 8192;
 /// So many problems are told of a Secret that may have a million of them.
 const MOST_PROBLEMS: usize = 8;
 /// The principal of callers who need no key. No key may stand for it.
@@ -73,14 +73,16 @@ pub enum KeyProblem {
         /// The other.
         second: String,
     },
-    /// More keys than can be handed to the server's pods.
+    /// More keys than can be handed to those who check them.
     #[error(
-        "it holds {count} keys, and only {MOST_KEYS} of them work, the first in the order of their data names: take away \
-         those that nobody uses, or divide the callers among several servers"
+        "it holds {count} keys, and only {taken} of them work, the first in the order of their data names: take away \
+         those that nobody uses"
     )]
     TooMany {
         /// How many there are.
         count: usize,
+        /// How many work.
+        taken: usize,
     },
     /// What else is wrong, beside what is told.
     #[error("{count} more of its lines and entries are wrong")]
@@ -157,10 +159,19 @@ impl ParsedKeys {
         }
         keys.sort();
         let mut problems = problems.told();
-        if keys.len() > MOST_KEYS {
+        let mut room = ROOM;
+        let fits = |(principal, _): &&(&str, String)| match room.checked_sub(bytes(principal)) {
+            Some(left) => {
+                room = left;
+                true
+            }
+            None => false,
+        };
+        let taken = keys.iter().take_while(fits).count();
+        if taken < keys.len() {
             // Said first: it is what is new where a key that was just added does not work.
-            problems.insert(0, KeyProblem::TooMany { count: keys.len() });
-            keys.truncate(MOST_KEYS);
+            problems.insert(0, KeyProblem::TooMany { count: keys.len(), taken });
+            keys.truncate(taken);
         }
         let keys =
             keys.into_iter().map(|(principal, sha256)| ApiKey { principal: principal.to_owned(), sha256 });
@@ -197,6 +208,11 @@ impl Problems {
         }
         told
     }
+}
+
+/// What a key of this principal takes where keys are handed on: its hash, the name, and the words around both.
+fn bytes(principal: &str) -> usize {
+    principal.len() + 96
 }
 
 /// What is kept of a key, and compared with what callers send: its SHA-256 as 64 lower-case hexadecimal digits.
@@ -305,12 +321,14 @@ mod tests {
         let keys = |holder: &str, count: usize| -> String {
             (0..count).map(|number| format!("a-key-of-{holder}-{number:08}\n")).collect()
         };
-        let parsed = parse(&[("ada", &keys("ada", MOST_KEYS)), ("bob", "two words are no key")]);
-        assert_eq!(parsed.keys.len(), MOST_KEYS);
+        let most = ROOM / bytes("ada");
+        assert!(most > 10_000, "that should do for most: {most}");
+        let parsed = parse(&[("ada", &keys("ada", most)), ("bob", "two words are no key")]);
+        assert_eq!(parsed.keys.len(), most);
         assert!(matches!(parsed.problems[..], [KeyProblem::BadLine { .. }]));
-        let both = format!("{PLAIN}\n{}", keys("ada", MOST_KEYS - 2));
+        let both = format!("{PLAIN}\n{}", keys("ada", most - 2));
         let parsed = parse(&[("ada", &both), ("bob", &keys("bob", 9)), ("eve", PLAIN)]);
-        assert_eq!(parsed.keys.len(), MOST_KEYS);
+        assert_eq!(parsed.keys.len(), most);
         assert_eq!(parsed.keys.iter().filter(|key| key.principal == "bob").count(), 2);
         // A key of two works for neither, be one of them among those that do not count.
         assert!(parsed.keys.iter().all(|key| key.sha256 != hash(PLAIN)));
@@ -318,6 +336,7 @@ mod tests {
             panic!("{:?}", parsed.problems)
         };
         let message = too_many.to_string();
-        assert!(message.contains("it holds 3007 keys, and only 3000 of them work"), "{message}");
+        let words = format!("it holds {} keys, and only {most} of them work", most + 7);
+        assert!(message.contains(&words), "{message}");
     }
 }

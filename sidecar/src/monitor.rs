@@ -190,9 +190,11 @@ fn show(shared: &Shared, link: &Link) {
     let connection = link.connection();
     shared.metrics.connected.set(i64::from(connection.state == ConnectionState::Connected));
     let changed = shared.view.send_if_modified(|view| {
-        let changed = view.connection != connection || view.is_ready != link.is_ready();
+        // Only an early death takes it away again: not that another revision is to be spoken, say.
+        let is_ready = !link.is_shaken() && (view.is_ready || link.is_ready());
+        let changed = view.connection != connection || view.is_ready != is_ready;
         view.connection = connection.clone();
-        view.is_ready = link.is_ready();
+        view.is_ready = is_ready;
         // A description that came together with this is news too.
         changed || connection.state == ConnectionState::Connected
     });

@@ -143,7 +143,7 @@ pub(crate) fn about(catalog: &longshore_crds::mcp_server::Catalog) -> About {
 pub(crate) fn health(connection: &Connection, more: &str) -> Health {
     let since = Some(connection.since.clone()).filter(|since| !since.is_empty());
     match connection.state {
-        ConnectionState::Connected => {
+        ConnectionState::Connected if connection.reason.is_none() => {
             Health { state: State::Up, since, reason: String::new(), message: String::new() }
         }
         ConnectionState::Connecting => Health {
@@ -152,7 +152,8 @@ pub(crate) fn health(connection: &Connection, more: &str) -> Health {
             reason: Reason::Connecting.name().to_owned(),
             message: "the first handshake with the server is still to come".to_owned(),
         },
-        ConnectionState::Failed => {
+        // It does not answer, or is back since a moment ago after it died soon.
+        ConnectionState::Connected | ConnectionState::Failed => {
             let reason = Reason::of_connection(connection.reason);
             Health {
                 state: State::Down,
@@ -241,6 +242,8 @@ mod tests {
             (false, Observation::default(), Some(&before), State::Unknown),
             (true, said("Connecting", Value::Null), Some(&before), State::Unknown),
             (true, said("Failed", json!("ConnectionLost")), Some(&before), State::Down),
+            // It died soon after its handshake, and is back since a moment ago.
+            (true, said("Connected", json!("ConnectionLost")), Some(&before), State::Down),
         ] {
             let pod = PodView { ready: in_service, ..PodView::default() };
             let record = published.record(key.clone(), Some((&pod, said)), before.cloned());

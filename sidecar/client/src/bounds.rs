@@ -11,8 +11,9 @@ use tokio::time::Instant;
 pub struct Bounds {
     /// The longest answer that is read, in bytes. A longer one counts as a failure.
     pub answer_bytes: usize,
-    /// How many answers of more than 64 KiB are in memory at the same time, one of each server at most. With
-    /// [`Bounds::answer_bytes`] it bounds what reading holds.
+    /// How many answers of more than 64 KiB are read at the same time, one of each server at most. With
+    /// [`Bounds::answer_bytes`] it bounds what reading holds, but for the 64 KiB and a little more that each of the
+    /// others may hold while it waits.
     pub concurrent_answers: usize,
     /// How many answers of one sidecar are read as fast as they come, so that a start is seen in all its steps.
     pub burst: u32,

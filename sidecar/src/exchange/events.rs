@@ -63,7 +63,7 @@ pub(super) async fn events(
         let next = client.wait(call, deadline, pin!(source.next())).await?;
         let next = match next {
             // A connection that breaks is as good as an early end, where there is an event to go on after.
-            Err(Refusal::ServerLost) if source.last.is_some() => None,
+            Err(Refusal::ServerLost) if source.last.is_some() && has_session(call) => None,
             next => next?,
         };
         let Some(data) = next else {
@@ -94,6 +94,11 @@ pub(super) async fn events(
         source.held_up(waits.elapsed());
     };
     Ok(Done { status: StatusCode::OK.as_u16(), code, rest: Some(Tail::of(source.body, source.lease)) })
+}
+
+/// Whether the server knows the session, in which alone the rest of a stream can be asked for.
+fn has_session(call: &Call) -> bool {
+    call.session.as_deref().is_some_and(|session| session.upstream().is_some())
 }
 
 /// Passes an event on. If it is the answer: its code, if it is an error. An answer that there is no room for now is left in

@@ -101,7 +101,12 @@ impl Link {
     /// Whether clients should be sent here: from the first handshake on. A server that dies later is an error that they
     /// are told, and no endpoint that vanishes; but one that died soon after it was greeted has to stay first.
     pub(super) fn is_ready(&self) -> bool {
-        self.ever && !matches!(self.trust, Trust::Shaken(_))
+        self.ever && !self.is_shaken()
+    }
+
+    /// Whether it died soon after it was greeted, and has not stayed since.
+    pub(super) fn is_shaken(&self) -> bool {
+        matches!(self.trust, Trust::Shaken(_))
     }
 
     /// When the server will have stayed, if it answers and has not yet.
@@ -125,7 +130,8 @@ impl Link {
             // One that only takes its time is not gone.
             let is_slow =
                 matches!(problem.reason, ConnectionReason::InitializeTimeout | ConnectionReason::ListFailed);
-            if self.stays_at().is_some_and(|end| now < end) && !is_slow {
+            // It has not answered since its time came, whenever it is seen that it is gone.
+            if self.stays_at().is_some() && !is_slow {
                 self.trust = Trust::Shaken(None);
             }
         }
@@ -216,7 +222,6 @@ mod tests {
             (vec![(0, Some(ConnectionRefused)), (1, None)], Connected, None),
             (vec![(1, None), (2, Some(ConnectionRefused))], Failed, Some(ConnectionLost)),
             (vec![(1, None), (2, Some(ConnectionRefused)), (3, None)], Connected, Some(ConnectionLost)),
-            (vec![(1, None), (12, Some(ConnectionRefused)), (13, None)], Connected, None),
             (vec![(0, Some(ShimUnavailable)), (4, Some(ShimUnavailable))], Connecting, Some(ShimUnavailable)),
             (vec![(5, Some(ShimUnavailable))], Failed, Some(ShimUnavailable)),
             (vec![(1, None), (2, Some(ShimUnavailable))], Failed, Some(ConnectionLost)),
@@ -261,6 +266,7 @@ mod tests {
             ("there", &[(0, Fails(ConnectionRefused)), (1, Greeted)], true, Some(11)),
             ("greeted again", &[(1, Greeted), (6, Greeted)], true, Some(16)),
             ("dies soon", &[(1, Greeted), (10, Fails(ConnectionLost))], false, None),
+            ("dies soon, and that is seen late", &[(1, Greeted), (12, Fails(ConnectionLost))], false, None),
             ("back", &[(1, Greeted), (3, Fails(ConnectionLost)), (4, Greeted)], false, Some(14)),
             ("one that only takes its time", &[(1, Greeted), (9, Fails(InitializeTimeout))], true, None),
             ("stays", &[(1, Greeted), (3, Fails(ConnectionLost)), (4, Greeted), (14, Stays)], true, None),

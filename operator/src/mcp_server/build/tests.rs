@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use longshore_crds::McpServer;
-use longshore_crds::api_keys::MOST_KEYS;
 use longshore_sidecar_config::{ApiKey, InventoryAccess, Upstream};
 use serde_json::{Value, json};
 

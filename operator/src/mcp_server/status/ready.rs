@@ -35,7 +35,10 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
     }
     let works = cast.serving.is_some()
         && summary.is_some_and(|summary| {
-            summary.connection.state == ConnectionState::Connected && summary.phase != Phase::Starting
+            summary.connection.state == ConnectionState::Connected
+                // One that died soon after its handshake is back, and has not stayed yet.
+                && summary.connection.reason.is_none()
+                && summary.phase != Phase::Starting
         });
     if !works {
         let [accepted, available, connected] = others;

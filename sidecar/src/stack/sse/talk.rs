@@ -133,7 +133,8 @@ impl Talk {
         let mut silence = Instant::now() + SILENCE;
         loop {
             let drains = *draining.borrow_and_update();
-            if (drains || self.lost) && self.calls == 0 && self.waiting.is_empty() && self.next.is_none() {
+            let has_said = self.next.is_none() && self.incoming.is_empty();
+            if (drains || self.lost) && self.calls == 0 && self.waiting.is_empty() && has_said {
                 break;
             }
             let says = self.next.is_some();

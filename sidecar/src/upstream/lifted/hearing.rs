@@ -107,7 +107,7 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
     let mut told = Some(told);
     let mut last: Option<String> = None;
     let mut deaf = Deaf::default();
-    let mut vain = 0;
+    let (mut vain, mut failed) = (0, 0);
     // What it numbers it has to give later too: a server may end its stream as often as it likes, and be asked again.
     while vain <= AGAIN || last.is_some() {
         let opened = match session.upgrade() {
@@ -118,6 +118,7 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
         drop(told.take());
         let pause = match opened {
             Opened::Stream(mut events) => {
+                failed = 0;
                 let began = Instant::now();
                 while let Ok(Some(messages)) = events.next().await {
                     vain = 0;
@@ -146,7 +147,13 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
                 }
                 return;
             }
-            Opened::Failed => BREATHER,
+            Opened::Failed => {
+                failed += 1;
+                if failed > AGAIN {
+                    last = None;
+                }
+                BREATHER
+            }
         };
         vain += 1;
         sleep(if vain > AGAIN { pause + BREATHER } else { pause }).await;

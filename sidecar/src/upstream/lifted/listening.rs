@@ -59,12 +59,13 @@ pub(super) async fn run(way: Way, mut client: Client) {
         Err(failure) => return client.fail(failure).await,
     };
     let session = lease.session.clone();
-    hearing::begin(&session, &way.transport).await;
     let (to, mut news) = channel(WAITING);
     let turn = tokio::select! {
         turn = session.subscribing.turn.lock() => turn,
         () = client.gone() => return,
     };
+    // Not before its turn: a stream that cannot be had is given up when nobody listens.
+    hearing::begin(&session, &way.transport).await;
     // To its end, even if the client goes: what the server was told has to be taken back then.
     let opened = open(&way, &lease, &asked, filter, to).await;
     drop(turn);

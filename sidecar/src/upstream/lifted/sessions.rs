@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::collections::hash_map;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longshore_mcp::revision::Revision;
@@ -44,8 +45,8 @@ struct Table {
     open: HashMap<Key, Vec<Entry>>,
     /// Held while one is being opened that several may share.
     opening: HashMap<Key, Arc<tokio::sync::Mutex<()>>>,
-    /// Where one is being opened whose call has found another, and whether somebody waits for it again.
-    spare: HashMap<Key, bool>,
+    /// Where one is being opened whose call has found another, and whether nobody has waited for it again since.
+    spare: HashMap<Key, Arc<AtomicBool>>,
     /// How many there are, those included that are being opened.
     total: u32,
     of_principals: HashMap<Arc<str>, u32>,
@@ -101,6 +102,14 @@ struct Opening {
     key: Key,
     purpose: Purpose,
     bounds: Bounds,
+    /// Nobody waits for it just now.
+    unwanted: Arc<AtomicBool>,
+}
+
+/// A call waits for the session that is being opened for the next one.
+struct Claim<'a> {
+    sessions: &'a Arc<Sessions>,
+    key: Key,
 }
 
 /// A session in use.
@@ -190,7 +199,9 @@ impl Sessions {
             key,
             purpose,
             bounds,
+            unwanted: Arc::default(),
         };
+        let unwanted = opening.unwanted.clone();
         let (told, mut opened) = oneshot::channel();
         // It ends with the handshake, or with who waits for it.
         tokio::task::spawn_local(opening.run(turn, told));
@@ -201,7 +212,7 @@ impl Sessions {
             if purpose == Purpose::Alone
                 && let Some(lease) = self.find(key, purpose)
             {
-                self.spare(key, opened);
+                self.spare(key, opened, unwanted);
                 return Ok(lease);
             }
             tokio::select! {
@@ -213,31 +224,43 @@ impl Sessions {
 
     /// Lets one be opened for the next call: this one has found another. Otherwise calls that come faster than sessions
     /// begin would have them begun and ended over and over. One at a time: what it takes of the bounds is nobody's yet.
-    fn spare(self: &Arc<Self>, key: Key, opened: oneshot::Receiver<Result<Lease, Failure>>) {
-        if let hash_map::Entry::Vacant(spare) = self.lock().spare.entry(key) {
-            spare.insert(false);
-            let sessions = self.clone();
-            tokio::task::spawn_local(async move {
-                let _ = timeout(UNHEARD, opened).await;
-                sessions.lock().spare.remove(&key);
-                sessions.freed.notify_waiters();
-            });
-        }
+    fn spare(
+        self: &Arc<Self>,
+        key: Key,
+        mut opened: oneshot::Receiver<Result<Lease, Failure>>,
+        unwanted: Arc<AtomicBool>,
+    ) {
+        let mut table = self.lock();
+        let hash_map::Entry::Vacant(spare) = table.spare.entry(key) else { return };
+        unwanted.store(true, Ordering::Relaxed);
+        spare.insert(unwanted.clone());
+        drop(table);
+        let sessions = self.clone();
+        tokio::task::spawn_local(async move {
+            // Whoever waits for it waits for as long as a handshake may take.
+            while timeout(UNHEARD, &mut opened).await.is_err() && !unwanted.load(Ordering::Relaxed) {}
+            drop(opened);
+            sessions.lock().spare.remove(&key);
+            sessions.freed.notify_waiters();
+        });
     }
 
     /// One that is being opened for the next call, or another that is free sooner, if this is the next call.
     async fn find_spare(self: &Arc<Self>, key: Key) -> Option<Lease> {
-        self.lock().spare.get_mut(&key).filter(|is_waited_for| !**is_waited_for).map(|it| *it = true)?;
+        let _claim = self.claim(key)?;
         loop {
             let freed = self.freed.notified();
             let found = self.find(key, Purpose::Alone);
-            let is_opened =
-                self.lock().spare.get_mut(&key).map(|is_waited_for| *is_waited_for = found.is_none());
-            if found.is_some() || is_opened.is_none() {
+            if found.is_some() || !self.lock().spare.contains_key(&key) {
                 return found;
             }
             freed.await;
         }
+    }
+
+    fn claim(self: &Arc<Self>, key: Key) -> Option<Claim<'_>> {
+        let is_first = self.lock().spare.get(&key)?.swap(false, Ordering::Relaxed);
+        is_first.then_some(Claim { sessions: self, key })
     }
 
     fn find(self: &Arc<Self>, key: Key, purpose: Purpose) -> Option<Lease> {
@@ -413,6 +436,8 @@ impl Opening {
         let place = sessions.place(transport, principal, self.bounds)?;
         let open = || Session::open(transport, upstream, opener.clone(), asked, *speaks);
         let session = match open().await {
+            // Nobody's has to go for one that is nobody's either.
+            Err(failure) if self.unwanted.load(Ordering::Relaxed) => return Err(failure),
             // A process that nobody uses just now has to go for it.
             Err(failure) => match sessions.in_the_way(&failure, principal) {
                 Some(idle) => {
@@ -436,6 +461,14 @@ impl Entry {
                 Purpose::Alone => self.calls == 0,
                 Purpose::Listen => true,
             }
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if let Some(unwanted) = self.sessions.lock().spare.get(&self.key) {
+            unwanted.store(true, Ordering::Relaxed);
+        }
     }
 }
 

@@ -239,8 +239,12 @@ impl Events {
 
     /// Asks, after a while, for the rest of a stream that the server ended early, as it may from 2025-11-25 on, or whose
     /// connection broke. None: there is none to be had.
-    async fn again(&self, session: &Session, transport: &Transport) -> Option<(Self, Lease)> {
+    async fn again(&mut self, session: &Session, transport: &Transport) -> Option<(Self, Lease)> {
         let last = self.last.clone()?;
+        // Half an event was never sent, and comes again.
+        self.decoder = Decoder::new(EDITABLE);
+        self.coming.complete();
+        self.coming.settle();
         sleep(self.retry.max(RETRY_MINIMUM)).await;
         let Answer { response, lease } = get(session, transport, Some(&last)).await.ok()?;
         let coming = transport.coming_for(&session.opener);

@@ -122,7 +122,7 @@ pub(crate) enum Why {
     /// One line was too long.
     #[error("the server's process was ended: it wrote a line of more than {MAX_LINE} bytes to stdout")]
     LineTooLong,
-    /// It wrote half of a line that others had to wait for, and nothing more for so many seconds.
+    /// It wrote half of a line for which others may have to wait, and nothing more for so many seconds.
     #[error(
         "the server's process was ended: it wrote half of a large message to stdout, and nothing more for {0} seconds"
     )]

@@ -163,7 +163,7 @@ fn as_many_keys_as_are_taken_fit_a_secret() {
         (format!("{holder}").repeat(253), ByteString(lines.into_bytes()))
     });
     let keys = ParsedKeys::from_data(&data.collect());
-    assert_eq!(keys.keys.len(), MOST_KEYS);
+    assert!((2900..3100).contains(&keys.keys.len()), "{}", keys.keys.len());
     let found = Dereferenced { api_keys: ApiKeysLookup::Present(keys), ..found() };
     let (resources, _) = build(&validate(&manifest(spec), &found).unwrap(), &settings());
     let size: usize = resources.secret.data.unwrap().values().map(|value| value.0.len()).sum();

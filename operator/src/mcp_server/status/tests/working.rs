@@ -168,6 +168,10 @@ fn times_of_transition_stay_while_nothing_changes() {
     assert_eq!(of(&status, ConditionType::Available).last_transition_time.0.as_second(), 1000);
     assert_eq!(of(&status, ConditionType::Ready).reason, "ConnectionLost");
     assert_eq!(status.tools, first.tools, "what the server has is still known while it is away");
+    // Back a moment ago, and the kubelet has not heard yet that no clients are to be sent there.
+    let back = Scene::of(vec![said(ready(pod("new")), on_trial("gone"))]).after(&status).status();
+    let is = [ConditionType::Ready, ConditionType::Connected].map(|it| of(&back, it).reason.clone());
+    assert_eq!(is, ["ConnectionLost", "ConnectionLost"]);
 }
 
 #[test]

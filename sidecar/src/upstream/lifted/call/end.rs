@@ -1,5 +1,7 @@
 //! The end of a call: answered, given up, or left behind.
 
+use std::future::pending;
+
 use bytes::Bytes;
 use longshore_mcp::Text;
 use longshore_mcp::capabilities::ClientCapabilities;
@@ -140,29 +142,34 @@ impl Call {
         let Some(lease) = lease else { return };
         let over = sleep(LINGERS);
         tokio::pin!(over);
-        while let Some(reading) = &mut self.reading {
+        loop {
+            let reading = self.reading.as_mut();
+            let read = async {
+                match reading {
+                    Some(reading) => reading.await,
+                    None => pending().await,
+                }
+            };
             let heard = tokio::select! {
                 biased;
-                Some(heard) = self.inbox.1.recv() => heard,
-                () = reading => {
-                    self.reading = None;
-                    continue;
-                }
+                heard = self.inbox.1.recv() => heard,
+                () = read => None,
                 () = &mut over => return,
             };
             match heard {
-                Heard::Answer(_) => return,
-                Heard::Own(message) | Heard::Aside(message) => {
+                Some(Heard::Answer(_)) => return,
+                Some(Heard::Own(message) | Heard::Aside(message)) => {
                     if let Ok(Message::Request(question)) = envelope::read(&message) {
                         self.session.refuse(&self.way.transport, &question).await;
                         lease.session.leave();
                     }
                 }
                 // Whoever answers for the server gave the call up too; the server may not have.
-                Heard::Over(_) => {}
+                Some(Heard::Over(_)) => {}
+                // What it has said is heard all the same.
+                None => self.reading = None,
             }
         }
-        over.await;
     }
 
     pub(super) async fn tell_all(&mut self, messages: &[String]) {

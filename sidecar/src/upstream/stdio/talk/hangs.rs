@@ -46,8 +46,7 @@ impl Talk<'_> {
         }
     }
 
-    /// Ends a process that has written half of a large line and does not go on, while others wait for their turn to write
-    /// one.
+    /// Ends a process that has written half of a line so large that one at a time may come, and does not go on.
     pub(super) fn look_whether_it_stops(&mut self, now: Instant) {
         if self.delivery.is_none() && self.pause.is_none() && self.coming.stops(now) {
             self.doom.get_or_insert(Why::HalfLine(MOST.as_secs()));
