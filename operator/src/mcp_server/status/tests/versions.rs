@@ -89,7 +89,7 @@ fn a_new_version_that_shakes_hands_and_dies_has_one_status() {
         );
     }
     let alone = dies(ContainerState::Running, true);
-    assert_eq!(trials_end(&[said(alone.clone(), summary())], 1000), Some(std::time::Duration::from_secs(4)));
+    assert_eq!(trials_end(&[said(alone.clone(), summary())], 1000), Some(std::time::Duration::from_secs(9)));
     assert_eq!(of(&scene(alone, 0).status(), ConditionType::Ready).reason, "Ready");
 }
 
