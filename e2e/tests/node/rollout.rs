@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::apps::v1::Deployment;
 use longshore_crds::McpServer;
 use longshore_e2e::mcp_client::McpError;
 use longshore_e2e::peers::Peers;
@@ -34,6 +35,12 @@ fn a_new_version_that_fails_leaves_the_old_one_serving() {
         namespace.apply(&go_server("go", &[])).await;
         let server = becomes(namespace, "go", ("Ready", "True", "Ready")).await;
         let url = url_that_leads_there(namespace, &server).await;
+        // Until then it is nothing to Kubernetes that the next change but one would have to keep.
+        let has_stayed = |deployment: &Deployment| {
+            deployment.status.as_ref().and_then(|status| status.available_replicas) == Some(1)
+        };
+        let deployments = namespace.api::<Deployment>();
+        namespace.wait(&deployments, "go", "to have served for a while", has_stayed).await;
         for (what, manifest, reason) in &table {
             namespace.apply(manifest).await;
             // A server that is slow to exit is found not to listen first.
