@@ -61,10 +61,11 @@ pub(super) fn cast<'a>(
 
 impl Heard {
     pub(super) fn of(said: &Observation<Offer>) -> Self {
-        match (&said.unreachable, said.summary.as_ref().map(|offer| offer.connection.state)) {
-            (Some(_), _) | (None, Some(ConnectionState::Failed)) => Self::Fails,
-            (None, Some(ConnectionState::Connected)) => Self::Works,
-            (None, Some(ConnectionState::Connecting) | None) => Self::Nothing,
+        match (&said.unreachable, said.summary.as_ref().map(|offer| &offer.connection)) {
+            (Some(_), _) => Self::Fails,
+            (None, Some(connection)) if connection.is_steady() => Self::Works,
+            (None, Some(connection)) if connection.state != ConnectionState::Connecting => Self::Fails,
+            (None, _) => Self::Nothing,
         }
     }
 }

@@ -143,7 +143,7 @@ pub(crate) fn about(catalog: &longshore_crds::mcp_server::Catalog) -> About {
 pub(crate) fn health(connection: &Connection, more: &str) -> Health {
     let since = Some(connection.since.clone()).filter(|since| !since.is_empty());
     match connection.state {
-        ConnectionState::Connected if connection.reason.is_none() => {
+        ConnectionState::Connected if connection.is_steady() => {
             Health { state: State::Up, since, reason: String::new(), message: String::new() }
         }
         ConnectionState::Connecting => Health {

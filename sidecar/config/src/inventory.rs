@@ -89,6 +89,13 @@ pub struct Connection {
     pub message: String,
 }
 
+impl Connection {
+    /// Whether clients are sent there: it answers, and not only since a moment ago after it died soon.
+    pub fn is_steady(&self) -> bool {
+        self.state == ConnectionState::Connected && self.reason.is_none()
+    }
+}
+
 /// The states of a connection to an MCP server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConnectionState {

@@ -47,6 +47,8 @@ enum Trust {
 /// How long a server has to stay after its handshake to be believed for good. No shorter than its Deployment waits before
 /// a pod of the version before goes, so that one which goes round in a circle of starting and dying is never believed.
 const STAYS: Duration = Duration::from_secs(10);
+/// How long after its death it is seen that a server is gone of which nothing but a ping tells.
+const SEEN: Duration = Duration::from_secs(6);
 
 /// How often a server is looked for that is not there: at first, after a while, and if looking means to start it.
 const OFTEN: Duration = Duration::from_millis(50);
@@ -130,8 +132,8 @@ impl Link {
             // One that only takes its time is not gone.
             let is_slow =
                 matches!(problem.reason, ConnectionReason::InitializeTimeout | ConnectionReason::ListFailed);
-            // It has not answered since its time came, whenever it is seen that it is gone.
-            if self.stays_at().is_some() && !is_slow {
+            // That one is gone is seen a ping later at most; that one is silent, later than that.
+            if self.stays_at().is_some_and(|end| now < end + SEEN) && !is_slow {
                 self.trust = Trust::Shaken(None);
             }
         }
@@ -267,6 +269,8 @@ mod tests {
             ("greeted again", &[(1, Greeted), (6, Greeted)], true, Some(16)),
             ("dies soon", &[(1, Greeted), (10, Fails(ConnectionLost))], false, None),
             ("dies soon, and that is seen late", &[(1, Greeted), (12, Fails(ConnectionLost))], false, None),
+            // Three pings take longer.
+            ("one that is silent", &[(1, Greeted), (21, Fails(ConnectionLost))], true, None),
             ("back", &[(1, Greeted), (3, Fails(ConnectionLost)), (4, Greeted)], false, Some(14)),
             ("one that only takes its time", &[(1, Greeted), (9, Fails(InitializeTimeout))], true, None),
             ("stays", &[(1, Greeted), (3, Fails(ConnectionLost)), (4, Greeted), (14, Stays)], true, None),

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use longshore_sidecar_config::inventory::ConnectionState;
-
 use super::diagnosis::{self, Severity};
 use super::{Observation, PodFacts};
 use crate::mcp_server::build::MIN_READY_SECONDS;
@@ -99,7 +97,7 @@ fn trial(facts: &PodFacts, now: i64) -> Option<Duration> {
 }
 
 fn is_connected(facts: &PodFacts) -> bool {
-    facts.report.summary().is_some_and(|summary| summary.connection.state == ConnectionState::Connected)
+    facts.report.summary().is_some_and(|summary| summary.connection.is_steady())
 }
 
 /// Whether a pod is neither on its way out nor at its end.

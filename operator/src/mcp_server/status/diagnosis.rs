@@ -344,7 +344,7 @@ pub(super) fn of_connection(connection: &Connection) -> Option<Diagnosis> {
     };
     match connection.state {
         // One that was lost soon after its handshake is not believed the moment that it is back.
-        ConnectionState::Connected if connection.reason.is_none() => None,
+        ConnectionState::Connected if connection.is_steady() => None,
         ConnectionState::Connected | ConnectionState::Failed => {
             Some(failure(reason, format!("{}; {advice}", connection.message)))
         }

@@ -1,6 +1,6 @@
 //! The condition *Ready*. Pure.
 
-use longshore_sidecar_config::inventory::{ConnectionState, Phase};
+use longshore_sidecar_config::inventory::Phase;
 
 use super::cast::{Cast, Version};
 use super::{Observation, PodFacts, Verdict, before, callable, is_silent, unheard, verdict};
@@ -34,12 +34,7 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
         return (verdict(Truth::True, reason, message), served);
     }
     let works = cast.serving.is_some()
-        && summary.is_some_and(|summary| {
-            summary.connection.state == ConnectionState::Connected
-                // One that died soon after its handshake is back, and has not stayed yet.
-                && summary.connection.reason.is_none()
-                && summary.phase != Phase::Starting
-        });
+        && summary.is_some_and(|summary| summary.connection.is_steady() && summary.phase != Phase::Starting);
     if !works {
         let [accepted, available, connected] = others;
         // What is wrong with the manifest and holds nothing back is not what keeps it from serving.

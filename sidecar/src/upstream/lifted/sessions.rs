@@ -20,7 +20,7 @@ use tokio::time::{Duration, Instant, timeout, timeout_at};
 use super::asked::Asked;
 use super::failure::Failure as Unusable;
 use super::session::Session;
-use crate::upstream::{Failure, Opener, Transport, stdio};
+use crate::upstream::{Failure, Opener, Transport, starts, stdio};
 use keys::{Key, Keys, Told};
 
 /// After how long without a call a session ends. A process may be behind it; to open another one costs the next call
@@ -107,10 +107,7 @@ struct Opening {
 }
 
 /// A call waits for the session that is being opened for the next one.
-struct Claim<'a> {
-    sessions: &'a Arc<Sessions>,
-    key: Key,
-}
+struct Claim(Arc<AtomicBool>);
 
 /// A session in use.
 pub(super) struct Lease {
@@ -238,7 +235,11 @@ impl Sessions {
         let sessions = self.clone();
         tokio::task::spawn_local(async move {
             // Whoever waits for it waits for as long as a handshake may take.
-            while timeout(UNHEARD, &mut opened).await.is_err() && !unwanted.load(Ordering::Relaxed) {}
+            let last = Instant::now() + starts::AT_MOST;
+            while timeout(UNHEARD, &mut opened).await.is_err()
+                && !unwanted.load(Ordering::Relaxed)
+                && Instant::now() < last
+            {}
             drop(opened);
             sessions.lock().spare.remove(&key);
             sessions.freed.notify_waiters();
@@ -258,9 +259,10 @@ impl Sessions {
         }
     }
 
-    fn claim(self: &Arc<Self>, key: Key) -> Option<Claim<'_>> {
-        let is_first = self.lock().spare.get(&key)?.swap(false, Ordering::Relaxed);
-        is_first.then_some(Claim { sessions: self, key })
+    /// None: there is none, or another call waits for it.
+    fn claim(&self, key: Key) -> Option<Claim> {
+        let unwanted = self.lock().spare.get(&key)?.clone();
+        unwanted.swap(false, Ordering::Relaxed).then(|| Claim(unwanted))
     }
 
     fn find(self: &Arc<Self>, key: Key, purpose: Purpose) -> Option<Lease> {
@@ -464,11 +466,9 @@ impl Entry {
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for Claim {
     fn drop(&mut self) {
-        if let Some(unwanted) = self.sessions.lock().spare.get(&self.key) {
-            unwanted.store(true, Ordering::Relaxed);
-        }
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

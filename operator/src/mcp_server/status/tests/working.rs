@@ -172,6 +172,9 @@ fn times_of_transition_stay_while_nothing_changes() {
     let back = Scene::of(vec![said(ready(pod("new")), on_trial("gone"))]).after(&status).status();
     let is = [ConditionType::Ready, ConditionType::Connected].map(|it| of(&back, it).reason.clone());
     assert_eq!(is, ["ConnectionLost", "ConnectionLost"]);
+    // One that serves beside it speaks for the server.
+    let pods = vec![said(ready(pod("old")), summary()), said(ready(pod("new")), on_trial("gone"))];
+    assert_eq!(of(&Scene::of(pods).after(&first).status(), ConditionType::Ready).status, "True");
 }
 
 #[test]
