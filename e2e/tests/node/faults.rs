@@ -150,6 +150,15 @@ fn a_sidecar_that_dies_alone_comes_back_to_the_same_server() {
             client.call("echo", json!({"text": "back"})).await
         })
         .await;
+        // The kubelet says so a moment after it has started it.
+        eventually("the restart is counted", async || {
+            let counts = the_pod(namespace, "go").await;
+            match restarts(&counts, SIDECAR) {
+                0 => Err("none is"),
+                _ => Ok(()),
+            }
+        })
+        .await;
         becomes(namespace, "go", ("Ready", "True", "Ready")).await;
         let now = the_pod(namespace, "go").await;
         assert_eq!(now.uid(), pod.uid());
