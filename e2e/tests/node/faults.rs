@@ -61,6 +61,7 @@ fn calls_in_flight_get_an_error_at_once_when_the_server_dies_and_later_ones_an_a
             client.call("echo", json!({"text": "back"})).await
         })
         .await;
+        is_restarted(namespace, &the_pod(namespace, "go").await.name_any(), SERVER).await;
         becomes(namespace, "go", ("Connected", "True", "")).await;
         becomes(namespace, "go", ("Ready", "True", "Ready")).await;
         let pod = the_pod(namespace, "go").await;
@@ -150,15 +151,7 @@ fn a_sidecar_that_dies_alone_comes_back_to_the_same_server() {
             client.call("echo", json!({"text": "back"})).await
         })
         .await;
-        // The kubelet says so a moment after it has started it.
-        eventually("the restart is counted", async || {
-            let counts = the_pod(namespace, "go").await;
-            match restarts(&counts, SIDECAR) {
-                0 => Err("none is"),
-                _ => Ok(()),
-            }
-        })
-        .await;
+        is_restarted(namespace, &pod.name_any(), SIDECAR).await;
         becomes(namespace, "go", ("Ready", "True", "Ready")).await;
         let now = the_pod(namespace, "go").await;
         assert_eq!(now.uid(), pod.uid());
@@ -199,6 +192,12 @@ pub(crate) fn restarts(pod: &Pod, container: &str) -> i32 {
     let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
     let mut statuses = statuses.filter(|status| status.name == container);
     statuses.next().map(|status| status.restart_count).expect("the container has a status")
+}
+
+/// Waits until the kubelet says that it has restarted a container: a moment after that serves again.
+pub(crate) async fn is_restarted(namespace: &Namespace<'_>, pod: &str, container: &str) {
+    let is = |pod: &Pod| restarts(pod, container) > 0;
+    namespace.wait(&namespace.api::<Pod>(), pod, &format!("to say that {container} was restarted"), is).await;
 }
 
 /// The metrics of a pod's sidecar.

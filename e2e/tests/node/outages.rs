@@ -15,7 +15,7 @@ use longshore_e2e::longshore;
 use longshore_e2e::testing::{Namespace, Stage, eventually, kill_container};
 use serde_json::json;
 
-use crate::faults::{SERVER, SIDECAR, open, restarts, the_pod};
+use crate::faults::{SERVER, SIDECAR, is_restarted, open, restarts, the_pod};
 use crate::may_start_a_node;
 use crate::server::{becomes, condition, go_server};
 
@@ -108,6 +108,7 @@ fn an_old_sidecar_restarts_beside_a_newer_operator() {
             client.call("echo", json!({"text": "back"})).await
         })
         .await;
+        is_restarted(namespace, &old.name_any(), SIDECAR).await;
         becomes(namespace, "go", ("Ready", "True", "ServingPrevious")).await;
         let now = namespace.api::<Pod>().get(&old.name_any()).await.expect("the old pod is there");
         assert_eq!((restarts(&now, SIDECAR), restarts(&now, SERVER)), (1, 0));
