@@ -63,7 +63,11 @@ pub(super) async fn events(
         let next = client.wait(call, deadline, pin!(source.next())).await?;
         let next = match next {
             // A connection that breaks is as good as an early end, where there is an event to go on after.
-            Err(Refusal::ServerLost) if source.last.is_some() && has_session(call) => None,
+            Err(Refusal::ServerLost)
+                if source.last.is_some() && request::session_at_server(call).is_some() =>
+            {
+                None
+            }
             next => next?,
         };
         let Some(data) = next else {
@@ -94,11 +98,6 @@ pub(super) async fn events(
         source.held_up(waits.elapsed());
     };
     Ok(Done { status: StatusCode::OK.as_u16(), code, rest: Some(Tail::of(source.body, source.lease)) })
-}
-
-/// Whether the server knows the session, in which alone the rest of a stream can be asked for.
-fn has_session(call: &Call) -> bool {
-    call.session.as_deref().is_some_and(|session| session.upstream().is_some())
 }
 
 /// Passes an event on. If it is the answer: its code, if it is an error. An answer that there is no room for now is left in
@@ -239,8 +238,7 @@ impl Source {
     pub(super) async fn again<T>(&mut self, ask: impl AsyncFnOnce(Option<&str>) -> Option<T>) -> Option<T> {
         // Half an event was never sent, and comes again.
         self.decoder = Decoder::new(EDITABLE);
-        self.coming.complete();
-        self.coming.settle();
+        self.coming.finish();
         sleep(self.retry.max(RETRY_MINIMUM).max(self.pace.ended())).await;
         ask(self.last.as_deref()).await
     }

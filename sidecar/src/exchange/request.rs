@@ -65,9 +65,14 @@ fn within(session: &Session) -> Option<Within> {
     Some((session.upstream(), session.server_revision))
 }
 
+/// The call's session, if the server knows it: in no other can the rest of a stream be asked for.
+pub(crate) fn session_at_server(call: &Call) -> Option<&Session> {
+    call.session.as_deref().filter(|session| session.upstream().is_some())
+}
+
 /// Asks for the rest of a stream of events. None: there is none to be had.
 pub(crate) async fn resume(call: &Call, last: &str) -> Option<Answer> {
-    let session = call.session.as_deref().filter(|session| session.upstream().is_some())?;
+    let session = session_at_server(call)?;
     let answer = get(&call.worker.pool, &call.snapshot, session, Some(last)).await.ok()?;
     Form::is_stream(&answer.response).then_some(answer)
 }

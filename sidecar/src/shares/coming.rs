@@ -124,6 +124,12 @@ impl Coming {
         }
     }
 
+    /// It is complete and has found its place, or nothing of it is wanted.
+    pub(crate) fn finish(&mut self) {
+        self.complete();
+        self.settle();
+    }
+
     /// Waits for more of it: while it has the turn, as long as others wait for theirs. None: nothing has come in time.
     pub(crate) async fn more<T>(&self, more: impl Future<Output = T>) -> Option<T> {
         match &self.turn {

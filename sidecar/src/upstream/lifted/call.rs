@@ -41,6 +41,9 @@ use stage::{Event, Stage};
 /// silent, and a stream can be kept alive.
 const SILENCE: Duration = Duration::from_secs(5);
 
+/// The request, while its answer is read.
+type Reading = Pin<Box<dyn Future<Output = ()>>>;
+
 /// The call.
 struct Call {
     way: Rc<Way>,
@@ -56,7 +59,7 @@ struct Call {
     lacks: Option<Need>,
     /// What the server is asked with: what came for it, and the request while its answer is read.
     inbox: Inbox,
-    reading: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    reading: Option<Reading>,
     stage: Stage,
 }
 

@@ -214,10 +214,7 @@ async fn route(session: &Arc<Session>, transport: &Transport, message: Bytes, de
             }
         }
         Ok(Message::Request(request)) => {
-            let is_ping = request.method.as_str() == "ping";
-            if is_ping || !session.aside(message.clone(), deaf).await {
-                session.refuse(transport, &request).await;
-            }
+            session.asked(transport, (message.clone(), &request), deaf).await;
         }
         // An answer belongs to a call's own stream; what is no message belongs nowhere.
         Ok(Message::Response(_)) => {}

@@ -228,10 +228,9 @@ impl Session {
                 match envelope::read(&message) {
                     Ok(Message::Response(response)) => return matches!(response.outcome, Outcome::Result(_)),
                     Ok(Message::Request(question)) => {
-                        let is_asked = question.method.as_str() != "ping"
-                            && self.may_be_of_a_call()
-                            && self.aside(message.clone(), &mut deaf).await;
-                        if !is_asked {
+                        if self.may_be_of_a_call() {
+                            self.asked(transport, (message.clone(), &question), &mut deaf).await;
+                        } else {
                             self.refuse(transport, &question).await;
                         }
                     }
@@ -283,6 +282,18 @@ impl Session {
         match inbox {
             Some(inbox) => deaf.give(inbox, Heard::Aside(message)).await,
             None => false,
+        }
+    }
+
+    /// Gives a question to the only call under way, or refuses it.
+    pub(super) async fn asked(
+        &self,
+        transport: &Transport,
+        (message, question): (Bytes, &envelope::Request<'_>),
+        deaf: &mut Deaf,
+    ) {
+        if question.method.as_str() == "ping" || !self.aside(message, deaf).await {
+            self.refuse(transport, question).await;
         }
     }
 

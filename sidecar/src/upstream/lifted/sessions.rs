@@ -4,9 +4,9 @@
 //! these are the same ([`keys`]). There is no end that anybody says, so a session ends when nobody has used it for a while.
 
 mod keys;
+mod spare;
 
 use std::collections::HashMap;
-use std::collections::hash_map;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,12 +15,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::{Isolation, Upstream};
 use tokio::sync::{Notify, OwnedMutexGuard, oneshot};
-use tokio::time::{Duration, Instant, timeout, timeout_at};
+use tokio::time::{Duration, Instant, timeout_at};
 
 use super::asked::Asked;
 use super::failure::Failure as Unusable;
 use super::session::Session;
-use crate::upstream::{Failure, Opener, Transport, starts, stdio};
+use crate::upstream::{Failure, Opener, Transport, stdio};
 use keys::{Key, Keys, Told};
 
 /// After how long without a call a session ends. A process may be behind it; to open another one costs the next call
@@ -105,9 +105,6 @@ struct Opening {
     /// Nobody waits for it just now.
     unwanted: Arc<AtomicBool>,
 }
-
-/// A call waits for the session that is being opened for the next one.
-struct Claim(Arc<AtomicBool>);
 
 /// A session in use.
 pub(super) struct Lease {
@@ -217,52 +214,6 @@ impl Sessions {
                 () = freed, if purpose == Purpose::Alone => {}
             }
         }
-    }
-
-    /// Lets one be opened for the next call: this one has found another. Otherwise calls that come faster than sessions
-    /// begin would have them begun and ended over and over. One at a time: what it takes of the bounds is nobody's yet.
-    fn spare(
-        self: &Arc<Self>,
-        key: Key,
-        mut opened: oneshot::Receiver<Result<Lease, Failure>>,
-        unwanted: Arc<AtomicBool>,
-    ) {
-        let mut table = self.lock();
-        let hash_map::Entry::Vacant(spare) = table.spare.entry(key) else { return };
-        unwanted.store(true, Ordering::Relaxed);
-        spare.insert(unwanted.clone());
-        drop(table);
-        let sessions = self.clone();
-        tokio::task::spawn_local(async move {
-            // Whoever waits for it waits for as long as a handshake may take.
-            let last = Instant::now() + starts::AT_MOST;
-            while timeout(UNHEARD, &mut opened).await.is_err()
-                && !unwanted.load(Ordering::Relaxed)
-                && Instant::now() < last
-            {}
-            drop(opened);
-            sessions.lock().spare.remove(&key);
-            sessions.freed.notify_waiters();
-        });
-    }
-
-    /// One that is being opened for the next call, or another that is free sooner, if this is the next call.
-    async fn find_spare(self: &Arc<Self>, key: Key) -> Option<Lease> {
-        let _claim = self.claim(key)?;
-        loop {
-            let freed = self.freed.notified();
-            let found = self.find(key, Purpose::Alone);
-            if found.is_some() || !self.lock().spare.contains_key(&key) {
-                return found;
-            }
-            freed.await;
-        }
-    }
-
-    /// None: there is none, or another call waits for it.
-    fn claim(&self, key: Key) -> Option<Claim> {
-        let unwanted = self.lock().spare.get(&key)?.clone();
-        unwanted.swap(false, Ordering::Relaxed).then(|| Claim(unwanted))
     }
 
     fn find(self: &Arc<Self>, key: Key, purpose: Purpose) -> Option<Lease> {
@@ -463,12 +414,6 @@ impl Entry {
                 Purpose::Alone => self.calls == 0,
                 Purpose::Listen => true,
             }
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -243,8 +243,7 @@ impl Events {
         let last = self.last.clone()?;
         // Half an event was never sent, and comes again.
         self.decoder = Decoder::new(EDITABLE);
-        self.coming.complete();
-        self.coming.settle();
+        self.coming.finish();
         sleep(self.retry.max(RETRY_MINIMUM)).await;
         let Answer { response, lease } = get(session, transport, Some(&last)).await.ok()?;
         let coming = transport.coming_for(&session.opener);
@@ -292,8 +291,7 @@ pub(super) async fn collect(
             room(coming).await?;
         }
     }
-    coming.complete();
-    coming.settle();
+    coming.finish();
     Ok(gathered.freeze())
 }
 

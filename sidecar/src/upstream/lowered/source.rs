@@ -105,8 +105,7 @@ impl Source {
                 self.room().await?;
             }
         }
-        self.coming.complete();
-        self.coming.settle();
+        self.coming.finish();
         self.over = true;
         let whole = Vec::from(gathered.freeze());
         if !whole.is_empty() {

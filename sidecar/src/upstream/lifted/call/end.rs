@@ -1,7 +1,5 @@
 //! The end of a call: answered, given up, or left behind.
 
-use std::future::pending;
-
 use bytes::Bytes;
 use longshore_mcp::Text;
 use longshore_mcp::capabilities::ClientCapabilities;
@@ -15,7 +13,7 @@ use longshore_mcp::translate::{errors, names, responses};
 use tokio::time::{Duration, sleep};
 
 use super::Call;
-use super::stage::Stage;
+use super::stage::{Stage, read_on};
 use crate::upstream::Failure;
 use crate::upstream::lifted::client::Client;
 use crate::upstream::lifted::failure::Failure as Unusable;
@@ -143,17 +141,10 @@ impl Call {
         let over = sleep(LINGERS);
         tokio::pin!(over);
         loop {
-            let reading = self.reading.as_mut();
-            let read = async {
-                match reading {
-                    Some(reading) => reading.await,
-                    None => pending().await,
-                }
-            };
             let heard = tokio::select! {
                 biased;
                 heard = self.inbox.1.recv() => heard,
-                () = read => None,
+                () = read_on(&mut self.reading) => None,
                 () = &mut over => return,
             };
             match heard {

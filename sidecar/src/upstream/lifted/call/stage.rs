@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::Call;
+use super::{Call, Reading};
 use crate::upstream::Failure;
 use crate::upstream::lifted::client::Client;
 use crate::upstream::lifted::parking::Place;
@@ -44,6 +44,14 @@ pub(super) enum Event {
     Left,
 }
 
+/// Reads what the server answers, as long as that is read.
+pub(super) async fn read_on(reading: &mut Option<Reading>) {
+    match reading {
+        Some(reading) => reading.await,
+        None => pending().await,
+    }
+}
+
 impl Call {
     /// Waits for what happens next.
     pub(super) async fn next(&mut self, silence: Instant) -> Event {
@@ -51,12 +59,7 @@ impl Call {
         let expired = |at: Instant| async move { sleep_until(at).await };
         loop {
             let reads = reading.is_some();
-            let read = async {
-                match reading.as_mut() {
-                    Some(reading) => reading.await,
-                    None => pending().await,
-                }
-            };
+            let read = read_on(reading);
             let (heard, left) = (inbox.1.recv(), way.left());
             let is_over = match stage {
                 Stage::Serving(client) => {

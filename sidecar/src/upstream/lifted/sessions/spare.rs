@@ -1,0 +1,69 @@
+//! Sessions that are being opened for the next call, since theirs has found another.
+
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
+
+use super::keys::Key;
+use super::{Lease, Purpose, Sessions, UNHEARD};
+use crate::upstream::{Failure, starts};
+
+/// A call waits for the session that is being opened for the next one.
+struct Claim(Arc<AtomicBool>);
+
+impl Sessions {
+    /// Lets one be opened for the next call: this one has found another. Otherwise calls that come faster than sessions
+    /// begin would have them begun and ended over and over. One at a time: what it takes of the bounds is nobody's yet.
+    pub(super) fn spare(
+        self: &Arc<Self>,
+        key: Key,
+        mut opened: oneshot::Receiver<Result<Lease, Failure>>,
+        unwanted: Arc<AtomicBool>,
+    ) {
+        let mut table = self.lock();
+        let Entry::Vacant(spare) = table.spare.entry(key) else { return };
+        unwanted.store(true, Ordering::Relaxed);
+        spare.insert(unwanted.clone());
+        drop(table);
+        let sessions = self.clone();
+        tokio::task::spawn_local(async move {
+            // Whoever waits for it waits for as long as a handshake may take.
+            let last = Instant::now() + starts::AT_MOST;
+            while timeout(UNHEARD, &mut opened).await.is_err()
+                && !unwanted.load(Ordering::Relaxed)
+                && Instant::now() < last
+            {}
+            drop(opened);
+            sessions.lock().spare.remove(&key);
+            sessions.freed.notify_waiters();
+        });
+    }
+
+    /// One that is being opened for the next call, or another that is free sooner, if this is the next call.
+    pub(super) async fn find_spare(self: &Arc<Self>, key: Key) -> Option<Lease> {
+        let _claim = self.claim(key)?;
+        loop {
+            let freed = self.freed.notified();
+            let found = self.find(key, Purpose::Alone);
+            if found.is_some() || !self.lock().spare.contains_key(&key) {
+                return found;
+            }
+            freed.await;
+        }
+    }
+
+    /// None: there is none, or another call waits for it.
+    fn claim(&self, key: Key) -> Option<Claim> {
+        let unwanted = self.lock().spare.get(&key)?.clone();
+        unwanted.swap(false, Ordering::Relaxed).then(|| Claim(unwanted))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
