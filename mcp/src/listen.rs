@@ -16,10 +16,9 @@ use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::method::ServerNotification;
-use crate::object::{Object, array, quote, string};
+use crate::object::{self, Object, array, quote, string};
 use crate::spelling;
 use crate::tasks::may_be_spelled_otherwise;
-use crate::translate::names;
 
 pub use streams::{Opened, Streams};
 pub use wishes::Wishes;
@@ -108,7 +107,7 @@ impl Offers {
     /// Reads a server's capabilities. What cannot be read is not offered.
     pub fn read(capabilities: &str) -> Self {
         // Each by itself: what is wrong with one says nothing of the others.
-        let offers = |of: &str, what: &str| names::get(capabilities, &[of, what]) == Some("true");
+        let offers = |of: &str, what: &str| object::at(capabilities, &[of, what]) == Some("true");
         Self {
             tools: offers("tools", "listChanged"),
             prompts: offers("prompts", "listChanged"),
@@ -205,13 +204,13 @@ impl Filter {
 
 /// What a notification of a server is about, if somebody can subscribe to it.
 fn topic(message: &str) -> Option<Topic> {
-    let method = names::get(message, &["method"]).and_then(string)?;
+    let method = object::at(message, &["method"]).and_then(string)?;
     match ServerNotification::parse(&method)? {
         ServerNotification::ToolsListChanged => Some(Topic::Tools),
         ServerNotification::PromptsListChanged => Some(Topic::Prompts),
         ServerNotification::ResourcesListChanged => Some(Topic::Resources),
         ServerNotification::ResourcesUpdated => {
-            let uri = names::get(message, &["params", "uri"]).and_then(string)?;
+            let uri = object::at(message, &["params", "uri"]).and_then(string)?;
             Some(Topic::Uri(uri.into_owned()))
         }
         _ => None,
@@ -246,7 +245,7 @@ pub fn updated(message: &str) -> Option<Update> {
     if ServerNotification::parse(&method) != Some(ServerNotification::ResourcesUpdated) {
         return None;
     }
-    let uri = names::get(message, &["params", "uri"]).and_then(string);
+    let uri = object::at(message, &["params", "uri"]).and_then(string);
     Some(uri.map_or(Update::Unreadable, |uri| Update::Of(uri.into_owned())))
 }
 

@@ -1,8 +1,7 @@
 //! Log messages: chosen once for a session until 2025-11-25, and in each request since 2026-07-28.
 
 use crate::level::Level;
-use crate::object::{quote, string};
-use crate::translate::names;
+use crate::object::{self, quote, string};
 
 /// What a modern server is asked for on behalf of a legacy client that has set no level. Servers of those revisions
 /// then send what they think fit, while a modern one would send nothing at all.
@@ -49,7 +48,7 @@ impl Levels {
 /// Whether a log message (`notifications/message`) is for a request that asked for this level. One that asked for
 /// none gets none.
 pub fn is_wanted(message: &str, asked: Option<Level>) -> bool {
-    let level = names::get(message, &["params", "level"]).and_then(string);
+    let level = object::at(message, &["params", "level"]).and_then(string);
     match (level.and_then(|level| Level::parse(&level)), asked) {
         (Some(level), Some(asked)) => level >= asked,
         _ => false,
@@ -64,7 +63,7 @@ pub fn set_level(id: &str, level: Level) -> String {
 
 /// The level that a client sets with `logging/setLevel`.
 pub fn level_of(params: &str) -> Option<Level> {
-    Level::parse(&names::get(params, &["level"]).and_then(string)?)
+    Level::parse(&object::at(params, &["level"]).and_then(string)?)
 }
 
 fn index(level: Level) -> usize {
@@ -109,7 +108,7 @@ mod tests {
         }
         assert!(!is_wanted(&message.replace("warning", "loud"), Some(Level::Debug)));
         let set = set_level("\"a\"", Level::Notice);
-        assert_eq!(level_of(names::get(&set, &["params"]).unwrap()), Some(Level::Notice));
+        assert_eq!(level_of(object::at(&set, &["params"]).unwrap()), Some(Level::Notice));
         assert_eq!(level_of("{}"), None);
     }
 }

@@ -213,6 +213,11 @@ where
     !many.insert(name.clone())
 }
 
+/// The value at a path of members, as it was written.
+pub fn at<'a>(json: &'a str, path: &[&str]) -> Option<&'a str> {
+    path.iter().try_fold(json, |json, name| Object::read(json).ok()?.original(name))
+}
+
 /// A JSON text that is a string, decoded.
 pub fn string(json: &str) -> Option<Text<'_>> {
     serde_json::from_str(json).ok()

@@ -283,7 +283,7 @@ impl Parked {
 }
 
 fn is_accepted(answer: &str) -> bool {
-    crate::translate::names::get(answer, &["action"]) == Some("\"accept\"")
+    crate::object::at(answer, &["action"]) == Some("\"accept\"")
 }
 
 #[cfg(test)]

@@ -5,9 +5,8 @@
 
 use crate::envelope::{self, Message, Outcome};
 use crate::error::{Code, code_of};
-use crate::object::{Object, elements, string};
+use crate::object::{self, Object, elements, string};
 use crate::revision::{Era, Revision};
-use crate::translate::names;
 
 /// What an answer shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +48,8 @@ pub fn over_stdio(message: Option<&str>) -> Verdict {
 pub fn names(message: &str) -> Vec<String> {
     let Ok(Message::Response(response)) = envelope::read(message.as_bytes()) else { return Vec::new() };
     let list = match response.outcome {
-        Outcome::Result(result) => names::get(result.get(), &["supportedVersions"]),
-        Outcome::Error(error) => names::get(error.get(), &["data", "supported"]),
+        Outcome::Result(result) => object::at(result.get(), &["supportedVersions"]),
+        Outcome::Error(error) => object::at(error.get(), &["data", "supported"]),
     };
     let names = list.and_then(|list| elements(list).ok()).unwrap_or_default();
     names.into_iter().filter_map(string).map(|name| name.to_string()).collect()

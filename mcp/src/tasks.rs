@@ -11,8 +11,8 @@ use memchr::memmem;
 use thiserror::Error;
 
 use crate::method::Method;
-use crate::object::{Object, edit_elements, elements, quote, string};
-use crate::translate::{Pair, names};
+use crate::object::{self, Object, edit_elements, elements, quote, string};
+use crate::translate::Pair;
 
 /// In `_meta` of 2025-11-25: the task that a message belongs to.
 pub const RELATED: &str = "io.modelcontextprotocol/related-task";
@@ -214,7 +214,7 @@ pub fn listened<'a>(
 
 /// The tasks that `subscriptions/listen` names in its parameters.
 pub fn of_listener(params: &str) -> Vec<String> {
-    let ids = names::get(params, &["notifications", "taskIds"]).and_then(|ids| elements(ids).ok());
+    let ids = object::at(params, &["notifications", "taskIds"]).and_then(|ids| elements(ids).ok());
     ids.unwrap_or_default().into_iter().filter_map(string).map(|id| id.to_string()).collect()
 }
 

@@ -8,7 +8,7 @@ use longshore_mcp::listing;
 use longshore_mcp::logging::{self, Levels};
 use longshore_mcp::meta;
 use longshore_mcp::method::List;
-use longshore_mcp::translate::names;
+use longshore_mcp::object;
 
 use crate::input::{ABLE, CLIENT, Input, is_json, value};
 
@@ -74,7 +74,7 @@ pub(super) fn subscriptions(bytes: &[u8]) {
                     is_json(&message);
                 }
                 if let Some(message) = wishes.deliver(text) {
-                    let id = names::get(&message, &["params", "_meta", meta::SUBSCRIPTION_ID]);
+                    let id = object::at(&message, &["params", "_meta", meta::SUBSCRIPTION_ID]);
                     assert_eq!(id, None, "the client has never heard of it");
                 }
             }

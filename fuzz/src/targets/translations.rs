@@ -9,7 +9,7 @@ use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::error::Code;
 use longshore_mcp::meta;
 use longshore_mcp::method::{Method, ServerRequest};
-use longshore_mcp::object::Object;
+use longshore_mcp::object::{self, Object};
 use longshore_mcp::revision::{Era, Revision};
 use longshore_mcp::translate::notifications::{self, Told};
 use longshore_mcp::translate::responses::{self, Answer, Asked};
@@ -81,9 +81,9 @@ pub(super) fn requests(bytes: &[u8]) {
     if let Ok(back) = requests::request(back, Some(method), &there, &CLIENT) {
         for name in ["name", "arguments", "uri", "cursor", "ref", "argument"] {
             let (before, after) = (part(text, "params"), part(&back, "params"));
-            assert_eq!(names::get(before, &[name]), names::get(after, &[name]), "{name}");
+            assert_eq!(object::at(before, &[name]), object::at(after, &[name]), "{name}");
         }
-        assert_eq!(names::get(text, &["id"]), names::get(&back, &["id"]));
+        assert_eq!(object::at(text, &["id"]), object::at(&back, &["id"]));
     }
     for change in [names::with_id(text, "77"), names::with_progress_token(text, "77")] {
         if let Ok(Cow::Owned(changed)) = change {
@@ -146,13 +146,13 @@ pub(super) fn results(bytes: &[u8]) {
     }
     if way.to.era() == Era::Legacy {
         for gone in ["resultType", "ttlMs", "cacheScope"] {
-            assert_eq!(names::get(&made, &[gone]), None, "{gone}");
+            assert_eq!(object::at(&made, &[gone]), None, "{gone}");
         }
     } else {
         assert_eq!(results::kind(&made), Kind::Complete);
         assert_eq!(
-            names::get(&made, &["ttlMs"]).is_some(),
-            method.is_cacheable() || names::get(text, &["ttlMs"]).is_some()
+            object::at(&made, &["ttlMs"]).is_some(),
+            method.is_cacheable() || object::at(text, &["ttlMs"]).is_some()
         );
     }
     let back = Way { from: way.to, to: way.from };
@@ -160,7 +160,7 @@ pub(super) fn results(bytes: &[u8]) {
         for name in
             ["nextCursor", "isError", "completion", "contents", "resources", "resourceTemplates", "prompts"]
         {
-            assert_eq!(names::get(text, &[name]), names::get(&back, &[name]), "{name}");
+            assert_eq!(object::at(text, &[name]), object::at(&back, &[name]), "{name}");
         }
     }
 }
@@ -200,7 +200,7 @@ pub(super) fn notifications(bytes: &[u8]) {
             sound(pair.down(), text, Ok(made.clone()));
             strangers_survive(text, &made);
             if pair.eras() == (Era::Legacy, Era::Modern) {
-                let id = names::get(&made, &["params", "_meta", meta::SUBSCRIPTION_ID]);
+                let id = object::at(&made, &["params", "_meta", meta::SUBSCRIPTION_ID]);
                 assert_eq!(id, None, "the client has never heard of it");
             }
         }
@@ -255,7 +255,7 @@ pub(super) fn handshakes(bytes: &[u8]) {
     if let Some(made) = sound(way, text, capabilities::server(way, text)) {
         strangers_survive(text, &made);
         if !way.is_same() {
-            assert_eq!(names::get(&made, &["tasks"]), None, "tasks are not carried");
+            assert_eq!(object::at(&made, &["tasks"]), None, "tasks are not carried");
         }
     }
     if let Ok(discovered) = handshake::discovered(way, text, &Revision::ALL, &HINTS) {
@@ -264,7 +264,7 @@ pub(super) fn handshakes(bytes: &[u8]) {
         let initialized = handshake::initialized(Way { from: way.to, to: way.from }, &discovered);
         if let Ok(initialized) = initialized {
             is_json(&initialized);
-            assert_eq!(names::get(&initialized, &["instructions"]), names::get(text, &["instructions"]));
+            assert_eq!(object::at(&initialized, &["instructions"]), object::at(text, &["instructions"]));
         }
     }
     if let Ok(initialized) = handshake::initialized(way, text) {
@@ -282,8 +282,8 @@ pub(super) fn tools(bytes: &[u8]) {
         is_json(&made);
         is_bounded(&made, text.len());
         strangers_survive(text, &made);
-        assert_eq!(names::get(text, &["name"]), names::get(&made, &["name"]));
-        let schema = names::get(&made, &["inputSchema"]);
+        assert_eq!(object::at(text, &["name"]), object::at(&made, &["name"]));
+        let schema = object::at(&made, &["inputSchema"]);
         if (way.from.era(), way.to.era()) == (Era::Legacy, Era::Modern)
             && let Some(schema) = schema
         {

@@ -57,9 +57,7 @@ fn what_a_client_cannot_do_is_refused_for_it() {
     let mut parked = Parked::new(PAIR, "7", can(r#"{"elicitation":{}}"#));
     let code = |asked| match asked {
         Asked::Kept => 0,
-        Asked::Answered(text) => {
-            crate::translate::names::get(&text, &["error"]).and_then(error::code_of).unwrap_or(1)
-        }
+        Asked::Answered(text) => crate::object::at(&text, &["error"]).and_then(error::code_of).unwrap_or(1),
     };
     for (id, method, params, expected) in [
         ("1", "ping", None, 1),

@@ -1,6 +1,6 @@
 use super::*;
+use crate::object;
 use crate::revision::Revision;
-use crate::translate::names;
 
 const CALL: &str = r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"t","arguments":{"x":1.0},"_meta":{"a/b":1}}}"#;
 
@@ -72,8 +72,8 @@ fn the_client_is_asked_and_the_server_called_again() {
         let later = format!(r#"{{"resultType":"input_required","requestState":"x"{questions}}}"#);
         assert_eq!(rounds.input_required(&later, &mut mint), Next::AgainLater, "{questions}");
         let again = rounds.again("5").unwrap();
-        assert_eq!(names::get(&again, &["params", "requestState"]), Some("\"x\""));
-        assert_eq!(names::get(&again, &["params", "inputResponses"]), None);
+        assert_eq!(object::at(&again, &["params", "requestState"]), Some("\"x\""));
+        assert_eq!(object::at(&again, &["params", "inputResponses"]), None);
     }
 }
 

@@ -7,11 +7,11 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use super::{Pair, Way, names};
+use super::{Pair, Way};
 use crate::capabilities::Need;
 use crate::error::{Code, code_of};
 use crate::method::Method;
-use crate::object::{Object, elements, quote};
+use crate::object::{self, Object, elements, quote};
 use crate::revision::Era;
 
 /// The codes that belong to MCP since 2026-07-28. A server of an older revision that uses one means something else.
@@ -44,7 +44,7 @@ pub fn error<'a>(pair: Pair, method: Option<Method>, uri: Option<&str>, json: &'
         (Era::Legacy, Era::Modern) => match code {
             // The uri in it is what tells it from other bad parameters.
             Some(Code::InvalidParams)
-                if method == Some(Method::ResourcesRead) && names::get(json, &["data", "uri"]).is_some() =>
+                if method == Some(Method::ResourcesRead) && object::at(json, &["data", "uri"]).is_some() =>
             {
                 Cow::Owned(with_code(object, Code::ResourceNotFound))
             }
@@ -78,7 +78,7 @@ pub fn urls_to_visit(error: &str) -> Option<Vec<&str>> {
     if code_of(error).and_then(Code::of) != Some(Code::UrlElicitationRequired) {
         return None;
     }
-    let urls = elements(names::get(error, &["data", "elicitations"])?).ok()?;
+    let urls = elements(object::at(error, &["data", "elicitations"])?).ok()?;
     (!urls.is_empty()).then_some(urls)
 }
 

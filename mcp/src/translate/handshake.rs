@@ -10,10 +10,10 @@ use std::borrow::Cow;
 
 use super::requests::{Client, envelope};
 use super::results::{Hints, stamp};
-use super::{Untranslatable, Way, capabilities, names};
+use super::{Untranslatable, Way, capabilities};
 use crate::envelope::is_object;
 use crate::meta::SERVER_INFO;
-use crate::object::{Object, array, quote};
+use crate::object::{self, Object, array, quote};
 use crate::revision::Revision;
 
 /// Who a side is that did not say so. The handshake wants a name.
@@ -99,7 +99,7 @@ pub fn discover(id: &str, revision: Revision, client: &Client<'_>) -> String {
 /// The result of `initialize`, made of a modern server's result of `server/discover`. The revision is the one that
 /// [`crate::session::negotiate`] found, which is that of `way`.
 pub fn initialized(way: Way, result: &str) -> Result<String, Untranslatable> {
-    let info = names::get(result, &["_meta", SERVER_INFO]);
+    let info = object::at(result, &["_meta", SERVER_INFO]);
     let info = info.filter(|info| is_object(info)).unwrap_or(NOBODY);
     let mut result = way.object("the result of server/discover", result)?;
     for of_discovery in ["supportedVersions", "resultType", "ttlMs", "cacheScope"] {
@@ -130,10 +130,10 @@ mod tests {
             r#"{"capabilities":{"tools":{ }},"instructions":"i","x":1.0,"supportedVersions":["2026-07-28","2025-11-25"],"resultType":"complete","ttlMs":0,"cacheScope":"private","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"s", "version":"1"}}}"#
         );
         let back = super::initialized(Way { from: V2026_07_28, to: V2025_06_18 }, &discovered).unwrap();
-        assert_eq!(names::get(&back, &["serverInfo"]), Some(r#"{"name":"s", "version":"1"}"#));
-        assert_eq!(names::get(&back, &["protocolVersion"]), Some("\"2025-06-18\""));
-        assert_eq!(names::get(&back, &["x"]), Some("1.0"));
-        assert_eq!(names::get(&back, &["resultType"]), None);
+        assert_eq!(object::at(&back, &["serverInfo"]), Some(r#"{"name":"s", "version":"1"}"#));
+        assert_eq!(object::at(&back, &["protocolVersion"]), Some("\"2025-06-18\""));
+        assert_eq!(object::at(&back, &["x"]), Some("1.0"));
+        assert_eq!(object::at(&back, &["resultType"]), None);
     }
 
     #[test]
@@ -145,12 +145,12 @@ mod tests {
                 r#"{{"protocolVersion":"2025-06-18","capabilities":null,"serverInfo":{info},"instructions":"i"}}"#
             );
             let discovered = discovered(way, &initialized, &[V2026_07_28], &Hints::default()).unwrap();
-            assert_eq!(names::get(&discovered, &["_meta", SERVER_INFO]), Some(NOBODY), "{info}");
-            assert_eq!(names::get(&discovered, &["capabilities"]), Some("{}"), "{info}");
+            assert_eq!(object::at(&discovered, &["_meta", SERVER_INFO]), Some(NOBODY), "{info}");
+            assert_eq!(object::at(&discovered, &["capabilities"]), Some("{}"), "{info}");
             let said = format!(r#"{{"capabilities":null,"_meta":{{"{SERVER_INFO}":{info}}}}}"#);
             let initialized = super::initialized(back, &said).unwrap();
-            assert_eq!(names::get(&initialized, &["serverInfo"]), Some(NOBODY), "{info}");
-            assert_eq!(names::get(&initialized, &["capabilities"]), Some("{}"), "{info}");
+            assert_eq!(object::at(&initialized, &["serverInfo"]), Some(NOBODY), "{info}");
+            assert_eq!(object::at(&initialized, &["capabilities"]), Some("{}"), "{info}");
         }
     }
 

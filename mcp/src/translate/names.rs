@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::object::Object;
+use crate::object::{Object, at};
 
 /// A message that cannot be given another id or token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,7 +16,7 @@ pub fn with_id<'a>(message: &'a str, id: &str) -> Result<Cow<'a, str>, NoPlace> 
 
 /// A request that reports progress under another token. One that asks for no progress still does not.
 pub fn with_progress_token<'a>(request: &'a str, token: &str) -> Result<Cow<'a, str>, NoPlace> {
-    if get(request, &["params", "_meta", "progressToken"]).is_none() {
+    if at(request, &["params", "_meta", "progressToken"]).is_none() {
         return Ok(Cow::Borrowed(request));
     }
     set(request, &["params", "_meta", "progressToken"], token)
@@ -34,17 +34,12 @@ pub fn with_cancelled_id<'a>(notification: &'a str, id: &str) -> Result<Cow<'a, 
 
 /// The token that progress is reported under.
 pub fn reported_token(notification: &str) -> Option<&str> {
-    get(notification, &["params", "progressToken"])
+    at(notification, &["params", "progressToken"])
 }
 
 /// The request that is cancelled.
 pub fn cancelled_id(notification: &str) -> Option<&str> {
-    get(notification, &["params", "requestId"])
-}
-
-/// The value at a path, as it was written.
-pub fn get<'a>(json: &'a str, path: &[&str]) -> Option<&'a str> {
-    path.iter().try_fold(json, |json, name| Object::read(json).ok()?.original(name))
+    at(notification, &["params", "requestId"])
 }
 
 /// Sets the value at a path; objects that are not there are made.

@@ -14,7 +14,7 @@ use crate::capabilities::{ClientCapabilities, Need};
 use crate::envelope::Id;
 use crate::error::{self, Code};
 use crate::method::ServerRequest;
-use crate::object::{elements, string};
+use crate::object::{self, elements, string};
 use crate::revision::{Elicitation, Era, Tasks};
 
 /// What a client has to be able to do to be asked this.
@@ -31,7 +31,7 @@ pub fn need(request: ServerRequest, params: &str) -> Option<Need> {
 
 /// Whether an elicitation asks for a visit to a URL.
 pub fn is_visit(params: &str) -> bool {
-    names::get(params, &["mode"]).and_then(string).as_deref() == Some("url")
+    object::at(params, &["mode"]).and_then(string).as_deref() == Some("url")
 }
 
 /// The parameters of a question, for the client. The id of a visit is left out where there is none, and has to be
@@ -151,12 +151,12 @@ pub fn answer<'a>(way: Way, request: ServerRequest, result: &'a str) -> Result<C
 
 /// Whether a result has the form of an answer to this question.
 pub fn is_answer(request: ServerRequest, result: &str) -> bool {
-    let member = |name: &str| names::get(result, &[name]);
+    let member = |name: &str| object::at(result, &[name]);
     match request {
         ServerRequest::Ping => crate::envelope::is_object(result),
         ServerRequest::RootsList => member("roots").is_some_and(|roots| {
             elements(roots).is_ok_and(|roots| {
-                roots.iter().all(|root| names::get(root, &["uri"]).and_then(string).is_some())
+                roots.iter().all(|root| object::at(root, &["uri"]).and_then(string).is_some())
             })
         }),
         ServerRequest::ElicitationCreate => {

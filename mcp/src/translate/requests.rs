@@ -148,7 +148,7 @@ mod tests {
     };
 
     fn made(client: Revision, server: Revision, message: &str) -> String {
-        let method = crate::translate::names::get(message, &["method"]).and_then(crate::object::string);
+        let method = crate::object::at(message, &["method"]).and_then(crate::object::string);
         let method = Method::ALL.into_iter().find(|known| Some(known.as_str()) == method.as_deref());
         request(Pair { client, server }, method, message, &CLIENT).unwrap().into_owned()
     }
@@ -188,7 +188,7 @@ mod tests {
             (V2024_11_05, V2026_07_28, &[]),
         ] {
             let made = made(client, server, message);
-            let params = crate::translate::names::get(&made, &["params"]).unwrap();
+            let params = crate::object::at(&made, &["params"]).unwrap();
             let params = Object::read(params).unwrap();
             let there: Vec<_> =
                 params.names().filter(|name| !["name", "x", "_meta"].contains(name)).collect();

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::{Untranslatable, Way, names};
+use super::{Untranslatable, Way};
 use crate::headers::argument::{self, Marked};
 use crate::method::List;
-use crate::object::{Object, edit_elements, elements, string};
+use crate::object::{self, Object, edit_elements, elements, string};
 use crate::revision::{Era, Structured};
 
 /// A list of definitions. Tasks are not carried between revisions, so a tool that has to be one is left out: nobody
@@ -27,7 +27,7 @@ pub fn definitions(way: Way, json: &str) -> Result<Cow<'_, str>, Untranslatable>
 
 /// Whether a tool of 2025-11-25 can be called as a task only.
 fn has_to_be_task(tool: &str) -> bool {
-    names::get(tool, &["execution", "taskSupport"])
+    object::at(tool, &["execution", "taskSupport"])
         .and_then(string)
         .is_some_and(|support| support.as_str() == "required")
 }
@@ -77,10 +77,10 @@ pub struct Called {
 
 /// The tools of a result of `tools/list`, by name, before it is translated.
 pub fn called(result: &str) -> Vec<(String, Called)> {
-    let tools = names::get(result, &[List::Tools.member()]).and_then(|list| elements(list).ok());
+    let tools = object::at(result, &[List::Tools.member()]).and_then(|list| elements(list).ok());
     let called = |tool: &str| {
-        let name = names::get(tool, &["name"]).and_then(string)?.into_owned();
-        let marked = names::get(tool, &["inputSchema"]).map_or(Ok(Vec::new()), argument::marked).ok();
+        let name = object::at(tool, &["name"]).and_then(string)?.into_owned();
+        let marked = object::at(tool, &["inputSchema"]).map_or(Ok(Vec::new()), argument::marked).ok();
         Some((name, Called { wrapped: is_wrapped(tool), marked }))
     };
     tools.unwrap_or_default().into_iter().filter_map(called).collect()

@@ -5,11 +5,12 @@ use longshore_mcp::headers::Fields;
 use longshore_mcp::level::Level;
 use longshore_mcp::listen::{Filter, Offers, Streams, Wishes, subscribe, unsubscribe};
 use longshore_mcp::method::{Method, ServerNotification};
+use longshore_mcp::object;
 use longshore_mcp::revision::{Era, Revision};
 use longshore_mcp::translate::notifications::{self, Told};
 use longshore_mcp::translate::requests::Client;
 use longshore_mcp::translate::results::Hints;
-use longshore_mcp::translate::{Pair, Way, errors, handshake, names};
+use longshore_mcp::translate::{Pair, Way, errors, handshake};
 use longshore_mcp::{detect, logging};
 use serde_json::json;
 
@@ -47,7 +48,7 @@ fn handshakes_are_valid() {
         check(MODERN, "DiscoverResult", &discovered);
         let initialized = handshake::initialized(up, &discovered).unwrap();
         check(revision, "InitializeResult", &initialized);
-        assert_eq!(names::get(&initialized, &["instructions"]), Some("\"i\""));
+        assert_eq!(object::at(&initialized, &["instructions"]), Some("\"i\""));
         // A server that does not say who it is has a name all the same.
         let nameless = handshake::initialized(up, r#"{"supportedVersions":[],"capabilities":{}}"#).unwrap();
         check(revision, "InitializeResult", &nameless);

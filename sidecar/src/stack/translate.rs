@@ -81,7 +81,7 @@ fn offer(text: &str, pin: Option<Revision>, speaks: &Speaks, trail: &mut Trail) 
 /// is known by its members.
 fn response(way: Way, text: &str) -> Result<Cow<'_, str>, Untranslatable> {
     const SAMPLING: ServerRequest = ServerRequest::SamplingCreateMessage;
-    let result = longshore_mcp::translate::names::get(text, &["result"]);
+    let result = longshore_mcp::object::at(text, &["result"]);
     if result.is_some_and(|result| questions::is_answer(SAMPLING, result)) {
         return questions::response(way, SAMPLING, text);
     }

@@ -16,6 +16,7 @@ mod asked;
 mod call;
 mod client;
 mod failure;
+mod greeting;
 mod hearing;
 mod listening;
 mod parking;

@@ -8,6 +8,7 @@ use longshore_mcp::headers::{Fields, argument};
 use longshore_mcp::level::Level;
 use longshore_mcp::listen::{Filter, Offers, Streams};
 use longshore_mcp::method::{List, Method};
+use longshore_mcp::object;
 use longshore_mcp::parked::{Asked, BadAnswer, Next, Parked};
 use longshore_mcp::revision::Revision;
 use longshore_mcp::translate::results::{self, Hints, Scope};
@@ -318,23 +319,23 @@ fn r042_listening_is_in_order() {
     let offers = Offers { tools: true, ..Offers::default() };
     let opened = streams.open("\"l\"", wanted, offers).unwrap();
     let subscription = ["params", "_meta", "io.modelcontextprotocol/subscriptionId"];
-    assert_eq!(names::get(&opened.acknowledgement, &subscription), Some("\"l\""));
+    assert_eq!(object::at(&opened.acknowledgement, &subscription), Some("\"l\""));
     assert_eq!(
-        names::get(&opened.acknowledgement, &["params", "notifications"]),
+        object::at(&opened.acknowledgement, &["params", "notifications"]),
         Some(r#"{"toolsListChanged":true}"#)
     );
     let changed = |what: &str| {
         json!({"jsonrpc": "2.0", "method": format!("notifications/{what}/list_changed")}).to_string()
     };
     let delivered = streams.deliver(&changed("tools"));
-    assert_eq!(names::get(&delivered[0].1, &subscription), Some("\"l\""));
+    assert_eq!(object::at(&delivered[0].1, &subscription), Some("\"l\""));
     assert!(streams.deliver(&changed("prompts")).is_empty());
     for unrelated in ["notifications/progress", "notifications/message"] {
         assert!(streams.deliver(&json!({"method": unrelated, "params": {}}).to_string()).is_empty());
     }
     let ended = streams.end(opened.stream, None).unwrap();
-    assert_eq!(names::get(&ended, &["id"]), Some("\"l\""));
-    assert_eq!(names::get(&ended, &["result", "resultType"]), Some("\"complete\""));
+    assert_eq!(object::at(&ended, &["id"]), Some("\"l\""));
+    assert_eq!(object::at(&ended, &["result", "resultType"]), Some("\"complete\""));
 }
 
 #[test]

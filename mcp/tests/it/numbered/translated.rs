@@ -7,6 +7,7 @@ use longshore_mcp::level::Level;
 use longshore_mcp::listen::{Filter, Offers, Streams, Wishes};
 use longshore_mcp::logging::{self, Levels};
 use longshore_mcp::method::Method;
+use longshore_mcp::object;
 use longshore_mcp::parked::{self, Parked};
 use longshore_mcp::revision::Revision;
 use longshore_mcp::rounds::{self, Rounds};
@@ -46,7 +47,7 @@ fn r060_an_answer_counts_only_from_who_was_asked() {
     let mut questions = Numbers::new(8);
     let asked = questions.give("session a", "5").unwrap().to_string();
     let answer = names::with_id(r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#, &asked).unwrap();
-    assert_eq!(names::get(&answer, &["id"]), Some(asked.as_str()));
+    assert_eq!(object::at(&answer, &["id"]), Some(asked.as_str()));
     let (owner, _) = questions.owner(Id::from_json(&asked)).unwrap();
     assert_ne!(*owner, "session b");
     assert_eq!(questions.take(Id::from_json(&asked)), Some(("session a", "5".to_owned())));
@@ -148,7 +149,7 @@ fn r071_a_legacy_servers_questions_reach_a_modern_client() {
     let Ok(parked::Next::Tell(told)) = call.answered(Some(&answers.to_string()), everything()) else {
         panic!()
     };
-    let ids: Vec<_> = told.iter().map(|message| names::get(message, &["id"]).unwrap()).collect();
+    let ids: Vec<_> = told.iter().map(|message| object::at(message, &["id"]).unwrap()).collect();
     assert_eq!(ids, ["1", "2", "3", "4"]);
 
     let error = r#"{"code":-32042,"message":"m","data":{"elicitations":[{"mode":"url","elicitationId":"e","url":"https://a","message":"m"}]}}"#;
@@ -176,8 +177,8 @@ fn r072_a_modern_servers_questions_reach_a_legacy_client() {
         );
         assert_eq!(rounds.answered(Id::from_json("7"), Ok(r#"{"roots":[]}"#)), Some(rounds::Next::Again));
         let again = rounds.again("2").unwrap();
-        assert_eq!(names::get(&again, &["params", "requestState"]), Some(state));
-        assert_eq!(names::get(&again, &["params", "inputResponses", "k"]), Some(r#"{"roots":[]}"#));
+        assert_eq!(object::at(&again, &["params", "requestState"]), Some(state));
+        assert_eq!(object::at(&again, &["params", "inputResponses", "k"]), Some(r#"{"roots":[]}"#));
     }
     assert!(matches!(rounds.input_required(&required, &mut Minted), rounds::Next::Error(_)));
 }

@@ -6,16 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, StatusCode};
-use longshore_mcp::Text;
 use longshore_mcp::envelope::{self, Id, Message, Outcome};
-use longshore_mcp::error;
 use longshore_mcp::ids::Numbers;
 use longshore_mcp::level::Level;
 use longshore_mcp::listen::{Offers, Streams};
 use longshore_mcp::logging::{self, Levels};
-use longshore_mcp::object::{Object, string};
-use longshore_mcp::revision::{Era, Revision};
-use longshore_mcp::translate::{Pair, Way, handshake, names, questions};
+use longshore_mcp::revision::Revision;
+use longshore_mcp::translate::{Pair, Way, handshake, questions};
 use longshore_sidecar_config::Upstream;
 use tokio::sync::watch;
 use tokio::time::error::Elapsed;
@@ -23,14 +20,14 @@ use tokio::time::{Duration, Instant, timeout};
 
 use super::asked::Asked;
 use super::failure::Failure as Unusable;
+use super::greeting::Greeting;
 use super::hearing::{Deaf, Hearing};
 use super::listening::Subscribing;
-use super::source::{Ending, Events, Heard, collect, read};
+use super::source::{Heard, read};
 use crate::names::session_id;
-use crate::shares::Coming;
 use crate::upstream::request::{self, Within};
 use crate::upstream::waiting::{Large, Receiver, Sender, channel};
-use crate::upstream::{Answer, EDITABLE, Failure, Form, Hold, Opener, Transport, forgotten, number};
+use crate::upstream::{Failure, Hold, Opener, Transport, forgotten, number};
 
 /// How many calls may be under way in one session: each has an open connection of somebody.
 const MAX_CALLS: usize = 1024;
@@ -86,15 +83,6 @@ struct State {
     listeners: HashMap<u64, Sender<String>>,
 }
 
-/// What the server says of itself in the handshake.
-struct Greeting {
-    text: String,
-    revision: Revision,
-    info: Option<String>,
-    offers: Offers,
-    logs: bool,
-}
-
 /// Both ends of what comes for a call.
 pub(super) type Inbox = (Sender<Heard>, Receiver<Heard>);
 
@@ -130,17 +118,16 @@ impl Session {
         let request = request::build(Method::POST, None, greeting.into());
         let (answer, hold) = transport.open(upstream, opener.clone(), request).await?;
         let id = session_id(answer.response.headers());
-        let greeting =
-            match greeted(answer, transport.coming_for(&opener), &first).await.and_then(Greeting::read) {
-                Ok(greeting) => greeting,
-                Err(failure) => {
-                    // It is open at the server all the same.
-                    if let Some(id) = id {
-                        farewell(transport, upstream, (id, speaks)).await;
-                    }
-                    return Err(failure);
+        let greeting = match Greeting::of(answer, transport.coming_for(&opener), &first).await {
+            Ok(greeting) => greeting,
+            Err(failure) => {
+                // It is open at the server all the same.
+                if let Some(id) = id {
+                    farewell(transport, upstream, (id, speaks)).await;
                 }
-            };
+                return Err(failure);
+            }
+        };
         let Greeting { text: greeting, revision, info, offers, logs } = greeting;
         let session = Self {
             upstream: upstream.clone(),
@@ -459,67 +446,9 @@ impl Drop for Number {
     }
 }
 
-impl Greeting {
-    fn read(text: String) -> Result<Self, Failure> {
-        let result = Object::read(&text).map_err(|_| Unusable::Nonsense)?;
-        let version = result.string("protocolVersion").ok_or(Unusable::Nonsense)?;
-        let revision = Revision::parse(&version).filter(|revision| revision.era() == Era::Legacy);
-        let revision = revision.ok_or_else(|| Unusable::Revision(version.as_str().to_owned()))?;
-        let capabilities = result.original("capabilities").unwrap_or("{}");
-        let offers = Offers::read(capabilities);
-        let logs =
-            Object::read(capabilities).is_ok_and(|capabilities| capabilities.present("logging").is_some());
-        let info = result.original("serverInfo").filter(|info| info.starts_with('{')).map(str::to_owned);
-        Ok(Self { revision, info, offers, logs, text })
-    }
-}
-
 /// Tells the server that a session is over.
 async fn farewell(transport: &Transport, upstream: &Upstream, (id, revision): (HeaderValue, Revision)) {
     let request = request::build(Method::DELETE, Some((Some(id), revision)), Bytes::new());
     // Whether it ends sessions on request is the server's business; many do not.
     let _ = timeout(ERRAND, transport.send(upstream, request)).await;
-}
-
-/// The result of the handshake.
-async fn greeted(answer: Answer, mut coming: Coming, first: &str) -> Result<String, Failure> {
-    let Answer { response, lease } = answer;
-    let (head, body) = response.into_parts();
-    if !head.status.is_success() {
-        return Err(Unusable::Status(head.status.as_u16()).into());
-    }
-    let form = Form::of(&head.headers);
-    let message = if form == Form::Json {
-        let text = collect(body, EDITABLE, &mut coming).await.map_err(Ending::into_failure)?;
-        lease.give_back();
-        Some(text)
-    } else if form == Form::Events {
-        let mut events = Events::new(body, coming, None);
-        let mut found = None;
-        while let (None, Some(messages)) = (&found, events.next().await.map_err(Ending::into_failure)?) {
-            // Nothing else can be said before the handshake is done.
-            found = messages
-                .into_iter()
-                .find(|message| matches!(envelope::read(message), Ok(Message::Response(_))));
-        }
-        found
-    } else {
-        None
-    };
-    let message = message.ok_or(Unusable::Nonsense)?;
-    match envelope::read(&message) {
-        Ok(Message::Response(response)) if response.id.is_some_and(|id| id.as_json() == first) => {
-            match response.outcome {
-                Outcome::Result(result) => Ok(result.get().to_owned()),
-                // What keeps its client out is in the server's own words.
-                Outcome::Error(error) => {
-                    let code = error::code_of(error.get()).ok_or(Unusable::Nonsense)?;
-                    let words = names::get(error.get(), &["message"]).and_then(string);
-                    Err(Unusable::Refused { code, words: words.map_or_else(String::new, Text::into_owned) }
-                        .into())
-                }
-            }
-        }
-        _ => Err(Unusable::Nonsense.into()),
-    }
 }

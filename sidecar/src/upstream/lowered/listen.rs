@@ -8,7 +8,7 @@ use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::listen::{Filter, Offers};
 use longshore_mcp::meta::Outline;
 use longshore_mcp::method::{Method, ServerNotification};
-use longshore_mcp::translate::names;
+use longshore_mcp::object;
 use tokio::time::{Duration, Instant, sleep_until, timeout, timeout_at};
 
 use super::session::{Heard, Listening};
@@ -152,7 +152,7 @@ async fn open(way: &Way) -> Result<Option<(Source, Option<BTreeSet<String>>)>, A
             return Err(Failure::Nonsense.into());
         }
         if is(&message, ServerNotification::SubscriptionsAcknowledged) {
-            let granted = names::get(&message, &["params"]).and_then(Filter::read).map(|filter| filter.uris);
+            let granted = object::at(&message, &["params"]).and_then(Filter::read).map(|filter| filter.uris);
             return Ok(Some((source, granted)));
         }
     }

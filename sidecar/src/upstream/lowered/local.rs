@@ -4,8 +4,7 @@ use longshore_mcp::envelope::Request;
 use longshore_mcp::error::{self, Code};
 use longshore_mcp::logging;
 use longshore_mcp::method::Method;
-use longshore_mcp::object::string;
-use longshore_mcp::translate::names;
+use longshore_mcp::object::{self, string};
 use tokio::time::{Duration, timeout};
 
 use super::session::{Session, Turn};
@@ -52,7 +51,7 @@ pub(super) async fn subscription(way: &Way, request: &Request<'_>) -> Result<Ans
     if !session.offers.updates {
         return Ok(unknown(request));
     }
-    let Some(uri) = names::get(params(request), &["uri"]).and_then(string) else {
+    let Some(uri) = object::at(params(request), &["uri"]).and_then(string) else {
         return Ok(refused(request, Code::InvalidParams, "\"uri\" has to be a text"));
     };
     if request.is(Method::ResourcesUnsubscribe) {

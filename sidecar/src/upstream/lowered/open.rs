@@ -10,12 +10,12 @@ use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::error::Code;
 use longshore_mcp::listen::Offers;
 use longshore_mcp::method::Method;
-use longshore_mcp::object::{Object, string};
+use longshore_mcp::object::{self, Object, string};
 use longshore_mcp::probe::Verdict;
 use longshore_mcp::revision::Revision;
 use longshore_mcp::session;
 use longshore_mcp::translate::requests::Client;
-use longshore_mcp::translate::{Pair, capabilities, handshake, names};
+use longshore_mcp::translate::{Pair, capabilities, handshake};
 use longshore_sessions::bounds::MAX_CAPABILITIES;
 use longshore_sidecar_config::Upstream;
 
@@ -58,7 +58,7 @@ pub(in crate::upstream) async fn open(
     }
     let params = request.params.map_or("{}", |params| params.get());
     let refused = |why: &str| answered(local::refused(&request, Code::InvalidParams, why));
-    let member = |name| names::get(params, &[name]);
+    let member = |name| object::at(params, &[name]);
     let asked = member("protocolVersion").and_then(string);
     // All that have a handshake: the choice is the client's.
     let Some(client) = session::negotiate(asked.as_deref().unwrap_or_default(), &Revision::ALL) else {
@@ -90,14 +90,14 @@ pub(in crate::upstream) async fn open(
         (Verdict::Modern(_) | Verdict::Strange | Verdict::Nothing, Some(_)) => {}
     }
     let text = found.message.unwrap_or_default();
-    let Some(result) = names::get(&text, &["result"]).filter(|_| found.verdict == Verdict::Modern(revision))
+    let Some(result) = object::at(&text, &["result"]).filter(|_| found.verdict == Verdict::Modern(revision))
     else {
         return Ok(Opened::Answered(other(), Hold::nothing()));
     };
     let Ok(initialized) = handshake::initialized(pair.down(), result) else {
         return Err(Failure::Nonsense.into());
     };
-    let offered = names::get(result, &["capabilities"]).filter(|can| can.starts_with('{')).unwrap_or("{}");
+    let offered = object::at(result, &["capabilities"]).filter(|can| can.starts_with('{')).unwrap_or("{}");
     let initialized = if matches!(opener, Opener::Own) { with(initialized, offered) } else { initialized };
     let said = ours.len() + info.map_or(0, str::len);
     let share = lowered.keep(opener, said).ok_or(Failure::NotKept)?;
@@ -109,7 +109,7 @@ pub(in crate::upstream) async fn open(
         can,
         info: info.map(str::to_owned),
         offers: Offers::read(offered),
-        logs: names::get(offered, &["logging"]).is_some_and(|logging| logging != "null"),
+        logs: object::at(offered, &["logging"]).is_some_and(|logging| logging != "null"),
     };
     let (id, hold) = lowered.add(Session::new(parts, share)).ok_or(Failure::NoNumbers)?;
     let id_of_request = request.id.as_json();

@@ -7,8 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use longshore_mcp::listing;
 use longshore_mcp::meta::Outline;
 use longshore_mcp::method::{List, Method};
-use longshore_mcp::object::quote;
-use longshore_mcp::translate::names;
+use longshore_mcp::object::{self, quote};
 use longshore_mcp::translate::requests::{self, Client};
 use longshore_mcp::translate::tools::{self, Called};
 use tokio::time::{Duration, Instant, timeout};
@@ -131,5 +130,5 @@ async fn page(way: &Way, cursor: Option<&str>) -> Result<Option<String>, Any> {
     let mut source = way.call(request.into_owned().into(), &repeated).await?;
     let answer = source.answer(OWN_ID).await?;
     source.finish();
-    Ok(answer.and_then(|answer| names::get(&answer, &["result"]).map(str::to_owned)))
+    Ok(answer.and_then(|answer| object::at(&answer, &["result"]).map(str::to_owned)))
 }

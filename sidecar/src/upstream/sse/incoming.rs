@@ -5,10 +5,9 @@ use longshore_mcp::batch;
 use longshore_mcp::envelope::{self, Malformed, Message, Notification, Outcome, Request, Response};
 use longshore_mcp::error::{self, Code};
 use longshore_mcp::method::{Method, NotificationMethod};
-use longshore_mcp::object::string;
+use longshore_mcp::object::{self, string};
 use longshore_mcp::params::Params;
 use longshore_mcp::revision::Revision;
-use longshore_mcp::translate::names;
 use tokio::time::Instant;
 
 use super::talk::Talk;
@@ -133,6 +132,6 @@ impl Talk {
 
 /// The revision that a server has chosen in this answer to a handshake.
 fn chosen(result: &str) -> Option<Revision> {
-    let version = names::get(result, &["protocolVersion"]).and_then(string)?;
+    let version = object::at(result, &["protocolVersion"]).and_then(string)?;
     Revision::parse(&version)
 }

@@ -6,10 +6,10 @@ use longshore_mcp::capabilities::ClientCapabilities;
 use longshore_mcp::envelope::{self, Message, Outcome, Response};
 use longshore_mcp::error::{self, Code};
 use longshore_mcp::matrix;
-use longshore_mcp::object::{elements, string};
+use longshore_mcp::object::{self, elements, string};
 use longshore_mcp::parked::Parked;
 use longshore_mcp::translate::results::Hints;
-use longshore_mcp::translate::{errors, names, responses};
+use longshore_mcp::translate::{errors, responses};
 use tokio::time::{Duration, sleep};
 
 use super::Call;
@@ -91,7 +91,7 @@ impl Call {
             Ok(responses::Answer::Message(answer)) => {
                 let code = match response.outcome {
                     // As it is for the client, which may be another one than the server's.
-                    Outcome::Error(_) => names::get(&answer, &["error"]).and_then(error::code_of),
+                    Outcome::Error(_) => object::at(&answer, &["error"]).and_then(error::code_of),
                     Outcome::Result(_) => None,
                 };
                 let status = code.map_or(200, |code| matrix::status_of_error(code, client.asked.revision));
@@ -187,10 +187,10 @@ fn has_to_visit(message: &[u8]) -> bool {
 /// What a server says of a call that came to nothing, in either of the two ways to say so. `None`: it did not.
 fn failure<'a>(response: &Response<'a>) -> Option<Option<Text<'a>>> {
     match response.outcome {
-        Outcome::Error(error) => Some(names::get(error.get(), &["message"]).and_then(string)),
-        Outcome::Result(result) if names::get(result.get(), &["isError"]) == Some("true") => {
-            let blocks = names::get(result.get(), &["content"]).and_then(|blocks| elements(blocks).ok());
-            Some(blocks.into_iter().flatten().find_map(|block| names::get(block, &["text"]).and_then(string)))
+        Outcome::Error(error) => Some(object::at(error.get(), &["message"]).and_then(string)),
+        Outcome::Result(result) if object::at(result.get(), &["isError"]) == Some("true") => {
+            let blocks = object::at(result.get(), &["content"]).and_then(|blocks| elements(blocks).ok());
+            Some(blocks.into_iter().flatten().find_map(|block| object::at(block, &["text"]).and_then(string)))
         }
         Outcome::Result(_) => None,
     }

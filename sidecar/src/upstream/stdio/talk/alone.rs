@@ -4,8 +4,8 @@ use bytes::{Bytes, BytesMut};
 use longshore_mcp::envelope::{Notification, Outcome, Response};
 use longshore_mcp::meta::SUBSCRIPTION_ID;
 use longshore_mcp::method::NotificationMethod;
+use longshore_mcp::object;
 use longshore_mcp::params::Params;
-use longshore_mcp::translate::names;
 
 use super::Talk;
 use crate::upstream::stdio::conversation::Sharing;
@@ -81,5 +81,5 @@ pub(super) fn listened(response: &Response<'_>, line: &Bytes, at: &Span, id: &st
 
 /// Which subscription something is of, as it was written.
 fn subscription(json: &str) -> Option<&str> {
-    names::get(json, &["_meta", SUBSCRIPTION_ID])
+    object::at(json, &["_meta", SUBSCRIPTION_ID])
 }

@@ -1,0 +1,90 @@
+//! What a server says of itself in the handshake of a session.
+
+use longshore_mcp::Text;
+use longshore_mcp::envelope::{self, Message, Outcome};
+use longshore_mcp::error;
+use longshore_mcp::listen::Offers;
+use longshore_mcp::object::{self, Object, string};
+use longshore_mcp::revision::{Era, Revision};
+
+use super::failure::Failure as Unusable;
+use super::source::{Ending, Events, collect};
+use crate::shares::Coming;
+use crate::upstream::{Answer, EDITABLE, Failure, Form};
+
+/// What the server says of itself in the handshake.
+pub(super) struct Greeting {
+    /// All of it: the result, as JSON.
+    pub(super) text: String,
+    /// The revision that it has chosen.
+    pub(super) revision: Revision,
+    /// Who it says that it is, as JSON.
+    pub(super) info: Option<String>,
+    /// What it tells of on its own account.
+    pub(super) offers: Offers,
+    /// Whether it knows levels of log messages.
+    pub(super) logs: bool,
+}
+
+impl Greeting {
+    /// Waits for the answer to the handshake that had this id.
+    pub(super) async fn of(answer: Answer, coming: Coming, first: &str) -> Result<Self, Failure> {
+        Self::read(result(answer, coming, first).await?)
+    }
+
+    fn read(text: String) -> Result<Self, Failure> {
+        let result = Object::read(&text).map_err(|_| Unusable::Nonsense)?;
+        let version = result.string("protocolVersion").ok_or(Unusable::Nonsense)?;
+        let revision = Revision::parse(&version).filter(|revision| revision.era() == Era::Legacy);
+        let revision = revision.ok_or_else(|| Unusable::Revision(version.as_str().to_owned()))?;
+        let capabilities = result.original("capabilities").unwrap_or("{}");
+        let offers = Offers::read(capabilities);
+        let logs =
+            Object::read(capabilities).is_ok_and(|capabilities| capabilities.present("logging").is_some());
+        let info = result.original("serverInfo").filter(|info| info.starts_with('{')).map(str::to_owned);
+        Ok(Self { revision, info, offers, logs, text })
+    }
+}
+
+/// The result of the handshake.
+async fn result(answer: Answer, mut coming: Coming, first: &str) -> Result<String, Failure> {
+    let Answer { response, lease } = answer;
+    let (head, body) = response.into_parts();
+    if !head.status.is_success() {
+        return Err(Unusable::Status(head.status.as_u16()).into());
+    }
+    let form = Form::of(&head.headers);
+    let message = if form == Form::Json {
+        let text = collect(body, EDITABLE, &mut coming).await.map_err(Ending::into_failure)?;
+        lease.give_back();
+        Some(text)
+    } else if form == Form::Events {
+        let mut events = Events::new(body, coming, None);
+        let mut found = None;
+        while let (None, Some(messages)) = (&found, events.next().await.map_err(Ending::into_failure)?) {
+            // Nothing else can be said before the handshake is done.
+            found = messages
+                .into_iter()
+                .find(|message| matches!(envelope::read(message), Ok(Message::Response(_))));
+        }
+        found
+    } else {
+        None
+    };
+    let message = message.ok_or(Unusable::Nonsense)?;
+    match envelope::read(&message) {
+        Ok(Message::Response(response)) if response.id.is_some_and(|id| id.as_json() == first) => {
+            match response.outcome {
+                Outcome::Result(result) => Ok(result.get().to_owned()),
+                // What keeps its client out is in the server's own words.
+                Outcome::Error(error) => {
+                    let code = error::code_of(error.get()).ok_or(Unusable::Nonsense)?;
+                    let words = object::at(error.get(), &["message"]).and_then(string);
+                    Err(Unusable::Refused { code, words: words.map_or_else(String::new, Text::into_owned) }
+                        .into())
+                }
+            }
+        }
+        _ => Err(Unusable::Nonsense.into()),
+    }
+}
