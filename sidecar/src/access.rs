@@ -3,6 +3,7 @@
 //!
 //! What no rule permits is denied. Tools that the server's owner hid do not exist for anybody.
 
+pub mod glob;
 mod pattern;
 
 use std::sync::Arc;

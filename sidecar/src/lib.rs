@@ -36,6 +36,7 @@ mod tasks;
 mod upstream;
 mod worker;
 
+pub use access::glob;
 pub use app::{App, BindError, Bound, RunError};
 pub use inventory::Inventories;
 pub use options::{AuditLog, Bounds, Options, Pod, any_address};

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use longshore_crds::McpServer;
 use longshore_crds::mcp_server::Catalog as About;
+use longshore_sidecar::glob;
 use longshore_sidecar_config::{InventoryAccess, Upstream, paths};
 
 use super::cluster_only;
@@ -243,8 +244,7 @@ fn access_note(server: &ValidatedServer, key: &ClientKey) -> Option<String> {
     let concerned = server.access.iter().any(|rule| match &rule.principals {
         None => true,
         Some(globs) => globs.iter().any(|glob| {
-            globset::Glob::new(glob)
-                .is_ok_and(|glob| glob.compile_matcher().is_match(Path::new(keys::PRINCIPAL)))
+            glob::read(glob).is_ok_and(|glob| glob.compile_matcher().is_match(Path::new(keys::PRINCIPAL)))
         }),
     });
     (!concerned).then(|| {

@@ -1,16 +1,16 @@
 //! Globs over names and URIs.
 
-use globset::{Candidate, Glob, GlobMatcher};
-use longshore_sidecar_config::glob::has_wide_class;
+use globset::{Candidate, GlobMatcher};
 use thiserror::Error;
+
+use super::glob::{self, NoGlob};
 
 /// A glob that is none.
 #[derive(Debug, Error)]
-pub(crate) enum PatternError {
-    #[error("the glob {glob:?} cannot be read")]
-    Unreadable { glob: String, source: globset::Error },
-    #[error("the glob {glob:?} has more than characters of ASCII between brackets")]
-    Wide { glob: String },
+#[error("the glob {glob:?} cannot be read")]
+pub(crate) struct PatternError {
+    glob: String,
+    source: NoGlob,
 }
 
 /// Globs of which one has to match.
@@ -71,12 +71,9 @@ impl Pattern {
         if !glob.contains(['*', '?', '[', ']', '{', '}', '\\', '!']) {
             return Ok(Self::Exact(glob.into()));
         }
-        if has_wide_class(glob) {
-            return Err(PatternError::Wide { glob: glob.to_owned() });
-        }
-        match Glob::new(glob) {
-            Ok(compiled) => Ok(Self::Glob(glob.into(), Box::new(compiled.compile_matcher()))),
-            Err(source) => Err(PatternError::Unreadable { glob: glob.to_owned(), source }),
+        match glob::read(glob) {
+            Ok(read) => Ok(Self::Glob(glob.into(), Box::new(read.compile_matcher()))),
+            Err(source) => Err(PatternError { glob: glob.to_owned(), source }),
         }
     }
 

@@ -1,8 +1,8 @@
 //! Whether the access rules let anybody do anything with a server. Pure.
 
-use globset::Glob;
 use longshore_crds::api_keys::ANONYMOUS;
 use longshore_crds::mcp_server::access::{Access, AccessRule};
+use longshore_sidecar::glob;
 
 use crate::inventory::Summary;
 
@@ -83,7 +83,7 @@ fn examples(names: &[String]) -> String {
 fn any<'a>(mut globs: impl Iterator<Item = &'a String>, names: &[String]) -> bool {
     globs.any(|glob| {
         names.contains(glob)
-            || Glob::new(glob).is_ok_and(|glob| {
+            || glob::read(glob).is_ok_and(|glob| {
                 let glob = glob.compile_matcher();
                 names.iter().any(|name| glob.is_match(name))
             })

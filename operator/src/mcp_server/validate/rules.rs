@@ -1,9 +1,8 @@
 //! The rules of who may call what, and which tools there are. Pure.
 
-use globset::Glob;
 use longshore_crds::mcp_server as manifest;
+use longshore_sidecar::glob;
 use longshore_sidecar_config as config;
-use longshore_sidecar_config::glob::has_wide_class;
 
 use crate::mcp_server::condition::Problem;
 
@@ -42,15 +41,12 @@ pub(super) fn tool_filter(tools: &manifest::Tools, unfit: &mut Vec<Problem>) -> 
 fn readable(path: &str, globs: &[String], unfit: &mut Vec<Problem>) -> Vec<String> {
     let mut readable = Vec::new();
     for (index, glob) in globs.iter().enumerate() {
-        let why = match Glob::new(glob) {
-            Ok(_) if has_wide_class(glob) => {
-                "between brackets there may be characters of ASCII alone".to_owned()
-            }
+        let why = match glob::read(glob) {
             Ok(_) => {
                 readable.push(glob.clone());
                 continue;
             }
-            Err(error) => error.kind().to_string(),
+            Err(why) => why,
         };
         unfit.push(Problem::invalid(
             &format!("{path}[{index}]"),
