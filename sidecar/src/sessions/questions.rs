@@ -4,48 +4,65 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use longshore_mcp::envelope::Id;
+use longshore_mcp::envelope::{Id, Request};
+use longshore_mcp::params::Params;
 
 use super::Session;
 
 /// How many wait for an answer at most. A server that asks for more has given up the oldest, most likely.
 const MOST: usize = 64;
 
-/// The questions of one session that nobody has answered yet: their ids, as JSON.
+/// The questions of one session that nobody has answered yet.
 #[derive(Default)]
-pub(super) struct Questions(Mutex<VecDeque<Box<str>>>);
+pub(super) struct Questions(Mutex<VecDeque<Question>>);
+
+/// What is asked, as JSON: its id, and the token that its progress is reported by.
+struct Question {
+    id: Box<str>,
+    token: Option<Box<str>>,
+}
 
 /// An answer on its way. Dropped before the server has it, its question is open again.
-pub(crate) struct Answering(Option<(Arc<Session>, Box<str>)>);
+pub(crate) struct Answering(Option<(Arc<Session>, Question)>);
 
 impl Questions {
     /// The client is asked.
-    pub(super) fn asked(&self, id: &Id<'_>) {
+    pub(super) fn asked(&self, question: &Request<'_>) {
+        // A token that cannot be read is one that nobody reports under.
+        let params = Params::read(question.params).unwrap_or_default();
+        let token = params.wanted_token().ok().flatten().map(Box::from);
+        self.open(Question { id: question.id.as_json().into(), token });
+    }
+
+    fn open(&self, question: Question) {
         let mut open = self.lock();
         if open.len() >= MOST {
             open.pop_front();
         }
-        open.push_back(id.as_json().into());
+        open.push_back(question);
     }
 
-    /// It answers. Says whether it was asked.
-    pub(super) fn answered(&self, id: &Id<'_>) -> bool {
-        let mut open = self.lock();
-        let at = open.iter().position(|asked| Id::from_json(asked).is(id));
-        at.and_then(|at| open.remove(at)).is_some()
+    /// It answers. `None`: it was not asked.
+    pub(super) fn answered(session: &Arc<Session>, id: &Id<'_>) -> Option<Answering> {
+        let mut open = session.questions.lock();
+        let at = open.iter().position(|asked| Id::from_json(&asked.id).is(id))?;
+        let question = open.remove(at)?;
+        Some(Answering(Some((session.clone(), question))))
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Box<str>>> {
+    /// Whether one of them is to be reported on under this token.
+    pub(super) fn wants(&self, token: &str) -> bool {
+        let same = |wanted: &str| Id::from_json(wanted).is(&Id::from_json(token));
+        self.lock().iter().any(|question| question.token.as_deref().is_some_and(same))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Question>> {
         // Nothing that holds the lock can leave them half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Answering {
-    pub(super) fn new(session: Arc<Session>, id: &Id<'_>) -> Self {
-        Self(Some((session, id.as_json().into())))
-    }
-
     /// The server has it.
     pub(crate) fn arrived(mut self) {
         self.0 = None;
@@ -54,8 +71,8 @@ impl Answering {
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        if let Some((session, id)) = self.0.take() {
-            session.questions.asked(&Id::from_json(&id));
+        if let Some((session, question)) = self.0.take() {
+            session.questions.open(question);
         }
     }
 }

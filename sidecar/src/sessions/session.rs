@@ -174,7 +174,7 @@ impl Session {
     pub(crate) fn hears<'a>(&self, message: &'a [u8]) -> Option<Cow<'a, [u8]>> {
         if !self.is_known_to_server() {
             match envelope::read(message) {
-                Ok(Message::Request(question)) => self.questions.asked(&question.id),
+                Ok(Message::Request(question)) => self.questions.asked(&question),
                 Ok(Message::Notification(news))
                     if news.method.as_str() == ServerNotification::Progress.as_str() =>
                 {
@@ -184,6 +184,11 @@ impl Session {
             }
         }
         Some(Cow::Borrowed(message))
+    }
+
+    /// Whether a server without session ids has asked for reports under this token, as JSON, in this session.
+    pub(crate) fn is_asked_under(&self, token: &str) -> bool {
+        self.questions.wants(token)
     }
 
     /// Whether it has reached its age.
@@ -315,7 +320,7 @@ impl Use {
 
     /// Takes an answer of the client's to a question that is open: nobody else answers it meanwhile.
     pub(crate) fn take_answer(&self, id: &Id<'_>) -> Option<Answering> {
-        self.session.questions.answered(id).then(|| Answering::new(self.session.clone(), id))
+        Questions::answered(&self.session, id)
     }
 
     /// The call with this id, which its client may cancel.

@@ -129,6 +129,20 @@ pub(crate) fn decide(
                         Ok(None)
                     }
                 }
+                // Whose a message is such a server does not know: one client would speak for all.
+                Some(NotificationMethod::Progress) if !session.is_known_to_server() => {
+                    let token = params.reported_token();
+                    if token.is_some_and(|token| session.is_asked_under(token)) {
+                        Ok(None)
+                    } else {
+                        Err("nothing asked")
+                    }
+                }
+                Some(NotificationMethod::RootsListChanged | NotificationMethod::TasksStatus)
+                    if !session.is_known_to_server() =>
+                {
+                    Err("no sessions at the server")
+                }
                 Some(_) => Ok(None),
             };
             told(goes_on, session, trail)

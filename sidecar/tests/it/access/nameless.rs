@@ -128,6 +128,47 @@ fn a_call_is_cancelled_by_its_own_client_alone() {
     assert!(left["error"]["message"].as_str().unwrap().contains("cancelled"), "{left}");
 }
 
+/// Such a server takes what one client says for what all of them say.
+#[test]
+fn a_client_speaks_for_itself_alone() {
+    let gate = Gate::default();
+    let ends = gate.clone();
+    let server = Scripted::nameless(move |request, stream| {
+        let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list", "params": {"_meta": {"progressToken": 1}}});
+        scripted::begin_events(stream);
+        scripted::chunk(stream, &format!("data: {question}\n\n"));
+        ends.pass();
+        let answer = scripted::reply_to(request, &json!({"content": []}));
+        scripted::chunk(stream, &format!("data: {answer}\n\n"));
+        scripted::chunk(stream, "");
+    });
+    let sidecar = sidecar(&server);
+    let open = |key| Client::with_capabilities(&sidecar, Some(key), "2025-11-25", &json!({"roots": {}}));
+    let [alice, carol] = ["key-a", "key-c"].map(open);
+    let mut call = alice.stream("t", json!({}));
+    assert_eq!(call.next().unwrap().message()["id"], "q");
+    let progress = |token: u8| json!({"method": "notifications/progress", "params": {"progressToken": token, "progress": 1}});
+    let roots = json!({"method": "notifications/roots/list_changed"});
+    let status =
+        json!({"method": "notifications/tasks/status", "params": {"taskId": "1", "status": "working"}});
+    for (client, message, goes_on) in [
+        (&carol, progress(1), false),
+        (&alice, progress(2), false),
+        (&alice, progress(1), true),
+        (&carol, roots, false),
+        (&carol, status, false),
+    ] {
+        let method = message["method"].as_str().unwrap().to_owned();
+        let before = server.seen(&method).len();
+        let mut whole = message.clone();
+        whole["jsonrpc"] = json!("2.0");
+        assert_eq!(client.request(whole.to_string()).send(sidecar.mcp).status, 202, "{message}");
+        assert_eq!(server.seen(&method).len() - before, usize::from(goes_on), "{message}");
+    }
+    gate.open();
+    assert!(call.next().unwrap().message()["result"].is_object());
+}
+
 /// Whoever asks, also the sidecar for clients whose requests stand alone.
 #[test]
 fn no_two_requests_have_one_id() {
