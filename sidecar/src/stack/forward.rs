@@ -4,7 +4,7 @@
 //! that serves reads it, decides with its own configuration, and writes the audit line. Only where it cannot do that
 //! any more, because it is gone, is there an error and an audit line from here.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
@@ -40,6 +40,9 @@ const LATER: Duration = Duration::from_secs(5);
 /// Up to this size an answer that is one message is read whole before the client sees its head, so that a replica that
 /// dies in the middle of it can still be answered for.
 const HOLD: u64 = 64 * 1024;
+
+/// Returns when a stream is over that has no end of its own.
+type Ends = Pin<Box<dyn Future<Output = ()>>>;
 
 /// What became of a request that was taken to another replica.
 pub(crate) enum Forwarded {
@@ -115,14 +118,32 @@ pub(crate) async fn forward(
             last: b'\n',
             request: body.clone(),
             trail: Some(trail.entry.hand_over()),
-            // What has no end of its own ends in order when this replica does: its client goes on listening elsewhere.
-            ends: (!is_call).then(|| Box::pin(worker.stopped()) as Pin<Box<dyn Future<Output = ()>>>),
+            ends: (!is_call).then(|| Box::pin(heard_out(worker.clone(), caller.again())) as Ends),
             _under_way: under_way,
             _place: place,
         }))
     };
     trail.entry.hand_over().leave();
     Ok(Forwarded::Answered(Response::from_parts(head, body)))
+}
+
+/// Returns when a client has to listen elsewhere, since this replica ends, or may not listen any more: which of its keys it
+/// came with only this replica knows.
+async fn heard_out(worker: Rc<Worker>, mut caller: Authenticated) {
+    let mut stopped = pin!(worker.stopped());
+    let principal = caller.principal().clone();
+    let mut changed = worker.shared.config_changed.subscribe();
+    // There may be another configuration since the stream was permitted.
+    changed.mark_changed();
+    loop {
+        tokio::select! {
+            () = &mut stopped => return,
+            _ = changed.changed() => match caller.once_more(&worker) {
+                Ok(again) if *again.principal() == principal => caller = again,
+                Ok(_) | Err(_) => return,
+            },
+        }
+    }
 }
 
 /// Room for a request on its way to another replica.
@@ -219,7 +240,7 @@ pub(crate) struct Relay {
     /// The audit line, for the same case.
     trail: Option<Entry>,
     /// When it ends, if nothing else ends it before.
-    ends: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    ends: Option<Ends>,
     /// A drain waits for it.
     _under_way: Option<CallGuard>,
     /// It is one of so many.

@@ -75,6 +75,29 @@ fn every_replica_serves_every_session_of_its_principal() {
     }
 }
 
+/// Which of its keys a client has come with only the replica knows that it came to.
+#[test]
+fn a_stream_that_comes_from_another_replica_ends_with_the_key_that_opened_it() {
+    let servers = [(); 2].map(|()| GoServer::start(&[]));
+    let network = Network::new();
+    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let both = keys(&[("alice", "key-a"), ("alice", "key-2")]);
+    for (replica, server) in replicas.iter().zip(&servers) {
+        replica.runs(&replica.files.write_with_keys(&with_peers(&config(server.port)), &both));
+    }
+    let client = Client::open(&replicas[0], Some("key-2"));
+    let mut there = client.through(&replicas[1]);
+    let mut stream = Events::open(&there.get(), replicas[1].mcp);
+    stream.any().unwrap();
+    let left = keys(&[("alice", "key-a")]);
+    for (replica, server) in replicas.iter().zip(&servers) {
+        replica.runs(&replica.files.write_with_keys(&with_peers(&config(server.port)), &left));
+    }
+    assert!(stream.next().is_none(), "it is closed");
+    there.key = Some("key-a".to_owned());
+    assert_eq!(Events::open(&there.get(), replicas[1].mcp).status, 200, "whoever has the other key goes on");
+}
+
 /// Clients listen for as long as they like, and most of them do.
 #[test]
 fn who_listens_through_another_replica_takes_no_calls_place() {
