@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::session::Session;
-use super::source::{Events, Heard, get, stream};
+use super::source::{Events, Heard, RETRY, get, stream};
 use crate::upstream::forgotten::{Says, says};
 use crate::upstream::waiting::Sender;
 use crate::upstream::{Answer, Transport};
@@ -105,13 +105,14 @@ pub(super) async fn begin(session: &Arc<Session>, transport: &Rc<Transport>) {
 
 async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::sync::oneshot::Sender<()>) {
     let mut told = Some(told);
-    let mut last: Option<String> = None;
+    // After which event, and how long after the end of a stream the next one is asked for.
+    let mut place: (Option<String>, Duration) = (None, RETRY);
     let mut deaf = Deaf::default();
     let (mut vain, mut failed) = (0, 0);
     // What it numbers it has to give later too: a server may end its stream as often as it likes, and be asked again.
-    while vain <= AGAIN || last.is_some() {
+    while vain <= AGAIN || place.0.is_some() {
         let opened = match session.upgrade() {
-            Some(session) => open(&session, &transport, last.as_deref()).await,
+            Some(session) => open(&session, &transport, &place).await,
             None => return,
         };
         // Nobody waits any more if it took long.
@@ -131,13 +132,12 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
                 if began.elapsed() >= QUIET {
                     vain = 0;
                 }
-                let (at, pause) = events.place();
-                last = at;
-                pause
+                place = events.place();
+                place.1
             }
             // What it has said before is not to be had any more; what it says from now on may be.
-            Opened::None if last.is_some() => {
-                last = None;
+            Opened::None if place.0.is_some() => {
+                place.0 = None;
                 BREATHER
             }
             Opened::None => return,
@@ -150,7 +150,7 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
             Opened::Failed => {
                 failed += 1;
                 if failed > AGAIN {
-                    last = None;
+                    place.0 = None;
                 }
                 BREATHER
             }
@@ -167,12 +167,14 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
     }
 }
 
-async fn open(session: &Session, transport: &Transport, last: Option<&str>) -> Opened {
-    let Ok(Answer { response, .. }) = get(session, transport, last).await else { return Opened::Failed };
+async fn open(session: &Session, transport: &Transport, place: &(Option<String>, Duration)) -> Opened {
+    let Ok(Answer { response, .. }) = get(session, transport, place.0.as_deref()).await else {
+        return Opened::Failed;
+    };
     let status = response.status();
     if let Some(body) = stream(response) {
         let coming = transport.coming_for(&session.opener);
-        return Opened::Stream(Events::new(body, coming, Some(session.revision)));
+        return Opened::Stream(Events::new(body, coming, Some(session.revision)).after(place.clone()));
     }
     if session.is_forgotten(transport, &Method::GET, status).await {
         return Opened::Forgotten;

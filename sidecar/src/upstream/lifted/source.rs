@@ -17,7 +17,7 @@ use crate::upstream::waiting::Sender;
 use crate::upstream::{self, Answer, Broken, EDITABLE, Failure, Form, Lease, Tail, Transport, request};
 
 /// How long to wait before a stream is asked for again that a server ended early, if it does not say, and at least.
-const RETRY: Duration = Duration::from_secs(1);
+pub(super) const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MINIMUM: Duration = Duration::from_millis(50);
 /// How often in a row a stream in which nothing comes is asked for again as soon as the server says, and how much later
 /// after that.
@@ -200,6 +200,11 @@ impl Events {
         Self { body, decoder: Decoder::new(EDITABLE), coming, revision, last: None, retry: RETRY }
     }
 
+    /// The same for a stream that goes on with another one, from this place in it. What says nothing anew has that place.
+    pub(super) fn after(self, (last, retry): (Option<String>, Duration)) -> Self {
+        Self { last, retry, ..self }
+    }
+
     /// The messages that come next. None: the stream has ended in an orderly way.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<Bytes>>, Ending> {
         // Whoever has those before was waited for.
@@ -248,7 +253,7 @@ impl Events {
         let Answer { response, lease } = get(session, transport, Some(&last)).await.ok()?;
         let coming = transport.coming_for(&session.opener);
         let next = Self::new(stream(response)?, coming, self.revision);
-        Some((Self { last: Some(last), retry: self.retry, ..next }, lease))
+        Some((next.after((Some(last), self.retry)), lease))
     }
 
     /// The last event's id, and how long to wait before the rest is asked for.
@@ -279,7 +284,7 @@ pub(super) async fn collect(
 ) -> Result<Bytes, Ending> {
     let mut gathered = Gathered::default();
     let is_counted = coming.take_over(body.take_came());
-    while let Some(frame) = body.frame().await {
+    while let Some(frame) = coming.more(body.frame()).await.ok_or(Ending::NotHeld)? {
         if let Ok(data) = frame?.into_data() {
             gathered.push(data);
         }

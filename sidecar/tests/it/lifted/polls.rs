@@ -1,5 +1,6 @@
 //! Servers whose own stream ends again and again, or never comes.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
@@ -36,6 +37,39 @@ fn r066_a_server_that_has_its_stream_asked_for_again_and_again_keeps_its_session
     );
     assert_eq!(text(&call("x", json!({}), &json!({})).send(sidecar.mcp)), "done");
     assert_eq!(server.seen("initialize").len(), 1, "one session for all of this");
+}
+
+/// 66: the next stream goes on after the last event that there was, also where the one before brought none.
+#[test]
+fn r066_a_stream_that_brings_nothing_keeps_the_place_of_the_one_before() {
+    let server = Scripted::offering(json!({"tools": {"listChanged": true}}), |request, stream| {
+        if request.method != "GET" {
+            let result = json!({"content": [{"type": "text", "text": "done"}], "tools": []});
+            return scripted::json(stream, &scripted::reply_to(request, &result));
+        }
+        static POLLS: AtomicU32 = AtomicU32::new(0);
+        let told = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
+        match POLLS.fetch_add(1, Ordering::Relaxed) {
+            0 => scripted::events(stream, &["id: first\nretry: 60\ndata: \n\n"]),
+            14 => scripted::events(stream, &[&format!("data: {told}\n\n")]),
+            _ => scripted::events(stream, &[]),
+        }
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let params = json!({"notifications": {"toolsListChanged": true}});
+    let mut events = Events::open(&request("l", "subscriptions/listen", params, &json!({})), sidecar.mcp);
+    events.patience(Duration::from_secs(60));
+    let methods: Vec<_> = (0..2).map(|_| events.next().unwrap().message()["method"].clone()).collect();
+    assert_eq!(
+        methods,
+        ["notifications/subscriptions/acknowledged", "notifications/tools/list_changed"],
+        "more polls than there are tries"
+    );
+    let polls = server.seen("GET");
+    for poll in &polls[1..15] {
+        let last = poll.headers.iter().find(|(name, _)| name == "last-event-id");
+        assert_eq!(last.map(|(_, id)| id.as_str()), Some("first"));
+    }
 }
 
 /// Calls need no stream beside their own.
