@@ -15,6 +15,7 @@ pub mod api;
 pub mod api_keys;
 pub mod catalog;
 pub mod cli;
+mod cluster_domain;
 pub mod digest;
 pub mod example;
 pub mod health;

@@ -252,9 +252,9 @@ impl App {
     }
 }
 
-/// Takes as many descriptors as the process may have. Many runtimes start processes with far fewer than connections
-/// are allowed here.
-fn raise_descriptors() {
+/// Takes as many descriptors as the process may have. Many runtimes start processes with far fewer than they are to have
+/// connections.
+pub fn raise_descriptors() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

@@ -37,6 +37,6 @@ mod upstream;
 mod worker;
 
 pub use access::glob;
-pub use app::{App, BindError, Bound, RunError};
+pub use app::{App, BindError, Bound, RunError, raise_descriptors};
 pub use inventory::Inventories;
 pub use options::{AuditLog, Bounds, Options, Pod, any_address};

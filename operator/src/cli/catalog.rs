@@ -9,6 +9,7 @@ use longshore_sidecar::any_address;
 
 use super::log::LogLevel;
 use crate::catalog::Options;
+use crate::cluster_domain;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -23,6 +24,10 @@ pub(super) struct Args {
     /// somebody's browser has other names. May be given several times.
     #[arg(long, value_name = "NAME")]
     host: Vec<String>,
+    /// The DNS domain of the cluster: with it, a `--host` such as `NAME.NAMESPACE.svc` may be asked for, too. Default: the
+    /// one that this pod looks names up in.
+    #[arg(long)]
+    cluster_domain: Option<String>,
     /// List the servers of this namespace only. May be given several times. Default: all namespaces.
     #[arg(long, value_name = "NAMESPACE")]
     watch_namespace: Vec<String>,
@@ -58,13 +63,22 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         }
     };
     super::log::start(args.log_level);
+    longshore_sidecar::raise_descriptors();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(crate::catalog::run(Options {
         listen_addr: args.listen_addr,
         health_addr: args.health_addr,
         api_keys_dir,
-        hosts: args.host,
+        hosts: hosts(args.host, &cluster_domain::or_found(args.cluster_domain)),
         watch_namespaces: args.watch_namespace,
         inventory_token_file: args.inventory_token_file,
     }))
+}
+
+/// The names by which it may be asked, and the whole names of those that are Services'.
+fn hosts(mut hosts: Vec<String>, domain: &str) -> Vec<String> {
+    let whole: Vec<_> =
+        hosts.iter().filter(|host| host.ends_with(".svc")).map(|host| format!("{host}.{domain}")).collect();
+    hosts.extend(whole);
+    hosts
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use longshore_sidecar::any_address;
 
 use super::log::LogLevel;
+use crate::cluster_domain;
 use crate::mcp_server::validate::duration;
 use crate::run::Options;
 use crate::settings::{Place, Settings};
@@ -46,9 +47,9 @@ pub(super) struct Args {
     /// A catalog is installed beside the operator: published servers are said to be in it.
     #[arg(long)]
     catalog: bool,
-    /// The DNS domain of the cluster.
-    #[arg(long, default_value = "cluster.local")]
-    cluster_domain: String,
+    /// The DNS domain of the cluster. Default: the one that this pod looks names up in.
+    #[arg(long)]
+    cluster_domain: Option<String>,
     /// Labels of namespaces whose pods may scrape the sidecars' metrics, such as
     /// `kubernetes.io/metadata.name=monitoring`. May be given several times.
     #[arg(long, value_name = "NAME=VALUE,...", value_parser = labels)]
@@ -72,6 +73,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> anyhow::Result<()> {
     super::log::start(args.log_level);
+    longshore_sidecar::raise_descriptors();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(crate::run::run(args.into()))?;
     Ok(())
@@ -83,7 +85,7 @@ impl From<Args> for Options {
             settings: Settings {
                 sidecar_image: args.sidecar_image,
                 sidecar_image_pull_policy: args.sidecar_image_pull_policy,
-                cluster_domain: args.cluster_domain,
+                cluster_domain: cluster_domain::or_found(args.cluster_domain),
                 control_plane_namespace: args.namespace.clone(),
                 metrics_from: args.metrics_from,
                 inventory_subjects: args.inventory_subject,
