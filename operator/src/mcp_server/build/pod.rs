@@ -40,6 +40,15 @@ const GROUP_READABLE: i32 = 0o440;
 /// whatever else, get the rest.
 const DRAIN_SECONDS: u64 = 35;
 
+/// Lists that others read, with what separates their entries and the one that is Longshore's: the sidecar, which faces the
+/// network, is to be given no credentials of a cloud, and its program, which is lost with the pod, is no reason to keep a
+/// node.
+const OF_OTHERS: [(&str, char, &str); 3] = [
+    ("azure.workload.identity/skip-containers", ';', SIDECAR_CONTAINER),
+    ("cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes", ',', PROGRAM_VOLUME),
+    ("eks.amazonaws.com/skip-containers", ',', SIDECAR_CONTAINER),
+];
+
 pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> PodTemplateSpec {
     let pod = &server.pod;
     let mut labels = pod.labels.clone();
@@ -47,6 +56,9 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> PodTemplat
     let mut annotations = pod.annotations.clone();
     annotations.insert(DEFAULT_CONTAINER_ANNOTATION.to_owned(), SERVER_CONTAINER.to_owned());
     annotations.insert(UPSTREAM_ANNOTATION.to_owned(), upstream_text(&server.upstream));
+    for (name, separator, own) in OF_OTHERS {
+        add(annotations.entry(name.to_owned()).or_default(), separator, own);
+    }
     PodTemplateSpec {
         metadata: Some(ObjectMeta {
             labels: Some(labels),
@@ -73,6 +85,17 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> PodTemplat
             ..PodSpec::default()
         }),
     }
+}
+
+/// Adds an entry to a list, unless it is there.
+fn add(list: &mut String, separator: char, entry: &str) {
+    if list.split(separator).any(|there| there.trim() == entry) {
+        return;
+    }
+    if !list.trim().is_empty() {
+        list.push(separator);
+    }
+    list.push_str(entry);
 }
 
 /// One node after the other, where there are several. Of a server that has but one pod too: another constraint would be

@@ -146,6 +146,9 @@ fn the_smallest_manifest_makes_these_objects() {
             "metadata": {
                 "labels": labels(),
                 "annotations": {
+                    "azure.workload.identity/skip-containers": "longshore-sidecar",
+                    "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes": "longshore-program",
+                    "eks.amazonaws.com/skip-containers": "longshore-sidecar",
                     "kubectl.kubernetes.io/default-container": "server",
                     "longshore.dev/upstream": "{\"streamableHttp\":{\"port\":3000,\"path\":\"/mcp\"}}",
                 },

@@ -80,7 +80,10 @@ fn the_manifest_shapes_the_pod() {
         "limits": {"requestTimeout": "5m"},
         "sidecar": {"workers": 4, "resources": {"limits": {"memory": "1Gi"}}},
         "pod": {
-            "metadata": {"labels": {"team": "tools"}, "annotations": {"example.com/note": "x"}},
+            "metadata": {"labels": {"team": "tools"}, "annotations": {
+                "example.com/note": "x", "eks.amazonaws.com/skip-containers": "helper",
+                "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes": "data,longshore-program",
+            }},
             "resources": {"requests": {"cpu": "1"}},
             "serviceAccountName": "github",
             "imagePullSecrets": [{"name": "registry"}],
@@ -117,6 +120,11 @@ fn the_manifest_shapes_the_pod() {
     for (pointer, expected) in [
         ("/metadata/labels/team", json!("tools")),
         ("/metadata/annotations/example.com~1note", json!("x")),
+        ("/metadata/annotations/eks.amazonaws.com~1skip-containers", json!("helper,longshore-sidecar")),
+        (
+            "/metadata/annotations/cluster-autoscaler.kubernetes.io~1safe-to-evict-local-volumes",
+            json!("data,longshore-program"),
+        ),
         ("/metadata/annotations/example.com~1more", json!("y")),
         ("/spec/serviceAccountName", json!("github")),
         ("/spec/automountServiceAccountToken", json!(false)),
