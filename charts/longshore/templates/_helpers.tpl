@@ -32,11 +32,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 
 {{- define "longshore.image.operator" -}}
-{{ .Values.images.operator | default (printf "%slongshore:%s" .Values.images.prefix .Chart.AppVersion) }}
+{{ (.Values.images).operator | default (printf "%slongshore:%s" ((.Values.images).prefix | default "") .Chart.AppVersion) }}
 {{- end }}
 
 {{- define "longshore.image.sidecar" -}}
-{{ .Values.images.sidecar | default (printf "%slongshore-sidecar:%s" .Values.images.prefix .Chart.AppVersion) }}
+{{ (.Values.images).sidecar | default (printf "%slongshore-sidecar:%s" ((.Values.images).prefix | default "") .Chart.AppVersion) }}
 {{- end }}
 
 {{- /* What any container of Longshore's may do: the restricted Pod Security Standard, and less. */}}

@@ -41,6 +41,9 @@ const RENDERED: &[&str] = &[
     "{commonLabels: {team: tools}, podLabels: {a: b, team: '7'}}",
     "{podDisruptionBudget: {enabled: false}, networkPolicy: {enabled: false}}",
     "{podDisruptionBudget: null, networkPolicy: null, commonLabels: null, nodeSelector: null, metrics: {podMonitor: null}}",
+    // As they are where every line below a name is commented out.
+    "{metrics: null, serviceAccount: null, rbac: null, crds: null, watchNamespaces: null, images: null}",
+    "{clusterDomain: corp.lan}",
     "{nodeSelector: {a: b}, tolerations: [{operator: Exists}], affinity: {nodeAffinity: {}}, resources: {}}",
 ];
 
@@ -292,13 +295,7 @@ fn an_open_catalog_knows_its_names(cluster: &Cluster) {
     let service = format!("longshore-catalog.{NAMESPACE}");
     assert_eq!(
         hosts("{clusterDomain: cluster.example, catalog: {hosts: [catalog.example]}}"),
-        [
-            "longshore-catalog",
-            &service,
-            &format!("{service}.svc"),
-            &format!("{service}.svc.cluster.example"),
-            "catalog.example",
-        ]
+        ["longshore-catalog", &service, &format!("{service}.svc"), "catalog.example",]
     );
     let keys = "{catalog: {auth: {none: false, apiKeysSecret: readers}, hosts: [catalog.example]}}";
     assert_eq!(hosts(keys), [""; 0], "a key is needed by any name");
