@@ -19,6 +19,10 @@ pub enum ConditionType {
     Published,
     /// Clients can use the server.
     Ready,
+    /// The newest manifest is not in force yet.
+    Reconciling,
+    /// It never will be.
+    Stalled,
 }
 
 impl ConditionType {
@@ -31,6 +35,8 @@ impl ConditionType {
             Self::Isolated => "Isolated",
             Self::Published => "Published",
             Self::Ready => "Ready",
+            Self::Reconciling => "Reconciling",
+            Self::Stalled => "Stalled",
         }
     }
 }

@@ -8,6 +8,9 @@
 //! * *Ready* means that clients can use the server. Its `observedGeneration` is that of the manifest which is in
 //!   force: while a new version is on its way, or fails, over one that works, Ready stays true for the generation
 //!   before. With several pods it is in force once all that serve are of it.
+//! * *Reconciling* and *Stalled* say so to programs that know no McpServers (the conventions of kstatus). They are there
+//!   only while they are true: the first while clients use an earlier manifest, the second while nothing but another
+//!   manifest can help.
 
 mod available;
 mod callable;
@@ -123,6 +126,13 @@ pub fn status(observed: &Observation<'_>) -> McpServerStatus {
     let isolated = isolated(observed, &cast, &connected);
     let (ready, ready_generation) = ready(observed, &cast, [&accepted, &available, &connected]);
     let generation = observed.generation;
+    let is_unusable = |problem: &Problem| matches!(problem.reason, Reason::Invalid | Reason::Malformed);
+    let (type_, why) = if observed.held_back && observed.problems.iter().any(is_unusable) {
+        (ConditionType::Stalled, Some(&accepted))
+    } else {
+        (ConditionType::Reconciling, (ready_generation != generation).then_some(&ready))
+    };
+    let of_others = why.map(|why| (type_, verdict(Truth::True, why.reason, why.message.clone()), generation));
     let conditions = [
         (ConditionType::Accepted, accepted, generation),
         (ConditionType::Available, available, generation),
@@ -153,6 +163,7 @@ pub fn status(observed: &Observation<'_>) -> McpServerStatus {
         tools: previous.tools,
         conditions: conditions
             .into_iter()
+            .chain(of_others)
             .map(|(type_, verdict, generation)| condition(observed, type_, verdict, generation))
             .collect(),
     };

@@ -169,9 +169,10 @@ impl Scene {
         })
     }
 
-    /// Each condition as `Type=Status/Reason`.
+    /// Each condition as `Type=Status/Reason`, but for those that are not always there.
     fn conditions(&self) -> Vec<String> {
-        let status = self.status();
+        let mut status = self.status();
+        status.conditions.truncate(6);
         status.conditions.iter().map(|it| format!("{}={}/{}", it.type_, it.status, it.reason)).collect()
     }
 }

@@ -34,6 +34,31 @@ fn a_new_version_that_fails_takes_nothing_away() {
     assert_eq!((status.replicas, status.ready_replicas), (Some(2), Some(1)));
 }
 
+/// What programs go by that know no McpServers: nothing of this is there without need.
+#[test]
+fn what_is_not_in_force_yet_and_what_never_will_be_are_told_apart() {
+    let starting = || vec![said(ready(pod("old")), summary()), said(pod("new"), summary())];
+    let with = |pods: Vec<PodFacts>, reason: Option<Reason>| {
+        let mut scene = Scene::of(pods).after(&was_ready());
+        scene.problems = reason.map(|reason| Problem::new(reason, "x")).into_iter().collect();
+        let all = scene.status().conditions;
+        let more = all.get(6..).unwrap_or_default().iter();
+        more.map(|it| format!("{}={}/{} {:?}", it.type_, it.status, it.reason, it.observed_generation))
+            .collect::<Vec<_>>()
+    };
+    let serves = || vec![said(ready(pod("new")), summary())];
+    for (pods, problem, expected) in [
+        (serves(), None, vec![]),
+        (starting(), None, vec!["Reconciling=True/ServingPrevious Some(4)"]),
+        (starting(), Some(Reason::SecretNotFound), vec!["Reconciling=True/ServingPrevious Some(4)"]),
+        (starting(), Some(Reason::Invalid), vec!["Stalled=True/Invalid Some(4)"]),
+        (vec![], Some(Reason::Malformed), vec!["Stalled=True/Malformed Some(4)"]),
+        (vec![], None, vec![]),
+    ] {
+        assert_eq!(with(pods, problem), expected, "{problem:?}");
+    }
+}
+
 /// Each time it runs it is ready for a moment.
 #[test]
 fn a_new_version_that_shakes_hands_and_dies_has_one_status() {
