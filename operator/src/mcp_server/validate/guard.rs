@@ -105,6 +105,11 @@ fn pod(path: &str, spec: &PodSpec, problems: &mut Vec<Problem>) {
             "the pods of a Deployment are always restarted",
         ),
         (
+            "terminationGracePeriodSeconds",
+            spec.termination_grace_period_seconds.is_some(),
+            "it follows spec.limits.requestTimeout; set that",
+        ),
+        (
             "ephemeralContainers",
             spec.ephemeral_containers.is_some(),
             "they can only be added to a running pod (kubectl debug)",

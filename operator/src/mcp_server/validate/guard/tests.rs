@@ -25,6 +25,7 @@ fn refuses_each_way_to_more_than_a_pod() {
         (json!({"spec": {"serviceAccountName": "admin"}}), "o.spec.serviceAccountName"),
         (json!({"spec": {"automountServiceAccountToken": true}}), "o.spec.automountServiceAccountToken"),
         (json!({"spec": {"restartPolicy": "Never"}}), "o.spec.restartPolicy"),
+        (json!({"spec": {"terminationGracePeriodSeconds": 5}}), "o.spec.terminationGracePeriodSeconds"),
         (json!({"spec": {"securityContext": {"runAsUser": 0}}}), "o.spec.securityContext.runAsUser"),
         (json!({"spec": {"securityContext": {"runAsUser": 15380}}}), "o.spec.securityContext.runAsUser"),
         (
