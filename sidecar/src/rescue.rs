@@ -97,7 +97,8 @@ pub(crate) enum Refusal {
     #[error("there are too many sessions: try again later")]
     TooManySessions,
     #[error(
-        "you have as many sessions with this server as one caller may ({limit}): end one with DELETE, or try again later"
+        "you have as many sessions with this server as one caller may ({limit}): end one that is not needed, or try again \
+         later"
     )]
     TooManyOwnSessions { limit: u32 },
     #[error("{}", out_of_reach(*.0))]
@@ -124,12 +125,13 @@ pub(crate) enum Refusal {
     )]
     AnswerNotHeld,
     #[error(
-        "as many processes of this server run as may ({limit}): end a session that is not needed, or try again later"
+        "as many processes of this server run as may ({limit}): end a session that is not needed, wait for a call, or try \
+         again later"
     )]
     TooManyProcesses { limit: u32 },
     #[error(
-        "you have as many sessions with this server as one caller may ({limit}), each with a process of its own: end \
-         one with DELETE, or try again later"
+        "as many processes of this server run for you as may ({limit}): end a session that is not needed, wait for a call, \
+         or try again later"
     )]
     TooManyOwnProcesses { limit: u32 },
     #[error(
@@ -187,7 +189,9 @@ pub(crate) enum Refusal {
     Untranslatable(#[from] Untranslatable),
 
     // What the server did.
-    #[error("the MCP server does not answer: nothing listens at its port")]
+    #[error(
+        "the MCP server does not answer: nothing listens at its port, or it is not known yet what it speaks"
+    )]
     ServerDown,
     #[error("the MCP server broke off before it answered")]
     ServerLost,
