@@ -61,7 +61,7 @@ pub struct Access {
 
 /// Permits some callers some of what the server offers.
 ///
-/// In the globs `*` stands for any run of characters, `?` for one, `[ab]` for one of those, `{a,b}` for either.
+/// In the globs `*` stands for any run of characters, `?` for one of ASCII, `[ab]` for one of those, `{a,b}` for either.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new(

@@ -92,8 +92,8 @@ pub struct Stdio {
     /// Who shares a process: nobody, the sessions of one principal, or everybody. A change counts for new sessions.
     #[serde(default)]
     pub isolation: Isolation,
-    /// How many processes may run for clients at once. One more runs for the sidecar. A client that needs another waits
-    /// for `queueTimeout`.
+    /// How many processes may run for clients at once. Up to two more run for the sidecar. A client that needs another
+    /// waits for `queueTimeout`.
     #[serde(default = "default_max_processes")]
     #[schemars(range(min = 1, max = 1024))]
     pub max_processes: u32,
