@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 /// What an answer says of the session that was asked in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Says {
-    /// Nothing. A server that is busy, or wants other credentials, may know it all the same.
+    /// Nothing. A server that is busy may know it all the same.
     Nothing,
     /// The server does not know it any more.
     Forgotten,
@@ -19,10 +19,13 @@ pub(crate) fn says(method: &Method, status: StatusCode) -> Says {
     match (method, status) {
         // 404 is what the protocol has for a session that ended, and 410 is what else HTTP has for it.
         (&Method::POST, StatusCode::NOT_FOUND | StatusCode::GONE) => Says::Forgotten,
-        // Many servers say it of a session that they do not know, and it could mean anything.
-        (&Method::POST, StatusCode::BAD_REQUEST) => Says::Perhaps,
+        // Many servers say one of them of a session that they do not know, and each could mean something else.
+        (
+            &Method::POST | &Method::GET,
+            StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN,
+        ) => Says::Perhaps,
         // Servers that serve no GET at this path say the same.
-        (&Method::GET, StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::BAD_REQUEST) => Says::Perhaps,
+        (&Method::GET, StatusCode::NOT_FOUND | StatusCode::GONE) => Says::Perhaps,
         _ => Says::Nothing,
     }
 }
@@ -37,7 +40,8 @@ pub(crate) async fn is_forgotten(
     match says(method, status) {
         Says::Nothing => false,
         Says::Forgotten => true,
-        // A ping asks for nothing that could be wrong with it, so here 400 is about the session too.
+        // A ping asks for nothing that could be wrong with it, or that could need credentials, so here these are about the
+        // session too. Who wants credentials for everything refuses the next handshake in the same way.
         Says::Perhaps => ping.await.is_some_and(|status| says(&Method::POST, status) != Says::Nothing),
     }
 }
@@ -59,8 +63,8 @@ mod tests {
             (200, Nothing, Nothing),
             (202, Nothing, Nothing),
             (400, Perhaps, Perhaps),
-            (401, Nothing, Nothing),
-            (403, Nothing, Nothing),
+            (401, Perhaps, Perhaps),
+            (403, Perhaps, Perhaps),
             (404, Forgotten, Perhaps),
             (405, Nothing, Nothing),
             (409, Nothing, Nothing),
@@ -87,16 +91,17 @@ mod tests {
             (Some(200), false),
             (Some(202), false),
             (Some(400), true),
-            (Some(401), false),
+            (Some(401), true),
+            (Some(403), true),
             (Some(404), true),
             (Some(410), true),
             (Some(429), false),
             (Some(500), false),
             (Some(503), false),
         ] {
-            for (method, number) in
-                [(&Method::POST, 400), (&Method::GET, 400), (&Method::GET, 404), (&Method::GET, 410)]
-            {
+            let posts = [400, 401, 403].map(|number| (&Method::POST, number));
+            let gets = [400, 401, 403, 404, 410].map(|number| (&Method::GET, number));
+            for (method, number) in posts.into_iter().chain(gets) {
                 assert_eq!(pinged(method, number, ping), forgotten, "{method}, {number}, {ping:?}");
             }
         }

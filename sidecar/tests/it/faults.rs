@@ -292,7 +292,7 @@ fn errors_that_do_not_say_what_they_are_about_are_answers_all_the_same() {
 
 #[test]
 fn r066_a_session_that_the_server_forgot_ends() {
-    for status in [404, 400] {
+    for status in [404, 400, 401, 403] {
         // The scripted server answers pings by itself, so the session lives for it: only 404 ends it.
         let server = Scripted::start(move |_, stream| scripted::json_with(stream, status, "", "{}"));
         let sidecar = Sidecar::start(&config(server.port));
@@ -306,7 +306,7 @@ fn r066_a_session_that_the_server_forgot_ends() {
             _ => {
                 assert_eq!(
                     reply.message()["error"]["message"],
-                    "the MCP server answered with HTTP status 400"
+                    format!("the MCP server answered with HTTP status {status}")
                 );
                 assert_eq!(client.send("ping", json!({})).status, 200, "the session goes on");
             }

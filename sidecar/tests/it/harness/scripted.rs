@@ -247,6 +247,17 @@ impl Scripted {
         Self::with(0, manners, without_streams(answer))
     }
 
+    /// The same where `answer` also says what becomes of pings; as any other without a greeting.
+    pub(crate) fn pinged_greeting_again(
+        revision: &'static str,
+        greeting: Option<Greeting>,
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        let greets_again = greeting.map(|greeting| (revision, greeting));
+        let manners = Manners { greets_again, pinged: true, ..Manners::of(json!({})) };
+        Self::with(0, manners, without_streams(answer))
+    }
+
     /// A server with these capabilities at this port, as soon as it is free.
     pub(crate) fn at(
         port: u16,

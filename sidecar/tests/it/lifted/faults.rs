@@ -25,7 +25,7 @@ fn r066_a_session_that_the_server_has_forgotten_is_begun_again() {
 /// still tell of changes, as it can nowhere else, while it answers a call.
 #[test]
 fn r066_a_server_without_a_stream_keeps_its_sessions() {
-    for status in [404, 410, 400, 405, 501] {
+    for status in [404, 410, 400, 401, 403, 405, 501] {
         let can = json!({"tools": {"listChanged": true}, "resources": {"subscribe": true}});
         let server = Scripted::offering(can, move |request, stream| match &*request.method {
             "GET" => scripted::json_with(stream, status, "", "{}"),
@@ -85,10 +85,17 @@ fn r066_a_server_without_a_stream_keeps_its_sessions() {
 /// taken is not made twice.
 #[test]
 fn r066_a_call_is_made_again_only_in_place_of_a_forgotten_session() {
-    for (to_calls, to_pings, forgotten) in
-        [(404, 200, true), (410, 200, true), (400, 404, true), (400, 400, true)]
-            .into_iter()
-            .chain([200, 401, 429, 503].map(|to_pings| (400, to_pings, false)))
+    for (to_calls, to_pings, forgotten) in [
+        (404, 200, true),
+        (410, 200, true),
+        (400, 404, true),
+        (400, 400, true),
+        (401, 401, true),
+        (403, 404, true),
+    ]
+    .into_iter()
+    .chain([200, 429, 503].map(|to_pings| (400, to_pings, false)))
+    .chain([401, 403].map(|to_calls| (to_calls, 200, false)))
     {
         let server = Scripted::pinged(move |request, stream| match &*scripted::method_of(request) {
             "ping" if to_pings == 200 => scripted::json(stream, &scripted::reply_to(request, &json!({}))),

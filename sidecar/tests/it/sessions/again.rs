@@ -97,3 +97,38 @@ fn a_session_is_begun_again_for_those_who_wait_still() {
     // That of the client, of the calls that found out together, and of the last one.
     assert_eq!(server.seen_all().iter().filter(|request| begins(request)).count(), 3);
 }
+
+/// Some servers say of a session that they do not know what others say of credentials. One that really wants some refuses
+/// the next handshake too, and is not greeted over and over.
+#[test]
+fn r066_a_session_is_begun_again_whose_server_says_that_its_caller_is_a_stranger() {
+    for (status, greeting, begun) in
+        [(401, None, true), (403, None, true), (401, Some(Greeting::Refusal), false)]
+    {
+        let case = format!("{status}, {begun}");
+        let forget = Arc::<AtomicBool>::default();
+        let forgets = forget.clone();
+        let answer = move |request: &Request, stream: &mut std::net::TcpStream| {
+            let is_first = request.value("mcp-session-id") == Some(UPSTREAM_SESSION);
+            if is_first && forgets.load(Ordering::Relaxed) {
+                return scripted::json_with(stream, status, "", "{\"error\":\"Session not found\"}");
+            }
+            scripted::json(stream, &scripted::reply_to(request, &json!({})));
+        };
+        let server = Scripted::pinged_greeting_again("2025-03-26", greeting, answer);
+        let mut config = config(server.port);
+        config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+        let sidecar = Sidecar::start(&config).ready();
+        let client = Client::of(&sidecar, None, "2025-03-26");
+        assert_eq!(client.call("t", json!({}))["result"], json!({}), "{case}");
+        forget.store(true, Ordering::Relaxed);
+        let again = client.call("t", json!({}));
+        assert_eq!(again["result"].is_object(), begun, "{case}: {again}");
+        assert_eq!(again["error"]["code"].is_number(), !begun, "{case}: {again}");
+        let begins = |request: &Request| {
+            let message = scripted::message(request);
+            message["method"] == "initialize" && message["params"]["protocolVersion"] == "2025-03-26"
+        };
+        assert_eq!(server.seen_all().iter().filter(|request| begins(request)).count(), 2, "{case}");
+    }
+}
