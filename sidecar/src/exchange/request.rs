@@ -9,11 +9,11 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::{Call, Edit};
 use crate::configuration::Snapshot;
-use crate::sessions::Session;
+use crate::sessions::{Session, integer};
 use crate::shared::Shared;
 use crate::upstream::request::{Within, build, stream};
 use crate::upstream::stdio::Hold;
-use crate::upstream::{AGAIN, Answer, Failure, Form, Opener, Pool, random};
+use crate::upstream::{AGAIN, Answer, Failure, Form, Opener, Pool};
 use crate::worker::Worker;
 
 /// How long the small messages may take that the sidecar sends on its own account.
@@ -130,8 +130,8 @@ async fn errand(pool: &Pool, snapshot: &Snapshot, request: http::Request<Bytes>)
 /// Pings the server in a session, to find out whether it knows that. None: there is no answer.
 pub(super) async fn ping(pool: &Pool, snapshot: &Snapshot, session: &Session) -> Option<StatusCode> {
     // The client's ids live in the same session; this one cannot be one of them.
-    let id = random()?;
-    let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":\"longshore-alive-{id:032x}\",\"method\":\"ping\"}}");
+    let id = integer()?;
+    let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"ping\"}}");
     let request = build(Method::POST, within(session), body.into());
     errand(pool, snapshot, request).await.map(|answer| answer.response.status())
 }

@@ -34,8 +34,8 @@ pub(crate) fn outgoing(
         Outgoing::Rewritten(text) => Ok(text.as_str()),
     };
     let (text, alias) = match (&authorised.asks, message) {
-        (Asks::Handshake, _) => {
-            let alias = Alias::of_handshake().ok_or(Refusal::Internal)?;
+        (Asks::Handshake, Message::Request(request)) => {
+            let alias = Alias::of_handshake(&request.id).ok_or(Refusal::Internal)?;
             (with(text()?, None, None, alias.as_json())?, Some(alias))
         }
         (Asks::Answer { session, list, .. }, Message::Request(request))

@@ -238,9 +238,9 @@ impl Session {
         !matches!(self.upstream, Upstream::StreamableHttp { .. })
     }
 
-    /// An id for a request of the sidecar's own, as JSON. No call has one like it.
+    /// An id for a request of the sidecar's own, as JSON. No call has the same: theirs are from the same numbers.
     fn errand() -> String {
-        format!("\"longshore-{}\"", number())
+        number().to_string()
     }
 
     /// A number for a call, and both ends of what comes for it.

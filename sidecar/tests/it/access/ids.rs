@@ -129,24 +129,32 @@ fn an_id_that_is_under_way_opens_no_list() {
         let again = send(&client, method, &json!({})).join().unwrap().message();
         assert_eq!(again["result"][member], shown, "{method}: {again}");
         let ids = [&asked["id"], &server.asked(method)["id"]];
-        assert!(ids[0] != ids[1] && ids.iter().all(|id| id.is_string()), "{method}: {ids:?}");
+        assert!(ids[0] != ids[1] && ids.iter().all(|id| id.is_i64()), "{method}: {ids:?}");
     }
 }
 
-/// A server may say in its log messages what it was asked.
+/// A server may say in its log messages what it was asked. It may also take digits for the number that they are.
 #[test]
 fn an_id_of_the_sidecars_own_opens_no_list() {
-    let server = Server::start(false);
-    let sidecar = server.sidecar();
-    let client = Client::open(&sidecar, None);
-    let list = send(&client, "tools/list", &json!({}));
-    let id = server.asked("tools/list")["id"].to_string().replacen('o', "\\u006f", 1);
-    let body =
-        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"logging/setLevel","params":{{"level":"info"}}}}"#);
-    let other = client.request(body).send(sidecar.mcp);
-    assert_eq!(other.message()["result"], json!({}), "{}", other.text());
-    assert!(other.text().contains(&id), "{}", other.text());
-    assert_eq!(list.join().unwrap().message()["result"]["tools"], json!([entries("tools")[0]]));
+    for (list, guess) in [("7", false), ("7", true), ("\"7\"", false)] {
+        let server = Server::start(false);
+        let sidecar = server.sidecar();
+        let client = Client::open(&sidecar, None);
+        let body = format!(r#"{{"jsonrpc":"2.0","id":{list},"method":"tools/list"}}"#);
+        let (request, to) = (client.request(body), sidecar.mcp);
+        let listed = thread::spawn(move || request.send(to));
+        let own = server.asked("tools/list")["id"].to_string();
+        let id = if guess { format!("\"{own}\"") } else { own.replacen('o', "\\u006f", 1) };
+        let body = format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"logging/setLevel","params":{{"level":"info"}}}}"#
+        );
+        let other = client.request(body).send(sidecar.mcp);
+        assert_eq!(other.message()["result"], json!({}), "{}", other.text());
+        assert!(other.text().contains(&id), "{}", other.text());
+        let heard = server.asked("logging/setLevel")["id"].to_string();
+        assert!(heard != own && heard != id, "{heard} is not its client's {id}");
+        assert_eq!(listed.join().unwrap().message()["result"]["tools"], json!([entries("tools")[0]]));
+    }
 }
 
 /// The sidecar does not wait for the answer to what was cancelled, and it may come when the id is free again.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::ids::send;
 use crate::harness::config::{keys, rule};
-use crate::harness::{Client, Files, Gate, Scripted, Sidecar, config, eventually, modern, scripted};
+use crate::harness::{Client, Files, Gate, Request, Scripted, Sidecar, config, eventually, modern, scripted};
 
 /// How a call is answered.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,7 +53,8 @@ fn server(form: Form) -> Scripted {
             let progress = json!({"jsonrpc": "2.0", "method": "notifications/progress",
                 "params": {"progressToken": message["params"]["_meta"]["progressToken"], "progress": 1}});
             // And what is of no call of this client's.
-            let others = progress.to_string().replace("\"longshore-", "\"longshore-f");
+            let token = message["params"]["_meta"]["progressToken"].as_i64().unwrap();
+            let others = progress.to_string().replace(&token.to_string(), &(token ^ 1).to_string());
             let events = [progress.to_string(), others, answer].map(|data| format!("data: {data}\n\n"));
             scripted::events(&mut stream, &[&events.concat()]);
         } else {
@@ -192,4 +193,48 @@ fn no_two_requests_have_one_id() {
     let all: Vec<_> = all.collect();
     assert!(all.len() >= 8, "{all:?}");
     assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len(), "{all:?}");
+}
+
+/// What stands for an integer is one, also for servers that read 32 bits, and what stands for a string is a string.
+#[test]
+fn an_id_keeps_its_type_at_the_server() {
+    let server = Scripted::nameless(|request, stream| {
+        if scripted::method_of(request) == "tools/call" {
+            return scripted::json_with(stream, 400, "", "{}");
+        }
+        scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+    });
+    let named = Scripted::start(|request, stream| match &*scripted::method_of(request) {
+        "tools/call" => scripted::json_with(stream, 400, "", "{}"),
+        _ => scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []}))),
+    });
+    for server in [&server, &named] {
+        let mut config = config(server.port);
+        config.access = vec![rule("all", &["*"], &["*"], &["*"])];
+        let sidecar = Sidecar::start(&config).ready();
+        for id in ["7", "\"7\""] {
+            let with = |message: &str| message.replacen("\"id\":0", &format!("\"id\":{id}"), 1);
+            let asked = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+                "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}});
+            let greeted = Request::post(with(&asked.to_string())).send(sidecar.mcp);
+            assert_eq!(greeted.message()["id"].to_string(), id, "{}", greeted.text());
+            let client = Client::in_session(&sidecar, greeted.header("mcp-session-id").unwrap());
+            // A call that the server refuses has it pinged, where it has sessions.
+            for method in ["tools/list", "tools/call"] {
+                let body = json!({"jsonrpc": "2.0", "id": 0, "method": method, "params": {"name": "t"}});
+                let reply = client.request(with(&body.to_string())).send(sidecar.mcp);
+                assert_eq!(reply.message()["id"].to_string(), id, "{}", reply.text());
+            }
+            for method in ["initialize", "tools/list", "tools/call"] {
+                let heard = scripted::message(&server.seen(method).pop().unwrap())["id"].clone();
+                assert_eq!(heard.is_string(), id.starts_with('"'), "{method}: {heard}");
+                assert!(heard.as_i64().is_none_or(|id| i32::try_from(id).is_ok()), "{method}: {heard}");
+            }
+        }
+    }
+    let pings = named.seen("ping");
+    assert!(
+        !pings.is_empty() && pings.iter().all(|ping| scripted::message(ping)["id"].is_i64()),
+        "{pings:?}"
+    );
 }
