@@ -95,6 +95,19 @@ const MEMBERS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "erro
 
 /// Reads one message.
 pub fn read(body: &[u8]) -> Result<Message<'_>, Malformed> {
+    read_with(body, Id::read)
+}
+
+/// Reads one message of a server. Some write the id of a request in another way when they answer it, as `"5"` or `5.0`:
+/// the answer can be to no other request, and [`Id::answers`] says to which.
+pub fn read_servers(body: &[u8]) -> Result<Message<'_>, Malformed> {
+    read_with(body, Id::read_loosely)
+}
+
+fn read_with<'a>(
+    body: &'a [u8],
+    id_of_answer: fn(Raw<'a>) -> Result<Id<'a>, Malformed>,
+) -> Result<Message<'a>, Malformed> {
     let text = std::str::from_utf8(body).map_err(|_| Malformed::NotJson)?;
     match first_byte(text) {
         Some(b'{') => {}
@@ -115,10 +128,10 @@ pub fn read(body: &[u8]) -> Result<Message<'_>, Malformed> {
         },
         (None, Some(result), None) => {
             let id = id.ok_or_else(|| not_message("a result needs an \"id\""))?;
-            Ok(Message::Response(Response { id: Some(Id::read(id)?), outcome: Outcome::Result(result) }))
+            Ok(Message::Response(Response { id: Some(id_of_answer(id)?), outcome: Outcome::Result(result) }))
         }
         (None, None, Some(error)) => {
-            let id = id.filter(|id| id.get() != "null").map(Id::read).transpose()?;
+            let id = id.filter(|id| id.get() != "null").map(id_of_answer).transpose()?;
             Ok(Message::Response(Response { id, outcome: Outcome::Error(error) }))
         }
         (None, None, None) => Err(not_message("it has no \"method\"")),
@@ -238,6 +251,39 @@ impl<'a> Id<'a> {
         }
     }
 
+    /// That of an answer, which may also be a number that is written with a point or an exponent.
+    fn read_loosely(raw: Raw<'a>) -> Result<Self, Malformed> {
+        let id = Self(raw.get());
+        let is_short = raw.get().len() <= MAX_ID;
+        if is_short && !raw.get().starts_with('"') && id.integer().is_some() {
+            Ok(id)
+        } else {
+            Self::read(raw)
+        }
+    }
+
+    /// The integer that it is, or that its digits are, however that was written.
+    pub fn integer(&self) -> Option<i64> {
+        if let Ok(integer) = self.0.parse() {
+            return Some(integer);
+        }
+        if self.0.starts_with('"') {
+            let text = object::string(self.0)?;
+            // No other text is what it is written as.
+            return text.parse().ok().filter(|integer: &i64| integer.to_string() == text.as_str());
+        }
+        let number: f64 = self.0.parse().ok()?;
+        let is_whole = number.fract() == 0.0 && number.abs() <= MAX_INTEGER as f64;
+        // Exact, within these bounds.
+        is_whole.then_some(number as i64)
+    }
+
+    /// Whether this is what an answer to that request says, also if it says it in another way.
+    pub fn answers(&self, asked: &Id<'_>) -> bool {
+        // Those of strings are strings.
+        self.is(asked) || asked.0.parse().is_ok_and(|asked: i64| self.integer() == Some(asked))
+    }
+
     /// The id as JSON.
     pub fn as_json(&self) -> &'a str {
         self.0
@@ -302,6 +348,40 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"m"},"result":null}"#, "error 7"),
         ] {
             assert_eq!(kind(body), expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn an_answer_may_write_its_number_in_another_way() {
+        for (id, asked, answers) in [
+            ("5", "5", true),
+            ("\"5\"", "5", true),
+            ("5.0", "5", true),
+            ("5e0", "5", true),
+            ("50E-1", "5", true),
+            ("-5.0", "-5", true),
+            ("1.073741824e9", "1073741824", true),
+            ("6", "5", false),
+            ("5.5", "5", false),
+            ("\"05\"", "5", false),
+            ("\"+5\"", "5", false),
+            ("\" 5\"", "5", false),
+            ("\"5.0\"", "5", false),
+            ("\"a\\u0062\"", "\"ab\"", true),
+            // A string is no number that is written in another way.
+            ("5", "\"5\"", false),
+        ] {
+            assert_eq!(Id::from_json(id).answers(&Id::from_json(asked)), answers, "{id}, {asked}");
+            let answer = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
+            let read = read_servers(answer.as_bytes());
+            assert_eq!(matches!(read, Ok(Message::Response(_))), id != "5.5", "{answer}");
+        }
+        for id in ["5.0", "9007199254740993.0", "true", "[5]", "1e400"] {
+            let request = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#);
+            assert!(read_servers(request.as_bytes()).is_err(), "{request}");
+            let answer = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
+            assert!(read(answer.as_bytes()).is_err(), "{answer}");
+            assert_eq!(read_servers(answer.as_bytes()).is_ok(), id == "5.0", "{answer}");
         }
     }
 

@@ -9,6 +9,7 @@ use longshore_mcp::{error, listing};
 
 use super::{Call, Edit, carry};
 use crate::rescue::Refusal;
+use crate::sessions::Alias;
 use crate::upstream::replaced;
 
 /// An answer, edited.
@@ -31,17 +32,21 @@ pub(super) enum Looked {
     Unreadable,
 }
 
-/// Edits a message if it is the answer to this call. `None`: it is something else.
+/// Edits the whole of what the server said to a call. `None`: it is no answer to it.
 pub(super) fn edit(call: &Call, message: &[u8]) -> Result<Option<Edited>, Refusal> {
-    Ok(match look(call, message)? {
+    Ok(match look_at(call, message, true)? {
         Looked::Answer(edited) => Some(edited),
         Looked::Unasked | Looked::Aside | Looked::Unreadable => None,
     })
 }
 
-/// Looks at a message, and edits it if it is the answer to this call.
+/// Looks at one message of several, and edits it if it is the answer to this call.
 pub(super) fn look(call: &Call, message: &[u8]) -> Result<Looked, Refusal> {
-    let response = match envelope::read(message) {
+    look_at(call, message, false)
+}
+
+fn look_at(call: &Call, message: &[u8], is_whole: bool) -> Result<Looked, Refusal> {
+    let mut response = match envelope::read_servers(message) {
         Ok(Message::Response(response)) => response,
         Ok(Message::Request(_) | Message::Notification(_)) => return Ok(Looked::Aside),
         Err(_) => return Ok(Looked::Unreadable),
@@ -49,13 +54,20 @@ pub(super) fn look(call: &Call, message: &[u8]) -> Result<Looked, Refusal> {
     let Some(asked) = call.id.as_deref() else { return Ok(Looked::Unasked) };
     let mut other = None;
     match (response.id, call.id_at_server()) {
-        (Some(id), Some(there)) if id.is(&Id::from_json(there)) => {
-            if call.alias.is_some() {
+        (Some(id), Some(there)) if id.answers(&Id::from_json(there)) => {
+            if call.alias.is_some() || !id.is(&Id::from_json(there)) {
                 other = Some(replaced(text(message)?, [Some(id.as_json()), None], asked));
             }
         }
         // Only an error may lack it, and here was one request that it can be about: see `named` below.
         (None, Some(_)) => {}
+        // Some servers have one id for all that they refuse without reading it. Where it is all that they say to this
+        // request, it is about no other, unless that could be somebody else's.
+        (Some(id), Some(_))
+            if is_whole && matches!(response.outcome, Outcome::Error(_)) && !Alias::may_be(&id) =>
+        {
+            response.id = None;
+        }
         _ => return Ok(Looked::Unasked),
     }
     // From here on under the id that its client knows.

@@ -66,8 +66,10 @@ impl Server {
         } else {
             return Err(self.not_mcp("it is neither JSON nor events"));
         };
-        match envelope::read(&message) {
-            Ok(Message::Response(response)) if response.id.is_some_and(|got| got.is(&Id::from_json(id))) => {
+        match envelope::read_servers(&message) {
+            Ok(Message::Response(response))
+                if response.id.is_some_and(|got| got.answers(&Id::from_json(id))) =>
+            {
                 match response.outcome {
                     Outcome::Result(result) => Ok(result.get().to_owned()),
                     Outcome::Error(error) => Err(rpc(error.get(), head.status)),
@@ -82,9 +84,9 @@ impl Server {
         let mut decoder = Decoder::new(MAX_ANSWER);
         while let Some(messages) = heard(&mut body, &mut decoder).await? {
             for message in messages.iter().flat_map(|said| self.parts(said)) {
-                match envelope::read(message) {
+                match envelope::read_servers(message) {
                     Ok(Message::Response(response))
-                        if response.id.is_some_and(|got| got.is(&Id::from_json(id))) =>
+                        if response.id.is_some_and(|got| got.answers(&Id::from_json(id))) =>
                     {
                         return Ok(Bytes::copy_from_slice(message));
                     }
@@ -175,7 +177,7 @@ pub(super) async fn collect(mut body: upstream::Body) -> Result<Bytes, CallError
 
 /// The JSON-RPC error in a body, if there is one.
 fn error_in(body: &[u8], status: StatusCode) -> Option<CallError> {
-    match envelope::read(body) {
+    match envelope::read_servers(body) {
         Ok(Message::Response(response)) => match response.outcome {
             Outcome::Error(error) => Some(rpc(error.get(), status)),
             Outcome::Result(_) => None,

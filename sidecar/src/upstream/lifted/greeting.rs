@@ -1,7 +1,7 @@
 //! What a server says of itself in the handshake of a session.
 
 use longshore_mcp::Text;
-use longshore_mcp::envelope::{self, Message, Outcome};
+use longshore_mcp::envelope::{self, Id, Message, Outcome};
 use longshore_mcp::error;
 use longshore_mcp::listen::Offers;
 use longshore_mcp::object::{self, Object, string};
@@ -65,15 +65,17 @@ async fn result(answer: Answer, mut coming: Coming, first: &str) -> Result<Strin
             // Nothing else can be said before the handshake is done.
             found = messages
                 .into_iter()
-                .find(|message| matches!(envelope::read(message), Ok(Message::Response(_))));
+                .find(|message| matches!(envelope::read_servers(message), Ok(Message::Response(_))));
         }
         found
     } else {
         None
     };
     let message = message.ok_or(Unusable::Nonsense)?;
-    match envelope::read(&message) {
-        Ok(Message::Response(response)) if response.id.is_some_and(|id| id.as_json() == first) => {
+    match envelope::read_servers(&message) {
+        Ok(Message::Response(response))
+            if response.id.is_some_and(|id| id.answers(&Id::from_json(first))) =>
+        {
             match response.outcome {
                 Outcome::Result(result) => Ok(result.get().to_owned()),
                 // What keeps its client out is in the server's own words.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use longshore_mcp::batch;
-use longshore_mcp::envelope::{self, Message, Outcome};
+use longshore_mcp::envelope::{self, Id, Message, Outcome};
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse::Decoder;
 use tokio::time::{Duration, sleep};
@@ -13,6 +13,7 @@ use super::failure::Failure as Unusable;
 use super::session::Session;
 use crate::gathered::Gathered;
 use crate::shares::Coming;
+use crate::upstream::message::{span, with};
 use crate::upstream::waiting::Sender;
 use crate::upstream::{self, Answer, Broken, EDITABLE, Failure, Form, Lease, Tail, Transport, request};
 
@@ -42,14 +43,17 @@ pub(super) enum Heard {
 impl Heard {
     /// A message of the stream that belongs to the call with this id. An error without an id can be to no other one.
     fn of(message: Bytes, id: &str) -> Self {
-        let is_answer = match envelope::read(&message) {
+        match envelope::read_servers(&message) {
             Ok(Message::Response(response)) => match (response.id, response.outcome) {
-                (Some(answered), _) => answered.as_json() == id,
-                (None, outcome) => matches!(outcome, Outcome::Error(_)),
+                // From here on under the id as it was given.
+                (Some(answered), _) if answered.answers(&Id::from_json(id)) => {
+                    Self::Answer(with(&message, &span(&message, answered.as_json()), id))
+                }
+                (None, Outcome::Error(_)) => Self::Answer(message),
+                _ => Self::Own(message),
             },
-            _ => false,
-        };
-        if is_answer { Self::Answer(message) } else { Self::Own(message) }
+            _ => Self::Own(message),
+        }
     }
 }
 
@@ -305,5 +309,5 @@ async fn room(coming: &mut Coming) -> Result<(), Ending> {
 }
 
 fn is_error(text: &[u8]) -> bool {
-    matches!(envelope::read(text), Ok(Message::Response(response)) if matches!(response.outcome, Outcome::Error(_)))
+    matches!(envelope::read_servers(text), Ok(Message::Response(response)) if matches!(response.outcome, Outcome::Error(_)))
 }

@@ -18,7 +18,7 @@ use crate::upstream::message::{About, span, with};
 
 impl Talk {
     pub(super) fn incoming(&mut self, message: &Bytes) {
-        let (wanted, why) = match envelope::read(message) {
+        let (wanted, why) = match envelope::read_servers(message) {
             Ok(Message::Response(response)) => (self.response(&response, message), Dropped::Unasked),
             Ok(Message::Notification(notification)) => {
                 (self.notification(&notification, message), Dropped::Unasked)
@@ -51,7 +51,7 @@ impl Talk {
     fn response(&mut self, response: &Response<'_>, message: &Bytes) -> bool {
         // An error without an id could be anybody's.
         let Some(id) = &response.id else { return false };
-        let Ok(number) = id.as_json().parse::<u64>() else { return false };
+        let Some(number) = id.integer().and_then(|id| u64::try_from(id).ok()) else { return false };
         let Some(call) = self.routes.answered(number) else { return false };
         self.posts.over(number, Instant::now());
         if let (About::Handshake, Outcome::Result(result)) = (&call.asked().about, &response.outcome) {

@@ -41,6 +41,16 @@ fn what_is_no_message_is_dropped_and_counted() {
     assert!(!sidecar.written().contains("serving\\n"), "what servers write is in no log");
 }
 
+/// Some servers answer under the number that they were asked under, written in another way.
+#[test]
+fn an_answer_of_a_process_may_write_its_number_in_another_way() {
+    for flag in ["ids-as-text", "ids-as-floats"] {
+        let (_shim, sidecar) = serving(&stdio(), &server(&[flag]), &[]);
+        let client = Client::open(&sidecar, None);
+        assert_eq!(said(&client, "echo", json!({"text": "a"})), "a", "{flag}");
+    }
+}
+
 #[test]
 fn line_ends_of_every_kind_are_understood() {
     let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);

@@ -27,6 +27,10 @@ def write(data):
 
 
 def send(message):
+    if "ids-as-text" in flags and "method" not in message:
+        message = {**message, "id": str(message["id"])}
+    if "ids-as-floats" in flags and "method" not in message:
+        message = {**message, "id": float(message["id"])}
     write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
 

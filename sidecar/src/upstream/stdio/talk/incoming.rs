@@ -86,7 +86,7 @@ impl Talk<'_> {
         let half = std::mem::take(&mut self.half);
         // Most noise is known by its first byte; there may be very many lines of it.
         let message = match line.first() {
-            Some(b'{') => envelope::read(&line).ok(),
+            Some(b'{') => envelope::read_servers(&line).ok(),
             // Where the server has batches it may write them too: each message is a line like any other.
             Some(b'[') => {
                 let version = self.conversation.handshake.version().and_then(Revision::parse);
@@ -174,7 +174,7 @@ impl Talk<'_> {
     fn response(&mut self, response: &Response<'_>, line: &Bytes) -> bool {
         // An error without an id could be anybody's.
         let Some(id) = &response.id else { return false };
-        let Ok(number) = id.as_json().parse::<u64>() else { return false };
+        let Some(number) = id.integer().and_then(|id| u64::try_from(id).ok()) else { return false };
         let works = matches!(response.outcome, Outcome::Result(_));
         let at = span(line, id.as_json());
         if number == FIRST && self.shaking {
