@@ -141,3 +141,38 @@ fn r065_a_server_of_both_eras_is_found_to_be_one_when_somebody_needs_it() {
     eventually("it stays connected", || (sidecar.get("/readyz").status == 200).then_some(()));
     client.ask("tools/list", json!({}));
 }
+
+/// Some servers refuse a handshake in a revision that they do not speak, and do not say which they do in the place for
+/// that. What is found out is what clients' sessions are opened in.
+#[test]
+fn a_server_that_refuses_a_revision_is_asked_for_older_ones() {
+    for (words, tried) in [
+        ("Unsupported protocol version: 2025-11-25", vec!["2025-11-25", "2025-06-18", "2025-03-26"]),
+        ("2025-11-25? I speak 2025-03-26.", vec!["2025-11-25", "2025-03-26"]),
+    ] {
+        let server = Scripted::strict_saying("2025-03-26", words, |request, stream| {
+            scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+        });
+        let sidecar = Sidecar::start(&config(server.port)).ready();
+        let shaken =
+            server.seen_all().into_iter().filter(|request| scripted::method_of(request) == "initialize");
+        let asked: Vec<_> = shaken
+            .map(|request| {
+                scripted::message(&request)["params"]["protocolVersion"].as_str().unwrap().to_owned()
+            })
+            .collect();
+        assert_eq!(asked, tried, "{words}");
+        for revision in ["2025-11-25", "2025-03-26"] {
+            let client = Client::of(&sidecar, None, revision);
+            assert!(client.call("t", json!({}))["result"].is_object(), "{words}: {revision}");
+        }
+    }
+    // One that speaks none of them is told of in its own words, and with the way out.
+    let server = Scripted::strict_saying("2199-01-01", "not yours", |_, stream| scripted::no_stream(stream));
+    let sidecar = Sidecar::start(&config(server.port));
+    eventually("it is known why", || {
+        let ready = sidecar.get("/readyz");
+        let said = ready.text();
+        (said.contains("not yours") && said.contains("transport.protocol")).then_some(())
+    });
+}

@@ -124,6 +124,7 @@ pub(in crate::monitor) fn may_have_no_handshake(error: &CallError) -> bool {
             matches!(status, 200..=499) && !matches!(status, 401 | 403 | 407 | 408 | 425 | 429)
         }
         CallError::NotMcp { .. } | CallError::Revision(_) => true,
+        CallError::OlderToo(error) => may_have_no_handshake(error),
         _ => false,
     }
 }

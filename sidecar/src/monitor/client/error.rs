@@ -41,9 +41,11 @@ pub(crate) enum CallError {
         code: i64,
         message: String,
         status: u16,
-        /// The newest revision with a handshake that the error names as one that would do.
-        instead: Option<Revision>,
+        /// The revisions that the error names: as those that would do, or else in its words.
+        named: Vec<Revision>,
     },
+    #[error("{0}; so it did for older revisions, and transport.protocol can say which one it speaks")]
+    OlderToo(Box<CallError>),
     #[error("the server speaks revision {0} of MCP, which is not served here: {served} are", served = served())]
     Revision(String),
     #[error("the server does not answer when it is asked what it speaks")]
@@ -121,6 +123,36 @@ impl From<stdio::Failure> for CallError {
 }
 
 impl CallError {
+    /// Which revision a server that has refused a handshake in this one so says that it speaks: the newest of them.
+    pub(super) fn named_instead(&self, asked: Revision) -> Option<Revision> {
+        Revision::newest_with_initialize(&self.others(asked), None)
+    }
+
+    /// Which revisions may be worth a try where it names none: the older ones, the newest first.
+    pub(super) fn older_instead(&self, asked: Revision) -> Vec<Revision> {
+        let may_be_for_its_revision = match self {
+            Self::Rpc { code, status, .. } => {
+                matches!(code, -32602 | -32600 | -32022 | -32000) || *status == 400
+            }
+            Self::Status { status, .. } => *status == 400,
+            _ => false,
+        };
+        // One that names others speaks none of these.
+        if !may_be_for_its_revision || !self.others(asked).is_empty() {
+            return Vec::new();
+        }
+        let is_older = |revision: &Revision| revision.features().handshake && *revision < asked;
+        let mut older: Vec<_> = Revision::ALL.into_iter().filter(is_older).collect();
+        older.sort_unstable_by(|one, other| other.cmp(one));
+        older
+    }
+
+    /// The revisions that it names, but this one.
+    fn others(&self, asked: Revision) -> Vec<Revision> {
+        let Self::Rpc { named, .. } = self else { return Vec::new() };
+        named.iter().copied().filter(|named| *named != asked).collect()
+    }
+
     /// What it means when it happens in a handshake.
     pub(in crate::monitor) fn in_handshake(self) -> Problem {
         let reason = match &self {
@@ -150,7 +182,7 @@ impl CallError {
             | Self::Lowered(_)
             | Self::Sse(_) => ConnectionReason::NotMcp,
             Self::Status { status: 404 | 405 | 300..=399, .. } => ConnectionReason::NotMcp,
-            Self::Status { .. } | Self::Rpc { .. } => ConnectionReason::InitializeRefused,
+            Self::Status { .. } | Self::Rpc { .. } | Self::OlderToo(_) => ConnectionReason::InitializeRefused,
             Self::Revision(_) | Self::Pinned { .. } => ConnectionReason::UnsupportedRevision,
         };
         Problem { reason, message: self.to_string() }
@@ -170,14 +202,19 @@ pub(super) fn rpc(error: &str, status: StatusCode) -> CallError {
         code: error["code"].as_i64().unwrap_or_default(),
         message: quote(error["message"].as_str().unwrap_or_default()),
         status: status.as_u16(),
-        instead: Revision::newest_with_initialize(&supported(&error), None),
+        named: named(&error),
     }
 }
 
 /// The revisions that an error names which says that the one that was asked for is not spoken.
-fn supported(error: &Value) -> Vec<Revision> {
+fn named(error: &Value) -> Vec<Revision> {
     let names = error["data"]["supported"].as_array();
-    names.into_iter().flatten().filter_map(Value::as_str).filter_map(Revision::parse).collect()
+    let names = names.into_iter().flatten().filter_map(Value::as_str).filter_map(Revision::parse).collect();
+    if !Vec::is_empty(&names) {
+        return names;
+    }
+    let words = error["message"].as_str().unwrap_or_default();
+    Revision::ALL.into_iter().filter(|revision| words.contains(revision.as_str())).collect()
 }
 
 /// The text of an untrusted server, bounded, on one line.
@@ -188,6 +225,41 @@ pub(super) fn quote(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refused_handshake_says_what_to_ask_for_instead() {
+        use Revision::{V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25};
+        const OLDER: &[Revision] = &[V2025_06_18, V2025_03_26, V2024_11_05];
+        for (status, error, instead) in [
+            (
+                200,
+                r#"{"code":-32602,"message":"no","data":{"supported":["2025-03-26","x"]}}"#,
+                &[V2025_03_26][..],
+            ),
+            // It says so in no words that anybody has agreed on.
+            (
+                200,
+                r#"{"code":-32602,"message":"2025-11-25 is not one of 2024-11-05, 2025-06-18"}"#,
+                &[V2025_06_18],
+            ),
+            (200, r#"{"code":1,"message":"use 2024-11-05"}"#, &[V2024_11_05]),
+            (200, r#"{"code":-32602,"message":"Unsupported protocol version: 2025-11-25"}"#, OLDER),
+            (200, r#"{"code":-32000,"message":"no"}"#, OLDER),
+            (400, r#"{"code":1,"message":"no"}"#, OLDER),
+            (200, r#"{"code":-32603,"message":"no"}"#, &[]),
+            (200, r#"{"code":-32601,"message":"no"}"#, &[]),
+            // It speaks what has no handshake.
+            (200, r#"{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}"#, &[]),
+        ] {
+            let refused = rpc(error, StatusCode::from_u16(status).unwrap());
+            let named = refused.named_instead(V2025_11_25).map_or_else(Vec::new, |named| vec![named]);
+            assert_eq!([named, refused.older_instead(V2025_11_25)].concat(), instead, "{error}");
+        }
+        for (status, instead) in [(400, OLDER), (401, &[]), (404, &[]), (500, &[])] {
+            let refused = CallError::Status { status, path: "/mcp".to_owned() };
+            assert_eq!(refused.older_instead(V2025_11_25), instead, "{status}");
+        }
+    }
 
     #[test]
     fn a_stranger_is_quoted_on_one_short_line() {

@@ -41,6 +41,8 @@ struct Manners {
     ends: Option<Gate>,
     /// It refuses handshakes for other revisions than its own, and says which that is.
     strict: bool,
+    /// Or does not say which, but this.
+    says: Option<&'static str>,
     /// It gives sessions no names.
     nameless: bool,
     /// It gives clients' sessions this name.
@@ -85,6 +87,7 @@ impl Manners {
             hears: None,
             ends: None,
             strict: false,
+            says: None,
             nameless: false,
             name: None,
             answered: false,
@@ -177,6 +180,17 @@ impl Scripted {
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
         let manners = Manners { strict: true, revision: Some(revision), ..Manners::of(json!({})) };
+        Self::with(0, manners, without_streams(answer))
+    }
+
+    /// A server that refuses them in these words.
+    pub(crate) fn strict_saying(
+        revision: &'static str,
+        words: &'static str,
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        let manners =
+            Manners { says: Some(words), strict: true, revision: Some(revision), ..Manners::of(json!({})) };
         Self::with(0, manners, without_streams(answer))
     }
 
@@ -320,10 +334,13 @@ fn serve(
                 if manners.strict
                     && message(&request)["params"]["protocolVersion"] != json!(manners.revision) =>
             {
-                let error = json!({"code": -32602, "message": "Unsupported protocol version", "data": {
-                    "supported": [manners.revision, "2199-01-01"],
-                    "requested": message(&request)["params"]["protocolVersion"],
-                }});
+                let requested = &message(&request)["params"]["protocolVersion"];
+                let error = match manners.says {
+                    Some(words) => json!({"code": -32602, "message": words}),
+                    None => json!({"code": -32602, "message": "Unsupported protocol version", "data": {
+                        "supported": [manners.revision, "2199-01-01"], "requested": requested,
+                    }}),
+                };
                 let refusal = json!({"jsonrpc": "2.0", "id": message(&request)["id"], "error": error});
                 json_with(&mut stream, 200, "", &refusal.to_string());
             }
