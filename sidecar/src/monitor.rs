@@ -91,6 +91,8 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
     let mut config = shared.config_changed.subscribe();
     let mut link = Link::new(Instant::now(), now());
     let mut before = None;
+    // What a server has listed before.
+    let mut known = Arc::default();
     let mut knows_no_pings = false;
     loop {
         config.mark_unchanged();
@@ -103,18 +105,19 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
             pool.end_all();
             shared.stdio.end_all().await;
             link = Link::new(Instant::now(), now());
+            known = Arc::default();
         }
         let mut server = Server::new(upstream, pool.clone()).pinned(pin);
         let began = Instant::now();
         let connected = tokio::select! {
-            connected = connect(&mut server, &shared, &mut link) => connected,
+            connected = connect(&mut server, &shared, &mut link, &known) => connected,
             replaced = is_replaced(&shared, &mut config, before.as_ref()) => {
                 replaced?;
                 continue;
             }
         };
         match connected {
-            Ok((Greeted { description, is_unasked }, lists)) => {
+            Ok((Greeted { description, is_unasked }, Listed { lists, unlisted })) => {
                 let took = began.elapsed();
                 server.started_within(took);
                 let question = Question::to(&server, &shared.speaks, is_unasked, took);
@@ -132,7 +135,13 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
                 });
                 show(&shared, &link);
                 let connected = Instant::now();
-                match attend(&server, &shared, &mut config, &mut link, question, &mut knows_no_pings).await {
+                let mut partly = Partly::default();
+                partly.note(unlisted);
+                let attending =
+                    attend(&server, &shared, &mut config, &mut link, question, &mut knows_no_pings, partly);
+                let left = Box::pin(attending).await;
+                known = shared.view.borrow().lists.clone();
+                match left {
                     // It may simply have been restarted, or has to be spoken to in another way: the next handshake tells.
                     left @ (Left::SessionGone | Left::Anew) => {
                         // The session of a process goes with it alone.
@@ -204,7 +213,12 @@ fn show(shared: &Shared, link: &Link) {
 }
 
 /// A handshake and the first lists. That it takes long is reported while it goes on.
-async fn connect(server: &mut Server, shared: &Shared, link: &mut Link) -> Result<(Greeted, Lists), Problem> {
+async fn connect(
+    server: &mut Server,
+    shared: &Shared,
+    link: &mut Link,
+    known: &Lists,
+) -> Result<(Greeted, Listed), Problem> {
     let (patience, at_most) = match server.upstream() {
         Upstream::StreamableHttp { .. } | Upstream::Sse { .. } => (HANDSHAKE_SLOW, starts::AT_LEAST),
         Upstream::Stdio {} => (START_SLOW, starts::AT_MOST),
@@ -214,8 +228,8 @@ async fn connect(server: &mut Server, shared: &Shared, link: &mut Link) -> Resul
     let work = async {
         let greeted = era::greet(server, &shared.speaks).await.map_err(|error| error.in_handshake())?;
         waits_for.set(ConnectionReason::ListFailed);
-        let lists = list_all(server, &greeted.description.capabilities).await?;
-        Ok((greeted, lists))
+        let listed = list_all(server, &greeted.description.capabilities, known).await?;
+        Ok((greeted, listed))
     };
     tokio::pin!(work);
     let slow = |time: Duration| {
@@ -264,13 +278,14 @@ async fn attend(
     link: &mut Link,
     mut question: Option<Question>,
     knows_no_pings: &mut bool,
+    mut partly: Partly,
 ) -> Left {
     let changed = Rc::new(Notify::new());
     // Dropped, and so aborted, when the server is left.
     let gone = Rc::new(Notify::new());
     let _listening = server.listen(changed.clone(), gone.clone());
     let mut next_ping = Instant::now() + PING_EVERY;
-    let mut next_list = Instant::now() + RELIST_EVERY;
+    let mut next_list = Instant::now() + partly.list_in();
     let mut rests_until = Instant::now();
     let (mut late, mut unlisted, mut has_answered) = (0, 0, false);
     let ask = async |wait, patience| {
@@ -350,8 +365,9 @@ async fn attend(
                 next_list = began + RELIST_EVERY;
                 let capabilities = shared.view.borrow().server.as_ref().map(|server| server.capabilities.clone());
                 let capabilities = capabilities.unwrap_or_default();
+                let known = shared.view.borrow().lists.clone();
                 let listed = tokio::select! {
-                    listed = timeout(LIST_TIMEOUT, list_all(server, &capabilities)) => listed,
+                    listed = timeout(LIST_TIMEOUT, list_all(server, &capabilities, &known)) => listed,
                     // Whether it is there is more urgent then, and asked next.
                     () = hook_opens(shared) => {
                         (next_ping, next_list) = (Instant::now(), Instant::now() + RELIST_PAUSE * 4);
@@ -360,8 +376,10 @@ async fn attend(
                 };
                 rests_until = Instant::now() + (began.elapsed() * RELIST_REST).min(RELIST_EVERY);
                 match listed {
-                    Ok(Ok(lists)) => {
+                    Ok(Ok(Listed { lists, unlisted: problem })) => {
                         unlisted = 0;
+                        partly.note(problem);
+                        next_list = began + partly.list_in();
                         shared.view.send_if_modified(|view| {
                             let changed = *view.lists != lists;
                             if changed {
@@ -427,22 +445,70 @@ fn note(shared: &Shared, discovery: &Discovery) {
     });
 }
 
-/// Reads every list that the server says it has.
-async fn list_all(server: &Server, capabilities: &Value) -> Result<Lists, Problem> {
-    let mut lists = Lists::default();
-    let mut room = MAX_OFFER;
-    for list in List::ALL {
-        let (capability, place) = match list {
-            List::Tools => ("tools", &mut lists.tools),
-            List::Prompts => ("prompts", &mut lists.prompts),
-            List::Resources => ("resources", &mut lists.resources),
-            List::ResourceTemplates => ("resources", &mut lists.resource_templates),
-        };
-        if capabilities.get(capability).is_some() {
-            *place = server.list(list, &mut room).await.map_err(|error| error.in_list(list))?;
+/// What a server has listed.
+struct Listed {
+    lists: Lists,
+    /// Why a list is as it was before, if one is.
+    unlisted: Option<Problem>,
+}
+
+/// A server that lists its tools, and not all else that it says it has: it serves, and is asked again.
+#[derive(Default)]
+struct Partly {
+    problem: Option<Problem>,
+    /// How often in a row.
+    times: u32,
+}
+
+impl Partly {
+    fn note(&mut self, problem: Option<Problem>) {
+        self.times = if problem.is_some() { self.times.saturating_add(1) } else { 0 };
+        // Once, however often it is asked.
+        if let Some(Problem { message, .. }) = problem.as_ref().filter(|_| problem != self.problem) {
+            tracing::warn!(detail = %message, "the MCP server does not list all that it says it has");
+        }
+        self.problem = problem;
+    }
+
+    /// How soon the lists are read again.
+    fn list_in(&self) -> Duration {
+        match self.times.checked_sub(1) {
+            Some(before) => (RELIST_PAUSE * 4 * (1 << before.min(6))).min(RELIST_EVERY),
+            None => RELIST_EVERY,
         }
     }
-    Ok(lists)
+}
+
+/// Reads every list that the server says it has. One that it refuses stays what it was, but for that of its tools, without
+/// which it does not serve.
+async fn list_all(server: &Server, capabilities: &Value, known: &Lists) -> Result<Listed, Problem> {
+    let mut lists = Lists::default();
+    let (mut room, mut unlisted) = (MAX_OFFER, None);
+    for list in List::ALL {
+        let (capability, place, known) = match list {
+            List::Tools => ("tools", &mut lists.tools, &known.tools),
+            List::Prompts => ("prompts", &mut lists.prompts, &known.prompts),
+            List::Resources => ("resources", &mut lists.resources, &known.resources),
+            List::ResourceTemplates => {
+                ("resources", &mut lists.resource_templates, &known.resource_templates)
+            }
+        };
+        if capabilities.get(capability).is_none() {
+            continue;
+        }
+        match server.list(list, &mut room).await {
+            Ok(entries) => *place = entries,
+            Err(error) if list != List::Tools && error.is_answer() => {
+                unlisted = unlisted.or(Some(error.in_list(list)));
+                let size = known.iter().map(|entry| entry.to_string().len()).sum();
+                if let Some(left) = room.checked_sub(size) {
+                    (room, *place) = (left, known.clone());
+                }
+            }
+            Err(error) => return Err(error.in_list(list)),
+        }
+    }
+    Ok(Listed { lists, unlisted })
 }
 
 /// The time of day, in the form of the inventory.

@@ -143,12 +143,19 @@ impl Server {
         };
         let asked = pin.unwrap_or(Revision::NEWEST_WITH_INITIALIZE);
         let result = match self.open(face, params(asked)).await {
-            // Some servers refuse a revision that they do not speak, and say which they do, instead of choosing one.
-            Err(CallError::Rpc { instead: Some(other), .. }) if other != asked => match pin {
-                Some(pin) => return Err(CallError::Pinned { pin, speaks: other.as_str().to_owned() }),
-                None => self.open(face, params(other)).await?,
+            // Some servers refuse a revision that they do not speak, instead of choosing one. Few say which they do.
+            Err(error) => match (error.named_instead(asked), pin) {
+                (Some(other), Some(pin)) => {
+                    return Err(CallError::Pinned { pin, speaks: other.as_str().to_owned() });
+                }
+                (Some(other), None) => self.open(face, params(other)).await?,
+                (None, Some(_)) => return Err(error),
+                (None, None) => {
+                    let older = error.older_instead(asked).into_iter().map(params).collect();
+                    self.open_older(face, older, error).await?
+                }
             },
-            opened => opened?,
+            Ok(result) => result,
         };
         let handshake: Handshake =
             serde_json::from_str(&result).map_err(|_| self.not_mcp("initialize has no usable result"))?;
@@ -163,6 +170,25 @@ impl Server {
             .ok_or_else(|| CallError::Revision(quote(&handshake.protocol_version)))?;
         self.tell(INITIALIZED.to_owned()).await?;
         Ok((revision, describe(handshake)))
+    }
+
+    /// Tries these handshakes in turn, after one was refused.
+    async fn open_older(
+        &mut self,
+        face: Face,
+        handshakes: Vec<Value>,
+        refused: CallError,
+    ) -> Result<String, CallError> {
+        if handshakes.is_empty() {
+            return Err(refused);
+        }
+        for handshake in handshakes {
+            match self.open(face, handshake).await {
+                Err(CallError::Rpc { .. } | CallError::Status { .. }) => {}
+                opened => return opened,
+            }
+        }
+        Err(CallError::OlderToo(Box::new(refused)))
     }
 
     /// Asks whether the server is there. Any answer says that it is.

@@ -188,6 +188,11 @@ impl CallError {
         Problem { reason, message: self.to_string() }
     }
 
+    /// Whether the server answered, in the session as it was, and what it answered is of no use.
+    pub(in crate::monitor) fn is_answer(&self) -> bool {
+        matches!(self, Self::Rpc { .. } | Self::Status { .. } | Self::NotMcp { .. } | Self::TooLarge)
+    }
+
     /// What it means when it happens while a list is read.
     pub(in crate::monitor) fn in_list(self, list: List) -> Problem {
         let message = format!("{} failed: {self}", list.method().as_str());

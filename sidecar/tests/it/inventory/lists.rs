@@ -222,6 +222,52 @@ fn a_server_that_is_of_no_use_is_not_left_with_session_after_session() {
     }
 }
 
+/// What it refuses to list is asked for again, and stays what it was meanwhile.
+#[test]
+fn a_server_that_lists_its_tools_serves_whatever_else_it_does_not_list() {
+    for refused in ["prompts/list", "resources/list", "resources/templates/list"] {
+        let refuses = Arc::new(Mutex::new(true));
+        let now = refuses.clone();
+        let capabilities = json!({"tools": {"listChanged": true}, "prompts": {}, "resources": {}});
+        let server = Server::start(capabilities, move |method, request, stream| {
+            let result = match method {
+                "tools/list" => json!({"tools": [tool("one")]}),
+                "prompts/list" => json!({"prompts": [{"name": "a"}]}),
+                "resources/list" => json!({"resources": [{"uri": "a:b", "name": "b"}]}),
+                "resources/templates/list" => {
+                    json!({"resourceTemplates": [{"uriTemplate": "a:{b}", "name": "b"}]})
+                }
+                _ => return no_stream(stream),
+            };
+            if method == refused && *now.lock().unwrap() {
+                let error = json!({"jsonrpc": "2.0", "id": message(request)["id"], "error": {"code": -32603, "message": "no"}});
+                return json(stream, &error.to_string());
+            }
+            json(stream, &reply_to(request, &result));
+        });
+        let (sidecar, token) = beside(&server);
+        let sidecar = sidecar.ready();
+        let lengths = || {
+            let inventory = read(&ask(&token).send(sidecar.admin));
+            let others =
+                [inventory.prompts, inventory.resources, inventory.resource_templates].map(|list| list.len());
+            (inventory.tools.len(), others.iter().sum::<usize>(), inventory.connection.state)
+        };
+        assert_eq!(lengths(), (1, 2, ConnectionState::Connected), "{refused}");
+        // More often than would be believed of its tools.
+        within(Duration::from_secs(60), "it is asked again", || (server.asked(refused) > 3).then_some(()));
+        assert_eq!(
+            (lengths(), server.asked("initialize")),
+            ((1, 2, ConnectionState::Connected), 1),
+            "{refused}"
+        );
+        *refuses.lock().unwrap() = false;
+        within(Duration::from_secs(60), "it lists that too", || (lengths().1 == 3).then_some(()));
+        assert_eq!(server.asked("initialize"), 1, "{refused}: it is the same session");
+        assert!(sidecar.written().contains(refused), "{refused}: it was told once");
+    }
+}
+
 #[test]
 fn a_server_that_shakes_hands_and_does_not_list_is_said_to() {
     let gate = Gate::default();
