@@ -3,6 +3,7 @@
 
 mod client;
 mod era;
+mod lists;
 mod sockets;
 mod state;
 
@@ -10,7 +11,6 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use longshore_mcp::method::List;
 use longshore_mcp::probe::Verdict;
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::Upstream;
@@ -21,9 +21,10 @@ use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
 
 use crate::shared::Shared;
 use crate::upstream::{Pool, Spoken, starts};
+use client::Discovery;
 pub(crate) use client::{CallError, Server};
-use client::{Discovery, MAX_OFFER};
 use era::{Greeted, Question};
+use lists::{Listed, Partly, list_all};
 pub(crate) use sockets::watch_sockets;
 use state::{Link, Problem};
 
@@ -443,72 +444,6 @@ fn note(shared: &Shared, discovery: &Discovery) {
         discovery.known().into_iter().for_each(|revision| era::note(description, revision));
         description.protocol_versions.len() != before
     });
-}
-
-/// What a server has listed.
-struct Listed {
-    lists: Lists,
-    /// Why a list is as it was before, if one is.
-    unlisted: Option<Problem>,
-}
-
-/// A server that lists its tools, and not all else that it says it has: it serves, and is asked again.
-#[derive(Default)]
-struct Partly {
-    problem: Option<Problem>,
-    /// How often in a row.
-    times: u32,
-}
-
-impl Partly {
-    fn note(&mut self, problem: Option<Problem>) {
-        self.times = if problem.is_some() { self.times.saturating_add(1) } else { 0 };
-        // Once, however often it is asked.
-        if let Some(Problem { message, .. }) = problem.as_ref().filter(|_| problem != self.problem) {
-            tracing::warn!(detail = %message, "the MCP server does not list all that it says it has");
-        }
-        self.problem = problem;
-    }
-
-    /// How soon the lists are read again.
-    fn list_in(&self) -> Duration {
-        match self.times.checked_sub(1) {
-            Some(before) => (RELIST_PAUSE * 4 * (1 << before.min(6))).min(RELIST_EVERY),
-            None => RELIST_EVERY,
-        }
-    }
-}
-
-/// Reads every list that the server says it has. One that it refuses stays what it was, but for that of its tools, without
-/// which it does not serve.
-async fn list_all(server: &Server, capabilities: &Value, known: &Lists) -> Result<Listed, Problem> {
-    let mut lists = Lists::default();
-    let (mut room, mut unlisted) = (MAX_OFFER, None);
-    for list in List::ALL {
-        let (capability, place, known) = match list {
-            List::Tools => ("tools", &mut lists.tools, &known.tools),
-            List::Prompts => ("prompts", &mut lists.prompts, &known.prompts),
-            List::Resources => ("resources", &mut lists.resources, &known.resources),
-            List::ResourceTemplates => {
-                ("resources", &mut lists.resource_templates, &known.resource_templates)
-            }
-        };
-        if capabilities.get(capability).is_none() {
-            continue;
-        }
-        match server.list(list, &mut room).await {
-            Ok(entries) => *place = entries,
-            Err(error) if list != List::Tools && error.is_answer() => {
-                unlisted = unlisted.or(Some(error.in_list(list)));
-                let size = known.iter().map(|entry| entry.to_string().len()).sum();
-                if let Some(left) = room.checked_sub(size) {
-                    (room, *place) = (left, known.clone());
-                }
-            }
-            Err(error) => return Err(error.in_list(list)),
-        }
-    }
-    Ok(Listed { lists, unlisted })
 }
 
 /// The time of day, in the form of the inventory.
