@@ -232,6 +232,9 @@ fn values_make_what_they_say(cluster: &Cluster) {
             monitors.iter().all(|it| it["metadata"]["labels"]["release"] == "prometheus"),
             "{monitors:?}"
         );
+        // Whoever may run pods can have one of them scraped too.
+        let is_bounded = |it: &Value| it["sampleLimit"] == 5000 && it["bodySizeLimit"] == "4MB";
+        assert!(monitors.iter().all(|it| is_bounded(&it["spec"])), "{monitors:?}");
         let [own, servers] = <[Value; 2]>::try_from(monitors).unwrap();
         assert_eq!(own["spec"]["podMetricsEndpoints"][0]["port"], "http");
         assert_eq!(servers["spec"]["podMetricsEndpoints"][0]["port"], "admin");
