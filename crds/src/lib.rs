@@ -9,9 +9,11 @@ pub mod manifest;
 pub mod mcp_server;
 pub mod names;
 mod schema;
+pub mod written;
 
 pub use manifest::manifests;
 pub use mcp_server::{McpServer, McpServerSpec, McpServerStatus};
+pub use written::Written;
 
 /// The API group of every kind here.
 pub const GROUP: &str = "longshore.dev";

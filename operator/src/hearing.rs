@@ -29,6 +29,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tower::timeout::TimeoutLayer;
 
 use crate::mirror::{Change, Mirror, ServerKey};
+use crate::reading::Lean;
 use crate::reasons::sentence;
 use crate::scope::{self, PAGE, Scope};
 use crate::view::View;
@@ -118,7 +119,7 @@ pub(crate) struct Hearing {
 struct Watch<K: 'static> {
     hearing: Hearing,
     name: Name,
-    api: Api<K>,
+    api: Api<Lean<K>>,
     config: watcher::Config,
     events: BoxStream<'static, watcher::Result<Event<K>>>,
     state: State,
@@ -167,7 +168,7 @@ impl Hearing {
         K: Watched,
     {
         let config = config.page_size(PAGE).timeout(WATCH_SECONDS);
-        let api = scope::api::<K>(client, scope);
+        let api = scope::api::<Lean<K>>(client, scope);
         let kind = K::plural(&());
         // Of one kind there may be several, of other objects each.
         let kind = match &config.label_selector {
@@ -179,7 +180,7 @@ impl Hearing {
         let watch = Watch {
             hearing: self.clone(),
             name,
-            events: watcher(api.clone(), config.clone()).boxed(),
+            events: watched(&api, &config),
             api,
             config,
             state: State::Listing,
@@ -223,6 +224,20 @@ impl Hearing {
 }
 
 // === impl Watch ===
+
+fn watched<K: Watched>(
+    api: &Api<Lean<K>>,
+    config: &watcher::Config,
+) -> BoxStream<'static, watcher::Result<Event<K>>> {
+    let bare = |event| match event {
+        Event::Init => Event::Init,
+        Event::InitApply(Lean(object)) => Event::InitApply(object),
+        Event::InitDone => Event::InitDone,
+        Event::Apply(Lean(object)) => Event::Apply(object),
+        Event::Delete(Lean(object)) => Event::Delete(object),
+    };
+    watcher(api.clone(), config.clone()).map(move |event| event.map(bare)).boxed()
+}
 
 impl<K: Watched> Watch<K> {
     async fn next(&mut self) -> Event<K> {
@@ -269,7 +284,7 @@ impl<K: Watched> Watch<K> {
             };
             self.hearing.tell(&self.name, word);
             sleep(jittered(self.retry.after(Instant::now()))).await;
-            self.events = watcher(self.api.clone(), self.config.clone()).boxed();
+            self.events = watched(&self.api, &self.config);
             self.state = State::Listing;
         }
     }

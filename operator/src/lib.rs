@@ -5,6 +5,7 @@
 //! * [`catalog`]: the same for the catalog, which watches and writes nothing.
 //! * [`mcp_server`]: the controller of `McpServer`, one file per step.
 //! * [`mirror`] and [`view`]: what is known of the cluster; [`inventory`]: what the sidecars say.
+//! * [`reading`]: how objects of the cluster are read.
 //! * `hearing`: how the cluster is watched, and whether it is heard.
 //! * [`example`]: a small MCP server, for first steps.
 //! * [`local`]: servers of manifests on this machine, without a cluster.
@@ -29,6 +30,7 @@ pub mod mirror;
 pub mod names;
 pub mod ownership;
 pub mod rbac;
+pub mod reading;
 pub mod reasons;
 pub mod run;
 pub mod scope;

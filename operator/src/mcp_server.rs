@@ -24,7 +24,6 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
 use kube::{Resource as _, ResourceExt as _};
 use longshore_crds::{McpServer, McpServerStatus};
@@ -35,6 +34,7 @@ use crate::api::ApiError;
 use crate::metrics::Outcome;
 use crate::mirror::ServerKey;
 use crate::names;
+use crate::reading::Guarded;
 use crate::settings::Settings;
 use apply::Applier;
 use build::Desired;
@@ -109,10 +109,7 @@ impl Pursuit {
 }
 
 /// Brings one server to what its manifest says, and writes down how it is.
-pub async fn reconcile(
-    object: Arc<DeserializeGuard<McpServer>>,
-    context: Arc<Context>,
-) -> Result<Action, Error> {
+pub async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Action, Error> {
     let started = Instant::now();
     let key = ServerKey::of(object.as_ref());
     let uid = object.uid().unwrap_or_default();
@@ -209,11 +206,7 @@ fn serves_on(finalizers: &[String], context: &Context, key: &ServerKey, uid: &st
 }
 
 /// What to do after a failure: try again, later each time.
-pub fn error_policy(
-    object: Arc<DeserializeGuard<McpServer>>,
-    error: &Error,
-    context: Arc<Context>,
-) -> Action {
+pub fn error_policy(object: Arc<Guarded>, error: &Error, context: Arc<Context>) -> Action {
     let key = ServerKey::of(object.as_ref());
     let uid = object.uid().unwrap_or_default();
     if !context.memory.knows(&key, &uid) {
@@ -381,7 +374,7 @@ fn mounted_upstreams(context: &Context, key: &ServerKey, uid: &str) -> Vec<Upstr
 
 /// Writes down how the server is, or says when that will be worth it.
 async fn write_status(
-    object: &DeserializeGuard<McpServer>,
+    object: &Guarded,
     context: &Context,
     key: &ServerKey,
     memory: &Mutex<ServerMemory>,

@@ -7,17 +7,18 @@ use k8s_openapi::api::core::v1::{
 };
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::schema::{
     is_default, kubernetes, overrides, resources, security_context, string_map, unknown_object,
     volume_mounts, volumes,
 };
+use crate::written::Written;
 
 /// The pod that the server runs in.
 ///
-/// What would make the schema large (volumes, affinity, overrides) is kept as it is written and checked by the API
-/// server when the operator applies the Deployment; what it refuses is shown in the `Accepted` condition.
+/// What would make the schema large (volumes, affinity, overrides) is kept as it is written, up to 128 KiB each, and
+/// checked by the API server when the operator applies the Deployment; what it refuses is shown in the `Accepted`
+/// condition.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Pod {
@@ -46,9 +47,9 @@ pub struct Pod {
     #[schemars(schema_with = "security_context")]
     pub security_context: Option<PodSecurityContext>,
     /// Volumes for the server, as in a pod.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "volumes")]
-    pub volumes: Vec<Value>,
+    pub volumes: Option<Written>,
     /// Where the server's container mounts them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "volume_mounts")]
@@ -64,13 +65,13 @@ pub struct Pod {
     /// The pod's scheduling constraints, as in a pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "unknown_object")]
-    pub affinity: Option<Value>,
+    pub affinity: Option<Written>,
     /// A partial pod template, merged into the generated one; lists without names are replaced. The server's container
     /// is named `server`. The sidecar, Longshore's volumes and ports, host namespaces, `hostPath` and privileges may not
     /// be touched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "overrides")]
-    pub overrides: Option<Value>,
+    pub overrides: Option<Written>,
 }
 
 /// Labels and annotations.

@@ -11,7 +11,7 @@ use crate::schema::sidecar_resources;
 #[serde(rename_all = "camelCase")]
 pub struct Sidecar {
     /// What its container requests and may use. Default: requests 10m CPU, 16Mi memory, or a named limit; limit 128Mi
-    /// memory.
+    /// memory, at least 16Mi.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "sidecar_resources")]
     pub resources: Option<ResourceRequirements>,

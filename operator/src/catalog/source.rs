@@ -15,11 +15,9 @@ use std::time::Duration;
 use futures::future::{BoxFuture, select_all};
 use futures::{FutureExt as _, Stream, StreamExt as _, stream};
 use kube::Client;
-use kube::core::DeserializeGuard;
 use kube::runtime::watcher::{self, Event};
 use longshore_catalog::model::Health;
 use longshore_catalog::{Catalog, Offer, Reader};
-use longshore_crds::McpServer;
 use longshore_sidecar_client::{
     Bounds, Changes, Inventories, Observation, PodUid, Poller, Read, TokenFile, inventories_with,
 };
@@ -31,6 +29,7 @@ use super::published::Published;
 use crate::hearing::{Audience, Hearing, discarding};
 use crate::mirror::{Mirror, ServerKey};
 use crate::ownership;
+use crate::reading::Guarded;
 use crate::scope::{self, Scope};
 use crate::view::{DeploymentView, PodView, ReplicaSetView};
 
@@ -40,7 +39,6 @@ const ANSWERS: usize = 4;
 /// what its status has.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-type Guarded = DeserializeGuard<McpServer>;
 type Key = longshore_catalog::ServerKey;
 
 /// Feeds a catalog with what is in the cluster.

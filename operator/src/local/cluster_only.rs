@@ -15,7 +15,7 @@ pub(super) fn sentence(manifest: &McpServer, env: &[String]) -> Option<String> {
         (pod.service_account_name.is_some(), "pod.serviceAccountName"),
         (!pod.image_pull_secrets.is_empty(), "pod.imagePullSecrets"),
         (pod.security_context.is_some(), "pod.securityContext"),
-        (!pod.volumes.is_empty(), "pod.volumes"),
+        (pod.volumes.is_some(), "pod.volumes"),
         (!pod.volume_mounts.is_empty(), "pod.volumeMounts"),
         (!pod.node_selector.is_empty(), "pod.nodeSelector"),
         (!pod.tolerations.is_empty(), "pod.tolerations"),

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{
     Container, EnvFromSource, EnvVar, KeyToPath, LocalObjectReference, PodTemplateSpec, Volume,
 };
-use longshore_crds::McpServerSpec;
+use longshore_crds::{McpServerSpec, Written};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// The kinds of objects that a manifest can name.
@@ -75,16 +76,14 @@ pub fn of(spec: &McpServerSpec) -> Vec<Reference> {
     found.env("spec.source.env", &spec.source.env);
     found.env_from("spec.source.envFrom", &spec.source.env_from);
     found.pull_secrets("spec.pod.imagePullSecrets", &spec.pod.image_pull_secrets);
-    for (index, volume) in spec.pod.volumes.iter().enumerate() {
+    for (index, volume) in read::<Vec<Value>>(spec.pod.volumes.as_ref()).iter().flatten().enumerate() {
         found.volume(&format!("spec.pod.volumes[{index}]"), volume);
     }
     if let Some(account) = &spec.pod.service_account_name {
         let field = "spec.pod.serviceAccountName".to_owned();
         found.add(Kind::ServiceAccount, account, None, Need::Required, field);
     }
-    // What cannot be read as a template is refused by the validation.
-    let overrides =
-        spec.pod.overrides.clone().and_then(|value| serde_json::from_value::<PodTemplateSpec>(value).ok());
+    let overrides = read::<PodTemplateSpec>(spec.pod.overrides.as_ref());
     if let Some(spec) = overrides.and_then(|template| template.spec) {
         let path = "spec.pod.overrides.spec";
         found.containers(&format!("{path}.containers"), &spec.containers);
@@ -103,6 +102,11 @@ pub fn of(spec: &McpServerSpec) -> Vec<Reference> {
         }
     }
     found.references
+}
+
+/// What is kept as it is written, if it can be read: the validation refuses the rest.
+fn read<T: DeserializeOwned>(written: Option<&Written>) -> Option<T> {
+    serde_json::from_str(written?.text()?).ok()
 }
 
 #[derive(Default)]

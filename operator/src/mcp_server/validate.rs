@@ -17,11 +17,14 @@ use k8s_openapi::api::core::v1::{
     Affinity, EnvFromSource, EnvVar, LocalObjectReference, PodSecurityContext, PodTemplateSpec,
     ResourceRequirements, Toleration, Volume, VolumeMount,
 };
-use longshore_crds::McpServer;
 use longshore_crds::api_keys::ANONYMOUS;
 use longshore_crds::mcp_server as manifest;
 use longshore_crds::names::MAX_NAME_LENGTH;
+use longshore_crds::{McpServer, Written};
 use longshore_sidecar_config as config;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::mcp_server::condition::{Problem, Reason};
 use crate::mcp_server::dereference::Dereferenced;
@@ -237,6 +240,7 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
     let access: Vec<_> = access.collect();
     let tools = rules::tool_filter(&spec.tools, &mut unfit);
     let pod = pod(&spec.pod, &mut unfit);
+    bounds::sidecar(spec.sidecar.resources.as_ref(), &mut unfit);
     guard::volumes::mounts("spec.pod.volumeMounts", &spec.pod.volume_mounts, &mut unfit);
     let mut missing = Vec::new();
     let mut references = references::of(spec);
@@ -408,25 +412,28 @@ fn protocol(transport: &manifest::Transport, unfit: &mut Vec<Problem>) -> Option
 
 fn pod(pod: &manifest::Pod, problems: &mut Vec<Problem>) -> ServerPod {
     let mut volumes = Vec::new();
-    for (index, value) in pod.volumes.iter().enumerate() {
-        match typed::typed::<Volume>(&format!("spec.pod.volumes[{index}]"), value) {
-            Ok(volume) => volumes.push(volume),
-            Err(problem) => problems.push(problem),
+    match pod.volumes.as_ref().map(|written| typed::read("spec.pod.volumes", written)).transpose() {
+        Ok(values) => {
+            let values = values.as_ref().and_then(Value::as_array);
+            for (index, value) in values.into_iter().flatten().enumerate() {
+                match typed::typed::<Volume>(&format!("spec.pod.volumes[{index}]"), value) {
+                    Ok(volume) => volumes.push(volume),
+                    Err(problem) => problems.push(problem),
+                }
+            }
         }
+        Err(problem) => problems.push(problem),
     }
     guard::volumes::volumes("spec.pod.volumes", &volumes, problems);
-    let affinity = pod.affinity.as_ref().map(|value| typed::typed("spec.pod.affinity", value)).transpose();
-    let affinity = affinity.unwrap_or_else(|problem| {
-        problems.push(problem);
-        None
-    });
-    let overrides = pod.overrides.as_ref().map(|value| typed::typed("spec.pod.overrides", value)).transpose();
-    let overrides: Option<PodTemplateSpec> = overrides.unwrap_or_else(|problem| {
-        problems.push(problem);
-        None
-    });
-    if let Some(template) = &overrides {
+    let affinity = whole("spec.pod.affinity", pod.affinity.as_ref(), problems);
+    let mut overrides: Option<PodTemplateSpec> =
+        whole("spec.pod.overrides", pod.overrides.as_ref(), problems);
+    if let Some(template) = &mut overrides {
         guard::overrides("spec.pod.overrides", template, problems);
+        // They are refused, and the largest of all types: three bytes of text would be a thousand.
+        if let Some(spec) = &mut template.spec {
+            spec.ephemeral_containers = None;
+        }
     }
     if let Some(context) = &pod.security_context {
         guard::security::pod("spec.pod.securityContext", context, problems);
@@ -445,6 +452,19 @@ fn pod(pod: &manifest::Pod, problems: &mut Vec<Problem>) -> ServerPod {
         affinity,
         overrides,
     }
+}
+
+/// What is kept as it is written, as a Kubernetes type.
+fn whole<T: Serialize + DeserializeOwned>(
+    field: &str,
+    written: Option<&Written>,
+    problems: &mut Vec<Problem>,
+) -> Option<T> {
+    let read = |written| typed::typed(field, &typed::read(field, written)?);
+    written.map(read).transpose().unwrap_or_else(|problem| {
+        problems.push(problem);
+        None
+    })
 }
 
 fn log_level(level: manifest::LogLevel) -> config::LogLevel {

@@ -8,12 +8,11 @@ use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::future::{BoxFuture, join_all, select_all};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
-use kube::core::{DeserializeGuard, PartialObjectMeta};
+use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::{self, ObjectRef};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{Controller, WatchStreamExt as _, controller};
 use kube::{Resource as _, ResourceExt as _};
-use longshore_crds::McpServer;
 use tokio_util::sync::CancellationToken;
 
 use crate::hearing::{Hearing, Watched, discarding};
@@ -23,13 +22,12 @@ use crate::mcp_server::context::Context;
 use crate::mcp_server::references::Kind;
 use crate::mcp_server::{error_policy, reconcile, upgrades};
 use crate::mirror::{Change, Mirror, ServerKey};
+use crate::reading::Guarded;
 use crate::scope::{self, Scope};
 use crate::view::{Live, View};
 
 /// How many servers are reconciled at once. A reconciliation mostly waits for the API server.
 const CONCURRENCY: u16 = 16;
-/// An `McpServer` that may be unreadable: one such must not stop the watch of all the others.
-type Guarded = DeserializeGuard<McpServer>;
 
 /// Makes servers due for reconciliation.
 ///
@@ -164,8 +162,7 @@ async fn one_controller(
             }
             Event::Apply(_) => {}
         })
-        .map(Ok::<_, watcher::Error>)
-        .modify(|server| server.managed_fields_mut().clear());
+        .map(Ok::<_, watcher::Error>);
     let remembering = context.clone();
     let servers = reflector::reflector(writer, servers)
         // A list is in the store when it is complete, and not before: of a server on its first page, what is there until

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ResourceRequirements;
 use longshore_crds::mcp_server as manifest;
 use longshore_sidecar_config as config;
 
@@ -12,6 +13,9 @@ use crate::mcp_server::condition::Problem;
 const SHARE_OF_SESSIONS: u32 = 10;
 /// The part of a pod's processes. They are few, so a tenth would often be none.
 const SHARE_OF_PROCESSES: u32 = 4;
+
+/// What a sidecar takes while it starts, and some more: 16Mi.
+const LEAST_SIDECAR_MEMORY: f64 = 16.0 * 1024.0 * 1024.0;
 
 /// Bounds of a request; of processes too, whether or not the server is a stdio server now.
 pub(super) fn limits(spec: &manifest::McpServerSpec, problems: &mut Vec<Problem>) -> Option<config::Limits> {
@@ -53,6 +57,18 @@ pub(super) fn sessions(
         resume: config::Resume { max_bytes: max_bytes?, ttl_ms: ttl? },
         seal_with,
     })
+}
+
+/// A sidecar that is killed as soon as it starts leaves its ports to whoever else is in the pod.
+pub(super) fn sidecar(resources: Option<&ResourceRequirements>, problems: &mut Vec<Problem>) {
+    let limit = resources.and_then(|resources| resources.limits.as_ref()?.get("memory"));
+    // Of what is no amount the API server says so.
+    if limit.and_then(|limit| quantity::amount(&limit.0)).is_some_and(|limit| limit < LEAST_SIDECAR_MEMORY) {
+        problems.push(Problem::invalid(
+            "spec.sidecar.resources.limits.memory",
+            "the sidecar would be killed before it serves: let it have 16Mi or more",
+        ));
+    }
 }
 
 fn processes(spec: &manifest::McpServerSpec, problems: &mut Vec<Problem>) -> Option<config::Processes> {

@@ -126,6 +126,23 @@ fn a_pod_that_may_not_be_is_not_made_and_keys_reach_the_one_that_is_there() {
         (json!({}), json!({"volumes": [{"name": "a", "emptyDir": 7}]}), "spec.pod.volumes[0]: "),
         (json!({}), json!({"affinity": {"podAfinity": {}}}), "spec.pod.affinity.podAfinity: "),
         (json!({}), json!({"overrides": {"spec": {"containers": 7}}}), "spec.pod.overrides: "),
+        (
+            json!({}),
+            json!({"overrides": {"x": vec![json!({"a": 1}); 5000]}}),
+            "spec.pod.overrides: it has more than 128 KiB or 8192 values",
+        ),
+        // To merge so many takes time that grows with their square.
+        (
+            json!({}),
+            overrides(json!({"containers": [{"name": "server", "env": vec![json!({"name": "A"}); 80_000]}]})),
+            "spec.pod.overrides: it has more than ",
+        ),
+        (json!({}), json!({"affinity": {"x": "a".repeat(200_000)}}), "spec.pod.affinity: it has more than "),
+        (
+            json!({}),
+            json!({"volumes": [{"name": "a", "projected": {"sources": vec![json!({}); 9000]}}]}),
+            "spec.pod.volumes: it has more than ",
+        ),
         (json!({}), overrides(json!({"hostNetwork": true})), "spec.pod.overrides.spec.hostNetwork: "),
         (
             json!({}),
@@ -270,6 +287,20 @@ fn a_manifest_may_not_name_more_objects_than_are_read() {
     let field = "spec.pod.overrides.spec.containers[0].env[512].valueFrom.secretKeyRef: ";
     assert!(problem.reason == Reason::Invalid && problem.message.starts_with(field), "{}", problem.message);
     assert_eq!(resources.deployment, None);
+}
+
+#[test]
+fn a_sidecar_has_the_memory_that_it_takes_to_run() {
+    for (limit, is_refused) in
+        [("1Mi", true), ("16383Ki", true), ("1", true), ("16Mi", false), ("1Gi", false)]
+    {
+        let mut server = server(json!({}), json!({}));
+        server.spec.sidecar.resources =
+            serde_json::from_value(json!({"limits": {"memory": limit, "cpu": "1"}})).unwrap();
+        let (problems, resources) = prepared(&server, &found());
+        let said = problems.iter().any(|it| it.message.starts_with("spec.sidecar.resources.limits.memory: "));
+        assert_eq!((said, resources.deployment.is_none()), (is_refused, is_refused), "{limit}: {problems:?}");
+    }
 }
 
 /// Whatever passes `kubectl apply` and is wrong: a key that is revoked meanwhile stops working.

@@ -1,9 +1,25 @@
 //! From what the schema keeps as it is written to Kubernetes' own types, without losing a word.
 
+use longshore_crds::Written;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::mcp_server::condition::Problem;
+
+/// Reads what is kept as it is written.
+pub(super) fn read(field: &str, written: &Written) -> Result<Value, Problem> {
+    let text = written.text().ok_or_else(|| {
+        Problem::invalid(
+            field,
+            format_args!(
+                "it has more than {} KiB or {} values, so nothing of it is read: write less",
+                Written::MOST_BYTES / 1024,
+                Written::MOST_VALUES
+            ),
+        )
+    })?;
+    serde_json::from_str(text).map_err(|error| Problem::invalid(field, error))
+}
 
 /// Reads a value as a Kubernetes type, and refuses it if a part of it would be lost: a field that the type does not
 /// have is a mistake that nobody would notice otherwise.

@@ -1,0 +1,256 @@
+//! How objects are read that others write: what one costs is in proportion to what it weighs.
+//!
+//! Trees of values are not. Each `{"a":1}` of a text would be a map with room for eleven, a hundred times as large. So
+//! none is made of what nobody here looks at, nor of a whole object that may yet turn out to be unreadable: it is read
+//! from its text.
+
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use longshore_crds::McpServer;
+use serde::de::{DeserializeOwned, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+/// So many labels or annotations an object may have. Of one with more, which is none of Longshore's, none is read.
+const MOST_KEYS: usize = 1024;
+
+/// An object without its managed fields. They are a tree of the names of all fields, and nobody here reads them.
+#[derive(Clone, Debug)]
+pub(crate) struct Lean<K>(pub(crate) K);
+
+/// An `McpServer` that may be unreadable: one such must not stop the watch of all the others.
+#[derive(Clone, Debug)]
+pub struct Guarded(pub Result<McpServer, Unreadable>);
+
+/// What is known of an object that cannot be read.
+#[derive(Clone, Debug)]
+pub struct Unreadable {
+    /// Why it cannot be.
+    pub error: String,
+    /// Which object it is.
+    pub metadata: ObjectMeta,
+}
+
+impl<'de, K: DeserializeOwned> Deserialize<'de> for Lean<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        serde_json::from_str(&lean(text.get())).map(Self).map_err(D::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Guarded {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Object {
+            metadata: ObjectMeta,
+        }
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        match serde_json::from_str(text.get()) {
+            Ok(server) => Ok(Self(Ok(server))),
+            Err(error) => {
+                let Object { metadata } = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
+                let error = error.to_string();
+                // Where that is in the API server's own text helps nobody.
+                let error = error.rsplit_once(" at line ").map_or(error.as_str(), |(words, _)| words);
+                Ok(Self(Err(Unreadable { error: error.to_owned(), metadata })))
+            }
+        }
+    }
+}
+
+/// The parts of an object's text that are read without a bound otherwise.
+#[derive(Default, Deserialize)]
+struct Outline<'a> {
+    #[serde(borrow)]
+    metadata: Option<Metadata<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata<'a> {
+    #[serde(borrow)]
+    managed_fields: Option<&'a RawValue>,
+    #[serde(borrow)]
+    labels: Option<&'a RawValue>,
+    #[serde(borrow)]
+    annotations: Option<&'a RawValue>,
+}
+
+/// An object's text without what is too much of it.
+fn lean(text: &str) -> Cow<'_, str> {
+    // What has no such parts is refused by whoever wants to read it.
+    let outline: Outline<'_> = serde_json::from_str(text).unwrap_or_default();
+    let Metadata { managed_fields, labels, annotations } = outline.metadata.unwrap_or_default();
+    let too_many =
+        |map: &&RawValue| serde_json::from_str(map.get()).is_ok_and(|Entries(entries)| entries > MOST_KEYS);
+    let left_out = [managed_fields, labels.filter(too_many), annotations.filter(too_many)];
+    let mut text = Cow::Borrowed(text);
+    let start = text.as_ptr().addr();
+    let mut parts: Vec<_> =
+        left_out.into_iter().flatten().map(|it| (it.get().as_ptr().addr() - start, it.get().len())).collect();
+    // From the end on, since what follows a part moves when it goes.
+    parts.sort_unstable();
+    for (at, length) in parts.into_iter().rev() {
+        text.to_mut().replace_range(at..at + length, "null");
+    }
+    text
+}
+
+/// How many entries a map has.
+struct Entries(usize);
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Count;
+        impl<'de> Visitor<'de> for Count {
+            type Value = Entries;
+            fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                formatter.write_str("a map")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
+                let mut entries = 0;
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+                    entries += 1;
+                }
+                Ok(Entries(entries))
+            }
+        }
+        deserializer.deserialize_map(Count)
+    }
+}
+
+impl<K: Resource> Resource for Lean<K> {
+    type DynamicType = K::DynamicType;
+    type Scope = K::Scope;
+
+    fn metadata_api() -> bool {
+        K::metadata_api()
+    }
+
+    fn kind(dt: &Self::DynamicType) -> Cow<'_, str> {
+        K::kind(dt)
+    }
+
+    fn group(dt: &Self::DynamicType) -> Cow<'_, str> {
+        K::group(dt)
+    }
+
+    fn version(dt: &Self::DynamicType) -> Cow<'_, str> {
+        K::version(dt)
+    }
+
+    fn plural(dt: &Self::DynamicType) -> Cow<'_, str> {
+        K::plural(dt)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        self.0.meta()
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        self.0.meta_mut()
+    }
+}
+
+impl Resource for Guarded {
+    type DynamicType = ();
+    type Scope = <McpServer as Resource>::Scope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        McpServer::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        McpServer::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        McpServer::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        McpServer::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        self.0.as_ref().map_or_else(|unreadable| &unreadable.metadata, Resource::meta)
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        self.0.as_mut().map_or_else(|unreadable| &mut unreadable.metadata, Resource::meta_mut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::ResourceExt as _;
+    use kube::core::{ObjectList, PartialObjectMeta, WatchEvent};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn object(metadata: &Value, spec: &Value) -> Value {
+        let mut object = json!({"metadata": {"name": "demo", "namespace": "tools"}, "spec": spec});
+        object["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+        object
+    }
+
+    fn spec(more: &Value) -> Value {
+        let mut spec = json!({"source": {"image": "x"}, "transport": {"stdio": {}}, "auth": {"none": {}}});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        spec
+    }
+
+    /// As the API server writes lists and watches.
+    fn read<K: DeserializeOwned + Clone>(object: &Value) -> [K; 2] {
+        let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": [object]}).to_string();
+        let list: ObjectList<Lean<K>> = serde_json::from_str(&list).unwrap();
+        let watched = format!(r#"{{"type":"ADDED","object":{object}}}"#);
+        let WatchEvent::Added(watched) = serde_json::from_str(&watched).unwrap() else { panic!() };
+        let [listed] = <[Lean<K>; 1]>::try_from(list.items).ok().unwrap();
+        [listed, watched].map(|Lean(object)| object)
+    }
+
+    #[test]
+    fn an_object_comes_without_what_nobody_reads_and_with_all_the_rest() {
+        let fields = json!([{"manager": "kubectl", "fieldsV1": {"f:metadata": {"f:labels": {}}}}]);
+        let many: BTreeMap<String, String> =
+            (0..=MOST_KEYS).map(|number| (format!("a{number}"), "\"managedFields\":[]".to_owned())).collect();
+        let few = json!({"managedFields": "[]", "a": "null"});
+        for (metadata, labels, annotations) in [
+            (json!({"managedFields": fields, "labels": few, "annotations": few, "uid": "é"}), 2, 2),
+            (json!({"labels": few, "annotations": many, "managedFields": fields, "uid": "é"}), 2, 0),
+            (json!({"labels": many, "annotations": many, "uid": "é"}), 0, 0),
+        ] {
+            for read in read::<PartialObjectMeta<ConfigMap>>(&object(&metadata, &json!({}))) {
+                assert_eq!((read.name_any(), read.uid()), ("demo".to_owned(), Some("é".to_owned())));
+                assert_eq!(read.metadata.managed_fields, None);
+                assert_eq!((read.labels().len(), read.annotations().len()), (labels, annotations));
+            }
+        }
+    }
+
+    #[test]
+    fn a_server_that_cannot_be_read_is_known_by_its_metadata() {
+        let deep = (0..200).fold(json!({}), |deep, _| json!({"a": deep}));
+        for (spec, expected) in [
+            (spec(&json!({})), None),
+            (spec(&json!({"replicas": "two"})), Some("invalid type: string \"two\", expected u32")),
+            (spec(&json!({"pod": {"overrides": deep}})), Some("recursion limit exceeded")),
+            (json!("x"), Some("invalid type: string \"x\", expected struct McpServerSpec")),
+        ] {
+            for server in read::<Guarded>(&object(&json!({}), &spec)) {
+                assert_eq!(
+                    (server.name_any(), server.namespace().as_deref()),
+                    ("demo".to_owned(), Some("tools"))
+                );
+                assert_eq!(server.0.err().map(|unreadable| unreadable.error).as_deref(), expected);
+            }
+        }
+    }
+}
