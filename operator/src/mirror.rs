@@ -196,11 +196,11 @@ fn server_of(metadata: &ObjectMeta) -> Option<ServerKey> {
 #[cfg(test)]
 mod tests {
     use futures::stream;
-    use k8s_openapi::api::core::v1::{Pod, PodStatus, Service};
+    use k8s_openapi::api::core::v1::{PodStatus, Service};
     use kube::core::PartialObjectMeta;
 
     use super::*;
-    use crate::view::{Owned, PodView};
+    use crate::view::{BriefPod, Owned, PodView};
 
     type Object = PartialObjectMeta<Service>;
 
@@ -287,7 +287,8 @@ mod tests {
     #[tokio::test]
     async fn how_a_container_of_a_pod_has_ended_is_not_forgotten() {
         let pod = |uid: &str, version: u64, last: serde_json::Value| {
-            let mut pod = Pod { metadata: object("a", "x", Some("one"), version).metadata, ..Pod::default() };
+            let mut pod =
+                BriefPod { metadata: object("a", "x", Some("one"), version).metadata, ..BriefPod::default() };
             pod.metadata.uid = Some(uid.to_owned());
             let server = serde_json::json!({
                 "name": "server", "image": "x", "imageID": "x", "ready": false, "restartCount": 1,

@@ -1,20 +1,25 @@
 //! What the operator remembers of the objects in the cluster: a few words of each, never the whole.
 
+mod objects;
 mod pod;
 
+use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
 
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::PartialObjectMeta;
 
 use crate::names::{CONFIGURED_ANNOTATION, TEMPLATE_ANNOTATION};
+pub use objects::{BriefDeployment, BriefPod};
 pub use pod::{ContainerState, ContainerView, Ended, OtherContainer, PodView};
 
 /// Messages of the cluster are cut here, on their way into memory.
 const LONGEST_MESSAGE: usize = 2048;
+/// No annotation of Longshore's is longer: the longest has the path of a server, of at most 1024 bytes, as JSON.
+const LONGEST_ANNOTATION: usize = 4096;
 
 /// Something that can be remembered of an object.
 pub trait View: Sized + PartialEq + Send + Sync + 'static {
@@ -93,20 +98,18 @@ pub struct DeploymentView {
 }
 
 impl View for DeploymentView {
-    type Object = Deployment;
+    type Object = BriefDeployment;
 
-    fn of(object: &Deployment) -> Self {
-        let conditions =
-            object.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-        let refused = conditions
+    fn of(object: &BriefDeployment) -> Self {
+        let refused = object
+            .status
+            .conditions
             .iter()
+            .flatten()
             .find(|condition| condition.type_ == "ReplicaFailure" && condition.status == "True")
             .map(|condition| cut(condition.message.as_deref().unwrap_or_default()));
-        let replicas = object.spec.as_ref().and_then(|spec| spec.replicas);
-        let template = object.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref());
-        let template =
-            template.and_then(|metadata| metadata.annotations.as_ref()?.get(TEMPLATE_ANNOTATION).cloned());
-        Self { live: Live::of(&object.metadata), template, replicas, refused }
+        let template = annotation(object.spec.template.metadata.annotations.as_ref(), TEMPLATE_ANNOTATION);
+        Self { live: Live::of(&object.metadata), template, replicas: object.spec.replicas, refused }
     }
 }
 
@@ -181,6 +184,11 @@ fn version(metadata: &ObjectMeta) -> u64 {
 pub fn controller(metadata: &ObjectMeta) -> Option<String> {
     let mut owners = metadata.owner_references.iter().flatten();
     owners.find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone())
+}
+
+/// What Longshore's annotation says. One that is longer is another's.
+fn annotation(annotations: Option<&BTreeMap<String, String>>, name: &str) -> Option<String> {
+    annotations?.get(name).filter(|text| text.len() <= LONGEST_ANNOTATION).cloned()
 }
 
 fn cut(text: &str) -> String {

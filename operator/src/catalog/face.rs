@@ -73,6 +73,7 @@ impl Heard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::{ContainerState, ContainerView};
 
     fn pod(uid: &str, created: i64, ready: bool) -> PodView {
         PodView {
@@ -81,6 +82,7 @@ mod tests {
             ready,
             ip: Some("10.0.0.1".to_owned()),
             template: Some("one".to_owned()),
+            sidecar: ContainerView { state: ContainerState::Running, ..ContainerView::default() },
             ..PodView::default()
         }
     }
@@ -100,7 +102,7 @@ mod tests {
         let ending = PodView { ending: true, ..pod("ending", 9, true) };
         let failed = PodView { failed: Some("x".to_owned()), ..pod("failed", 9, true) };
         // Something else may listen there until the sidecar does.
-        let early = PodView { initialised: true, ..pod("early", 9, false) };
+        let early = PodView { sidecar: ContainerView::default(), ..pod("early", 9, false) };
         for (pods, expected) in [
             (vec![&old, &new, &pending, &ending, &failed], &["old"][..]),
             (vec![&new, &pending, &ending, &early], &["new"]),

@@ -2,11 +2,15 @@
 
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, Volume};
+use k8s_openapi::api::core::v1::ContainerStatus;
 use longshore_crds::names::{SERVER_CONTAINER, SIDECAR_CONTAINER};
 
-use super::{View, controller, cut, cut_front};
+use super::objects::{BriefPod, BriefVolume};
+use super::{View, annotation, controller, cut, cut_front};
 use crate::names::{TEMPLATE_ANNOTATION, UPSTREAM_ANNOTATION};
+
+/// So many ConfigMaps of a pod are known. Longshore's volumes come before the manifest's own.
+const MOST_CONFIG_MAPS: usize = 64;
 
 /// A pod, as far as it tells how its server is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,8 +41,6 @@ pub struct PodView {
     pub ready_changed: Option<i64>,
     /// Why no node takes it.
     pub unschedulable: Option<String>,
-    /// Whether it has init containers, which run before all others.
-    pub initialised: bool,
     /// Its first container.
     pub sidecar: ContainerView,
     /// Its second container.
@@ -110,11 +112,11 @@ pub struct Ended {
 }
 
 impl View for PodView {
-    type Object = Pod;
+    type Object = BriefPod;
 
-    fn of(pod: &Pod) -> Self {
+    fn of(pod: &BriefPod) -> Self {
         let metadata = &pod.metadata;
-        let annotation = |name: &str| metadata.annotations.as_ref().and_then(|all| all.get(name)).cloned();
+        let annotation = |name: &str| annotation(metadata.annotations.as_ref(), name);
         let status = pod.status.clone().unwrap_or_default();
         let conditions = status.conditions.unwrap_or_default();
         let condition = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
@@ -126,7 +128,6 @@ impl View for PodView {
         let regular =
             statuses.iter().filter(|status| ![SIDECAR_CONTAINER, SERVER_CONTAINER].contains(&&*status.name));
         let others = inits.iter().map(|status| (true, status)).chain(regular.map(|status| (false, status)));
-        let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
         let ended = matches!(status.phase.as_deref(), Some("Failed" | "Succeeded"));
         Self {
             name: metadata.name.clone().unwrap_or_default(),
@@ -148,10 +149,6 @@ impl View for PodView {
             unschedulable: condition("PodScheduled")
                 .filter(|condition| condition.status == "False")
                 .map(|condition| cut(condition.message.as_deref().unwrap_or_default())),
-            initialised: pod
-                .spec
-                .as_ref()
-                .is_some_and(|spec| spec.init_containers.as_ref().is_some_and(|all| !all.is_empty())),
             sidecar: container(SIDECAR_CONTAINER),
             server: container(SERVER_CONTAINER),
             others: others
@@ -161,8 +158,15 @@ impl View for PodView {
                     container: ContainerView::of(status),
                 })
                 .collect(),
-            config_maps: volumes.iter().flat_map(config_maps).collect(),
-            service_account: pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone()),
+            config_maps: pod
+                .spec
+                .volumes
+                .iter()
+                .flatten()
+                .flat_map(config_maps)
+                .take(MOST_CONFIG_MAPS)
+                .collect(),
+            service_account: pod.spec.service_account_name.clone(),
         }
     }
 
@@ -185,11 +189,11 @@ impl View for PodView {
 // === impl PodView ===
 
 impl PodView {
-    /// Where its sidecar can be asked. Whoever asks shows a token, and before the sidecar an init container of the
-    /// manifest's own could listen at its port: then it is asked when it is known to run, which the kubelet says late.
+    /// Where its sidecar can be asked. Whoever asks shows a token, and while the sidecar does not run, the server or an
+    /// init container could listen at its port: it is asked when it is known to run, which the kubelet says late.
     pub fn askable_at(&self) -> Option<IpAddr> {
-        let is_first = !self.initialised || self.sidecar.state == ContainerState::Running;
-        if self.ending || self.failed.is_some() || !is_first {
+        let runs = self.sidecar.state == ContainerState::Running;
+        if self.ending || self.failed.is_some() || !runs {
             return None;
         }
         self.ip.as_deref()?.parse().ok()
@@ -197,7 +201,7 @@ impl PodView {
 }
 
 /// Pods of earlier releases have a volume of nothing but a ConfigMap.
-fn config_maps(volume: &Volume) -> impl Iterator<Item = String> {
+fn config_maps(volume: &BriefVolume) -> impl Iterator<Item = String> {
     let alone = volume.config_map.iter().map(|source| source.name.clone());
     let projected = volume.projected.iter().flat_map(|volume| volume.sources.iter().flatten());
     alone.chain(projected.filter_map(|source| Some(source.config_map.as_ref()?.name.clone())))
@@ -265,33 +269,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_runs_before_the_sidecar_is_asked() {
-        let asked = |init: bool, state: Value, status: Value| {
+    fn a_pod_is_asked_while_its_sidecar_runs_and_no_one_in_its_place() {
+        let asked = |state: Value, status: Value| {
             let sidecar = json!({"name": "longshore-sidecar", "state": state, "image": "x", "imageID": "x", "ready": false, "restartCount": 0});
-            let mut pod = json!({"spec": {"containers": []}, "status": {"podIP": "10.0.0.1", "containerStatuses": [sidecar]}});
-            if init {
-                pod["spec"]["initContainers"] = json!([{"name": "first"}]);
-            }
+            let server = json!({"name": "server", "state": {"running": {}}, "image": "x", "imageID": "x", "ready": true, "restartCount": 0});
+            let mut pod = json!({"metadata": {}, "status": {"podIP": "10.0.0.1", "containerStatuses": [server, sidecar]}});
             pod["status"].as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
             PodView::of(&serde_json::from_value(pod).unwrap()).askable_at().is_some()
         };
-        let (running, waiting) = (json!({"running": {}}), json!({"waiting": {"reason": "PodInitializing"}}));
-        for (init, state, expected) in [
-            // The kubelet says late what runs.
-            (false, &waiting, true),
-            (false, &running, true),
-            (true, &waiting, false),
-            (true, &json!({"terminated": {"exitCode": 1}}), false),
-            (true, &running, true),
+        let running = json!({"running": {}});
+        for (state, expected) in [
+            (running.clone(), true),
+            (json!({"waiting": {"reason": "PodInitializing"}}), false),
+            (json!({"waiting": {"reason": "CrashLoopBackOff"}}), false),
+            (json!({"terminated": {"exitCode": 137}}), false),
+            (json!({}), false),
         ] {
-            assert_eq!(asked(init, state.clone(), json!({})), expected, "{init} {state}");
+            assert_eq!(asked(state.clone(), json!({})), expected, "{state}");
         }
-        assert!(!asked(true, running.clone(), json!({"containerStatuses": []})), "nothing is known of it");
+        assert!(!asked(running.clone(), json!({"containerStatuses": []})), "nothing is known of it");
         for gone in [json!({"podIP": null}), json!({"podIP": ""}), json!({"phase": "Failed"})] {
-            assert!(!asked(false, running.clone(), gone.clone()), "{gone}");
+            assert!(!asked(running.clone(), gone.clone()), "{gone}");
         }
-        let ip = Some("10.0.0.1".to_owned());
-        assert_eq!(PodView { ip, ending: true, ..PodView::default() }.askable_at(), None);
+        let sidecar = ContainerView { state: ContainerState::Running, ..ContainerView::default() };
+        let pod = PodView { ip: Some("10.0.0.1".to_owned()), sidecar, ..PodView::default() };
+        assert!(pod.askable_at().is_some());
+        assert_eq!(PodView { ending: true, ..pod }.askable_at(), None);
+    }
+
+    #[test]
+    fn of_what_others_make_like_longshores_only_so_much_is_kept() {
+        let pod = |text: &str, volumes: usize| {
+            let volumes: Vec<_> =
+                (0..volumes).map(|n| json!({"name": "v", "configMap": {"name": format!("c-{n}")}})).collect();
+            let pod = json!({
+                "metadata": {"annotations": {TEMPLATE_ANNOTATION: text, UPSTREAM_ANNOTATION: text}},
+                "spec": {"containers": [{"env": "read by nobody"}], "volumes": volumes},
+            });
+            PodView::of(&serde_json::from_value(pod).unwrap())
+        };
+        let fine = pod(&"a".repeat(super::super::LONGEST_ANNOTATION), 3);
+        assert!(fine.template.is_some() && fine.upstream.is_some());
+        assert_eq!(fine.config_maps, ["c-0", "c-1", "c-2"]);
+        let large = pod(&"a".repeat(super::super::LONGEST_ANNOTATION + 1), 1000);
+        assert_eq!((large.template, large.upstream), (None, None));
+        assert_eq!(large.config_maps.len(), MOST_CONFIG_MAPS);
     }
 
     #[test]
@@ -303,7 +325,8 @@ mod tests {
             let state = json!({"waiting": {"reason": reason, "message": message}});
             let status = json!({"name": "longshore-sidecar", "state": state, "image": "x", "imageID": "x", "ready": false, "restartCount": 0});
             let conditions = json!([{"type": "Ready", "status": if ready { "True" } else { "False" }}]);
-            let pod = json!({"spec": {"containers": []}, "status": {"conditions": conditions, "containerStatuses": [status]}});
+            let pod =
+                json!({"metadata": {}, "status": {"conditions": conditions, "containerStatuses": [status]}});
             PodView::of(&serde_json::from_value(pod).unwrap())
         };
         let hook = |pod: &PodView| pod.sidecar.hook.clone();
@@ -321,7 +344,8 @@ mod tests {
     #[test]
     fn a_pod_has_an_account_whoever_named_it() {
         let account = |spec: Value| {
-            PodView::of(&serde_json::from_value(json!({"spec": spec})).unwrap()).service_account
+            PodView::of(&serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap())
+                .service_account
         };
         let named = json!({"containers": [], "serviceAccountName": "demo-longshore"});
         assert_eq!(account(named).as_deref(), Some("demo-longshore"));
@@ -333,7 +357,7 @@ mod tests {
         let status = |name: &str, state: Value| json!({"name": name, "state": state, "image": "x", "imageID": "x", "ready": false, "restartCount": 0});
         let regular =
             ["longshore-sidecar", "server", "proxy"].map(|name| status(name, json!({"running": {}})));
-        let pod = json!({"spec": {"containers": []}, "status": {
+        let pod = json!({"metadata": {}, "status": {
             "initContainerStatuses": [status("migrate", json!({"terminated": {"exitCode": 1}}))],
             "containerStatuses": regular,
         }});
@@ -349,8 +373,7 @@ mod tests {
     #[test]
     fn a_pod_mounts_config_maps_alone_and_projected() {
         let mounted = |volumes: Value| {
-            let pod =
-                serde_json::from_value(json!({"spec": {"containers": [], "volumes": volumes}})).unwrap();
+            let pod = serde_json::from_value(json!({"metadata": {}, "spec": {"volumes": volumes}})).unwrap();
             PodView::of(&pod).config_maps
         };
         let projected = json!([

@@ -84,7 +84,10 @@ fn objects(kind: &str, pod: Ipv4Addr) -> Value {
         _ => json!({
             "metadata": metadata("pod", "replica-set"),
             "spec": {"containers": []},
-            "status": {"podIP": pod.to_string(), "conditions": [{"type": "Ready", "status": "True"}]},
+            "status": {"containerStatuses": [{
+                "name": "longshore-sidecar", "state": {"running": {}}, "image": "x", "imageID": "x",
+                "ready": true, "restartCount": 0,
+            }], "podIP": pod.to_string(), "conditions": [{"type": "Ready", "status": "True"}]},
         }),
     }
 }
