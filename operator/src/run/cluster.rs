@@ -16,6 +16,7 @@ use tokio::time::{sleep, timeout};
 use super::watches::Triggers;
 use crate::api::{self, ApiError};
 use crate::mcp_server::context::Context;
+use crate::reading::Lean;
 use crate::scope::{self, Scope};
 
 /// The time between two tries while the cluster is not ready for the operator.
@@ -41,7 +42,7 @@ enum Error {
 pub(crate) async fn wait_for_api(client: &Client, scopes: &[Scope]) {
     loop {
         for scope in scopes {
-            let servers = scope::api::<PartialObjectMeta<McpServer>>(client, scope);
+            let servers = scope::api::<Lean<PartialObjectMeta<McpServer>>>(client, scope);
             match api::call(servers.list(&ListParams::default().limit(1))).await {
                 Ok(_) => return,
                 Err(error) if error.is_not_found() => tracing::warn!(

@@ -19,6 +19,7 @@ use crate::mcp_server::memory::{ServerMemory, lock};
 use crate::metrics::Write;
 use crate::mirror::ServerKey;
 use crate::names::MANAGER;
+use crate::reading::Lean;
 use crate::view::Live;
 
 /// The status before: what was written last, as long as the watch has not shown what came of it.
@@ -108,13 +109,14 @@ pub async fn write(
         "status": status,
     });
     // Of the answer only the metadata is read: the object itself may be unreadable.
-    let servers = Api::<PartialObjectMeta<McpServer>>::namespaced(context.client.clone(), &server.namespace);
+    let servers =
+        Api::<Lean<PartialObjectMeta<McpServer>>>::namespaced(context.client.clone(), &server.namespace);
     let parameters = PatchParams::apply(MANAGER).force();
     let written =
         match api::call(servers.patch_subresource("status", &server.name, &parameters, &Patch::Apply(body)))
             .await
         {
-            Ok(written) => written,
+            Ok(Lean(written)) => written,
             // It was deleted meanwhile.
             Err(error) if error.is_not_found() => return Ok(()),
             Err(error) => return Err(error),
