@@ -238,6 +238,13 @@ impl Operator {
         answer.body
     }
 
+    /// The most memory that it has had.
+    pub(super) fn most_resident_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux says so");
+        peak.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
     /// Whether the process has ended.
     pub(super) fn has_ended(&mut self) -> bool {
         self.process.try_wait().unwrap().is_some()
