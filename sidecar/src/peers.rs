@@ -62,6 +62,8 @@ pub(crate) trait Local: Send + Sync {
     fn introduction(&self) -> Introduction;
     /// Begins to serve, or to drain.
     fn set_state(&self, state: State);
+    /// Notes whether the server was lost soon after its handshake, and has not stayed since.
+    fn set_shaken(&self, shaken: bool);
     /// Answers a question, and does what follows from it.
     fn answer(&self, question: Message<Question>) -> Message<Answer>;
     /// Notes that some sessions are ended.
@@ -74,6 +76,8 @@ pub(crate) trait Local: Send + Sync {
     fn to_ask(&self) -> Vec<IpAddr>;
     /// Who is alive, and what they are doing.
     fn alive(&self) -> Vec<(Peer, State)>;
+    /// Who takes what is new.
+    fn serving(&self) -> Vec<Peer>;
     /// Gives up sessions for their successors: those that can move and that nobody uses just now.
     fn give_up(&self, at_most: usize) -> Vec<(Peer, HandOver)>;
     /// Whether there are sessions that can move, when they become idle and somebody serves who takes them.
@@ -214,6 +218,11 @@ impl Peers {
     /// Who is alive, and what they are doing.
     pub(crate) fn alive(&self) -> Vec<(Peer, State)> {
         self.0.local.alive()
+    }
+
+    /// Who takes what is new: they serve, and their servers stay.
+    pub(crate) fn serving(&self) -> Vec<Peer> {
+        self.0.local.serving()
     }
 
     /// Whether a replica was heard just now.

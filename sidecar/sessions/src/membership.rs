@@ -68,6 +68,8 @@ pub struct Member {
     knows_me: bool,
     /// It has said that it is settled.
     settled: bool,
+    /// It has said that its server was lost soon after its handshake.
+    shaken: bool,
     /// DNS has listed it at some time.
     was_listed: bool,
     /// What it knew to be ended was fetched once.
@@ -180,6 +182,7 @@ impl View {
             member.unlisted = member.unlisted.map(|_| now);
             member.knows_me = knows_me;
             member.settled = from.settled;
+            member.shaken = from.shaken;
         }
         for departure in &from.left {
             self.has_left(departure, now);
@@ -296,7 +299,13 @@ impl View {
 
     /// Who serves and takes sessions, as far as is known; without this replica itself.
     pub fn serving(&self, now: Moment) -> impl Iterator<Item = Peer> {
-        self.alive(now).filter(|(_, state)| *state == State::Serving).map(|(peer, _)| peer)
+        self.that_serve(now).filter(|(_, shaken)| !shaken).map(|(peer, _)| peer)
+    }
+
+    /// Those too whose server was lost soon after its handshake, which each of them is told with.
+    pub fn that_serve(&self, now: Moment) -> impl Iterator<Item = (Peer, bool)> {
+        let serving = self.members.values().filter(|member| member.state == State::Serving);
+        serving.filter_map(move |member| Some((member.alive(now)?, member.shaken)))
     }
 
     /// Whether somebody else serves, or may: who served and is silent now may be slow, or have much to do.
@@ -435,6 +444,7 @@ impl Member {
             unlisted: Some(now),
             knows_me: false,
             settled: false,
+            shaken: false,
             was_listed: false,
             fetched: false,
             superseded: false,

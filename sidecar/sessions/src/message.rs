@@ -56,6 +56,10 @@ pub struct Introduction {
     /// It knows enough of the others to vouch for whom it knows ([`View::is_settled`](crate::membership::View::is_settled)).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub settled: bool,
+    /// Its server was lost soon after its handshake, and has not stayed since: it serves what it holds, and who has the
+    /// choice takes nothing new there. Earlier releases do not say so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shaken: bool,
 }
 
 /// Somebody who has left.
@@ -245,6 +249,7 @@ mod tests {
             }],
             knows: vec![Peer { pod: PodId::new("pod-2").unwrap(), address: [10, 0, 0, 2].into() }],
             settled: true,
+            shaken: true,
         }
     }
 

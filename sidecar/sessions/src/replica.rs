@@ -24,6 +24,8 @@ pub struct Replica<T> {
     /// How many words it has said.
     said: Cell<u64>,
     state: State,
+    /// Its server was lost soon after its handshake, and has not stayed since.
+    shaken: bool,
     /// The others.
     pub view: View,
     held: HashMap<SessionKey, T>,
@@ -65,6 +67,7 @@ impl<T> Replica<T> {
             process,
             said: Cell::new(0),
             state: State::Starting,
+            shaken: false,
             view,
             held: HashMap::new(),
             claims: HashMap::new(),
@@ -90,6 +93,17 @@ impl<T> Replica<T> {
         self.state = state;
     }
 
+    /// Notes whether its server was lost soon after its handshake, and has not stayed since. Then nothing new is taken here
+    /// if somebody else can have it.
+    pub fn set_shaken(&mut self, shaken: bool) {
+        self.shaken = shaken;
+    }
+
+    /// Whether that is so.
+    pub fn is_shaken(&self) -> bool {
+        self.shaken
+    }
+
     /// How it introduces itself this time.
     pub fn introduction(&self, now: Moment) -> Introduction {
         let number = self.said.get();
@@ -106,6 +120,7 @@ impl<T> Replica<T> {
             left,
             knows: self.view.known(now).collect(),
             settled: self.view.is_settled(now),
+            shaken: self.shaken,
         }
     }
 

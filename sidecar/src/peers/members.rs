@@ -48,10 +48,12 @@ pub(crate) async fn watch(shared: Arc<Shared>, errands: Errands) -> io::Result<(
 }
 
 /// Says what this replica is doing: it starts until everybody is greeted and its server was there once, and drains from
-/// the moment the process is told to end.
+/// the moment the process is told to end. From the beginning it says whether its server was lost soon after its handshake:
+/// clients are not sent to such a one, and neither are they by other replicas.
 async fn states(shared: Arc<Shared>) -> io::Result<()> {
     let (mut view, mut draining) = (shared.view.subscribe(), shared.draining.subscribe());
     let mut greeted = shared.peers.greeted();
+    let mut was_shaken = false;
     loop {
         let state = if *draining.borrow_and_update() {
             State::Draining
@@ -60,13 +62,21 @@ async fn states(shared: Arc<Shared>) -> io::Result<()> {
         } else {
             State::Starting
         };
+        let shaken = {
+            let view = view.borrow_and_update();
+            view.ever_connected && !view.is_ready
+        };
+        let heard_else = std::mem::replace(&mut was_shaken, shaken) != shaken;
+        if heard_else {
+            shared.peers.0.local.set_shaken(shaken);
+        }
         shared.peers.0.changed.send_if_modified(|current| {
             let changed = *current != state;
             if changed {
                 *current = state;
                 shared.peers.0.local.set_state(state);
             }
-            changed
+            changed || heard_else
         });
         let changed = tokio::select! {
             result = view.changed() => result,

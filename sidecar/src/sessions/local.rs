@@ -57,6 +57,10 @@ impl Local for Sessions {
         self.lock().set_state(state);
     }
 
+    fn set_shaken(&self, shaken: bool) {
+        self.lock().set_shaken(shaken);
+    }
+
     fn answer(&self, question: Message<Question>) -> Message<Answer> {
         let question = match question {
             Message { from, body: Question::Ended(ended) } => {
@@ -95,6 +99,10 @@ impl Local for Sessions {
 
     fn alive(&self) -> Vec<(Peer, State)> {
         self.lock().view.alive(self.now()).collect()
+    }
+
+    fn serving(&self) -> Vec<Peer> {
+        self.lock().view.serving(self.now()).collect()
     }
 
     fn give_up(&self, at_most: usize) -> Vec<(Peer, HandOver)> {

@@ -18,7 +18,6 @@ use longshore_mcp::envelope::{self, Id, Message};
 use longshore_mcp::method::Method as McpMethod;
 use longshore_mcp::sse;
 use longshore_sessions::Peer;
-use longshore_sessions::membership::State;
 use longshore_sessions::routing::NotForwarded;
 use tokio::time::{Duration, timeout};
 
@@ -188,12 +187,11 @@ pub(crate) async fn begin_elsewhere(
     body: &Bytes,
     trail: &mut Trail,
 ) -> Result<Option<Response<Body>>, Refusal> {
-    let mut serving = worker.shared.peers.alive();
-    serving.retain(|(_, state)| *state == State::Serving);
+    let mut serving = worker.shared.peers.serving();
     // Each to another one, as they come.
     let turn = worker.shared.metrics.forwards() % serving.len().max(1);
     serving.rotate_left(turn);
-    for (peer, _) in serving {
+    for peer in serving {
         if let Forwarded::Answered(response) = forward(worker, caller, body, &peer, trail).await? {
             return Ok(Some(response));
         }

@@ -12,6 +12,7 @@ fn says(pod: &str, address: IpAddr, state: State, left: Vec<Peer>) -> Introducti
         left,
         knows: Vec::new(),
         settled: false,
+        shaken: false,
     }
 }
 

@@ -18,6 +18,7 @@ fn serving(peer: &Peer) -> Introduction {
         left: Vec::new(),
         knows: Vec::new(),
         settled: false,
+        shaken: false,
     }
 }
 
@@ -116,4 +117,28 @@ fn what_is_set_after_a_session_was_taken_is_newer_than_what_is_set_where_it_was(
     replica.keep(capsule.key, change(&before));
     assert!(route.take(&mut replica, ()).is_ok());
     assert_eq!(replica.copy(&capsule.key), Some(&change(&before)));
+}
+
+/// One whose server dies soon after each start takes a session where nobody else can.
+#[test]
+fn a_session_goes_to_whoever_has_a_server_that_stays() {
+    let now = Moment::default();
+    for (i_am, they_are, takes) in [(false, true, true), (true, false, false)].into_iter().chain(
+        [(false, false), (true, true)].map(|(me, them)| {
+            let (replica, successor, capsule) = two(State::Serving);
+            let pods = [replica.me().clone(), successor];
+            (me, them, rendezvous::winner(&capsule.key, pods).as_ref() == Some(replica.me()))
+        }),
+    ) {
+        let (mut replica, successor, mut capsule) = two(State::Serving);
+        capsule.owner = Peer { pod: PodId::new("pod-0").unwrap(), address: [10, 0, 0, 9].into() };
+        replica.set_shaken(i_am);
+        assert_eq!(replica.introduction(now).shaken, i_am);
+        replica.view.heard(&Introduction { shaken: they_are, ..serving(&successor) }, now);
+        assert_eq!(replica.successor(&capsule.key, now), (!they_are).then(|| successor.clone()));
+        let route = Route::new(&capsule, Entry::Client, now, 0);
+        let winner = route.winner(&replica, now);
+        assert_eq!(winner.as_ref() == Some(replica.me()), takes, "{i_am} {they_are}");
+        assert!(winner.is_some());
+    }
 }

@@ -3,7 +3,7 @@
 use std::io::BufReader;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longshore_sidecar_config::OnOwnerLoss;
 use rustix::process::Signal;
@@ -13,7 +13,8 @@ use crate::harness::config::keys;
 use crate::harness::http::{Reply, connect};
 use crate::harness::replicas::{Network, with_peers};
 use crate::harness::{
-    Client, Events, Gate, GoServer, Over, Request, Scripted, client, config, eventually, modern, scripted,
+    Client, Events, Gate, GoServer, Over, Request, Scripted, Sidecar, client, config, eventually, modern,
+    scripted,
 };
 
 const ALICE: Option<&str> = Some("key-a");
@@ -73,6 +74,41 @@ fn a_pod_that_ends_hands_its_sessions_over_and_loses_no_call() {
         // Theirs, those that each thread opened, and the one that began in the drain.
         assert_eq!(held.iter().sum::<f64>(), 12.0 + 12.0 + 1.0, "{held:?}");
     }
+}
+
+/// A rollout that hangs: the server of the new pod dies soon after each start, and the good one before it ends all the same.
+#[test]
+fn a_pod_whose_server_dies_soon_is_given_nothing_where_another_serves() {
+    let is_shown = || {
+        let began = Instant::now();
+        let mut servers = [(); 3].map(|()| GoServer::start(&["-stateless"]));
+        let network = Network::new();
+        let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+        servers[1].kill();
+        eventually("it is seen", || (replicas[1].metric("longshore_server_connected") == 0.0).then_some(()));
+        if began.elapsed() > Duration::from_secs(9) {
+            // A server that was there for so long is believed soon.
+            return false;
+        }
+        assert_eq!(replicas[1].get("/readyz").status, 503, "clients are not sent there");
+        servers[1].start_again();
+        let sessions: Vec<_> = (0..12).map(|_| Client::open(&replicas[0], ALICE).session).collect();
+        let hook = replicas[0].hook();
+        replicas[0].signal(Signal::TERM);
+        let moved = |replica: &Sidecar| replica.metric("longshore_sessions");
+        eventually("they have moved", || (moved(&replicas[0]) == 0.0).then_some(()));
+        for _ in 0..4 {
+            let begin = Request::post(client::initialize("2025-11-25")).key("key-a");
+            assert_eq!(begin.send(replicas[0].mcp).status, 200);
+        }
+        for session in sessions {
+            Client::in_session(&replicas[2], &session).with_key("key-a").call("echo", json!({"text": "e"}));
+        }
+        assert_eq!([moved(&replicas[1]), moved(&replicas[2])], [0.0, 16.0]);
+        drop(hook);
+        true
+    };
+    assert!((0..5).any(|_| is_shown()), "the machine is too slow each time");
 }
 
 /// Calls that follow each other without a gap, each of them longer than a replica waits at its very end.
