@@ -118,10 +118,12 @@ impl Streams {
     pub(crate) fn listen(session: &Use, limit: u32) -> Result<Turn, Refused> {
         let mut list = session.streams.lock();
         let stream = list.streams.iter().find(|stream| stream.kind == Kind::Own).cloned();
-        if list.opening || stream.as_ref().is_some_and(|stream| stream.is_read()) {
+        let is_read = stream.as_ref().is_some_and(|stream| stream.is_read());
+        // Nobody can tell whether somebody reads still whose connection was lost unheard.
+        if list.opening || is_read && stream.as_ref().is_some_and(|stream| stream.is_read_newly()) {
             return Err(Refused::Taken);
         }
-        if list.is_full(limit) {
+        if !is_read && list.is_full(limit) {
             return Err(Refused::TooMany { limit });
         }
         list.turn(session, stream, None)
@@ -152,6 +154,9 @@ impl Streams {
                 return Ok(Rest::Gone);
             }
             return list.turn(session, Some(stream), Some(id.number)).map(Rest::Quiet);
+        }
+        if stream.is_kept_from(id.number) {
+            return Err(Refused::Taken);
         }
         Ok(stream.resume(id.number))
     }

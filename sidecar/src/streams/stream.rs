@@ -1,6 +1,7 @@
 //! One stream: a log of events with one who writes and one who reads.
 
 mod kept;
+mod place;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -100,6 +101,10 @@ enum Written {
 /// The connection that reads.
 struct Client {
     number: u64,
+    /// Since when.
+    since: Instant,
+    /// The event that it began with, if it has come anew and taken somebody's place.
+    new_at: Option<u64>,
     /// The event that it reads next.
     next: u64,
     waker: Option<Waker>,
@@ -167,12 +172,18 @@ impl Stream {
 
     /// Gives the client at this event the stream, in the place of whoever had it.
     pub(super) fn attach(self: &Arc<Self>, next: u64) -> Reader {
+        self.give(next, None)
+    }
+
+    fn give(self: &Arc<Self>, next: u64, new_at: Option<u64>) -> Reader {
         let mut state = self.lock();
+        let new_at = new_at.filter(|_| state.client.as_ref().is_some_and(|client| !client.over));
         state.clients += 1;
         let number = state.clients;
         let from = usize::try_from(next.saturating_sub(state.first)).unwrap_or(usize::MAX);
         state.unread = state.events.iter().skip(from).map(Bytes::len).sum();
-        let client = Client { number, next, waker: None, farewell: None, over: false };
+        let since = Instant::now();
+        let client = Client { number, since, new_at, next, waker: None, farewell: None, over: false };
         let before = state.client.replace(client);
         if self.kind == Kind::Own {
             state.since = None;
@@ -194,7 +205,7 @@ impl Stream {
             }
             next
         };
-        self.attach(next)
+        self.give(next, Some(next))
     }
 
     /// What there is after this event.

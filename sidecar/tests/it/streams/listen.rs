@@ -96,6 +96,37 @@ fn r054_it_goes_to_the_clients_own_stream() {
     }
 }
 
+/// That a connection was lost is seen late where nobody says so. Its client need not wait for that.
+#[test]
+fn whoever_has_read_for_long_makes_room_for_a_newcomer() {
+    let (server, tell) = told();
+    let sidecar = Sidecar::start(&config(server.port));
+    let client = Client::open(&sidecar, None);
+    let began = Instant::now();
+    let mut first = open(&client);
+    tell.send(Some(event(&note(1)))).unwrap();
+    assert_eq!(said(&first.next().unwrap()), "1");
+    let mut second = within(Duration::from_secs(40), "its turn is over", || {
+        let events = Events::open(&client.get(), sidecar.mcp);
+        let early = began.elapsed() < Duration::from_secs(10);
+        assert!(events.status == 409 || events.status == 200 && !early, "{}", events.status);
+        Some(events).filter(|events| events.status == 200)
+    });
+    let since = Instant::now();
+    assert!(first.next().is_none(), "there is one at a time");
+    // They do not take it from each other all the time: who has lost it comes back for the rest at once.
+    let back = Events::open(&client.rest(&first.last), sidecar.mcp);
+    assert!(back.status == 409 || since.elapsed() >= Duration::from_secs(10), "{}", back.status);
+    tell.send(Some(event(&note(2)))).unwrap();
+    assert_eq!(said(&second.next().unwrap()), "2");
+    // The newcomer may lose its connection, too.
+    let mut again = Events::open(&client.rest(&second.last), sidecar.mcp);
+    assert!(second.next().is_none());
+    tell.send(Some(event(&note(3)))).unwrap();
+    assert_eq!(said(&again.next().unwrap()), "3");
+    assert_eq!(server.seen("GET").len(), 1, "the server has noticed nothing of all this");
+}
+
 /// Whatever it says of when to ask again, for its own stream or for a call's.
 #[test]
 fn a_server_that_ends_its_stream_at_once_is_not_asked_without_end() {
