@@ -4,6 +4,7 @@ mod first;
 mod pace;
 
 use std::borrow::Cow;
+use std::future::pending;
 use std::pin::pin;
 
 use bytes::Bytes;
@@ -14,6 +15,7 @@ use longshore_mcp::batch;
 use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse::{Decoder, Event};
+use longshore_sidecar_config::inventory::{Connection, ConnectionReason, ConnectionState};
 use pace::Pace;
 use tokio::time::{Duration, Instant, sleep};
 
@@ -23,7 +25,9 @@ use super::client::Client;
 use super::deadline::Deadline;
 use super::edit::{Looked, look};
 use super::{Call, Done, Edit, request};
+use crate::monitor::View;
 use crate::rescue::Refusal;
+use crate::shared::Shared;
 use crate::shares::{Coming, Share};
 use crate::stack::standing;
 use crate::upstream::{self, Answer, EDITABLE, Lease, Tail};
@@ -61,17 +65,23 @@ pub(super) async fn events(
     }
     let code = loop {
         let next = client.wait(call, deadline, pin!(source.next())).await?;
-        let next = match next {
+        let (next, is_broken) = match next {
             // A connection that breaks is as good as an early end, where there is an event to go on after.
             Err(Refusal::ServerLost)
                 if source.last.is_some() && request::session_at_server(call).is_some() =>
             {
-                None
+                (None, true)
             }
-            next => next?,
+            next => (next?, false),
         };
         let Some(data) = next else {
-            let again = Box::pin(source.again(async |last| request::resume(call, last?).await));
+            let again = Box::pin(async {
+                tokio::select! {
+                    answer = source.again(async |last| request::resume(call, last?).await) => answer,
+                    // It may have wanted to be asked much later.
+                    () = is_lost(&call.worker.shared), if is_broken => None,
+                }
+            });
             let answer = client.wait(call, deadline, again).await?.ok_or(Refusal::ServerLost)?;
             source.go_on(answer);
             continue;
@@ -94,10 +104,23 @@ pub(super) async fn events(
         }
         source.settle();
         let waits = Instant::now();
-        client.room(deadline).await;
+        // Whoever has the turn holds others up, and is waited for no longer than a server would be.
+        source.while_it_may(client.room(deadline)).await.ok_or(Refusal::AnswerNotHeld)?;
         source.held_up(waits.elapsed());
     };
     Ok(Done { status: StatusCode::OK.as_u16(), code, rest: Some(Tail::of(source.body, source.lease)) })
+}
+
+/// Returns when the server is seen to be gone, which is found out at once. It would know nothing of what it has not said.
+async fn is_lost(shared: &Shared) {
+    shared.doubt.notify_one();
+    let is_lost = |view: &View| {
+        let Connection { state, reason, .. } = &view.connection;
+        (*state, *reason) == (ConnectionState::Failed, Some(ConnectionReason::ConnectionLost))
+    };
+    if shared.view.subscribe().wait_for(is_lost).await.is_err() {
+        pending().await
+    }
 }
 
 /// Passes an event on. If it is the answer: its code, if it is an error. An answer that there is no room for now is left in
@@ -226,6 +249,16 @@ impl Source {
     /// What was read has found its place, and whoever reads it is waited for.
     pub(super) fn settle(&mut self) {
         self.coming.settle();
+    }
+
+    /// Waits for whoever reads: while others wait for the turn that this has, as long as for a server. None: it takes longer.
+    pub(super) async fn while_it_may<T>(&self, reads: impl Future<Output = T>) -> Option<T> {
+        self.coming.more(reads).await
+    }
+
+    /// Closes the connection in the middle: a server that has one stream for a session is asked for it again.
+    pub(super) fn leave(&mut self) {
+        self.body = upstream::Body::Whole(None);
     }
 
     /// Whoever reads was waited for, for so long.
