@@ -72,6 +72,11 @@ impl Authenticator {
         }
     }
 
+    /// Whether callers have to have a key.
+    pub(crate) fn wants_keys(&self) -> bool {
+        matches!(self, Self::ApiKeys(_))
+    }
+
     /// Whether this principal can prove here who it is, if anybody has to.
     pub(crate) fn admits(&self, principal: &str) -> bool {
         matches!(self, Self::Anonymous(_)) || self.caller(principal).is_some()

@@ -58,6 +58,8 @@ pub(crate) enum Refusal {
     ForeignOrigin,
     #[error("nothing is served at this path: the MCP endpoint is /mcp")]
     NoSuchPath,
+    #[error("this server takes API keys, not OAuth: send Authorization: Bearer KEY")]
+    NoOAuth,
     #[error("this path serves {allowed}")]
     MethodNotAllowed { allowed: &'static str },
 
@@ -288,7 +290,7 @@ impl Refusal {
             | Self::TooManyOwnProcesses { .. }
             | Self::TooManyOwnListeners { .. } => Problem::TooMany,
             Self::ForeignHost | Self::ForeignOrigin => Problem::Foreign,
-            Self::NoSuchPath => Problem::NoSuchPath,
+            Self::NoSuchPath | Self::NoOAuth => Problem::NoSuchPath,
             Self::MethodNotAllowed { .. } | Self::NoServerStream => Problem::MethodNotAllowed,
             Self::Unauthenticated(_) => Problem::Unauthenticated,
             Self::NotAcceptable | Self::NoEvents => Problem::NotAcceptable,
@@ -376,7 +378,14 @@ pub(crate) fn rescue(refusal: &Refusal, id: Option<Id<'_>>, kind: Kind, revision
 
 /// The whole response to a refused request.
 pub(crate) fn response(refusal: &Refusal, rescued: Rescued) -> Response<Body> {
-    let mut response = Response::new(Body::whole(rescued.json));
+    let text = match refusal {
+        // Who asks here expects an error of OAuth's.
+        Refusal::NoOAuth => {
+            json!({"error": "invalid_request", "error_description": refusal.to_string()}).to_string()
+        }
+        _ => rescued.json,
+    };
+    let mut response = Response::new(Body::whole(text));
     *response.status_mut() = rescued.status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(headers::JSON));

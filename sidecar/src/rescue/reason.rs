@@ -16,7 +16,7 @@ impl Refusal {
             Self::Draining => "draining",
             Self::ForeignHost => "foreign host",
             Self::ForeignOrigin => "foreign origin",
-            Self::NoSuchPath => "unknown path",
+            Self::NoSuchPath | Self::NoOAuth => "unknown path",
             Self::MethodNotAllowed { .. } => "HTTP method not allowed",
             Self::Unauthenticated(unknown) => unknown.reason(),
             Self::NotAcceptable | Self::NoEvents => "Accept leaves out a type",

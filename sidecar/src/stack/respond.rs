@@ -12,9 +12,9 @@ use http::header::{
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS, CACHE_CONTROL,
     CONNECTION, CONTENT_TYPE, VARY,
 };
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Frame, SizeHint};
-use longshore_mcp::headers::{ARGUMENT_PREFIX, EVENT_STREAM, JSON};
+use longshore_mcp::headers::{EVENT_STREAM, JSON};
 use thiserror::Error;
 use tokio::sync::mpsc;
 
@@ -156,21 +156,23 @@ fn with_type(body: Body, content_type: &'static str, session: Option<HeaderValue
     response
 }
 
-/// The headers that a browser may send to any server. Each server names others, for its tools' arguments.
+/// The headers that MCP and this server have. Pages may send others too, for their own reasons or for the arguments of
+/// tools: those that they ask for.
 const ALLOWED_HEADERS: &str = "Accept, Authorization, Content-Type, Last-Event-ID, MCP-Protocol-Version, Mcp-Method, \
                                Mcp-Name, Mcp-Session-Id, X-API-Key";
-/// The most headers of arguments that one answer allows: more than any tool repeats.
-const MAX_ARGUMENTS: usize = 64;
+/// The most other headers that one answer allows: more than any tool repeats.
+const MAX_OTHERS: usize = 64;
 
 /// What a browser may send, where it may send anything.
 pub(crate) fn preflight(asked: &HeaderMap, headers: &mut HeaderMap) {
     headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(ALLOWED_METHODS));
     let asked = asked.get(ACCESS_CONTROL_REQUEST_HEADERS).and_then(|names| names.to_str().ok());
     let mut allowed = ALLOWED_HEADERS.to_owned();
-    let is_argument = |name: &&str| {
-        name.get(..ARGUMENT_PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(ARGUMENT_PREFIX))
+    let is_other = |name: &&str| {
+        let is_listed = ALLOWED_HEADERS.split(", ").any(|listed| listed.eq_ignore_ascii_case(name));
+        !is_listed && HeaderName::from_bytes(name.as_bytes()).is_ok()
     };
-    for name in asked.unwrap_or_default().split(',').map(str::trim).filter(is_argument).take(MAX_ARGUMENTS) {
+    for name in asked.unwrap_or_default().split(',').map(str::trim).filter(is_other).take(MAX_OTHERS) {
         allowed.push_str(", ");
         allowed.push_str(name);
     }

@@ -32,10 +32,13 @@ pub(crate) enum Routed {
 pub(crate) fn route(mut request: Head, snapshot: Arc<Snapshot>) -> Result<Routed, Refusal> {
     // What this says is said here alone.
     request.headers_mut().remove(sse::MARK);
-    let (methods, allowed): (&[Method], _) = match request.uri().path() {
+    // Many clients end every address with a slash.
+    let path = request.uri().path();
+    let (methods, allowed): (&[Method], _) = match path.strip_suffix('/').unwrap_or(path) {
         ENDPOINT => (&[Method::POST, Method::GET, Method::DELETE], ALLOWED_METHODS),
         sse::STREAM => (&[Method::GET], sse::STREAM_METHODS),
         sse::MESSAGES => (&[Method::POST], sse::MESSAGES_METHODS),
+        path if snapshot.authenticator.wants_keys() && is_of_oauth(path) => return Err(Refusal::NoOAuth),
         _ => return Err(Refusal::NoSuchPath),
     };
     match *request.method() {
@@ -54,4 +57,10 @@ pub(crate) fn route(mut request: Head, snapshot: Arc<Snapshot>) -> Result<Routed
         }
         _ => Err(Refusal::MethodNotAllowed { allowed }),
     }
+}
+
+/// Whether a client looks for an authorization server here, as those do who were refused for want of a key. Some show
+/// people what they are answered then, and nothing else.
+fn is_of_oauth(path: &str) -> bool {
+    path.starts_with("/.well-known/oauth-") || matches!(path, "/register" | "/authorize" | "/token")
 }

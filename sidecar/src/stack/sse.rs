@@ -48,7 +48,7 @@ const STREAM_NAME: &str = "session=";
 /// header for.
 pub(crate) fn mark<B>(request: &mut Request<B>) {
     let path = request.uri().path();
-    let is_message = match path {
+    let is_message = match path.strip_suffix('/').unwrap_or(path) {
         STREAM => false,
         MESSAGES => true,
         _ => return,

@@ -293,7 +293,7 @@ fn browsers_of_allowed_origins_can_read_everything() {
         .header("access-control-request-method", "POST")
         .header(
             "access-control-request-headers",
-            "authorization, content-type, mcp-session-id, Mcp-Param-Region",
+            "authorization, content-type, mcp-session-id, Mcp-Param-Region, X-Custom-Auth-Headers",
         )
         .send(sidecar.mcp);
     assert_eq!(preflight.status, 204);
@@ -314,6 +314,8 @@ fn browsers_of_allowed_origins_can_read_everything() {
         "mcp-method",
         "mcp-name",
         "mcp-param-region",
+        // What a page sends for a reason of its own.
+        "x-custom-auth-headers",
     ] {
         assert!(allowed.contains(header), "{header}");
     }
@@ -331,6 +333,35 @@ fn browsers_of_allowed_origins_can_read_everything() {
         .send(sidecar.mcp);
     assert_eq!(refused.status, 403);
     assert_eq!(refused.header("access-control-allow-origin"), None);
+}
+
+/// What some print who were refused for want of a key, and look for an authorization server then.
+#[test]
+fn who_looks_for_oauth_is_told_of_keys() {
+    let server = GoServer::start(&[]);
+    let with_keys = sidecar(server.port);
+    let without = Sidecar::start(&config(server.port)).ready();
+    for (method, path) in [
+        ("GET", "/.well-known/oauth-protected-resource"),
+        ("GET", "/.well-known/oauth-protected-resource/mcp"),
+        ("GET", "/.well-known/oauth-authorization-server"),
+        ("POST", "/register"),
+        ("GET", "/authorize?response_type=code"),
+        ("POST", "/token"),
+    ] {
+        // What is no message is not to be read as one here.
+        let mut stream = connect(with_keys.mcp);
+        Request::new(method, path).header("connection", "close").write(&mut stream);
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        assert!(reply.starts_with("HTTP/1.1 404 "), "{path}: {reply}");
+        let told = "this server takes API keys, not OAuth: send Authorization: Bearer KEY";
+        let body: Value = serde_json::from_str(reply.split_once("\r\n\r\n").unwrap().1).unwrap();
+        assert_eq!(body, json!({"error": "invalid_request", "error_description": told}), "{path}");
+        with_keys.audit(|line| line["reason"] == "unknown path" && line["status"] == 404);
+        let reply = Request::new(method, path).send(without.mcp);
+        assert_eq!((reply.status, &reply.message()["error"]["code"]), (404, &json!(-32600)), "{path}");
+    }
 }
 
 #[test]
