@@ -36,6 +36,7 @@ use longshore_mcp::envelope::{self, Id, Message};
 use longshore_mcp::revision::Revision;
 
 use crate::audit::Entry;
+use crate::names::SESSION_ID;
 use crate::peers::Forwarded;
 use crate::rescue::{self, Kind, Refusal};
 use crate::worker::{Reading, Worker};
@@ -258,18 +259,34 @@ async fn serve_message(
     };
     trail.reading.end();
     // The era decides how everything after it is read.
-    let message = match conversation::with_body(&fields, &body, trail)? {
-        Conversation::Modern(modern) => {
-            return Box::pin(modern::serve(worker, caller, &modern, &body, trail)).await;
+    let mut conversation = conversation::with_body(&fields, &body, trail)?;
+    let bare = conversation::without_null(&conversation, &body);
+    let text = bare.as_ref().unwrap_or(&body);
+    if bare.is_some() {
+        conversation = conversation::with_body(&fields, text, trail)?;
+    }
+    // Who begins anew may name the session from before still. If that is nothing of theirs any more, or never was, they
+    // begin as if they had not.
+    let session = match (&conversation, session) {
+        (Conversation::Handshake(_), Err(Refusal::UnknownSession | Refusal::PodEnds)) => {
+            let (mut caller, body) = (caller, text.clone());
+            caller.request.headers_mut().remove(SESSION_ID);
+            return Box::pin(serve_message(worker, caller, body, trail)).await;
         }
-        Conversation::ModernNotification => return Ok(modern::drop_notification(&body, trail)),
+        (_, session) => session,
+    };
+    let message = match conversation {
+        Conversation::Modern(modern) => {
+            return Box::pin(modern::serve(worker, caller, &modern, text, trail)).await;
+        }
+        Conversation::ModernNotification => return Ok(modern::drop_notification(text, trail)),
         Conversation::Handshake(_) if forward::begins_no_session(worker, &caller) => {
             return Ok(Passed::Handed(forward::not_begun(trail)));
         }
         Conversation::Handshake(request) => Message::Request(request),
         Conversation::Session(message) => message,
         Conversation::SessionBatch(batch) => {
-            return Box::pin(batch::serve(worker, &caller, session?, (&batch, &body), trail)).await;
+            return Box::pin(batch::serve(worker, &caller, session?, (&batch, text), trail)).await;
         }
         // They have no body.
         Conversation::Stream | Conversation::End => return Err(Refusal::Internal),
@@ -282,10 +299,11 @@ async fn serve_message(
     let authorised = access::decide(caller, &message, &params, session, trail)?;
     // Rates would be counted here: what is denied costs the caller nothing.
     // The point of translation: between equals a message keeps its bytes.
-    let outgoing = translate::translate(&authorised, &message, &body, worker.pool.speaks(), trail)?;
-    let outgoing = tasks::outgoing(worker, &authorised, naming.as_ref(), outgoing, &body)?;
-    let (outgoing, alias) = ids::outgoing(&authorised, &message, &params, naming.as_ref(), outgoing, &body)?;
+    let outgoing = translate::translate(&authorised, &message, text, worker.pool.speaks(), trail)?;
+    let outgoing = tasks::outgoing(worker, &authorised, naming.as_ref(), outgoing, text)?;
+    let (outgoing, alias) = ids::outgoing(&authorised, &message, &params, naming.as_ref(), outgoing, text)?;
     drop((message, params));
+    let body = bare.unwrap_or(body);
     let sent = upstream::send(worker, authorised, outgoing, (naming, alias), body, trail)?;
     Ok(Passed::Handed(sent.response().await))
 }

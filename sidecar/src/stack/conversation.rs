@@ -6,6 +6,7 @@ use http::{HeaderMap, Method};
 use longshore_mcp::detect::{self, Conversation, HttpMethod, Mistake};
 use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::headers::{Field, Fields};
+use longshore_mcp::object::Object;
 use longshore_mcp::revision::{Era, era_of};
 use longshore_mcp::session;
 
@@ -40,6 +41,19 @@ pub(crate) fn with_body<'a>(
         }
         trail.mistaken(mistake)
     })
+}
+
+/// A message with `params` that are `null` as its server is to read it: that is what many programs write where they have
+/// none, and others refuse it. None: it is as it came.
+pub(crate) fn without_null(conversation: &Conversation<'_>, body: &Bytes) -> Option<Bytes> {
+    let params = match conversation {
+        Conversation::Handshake(request) | Conversation::Session(Message::Request(request)) => request.params,
+        Conversation::Session(Message::Notification(notification)) => notification.params,
+        _ => None,
+    };
+    params.filter(|params| params.get() == "null")?;
+    let mut message = Object::read(std::str::from_utf8(body).ok()?).ok()?;
+    message.remove("params").then(|| message.write().into())
 }
 
 /// The session that a request names, if its head does not say that it is in none: since 2026-07-28 the name of one

@@ -3,8 +3,9 @@
 use serde_json::json;
 
 use crate::harness::client::initialize;
+use crate::harness::config::keys;
 use crate::harness::sse_server::SseServer;
-use crate::harness::{Client, GoServer, Request, Scripted, Sidecar, config, modern, scripted};
+use crate::harness::{Client, Events, Files, GoServer, Request, Scripted, Sidecar, config, modern, scripted};
 
 /// The revisions whose clients have sessions.
 const WITH_SESSIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
@@ -132,4 +133,101 @@ fn an_error_that_is_all_of_an_answer_is_the_answer() {
             );
         }
     }
+}
+
+/// JSON's null is what many programs write where they have nothing. Servers that are strict refuse it.
+#[test]
+fn parameters_that_are_null_are_none() {
+    for revision in WITH_SESSIONS {
+        let server = Scripted::of(revision, |request, stream| match &*request.method {
+            "GET" => scripted::no_stream(stream),
+            _ if scripted::message(request)["id"].is_null() => scripted::accepted(stream),
+            _ => scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []}))),
+        });
+        let sidecar = Sidecar::start(&config(server.port)).ready();
+        let client = Client::of(&sidecar, None, revision);
+        for (message, status) in [
+            (r#"{"jsonrpc":"2.0","method":"ping", "p\u0061rams": null,"id":7}"#, 200),
+            (r#"{"jsonrpc":"2.0","id":8,"method":"tools/list","params":null}"#, 200),
+            (r#"{"jsonrpc":"2.0","method":"notifications/roots/list_changed","params":null}"#, 202),
+        ] {
+            let reply = client.request(message).send(sidecar.mcp);
+            assert_eq!(reply.status, status, "{revision}: {message}: {}", reply.text());
+            assert!(status == 202 || reply.message()["result"].is_object(), "{revision}: {}", reply.text());
+            let method = serde_json::from_str::<serde_json::Value>(message).unwrap()["method"].clone();
+            let heard = server.seen(method.as_str().unwrap()).pop().unwrap();
+            let heard = scripted::message(&heard);
+            assert_eq!(heard.get("params"), None, "{revision}: {heard}");
+        }
+        let batch = r#"[{"jsonrpc":"2.0","id":9,"method":"ping","params":null}]"#;
+        if revision == "2025-03-26" {
+            let reply = client.request(batch).send(sidecar.mcp);
+            assert!(reply.message()[0]["result"].is_object(), "{}", reply.text());
+        }
+        // Where something is needed it is missing.
+        let call = r#"{"jsonrpc":"2.0","id":10,"method":"tools/call","params":null}"#;
+        let reply = client.request(call).send(sidecar.mcp);
+        assert_eq!(reply.message()["error"]["code"], -32602, "{}", reply.text());
+    }
+}
+
+/// Many clients end every address with a slash.
+#[test]
+fn a_slash_at_the_end_of_an_address_is_as_good_as_none() {
+    let server = GoServer::start(&[]);
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let with_slash = |mut request: Request| {
+        request.path = request.path.replacen("/mcp", "/mcp/", 1).replacen("/messages", "/messages/", 1);
+        request
+    };
+    let greeted = with_slash(Request::post(initialize("2025-11-25"))).send(sidecar.mcp);
+    assert_eq!(greeted.status, 200, "{}", greeted.text());
+    let client = Client::in_session(&sidecar, greeted.header("mcp-session-id").unwrap());
+    let reply = with_slash(client.request(client.message("tools/list", &json!({})))).send(sidecar.mcp);
+    assert!(reply.message()["result"]["tools"].is_array(), "{}", reply.text());
+    assert_eq!(Events::open(&with_slash(client.get()), sidecar.mcp).status, 200);
+    let end = with_slash(Request::new("DELETE", "/mcp").session(&client.session));
+    assert_eq!(end.send(sidecar.mcp).status, 204);
+
+    let stream = Request::new("GET", "/sse/").header("accept", "text/event-stream");
+    let mut stream = Events::open(&stream, sidecar.mcp);
+    assert_eq!(stream.status, 200);
+    let mut post = Request::post(initialize("2024-11-05"));
+    post.path = stream.next().unwrap().data;
+    assert_eq!(with_slash(post).send(sidecar.mcp).status, 202);
+    assert!(stream.next().unwrap().message()["result"].is_object());
+    // One, and at those alone.
+    for path in ["/mcp//", "/", "//mcp", "/mcp/x/"] {
+        assert_eq!(Request::new("POST", path).send(sidecar.mcp).status, 404, "{path}");
+    }
+}
+
+/// Some send with every request what they have kept of the session before.
+#[test]
+fn a_handshake_in_a_session_that_is_not_there_begins_another() {
+    let server = GoServer::start(&[]);
+    let files = Files::new();
+    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let bob = Client::open(&sidecar, Some("key-b"));
+    let ended = Client::open(&sidecar, Some("key-a"));
+    assert_eq!(ended.end().status, 204);
+    let greet = |session: &str| Request::post(initialize("2025-11-25")).key("key-a").session(session);
+    // Whose it is, and whether it lives, makes no difference to others.
+    for session in [&*ended.session, &*bob.session, "never-there"] {
+        let reply = greet(session).send(sidecar.mcp);
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        let other = reply.header("mcp-session-id").unwrap();
+        assert_ne!(other, session);
+        let client = Client::in_session(&sidecar, other).with_key("key-a");
+        assert!(client.ask("tools/list", json!({}))["result"]["tools"].is_array());
+        // There is none to be in for anything else.
+        let call = client.request(client.message("tools/list", &json!({}))).without("mcp-session-id");
+        assert_eq!(call.session(session).send(sidecar.mcp).status, 404);
+        // One that lives has had its handshake.
+        let second = greet(other).send(sidecar.mcp);
+        assert_eq!(second.status, 400, "{}", second.text());
+        sidecar.audit(|line| line["reason"] == "second initialize");
+    }
+    assert!(bob.ask("tools/list", json!({}))["result"]["tools"].is_array(), "it goes on");
 }
