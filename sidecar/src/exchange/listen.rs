@@ -214,7 +214,11 @@ async fn pass(
         }
         source.settle();
         let waits = Instant::now();
-        writer.room().await;
+        // Whoever has the turn holds others up, and is waited for no longer than a server would be.
+        if source.while_it_may(writer.room()).await.is_none() {
+            source.leave();
+            break;
+        }
         source.held_up(waits.elapsed());
         let Ok(Some(data)) = source.next().await else { break };
         let read = source.read(&data, |event| {

@@ -8,7 +8,7 @@ use socket2::SockRef;
 
 use super::{answer, argument, event, note};
 use crate::harness::http::connect;
-use crate::harness::{Client, Events, Files, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::{Client, Events, Files, Scripted, Sidecar, config, eventually, scripted, within};
 
 /// A server that says as much as anybody takes.
 fn flood() -> Scripted {
@@ -112,6 +112,45 @@ fn many_who_do_not_read_cost_little_each() {
         });
         drop(connections);
     }
+}
+
+/// One at a time may take more room than there is. Whoever has that for a client that reads nothing gives it to others.
+#[test]
+fn whoever_does_not_read_keeps_nobody_from_large_answers_for_long() {
+    const HALF: usize = 30_000;
+    let server = Scripted::listening(|request, stream| {
+        let half = "x".repeat(HALF);
+        scripted::begin_events(stream);
+        if request.method == "POST" {
+            let result = json!({"content": [{"type": "text", "text": half}]});
+            let event = event(&scripted::reply_to(request, &result));
+            let (start, end) = event.split_at(HALF);
+            scripted::chunk(stream, start);
+            scripted::chunk(stream, end);
+            return scripted::write(stream, "0\r\n\r\n");
+        }
+        // Each piece has the end of one event and the beginning of the next.
+        let begin =
+            r#"data: {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":""#;
+        let mut piece = format!("{begin}{half}");
+        loop {
+            let chunk = format!("{:x}\r\n{piece}\r\n", piece.len());
+            if std::io::Write::write_all(stream, chunk.as_bytes()).is_err() {
+                return;
+            }
+            piece = format!("{half}\"}}}}\n\n{begin}{half}");
+        }
+    });
+    let files = Files::new();
+    files.write(&config(server.port));
+    let sidecar = Sidecar::with(files, &["--max-held-bytes", "100000"]).loaded();
+    let [silent, other] = [(); 2].map(|()| Client::open(&sidecar, None));
+    let mut stream = connect(sidecar.mcp);
+    SockRef::from(&stream).set_recv_buffer_size(32 << 10).unwrap();
+    silent.get().write(&mut stream);
+    let call = || other.send("tools/call", json!({"name": "t", "arguments": {}})).message();
+    eventually("it has more than its share", || call()["error"].is_object().then_some(()));
+    within(Duration::from_secs(100), "the other has its turn", || call()["result"].is_object().then_some(()));
 }
 
 #[test]
