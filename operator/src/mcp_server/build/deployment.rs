@@ -24,7 +24,8 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> (Deploymen
     if let Some(overrides) = server.pod.overrides.clone() {
         template.merge_from(overrides);
     }
-    // Only now are all containers known.
+    // Only now are all lists and containers known.
+    pod::list(&mut template);
     if let Some(pod) = &mut template.spec {
         security::harden(pod);
         // The sidecar's image is for Linux alone.

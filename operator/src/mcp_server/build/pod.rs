@@ -56,9 +56,6 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> PodTemplat
     let mut annotations = pod.annotations.clone();
     annotations.insert(DEFAULT_CONTAINER_ANNOTATION.to_owned(), SERVER_CONTAINER.to_owned());
     annotations.insert(UPSTREAM_ANNOTATION.to_owned(), upstream_text(&server.upstream));
-    for (name, separator, own) in OF_OTHERS {
-        add(annotations.entry(name.to_owned()).or_default(), separator, own);
-    }
     PodTemplateSpec {
         metadata: Some(ObjectMeta {
             labels: Some(labels),
@@ -84,6 +81,14 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> PodTemplat
             topology_spread_constraints: Some(vec![spread(server)]),
             ..PodSpec::default()
         }),
+    }
+}
+
+/// Has the lists of others name what is Longshore's, whoever else they name.
+pub(super) fn list(template: &mut PodTemplateSpec) {
+    let annotations = template.metadata.get_or_insert_default().annotations.get_or_insert_default();
+    for (name, separator, own) in OF_OTHERS {
+        add(annotations.entry(name.to_owned()).or_default(), separator, own);
     }
 }
 
