@@ -84,7 +84,8 @@ impl<'de> DeserializeSeed<'de> for &mut Writer {
         self.is_full |= self.values > Written::MOST_VALUES;
         if self.is_full {
             self.text = String::new();
-            return deserializer.deserialize_ignored_any(IgnoredAny).map(|_| ());
+            // Not as what is ignored, which would be taken for a field that nobody knows.
+            return deserializer.deserialize_any(IgnoredAny).map(|_| ());
         }
         deserializer.deserialize_any(self)
     }

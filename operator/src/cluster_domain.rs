@@ -29,8 +29,10 @@ pub(crate) fn or_found(given: Option<String>) -> String {
 /// The domain in `search NAMESPACE.svc.DOMAIN svc.DOMAIN DOMAIN`, as the kubelet writes it. The last such line counts.
 fn of_resolver(resolver: &str) -> Option<&str> {
     let searched = resolver.lines().rev().find_map(|line| line.trim().strip_prefix("search"))?;
-    let domain = searched.split_whitespace().find_map(|domain| domain.strip_prefix("svc."))?;
-    Some(domain.trim_end_matches('.')).filter(|domain| !domain.is_empty())
+    let searched: Vec<_> = searched.split_whitespace().map(|domain| domain.trim_end_matches('.')).collect();
+    // A namespace may have the name `svc`, too.
+    let domains = searched.iter().filter_map(|domain| domain.strip_prefix("svc."));
+    domains.filter(|domain| searched.contains(domain)).min_by_key(|domain| domain.len())
 }
 
 #[cfg(test)]
@@ -51,6 +53,7 @@ mod tests {
             ("search example.org\nsearch a.svc.b svc.b b", Some("b")),
             ("search svc.b\nsearch example.org", None),
             ("nameserver 10.0.0.1", None),
+            ("search svc.svc.cluster.local svc.cluster.local cluster.local", Some("cluster.local")),
             ("search svc.", None),
             ("", None),
         ] {

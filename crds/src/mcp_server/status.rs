@@ -40,7 +40,7 @@ pub struct McpServerStatus {
     /// The server's tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<ToolsStatus>,
-    /// What is true of the server now: `Accepted`, `Available`, `Connected`, `Isolated`, `Published` and, of all, `Ready`.
+    /// What is true of the server now: `Accepted`, `Available`, `Connected`, `Isolated`, `Published` and, of all, `Ready`; for tools `Reconciling` or `Stalled`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "kubernetes::<Vec<Condition>>", extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

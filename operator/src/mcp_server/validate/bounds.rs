@@ -62,8 +62,9 @@ pub(super) fn sessions(
 /// A sidecar that is killed as soon as it starts leaves its ports to whoever else is in the pod.
 pub(super) fn sidecar(resources: Option<&ResourceRequirements>, problems: &mut Vec<Problem>) {
     let limit = resources.and_then(|resources| resources.limits.as_ref()?.get("memory"));
-    // Of what is no amount the API server says so.
-    if limit.and_then(|limit| quantity::amount(&limit.0)).is_some_and(|limit| limit < LEAST_SIDECAR_MEMORY) {
+    // Of what is no amount the API server says so, and none at all is no limit.
+    let is_little = |limit| limit > 0.0 && limit < LEAST_SIDECAR_MEMORY;
+    if limit.and_then(|limit| quantity::amount(&limit.0)).is_some_and(is_little) {
         problems.push(Problem::invalid(
             "spec.sidecar.resources.limits.memory",
             "the sidecar would be killed before it serves: let it have 16Mi or more",

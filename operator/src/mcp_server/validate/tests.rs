@@ -292,7 +292,7 @@ fn a_manifest_may_not_name_more_objects_than_are_read() {
 #[test]
 fn a_sidecar_has_the_memory_that_it_takes_to_run() {
     for (limit, is_refused) in
-        [("1Mi", true), ("16383Ki", true), ("1", true), ("16Mi", false), ("1Gi", false)]
+        [("1Mi", true), ("16383Ki", true), ("1", true), ("0", false), ("16Mi", false), ("1Gi", false)]
     {
         let mut server = server(json!({}), json!({}));
         server.spec.sidecar.resources =
