@@ -131,6 +131,8 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
                 );
                 shared.view.send_modify(|view| {
                     view.ever_connected = true;
+                    // Others take one that was connected and is not ready for one whose server dies.
+                    view.is_ready = is_ready(view, &link);
                     view.server = Some(description);
                     view.lists = Arc::new(lists);
                 });
@@ -195,13 +197,18 @@ async fn is_replaced(
     Ok(())
 }
 
+/// Whether the pod may take calls. Only an early death takes that away again: not that another revision is to be spoken,
+/// say.
+fn is_ready(view: &View, link: &Link) -> bool {
+    !link.is_shaken() && (view.is_ready || link.is_ready())
+}
+
 /// Publishes how the link is, and logs it when it changed.
 fn show(shared: &Shared, link: &Link) {
     let connection = link.connection();
     shared.metrics.connected.set(i64::from(connection.state == ConnectionState::Connected));
     let changed = shared.view.send_if_modified(|view| {
-        // Only an early death takes it away again: not that another revision is to be spoken, say.
-        let is_ready = !link.is_shaken() && (view.is_ready || link.is_ready());
+        let is_ready = is_ready(view, link);
         let changed = view.connection != connection || view.is_ready != is_ready;
         view.connection = connection.clone();
         view.is_ready = is_ready;

@@ -218,6 +218,13 @@ impl<T> Replica<T> {
 
     // === what is kept for others ===
 
+    /// Who would adopt a session if it were lost here: those whose servers die soon after their handshakes do so where
+    /// nobody else is. `None`: there is nobody.
+    pub fn heir(&self, key: &SessionKey, now: Moment) -> Option<Peer> {
+        self.successor(key, now)
+            .or_else(|| rendezvous::winner(key, self.view.that_serve(now).map(|(peer, _)| peer)))
+    }
+
     /// Whom a session would go to if this replica gave it up now. `None`: there is nobody.
     pub fn successor(&self, key: &SessionKey, now: Moment) -> Option<Peer> {
         rendezvous::winner(key, self.view.serving(now))
@@ -228,7 +235,7 @@ impl<T> Replica<T> {
         self.copies.get(key)
     }
 
-    /// The sessions of which it keeps copies, in no order. Once it drains, each copy belongs at the [`Replica::successor`].
+    /// The sessions of which it keeps copies, in no order. Once it drains, each copy belongs at the [`Replica::heir`].
     pub fn all_copied(&self) -> impl Iterator<Item = &SessionKey> {
         self.copies.keys()
     }

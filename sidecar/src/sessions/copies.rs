@@ -44,7 +44,7 @@ impl Sessions {
     /// What is to be copied of a session, and to whom.
     fn to_copy(&self, session: &Session) -> Option<(Peer, Copy)> {
         // Who would adopt it is likely to have it at hand then, and says so if it is another one.
-        let buddy = self.lock().successor(&session.capsule.key, self.now())?;
+        let buddy = self.lock().heir(&session.capsule.key, self.now())?;
         let copy = session.to_copy(&buddy.pod).filter(|_| self.can_leave(session))?;
         Some((buddy, copy))
     }
@@ -72,7 +72,7 @@ impl Sessions {
 
     fn to_pass_on(&self, key: &SessionKey) -> Option<(Peer, Question)> {
         let replica = self.lock();
-        let next = replica.successor(key, self.now())?;
+        let next = replica.heir(key, self.now())?;
         Some((next, Question::Keep(*key, replica.copy(key)?.clone())))
     }
 
@@ -99,13 +99,20 @@ impl Sessions {
     fn serving(&self) -> Vec<(PodId, u64)> {
         self.lock().view.serving_lives(self.now()).collect()
     }
+
+    /// Those of them that adopt sessions only where nobody else does.
+    fn shaken(&self) -> Vec<PodId> {
+        let replica = self.lock();
+        let shaken = replica.view.that_serve(self.now()).filter(|(_, shaken)| *shaken);
+        shaken.map(|(peer, _)| peer.pod).collect()
+    }
 }
 
 /// Sees to it, for as long as the process lives, that copies are where they belong: when other replicas come and go, and
 /// when sessions have come from them.
 pub(crate) async fn keep_copies(shared: Arc<Shared>) {
     let sessions = &shared.sessions;
-    let mut served = Vec::new();
+    let (mut served, mut were_shaken) = (Vec::new(), Vec::new());
     let mut tick = interval(HEARTBEAT);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -113,13 +120,14 @@ pub(crate) async fn keep_copies(shared: Arc<Shared>) {
         let serving = sessions.serving();
         let came = serving.iter().filter(|process| !served.contains(*process));
         sessions.came(&came.map(|(pod, _)| pod.clone()).collect::<Vec<_>>());
+        let shaken = sessions.shaken();
         let new = sessions.uncopied.swap(false, Ordering::Relaxed);
-        if new || serving != served {
+        if new || serving != served || shaken != were_shaken {
             sessions.copy_all(&shared.peers).await;
             if sessions.lock().state() == State::Draining {
                 sessions.pass_on(&shared.peers).await;
             }
         }
-        served = serving;
+        (served, were_shaken) = (serving, shaken);
     }
 }

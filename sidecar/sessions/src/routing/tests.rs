@@ -136,6 +136,7 @@ fn a_session_goes_to_whoever_has_a_server_that_stays() {
         assert_eq!(replica.introduction(now).shaken, i_am);
         replica.view.heard(&Introduction { shaken: they_are, ..serving(&successor) }, now);
         assert_eq!(replica.successor(&capsule.key, now), (!they_are).then(|| successor.clone()));
+        assert_eq!(replica.heir(&capsule.key, now).as_ref(), Some(&successor), "it adopts them all the same");
         let route = Route::new(&capsule, Entry::Client, now, 0);
         let winner = route.winner(&replica, now);
         assert_eq!(winner.as_ref() == Some(replica.me()), takes, "{i_am} {they_are}");
