@@ -34,12 +34,19 @@ pub fn read(glob: &str) -> Result<Glob, NoGlob> {
     built.map_err(|error| NoGlob::Syntax(error.kind().clone()))
 }
 
-/// How deeply braces nest, at most: brackets and backslashes may make it less.
+/// How deeply braces nest, but for those between brackets and behind a backslash, which stand for themselves.
 fn nesting(glob: &str) -> usize {
-    let mut depth = 0_usize;
-    let mut deepest = 0;
-    for letter in glob.chars() {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    let mut letters = glob.chars().peekable();
+    while let Some(letter) = letters.next() {
         match letter {
+            '\\' => drop(letters.next()),
+            '[' => {
+                letters.next_if(|letter| matches!(letter, '!' | '^'));
+                // The first one may be the bracket itself.
+                letters.next();
+                letters.by_ref().find(|letter| *letter == ']');
+            }
             '{' => depth += 1,
             '}' => depth = depth.saturating_sub(1),
             _ => {}
@@ -87,5 +94,12 @@ mod tests {
         let deep = read(&nested(MAX_NESTING)).unwrap().compile_matcher();
         assert!(deep.is_match("a"));
         assert!(read(&"{a}".repeat(MAX_NESTING + 1)).is_ok());
+        for open in [r"{\}", "{[}]", "{[!}]", "{[]}]"] {
+            let deep = format!("{}{}", open.repeat(150), "}".repeat(150));
+            assert_eq!(read(&deep).unwrap_err(), NoGlob::Deep, "{deep}");
+        }
+        for shut in [r"\{", "[{]"] {
+            assert!(read(&shut.repeat(150)).is_ok());
+        }
     }
 }

@@ -151,7 +151,8 @@ impl Server {
                 (Some(other), None) => self.open(face, params(other)).await?,
                 (None, Some(_)) => return Err(error),
                 (None, None) => {
-                    let older = error.older_instead(asked).into_iter().map(params).collect();
+                    let is_process = matches!(self.upstream, Upstream::Stdio {});
+                    let older = error.older_instead(asked, is_process).into_iter().map(params).collect();
                     self.open_older(face, older, error).await?
                 }
             },

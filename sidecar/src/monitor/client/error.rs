@@ -128,12 +128,13 @@ impl CallError {
         Revision::newest_with_initialize(&self.others(asked), None)
     }
 
-    /// Which revisions may be worth a try where it names none: the older ones, the newest first.
-    pub(super) fn older_instead(&self, asked: Revision) -> Vec<Revision> {
+    /// Which revisions may be worth a try where it names none: the older ones, the newest first. Each costs a process, if
+    /// it is one: then only for what is said of parameters or revisions.
+    pub(super) fn older_instead(&self, asked: Revision, is_process: bool) -> Vec<Revision> {
         let may_be_for_its_revision = match self {
-            Self::Rpc { code, status, .. } => {
-                matches!(code, -32602 | -32600 | -32022 | -32000) || *status == 400
-            }
+            Self::Rpc { code: -32602 | -32022, .. } => true,
+            Self::Rpc { .. } if is_process => false,
+            Self::Rpc { code, status, .. } => matches!(code, -32600 | -32000) || *status == 400,
             Self::Status { status, .. } => *status == 400,
             _ => false,
         };
@@ -258,11 +259,11 @@ mod tests {
         ] {
             let refused = rpc(error, StatusCode::from_u16(status).unwrap());
             let named = refused.named_instead(V2025_11_25).map_or_else(Vec::new, |named| vec![named]);
-            assert_eq!([named, refused.older_instead(V2025_11_25)].concat(), instead, "{error}");
+            assert_eq!([named, refused.older_instead(V2025_11_25, false)].concat(), instead, "{error}");
         }
         for (status, instead) in [(400, OLDER), (401, &[]), (404, &[]), (500, &[])] {
             let refused = CallError::Status { status, path: "/mcp".to_owned() };
-            assert_eq!(refused.older_instead(V2025_11_25), instead, "{status}");
+            assert_eq!(refused.older_instead(V2025_11_25, false), instead, "{status}");
         }
     }
 

@@ -29,7 +29,7 @@ fn nobody_gets_more_than_their_part() {
     let message = reply.message();
     assert_eq!((reply.status, reply.header("retry-after")), (429, Some("1")), "{message}");
     let words = message["error"]["message"].as_str().unwrap();
-    assert!(words.contains("as one caller may (2)") && words.contains("end one"), "{words}");
+    assert!(words.contains("for you as may (2)") && words.contains("end a session"), "{words}");
     sidecar.audit(|line| line["reason"] == "too many processes of one principal");
 
     let _third = Client::open(&sidecar, Some("key-b"));
