@@ -266,9 +266,11 @@ async fn serve_message(
         conversation = conversation::with_body(&fields, text, trail)?;
     }
     // Who begins anew may name the session from before still. If that is nothing of theirs any more, or never was, they
-    // begin as if they had not.
+    // begin as if they had not. Over HTTP+SSE the session is the stream's, which ends with it.
     let session = match (&conversation, session) {
-        (Conversation::Handshake(_), Err(Refusal::UnknownSession | Refusal::PodEnds)) => {
+        (Conversation::Handshake(_), Err(Refusal::UnknownSession | Refusal::PodEnds))
+            if !sse::is_letter(&caller) =>
+        {
             let (mut caller, body) = (caller, text.clone());
             caller.request.headers_mut().remove(SESSION_ID);
             return Box::pin(serve_message(worker, caller, body, trail)).await;

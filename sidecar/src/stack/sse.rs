@@ -44,6 +44,12 @@ pub(crate) const MARK: HeaderName = HeaderName::from_static("mcp-http-sse");
 /// The parameter of the query that names the stream.
 const STREAM_NAME: &str = "session=";
 
+/// Whether a message was posted to a stream, also once it walks the path as if it had not been.
+pub(crate) fn is_letter(caller: &Authenticated) -> bool {
+    let path = caller.request.uri().path();
+    path.strip_suffix('/').unwrap_or(path) == MESSAGES
+}
+
 /// Marks a request that is one of this transport. What the query names takes the place of what the MCP endpoint has a
 /// header for.
 pub(crate) fn mark<B>(request: &mut Request<B>) {
