@@ -40,6 +40,8 @@ struct State {
     random: Random,
     cut: Vec<SocketAddr>,
     resumed: Vec<SocketAddr>,
+    /// The server has said something that is no answer.
+    said: bool,
 }
 
 impl Way {
@@ -59,7 +61,7 @@ impl Way {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("it listens");
         let (random, cut, resumed) = (Random::new(), Vec::new(), Vec::new());
-        let state = State { first: Some(first), then, turn: 0, cuts, random, cut, resumed };
+        let state = State { first: Some(first), then, turn: 0, cuts, random, cut, resumed, said: false };
         let state = Arc::new(Mutex::new(state));
         let accepting = tokio::spawn(accept(listener, state.clone()));
         Self { url: format!("http://{address}{path}"), state, accepting }
@@ -68,6 +70,11 @@ impl Way {
     /// How many streams broke off.
     pub(super) fn cuts(&self) -> usize {
         lock(&self.state).cut.len()
+    }
+
+    /// Whether the server has said something that is no answer.
+    pub(super) fn hears(&self) -> bool {
+        lock(&self.state).said
     }
 
     /// How many came back for the rest of a stream, and how many of them elsewhere than where the first that broke off
@@ -142,6 +149,9 @@ async fn carry(client: TcpStream, state: Arc<Mutex<State>>) {
         let mut left = None;
         while let Ok(length @ 1..) = responses.read(&mut buffer).await {
             let data = &buffer[..length];
+            if holds(data, b"\"method\":\"notifications/") {
+                lock(&state).said = true;
+            }
             if holds(data, b"content-type: text/event-stream") {
                 left = Some(LEAST + lock(&state).random.below(MOST));
             }

@@ -51,6 +51,11 @@ impl Resuming {
         Self { what: format!("{tool} by {sdk}"), count, way, child }
     }
 
+    /// Whether it has called, and the server speaks.
+    pub(in crate::sessions) fn hears(&self) -> bool {
+        self.way.hears()
+    }
+
     /// Waits until it has heard everything, once and in order. Returns how many streams broke off on the way, how often it
     /// came back, and how often of these elsewhere than where the first was that broke off.
     pub(in crate::sessions) fn heard_all(self, row: &Row, name: &str) -> (usize, usize, usize) {
