@@ -10,6 +10,16 @@ pub fn winner(key: &SessionKey, pods: impl IntoIterator<Item = Peer>) -> Option<
     pods.into_iter().max_by_key(|peer| (weight(key, peer), peer.pod.clone()))
 }
 
+/// The same of pods of which some are shaken, as each is told with: those have it where there is no other.
+pub fn preferred<I>(key: &SessionKey, pods: I) -> Option<Peer>
+where
+    I: IntoIterator<Item = (Peer, bool)>,
+{
+    let (shaken, good): (Vec<_>, Vec<_>) = pods.into_iter().partition(|(_, shaken)| *shaken);
+    let winner_of = |pods: Vec<(Peer, bool)>| winner(key, pods.into_iter().map(|(peer, _)| peer));
+    winner_of(good).or_else(|| winner_of(shaken))
+}
+
 fn weight(key: &SessionKey, peer: &Peer) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
     context.update(key.as_bytes());

@@ -221,8 +221,7 @@ impl<T> Replica<T> {
     /// Who would adopt a session if it were lost here: those whose servers die soon after their handshakes do so where
     /// nobody else is. `None`: there is nobody.
     pub fn heir(&self, key: &SessionKey, now: Moment) -> Option<Peer> {
-        self.successor(key, now)
-            .or_else(|| rendezvous::winner(key, self.view.that_serve(now).map(|(peer, _)| peer)))
+        rendezvous::preferred(key, self.view.that_serve(now))
     }
 
     /// Whom a session would go to if this replica gave it up now. `None`: there is nobody.

@@ -397,9 +397,7 @@ impl Route {
     /// Who is to take the session. Those whose servers die soon after their handshakes are asked where nobody else is.
     fn winner<T>(&self, replica: &Replica<T>, now: Moment) -> Option<Peer> {
         let me = (replica.state() == State::Serving).then(|| (replica.me().clone(), replica.is_shaken()));
-        let all = || replica.view.that_serve(now).chain(me.clone());
-        let good = rendezvous::winner(&self.key, all().filter(|(_, shaken)| !shaken).map(|(peer, _)| peer));
-        good.or_else(|| rendezvous::winner(&self.key, all().map(|(peer, _)| peer)))
+        rendezvous::preferred(&self.key, replica.view.that_serve(now).chain(me))
     }
 }
 
