@@ -2,7 +2,7 @@
 //! which tells people of it.
 
 use globset::{ErrorKind, Glob, GlobBuilder};
-use longshore_sidecar_config::glob::has_wide_class;
+use longshore_sidecar_config::glob::{has_wide_class, nesting};
 use thiserror::Error;
 
 /// How deeply braces may nest. The matcher's own limit is a panic.
@@ -27,33 +27,11 @@ pub fn read(glob: &str) -> Result<Glob, NoGlob> {
     if has_wide_class(glob) {
         return Err(NoGlob::Wide);
     }
-    if glob.matches('{').count() > MAX_NESTING && nesting(glob) > MAX_NESTING {
+    if nesting(glob) > MAX_NESTING {
         return Err(NoGlob::Deep);
     }
     let built = GlobBuilder::new(glob).empty_alternates(true).build();
     built.map_err(|error| NoGlob::Syntax(error.kind().clone()))
-}
-
-/// How deeply braces nest, but for those between brackets and behind a backslash, which stand for themselves.
-fn nesting(glob: &str) -> usize {
-    let (mut depth, mut deepest) = (0_usize, 0);
-    let mut letters = glob.chars().peekable();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '\\' => drop(letters.next()),
-            '[' => {
-                letters.next_if(|letter| matches!(letter, '!' | '^'));
-                // The first one may be the bracket itself.
-                letters.next();
-                letters.by_ref().find(|letter| *letter == ']');
-            }
-            '{' => depth += 1,
-            '}' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        deepest = deepest.max(depth);
-    }
-    deepest
 }
 
 #[cfg(test)]
