@@ -8,6 +8,19 @@ use serde_json::json;
 use super::{call, request, text};
 use crate::harness::{Events, Scripted, Sidecar, config, eventually, scripted};
 
+/// Listens until the server says that its tools have changed.
+fn hears_of_a_change(sidecar: &Sidecar) {
+    let params = json!({"notifications": {"toolsListChanged": true}});
+    let mut events = Events::open(&request("l", "subscriptions/listen", params, &json!({})), sidecar.mcp);
+    events.patience(Duration::from_secs(60));
+    let methods: Vec<_> = (0..2).map(|_| events.next().unwrap().message()["method"].clone()).collect();
+    assert_eq!(
+        methods,
+        ["notifications/subscriptions/acknowledged", "notifications/tools/list_changed"],
+        "more polls than there are tries"
+    );
+}
+
 /// 66: a server may end its stream as soon as it has numbered something, and have it asked for again.
 #[test]
 fn r066_a_server_that_has_its_stream_asked_for_again_and_again_keeps_its_session() {
@@ -26,15 +39,7 @@ fn r066_a_server_that_has_its_stream_asked_for_again_and_again_keeps_its_session
         scripted::events(stream, &[&event]);
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
-    let params = json!({"notifications": {"toolsListChanged": true}});
-    let mut events = Events::open(&request("l", "subscriptions/listen", params, &json!({})), sidecar.mcp);
-    events.patience(Duration::from_secs(60));
-    let methods: Vec<_> = (0..2).map(|_| events.next().unwrap().message()["method"].clone()).collect();
-    assert_eq!(
-        methods,
-        ["notifications/subscriptions/acknowledged", "notifications/tools/list_changed"],
-        "more polls than there are tries"
-    );
+    hears_of_a_change(&sidecar);
     assert_eq!(text(&call("x", json!({}), &json!({})).send(sidecar.mcp)), "done");
     assert_eq!(server.seen("initialize").len(), 1, "one session for all of this");
 }
@@ -56,15 +61,7 @@ fn r066_a_stream_that_brings_nothing_keeps_the_place_of_the_one_before() {
         }
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
-    let params = json!({"notifications": {"toolsListChanged": true}});
-    let mut events = Events::open(&request("l", "subscriptions/listen", params, &json!({})), sidecar.mcp);
-    events.patience(Duration::from_secs(60));
-    let methods: Vec<_> = (0..2).map(|_| events.next().unwrap().message()["method"].clone()).collect();
-    assert_eq!(
-        methods,
-        ["notifications/subscriptions/acknowledged", "notifications/tools/list_changed"],
-        "more polls than there are tries"
-    );
+    hears_of_a_change(&sidecar);
     let polls = server.seen("GET");
     for poll in &polls[1..15] {
         let last = poll.headers.iter().find(|(name, _)| name == "last-event-id");
