@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ALLOW};
-use http::{HeaderValue, Method, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 
 use crate::configuration::Snapshot;
 use crate::rescue::{ALLOWED_METHODS, Refusal};
@@ -28,13 +28,17 @@ pub(crate) enum Routed {
     Received(Received),
 }
 
+/// The path that a request is for. Many clients end every address with a slash.
+pub(super) fn path<B>(request: &Request<B>) -> &str {
+    let path = request.uri().path();
+    path.strip_suffix('/').unwrap_or(path)
+}
+
 /// Finds out what a request is for.
 pub(crate) fn route(mut request: Head, snapshot: Arc<Snapshot>) -> Result<Routed, Refusal> {
     // What this says is said here alone.
     request.headers_mut().remove(sse::MARK);
-    // Many clients end every address with a slash.
-    let path = request.uri().path();
-    let (methods, allowed): (&[Method], _) = match path.strip_suffix('/').unwrap_or(path) {
+    let (methods, allowed): (&[Method], _) = match path(&request) {
         ENDPOINT => (&[Method::POST, Method::GET, Method::DELETE], ALLOWED_METHODS),
         sse::STREAM => (&[Method::GET], sse::STREAM_METHODS),
         sse::MESSAGES => (&[Method::POST], sse::MESSAGES_METHODS),

@@ -21,6 +21,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::forward::{self, Forwarded};
 use super::pump::PIECES;
 use super::respond::{self, Body};
+use super::route;
 use super::{Authenticated, Passed, Through, Trail, body};
 use crate::names::SESSION_ID;
 use crate::rescue::{Kind, Refusal};
@@ -46,15 +47,13 @@ const STREAM_NAME: &str = "session=";
 
 /// Whether a message was posted to a stream, also once it walks the path as if it had not been.
 pub(crate) fn is_letter(caller: &Authenticated) -> bool {
-    let path = caller.request.uri().path();
-    path.strip_suffix('/').unwrap_or(path) == MESSAGES
+    route::path(&caller.request) == MESSAGES
 }
 
 /// Marks a request that is one of this transport. What the query names takes the place of what the MCP endpoint has a
 /// header for.
 pub(crate) fn mark<B>(request: &mut Request<B>) {
-    let path = request.uri().path();
-    let is_message = match path.strip_suffix('/').unwrap_or(path) {
+    let is_message = match route::path(request) {
         STREAM => false,
         MESSAGES => true,
         _ => return,
