@@ -6,6 +6,7 @@
 
 mod answers;
 
+use std::collections::HashMap;
 use std::io::{BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -33,7 +34,8 @@ pub(crate) struct Recorder {
 /// What has been passed on.
 #[derive(Default)]
 struct Passed {
-    streams: Vec<TcpStream>,
+    /// Both ends of each connection that is open: those of all that ever were would be more than a process may have.
+    streams: HashMap<usize, [TcpStream; 2]>,
     /// What is wrong with what was told on each connection, when it has ended.
     faults: Vec<JoinHandle<Vec<String>>>,
 }
@@ -93,14 +95,16 @@ impl Recorder {
         let given_up = Arc::<AtomicUsize>::default();
         let (flag, all, count) = (stopped.clone(), passed.clone(), given_up.clone());
         let accepts = std::thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
+            for (number, client) in listener.incoming().map_while(Result::ok).enumerate() {
                 if flag.load(Ordering::SeqCst) {
                     return;
                 }
                 let Ok(server) = TcpStream::connect(("127.0.0.1", server)) else { continue };
                 let ((asked, requests), (said, pieces)) = (channel(), channel());
+                let open = all.clone();
                 let mut all = all.lock().expect("no panic");
-                all.streams.extend([&client, &server].map(|stream| stream.try_clone().expect("a clone")));
+                let ends = [&client, &server].map(|stream| stream.try_clone().expect("a clone"));
+                all.streams.insert(number, ends);
                 let (ear, read) = (ear.clone(), read.clone());
                 let of_calls = count.clone();
                 all.faults.push(std::thread::spawn(move || {
@@ -117,7 +121,10 @@ impl Recorder {
                     in_words.fetch_add(usize::from(is_one), Ordering::SeqCst);
                     Some(request)
                 };
-                std::thread::spawn(move || pass(client, server, &ear, (asked, said)));
+                std::thread::spawn(move || {
+                    pass(client, server, &ear, (asked, said));
+                    open.lock().expect("no panic").streams.remove(&number);
+                });
             }
         });
         Self { port, stopped, passed, given_up, accepts: Some(accepts), _watch: None }
@@ -131,7 +138,7 @@ impl Drop for Recorder {
         let _ = TcpStream::connect(("127.0.0.1", self.port));
         let _ = self.accepts.take().map(JoinHandle::join);
         let passed = std::mem::take(&mut *self.passed.lock().expect("no panic"));
-        for stream in passed.streams {
+        for stream in passed.streams.into_values().flatten() {
             let _ = stream.shutdown(Shutdown::Both);
         }
         let unread = |_| vec!["what came cannot be read".to_owned()];
@@ -144,7 +151,7 @@ impl Drop for Recorder {
 /// Where copies go of what was asked and of what was said.
 type Copies = (Sender<Request>, Sender<Vec<u8>>);
 
-/// Passes a connection on until one of its ends is closed.
+/// Passes a connection on until its ends are closed, each of which closes the other.
 fn pass(
     client: TcpStream,
     server: TcpStream,
@@ -156,7 +163,7 @@ fn pass(
         stream.set_nodelay(true).expect("an option");
     }
     let (mut up, down) = (server.try_clone().expect("a clone"), client.try_clone().expect("a clone"));
-    std::thread::spawn(move || {
+    let back = std::thread::spawn(move || {
         pass_back(server, &down, &said);
         let _ = down.shutdown(Shutdown::Both);
     });
@@ -170,6 +177,7 @@ fn pass(
         }
     }
     let _ = up.shutdown(Shutdown::Both);
+    let _ = back.join();
 }
 
 /// Passes on what the other side says, as it comes.

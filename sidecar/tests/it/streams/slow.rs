@@ -145,12 +145,16 @@ fn whoever_does_not_read_keeps_nobody_from_large_answers_for_long() {
     let files = Files::new();
     files.write(&config(server.port));
     let sidecar = Sidecar::with(files, &["--max-held-bytes", "100000"]).loaded();
-    let [silent, other] = [(); 2].map(|()| Client::open(&sidecar, None));
-    let mut stream = connect(sidecar.mcp);
-    SockRef::from(&stream).set_recv_buffer_size(32 << 10).unwrap();
-    silent.get().write(&mut stream);
+    let other = Client::open(&sidecar, None);
     let call = || other.send("tools/call", json!({"name": "t", "arguments": {}})).message();
-    eventually("it has more than its share", || call()["error"].is_object().then_some(()));
+    // It is one only if the end of what the machine gives at once leaves enough of an event.
+    let _silent = eventually("one has more than its share", || {
+        let client = Client::open(&sidecar, None);
+        let mut stream = connect(sidecar.mcp);
+        SockRef::from(&stream).set_recv_buffer_size(32 << 10).unwrap();
+        client.get().write(&mut stream);
+        (0..50).any(|_| call()["error"].is_object()).then_some((client, stream))
+    });
     within(Duration::from_secs(55), "the other has its turn", || call()["result"].is_object().then_some(()));
 }
 
