@@ -387,7 +387,7 @@ async fn attend(
                     Ok(Ok(Listed { lists, unlisted: problem })) => {
                         unlisted = 0;
                         partly.note(problem);
-                        next_list = began + partly.list_in();
+                        next_list = (began + partly.list_in()).max(rests_until);
                         shared.view.send_if_modified(|view| {
                             let changed = *view.lists != lists;
                             if changed {

@@ -64,6 +64,27 @@ seccompProfile: {type: RuntimeDefault}
 {{ toYaml (merge (dict) (.Values.nodeSelector | default dict) (dict "kubernetes.io/os" "linux")) }}
 {{- end }}
 
+{{- /* Where the pods with these labels go: the values, and the name of the template that has the labels. A constraint
+       that does not say which pods it is about is about these. */}}
+{{- define "longshore.placement" -}}
+{{- $root := index . 0 }}
+{{- $values := $root.Values }}
+{{- $own := dict "matchLabels" (include (index . 1) $root | fromYaml) }}
+nodeSelector: {{- include "longshore.nodeSelector" $root | nindent 2 }}
+{{- with $values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- $spread := dict "maxSkew" 1 "topologyKey" "kubernetes.io/hostname" "whenUnsatisfiable" "ScheduleAnyway" }}
+topologySpreadConstraints:
+{{- range $values.topologySpreadConstraints | default (list $spread) }}
+{{- $constraint := hasKey . "labelSelector" | ternary (dict) (dict "labelSelector" $own) }}
+  - {{- toYaml (merge (dict) . $constraint) | nindent 4 }}
+{{- end }}
+{{- end }}
+
 {{- /* Whether there is a catalog. What every template asks first, so it is also where the values of an older chart are
        noticed, which has no catalog at all. */}}
 {{- define "longshore.catalog.enabled" -}}

@@ -45,6 +45,7 @@ const RENDERED: &[&str] = &[
     "{metrics: null, serviceAccount: null, rbac: null, crds: null, watchNamespaces: null, images: null}",
     "{clusterDomain: corp.lan}",
     "{nodeSelector: {a: b}, tolerations: [{operator: Exists}], affinity: {nodeAffinity: {}}, resources: {}}",
+    "{affinity: {nodeAffinity: {}}, topologySpreadConstraints: [{maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule}]}",
 ];
 
 /// Values that are refused, and the words of the refusal that name them.

@@ -298,7 +298,7 @@ impl Server {
     async fn notifications(&self, changed: &Notify) -> Result<(), CallError> {
         let Answer { response, lease: _lease } = self.send(request::stream(self.within(), None)).await?;
         if response.status() != StatusCode::OK {
-            return Err(self.status(response.status()));
+            return Err(self.status(&response.into_parts().0));
         }
         let mut body = response.into_body();
         let mut decoder = Decoder::new(MAX_ANSWER);

@@ -2,6 +2,8 @@
 
 mod lists;
 
+use std::io::BufReader;
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use longshore_sidecar_config::Config;
@@ -10,7 +12,7 @@ use serde_json::json;
 
 use crate::harness::{
     Client, Cluster, Files, GoServer, Reply, Request, Sessionless, Sidecar, client, config, eventually,
-    modern, peer, within,
+    modern, peer, scripted, within,
 };
 
 fn ask(token: &str) -> Request {
@@ -157,6 +159,21 @@ fn a_server_that_dies_is_said_to_be_lost_and_keeps_its_description() {
     assert_eq!((back.connection.state, back.connection.reason), (ConnectionState::Connected, None));
 }
 
+/// The port of a server that is found elsewhere.
+fn moved() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            while scripted::read(&mut reader).is_some() {
+                scripted::json_with(&mut stream, 307, "location: /mcp/\r\n", "{}");
+            }
+        }
+    });
+    port
+}
+
 #[test]
 fn a_server_that_cannot_be_used_has_a_reason() {
     let cluster = Cluster::new();
@@ -166,6 +183,7 @@ fn a_server_that_cannot_be_used_has_a_reason() {
     for (port, reason, words) in [
         (mute.port, ConnectionReason::InitializeTimeout, "has not completed the handshake"),
         (elsewhere.port, ConnectionReason::NotMcp, "answered /mcp with HTTP status 404"),
+        (moved(), ConnectionReason::NotMcp, "HTTP status 307, a redirect to /mcp/, and"),
         (nobody, ConnectionReason::ConnectionRefused, "nothing listens on port"),
     ] {
         let mut config = config(port);

@@ -32,8 +32,13 @@ pub(crate) enum CallError {
     NotHttp,
     #[error("the server does not know the session any more")]
     SessionGone,
-    #[error("the server answered {path} with HTTP status {status}")]
-    Status { status: u16, path: String },
+    #[error("the server answered {path} with HTTP status {status}{to}", to = redirect(location.as_deref()))]
+    Status {
+        status: u16,
+        path: String,
+        /// Where it redirects to, if it does.
+        location: Option<String>,
+    },
     #[error("the server's answer at {path} is not MCP: {what}")]
     NotMcp { path: String, what: &'static str },
     #[error("the server answered with error {code}: {message}")]
@@ -67,6 +72,12 @@ pub(crate) enum CallError {
 /// The revisions that are served, in words.
 fn served() -> String {
     Revision::ALL.map(Revision::as_str).join(", ")
+}
+
+/// Where a server redirects to, in words.
+fn redirect(location: Option<&str>) -> String {
+    let words = |location| format!(", a redirect to {location}, and redirects are not followed");
+    location.map(words).unwrap_or_default()
 }
 
 /// The last lines of what a process wrote to stderr.
@@ -262,7 +273,7 @@ mod tests {
             assert_eq!([named, refused.older_instead(V2025_11_25, false)].concat(), instead, "{error}");
         }
         for (status, instead) in [(400, OLDER), (401, &[]), (404, &[]), (500, &[])] {
-            let refused = CallError::Status { status, path: "/mcp".to_owned() };
+            let refused = CallError::Status { status, path: "/mcp".to_owned(), location: None };
             assert_eq!(refused.older_instead(V2025_11_25, false), instead, "{status}");
         }
     }

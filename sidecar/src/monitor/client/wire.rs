@@ -1,6 +1,8 @@
 //! Messages to the server and back.
 
 use bytes::{Bytes, BytesMut};
+use http::header::LOCATION;
+use http::response::Parts;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use longshore_mcp::batch;
@@ -10,7 +12,7 @@ use longshore_mcp::sse::Decoder;
 use longshore_sidecar_config::Upstream;
 use serde_json::Value;
 
-use super::error::rpc;
+use super::error::{quote, rpc};
 use super::{CallError, Face, MAX_ANSWER, Server};
 use crate::names::session_id;
 use crate::upstream::forgotten::{Says, says};
@@ -56,7 +58,7 @@ impl Server {
         let message = if !head.status.is_success() {
             let body = collect(body).await.unwrap_or_default();
             // An error in the body says more than the status, unless the status is that of a session that ended.
-            return Err(error_in(&body, head.status).unwrap_or_else(|| self.status(head.status)));
+            return Err(error_in(&body, head.status).unwrap_or_else(|| self.status(&head)));
         } else if form == Form::Events {
             self.first_answer(body, id).await?
         } else if form == Form::Json {
@@ -109,7 +111,7 @@ impl Server {
     /// Sends a message that has no answer.
     pub(super) async fn tell(&self, text: String) -> Result<(), CallError> {
         let Answer { response, .. } = self.send(self.request(Method::POST, text.into())).await?;
-        if response.status().is_success() { Ok(()) } else { Err(self.status(response.status())) }
+        if response.status().is_success() { Ok(()) } else { Err(self.status(&response.into_parts().0)) }
     }
 
     pub(super) fn request(&self, method: Method, body: Bytes) -> http::Request<Bytes> {
@@ -136,11 +138,15 @@ impl Server {
         }
     }
 
-    pub(super) fn status(&self, status: StatusCode) -> CallError {
+    /// Why what was answered with this head is of no use.
+    pub(super) fn status(&self, head: &Parts) -> CallError {
+        let status = head.status;
         if self.session.is_some() && says(&Method::POST, status) == Says::Forgotten {
             return CallError::SessionGone;
         }
-        CallError::Status { status: status.as_u16(), path: self.path() }
+        let location = head.headers.get(LOCATION).filter(|_| status.is_redirection());
+        let location = location.map(|location| quote(&String::from_utf8_lossy(location.as_bytes())));
+        CallError::Status { status: status.as_u16(), path: self.path(), location }
     }
 
     pub(super) fn not_mcp(&self, what: &'static str) -> CallError {
