@@ -39,6 +39,8 @@ build() {
   if [ "$profile" = release ]; then
     # The addresses in a program that can be loaded anywhere take half a megabyte otherwise.
     flags+=(-C link-arg=-Wl,-z,pack-relative-relocs)
+    # Many functions are the same code for different types. Only the linker that Rust brings along for x86-64 knows that.
+    [ "${triple%%-*}" != x86_64 ] || flags+=(-C link-arg=-Wl,--icf=all)
     if [ -f "$layout" ]; then
       flags+=(-C "profile-use=$layout")
     else
