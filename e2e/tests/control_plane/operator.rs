@@ -9,6 +9,7 @@ mod leadership;
 mod line;
 pub(crate) mod node;
 mod objects;
+mod others;
 mod outages;
 mod quiet;
 mod references;
