@@ -85,7 +85,7 @@ pub enum Outcome<'a> {
 pub struct Id<'a>(&'a str);
 
 /// The longest id that is accepted. Ids are echoed and remembered, so somebody has to bound them.
-const MAX_ID: usize = 512;
+pub(crate) const MAX_ID: usize = 512;
 
 /// The largest integer that every reader of JSON keeps as it is: many keep numbers as doubles.
 const MAX_INTEGER: u64 = (1 << 53) - 1;

@@ -1,15 +1,18 @@
-//! Responses that come in pieces and are too large to be held: the id is replaced on the way, wherever in the message it
-//! stands. Nothing else changes, and nothing is kept but what may be the id.
+//! Responses that come in pieces and are too large to be held: the id is looked at and replaced on the way, wherever in the
+//! message it stands. Nothing else changes, and nothing is kept but what may be the id.
 
 use std::borrow::Cow;
 
 use memchr::memchr2;
 
+use crate::envelope::{Id, MAX_ID, is_json};
+use crate::object;
+
 /// Replaces the id of one response.
 #[derive(Debug)]
 pub struct IdInPieces {
-    from: Box<[u8]>,
-    to: Box<[u8]>,
+    from: Box<str>,
+    to: Box<str>,
     found: Found,
     part: Part,
     /// How many objects and arrays are open.
@@ -34,21 +37,24 @@ enum Found {
 /// Of what the next byte is a part.
 #[derive(Debug)]
 enum Part {
-    /// The name of a member of the message: as much of it as tells whether that is the id.
+    /// The name of a member of the message, without its first quote: as much of it as tells whether that is the id.
     Name(Vec<u8>),
     /// The id, as far as it has come.
     Id(Vec<u8>),
     Other,
 }
 
-const NAME: &[u8] = b"id";
+const NAME: &str = "id";
+
+/// The longest way to write that, with its last quote: each letter can be an escape.
+const MAX_NAME: usize = NAME.len() * r"\u0000".len() + 1;
 
 impl IdInPieces {
-    /// Has a response that says `from` for its id say `to`, both as JSON.
+    /// Has the response to the request of the id `from` say `to`, both as JSON, in whichever way it writes the former.
     pub fn new(from: &str, to: &str) -> Self {
         Self {
-            from: from.as_bytes().into(),
-            to: to.as_bytes().into(),
+            from: from.into(),
+            to: to.into(),
             found: Found::NotYet,
             part: Part::Other,
             depth: 0,
@@ -61,17 +67,19 @@ impl IdInPieces {
 
     /// What to pass on for the next piece.
     pub fn push<'a>(&mut self, piece: &'a [u8]) -> Cow<'a, [u8]> {
-        let (mut out, mut from, mut at) = (Vec::new(), 0, 0);
+        // Where the id begins in this piece, and from where on the piece goes as it is.
+        let (mut id_at, mut from) = (None, 0);
+        let (mut out, mut at) = (Vec::new(), 0);
         while let (Found::NotYet, Some(byte)) = (self.found, piece.get(at).copied()) {
             match &mut self.part {
                 Part::Other => at += self.skip(byte, piece.get(at..).unwrap_or_default()),
                 Part::Name(name) => {
-                    if name.len() <= NAME.len() {
+                    if name.len() <= MAX_NAME {
                         name.push(byte);
                     }
-                    let is_id = name.strip_suffix(b"\"") == Some(NAME);
-                    if self.ends_string(byte) {
-                        (self.part, self.expects_id) = (Part::Other, is_id);
+                    let ends = self.ends_string(byte);
+                    if ends && let Part::Name(name) = std::mem::replace(&mut self.part, Part::Other) {
+                        self.expects_id = is_id(&name);
                     }
                     at += 1;
                 }
@@ -82,8 +90,7 @@ impl IdInPieces {
                         continue;
                     }
                     if is_first {
-                        out.extend_from_slice(piece.get(from..at).unwrap_or_default());
-                        from = at;
+                        id_at = Some(at);
                         self.in_string = byte == b'"';
                     }
                     // A number ends before what follows it, a string with its last byte.
@@ -93,21 +100,29 @@ impl IdInPieces {
                         id.push(byte);
                         at += 1;
                     }
-                    let is_too_long = id.len() > self.from.len();
+                    let is_too_long = id.len() > MAX_ID;
                     let ends = is_behind || is_string && !is_first && self.ends_string(byte);
-                    if ends || is_too_long {
-                        self.end(&mut out);
-                        from = at;
+                    if (ends || is_too_long)
+                        && let Part::Id(id) = std::mem::replace(&mut self.part, Part::Other)
+                    {
+                        let said = self.end(&id);
+                        // Large as they are, pieces are not copied that need not be.
+                        if id_at.is_none() || said != id {
+                            out.extend_from_slice(piece.get(..id_at.unwrap_or(0)).unwrap_or_default());
+                            out.extend_from_slice(said);
+                            from = at;
+                        }
                     }
                 }
             }
         }
-        let is_held = matches!(&self.part, Part::Id(id) if !id.is_empty());
-        let rest = if is_held { &[] } else { piece.get(from..).unwrap_or_default() };
-        if out.is_empty() && from == 0 && !is_held {
+        if matches!(&self.part, Part::Id(id) if !id.is_empty()) {
+            return Cow::Owned(piece.get(..id_at.unwrap_or(0)).unwrap_or_default().to_vec());
+        }
+        if out.is_empty() {
             return Cow::Borrowed(piece);
         }
-        out.extend_from_slice(rest);
+        out.extend_from_slice(piece.get(from..).unwrap_or_default());
         Cow::Owned(out)
     }
 
@@ -121,15 +136,14 @@ impl IdInPieces {
         self.found == Found::Another
     }
 
-    /// The id has come.
-    fn end(&mut self, out: &mut Vec<u8>) {
-        let Part::Id(id) = std::mem::replace(&mut self.part, Part::Other) else { return };
-        if *id == *self.from {
+    /// The id has come. Gives what is said in its place.
+    fn end<'a>(&'a mut self, id: &'a [u8]) -> &'a [u8] {
+        if std::str::from_utf8(id).is_ok_and(|id| answers(id, &self.from)) {
             self.found = Found::This;
-            out.extend_from_slice(&self.to);
+            self.to.as_bytes()
         } else {
             self.found = Found::Another;
-            out.extend_from_slice(&id);
+            id
         }
     }
 
@@ -174,13 +188,30 @@ impl IdInPieces {
     }
 }
 
+/// Whether a name, of which the first quote is left out, is that of the id.
+fn is_id(name: &[u8]) -> bool {
+    name.len() <= MAX_NAME
+        && std::str::from_utf8(name)
+            .is_ok_and(|name| object::string(&format!("\"{name}")).is_some_and(|name| name.as_str() == NAME))
+}
+
+/// Whether what a response says for its id means the request that was asked under this one, as with whole responses.
+fn answers(id: &str, asked: &str) -> bool {
+    id.len() <= MAX_ID && is_json(id) && Id::from_json(id).answers(&Id::from_json(asked))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// What comes of a message that is cut at these places, and whether its id was replaced.
     fn passed(message: &str, cuts: &[usize]) -> (String, bool, bool) {
-        let mut ids = IdInPieces::new("\"own-1\"", "7");
+        passed_for("\"own-1\"", message, cuts)
+    }
+
+    /// The same where the request was asked under this id.
+    fn passed_for(asked: &str, message: &str, cuts: &[usize]) -> (String, bool, bool) {
+        let mut ids = IdInPieces::new(asked, "7");
         let (mut out, mut from) = (Vec::new(), 0);
         for cut in cuts.iter().copied().chain([message.len()]) {
             out.extend_from_slice(&ids.push(&message.as_bytes()[from..cut]));
@@ -222,13 +253,45 @@ mod tests {
             (r#"{"id":{"id":"own-1"}}"#, true),
             (r#"{"result":{"id":"own-1"}}"#, false),
             (r#"[{"id":"own-1"}]"#, false),
-            (r#"{"ID":"own-1","i\u0064":"own-1"}"#, false),
+            (r#"{"ID":"own-1","idd":"own-1","i\u0065":"own-1"}"#, false),
             (r#"{"x":"id","y":"own-1"}"#, false),
             ("\"id\":\"own-1\"", false),
             ("hello", false),
         ] {
             for cut in 0..=message.len() {
                 assert_eq!(passed(message, &[cut]), (message.to_owned(), false, is_anothers), "{cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_id_is_the_same_however_it_is_written() {
+        let long = format!("\"{}\"", "a".repeat(MAX_ID - 2));
+        let too_long = format!("\"{}\"", "a".repeat(MAX_ID - 1));
+        for (asked, name, id, is_same) in [
+            ("5", "id", "5", true),
+            ("5", "id", "5.0", true),
+            ("5", "id", "50e-1", true),
+            ("5", "id", "\"5\"", true),
+            ("5", "id", r#""\u0035""#, true),
+            ("5", "id", "\"5.0\"", false),
+            ("5", "id", "5.5", false),
+            ("5", "id", "+5", false),
+            ("5", "id", "null", false),
+            ("\"5\"", "id", "5", false),
+            ("\"ab\"", "id", r#""\u0061b""#, true),
+            (r#""\u0061b""#, "id", "\"ab\"", true),
+            ("\"ab\"", r"i\u0064", "\"ab\"", true),
+            ("\"ab\"", r"\u0069\u0064", "\"ab\"", true),
+            (&long, "id", &long, true),
+            (&long, "id", &too_long, false),
+        ] {
+            let message = format!(r#"{{"result":{{"id":9}},"{name}":{id},"jsonrpc":"2.0"}}"#);
+            let to = if is_same { "7" } else { id };
+            let expected = format!(r#"{{"result":{{"id":9}},"{name}":{to},"jsonrpc":"2.0"}}"#);
+            for cut in 0..=message.len() {
+                let (text, replaced, anothers) = passed_for(asked, &message, &[cut]);
+                assert_eq!((text, replaced, anothers), (expected.clone(), is_same, !is_same), "{asked} {id}");
             }
         }
     }
@@ -241,5 +304,10 @@ mod tests {
         assert_eq!(&*ids.push(br#","id":1"#), br#","id":"#);
         assert_eq!(&*ids.push(b"}"), b"2}");
         assert!(matches!(ids.push(b"\n"), Cow::Borrowed(_)));
+        // Nor what says already what it is to say.
+        let mut ids = IdInPieces::new("1", "1");
+        assert!(matches!(ids.push(br#"{"id":1,"result":{}"#), Cow::Borrowed(_)) && ids.is_replaced());
+        let mut ids = IdInPieces::new("1", "1");
+        assert_eq!((&*ids.push(br#"{"id":1"#), &*ids.push(b"}")), (&br#"{"id":"#[..], &b"1}"[..]));
     }
 }

@@ -46,7 +46,9 @@ pub fn over_stdio(message: Option<&str>) -> Verdict {
 
 /// The names of the revisions that such an answer says its server speaks, as it gave them.
 pub fn names(message: &str) -> Vec<String> {
-    let Ok(Message::Response(response)) = envelope::read(message.as_bytes()) else { return Vec::new() };
+    let Ok(Message::Response(response)) = envelope::read_servers(message.as_bytes()) else {
+        return Vec::new();
+    };
     let list = match response.outcome {
         Outcome::Result(result) => object::at(result.get(), &["supportedVersions"]),
         Outcome::Error(error) => object::at(error.get(), &["data", "supported"]),
@@ -62,7 +64,7 @@ enum Said {
 }
 
 fn judge(message: &str) -> Option<Said> {
-    let Ok(Message::Response(response)) = envelope::read(message.as_bytes()) else { return None };
+    let Ok(Message::Response(response)) = envelope::read_servers(message.as_bytes()) else { return None };
     match response.outcome {
         Outcome::Result(result) => {
             let result = Object::read(result.get()).ok()?;

@@ -214,9 +214,9 @@ impl Call {
         self.alias.as_ref().map(Alias::as_json).or(self.id.as_deref())
     }
 
-    /// What gives its answer the id that its client knows, while that comes; none if it has it already.
+    /// What gives its answer the id that its client knows, while that comes; none if it asks for none.
     fn ids_in_pieces(&self) -> Option<IdInPieces> {
-        Some(IdInPieces::new(self.alias.as_ref()?.as_json(), self.id.as_deref()?))
+        Some(IdInPieces::new(self.id_at_server()?, self.id.as_deref()?))
     }
 
     /// A share of what is held for its client, of nothing yet.

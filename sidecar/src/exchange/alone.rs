@@ -16,10 +16,11 @@ use longshore_mcp::error::Code;
 use longshore_mcp::level::Level;
 use longshore_mcp::matrix;
 use longshore_mcp::method::Method;
+use longshore_mcp::pieces::IdInPieces;
 use longshore_mcp::revision::Revision;
 use tokio::time::{Duration, Instant, timeout};
 
-use super::answer::HOLD;
+use super::answer::{HOLD, under_clients_id};
 use super::deadline::Deadline;
 use super::doubt;
 use super::events::Source;
@@ -79,8 +80,8 @@ struct Held {
 enum Begun {
     /// All of it. A server that is `strange` has not looked at the request, as one of another era would not.
     Whole { message: Bytes, code: Option<i64>, events: bool, strange: bool },
-    /// A message that is too large to be held, of which nothing is edited.
-    Long { start: Bytes, body: upstream::Body, lease: Lease },
+    /// A message that is too large to be held, of which nothing is edited but its id.
+    Long { start: Bytes, ids: IdInPieces, body: upstream::Body, lease: Lease },
     /// Events, of which these have come.
     Events { source: Box<Source>, start: Bytes },
 }
@@ -112,8 +113,8 @@ pub(crate) async fn call_alone(
             drop(trail.entry.hand_over());
             response
         }
-        Begun::Long { start, body, lease } => {
-            let live = live::message((held, deadline), start, body, lease, trail.entry.hand_over());
+        Begun::Long { start, ids, body, lease } => {
+            let live = live::message((held, deadline), (start, ids), body, lease, trail.entry.hand_over());
             respond::json(Body::Live(live), None)
         }
         Begun::Events { source, start } => {
@@ -222,7 +223,11 @@ async fn begin(answer: Answer, judge: &Judge, mut share: Share) -> Result<Begun,
             }
         }
         Collected::Start(..) if judge.edits() => Err(Refusal::AnswerTooLarge { limit: EDITABLE }),
-        Collected::Start(start, body) => Ok(Begun::Long { start: share.keep(start), body, lease }),
+        Collected::Start(start, body) => {
+            let mut ids = judge.ids_in_pieces();
+            let start = under_clients_id(&mut ids, &start)?.unwrap_or(start);
+            Ok(Begun::Long { start: share.keep(start), ids, body, lease })
+        }
     }
 }
 

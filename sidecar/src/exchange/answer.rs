@@ -159,20 +159,24 @@ async fn message(
         }
         // Too large to be held, and nothing in it is edited but its id.
         Collected::Start(bytes, mut body, lease) => {
-            let mut ids = call.ids_in_pieces();
-            let bytes = match under_clients_id(ids.as_mut(), &bytes)? {
-                Some(other) => call.hold(other).ok_or(Refusal::AnswerNotHeld)?,
+            let mut ids = call.ids_in_pieces().ok_or(Refusal::ServerNonsense)?;
+            let bytes = match under_clients_id(&mut ids, &bytes)? {
+                Some(other) => {
+                    // In its place.
+                    drop(bytes);
+                    call.hold(other).ok_or(Refusal::AnswerNotHeld)?
+                }
                 None => bytes,
             };
             client.begin_json();
             client.piece(bytes, deadline).await?;
             while let Some(frame) = deadline.within(body.frame()).await? {
                 if let Ok(data) = frame?.into_data() {
-                    let data = under_clients_id(ids.as_mut(), &data)?.unwrap_or(data);
+                    let data = under_clients_id(&mut ids, &data)?.unwrap_or(data);
                     client.piece(data, deadline).await?;
                 }
             }
-            if ids.is_some_and(|ids| !ids.is_replaced()) {
+            if !ids.is_replaced() {
                 return Err(Refusal::ServerNonsense);
             }
             client.whole();
@@ -183,8 +187,7 @@ async fn message(
 }
 
 /// A piece of an answer with the id that its client knows; none if it can go as it is.
-fn under_clients_id(ids: Option<&mut IdInPieces>, piece: &[u8]) -> Result<Option<Bytes>, Refusal> {
-    let Some(ids) = ids else { return Ok(None) };
+pub(super) fn under_clients_id(ids: &mut IdInPieces, piece: &[u8]) -> Result<Option<Bytes>, Refusal> {
     let other = match ids.push(piece) {
         Cow::Owned(other) => Some(other.into()),
         Cow::Borrowed(_) => None,

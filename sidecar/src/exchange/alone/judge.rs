@@ -8,6 +8,7 @@ use longshore_mcp::envelope::{self, Id, Message, Outcome, Response};
 use longshore_mcp::level::Level;
 use longshore_mcp::method::{Method, ServerNotification};
 use longshore_mcp::object::Object;
+use longshore_mcp::pieces::IdInPieces;
 use longshore_mcp::revision::Revision;
 use longshore_mcp::{error, listing, logging, passing, sse, tasks};
 
@@ -19,6 +20,7 @@ use crate::rescue::Refusal;
 use crate::shared::Shared;
 use crate::stack::{SERVED, standing};
 use crate::tasks::Naming;
+use crate::upstream::replaced;
 use crate::worker::Worker;
 
 /// Looks at what comes for one request.
@@ -109,7 +111,7 @@ impl Judge {
 
     /// Looks at one message.
     pub(super) fn look(&self, message: &[u8]) -> Result<Verdict, Refusal> {
-        Ok(match envelope::read(message) {
+        Ok(match envelope::read_servers(message) {
             Ok(Message::Response(response)) => self.answer(&response, message)?,
             Ok(Message::Notification(notification)) => {
                 let is_log = notification.method.as_str() == ServerNotification::Message.as_str();
@@ -145,8 +147,15 @@ impl Judge {
     /// A response as the answer, if it is not another's.
     fn answer(&self, response: &Response<'_>, message: &[u8]) -> Result<Verdict, Refusal> {
         let text = std::str::from_utf8(message).map_err(|_| Refusal::ServerNonsense)?;
+        let asked = Id::from_json(&self.id);
+        let respelled = match response.id {
+            Some(id) if !id.answers(&asked) => return Ok(Verdict::Dropped),
+            // From here on under the id that its client knows.
+            Some(id) if !id.is(&asked) => Some(replaced(text, [Some(id.as_json()), None], &self.id)),
+            _ => None,
+        };
+        let text = respelled.as_deref().unwrap_or(text);
         let (edited, code) = match (response.id, &response.outcome) {
-            (Some(id), _) if !id.is(&Id::from_json(&self.id)) => return Ok(Verdict::Dropped),
             (Some(_), Outcome::Result(_)) => (self.edit(text)?, None),
             (Some(_), Outcome::Error(error)) => (None, error::code_of(error.get())),
             // It is about this request, since there is no other, and has to say so.
@@ -157,7 +166,12 @@ impl Judge {
             }
             (None, Outcome::Result(_)) => return Ok(Verdict::Dropped),
         };
-        Ok(Verdict::Answer { edited, code })
+        Ok(Verdict::Answer { edited: edited.or(respelled), code })
+    }
+
+    /// What looks at the id of an answer that comes in pieces, as [`Self::look`] does.
+    pub(super) fn ids_in_pieces(&self) -> IdInPieces {
+        IdInPieces::new(&self.id, &self.id)
     }
 
     /// The response with what policy and this address change in it; none if nothing does.

@@ -12,6 +12,7 @@ use http::StatusCode;
 use http_body_util::BodyExt;
 use longshore_mcp::envelope::Id;
 use longshore_mcp::meta::SUBSCRIPTION_ID;
+use longshore_mcp::pieces::IdInPieces;
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse;
 use tokio::sync::watch;
@@ -21,6 +22,7 @@ use tokio::time::{Duration, Instant, sleep_until};
 use super::Held;
 use super::judge::Judge;
 use crate::audit::Entry;
+use crate::exchange::answer::under_clients_id;
 use crate::exchange::deadline::Deadline;
 use crate::exchange::doubt;
 use crate::exchange::events::Source;
@@ -242,34 +244,41 @@ fn words(refusal: &Refusal, id: &str) -> (Bytes, i64) {
 /// A message that comes in pieces, as a body.
 pub(super) fn message(
     (held, deadline): (Held, Deadline),
-    start: Bytes,
+    (start, ids): (Bytes, IdInPieces),
     body: upstream::Body,
     lease: Lease,
     entry: Entry,
 ) -> Pieces {
     let line = Line::new(entry);
-    let state = ((held, deadline), Some(start), Some((body, lease)), line.clone());
+    let state = ((held, deadline), Some(start), Some((ids, body, lease)), line.clone());
     let pieces = Box::pin(stream::unfold(state, async |(bounds, start, from, line)| {
         if let Some(start) = start {
             return Some((Ok(start), (bounds, None, from, line)));
         }
-        let (mut body, lease) = from?;
+        let (mut ids, mut body, lease) = from?;
         loop {
             let failed = match bounds.1.within(body.frame()).await {
                 Ok(Some(Ok(frame))) => match frame.into_data() {
-                    Ok(data) => return Some((Ok(data), (bounds, None, Some((body, lease)), line))),
+                    Ok(data) => match under_clients_id(&mut ids, &data) {
+                        Ok(other) => {
+                            let piece = other.unwrap_or(data);
+                            return Some((Ok(piece), (bounds, None, Some((ids, body, lease)), line)));
+                        }
+                        Err(refusal) => refusal,
+                    },
                     Err(_) => continue,
                 },
-                Ok(None) => {
+                Ok(None) if ids.is_replaced() => {
                     lease.give_back();
                     line.borrow_mut().end(None, None);
                     return None;
                 }
-                Ok(Some(Err(broken))) => Refusal::from(broken).reason(),
-                Err(late) => late.reason(),
+                Ok(None) => Refusal::ServerNonsense,
+                Ok(Some(Err(broken))) => Refusal::from(broken),
+                Err(late) => late,
             };
             // Half a message cannot be turned into an error. The connection breaks, and the client sees that.
-            line.borrow_mut().end(Some(failed), None);
+            line.borrow_mut().end(Some(failed.reason()), None);
             return Some((Err(BrokenOff), (bounds, None, None, line)));
         }
     }));

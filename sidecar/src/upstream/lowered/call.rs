@@ -21,7 +21,7 @@ use tokio::time::{Duration, sleep, timeout};
 
 use super::registry::Lowered;
 use super::session::{UnderWay, Word};
-use super::source::Source;
+use super::source::{Source, answers};
 use super::way::{Repeated, Way, repeat};
 use super::{Failure, local};
 use crate::shares::Share;
@@ -109,7 +109,7 @@ impl Call {
                     .await
                     .unwrap_or_else(|failure| failure));
             };
-            let Ok(Message::Response(response)) = envelope::read(answer.as_bytes()) else {
+            let Ok(Message::Response(response)) = envelope::read_servers(answer.as_bytes()) else {
                 return Err(Failure::Nonsense.into());
             };
             let mut unusable = Vec::new();
@@ -307,10 +307,8 @@ async fn ask<'a>(
 async fn pass(way: &Way, source: &mut Source, id: &str, out: &Out) -> Result<Option<String>, Any> {
     let pair = way.session.pair;
     while let Some(message) = source.next().await? {
-        match envelope::read(message.as_bytes()) {
-            Ok(Message::Response(response)) if response.id.is_none_or(|got| got.is(&Id::from_json(id))) => {
-                return Ok(Some(message));
-            }
+        match envelope::read_servers(message.as_bytes()) {
+            Ok(Message::Response(response)) if answers(&response, id) => return Ok(Some(message)),
             Ok(Message::Notification(notification)) if source.streams => {
                 match notifications::to_client(pair, &notification.method, &message) {
                     Ok(Told::On(text) | Told::Log(text)) => out.aside(text.into_owned()).await?,

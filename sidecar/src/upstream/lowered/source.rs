@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use http::StatusCode;
 use http_body_util::BodyExt;
-use longshore_mcp::envelope::{self, Id, Message};
+use longshore_mcp::envelope::{self, Id, Message, Response};
 use longshore_mcp::sse::Decoder;
 
 use super::Failure;
@@ -122,10 +122,15 @@ impl Source {
 /// Whether a message is the answer to the request of this id. An error without one is: a request that could not be read
 /// has none, and nothing else was asked on this connection.
 pub(super) fn is_answer(message: &str, id: &str) -> bool {
-    match envelope::read(message.as_bytes()) {
-        Ok(Message::Response(response)) => response.id.is_none_or(|got| got.is(&Id::from_json(id))),
+    match envelope::read_servers(message.as_bytes()) {
+        Ok(Message::Response(response)) => answers(&response, id),
         _ => false,
     }
+}
+
+/// The same of a message that was read as a server's.
+pub(super) fn answers(response: &Response<'_>, id: &str) -> bool {
+    response.id.is_none_or(|got| got.answers(&Id::from_json(id)))
 }
 
 fn broken(broken: crate::upstream::Broken) -> Any {

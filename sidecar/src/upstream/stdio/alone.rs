@@ -126,7 +126,7 @@ async fn answer(mut waiting: call::Waiting, hold: Hold) -> Result<Response<Body>
 
 /// The status of an answer that comes alone.
 fn status(message: &[u8]) -> StatusCode {
-    let Ok(Message::Response(response)) = envelope::read(message) else { return StatusCode::OK };
+    let Ok(Message::Response(response)) = envelope::read_servers(message) else { return StatusCode::OK };
     let code = match response.outcome {
         Outcome::Error(error) => code_of(error.get()),
         Outcome::Result(_) => None,

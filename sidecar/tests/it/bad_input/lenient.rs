@@ -1,11 +1,15 @@
 //! What clients leave out, and are served all the same.
 
-use serde_json::json;
+use std::net::TcpStream;
+
+use serde_json::{Value, json};
 
 use crate::harness::client::initialize;
 use crate::harness::config::keys;
 use crate::harness::sse_server::SseServer;
-use crate::harness::{Client, Events, Files, GoServer, Request, Scripted, Sidecar, config, modern, scripted};
+use crate::harness::{
+    Client, Events, Files, GoServer, Request, Scripted, Sessionless, Sidecar, config, modern, scripted,
+};
 
 /// The revisions whose clients have sessions.
 const WITH_SESSIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
@@ -90,6 +94,74 @@ fn an_answer_may_write_its_number_in_another_way() {
                 modern::request(5, "tools/call", json!({"name": "t", "arguments": {}})).send(sidecar.mcp);
             assert_eq!(lone.message()["id"].to_string(), "5", "{case}: {}", lone.text());
             assert!(lone.message()["result"].is_object(), "{case}: {}", lone.text());
+        }
+    }
+}
+
+/// An id, written in another way: as the other kind of number or with escapes, as text, or as that of another request.
+fn respelled(id: &Value, way: &str) -> String {
+    match (id, way) {
+        (_, "another") => "77".to_owned(),
+        (Value::String(id), _) => format!(r#""\u{:04x}{}""#, u32::from(id.as_bytes()[0]), &id[1..]),
+        (id, "text") => format!("\"{id}\""),
+        (id, _) => format!("{id}.0"),
+    }
+}
+
+/// The same of answers of any size, of servers of any era, and whoever asks.
+#[test]
+fn an_answer_may_write_its_id_in_another_way_whatever_it_is() {
+    fn answer(request: &Request, stream: &mut TcpStream) {
+        let message = scripted::message(request);
+        let arguments = &message["params"]["arguments"];
+        let of = |name: &str| arguments[name].as_str().unwrap_or_default().to_owned();
+        let id = respelled(&message["id"], &of("way"));
+        let text = "x".repeat(usize::try_from(arguments["size"].as_u64().unwrap_or_default()).unwrap());
+        let kind = if request.value("mcp-session-id").is_none() { r#""resultType":"complete","# } else { "" };
+        let result = format!(r#"{{{kind}"content":[{{"type":"text","text":"{text}"}}]}}"#);
+        let answer = if of("first") == "id" {
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
+        } else {
+            format!(r#"{{"result":{result},"jsonrpc":"2.0","id":{id}}}"#)
+        };
+        if of("form") == "events" {
+            scripted::events(stream, &[&format!("data: {answer}\n\n")]);
+        } else {
+            scripted::json(stream, &answer);
+        }
+    }
+    let (older, both) = (Scripted::start(answer), Scripted::of_both(json!({}), answer));
+    let tools = json!([{"name": "t", "inputSchema": {"type": "object"}}]);
+    let newer = Sessionless::start(json!({"tools": {}}), tools, answer);
+    for (era, port) in [("older", older.port), ("both", both.port), ("newer", newer.port)] {
+        let sidecar = Sidecar::start(&config(port)).ready();
+        let client = Client::open(&sidecar, None);
+        let call = |id: &Value, arguments: &Value, is_modern: bool| {
+            let params = json!({"name": "t", "arguments": arguments});
+            if is_modern {
+                return modern::request(id.clone(), "tools/call", params).send(sidecar.mcp).message();
+            }
+            let body = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
+            client.request(body.to_string()).send(sidecar.mcp).message()
+        };
+        for is_modern in [false, true] {
+            for (form, size) in [("json", 10), ("json", 200_000), ("events", 10)] {
+                for (id, way) in [(json!(5), "number"), (json!(5), "text"), (json!("ab"), "escapes")] {
+                    for first in ["id", "result"] {
+                        let arguments = json!({"form": form, "size": size, "way": way, "first": first});
+                        let case = format!("{era}, {is_modern}: {id} {arguments}");
+                        let answer = call(&id, &arguments, is_modern);
+                        assert_eq!(answer["id"], id, "{case}: {answer:.200}");
+                        let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
+                        assert_eq!(text.len(), size, "{case}");
+                    }
+                }
+                // And that of another request is an error of this one.
+                let arguments = json!({"form": form, "size": size, "way": "another", "first": "id"});
+                let answer = call(&json!(5), &arguments, is_modern);
+                let case = format!("{era}, {is_modern}: {arguments}");
+                assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(5), &json!(-32603)), "{case}");
+            }
         }
     }
 }
