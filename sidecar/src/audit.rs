@@ -15,6 +15,7 @@
 
 use std::borrow::Cow;
 use std::io::Write;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
@@ -30,6 +31,9 @@ const QUEUE: usize = 8192;
 const ROOM: usize = 512;
 /// How long a batch is gathered.
 const BATCH: Duration = Duration::from_millis(5);
+/// How long the end of the process waits for its last lines to be written. They are a few megabytes at the most, which
+/// whoever reads the log takes in a fraction of that; and of a pod's grace period little more is left for what comes last.
+const LAST_LINES: Duration = Duration::from_secs(1);
 /// The most of a name or URI that a line holds.
 const MAX_TARGET: usize = 256;
 
@@ -82,10 +86,13 @@ pub(crate) struct Entry {
     audit: Audit,
 }
 
-/// The writer: joined at the end, so that the last lines are written.
+/// The writer: waited for at the end, so that the last lines are written.
 pub(crate) struct Writer {
     audit: Audit,
+    to: AuditLog,
     thread: JoinHandle<()>,
+    /// Closed when the thread has written all that it will.
+    written: Receiver<()>,
 }
 
 // === impl Audit ===
@@ -95,15 +102,17 @@ impl Audit {
     pub(crate) fn start(to: AuditLog, metrics: Arc<Metrics>) -> std::io::Result<(Self, Writer)> {
         let audit = Self(Arc::new(Queue { state: Mutex::default(), wake: Condvar::new(), metrics }));
         let queue = audit.0.clone();
+        let (writes, written) = channel();
         let thread =
             std::thread::Builder::new().name("audit".to_owned()).stack_size(128 * 1024).spawn(move || {
+                let _writes = writes;
                 match to {
                     AuditLog::Stdout => queue.write(std::io::stdout()),
                     AuditLog::Stderr => queue.write(std::io::stderr()),
                     AuditLog::Off => queue.write(std::io::sink()),
                 }
             })?;
-        Ok((audit.clone(), Writer { audit, thread }))
+        Ok((audit.clone(), Writer { audit, to, thread, written }))
     }
 
     /// Begins a line.
@@ -239,11 +248,17 @@ impl Writer {
         self.thread.is_finished()
     }
 
-    /// Writes what is left and ends the writer.
+    /// Writes what is left and ends the writer. One that hangs, since nobody reads what it writes, is left to the end of the
+    /// process.
     pub(crate) fn close(self) {
         self.audit.0.lock().closed = true;
         self.audit.0.wake.notify_one();
-        if self.thread.join().is_err() {
+        if self.written.recv_timeout(LAST_LINES) == Err(RecvTimeoutError::Timeout) {
+            // There, this would hang too.
+            if self.to != AuditLog::Stderr {
+                tracing::warn!("nobody reads the audit log: its last lines are lost");
+            }
+        } else if self.thread.join().is_err() {
             tracing::error!("the audit log's thread panicked");
         }
     }

@@ -10,6 +10,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::http::{Reply, connect};
+use crate::harness::peer::free_port;
 use crate::harness::{
     Client, Files, Gate, GoServer, Request, Scripted, Sidecar, client, config, eventually, scripted,
 };
@@ -341,4 +342,23 @@ fn who_reads_an_answer_slowly_is_waited_for() {
     stream.read_exact(rest).unwrap();
     assert!(serde_json::from_slice::<Value>(&body).is_ok());
     assert!(sidecar.wait(Duration::from_secs(30)).success());
+}
+
+/// Whoever reads the log may have stopped to: that keeps nobody from ending.
+#[test]
+fn a_log_that_nobody_reads_holds_no_end_up() {
+    /// So many are more than a pipe takes that nobody reads.
+    const LINES: usize = 700;
+    let files = Files::new();
+    files.write(&config(free_port()));
+    let mut sidecar = Sidecar::unread(files, &["--drain-minimum-ms", "0"]).loaded();
+    for _ in 0..LINES {
+        let ping = Request::post(json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}).to_string());
+        assert!(ping.send(sidecar.mcp).status >= 400, "there is no session");
+    }
+    sidecar.signal(Signal::TERM);
+    assert!(sidecar.wait(SOON).success());
+    sidecar.log(|line| line["message"] == "nobody reads the audit log: its last lines are lost");
+    let left = sidecar.left_unread().lines().count();
+    assert!((1..LINES).contains(&left), "{left} lines");
 }

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,8 @@ pub(crate) struct Sidecar {
     child: Mutex<Child>,
     out: Lines,
     err: Lines,
+    /// Where it writes its audit log, if nobody reads that.
+    unread: Option<ChildStdout>,
 }
 
 type Lines = Arc<Mutex<Vec<String>>>;
@@ -37,6 +39,13 @@ impl Sidecar {
 
     /// Starts one with these files and flags.
     pub(crate) fn with(files: impl Into<Arc<Files>>, flags: &[&str]) -> Self {
+        let mut sidecar = Self::unread(files, flags);
+        sidecar.out = sidecar.unread.take().map(collect).unwrap_or_default();
+        sidecar
+    }
+
+    /// The same, but that nobody reads its audit log.
+    pub(crate) fn unread(files: impl Into<Arc<Files>>, flags: &[&str]) -> Self {
         let files = files.into();
         let mut command = command(&files);
         // At ports of the kernel's choice, unless the test has another. Not so where clients come to: some test's sidecar
@@ -47,14 +56,22 @@ impl Sidecar {
             }
         }
         let mut child = command.args(flags).spawn().expect("the program");
-        let out = collect(child.stdout.take().expect("stdout"));
+        let unread = child.stdout.take();
         let err = collect(child.stderr.take().expect("stderr"));
         let line = eventually("it listens", || find(&err, |line| line["message"] == "listening"));
         let address =
             |name: &str| line[name].as_str().and_then(|text| text.parse().ok()).expect("an address");
         let shim = files.path("sockets").join(paths::STDIO_SOCKET);
         schemas::sidecar(address("mcp"), files.server_port(), shim);
-        Self { files, mcp: address("mcp"), admin: address("admin"), child: Mutex::new(child), out, err }
+        let (mcp, admin) = (address("mcp"), address("admin"));
+        Self { files, mcp, admin, child: Mutex::new(child), out: Lines::default(), err, unread }
+    }
+
+    /// What there is of the audit log that nobody has read, once it has ended.
+    pub(crate) fn left_unread(&mut self) -> String {
+        let mut left = String::new();
+        self.unread.as_mut().expect("stdout").read_to_string(&mut left).expect("text");
+        left
     }
 
     /// Waits until a configuration is loaded.
