@@ -1,7 +1,7 @@
 //! What the server says in a session that belongs to no call, or does not say to which.
 
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
@@ -57,18 +57,38 @@ enum Opened {
 impl Hearing {
     /// Ends it.
     pub(super) fn end(&self) {
-        if let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(task) = self.lock().take() {
             task.abort();
         }
     }
 
-    /// There is no stream to be had. Who wants one later may ask once more.
-    fn give_up(&self) {
-        *self.task.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    /// There is no stream to be had. Gives it up, unless somebody wants it: who does later may ask once more. Says whether
+    /// it is given up.
+    ///
+    /// Whoever wants it says so before they look whether it is begun, perhaps on another thread: they are seen here, or see
+    /// that it is not.
+    fn give_up_unless(&self, is_wanted: impl FnOnce() -> bool) -> bool {
+        let mut task = self.lock();
+        if is_wanted() {
+            return false;
+        }
+        *task = None;
+        true
     }
 
-    fn is_begun(&self) -> bool {
-        self.task.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    /// Begins it, unless it is begun. Says whether it was not.
+    fn begin_with(&self, spawn: impl FnOnce() -> Option<AbortHandle>) -> bool {
+        let mut task = self.lock();
+        if task.is_some() {
+            return false;
+        }
+        *task = spawn();
+        task.is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<AbortHandle>> {
+        // Nothing that holds the lock can leave it half changed.
+        self.task.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -90,15 +110,19 @@ impl Deaf {
     }
 }
 
-/// Begins to hear what the server says in a session, if nobody does yet. It goes on until the session is over.
+/// Begins to hear what the server says in a session, if nobody does yet. It goes on until the session is over, or there is
+/// nothing to be had; a stream of the session is open before this, or could be left without it.
 pub(super) async fn begin(session: &Arc<Session>, transport: &Rc<Transport>) {
     let _beginning = session.hearing.beginning.lock().await;
-    if session.hearing.is_begun() || session.is_over() {
+    let (told, there) = tokio::sync::oneshot::channel();
+    let is_new = session.hearing.begin_with(|| {
+        // One that ends after this looked ends what is begun here.
+        let hearing = (!session.is_over()).then(|| hear(Arc::downgrade(session), transport.clone(), told))?;
+        Some(tokio::task::spawn_local(hearing).abort_handle())
+    });
+    if !is_new {
         return;
     }
-    let (told, there) = tokio::sync::oneshot::channel();
-    let task = tokio::task::spawn_local(hear(Arc::downgrade(session), transport.clone(), told));
-    *session.hearing.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task.abort_handle());
     // Whether it is there, or there is none, or it takes longer.
     let _ = timeout(OPEN, there).await;
 }
@@ -159,9 +183,7 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
         sleep(if vain > AGAIN { pause + BREATHER } else { pause }).await;
     }
     let Some(session) = session.upgrade() else { return };
-    if session.with_streams(|_, listeners| listeners.is_empty()) {
-        session.hearing.give_up();
-    } else {
+    if !session.hearing.give_up_unless(|| session.with_streams(|_, listeners| !listeners.is_empty())) {
         // Whoever listens is told by the end of their streams.
         session.leave();
     }
@@ -225,5 +247,45 @@ async fn route(session: &Arc<Session>, transport: &Transport, message: Bytes, de
                 session.tell(transport, &refusal).await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::*;
+
+    /// A client on another thread opens its stream while it is decided here that nobody has one.
+    #[tokio::test]
+    async fn a_stream_that_is_given_up_is_begun_for_who_comes_meanwhile() {
+        let task = tokio::spawn(pending::<()>()).abort_handle();
+        let hearing = Arc::new(Hearing::default());
+        assert!(hearing.begin_with(|| Some(task.clone())));
+        let is_open = Arc::new(AtomicBool::new(false));
+        let (opened, comes) = channel();
+        let mut client = None;
+        let given_up = hearing.give_up_unless(|| {
+            let nobody = !is_open.load(Ordering::SeqCst);
+            let (hearing, is_open, task) = (hearing.clone(), is_open.clone(), task.clone());
+            client = Some(thread::spawn(move || {
+                is_open.store(true, Ordering::SeqCst);
+                opened.send(()).unwrap();
+                hearing.begin_with(|| Some(task))
+            }));
+            comes.recv().unwrap();
+            // Long enough for one that does not wait for this.
+            thread::sleep(Duration::from_millis(50));
+            !nobody
+        });
+        assert!(given_up);
+        assert!(client.unwrap().join().unwrap(), "it is begun once more");
+        assert!(
+            !hearing.give_up_unless(|| is_open.load(Ordering::SeqCst)),
+            "and not given up for that client"
+        );
     }
 }

@@ -64,8 +64,6 @@ pub(super) async fn run(way: Way, mut client: Client) {
         turn = session.subscribing.turn.lock() => turn,
         () = client.gone() => return,
     };
-    // Not before its turn: a stream that cannot be had is given up when nobody listens.
-    hearing::begin(&session, &way.transport).await;
     // To its end, even if the client goes: what the server was told has to be taken back then.
     let opened = open(&way, &lease, &asked, filter, to).await;
     drop(turn);
@@ -113,6 +111,8 @@ async fn open<'a>(
 ) -> Result<(Stream<'a>, String), Full> {
     let Opened { stream, acknowledgement, subscribe } = enter(lease, asked, &filter, &to, None)?;
     let mut stream = Stream { lease, number: stream, closed: false };
+    // Now that it is open: one of the server's that cannot be had is given up when nobody listens.
+    hearing::begin(&lease.session, &way.transport).await;
     let refused = subscribe_to(way, lease, subscribe).await;
     if refused.is_empty() {
         return Ok((stream, acknowledgement));
