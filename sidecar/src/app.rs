@@ -16,9 +16,10 @@ use longshore_sidecar_config::paths;
 use socket2::Socket;
 use thiserror::Error;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use crate::audit::{Audit, Writer};
+use crate::doubt::Doubt;
 use crate::drain::{self, Arrivals, Ending};
 use crate::inventory::{Inventories, Published};
 use crate::metrics::Metrics;
@@ -206,7 +207,7 @@ impl App {
             lifted,
             tasks,
             absence: Absence::new(),
-            doubt: Notify::new(),
+            doubt: Arc::new(Doubt::new()),
             hooks: watch::Sender::new(0),
             draining,
             ending: Ending::default(),

@@ -268,7 +268,7 @@ fn doubt(shared: &Shared, refusal: &Refusal) {
         _ => false,
     };
     if doubtful {
-        shared.doubt.notify_one();
+        shared.doubt.raise();
         tracing::debug!(reason = refusal.reason(), "a call failed");
     }
 }

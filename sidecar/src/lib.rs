@@ -15,6 +15,7 @@ mod app;
 mod audit;
 mod authenticate;
 mod configuration;
+mod doubt;
 mod drain;
 mod exchange;
 mod gathered;

@@ -167,6 +167,9 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
             }
             Err(problem) => {
                 shared.metrics.handshake(false);
+                if problem.is_absence() {
+                    shared.doubt.confirm();
+                }
                 link.failed(problem, Instant::now(), now());
             }
         }
@@ -307,6 +310,10 @@ async fn attend(
     let mut is_known = !wait.is_zero();
     let current = (server.upstream().clone(), server.pin());
     let lost = |message: String| Left::Lost(Problem { reason: ConnectionReason::ConnectionLost, message });
+    let absent = |message: String| {
+        shared.doubt.confirm();
+        lost(message)
+    };
     loop {
         tokio::select! {
             replaced = is_replaced(shared, config, Some(&current)) => {
@@ -332,7 +339,7 @@ async fn attend(
                     return Left::Anew;
                 }
             }
-            () = shared.doubt.notified() => next_ping = Instant::now(),
+            () = shared.doubt.raised() => next_ping = Instant::now(),
             // Or it says so of every GET: a ping tells.
             () = gone.notified() => next_ping = Instant::now(),
             () = sleep_until(next_ping) => {
@@ -352,15 +359,17 @@ async fn attend(
                         return Left::Anew;
                     }
                     Ok(Err(CallError::SessionGone)) => return Left::SessionGone,
-                    Ok(Err(error)) => return lost(error.to_string()),
+                    // It is there, however it is.
+                    Ok(Err(error)) if error.is_answer() => return lost(error.to_string()),
+                    Ok(Err(error)) => return absent(error.to_string()),
                     // Its container waits for it to end.
                     Err(_) if is_to_restart(shared) => {
-                        return lost("the server has not answered a ping, and is to be restarted".to_owned());
+                        return absent("the server has not answered a ping, and is to be restarted".to_owned());
                     }
                     Err(_) => {
                         late += 1;
                         if late >= PATIENCE {
-                            return lost(format!("the server has not answered {PATIENCE} pings in a row"));
+                            return absent(format!("the server has not answered {PATIENCE} pings in a row"));
                         }
                     }
                 }

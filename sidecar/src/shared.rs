@@ -11,6 +11,7 @@ use tokio::time::Duration;
 
 use crate::audit::Audit;
 use crate::configuration::Snapshot;
+use crate::doubt::Doubt;
 use crate::drain::{Arrivals, Ending};
 use crate::metrics::Metrics;
 use crate::monitor::View;
@@ -76,7 +77,7 @@ pub(crate) struct Shared {
     /// Since when calls have not found the server.
     pub(crate) absence: Absence,
     /// A request found the server failing: the monitor should look at once.
-    pub(crate) doubt: Notify,
+    pub(crate) doubt: Arc<Doubt>,
     /// How many hooks of the server are open.
     pub(crate) hooks: watch::Sender<usize>,
     /// The process ends.

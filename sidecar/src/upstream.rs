@@ -187,7 +187,12 @@ impl Pool {
     /// The ways of one thread, with what the threads share.
     pub(crate) fn of(shared: &Shared) -> Self {
         Self {
-            transport: Rc::new(Transport::new(shared.stdio.clone(), shared.sse.clone(), shared.held.clone())),
+            transport: Rc::new(Transport::new(
+                shared.stdio.clone(),
+                shared.sse.clone(),
+                shared.held.clone(),
+                shared.doubt.clone(),
+            )),
             speaks: shared.speaks.clone(),
             lowered: shared.lowered.clone(),
             lifted: shared.lifted.clone(),

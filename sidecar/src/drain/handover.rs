@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Hands over all sessions that can move: idle ones at once, others when they become idle. Returns when none is left.
 pub(super) async fn hand_over(shared: &Shared) {
     // Finds out whether it still answers.
-    shared.doubt.notify_one();
+    shared.doubt.raise();
     pod_ends(shared).await;
     // Nobody may think any more that this replica takes sessions when it gives its own away.
     shared.peers.announce(State::Draining).await;

@@ -89,7 +89,7 @@ async fn hold(mut stream: UnixStream, hooks: Hooks) {
         }
         tracing::info!(calls = shared.calls.count(), "the server alone is being restarted");
         // Finds out whether it still answers.
-        shared.doubt.notify_one();
+        shared.doubt.raise();
         // A SIGTERM that comes late says that the pod ends all the same.
         let pod_ends = async {
             let _ = draining.wait_for(|draining| *draining).await;

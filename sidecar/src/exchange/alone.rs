@@ -163,7 +163,7 @@ async fn reach(worker: &Worker, lone: &Lone, judge: &Judge) -> Result<Begun, Ref
     let first = attempt(worker, lone, judge).await;
     let Some(known) = known.filter(|_| is_strange(&first)) else { return first };
     let other = worker.pool.speaks().other_than(known, Instant::now() + LOOK);
-    worker.shared.doubt.notify_one();
+    worker.shared.doubt.raise();
     if other.await {
         return attempt(worker, lone, judge).await;
     }

@@ -4,7 +4,6 @@ mod first;
 mod pace;
 
 use std::borrow::Cow;
-use std::future::pending;
 use std::pin::pin;
 
 use bytes::Bytes;
@@ -15,7 +14,6 @@ use longshore_mcp::batch;
 use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse::{Decoder, Event};
-use longshore_sidecar_config::inventory::{Connection, ConnectionReason, ConnectionState};
 use pace::Pace;
 use tokio::time::{Duration, Instant, sleep};
 
@@ -25,9 +23,7 @@ use super::client::Client;
 use super::deadline::Deadline;
 use super::edit::{Looked, look};
 use super::{Call, Done, Edit, request};
-use crate::monitor::View;
 use crate::rescue::Refusal;
-use crate::shared::Shared;
 use crate::shares::{Coming, Share};
 use crate::stack::standing;
 use crate::upstream::{self, Answer, EDITABLE, Lease, Tail};
@@ -75,13 +71,8 @@ pub(super) async fn events(
             next => (next?, false),
         };
         let Some(data) = next else {
-            let again = Box::pin(async {
-                tokio::select! {
-                    answer = source.again(async |last| request::resume(call, last?).await) => answer,
-                    // It may have wanted to be asked much later.
-                    () = is_lost(&call.worker.shared), if is_broken => None,
-                }
-            });
+            let again = source.again(async |last| request::resume(call, last?).await);
+            let again = Box::pin(call.worker.shared.doubt.unless_gone(is_broken, again));
             let answer = client.wait(call, deadline, again).await?.ok_or(Refusal::ServerLost)?;
             source.go_on(answer);
             continue;
@@ -109,18 +100,6 @@ pub(super) async fn events(
         source.held_up(waits.elapsed());
     };
     Ok(Done { status: StatusCode::OK.as_u16(), code, rest: Some(Tail::of(source.body, source.lease)) })
-}
-
-/// Returns when the server is seen to be gone, which is found out at once. It would know nothing of what it has not said.
-async fn is_lost(shared: &Shared) {
-    shared.doubt.notify_one();
-    let is_lost = |view: &View| {
-        let Connection { state, reason, .. } = &view.connection;
-        (*state, *reason) == (ConnectionState::Failed, Some(ConnectionReason::ConnectionLost))
-    };
-    if shared.view.subscribe().wait_for(is_lost).await.is_err() {
-        pending().await
-    }
 }
 
 /// Passes an event on. If it is the answer: its code, if it is an error. An answer that there is no room for now is left in

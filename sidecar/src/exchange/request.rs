@@ -37,7 +37,7 @@ pub(super) async fn patiently<T>(
                     && shared.absence.is_short(Instant::now()) =>
             {
                 // Whoever watches the server is to know it too.
-                shared.doubt.notify_one();
+                shared.doubt.raise();
                 sleep(AGAIN).await;
             }
             sent => return sent,

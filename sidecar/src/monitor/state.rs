@@ -17,6 +17,16 @@ impl Problem {
         let message = "the server's process ended soon after its handshake".to_owned();
         Self { reason: ConnectionReason::ConnectionLost, message }
     }
+
+    /// Whether nobody is there, if it happens in a handshake.
+    pub(super) fn is_absence(&self) -> bool {
+        matches!(
+            self.reason,
+            ConnectionReason::ConnectionRefused
+                | ConnectionReason::ShimUnavailable
+                | ConnectionReason::InitializeTimeout
+        )
+    }
 }
 
 /// The state of the connection.

@@ -14,6 +14,7 @@ use super::sse::{Place, Sse};
 use super::stdio::{self, Hold, Stdio};
 use super::unheard::{self, Handshake};
 use super::{Answer, Failure, Former, Opener, Recalled, http, starts};
+use crate::doubt::Doubt;
 use crate::shares::{Coming, Share, Shares};
 
 /// The ways of one thread.
@@ -25,11 +26,13 @@ pub(crate) struct Transport {
     sse: Arc<Sse>,
     /// Where answers are counted that are not whole yet.
     held: Arc<Shares>,
+    /// Whether the server is there still.
+    pub(super) doubt: Arc<Doubt>,
 }
 
 impl Transport {
-    pub(crate) fn new(stdio: Arc<Stdio>, sse: Arc<Sse>, held: Arc<Shares>) -> Self {
-        Self { http: Rc::default(), unheard: unheard::places(), stdio, sse, held }
+    pub(crate) fn new(stdio: Arc<Stdio>, sse: Arc<Sse>, held: Arc<Shares>, doubt: Arc<Doubt>) -> Self {
+        Self { http: Rc::default(), unheard: unheard::places(), stdio, sse, held, doubt }
     }
 
     /// What is coming for somebody. What is for the sidecar itself is not counted: clients must not keep it from looking

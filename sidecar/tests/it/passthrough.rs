@@ -1,16 +1,16 @@
 //! What passes is passed as it is, and what must not pass does not.
 
+mod breaks;
 mod identity;
 
 use std::io::BufReader;
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use socket2::SockRef;
 
 use crate::harness::config::keys;
 use crate::harness::http::{Reply, connect, read_chunk};
@@ -248,67 +248,6 @@ fn r066_a_stream_whose_connection_breaks_goes_on() {
             scripted::chunk(stream, "data: {\"jsonrpc\":");
             stream.shutdown(Shutdown::Both).unwrap();
         });
-    }
-}
-
-/// A server that is gone has nothing more to say, whenever it wanted to be asked.
-#[test]
-fn r066_a_stream_that_breaks_with_its_server_is_an_error_at_once() {
-    let note = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
-    let server = Scripted::start(move |request, stream| {
-        if request.method == "GET" {
-            return scripted::no_stream(stream);
-        }
-        scripted::begin_events(stream);
-        scripted::chunk(stream, &format!("retry: 1000000\nid: e1\ndata: {note}\n\n"));
-        // Until the other side closes.
-        let _ = std::io::Read::read(stream, &mut [0]);
-    });
-    let way = Way::to(server.port);
-    let mut config = config(way.port);
-    config.limits.request_timeout_ms = 40_000;
-    let sidecar = Sidecar::start(&config).ready();
-    let client = Client::open(&sidecar, None);
-    let mut events = client.stream("t", json!({}));
-    assert_eq!(events.next().unwrap().message()["params"]["data"], 1);
-    way.end();
-    let answer = events.next().unwrap().message();
-    assert_eq!(answer["error"]["message"], "the MCP server broke off before it answered", "{answer}");
-}
-
-/// The way to a server, which can end with all that is on it.
-struct Way {
-    port: u16,
-    listener: TcpListener,
-    streams: Arc<Mutex<Vec<TcpStream>>>,
-}
-
-impl Way {
-    fn to(port: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let streams = Arc::<Mutex<Vec<TcpStream>>>::default();
-        let (from, kept) = (listener.try_clone().unwrap(), streams.clone());
-        std::thread::spawn(move || {
-            for near in from.incoming().map_while(Result::ok) {
-                let far = TcpStream::connect(("127.0.0.1", port)).unwrap();
-                for (from, to) in [(&near, &far), (&far, &near)] {
-                    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                    std::thread::spawn(move || {
-                        let _ = std::io::copy(&mut from, &mut to);
-                        let _ = to.shutdown(Shutdown::Both);
-                    });
-                }
-                kept.lock().unwrap().push(near);
-            }
-        });
-        Self { port: listener.local_addr().unwrap().port(), listener, streams }
-    }
-
-    fn end(&self) {
-        SockRef::from(&self.listener).shutdown(Shutdown::Both).unwrap();
-        for stream in self.streams.lock().unwrap().drain(..) {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
     }
 }
 

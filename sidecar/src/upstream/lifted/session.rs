@@ -167,6 +167,11 @@ impl Session {
         request::build(method, Some(self.within()), body)
     }
 
+    /// Whether its server knows it from others.
+    pub(super) fn is_named(&self) -> bool {
+        self.id.is_some()
+    }
+
     /// What its server knows it by.
     pub(super) fn within(&self) -> Within {
         (self.id.clone(), self.revision)

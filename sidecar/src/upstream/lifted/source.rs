@@ -167,8 +167,10 @@ async fn follow(
             let messages = match events.next().await {
                 Ok(Some(messages)) => messages,
                 Ok(None) => break None,
-                // As good as an early end, where there is an event to go on after.
-                Err(Ending::Broken(broken)) if events.last.is_some() => break Some(broken),
+                // As good as an early end, where there is an event to go on after, and a session to say so in.
+                Err(Ending::Broken(broken)) if events.last.is_some() && session.is_named() => {
+                    break Some(broken);
+                }
                 Err(ending) => return Err(ending),
             };
             vain = 0;
@@ -192,7 +194,8 @@ async fn follow(
             // Whoever waits for the answer has a deadline; until then the server may take its time.
             sleep(BREATHER).await;
         }
-        match Box::pin(events.again(session, transport)).await {
+        let again = transport.doubt.unless_gone(broken.is_some(), events.again(session, transport));
+        match Box::pin(again).await {
             Some((next, from)) => (events, lease) = (next, from),
             None => return Ok(broken.map_or(Ending::Ended, Ending::Broken)),
         }

@@ -114,10 +114,7 @@ impl Scripted {
     /// A server that answers handshakes, pings and notifications by itself, and everything else by `answer`. It has no
     /// stream for what belongs to no call.
     pub(crate) fn start(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
-        Self::listening(move |request, stream| {
-            let resumes = request.value("last-event-id").is_some();
-            if request.method == "GET" && !resumes { no_stream(stream) } else { answer(request, stream) }
-        })
+        Self::listening(without_streams(answer))
     }
 
     /// A server that answers every GET by `answer` too.
@@ -433,11 +430,12 @@ fn serve(
     }
 }
 
-/// The same, but that there is no stream.
+/// The same, but that there is no stream for what belongs to no call.
 fn without_streams(
     answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
 ) -> impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static {
     move |request, stream| {
-        if request.method == "GET" { no_stream(stream) } else { answer(request, stream) }
+        let resumes = request.value("last-event-id").is_some();
+        if request.method == "GET" && !resumes { no_stream(stream) } else { answer(request, stream) }
     }
 }
