@@ -11,6 +11,7 @@
 
 mod alone;
 mod answer;
+mod asked;
 mod carry;
 mod client;
 mod deadline;
@@ -169,6 +170,7 @@ async fn run(mut call: Box<Call>, held: (Option<CallGuard>, Place), reply: onesh
     }
     let rest = match result {
         Ok(done) => {
+            client.forget_questions(&call);
             call.entry.answered(done.status, done.code);
             if let Some(answering) = call.answering.take() {
                 answering.arrived();
@@ -183,6 +185,7 @@ async fn run(mut call: Box<Call>, held: (Option<CallGuard>, Place), reply: onesh
             let rescued = rescue::rescue(&refusal, id, kind, call.revision);
             let code = rescued.code;
             call.entry.reason(refusal.reason());
+            client.withdraw_questions(&call);
             let status = Box::pin(client.refuse(&refusal, rescued)).await;
             call.entry.answered(status.as_u16(), Some(code));
             None

@@ -13,7 +13,7 @@
 //! * [`ids`]: the ids that a thread has opened lately;
 //! * [`find`]: follows the rules of routing; [`begin`]: has the server begin a session again, or go on with it;
 //! * [`copies`]: what clients have set, where it outlives this replica;
-//! * [`questions`]: what a server without sessions has asked in one;
+//! * [`questions`]: what the server has asked in one;
 //! * [`aliases`]: the ids of the sidecar's own under which requests are at the server.
 
 mod aliases;

@@ -10,10 +10,11 @@ use longshore_mcp::sse;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
+use super::asked::Asked;
 use super::deadline::Deadline;
 use super::{Call, Edit, listen};
 use crate::rescue::{self, Refusal, Rescued};
-use crate::sessions::Cancellation;
+use crate::sessions::{Cancellation, Session};
 use crate::stack::respond::{self, Body, BrokenOff, End, Piece};
 use crate::streams::{Refused, Streams, Writer};
 use crate::upstream;
@@ -34,6 +35,8 @@ pub(crate) struct Client {
     moment: Option<Instant>,
     /// Something of the server's has been given.
     given: bool,
+    /// What it was asked.
+    asked: Asked,
     /// Where it says that it does not want the answer any more, if it can.
     cancellation: Option<Cancellation>,
 }
@@ -55,7 +58,13 @@ impl Client {
         let polls = session.is_some_and(|session| listen::polls(&call.snapshot, session));
         let id = call.id.as_deref().map(Id::from_json);
         let cancellation = session.zip(id).map(|(session, id)| session.cancellation(&id));
-        Self { state: State::Waiting(reply), moment: polls.then(|| now + MOMENT), given: false, cancellation }
+        Self {
+            state: State::Waiting(reply),
+            moment: polls.then(|| now + MOMENT),
+            given: false,
+            asked: Asked::default(),
+            cancellation,
+        }
     }
 
     /// Waits for the server until the deadline, or until the call is cancelled, or is of no use any more. If that takes
@@ -154,6 +163,29 @@ impl Client {
             writer.write(event, data);
         }
         Ok(())
+    }
+
+    /// What it is about to be given is a question, or is about one.
+    pub(super) fn note_question(&mut self, session: &Session, said: &[u8]) {
+        self.asked.note(session, said);
+    }
+
+    /// The call is answered.
+    pub(super) fn forget_questions(&mut self, call: &Call) {
+        if let Some(session) = &call.session {
+            self.asked.forget(session);
+        }
+    }
+
+    /// The call comes to nothing: tells the client which questions it need not answer any more. Clients go on to ask their
+    /// users otherwise.
+    pub(super) fn withdraw_questions(&mut self, call: &Call) {
+        let Some(session) = &call.session else { return };
+        for told in self.asked.withdraw(session) {
+            if let State::Events(writer) = &self.state {
+                writer.write(None, told.as_bytes());
+            }
+        }
     }
 
     /// Gives the answer, as an event. It may be `shared`, all in one line. If there is no room to hold it until it is

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use longshore_mcp::envelope::{self, Id, Message, Outcome, Response};
+use longshore_mcp::method::ServerNotification;
 use longshore_mcp::object::Object;
 use longshore_mcp::{error, listing};
 
@@ -28,6 +29,8 @@ pub(super) enum Looked {
     Unasked,
     /// No answer.
     Aside,
+    /// Nor is this: a question to the client, or that one need not be answered any more.
+    Question,
     /// No message at all.
     Unreadable,
 }
@@ -36,7 +39,7 @@ pub(super) enum Looked {
 pub(super) fn edit(call: &Call, message: &[u8]) -> Result<Option<Edited>, Refusal> {
     Ok(match look_at(call, message, true)? {
         Looked::Answer(edited) => Some(edited),
-        Looked::Unasked | Looked::Aside | Looked::Unreadable => None,
+        Looked::Unasked | Looked::Aside | Looked::Question | Looked::Unreadable => None,
     })
 }
 
@@ -48,7 +51,11 @@ pub(super) fn look(call: &Call, message: &[u8]) -> Result<Looked, Refusal> {
 fn look_at(call: &Call, message: &[u8], is_whole: bool) -> Result<Looked, Refusal> {
     let mut response = match envelope::read_servers(message) {
         Ok(Message::Response(response)) => response,
-        Ok(Message::Request(_) | Message::Notification(_)) => return Ok(Looked::Aside),
+        Ok(Message::Request(_)) => return Ok(Looked::Question),
+        Ok(Message::Notification(told)) if told.method.as_str() == ServerNotification::Cancelled.as_str() => {
+            return Ok(Looked::Question);
+        }
+        Ok(Message::Notification(_)) => return Ok(Looked::Aside),
         Err(_) => return Ok(Looked::Unreadable),
     };
     let Some(asked) = call.id.as_deref() else { return Ok(Looked::Unasked) };

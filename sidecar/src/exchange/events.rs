@@ -116,6 +116,7 @@ fn pass(
     let Some(data) = data_of(event) else { return Ok(None) };
     // Clients ignore types that they do not know, and so does this.
     let looked = if event.event.is_none() { look(call, data)? } else { Looked::Aside };
+    let is_question = matches!(looked, Looked::Question);
     match looked {
         Looked::Answer(edited) => {
             *unheld = match &edited.text {
@@ -134,7 +135,7 @@ fn pass(
                 return Ok(None);
             }
         }
-        Looked::Unasked | Looked::Aside => {}
+        Looked::Unasked | Looked::Aside | Looked::Question => {}
     }
     if matches!(call.edit, Edit::Filter(_)) && !is_aside(data) {
         return Err(Refusal::ServerNonsense);
@@ -152,6 +153,9 @@ fn pass(
         None => Some(Cow::Borrowed(data)),
     };
     if let Some(data) = heard {
+        if let (true, Some(session)) = (is_question, &call.session) {
+            client.note_question(session, &data);
+        }
         client.event(call, event.event.as_deref(), &data)?;
     }
     Ok(None)

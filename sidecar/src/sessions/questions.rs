@@ -1,5 +1,5 @@
-//! What a server without session ids has asked in a session. Whose an answer is only its id says to such a server, and
-//! any client of it could give that one.
+//! What a server has asked in a session. One without session ids knows only by its id whose an answer is, and any client
+//! of it could give that one. Of others only what is asked in calls is known, as long as those are under way.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ const MOST: usize = 64;
 pub(super) struct Questions(Mutex<VecDeque<Question>>);
 
 /// What is asked, as JSON: its id, and the token that its progress is reported by.
-struct Question {
+pub(super) struct Question {
     id: Box<str>,
     token: Option<Box<str>>,
 }
@@ -44,10 +44,15 @@ impl Questions {
 
     /// It answers. `None`: it was not asked.
     pub(super) fn answered(session: &Arc<Session>, id: &Id<'_>) -> Option<Answering> {
-        let mut open = session.questions.lock();
-        let at = open.iter().position(|asked| Id::from_json(&asked.id).is(id))?;
-        let question = open.remove(at)?;
+        let question = session.questions.take(id)?;
         Some(Answering(Some((session.clone(), question))))
+    }
+
+    /// It is not open any more.
+    pub(super) fn take(&self, id: &Id<'_>) -> Option<Question> {
+        let mut open = self.lock();
+        let at = open.iter().position(|asked| Id::from_json(&asked.id).is(id))?;
+        open.remove(at)
     }
 
     /// Whether one of them is to be reported on under this token.

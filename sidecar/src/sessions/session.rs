@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use http::HeaderValue;
-use longshore_mcp::envelope::{self, Id, Message};
+use longshore_mcp::envelope::{self, Id, Message, Request};
 use longshore_mcp::level::Level;
 use longshore_mcp::method::ServerNotification;
 use longshore_mcp::revision::Revision;
@@ -50,7 +50,7 @@ pub(crate) struct Session {
     kept: AtomicUsize,
     /// What its client reads.
     pub(crate) streams: Streams,
-    /// What its client was asked, by a server that does not know whom it asks.
+    /// What its client was asked: in calls, or anywhere by a server that does not know whom it asks.
     pub(super) questions: Questions,
     /// What its client may not want to hear the end of any more.
     pub(super) cancellable: Cancellable,
@@ -184,6 +184,18 @@ impl Session {
             }
         }
         Some(Cow::Borrowed(message))
+    }
+
+    /// Its client is asked this in a call. What a server without session ids asks is noted wherever it does.
+    pub(crate) fn is_asked(&self, question: &Request<'_>) {
+        if self.is_known_to_server() {
+            self.questions.asked(question);
+        }
+    }
+
+    /// A question need not be answered any more. Says whether it was open.
+    pub(crate) fn take_back(&self, id: &Id<'_>) -> bool {
+        self.questions.take(id).is_some()
     }
 
     /// Whether a server without session ids has asked for reports under this token, as JSON, in this session.

@@ -29,7 +29,7 @@ pub(in crate::exchange) async fn first_answer(
             let (None, Some(message)) = (&answer, event.message()) else { return };
             match look(call, message) {
                 Ok(Looked::Answer(_)) => answer = event.into_message().map(Bytes::from),
-                Ok(Looked::Aside) => {
+                Ok(Looked::Aside | Looked::Question) => {
                     bytes_before += message.len();
                     before.push(message.to_vec());
                 }

@@ -262,6 +262,9 @@ fn r072_a_client_that_does_not_answer_is_not_waited_for_without_end() {
     let client = able(&sidecar, "2025-11-25");
     let mut events = client.stream("echo", json!({}));
     let question = next(&mut events);
+    let taken_back = next(&mut events);
+    assert_eq!(taken_back["method"], "notifications/cancelled", "{taken_back}");
+    assert_eq!(taken_back["params"]["requestId"], question["id"], "{taken_back}");
     let end = next(&mut events);
     assert!(end["error"]["message"].as_str().unwrap().contains("3 seconds"), "{end}");
     // Too late: nothing comes of it, and the session goes on.
