@@ -28,7 +28,9 @@ pub fn manifests() -> Result<Vec<CustomResourceDefinition>, Error> {
 
 /// The manifest as one YAML document, without a separator.
 pub fn to_yaml(manifest: &CustomResourceDefinition) -> Result<String, Error> {
-    let mut yaml = serde_saphyr::to_string(&serde_json::to_value(manifest)?)?;
+    // Most of it is indented deeply, which costs once a line.
+    let options = serde_saphyr::ser_options! { folded_wrap_chars: 240 };
+    let mut yaml = serde_saphyr::to_string_with_options(&serde_json::to_value(manifest)?, options)?;
     if !yaml.ends_with('\n') {
         yaml.push('\n');
     }

@@ -9,6 +9,7 @@ pub mod sessions;
 pub mod sidecar;
 pub mod source;
 pub mod status;
+pub mod strategy;
 pub mod transport;
 
 use kube::{CustomResource, KubeSchema};
@@ -25,6 +26,7 @@ pub use sessions::{OnOwnerLoss, Resume, Sessions};
 pub use sidecar::{LogLevel, Sidecar};
 pub use source::Source;
 pub use status::McpServerStatus;
+pub use strategy::{Strategy, StrategyType};
 pub use transport::{Isolation, Protocol, Stdio, StreamableHttp, Transport};
 
 /// An MCP server that Longshore runs and serves.
@@ -133,6 +135,9 @@ pub struct McpServerSpec {
     #[serde(default = "default_replicas")]
     #[schemars(range(max = 100))]
     pub replicas: u32,
+    /// How a new version takes the place of the one before.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub strategy: Strategy,
     /// Bounds of a request.
     #[serde(default)]
     pub limits: Limits,

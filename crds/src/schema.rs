@@ -282,7 +282,7 @@ fn globs(max_items: u32, max_length: u32) -> Schema {
             "x-kubernetes-validations": [rule(
                 &format!("self.matches(r'{GLOB}')"),
                 "write a glob such as `get_*`: `[` needs its `]`, `{` its `}`, braces do not nest, and a backslash \
-                 takes the meaning from the character after it",
+                 escapes the next character",
             )],
         },
     })

@@ -131,6 +131,33 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_sidecars_may_use_is_an_amount_that_lets_them_serve() {
+        let parse = |flag: &str| {
+            let line =
+                format!("operator --sidecar-image x --namespace x --identity x --inventory-subject x {flag}");
+            Cli::try_parse_from(["longshore"].into_iter().chain(line.split(' ')))
+        };
+        for flag in [
+            "--sidecar-requests=cpu=20m,memory=32Mi",
+            "--sidecar-limits=memory=16Mi",
+            // No limit.
+            "--sidecar-limits=memory=0",
+        ] {
+            assert!(parse(flag).is_ok(), "{flag}");
+        }
+        for (flag, words) in [
+            ("--sidecar-requests=memory", "`memory` is not an amount: write NAME=AMOUNT"),
+            ("--sidecar-requests=memory=much", "`much` is not an amount of memory"),
+            ("--sidecar-requests=cpu=-1", "`-1` is not an amount of cpu"),
+            ("--sidecar-limits=cpu=1,memory=8Mi", "with memory=8Mi a sidecar would be killed"),
+            ("--metrics-from=team", "`team` is not a label"),
+        ] {
+            let refused = parse(flag).unwrap_err().to_string();
+            assert!(refused.contains(words), "{flag}: {refused}");
+        }
+    }
+
+    #[test]
     fn the_operator_and_the_catalog_are_reached_over_whatever_a_cluster_has() {
         let operator =
             "longshore operator --sidecar-image x --namespace x --identity x --inventory-subject x";

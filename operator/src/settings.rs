@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
 /// What is the same for every server of this installation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The image of the sidecar, which holds the shim too.
-    pub sidecar_image: String,
-    /// When the kubelet pulls it. `None`: Kubernetes' default.
-    pub sidecar_image_pull_policy: Option<String>,
+    /// The sidecars.
+    pub sidecar: Sidecar,
     /// The DNS domain of the cluster, such as `cluster.local`.
     pub cluster_domain: String,
     /// The namespace that the control plane runs in. Its pods may reach the sidecars' admin port.
@@ -26,6 +26,21 @@ pub struct Settings {
     pub place: Place,
 }
 
+/// What all sidecars have in common.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sidecar {
+    /// The image, which holds the shim too.
+    pub image: String,
+    /// When the kubelet pulls it. `None`: Kubernetes' default.
+    pub image_pull_policy: Option<String>,
+    /// Names of Secrets with credentials for its registry, beside those that a manifest names.
+    pub image_pull_secrets: Vec<String>,
+    /// What its container requests where a manifest does not say.
+    pub requests: BTreeMap<String, Quantity>,
+    /// What its container may use where a manifest does not say.
+    pub limits: BTreeMap<String, Quantity>,
+}
+
 /// Where servers run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -33,4 +48,21 @@ pub enum Place {
     Cluster,
     /// As processes of this machine: each server once.
     ThisMachine,
+}
+
+// === impl Sidecar ===
+
+impl Sidecar {
+    /// Sidecars of this image, with what they request and may use where nobody says otherwise.
+    pub fn of(image: String) -> Self {
+        let amount = |(name, amount): (&str, &str)| (name.to_owned(), Quantity(amount.to_owned()));
+        Self {
+            image,
+            image_pull_policy: None,
+            image_pull_secrets: Vec::new(),
+            requests: [("cpu", "10m"), ("memory", "16Mi")].map(amount).into(),
+            // What a sidecar holds of messages and streams is made for this.
+            limits: [("memory", "128Mi")].map(amount).into(),
+        }
+    }
 }

@@ -14,7 +14,7 @@ use kube::core::PartialObjectMeta;
 
 use crate::names::{CONFIGURED_ANNOTATION, TEMPLATE_ANNOTATION};
 pub use objects::{BriefDeployment, BriefPod};
-pub use pod::{ContainerState, ContainerView, Ended, OtherContainer, PodView};
+pub use pod::{ContainerState, ContainerView, Ended, KeptOut, OtherContainer, PodView};
 
 /// Messages of the cluster are cut here, on their way into memory.
 const LONGEST_MESSAGE: usize = 2048;

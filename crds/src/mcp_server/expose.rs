@@ -3,7 +3,8 @@
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::schema::origins;
+use super::ObjectMetadata;
+use crate::schema::{is_default, origins};
 
 /// The names under which clients reach the server, beside those of its Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
@@ -22,4 +23,7 @@ pub struct Expose {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "origins")]
     pub allowed_origins: Vec<String>,
+    /// Labels and annotations of the Service, such as those that external-dns or a load balancer reads.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub service: ObjectMetadata,
 }

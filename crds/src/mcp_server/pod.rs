@@ -77,17 +77,17 @@ pub struct Pod {
 /// Labels and annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 pub struct ObjectMetadata {
-    /// Labels. Keys of `longshore.dev` and `app.kubernetes.io` are Longshore's.
+    /// Labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "string_map")]
     #[x_kube(validation = Rule::new(
         "self.all(k, !k.matches(r'^([-.a-z0-9]+[.])?(longshore[.]dev|app[.]kubernetes[.]io)/'))")
-        .message("labels of longshore.dev and app.kubernetes.io are Longshore's: leave them out, or use a prefix of your own"))]
+        .message("labels of longshore.dev and app.kubernetes.io are Longshore's: use a prefix of your own"))]
     pub labels: BTreeMap<String, String>,
-    /// Annotations. Keys of `longshore.dev` are Longshore's.
+    /// Annotations.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "string_map")]
     #[x_kube(validation = Rule::new("self.all(k, !k.matches(r'^([-.a-z0-9]+[.])?longshore[.]dev/'))")
-        .message("annotations of longshore.dev are Longshore's: leave them out, or use a prefix of your own"))]
+        .message("annotations of longshore.dev are Longshore's: use a prefix of your own"))]
     pub annotations: BTreeMap<String, String>,
 }

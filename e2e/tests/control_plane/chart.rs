@@ -26,6 +26,8 @@ const RENDERED: &[&str] = &[
     "{metrics: {podMonitor: {enabled: true, labels: {release: prometheus}}}}",
     "{metrics: {podMonitor: {enabled: true}}, watchNamespaces: [chart-test-a, chart-test-b]}",
     "{images: {prefix: registry.example/team/}, imagePullSecrets: [{name: registry}]}",
+    "{sidecar: {imagePullSecrets: [{name: mirror}], resources: {requests: {memory: 64Mi}, limits: {cpu: 1, memory: 256Mi}}}}",
+    "{sidecar: {resources: null, imagePullSecrets: null}}",
     "{crds: {enabled: false}, rbac: {aggregate: false}}",
     "{serviceAccount: {annotations: {a: b}}, podLabels: {a: b}, podAnnotations: {a: b}, priorityClassName: system-cluster-critical}",
     "{catalog: {enabled: false, auth: {none: false}}}",
@@ -42,7 +44,7 @@ const RENDERED: &[&str] = &[
     "{podDisruptionBudget: {enabled: false}, networkPolicy: {enabled: false}}",
     "{podDisruptionBudget: null, networkPolicy: null, commonLabels: null, nodeSelector: null, metrics: {podMonitor: null}}",
     // As they are where every line below a name is commented out.
-    "{metrics: null, serviceAccount: null, rbac: null, crds: null, watchNamespaces: null, images: null}",
+    "{metrics: null, serviceAccount: null, rbac: null, crds: null, watchNamespaces: null, images: null, sidecar: null}",
     "{clusterDomain: corp.lan}",
     "{nodeSelector: {a: b}, tolerations: [{operator: Exists}], affinity: {nodeAffinity: {}}, resources: {}}",
     "{affinity: {nodeAffinity: {}}, topologySpreadConstraints: [{maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule}]}",
@@ -67,6 +69,9 @@ const REFUSED: &[(&str, &str)] = &[
     ("{metrics: {podMonitor: true}}", "at '/metrics/podMonitor'"),
     ("{commonLabels: {app.kubernetes.io/name: other}}", "invalid propertyName 'app.kubernetes.io/name'"),
     ("{networkPolicy: {enabled: 'no'}}", "at '/networkPolicy/enabled'"),
+    ("{sidecar: {imagePullSecrets: [mirror]}}", "at '/sidecar/imagePullSecrets/0'"),
+    ("{sidecar: {resources: {limits: {memory: much}}}}", "at '/sidecar/resources/limits/memory'"),
+    ("{sidecar: {resources: {claims: []}}}", "at '/sidecar/resources'"),
     ("{catalog: {auth: {none: false}}}", "catalog.auth.apiKeysSecret=NAME"),
     ("{catalog: {auth: {none: false}}}", "catalog.auth.none=true"),
     // The values that `--reuse-values` keeps of a release before the catalog.

@@ -5,13 +5,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use longshore_sidecar::any_address;
 
 use super::log::LogLevel;
 use crate::cluster_domain;
-use crate::mcp_server::validate::duration;
+use crate::mcp_server::validate::{amount, duration, is_too_little_memory};
 use crate::run::Options;
-use crate::settings::{Place, Settings};
+use crate::settings::{Place, Settings, Sidecar};
 
 /// `None`: never.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +29,16 @@ pub(super) struct Args {
     /// When the kubelet pulls that image. Default: as Kubernetes does.
     #[arg(long, env = "LONGSHORE_SIDECAR_IMAGE_PULL_POLICY", value_parser = ["Always", "IfNotPresent", "Never"])]
     sidecar_image_pull_policy: Option<String>,
+    /// A Secret with credentials for that image, by its name in each namespace that has servers, which use it beside their
+    /// own. May be given several times.
+    #[arg(long, value_name = "NAME")]
+    sidecar_pull_secret: Vec<String>,
+    /// What a sidecar requests where its manifest does not say. Default: `cpu=10m,memory=16Mi`.
+    #[arg(long, value_name = "NAME=AMOUNT,...", value_parser = requests)]
+    sidecar_requests: Option<BTreeMap<String, Quantity>>,
+    /// What a sidecar may use where its manifest does not say. Default: `memory=128Mi`.
+    #[arg(long, value_name = "NAME=AMOUNT,...", value_parser = limits)]
+    sidecar_limits: Option<BTreeMap<String, Quantity>>,
     /// The namespace that the operator runs in, which holds its lease.
     #[arg(long, env = "POD_NAMESPACE")]
     namespace: String,
@@ -81,10 +92,16 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
 
 impl From<Args> for Options {
     fn from(args: Args) -> Self {
+        let sidecar = Sidecar::of(args.sidecar_image);
         Self {
             settings: Settings {
-                sidecar_image: args.sidecar_image,
-                sidecar_image_pull_policy: args.sidecar_image_pull_policy,
+                sidecar: Sidecar {
+                    image_pull_policy: args.sidecar_image_pull_policy,
+                    image_pull_secrets: args.sidecar_pull_secret,
+                    requests: args.sidecar_requests.unwrap_or(sidecar.requests),
+                    limits: args.sidecar_limits.unwrap_or(sidecar.limits),
+                    image: sidecar.image,
+                },
                 cluster_domain: cluster_domain::or_found(args.cluster_domain),
                 control_plane_namespace: args.namespace.clone(),
                 metrics_from: args.metrics_from,
@@ -115,10 +132,38 @@ fn rotation(text: &str) -> Result<Rotation, String> {
 }
 
 fn labels(text: &str) -> Result<BTreeMap<String, String>, String> {
-    text.split(',')
-        .map(|pair| match pair.split_once('=') {
-            Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-            _ => Err(format!("`{pair}` is not a label: write NAME=VALUE")),
-        })
-        .collect()
+    let label = |pair: Result<(&str, &str), &str>| match pair {
+        Ok((name, value)) => Ok((name.to_owned(), value.to_owned())),
+        Err(pair) => Err(format!("`{pair}` is not a label: write NAME=VALUE")),
+    };
+    pairs(text).map(label).collect()
+}
+
+fn requests(text: &str) -> Result<BTreeMap<String, Quantity>, String> {
+    let quantity = |pair: Result<(&str, &str), &str>| match pair {
+        Ok((name, text)) if amount(text).is_some_and(|amount| amount >= 0.0) => {
+            Ok((name.to_owned(), Quantity(text.to_owned())))
+        }
+        Ok((name, text)) => {
+            Err(format!("`{text}` is not an amount of {name}: write one such as 250m or 128Mi"))
+        }
+        Err(pair) => Err(format!("`{pair}` is not an amount: write NAME=AMOUNT, such as memory=128Mi")),
+    };
+    pairs(text).map(quantity).collect()
+}
+
+fn limits(text: &str) -> Result<BTreeMap<String, Quantity>, String> {
+    let limits = requests(text)?;
+    match limits.get("memory") {
+        Some(limit) if is_too_little_memory(limit) => Err(format!(
+            "with memory={} a sidecar would be killed before it serves: write 16Mi or more",
+            limit.0
+        )),
+        _ => Ok(limits),
+    }
+}
+
+/// Pairs of a name and something, or what is none.
+fn pairs(text: &str) -> impl Iterator<Item = Result<(&str, &str), &str>> {
+    text.split(',').map(|pair| pair.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or(pair))
 }

@@ -23,7 +23,7 @@ use crate::mcp_server::dereference::{ApiKeysLookup, Dereferenced, Lookup};
 use crate::mcp_server::references::{self, Kind, Need, Reference};
 use crate::mcp_server::session_keys::SessionKeys;
 use crate::mcp_server::validate::{Readiness, ValidatedAuth, ValidatedServer, validate};
-use crate::settings::{Place, Settings};
+use crate::settings::{Place, Settings, Sidecar};
 
 /// A server as it is to run.
 #[derive(Clone, Debug, PartialEq)]
@@ -193,8 +193,7 @@ fn dereferenced(
 /// The files of the ConfigMap and the Secret that the operator would make.
 fn files(server: &ValidatedServer) -> Files {
     let settings = Settings {
-        sidecar_image: String::new(),
-        sidecar_image_pull_policy: None,
+        sidecar: Sidecar::of(String::new()),
         cluster_domain: "cluster.local".to_owned(),
         control_plane_namespace: String::new(),
         metrics_from: Vec::new(),

@@ -29,6 +29,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use longshore_crds::McpServer;
+use longshore_crds::mcp_server::StrategyType;
 use longshore_sidecar_config::Upstream;
 
 use crate::mcp_server::validate::{Readiness, ValidatedServer};
@@ -74,6 +75,8 @@ pub struct Desired {
     pub configs: BTreeMap<String, String>,
     /// How many pods there should be.
     pub replicas: u32,
+    /// Whether it is made only when all pods of the version before have ended.
+    pub recreates: bool,
 }
 
 /// Builds every object of a server.
@@ -101,7 +104,8 @@ pub fn build(server: &ValidatedServer, settings: &Settings) -> (Resources<Prepar
         },
         state: PhantomData,
     };
-    (resources, Desired { template, configs, replicas: server.replicas })
+    let recreates = server.strategy == StrategyType::Recreate;
+    (resources, Desired { template, configs, replicas: server.replicas, recreates })
 }
 
 /// The metadata that every owned object has in common.

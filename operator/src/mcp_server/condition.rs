@@ -132,6 +132,10 @@ reasons! {
     NoPod,
     /// No node can take the pod.
     Unschedulable,
+    /// The pod's node is not heard of.
+    NodeNotReady,
+    /// A readiness gate keeps the pod out of the Service.
+    ReadinessGate,
     /// The API server refuses to let the pod be made.
     PodRejected,
     /// The pod ended and is replaced.

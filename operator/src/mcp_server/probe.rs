@@ -187,6 +187,7 @@ mod tests {
             template: "t".to_owned(),
             configs: BTreeMap::from([("{way}".to_owned(), "new".to_owned())]),
             replicas: 1,
+            recreates: false,
         };
         let unreachable = || Report::Unreachable("refused".to_owned());
         let starting = || PodView { sidecar: ContainerView::default(), ..pod() };

@@ -108,6 +108,7 @@ mod tests {
             template: "new".to_owned(),
             configs: BTreeMap::from([("{way}".to_owned(), "sha256:wanted".to_owned())]),
             replicas: 2,
+            recreates: false,
         };
         let said = |digest: &str| Report::Answered(Arc::new(Summary::of_config(digest)));
         let pod = || PodView { upstream: Some("{way}".to_owned()), ..PodView::default() };

@@ -18,7 +18,7 @@ use k8s_openapi::api::core::v1::{
     ResourceRequirements, Toleration, Volume, VolumeMount,
 };
 use longshore_crds::api_keys::ANONYMOUS;
-use longshore_crds::mcp_server as manifest;
+use longshore_crds::mcp_server::{self as manifest, ObjectMetadata, StrategyType};
 use longshore_crds::names::MAX_NAME_LENGTH;
 use longshore_crds::{McpServer, Written};
 use longshore_sidecar_config as config;
@@ -31,6 +31,7 @@ use crate::mcp_server::dereference::Dereferenced;
 use crate::mcp_server::references;
 use crate::mcp_server::session_keys::SessionKeys;
 use crate::names::ObjectNames;
+pub use bounds::is_too_little_memory;
 pub use named::unreadable;
 pub use quantity::{amount, duration};
 
@@ -48,6 +49,10 @@ pub struct ValidatedServer {
     pub names: ObjectNames,
     /// How many pods there are to be.
     pub replicas: u32,
+    /// How a new version takes the place of the one before.
+    pub strategy: StrategyType,
+    /// The manifest's labels and annotations of the Service.
+    pub service: ObjectMetadata,
     /// How the sidecar reaches the server.
     pub upstream: config::Upstream,
     /// The one revision that the server is spoken to in, if one is named.
@@ -240,6 +245,9 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
     let access: Vec<_> = access.collect();
     let tools = rules::tool_filter(&spec.tools, &mut unfit);
     let pod = pod(&spec.pod, &mut unfit);
+    let service = spec.expose.service.clone();
+    guard::labels("spec.expose.service.labels", service.labels.keys(), &mut unfit);
+    guard::annotations("spec.expose.service.annotations", service.annotations.keys(), &mut unfit);
     bounds::sidecar(spec.sidecar.resources.as_ref(), &mut unfit);
     guard::volumes::mounts("spec.pod.volumeMounts", &spec.pod.volume_mounts, &mut unfit);
     let mut missing = Vec::new();
@@ -286,6 +294,8 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
         generation: server.metadata.generation.unwrap_or_default(),
         names: ObjectNames::of(&name),
         replicas: spec.replicas,
+        strategy: spec.strategy.type_,
+        service,
         older_upstreams: found
             .mounted_upstreams
             .iter()

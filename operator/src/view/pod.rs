@@ -39,6 +39,8 @@ pub struct PodView {
     pub ready: bool,
     /// Seconds since the epoch when that last changed.
     pub ready_changed: Option<i64>,
+    /// What keeps it out of the Service although its containers are ready.
+    pub kept_out: Option<KeptOut>,
     /// Why no node takes it.
     pub unschedulable: Option<String>,
     /// Its first container.
@@ -51,6 +53,15 @@ pub struct PodView {
     pub config_maps: Vec<String>,
     /// The name of its ServiceAccount.
     pub service_account: Option<String>,
+}
+
+/// What keeps a pod out whose containers are ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeptOut {
+    /// A readiness gate, with the kubelet's sentence.
+    Gate(String),
+    /// Its node is not heard of, and what is known of its containers is from before.
+    Node,
 }
 
 /// A container of a pod.
@@ -146,6 +157,16 @@ impl View for PodView {
             ready: condition("Ready").is_some_and(|condition| condition.status == "True"),
             ready_changed: condition("Ready")
                 .and_then(|condition| Some(condition.last_transition_time.as_ref()?.0.as_second())),
+            kept_out: condition("Ready")
+                .filter(|ready| ready.status != "True")
+                .filter(|_| condition("ContainersReady").is_some_and(|ready| ready.status == "True"))
+                .map(|ready| match ready.reason.as_deref() {
+                    Some("ReadinessGatesNotReady") => {
+                        KeptOut::Gate(cut(ready.message.as_deref().unwrap_or_default()))
+                    }
+                    // Whoever marks the pods of a node that is gone changes nothing but this.
+                    _ => KeptOut::Node,
+                }),
             unschedulable: condition("PodScheduled")
                 .filter(|condition| condition.status == "False")
                 .map(|condition| cut(condition.message.as_deref().unwrap_or_default())),

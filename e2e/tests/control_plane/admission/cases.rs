@@ -261,7 +261,7 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ),
     (
         "{spec: {access: {rules: [{name: a, tools: [ok, '[a']}]}}}",
-        "spec.access.rules[0].tools[1]: Invalid value: \"string\": write a glob such as `get_*`: `[` needs its `]`, `{` its `}`, braces do not nest, and a backslash takes the meaning from the character after it",
+        "spec.access.rules[0].tools[1]: Invalid value: \"string\": write a glob such as `get_*`: `[` needs its `]`, `{` its `}`, braces do not nest, and a backslash escapes the next character",
     ),
     (
         "{spec: {access: {rules: [{name: a, prompts: ['{a']}]}}}",
@@ -309,10 +309,22 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ("{spec: {expose: {allowedOrigins: ['https://a.example/']}}}", "write the origin as a browser sends it"),
     ("{spec: {expose: {allowedOrigins: ['*']}}}", "write the origin as a browser sends it"),
     ("{spec: {expose: {allowedOrigins: ['null']}}}", "write the origin as a browser sends it"),
+    (
+        "{spec: {expose: {service: {labels: {app.kubernetes.io/name: a}}}}}",
+        "spec.expose.service.labels: Invalid value: \"object\": labels of longshore.dev and app.kubernetes.io are Longshore's: use a prefix of your own",
+    ),
+    (
+        "{spec: {expose: {service: {annotations: {longshore.dev/a: a}}}}}",
+        "annotations of longshore.dev are Longshore's",
+    ),
+    (
+        "{spec: {strategy: {type: OnDelete}}}",
+        "spec.strategy.type: Unsupported value: \"OnDelete\": supported values: \"RollingUpdate\", \"Recreate\"",
+    ),
     // The pod.
     (
         "{spec: {pod: {metadata: {labels: {longshore.dev/server: a}}}}}",
-        "spec.pod.metadata.labels: Invalid value: \"object\": labels of longshore.dev and app.kubernetes.io are Longshore's: leave them out, or use a prefix of your own",
+        "spec.pod.metadata.labels: Invalid value: \"object\": labels of longshore.dev and app.kubernetes.io are Longshore's: use a prefix of your own",
     ),
     (
         "{spec: {pod: {metadata: {labels: {app.kubernetes.io/name: a}}}}}",
@@ -320,7 +332,7 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ),
     (
         "{spec: {pod: {metadata: {annotations: {a.longshore.dev/b: a}}}}}",
-        "spec.pod.metadata.annotations: Invalid value: \"object\": annotations of longshore.dev are Longshore's: leave them out, or use a prefix of your own",
+        "spec.pod.metadata.annotations: Invalid value: \"object\": annotations of longshore.dev are Longshore's: use a prefix of your own",
     ),
     (
         "{spec: {pod: {serviceAccountName: A}}}",

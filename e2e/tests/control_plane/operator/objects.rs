@@ -78,6 +78,36 @@ fn objects_come_with_their_server_are_mended_and_go_with_it() {
     });
 }
 
+/// Through the schema, the API server's defaults and its own rules, there and back.
+#[test]
+fn how_versions_follow_each_other_and_what_the_service_is_marked_with_can_change() {
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        let (deployments, services): (Api<Deployment>, Api<Service>) = (namespace.api(), namespace.api());
+        let marked =
+            "expose: {service: {labels: {team: tools}, annotations: {example.com/scheme: internal}}}";
+        for (spec, strategy, mark) in [
+            ("{}".to_owned(), "RollingUpdate", None),
+            (format!("{{strategy: {{type: Recreate}}, {marked}}}"), "Recreate", Some("internal")),
+            ("{strategy: {type: RollingUpdate}}".to_owned(), "RollingUpdate", None),
+        ] {
+            namespace.apply(&server(&spec)).await;
+            let type_ = |it: &Deployment| it.spec.clone()?.strategy?.type_;
+            let what = format!("to have the strategy {strategy}");
+            let deployment = namespace
+                .wait(&deployments, "demo", &what, |it| type_(it).as_deref() == Some(strategy))
+                .await;
+            let rolling = deployment.spec.and_then(|spec| spec.strategy?.rolling_update);
+            assert_eq!(rolling.is_some(), strategy == "RollingUpdate", "{rolling:?}");
+            let scheme = |it: &Service| it.annotations().get("example.com/scheme").cloned();
+            let what = format!("to be marked {mark:?}");
+            let service = namespace.wait(&services, "demo", &what, |it| scheme(it).as_deref() == mark).await;
+            assert_eq!(service.labels().contains_key("team"), mark.is_some());
+            assert_eq!(service.labels()["longshore.dev/server"], "demo");
+        }
+    });
+}
+
 /// To the last word, through the schema and the API server's own reading of it.
 #[test]
 fn all_that_a_manifest_says_of_its_pod_is_in_the_deployment() {

@@ -77,6 +77,38 @@ fn where_clients_outside_of_the_cluster_connect_to_is_said_while_the_manifest_sa
 }
 
 #[test]
+fn a_pod_that_is_kept_out_of_the_service_is_no_server_that_fails() {
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        let node = Node::start().await;
+        namespace.apply(&LEAST).await;
+        let pod = node.run_pod(namespace, "").await;
+        node.load_configuration(namespace).await;
+        wait_for(namespace, "Ready", "True", "Ready").await;
+        let not_ready = |more: Value| {
+            let mut ready = json!({"type": "Ready", "status": "False"});
+            ready.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            json!({"conditions": [
+                ready, {"type": "ContainersReady", "status": "True"}, {"type": "PodScheduled", "status": "True"},
+            ]})
+        };
+        for (more, reason, words) in [
+            (
+                json!({"reason": "ReadinessGatesNotReady", "message": "readiness gate \"lb\" does not exist"}),
+                "ReadinessGate",
+                "readiness gate \"lb\"",
+            ),
+            // As the node's controller leaves it when the node is not heard of.
+            (json!({}), "NodeNotReady", "`kubectl get nodes`"),
+        ] {
+            node.say(namespace, &pod, not_ready(more)).await;
+            let message = wait_for(namespace, "Available", "False", reason).await;
+            assert!(message.contains(words), "{message}");
+        }
+    });
+}
+
+#[test]
 fn a_server_that_comes_and_goes_all_the_time_is_not_written_down_each_time() {
     const TIMES: usize = 80;
     STAGE.with_namespace(async |namespace| {

@@ -121,7 +121,8 @@ mod tests {
         ] {
             let pods = pods.into_iter().enumerate();
             let pods = pods.map(|(index, pod)| (index.to_string(), Arc::new(pod))).collect();
-            let desired = Desired { template: "new".to_owned(), configs: BTreeMap::new(), replicas };
+            let desired =
+                Desired { template: "new".to_owned(), configs: BTreeMap::new(), replicas, recreates: false };
             let has_it = |pod: &PodView| pod.service_account.as_deref() == Some("demo-longshore");
             assert_eq!(is_needless(has_it, &pods, &desired), expected, "its identity: {what}");
             let mounts_it = |pod: &PodView| pod.config_maps.iter().any(|name| name == "old");

@@ -20,7 +20,7 @@ use crate::mcp_server::session_keys::SessionKeys;
 use crate::mcp_server::upgrades::Upgrades;
 use crate::mcp_server::validate::validate;
 use crate::metrics::Metrics;
-use crate::settings::{Place, Settings};
+use crate::settings::{Place, Settings, Sidecar};
 
 fn access() -> InventoryAccess {
     InventoryAccess {
@@ -32,8 +32,7 @@ fn access() -> InventoryAccess {
 
 fn settings() -> Settings {
     Settings {
-        sidecar_image: "example/sidecar:1".to_owned(),
-        sidecar_image_pull_policy: None,
+        sidecar: Sidecar::of("example/sidecar:1".to_owned()),
         cluster_domain: "cluster.local".to_owned(),
         control_plane_namespace: "longshore-system".to_owned(),
         metrics_from: vec![],

@@ -5,6 +5,7 @@ use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy,
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use longshore_crds::mcp_server::StrategyType;
 
 use super::{metadata, pod, security, to_json};
 use crate::digest;
@@ -43,13 +44,7 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> (Deploymen
             },
             // An old pod goes when a new one serves: a version that fails takes nothing away. (A part of one is one.)
             min_ready_seconds: Some(i32::from(MIN_READY_SECONDS)),
-            strategy: Some(DeploymentStrategy {
-                type_: Some("RollingUpdate".to_owned()),
-                rolling_update: Some(RollingUpdateDeployment {
-                    max_surge: Some(IntOrString::String("25%".to_owned())),
-                    max_unavailable: Some(IntOrString::Int(0)),
-                }),
-            }),
+            strategy: Some(strategy(server.strategy)),
             // No new version would ever come up of one that somebody paused, and nothing would say so.
             paused: Some(false),
             revision_history_limit: Some(2),
@@ -59,6 +54,20 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> (Deploymen
         ..Deployment::default()
     };
     (deployment, digest)
+}
+
+fn strategy(type_: StrategyType) -> DeploymentStrategy {
+    let (name, rolling_update) = match type_ {
+        StrategyType::RollingUpdate => (
+            "RollingUpdate",
+            Some(RollingUpdateDeployment {
+                max_surge: Some(IntOrString::String("25%".to_owned())),
+                max_unavailable: Some(IntOrString::Int(0)),
+            }),
+        ),
+        StrategyType::Recreate => ("Recreate", None),
+    };
+    DeploymentStrategy { type_: Some(name.to_owned()), rolling_update }
 }
 
 /// Writes the template's digest into its annotations: pods of this version are known by it.

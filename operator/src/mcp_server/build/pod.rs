@@ -3,9 +3,9 @@
 use k8s_openapi::api::core::v1::{
     ConfigMapProjection, Container, ContainerPort, DownwardAPIProjection, DownwardAPIVolumeFile,
     EmptyDirVolumeSource, EnvVar, EnvVarSource, ExecAction, HTTPGetAction, KeyToPath, Lifecycle,
-    LifecycleHandler, ObjectFieldSelector, PodSpec, PodTemplateSpec, Probe, ProjectedVolumeSource,
-    SecretProjection, ServiceAccountTokenProjection, TopologySpreadConstraint, Volume, VolumeMount,
-    VolumeProjection,
+    LifecycleHandler, LocalObjectReference, ObjectFieldSelector, PodSpec, PodTemplateSpec, Probe,
+    ProjectedVolumeSource, SecretProjection, ServiceAccountTokenProjection, TopologySpreadConstraint, Volume,
+    VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
@@ -69,7 +69,7 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> PodTemplat
             // The sidecar faces the network and gets no token; a server's own is projected into its container.
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
-            image_pull_secrets: some_unless_empty(pod.image_pull_secrets.clone()),
+            image_pull_secrets: some_unless_empty(pull_secrets(server, settings)),
             security_context: Some(security::pod(&pod.security_context)),
             termination_grace_period_seconds: Some(grace_period(server)),
             // The order matters: the kubelet starts them so, and the sidecar's postStart holds a stdio server back.
@@ -82,6 +82,17 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> PodTemplat
             ..PodSpec::default()
         }),
     }
+}
+
+/// Both images are pulled with all of them. A name that is there twice would be refused.
+fn pull_secrets(server: &ValidatedServer, settings: &Settings) -> Vec<LocalObjectReference> {
+    let mut secrets = server.pod.image_pull_secrets.clone();
+    for name in &settings.sidecar.image_pull_secrets {
+        if !secrets.iter().any(|secret| secret.name == *name) {
+            secrets.push(LocalObjectReference { name: name.clone() });
+        }
+    }
+    secrets
 }
 
 /// Has the lists of others name what is Longshore's, whoever else they name.
@@ -151,8 +162,8 @@ fn sidecar(server: &ValidatedServer, settings: &Settings) -> Container {
     }
     Container {
         name: SIDECAR_CONTAINER.to_owned(),
-        image: Some(settings.sidecar_image.clone()),
-        image_pull_policy: settings.sidecar_image_pull_policy.clone(),
+        image: Some(settings.sidecar.image.clone()),
+        image_pull_policy: settings.sidecar.image_pull_policy.clone(),
         command: Some(vec!["/longshore-sidecar".to_owned()]),
         args: Some(args),
         ports: Some(vec![
@@ -162,7 +173,7 @@ fn sidecar(server: &ValidatedServer, settings: &Settings) -> Container {
         ]),
         // Which of a server's pods it is, for the session ids that it gives and for the other pods.
         env: Some(vec![field(POD_UID, "metadata.uid"), field(POD_IP, "status.podIP")]),
-        resources: Some(resources::of_sidecar(server.sidecar.resources.as_ref())),
+        resources: Some(resources::of_sidecar(server.sidecar.resources.as_ref(), &settings.sidecar)),
         volume_mounts: Some(mounts),
         lifecycle: post_start(server),
         // The sidecar holds the first probe until it has an answer, so that no second is lost between two probes. What

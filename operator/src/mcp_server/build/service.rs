@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use longshore_crds::mcp_server::ObjectMetadata;
 use longshore_sidecar_config::ports;
 
 use super::{metadata, peers};
@@ -12,8 +13,14 @@ use crate::names;
 const PORT: i32 = 80;
 
 pub(super) fn build(server: &ValidatedServer) -> Service {
+    let mut metadata = metadata(server, server.names.service());
+    let ObjectMetadata { labels, annotations } = &server.service;
+    // What is Longshore's comes last.
+    let own = metadata.labels.replace(labels.clone());
+    metadata.labels.get_or_insert_default().extend(own.into_iter().flatten());
+    metadata.annotations = (!annotations.is_empty()).then(|| annotations.clone());
     Service {
-        metadata: metadata(server, server.names.service()),
+        metadata,
         spec: Some(ServiceSpec {
             type_: Some("ClusterIP".to_owned()),
             selector: Some(names::pod_selector(&server.identity.name)),

@@ -22,12 +22,11 @@ use crate::mcp_server::dereference::{ApiKeysLookup, Dereferenced, Lookup};
 use crate::mcp_server::references::Kind;
 use crate::mcp_server::session_keys::SessionKeys;
 use crate::mcp_server::validate::validate;
-use crate::settings::Place;
+use crate::settings::{Place, Sidecar};
 
 fn settings() -> Settings {
     Settings {
-        sidecar_image: "registry.example/longshore-sidecar:9".to_owned(),
-        sidecar_image_pull_policy: None,
+        sidecar: Sidecar::of("registry.example/longshore-sidecar:9".to_owned()),
         cluster_domain: "cluster.example".to_owned(),
         control_plane_namespace: "longshore-system".to_owned(),
         metrics_from: vec![BTreeMap::from([("team".to_owned(), "monitoring".to_owned())])],

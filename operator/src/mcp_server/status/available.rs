@@ -78,6 +78,10 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
         (None, _) if wanted == 0 => {
             verdict(Truth::False, Reason::ScaledToZero, "spec.replicas is 0, so no pod runs")
         }
+        (None, _) if is_between_versions(observed, cast) => {
+            let message = "the pods of the version before end first, as spec.strategy says";
+            verdict(Truth::False, Reason::Starting, message)
+        }
         (None, _) => match newest.or_else(|| cast.face.map(|face| diagnosis::of_newest(observed, face))) {
             Some(Diagnosis { reason, message, .. }) if wanted > 1 => {
                 verdict(Truth::False, reason, format!("none of the {wanted} {NONE_SERVES}{message}"))
@@ -89,6 +93,12 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
             None => verdict(Truth::False, Reason::Starting, "the pod is being made"),
         },
     }
+}
+
+/// Whether no pod is there but those that make way for the version that is wanted.
+fn is_between_versions(observed: &Observation<'_>, cast: &Cast<'_>) -> bool {
+    let recreates = observed.desired.is_some_and(|desired| desired.recreates);
+    recreates && !observed.held_back && cast.newest.is_none() && !observed.pods.is_empty()
 }
 
 /// A diagnosis in one line.

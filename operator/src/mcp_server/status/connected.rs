@@ -21,7 +21,7 @@ pub(super) fn connected(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
         return verdict(Truth::False, diagnosis.reason, diagnosis.message);
     }
     if !face.pod.ready && !diagnosis::is_under_way(&face.pod) {
-        let diagnosis = diagnosis::of_others(&face.pod).unwrap_or_else(diagnosis::starting);
+        let diagnosis = diagnosis::of_others(&face.pod).unwrap_or_else(|| diagnosis::starting(&face.pod));
         return verdict(Truth::Unknown, diagnosis.reason, diagnosis.message);
     }
     if is_silent(face)

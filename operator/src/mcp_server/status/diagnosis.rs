@@ -9,7 +9,7 @@ use longshore_sidecar_config::inventory::{Connection, ConnectionReason, Connecti
 
 use super::{Observation, PodFacts, Report, find};
 use crate::mcp_server::condition::{ConditionType, Reason};
-use crate::view::{ContainerState, ContainerView, Ended, OtherContainer, PodView};
+use crate::view::{ContainerState, ContainerView, Ended, KeptOut, OtherContainer, PodView};
 
 /// Where nobody but the server knows what is wrong with it.
 const SEE_LOG: &str = "its log may say why (kubectl logs)";
@@ -81,10 +81,20 @@ pub(super) fn of_pod(facts: &PodFacts) -> Diagnosis {
     if let Some(diagnosis) = of_containers(facts).or_else(|| of_others(&facts.pod)) {
         return diagnosis;
     }
-    if !is_under_way(&facts.pod) {
-        return starting();
-    }
-    of_report(&facts.report).unwrap_or_else(starting)
+    let pod = &facts.pod;
+    let of_report = || of_report(&facts.report).filter(|_| is_under_way(pod));
+    of_report().or_else(|| of_gate(pod)).unwrap_or_else(|| starting(pod))
+}
+
+/// What else the pod has to wait for before it is in the Service.
+fn of_gate(pod: &PodView) -> Option<Diagnosis> {
+    let Some(KeptOut::Gate(words)) = &pod.kept_out else { return None };
+    Some(normal(
+        Reason::ReadinessGate,
+        format!(
+            "the pod could serve, and a readiness gate that something in the cluster added keeps it out: {words}"
+        ),
+    ))
 }
 
 /// Whether both containers run. Until then, while an image is pulled for example, nobody can expect the sidecar to
@@ -99,6 +109,13 @@ pub(super) fn of_containers(facts: &PodFacts) -> Option<Diagnosis> {
     let pod = &facts.pod;
     if let Some(words) = &pod.failed {
         return Some(failure(Reason::PodFailed, format!("the pod ended and is replaced: {words}")));
+    }
+    if pod.kept_out == Some(KeptOut::Node) {
+        return Some(failure(
+            Reason::NodeNotReady,
+            "the pod's node is not heard of, so the pod is kept out of the Service, and replaced if that lasts five \
+             minutes: `kubectl get nodes` says which it is",
+        ));
     }
     if let Some(words) = &pod.unschedulable {
         return Some(failure(Reason::Unschedulable, format!("no node can take the pod: {words}")));
@@ -149,8 +166,8 @@ fn of_sidecar(container: &ContainerView, has_spoken: bool) -> Option<Diagnosis> 
 
 fn sidecar_exit(ended: &Ended) -> String {
     if ended.reason == OUT_OF_MEMORY {
-        return "was killed because it used more memory than spec.sidecar.resources.limits.memory allows (128Mi where \
-                the manifest does not say); raise it"
+        return "was killed because it used more memory than its limit allows; raise \
+                spec.sidecar.resources.limits.memory"
             .to_owned();
     }
     exit(ended)
@@ -363,8 +380,13 @@ pub(super) fn unreachable(error: &str) -> Diagnosis {
     )
 }
 
-pub(super) fn starting() -> Diagnosis {
-    normal(Reason::Starting, "the pod starts")
+/// Of what the kubelet does first, the pod does not say what it waits for.
+pub(super) fn starting(pod: &PodView) -> Diagnosis {
+    let name = &pod.name;
+    normal(
+        Reason::Starting,
+        format!("the pod starts; where that lasts, `kubectl describe pod {name}` says what it waits for"),
+    )
 }
 
 fn normal(reason: Reason, message: impl Into<String>) -> Diagnosis {

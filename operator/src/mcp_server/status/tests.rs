@@ -1,6 +1,7 @@
 //! From pods and their sidecars' words to conditions: tables of what people would see.
 
 mod failing;
+mod kept_out;
 mod replicas;
 mod versions;
 mod words;
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::inventory::{ServerInfo as SaidInfo, ServerSummary, ToolsSummary};
-use crate::view::{ContainerState, ContainerView, Ended, OtherContainer};
+use crate::view::{ContainerState, ContainerView, Ended, KeptOut, OtherContainer};
 
 const UPSTREAM: &str = "{upstream}";
 const WANTED: &str = "sha256:wanted";
@@ -27,6 +28,7 @@ fn desired() -> Desired {
         template: "new".to_owned(),
         configs: BTreeMap::from([(UPSTREAM.to_owned(), WANTED.to_owned())]),
         replicas: 1,
+        recreates: false,
     }
 }
 

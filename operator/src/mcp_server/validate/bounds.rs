@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use longshore_crds::mcp_server as manifest;
 use longshore_sidecar_config as config;
 
@@ -62,14 +63,18 @@ pub(super) fn sessions(
 /// A sidecar that is killed as soon as it starts leaves its ports to whoever else is in the pod.
 pub(super) fn sidecar(resources: Option<&ResourceRequirements>, problems: &mut Vec<Problem>) {
     let limit = resources.and_then(|resources| resources.limits.as_ref()?.get("memory"));
-    // Of what is no amount the API server says so, and none at all is no limit.
-    let is_little = |limit| limit > 0.0 && limit < LEAST_SIDECAR_MEMORY;
-    if limit.and_then(|limit| quantity::amount(&limit.0)).is_some_and(is_little) {
+    if limit.is_some_and(is_too_little_memory) {
         problems.push(Problem::invalid(
             "spec.sidecar.resources.limits.memory",
             "the sidecar would be killed before it serves: let it have 16Mi or more",
         ));
     }
+}
+
+/// Whether a sidecar that may use no more than this would be killed before it serves.
+pub fn is_too_little_memory(limit: &Quantity) -> bool {
+    // Of what is no amount the API server says so, and none at all is no limit.
+    quantity::amount(&limit.0).is_some_and(|limit| limit > 0.0 && limit < LEAST_SIDECAR_MEMORY)
 }
 
 fn processes(spec: &manifest::McpServerSpec, problems: &mut Vec<Problem>) -> Option<config::Processes> {

@@ -31,13 +31,13 @@ pub(super) fn overrides(path: &str, template: &PodTemplateSpec, problems: &mut V
     }
 }
 
-/// Checks keys of labels that a manifest adds to its pod.
+/// Checks keys of labels that a manifest adds to its pod or its Service.
 pub(super) fn labels<'a>(path: &str, keys: impl Iterator<Item = &'a String>, problems: &mut Vec<Problem>) {
     let ours = keys.filter(|key| is_of(key, DOMAIN) || key.starts_with("app.kubernetes.io/"));
     problems.extend(ours.map(|key| is_ours(path, key)));
 }
 
-/// Checks keys of annotations that a manifest adds to its pod.
+/// Checks keys of annotations that a manifest adds to its pod or its Service.
 pub(super) fn annotations<'a>(
     path: &str,
     keys: impl Iterator<Item = &'a String>,

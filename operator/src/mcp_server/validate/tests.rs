@@ -9,12 +9,11 @@ use super::*;
 use crate::api_keys::{KeyProblem, ParsedKeys};
 use crate::mcp_server::build::{Prepared, Resources, build};
 use crate::mcp_server::dereference::ApiKeysLookup;
-use crate::settings::{Place, Settings};
+use crate::settings::{Place, Settings, Sidecar};
 
 fn settings() -> Settings {
     Settings {
-        sidecar_image: "example/sidecar:1".to_owned(),
-        sidecar_image_pull_policy: None,
+        sidecar: Sidecar::of("example/sidecar:1".to_owned()),
         cluster_domain: "cluster.local".to_owned(),
         control_plane_namespace: "longshore-system".to_owned(),
         metrics_from: vec![],

@@ -66,3 +66,18 @@ fn services_and_the_network_policy_are_about_the_pods_that_there_are_and_their_p
     let expected = [("admin", "namespaces"), ("mcp", "everybody"), ("peers", "the other pods")];
     assert_eq!(opened, BTreeMap::from(expected));
 }
+
+#[test]
+fn what_the_manifest_says_of_the_service_is_beside_what_is_longshores() {
+    let said = json!({"labels": {"team": "tools"}, "annotations": {"example.com/scheme": "internal"}});
+    let Resources { service, peers, .. } = built(with(minimal(), "expose", json!({ "service": said })));
+    let mut expected = metadata("github");
+    expected["labels"]["team"] = json!("tools");
+    expected["annotations"] = json!({"example.com/scheme": "internal"});
+    assert_eq!(serde_json::to_value(service.metadata).unwrap(), expected);
+    assert_eq!(
+        serde_json::to_value(peers.metadata).unwrap(),
+        metadata("github-longshore"),
+        "nobody else's concern"
+    );
+}

@@ -1,5 +1,7 @@
 //! The pod: what shapes it, and what makes a new one.
 
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
 use super::*;
 
 #[test]
@@ -214,6 +216,40 @@ fn what_the_manifest_does_not_say_of_the_sidecars_resources_stays() {
 }
 
 #[test]
+fn an_installation_says_what_sidecars_are_pulled_with_and_may_use() {
+    let of = |pairs: &[(&str, &str)]| {
+        pairs.iter().map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned()))).collect()
+    };
+    let mut settings = settings();
+    settings.sidecar.image_pull_secrets = vec!["mirror".to_owned(), "registry".to_owned()];
+    settings.sidecar.requests = of(&[("cpu", "50m"), ("memory", "300Mi")]);
+    settings.sidecar.limits = of(&[("memory", "256Mi"), ("cpu", "1")]);
+    let template = |spec| {
+        let deployment =
+            build(&validate(&manifest(spec), &found()).unwrap(), &settings).0.deployment.unwrap();
+        serde_json::to_value(deployment.spec.unwrap().template.spec.unwrap()).unwrap()
+    };
+    let plain = template(minimal());
+    assert_eq!(plain["imagePullSecrets"], json!([{"name": "mirror"}, {"name": "registry"}]));
+    assert_eq!(
+        plain["containers"][0]["resources"],
+        json!({"requests": {"cpu": "50m", "memory": "300Mi"}, "limits": {"cpu": "1", "memory": "300Mi"}}),
+        "no request is above its limit"
+    );
+    let named = template(with(
+        minimal(),
+        "pod",
+        json!({"imagePullSecrets": [{"name": "registry"}, {"name": "own"}]}),
+    ));
+    assert_eq!(named["imagePullSecrets"], json!([{"name": "registry"}, {"name": "own"}, {"name": "mirror"}]));
+    let named = template(with(minimal(), "sidecar", json!({"resources": {"limits": {"memory": "64Mi"}}})));
+    assert_eq!(
+        named["containers"][0]["resources"],
+        json!({"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "64Mi"}})
+    );
+}
+
+#[test]
 fn every_container_that_an_override_adds_is_restricted_too() {
     let restricted = json!({
         "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]},
@@ -261,6 +297,7 @@ fn only_what_the_pod_needs_makes_a_new_pod() {
         ("sessions", json!({"maxAge": "1h", "total": 5})),
         ("limits", json!({"requestBytes": "1Mi"})),
         ("transport.protocol", json!("2025-06-18")),
+        ("strategy", json!({"type": "Recreate"})),
     ] {
         assert_eq!(template(with(minimal(), field, value)), before, "{field}");
     }

@@ -233,7 +233,7 @@ fn each_way_to_fail_has_a_reason_of_its_own() {
                 ..pod("new")
             }),
             "SidecarFailed",
-            "the sidecar was killed because it used more memory than spec.sidecar.resources.limits.memory allows",
+            "the sidecar was killed because it used more memory than its limit allows; raise spec.sidecar",
         ),
         (
             "sidecar whose hook failed",
