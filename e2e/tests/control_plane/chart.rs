@@ -24,6 +24,7 @@ const RENDERED: &[&str] = &[
     "{watchNamespaces: [chart-test-a, chart-test-b]}",
     "{metrics: {from: [{kubernetes.io/metadata.name: monitoring}, {team: a, stage: b}]}}",
     "{metrics: {podMonitor: {enabled: true, labels: {release: prometheus}}}}",
+    "{metrics: {prometheusRule: {enabled: true, labels: {release: prometheus}}}}",
     "{metrics: {podMonitor: {enabled: true}}, watchNamespaces: [chart-test-a, chart-test-b]}",
     "{images: {prefix: registry.example/team/}, imagePullSecrets: [{name: registry}]}",
     "{sidecar: {imagePullSecrets: [{name: mirror}], resources: {requests: {memory: 64Mi}, limits: {cpu: 1, memory: 256Mi}}}}",
@@ -110,7 +111,7 @@ fn lints(cluster: &Cluster) {
 }
 
 /// The kind of the monitors, which comes with the Prometheus operator.
-const MONITORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/podmonitors.yaml");
+const MONITORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/monitoring.yaml");
 
 /// Everything that is rendered is what the API server knows, to the last field.
 fn renders_what_the_api_server_takes(cluster: &Cluster) {

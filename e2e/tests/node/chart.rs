@@ -41,7 +41,7 @@ fn a_release_comes_changes_and_goes_while_servers_serve() {
             chart,
             "--reuse-values",
             "--set",
-            "logLevel=debug,metrics.podMonitor.enabled=true",
+            "logLevel=debug,metrics.podMonitor.enabled=true,metrics.prometheusRule.enabled=true",
             "--wait",
             "--timeout",
             "5m",
@@ -50,7 +50,10 @@ fn a_release_comes_changes_and_goes_while_servers_serve() {
     assert!(operator_arguments(&cluster).contains("--log-level=debug"));
     monitors::find_every_pod_once(&cluster);
     release(&cluster, &["rollback", RELEASE, "1", "--wait", "--timeout", "5m"]);
-    assert_eq!(kubectl(&cluster, &["get", "podmonitors", "--all-namespaces", "-o", "name"]), "");
+    assert_eq!(
+        kubectl(&cluster, &["get", "podmonitors,prometheusrules", "--all-namespaces", "-o", "name"]),
+        ""
+    );
     assert!(operator_arguments(&cluster).contains("--log-level=info"));
     release(&cluster, &["test", RELEASE, "--timeout", "5m"]);
 

@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::ListParams;
 use longshore_crds::McpServer;
 use longshore_e2e::mcp_client::McpError;
 use longshore_e2e::peers::Peers;
@@ -68,6 +71,39 @@ fn a_new_version_that_fails_leaves_the_old_one_serving() {
         }
         namespace.apply(&go_server("go", &["-json"])).await;
         becomes(namespace, "go", ("Ready", "True", "Ready")).await;
+    });
+}
+
+/// For a volume that one pod alone can have.
+#[test]
+fn a_version_that_recreates_is_never_beside_the_one_before() {
+    STAGE.with_namespace(async |namespace| {
+        let manifest =
+            |args: &[&str]| go_server("go", args).replace("spec:\n", "spec:\n  strategy: {type: Recreate}\n");
+        namespace.apply(&manifest(&[])).await;
+        let server = becomes(namespace, "go", ("Ready", "True", "Ready")).await;
+        let pods = namespace.api::<Pod>();
+        let names = async || -> Vec<String> {
+            let list = ListParams::default().labels("longshore.dev/server=go");
+            let found = pods.list(&list).await.expect("pods can be listed").items;
+            found.iter().map(ResourceExt::name_any).collect()
+        };
+        let before = names().await;
+        namespace.apply(&manifest(&["-json"])).await;
+        let servers = namespace.api::<McpServer>();
+        let waits = |server: &McpServer| {
+            let available = condition(server, "Available");
+            available.is_some_and(|it| it.reason == "Starting" && it.message.contains("spec.strategy"))
+        };
+        namespace.wait(&servers, "go", "to say that the one before ends", waits).await;
+        let after = eventually("another pod is there", async || match names().await {
+            pods if pods == before || pods.is_empty() => Err(format!("{pods:?}")),
+            pods => Ok(pods),
+        })
+        .await;
+        assert_eq!(after.len(), 1, "{after:?} after {before:?}");
+        let now = becomes(namespace, "go", ("Ready", "True", "Ready")).await;
+        assert!(now.metadata.generation > server.metadata.generation);
     });
 }
 

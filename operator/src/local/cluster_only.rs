@@ -1,6 +1,7 @@
 //! What a manifest asks for that only a cluster can give. It is said, and left out. Pure.
 
 use longshore_crds::McpServer;
+use longshore_crds::mcp_server::{ObjectMetadata, Strategy};
 
 /// One sentence, if there is anything.
 pub(super) fn sentence(manifest: &McpServer, env: &[String]) -> Option<String> {
@@ -10,7 +11,9 @@ pub(super) fn sentence(manifest: &McpServer, env: &[String]) -> Option<String> {
     for (there, field) in [
         (spec.source.image_pull_policy.is_some(), "source.imagePullPolicy"),
         (spec.expose.host.is_some(), "expose.host"),
+        (spec.expose.service != ObjectMetadata::default(), "expose.service"),
         (spec.replicas != 1, "replicas"),
+        (spec.strategy != Strategy::default(), "strategy"),
         (pod.resources.is_some(), "pod.resources"),
         (pod.service_account_name.is_some(), "pod.serviceAccountName"),
         (!pod.image_pull_secrets.is_empty(), "pod.imagePullSecrets"),

@@ -28,6 +28,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use longshore_crds::McpServerStatus;
 use longshore_crds::mcp_server::access::Access;
 use longshore_crds::mcp_server::status::{ServerInfo, ToolsStatus};
+use longshore_sidecar_config::inventory::ExposedSocket;
 
 use crate::inventory::Summary;
 use crate::mcp_server::build::Desired;
@@ -216,12 +217,26 @@ fn before<'a>(observed: &Observation<'a>, type_: ConditionType, truth: Truth) ->
     find(conditions, type_).filter(|condition| condition.status == truth.name())
 }
 
-fn isolated(observed: &Observation<'_>, cast: &Cast<'_>, connected: &Verdict) -> Verdict {
-    let exposed = || {
-        let others = cast.serves.iter().filter_map(|facts| facts.report.summary());
-        others.into_iter().find(|summary| !summary.exposed.is_empty())
+/// Containers that a mesh injects, and the user that each runs as. They listen for the pod, and pass on to its address,
+/// where a server on loopback is not.
+const MESHES: [(&str, u32); 2] = [("istio-proxy", 1337), ("linkerd-proxy", 2102)];
+
+/// Where a pod can be reached around its sidecar, if that one has looked.
+fn around(facts: &PodFacts) -> Option<Vec<&ExposedSocket>> {
+    let is_of_mesh = |socket: &&ExposedSocket| {
+        let is_its = |(name, user)| {
+            socket.uid == Some(user) && facts.pod.others.iter().any(|other| other.name == name)
+        };
+        MESHES.into_iter().any(is_its)
     };
-    let Some(summary) = exposed().or_else(|| cast.face.and_then(|facts| facts.report.summary())) else {
+    let exposed = &facts.report.summary()?.exposed;
+    Some(exposed.iter().filter(|socket| !is_of_mesh(socket)).collect())
+}
+
+fn isolated(observed: &Observation<'_>, cast: &Cast<'_>, connected: &Verdict) -> Verdict {
+    let looked = cast.serves.iter().copied().chain(cast.face).filter_map(around);
+    // Of several pods, one that is exposed.
+    let Some(sockets) = looked.max_by_key(Vec::len) else {
         let silent = cast.face.is_some_and(is_silent);
         if let Some(condition) = before(observed, ConditionType::Isolated, Truth::False).filter(|_| silent) {
             return verdict(Truth::False, Reason::ListensBeyondLoopback, condition.message.clone());
@@ -234,7 +249,7 @@ fn isolated(observed: &Observation<'_>, cast: &Cast<'_>, connected: &Verdict) ->
         }
         return verdict(Truth::Unknown, Reason::NoPod, "there is no sidecar yet that could look");
     };
-    if summary.exposed.is_empty() {
+    if sockets.is_empty() {
         return verdict(
             Truth::True,
             Reason::LoopbackOnly,
@@ -242,7 +257,7 @@ fn isolated(observed: &Observation<'_>, cast: &Cast<'_>, connected: &Verdict) ->
         );
     }
     let sockets: Vec<_> =
-        summary.exposed.iter().map(|socket| format!("{} port {}", socket.address, socket.port)).collect();
+        sockets.iter().map(|socket| format!("{} port {}", socket.address, socket.port)).collect();
     verdict(
         Truth::False,
         Reason::ListensBeyondLoopback,

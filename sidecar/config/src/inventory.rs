@@ -160,6 +160,9 @@ pub struct ExposedSocket {
     pub address: String,
     /// The TCP port.
     pub port: u16,
+    /// The user whose it is, as the pod sees users. `None`: a sidecar of an earlier release does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
 }
 
 fn if_known<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ConnectionReason>, D::Error> {

@@ -69,7 +69,7 @@ fn exposed(proc_dir: &Path, own: &[u16]) -> io::Result<Vec<ExposedSocket>> {
     if proc_dir == Path::new(PROC)
         && let Ok(all) = diag::listening()
     {
-        sockets.extend(all.into_iter().filter_map(|(address, port)| reachable(address, port, own)));
+        sockets.extend(all.into_iter().filter_map(|it| reachable(it.address, it.port, Some(it.uid), own)));
         return Ok(sockets.into_iter().take(MAX_SOCKETS).collect());
     }
     let mut text = String::new();
@@ -94,14 +94,16 @@ fn listening<'a>(table: &'a str, own: &'a [u16]) -> impl Iterator<Item = Exposed
         let (local, _remote, state) = (columns.next()?, columns.next()?, columns.next()?);
         let (address, port) = local.split_once(':')?;
         let (address, port) = (parse_address(address)?, u16::from_str_radix(port, 16).ok()?);
-        reachable(address, port, own).filter(|_| state == LISTEN)
+        // Behind the state are the queues, the timer and what was sent in vain.
+        let uid = columns.nth(3).and_then(|uid| uid.parse().ok());
+        reachable(address, port, uid, own).filter(|_| state == LISTEN)
     })
 }
 
 /// A listening socket, unless it is on loopback or one's own.
-fn reachable(address: IpAddr, port: u16, own: &[u16]) -> Option<ExposedSocket> {
+fn reachable(address: IpAddr, port: u16, uid: Option<u32>, own: &[u16]) -> Option<ExposedSocket> {
     let reachable = !address.to_canonical().is_loopback() && !own.contains(&port);
-    reachable.then(|| ExposedSocket { address: address.to_string(), port })
+    reachable.then(|| ExposedSocket { address: address.to_string(), port, uid })
 }
 
 /// The kernel writes addresses as 32-bit words in the machine's byte order.
@@ -133,7 +135,7 @@ mod tests {
    1: 0100007F:0BB9 00000000:0000 0A 00000000:00000000 00:00000000 00000000 65532        0 1 1 0 100 0 0 10 0
    2: 0200000A:0BBA 0200000A:1234 01 00000000:00000000 00:00000000 00000000 65532        0 1 1 0 100 0 0 10 0
    3: 00000000:3C14 00000000:0000 0A 00000000:00000000 00:00000000 00000000 65532        0 1 1 0 100 0 0 10 0
-   4: 0200000A:0050 00000000:0000 0A 00000000:00000000 00:00000000 00000000 65532        0 1 1 0 100 0 0 10 0
+   4: 0200000A:0050 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1337        0 1 1 0 100 0 0 10 0
    nonsense
 ";
         let v6 = "  sl  local_address                         remote_address                        st
@@ -141,10 +143,10 @@ mod tests {
    1: 00000000000000000000000001000000:0BBD 00000000000000000000000000000000:0000 0A x
    2: 0000000000000000FFFF00000100007F:0BBE 00000000000000000000000000000000:0000 0A x
 ";
-        let socket = |address: &str, port| ExposedSocket { address: address.to_owned(), port };
+        let socket = |address: &str, port, uid| ExposedSocket { address: address.to_owned(), port, uid };
         let found: Vec<_> = listening(v4, &[15380]).collect();
-        assert_eq!(found, [socket("0.0.0.0", 3000), socket("10.0.0.2", 80)]);
+        assert_eq!(found, [socket("0.0.0.0", 3000, Some(65532)), socket("10.0.0.2", 80, Some(1337))]);
         let found: Vec<_> = listening(v6, &[15380]).collect();
-        assert_eq!(found, [socket("::", 3004)]);
+        assert_eq!(found, [socket("::", 3004, None)]);
     }
 }

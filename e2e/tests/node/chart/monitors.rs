@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use super::kubectl;
 
-/// The kind itself, which comes with the Prometheus operator.
-pub(super) const KIND: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/podmonitors.yaml");
+/// The kinds themselves, which come with the Prometheus operator.
+pub(super) const KIND: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/monitoring.yaml");
 
 /// What a pod of each component has a figure of, and no other.
 const FIGURES: [(&str, &str); 3] = [
@@ -37,14 +37,40 @@ pub(super) fn find_every_pod_once(cluster: &Cluster) {
     assert_eq!(found, there, "{monitors:#?}");
 
     let mut counts: BTreeMap<_, usize> = BTreeMap::new();
+    let mut pages = String::new();
     for ((component, pod), address) in targets {
         let (_, figure) = FIGURES.iter().find(|(name, _)| *name == component).expect("a known component");
         let page = page(cluster, address);
         assert!(page.lines().any(|line| line.starts_with(figure)), "{component} {pod}: {page}");
+        pages.push_str(&page);
         *counts.entry(component).or_default() += 1;
     }
     let counts: Vec<_> = counts.iter().map(|(component, count)| (component.as_str(), *count)).collect();
     assert_eq!(counts, [("catalog", 2), ("mcp-server", 1), ("operator", 2)]);
+    are_figures_of_somebody(&alerts(cluster), &pages);
+}
+
+/// The expressions of the chart's alerts.
+fn alerts(cluster: &Cluster) -> Vec<String> {
+    let rules = objects(cluster, &["prometheusrules", "--namespace", NAMESPACE]);
+    let groups = rules.iter().filter_map(|rule| rule["spec"]["groups"].as_array()).flatten();
+    let rules = groups.filter_map(|group| group["rules"].as_array()).flatten();
+    rules.map(|rule| text(&rule["expr"]).to_owned()).collect()
+}
+
+/// An alert on a figure that nobody has never comes.
+fn are_figures_of_somebody(alerts: &[String], pages: &str) {
+    assert!(!alerts.is_empty());
+    for alert in alerts {
+        let words = alert.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        // The label of a server's name looks like a figure, too.
+        for figure in
+            words.filter(|word| word.starts_with("longshore_") && !word.starts_with("longshore_dev_"))
+        {
+            let is_there = pages.lines().any(|line| line.split(['{', ' ']).next() == Some(figure));
+            assert!(is_there, "nobody has {figure}: {alert}");
+        }
+    }
 }
 
 /// The pods that a monitor selects, and where each has a port of the name that the monitor says.

@@ -19,9 +19,12 @@ const ERROR: u16 = 2;
 const DONE: u16 = 3;
 /// A request (1) for all there are (0x300).
 const REQUEST_ALL: u16 = 0x301;
-/// The sizes of a message's header, and of what this reads behind it: family, state, two more bytes, the ports, the address.
+/// The sizes of a message's header, and of what is behind it: family, state, two more bytes, the ports, the addresses, a
+/// time, two queues, the user, the inode.
 const HEADER: usize = 16;
-const ENTRY: usize = HEADER + 24;
+const ENTRY: usize = HEADER + 72;
+/// Where the user is in it.
+const UID: usize = 64;
 /// The size of a request: its header, four bytes, the states, and a socket's identity that is left empty.
 const REQUEST: usize = HEADER + 8 + 48;
 /// More than the kernel puts into one answer.
@@ -29,8 +32,16 @@ const ANSWER: usize = 64 * 1024;
 /// How many answers are read: far more than there can be sockets worth a report.
 const MAX_ANSWERS: usize = 64;
 
-/// Every address and port at which something listens.
-pub(super) fn listening() -> io::Result<Vec<(IpAddr, u16)>> {
+/// Something that listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Listener {
+    pub(super) address: IpAddr,
+    pub(super) port: u16,
+    pub(super) uid: u32,
+}
+
+/// Everything that listens.
+pub(super) fn listening() -> io::Result<Vec<Listener>> {
     let socket =
         socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::SOCK_DIAG))?;
     let mut found = Vec::new();
@@ -67,7 +78,7 @@ fn request(family: AddressFamily) -> Vec<u8> {
 }
 
 /// Takes in one answer. Whether it was the last.
-fn read(mut answer: &[u8], found: &mut Vec<(IpAddr, u16)>) -> io::Result<bool> {
+fn read(mut answer: &[u8], found: &mut Vec<Listener>) -> io::Result<bool> {
     while !answer.is_empty() {
         let length = bytes(answer, 0).map(u32::from_ne_bytes)? as usize;
         let kind = bytes(answer, 4).map(u16::from_ne_bytes)?;
@@ -92,7 +103,7 @@ fn read(mut answer: &[u8], found: &mut Vec<(IpAddr, u16)>) -> io::Result<bool> {
 }
 
 /// A listening socket.
-fn entry(message: &[u8]) -> io::Result<Option<(IpAddr, u16)>> {
+fn entry(message: &[u8]) -> io::Result<Option<Listener>> {
     let entry = message.get(HEADER..ENTRY).ok_or_else(malformed)?;
     let [family, state] = bytes(entry, 0)?;
     let port = bytes(entry, 4).map(u16::from_be_bytes)?;
@@ -101,7 +112,8 @@ fn entry(message: &[u8]) -> io::Result<Option<(IpAddr, u16)>> {
         AddressFamily::INET6 => Ipv6Addr::from(bytes::<16>(entry, 8)?).into(),
         _ => return Ok(None),
     };
-    Ok((state == LISTEN).then_some((address, port)))
+    let uid = bytes(entry, UID).map(u32::from_ne_bytes)?;
+    Ok((state == LISTEN).then_some(Listener { address, port, uid }))
 }
 
 fn bytes<const N: usize>(of: &[u8], at: usize) -> io::Result<[u8; N]> {
@@ -118,6 +130,8 @@ mod tests {
 
     use super::*;
 
+    const USER: u32 = 65532;
+
     fn message(kind: u16, body: &[u8]) -> Vec<u8> {
         let mut message = Vec::new();
         message.extend(((HEADER + body.len()) as u32).to_ne_bytes());
@@ -133,6 +147,8 @@ mod tests {
         body.extend(port.to_be_bytes());
         body.extend([0; 2]);
         body.extend(address);
+        body.resize(UID, 0);
+        body.extend(USER.to_ne_bytes());
         body.resize(72, 0);
         message(BY_FAMILY, &body)
     }
@@ -152,7 +168,8 @@ mod tests {
         ];
         let mut found = Vec::new();
         assert!(read(&whole.concat(), &mut found).unwrap());
-        assert_eq!(found, [(Ipv4Addr::new(10, 0, 0, 7).into(), 3000), (v6.into(), 3003)]);
+        let of = |address, port| Listener { address, port, uid: USER };
+        assert_eq!(found, [of(Ipv4Addr::new(10, 0, 0, 7).into(), 3000), of(v6.into(), 3003)]);
         assert!(!read(&four, &mut found).unwrap());
 
         let missing = (-2_i32).to_ne_bytes();
@@ -161,7 +178,7 @@ mod tests {
         }
         let mut endless = four.clone();
         endless[..4].copy_from_slice(&0_u32.to_ne_bytes());
-        for broken in [&four[..7], &four[..ENTRY], &endless, &message(BY_FAMILY, &[2, LISTEN])] {
+        for broken in [&four[..7], &four[..ENTRY - 4], &endless, &message(BY_FAMILY, &[2, LISTEN])] {
             assert_eq!(read(broken, &mut found).unwrap_err().kind(), io::ErrorKind::InvalidData);
         }
     }
@@ -176,7 +193,9 @@ mod tests {
         };
         for listener in here {
             let address = listener.local_addr().unwrap();
-            assert!(found.contains(&(address.ip(), address.port())), "{address}: {found:?}");
+            let uid = rustix::process::geteuid().as_raw();
+            let expected = Listener { address: address.ip(), port: address.port(), uid };
+            assert!(found.contains(&expected), "{address}: {found:?}");
         }
     }
 }

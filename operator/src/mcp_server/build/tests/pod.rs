@@ -224,9 +224,13 @@ fn an_installation_says_what_sidecars_are_pulled_with_and_may_use() {
     settings.sidecar.image_pull_secrets = vec!["mirror".to_owned(), "registry".to_owned()];
     settings.sidecar.requests = of(&[("cpu", "50m"), ("memory", "300Mi")]);
     settings.sidecar.limits = of(&[("memory", "256Mi"), ("cpu", "1")]);
+    let mut lookups = found();
+    for name in ["registry", "own"] {
+        lookups.objects.insert((Kind::Secret, name.to_owned()), Lookup::Present { keys: BTreeSet::new() });
+    }
     let template = |spec| {
         let deployment =
-            build(&validate(&manifest(spec), &found()).unwrap(), &settings).0.deployment.unwrap();
+            build(&validate(&manifest(spec), &lookups).unwrap(), &settings).0.deployment.unwrap();
         serde_json::to_value(deployment.spec.unwrap().template.spec.unwrap()).unwrap()
     };
     let plain = template(minimal());

@@ -185,7 +185,7 @@ fn a_server_that_is_stopped_is_said_to_be_so() {
 
 #[test]
 fn a_port_that_one_of_several_pods_shows_is_seen() {
-    let exposed = vec![ExposedSocket { address: "0.0.0.0".to_owned(), port: 3000 }];
+    let exposed = vec![ExposedSocket { address: "0.0.0.0".to_owned(), port: 3000, uid: None }];
     let pod_of = |uid: &str| PodView { uid: uid.to_owned(), ..ready(pod("new")) };
     let scene =
         Scene::of(vec![said(pod_of("a"), Summary { exposed, ..summary() }), said(pod_of("b"), summary())]);

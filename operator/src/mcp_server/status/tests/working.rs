@@ -179,7 +179,7 @@ fn times_of_transition_stay_while_nothing_changes() {
 
 #[test]
 fn a_server_that_listens_for_everybody_is_ready_and_said_to_be_exposed() {
-    let exposed = vec![ExposedSocket { address: "0.0.0.0".to_owned(), port: 3000 }];
+    let exposed = vec![ExposedSocket { address: "0.0.0.0".to_owned(), port: 3000, uid: None }];
     let scene = Scene::of(vec![said(ready(pod("new")), Summary { exposed, ..summary() })]);
     assert_eq!(
         scene.conditions()[3..],
@@ -240,5 +240,30 @@ fn being_in_no_catalog_takes_nothing_away() {
         let mut scene = Scene::of(vec![said(ready(pod("new")), summary())]);
         scene.publication = publication;
         assert_eq!(scene.conditions()[4..], [condition, "Ready=True/Ready"]);
+    }
+}
+
+#[test]
+fn what_a_mesh_listens_with_is_not_the_servers() {
+    let socket = |port, uid| ExposedSocket { address: "0.0.0.0".to_owned(), port, uid };
+    let proxy = |name: &str| OtherContainer { name: name.to_owned(), init: true, container: running() };
+    for (name, others, exposed, isolated) in [
+        ("its proxy's", vec![proxy("istio-proxy")], vec![socket(15006, Some(1337))], "True"),
+        ("another's", vec![proxy("linkerd-proxy")], vec![socket(4143, Some(2102))], "True"),
+        (
+            "beside the server's",
+            vec![proxy("istio-proxy")],
+            vec![socket(15006, Some(1337)), socket(3000, Some(7))],
+            "False",
+        ),
+        ("a user of that number without a mesh", vec![], vec![socket(15006, Some(1337))], "False"),
+        ("of whom it is not known", vec![proxy("istio-proxy")], vec![socket(15006, None)], "False"),
+    ] {
+        let pod = PodView { others, ..ready(pod("new")) };
+        let scene = Scene::of(vec![said(pod, Summary { exposed, ..summary() })]);
+        let status = scene.status();
+        let condition = of(&status, ConditionType::Isolated);
+        assert_eq!(condition.status, isolated, "{name}: {}", condition.message);
+        assert!(!condition.message.contains("15006") || !name.contains("beside"), "{}", condition.message);
     }
 }
