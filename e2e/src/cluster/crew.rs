@@ -46,7 +46,9 @@ impl<'a> Crew<'a> {
         let log =
             OpenOptions::new().create(true).append(true).open(self.spec.logs().join(component.log()))?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir(&self.spec.folder);
-        command.env("PATH", path());
+        // All of them are Go programs, and small here: collecting garbage less often takes memory, which there is, and leaves
+        // the processors to what is tested.
+        command.env("PATH", path()).env("GOGC", "400");
         let child = command.spawn()?;
         // Reaped by `reap`, with all others: waiting for each by itself would miss those that nobody waits for.
         Ok(Pid::from_raw(child.id().cast_signed()))

@@ -81,7 +81,8 @@ impl Rooms {
             Kind::Objects => 3 * processors,
             Kind::Pods => processors,
             Kind::Cluster if self.none_of([Kind::Pods, Kind::Load]) => processors,
-            Kind::Load if self.none_of([Kind::Pods, Kind::Cluster]) => processors,
+            // Half of their time they wait for pods.
+            Kind::Load if self.none_of([Kind::Pods, Kind::Cluster]) => processors + processors.div_ceil(2),
             // These have containerd unpack, etcd write and servers work all at the same time. With more of them on two
             // processors processes took ten seconds to start.
             Kind::Cluster | Kind::Load => processors.div_ceil(2),
@@ -108,12 +109,12 @@ mod tests {
             rooms
         };
         for (others, most) in [
-            (&[][..], [2, 2]),
-            (&[Kind::Objects], [2, 2]),
+            (&[][..], [2, 3]),
+            (&[Kind::Objects], [2, 3]),
             (&[Kind::Pods], [1, 1]),
             (&[Kind::Load, Kind::Cluster], [1, 1]),
             (&[Kind::Cluster], [2, 1]),
-            (&[Kind::Load], [1, 2]),
+            (&[Kind::Load], [1, 3]),
         ] {
             let mut rooms = left(others);
             assert_eq!(
