@@ -140,8 +140,8 @@ mod tests {
         for flag in [
             "--sidecar-requests=cpu=20m,memory=32Mi",
             "--sidecar-limits=memory=16Mi",
-            // No limit.
-            "--sidecar-limits=memory=0",
+            // None of either.
+            "--sidecar-limits= --sidecar-requests=",
         ] {
             assert!(parse(flag).is_ok(), "{flag}");
         }
@@ -150,6 +150,8 @@ mod tests {
             ("--sidecar-requests=memory=much", "`much` is not an amount of memory"),
             ("--sidecar-requests=cpu=-1", "`-1` is not an amount of cpu"),
             ("--sidecar-limits=cpu=1,memory=8Mi", "with memory=8Mi a sidecar would be killed"),
+            ("--sidecar-limits=memory=0", "memory=0 is no limit that a sidecar could keep"),
+            ("--sidecar-limits=cpu=0,memory=16Mi", "cpu=0 is no limit"),
             ("--metrics-from=team", "`team` is not a label"),
         ] {
             let refused = parse(flag).unwrap_err().to_string();

@@ -23,7 +23,7 @@ pub struct Expose {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "origins")]
     pub allowed_origins: Vec<String>,
-    /// Labels and annotations of the Service, such as those that external-dns or a load balancer reads.
+    /// Labels and annotations of the Service, such as those that external-dns reads.
     #[serde(default, skip_serializing_if = "is_default")]
     pub service: ObjectMetadata,
 }

@@ -29,8 +29,8 @@ pub(super) struct Args {
     /// When the kubelet pulls that image. Default: as Kubernetes does.
     #[arg(long, env = "LONGSHORE_SIDECAR_IMAGE_PULL_POLICY", value_parser = ["Always", "IfNotPresent", "Never"])]
     sidecar_image_pull_policy: Option<String>,
-    /// A Secret with credentials for that image, by its name in each namespace that has servers, which use it beside their
-    /// own. May be given several times.
+    /// A Secret with credentials for that image, by its name in each namespace that has servers, which use it beside those
+    /// that their manifests name. May be given several times.
     #[arg(long, value_name = "NAME")]
     sidecar_pull_secret: Vec<String>,
     /// What a sidecar requests where its manifest does not say. Default: `cpu=10m,memory=16Mi`.
@@ -154,6 +154,10 @@ fn requests(text: &str) -> Result<BTreeMap<String, Quantity>, String> {
 
 fn limits(text: &str) -> Result<BTreeMap<String, Quantity>, String> {
     let limits = requests(text)?;
+    // In a manifest that is no limit; here requests would be above it.
+    if let Some((name, _)) = limits.iter().find(|(_, limit)| amount(&limit.0) == Some(0.0)) {
+        return Err(format!("{name}=0 is no limit that a sidecar could keep: leave {name} out for none"));
+    }
     match limits.get("memory") {
         Some(limit) if is_too_little_memory(limit) => Err(format!(
             "with memory={} a sidecar would be killed before it serves: write 16Mi or more",
@@ -163,7 +167,9 @@ fn limits(text: &str) -> Result<BTreeMap<String, Quantity>, String> {
     }
 }
 
-/// Pairs of a name and something, or what is none.
+/// Pairs of a name and something, or what is none. Nothing is no pair.
 fn pairs(text: &str) -> impl Iterator<Item = Result<(&str, &str), &str>> {
-    text.split(',').map(|pair| pair.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or(pair))
+    text.split(',')
+        .filter(move |_| !text.is_empty())
+        .map(|pair| pair.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or(pair))
 }

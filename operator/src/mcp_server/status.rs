@@ -217,8 +217,8 @@ fn before<'a>(observed: &Observation<'a>, type_: ConditionType, truth: Truth) ->
     find(conditions, type_).filter(|condition| condition.status == truth.name())
 }
 
-/// Containers that a mesh injects, and the user that each runs as. They listen for the pod, and pass on to its address,
-/// where a server on loopback is not.
+/// Containers that a mesh injects, and the user that each runs as by default. They listen for the pod, and pass on to its
+/// address, where a server on loopback is not.
 const MESHES: [(&str, u32); 2] = [("istio-proxy", 1337), ("linkerd-proxy", 2102)];
 
 /// Where a pod can be reached around its sidecar, if that one has looked.

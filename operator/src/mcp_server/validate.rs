@@ -246,8 +246,7 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
     let tools = rules::tool_filter(&spec.tools, &mut unfit);
     let pod = pod(&spec.pod, &mut unfit);
     let service = spec.expose.service.clone();
-    guard::labels("spec.expose.service.labels", service.labels.keys(), &mut unfit);
-    guard::annotations("spec.expose.service.annotations", service.annotations.keys(), &mut unfit);
+    guard::service("spec.expose.service", &service, &mut unfit);
     bounds::sidecar(spec.sidecar.resources.as_ref(), &mut unfit);
     guard::volumes::mounts("spec.pod.volumeMounts", &spec.pod.volume_mounts, &mut unfit);
     let mut missing = Vec::new();

@@ -5,13 +5,13 @@ use super::diagnosis::{self, Diagnosis, FAILS, NONE_SERVES, Severity};
 use super::{Observation, Verdict, verdict};
 use crate::mcp_server::build::MIN_READY_SECONDS;
 use crate::mcp_server::condition::{Reason, Truth};
-use crate::view::DeploymentView;
+use crate::view::{DeploymentView, KeptOut, PodView};
 
 /// Whether a pod serves, and of which version.
 pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
     // A pod that serves may have ended once, and hides no other that cannot even be made.
     let newest = cast.lacking().map(|facts| diagnosis::of_newest(observed, facts));
-    let newest = newest.or_else(|| refused(observed.deployment));
+    let newest = newest.or_else(|| of_those_before(observed, cast)).or_else(|| refused(observed.deployment));
     let failing = newest.as_ref().filter(|diagnosis| diagnosis.severity == Severity::Failure);
     let generation = observed.generation;
     let wanted = observed.desired.map_or(1, |desired| desired.replicas as usize);
@@ -30,7 +30,11 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
             match wanted {
                 1 => "the pod serves".to_owned(),
                 wanted if cast.current >= wanted => format!("all {wanted} pods serve"),
-                wanted => format!("{} of {wanted} pods serve, the others start", cast.current),
+                wanted => {
+                    let others = waits(newest.as_ref()).map(|waits| format!("another {waits}"));
+                    let others = others.as_deref().unwrap_or("the others start");
+                    format!("{} of {wanted} pods serve, {others}", cast.current)
+                }
             },
         ),
         (Some(Version::Both), Some(failing)) => verdict(
@@ -73,14 +77,13 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
         (Some(Version::Older), None) => verdict(
             Truth::True,
             Reason::RollingOut,
-            format!("the version before serves; the new one (generation {generation}) starts"),
+            format!(
+                "the version before serves; the new one (generation {generation}) {}",
+                waits(newest.as_ref()).as_deref().unwrap_or("starts")
+            ),
         ),
         (None, _) if wanted == 0 => {
             verdict(Truth::False, Reason::ScaledToZero, "spec.replicas is 0, so no pod runs")
-        }
-        (None, _) if is_between_versions(observed, cast) => {
-            let message = "the pods of the version before end first, as spec.strategy says";
-            verdict(Truth::False, Reason::Starting, message)
         }
         (None, _) => match newest.or_else(|| cast.face.map(|face| diagnosis::of_newest(observed, face))) {
             Some(Diagnosis { reason, message, .. }) if wanted > 1 => {
@@ -95,10 +98,35 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
     }
 }
 
-/// Whether no pod is there but those that make way for the version that is wanted.
-fn is_between_versions(observed: &Observation<'_>, cast: &Cast<'_>) -> bool {
-    let recreates = observed.desired.is_some_and(|desired| desired.recreates);
-    recreates && !observed.held_back && cast.newest.is_none() && !observed.pods.is_empty()
+/// What a version waits for that is made only when no pod of the one before is left.
+fn of_those_before(observed: &Observation<'_>, cast: &Cast<'_>) -> Option<Diagnosis> {
+    let desired = observed.desired.filter(|desired| desired.recreates && !observed.held_back)?;
+    let is_before = |pod: &PodView| pod.failed.is_none() && pod.template.as_ref() != Some(&desired.template);
+    let mut before = observed.pods.iter().map(|facts| &*facts.pod).filter(|pod| is_before(pod)).peekable();
+    if cast.newest.is_some() {
+        return None;
+    }
+    before.peek()?;
+    Some(match before.find(|pod| pod.kept_out == Some(KeptOut::Node)) {
+        Some(PodView { name, .. }) => diagnosis::failure(
+            Reason::NodeNotReady,
+            format!(
+                "as spec.strategy says, the new version waits until no pod of the one before is left, and the node of the \
+                 pod {name} is not ready and does not end it: when that node is surely off, `kubectl delete pod {name} \
+                 --force`"
+            ),
+        ),
+        None => diagnosis::normal(
+            Reason::Starting,
+            "the pods of the version before end first, as spec.strategy says",
+        ),
+    })
+}
+
+/// What a pod beside others that serve has to wait for, if it could serve.
+fn waits(newest: Option<&Diagnosis>) -> Option<String> {
+    let gate = newest.filter(|diagnosis| diagnosis.reason == Reason::ReadinessGate)?;
+    Some(format!("waits: {}", gate.message))
 }
 
 /// A diagnosis in one line.

@@ -58,7 +58,8 @@ pub(super) fn of_newest(observed: &Observation<'_>, facts: &PodFacts) -> Diagnos
 /// the word of the one before it, in the status of the same manifest.
 pub(super) fn recalled(observed: &Observation<'_>, facts: &PodFacts) -> Option<Diagnosis> {
     let server = &facts.pod.server;
-    let is_forgotten = server.restarted && server.ended.is_none() && !facts.pod.ready && !answers(facts);
+    let is_ready = facts.pod.ready || facts.pod.kept_out.is_some();
+    let is_forgotten = server.restarted && server.ended.is_none() && !is_ready && !answers(facts);
     if !is_forgotten || of_containers(facts).or_else(|| of_others(&facts.pod)).is_some() {
         return None;
     }
@@ -113,15 +114,17 @@ pub(super) fn of_containers(facts: &PodFacts) -> Option<Diagnosis> {
     if pod.kept_out == Some(KeptOut::Node) {
         return Some(failure(
             Reason::NodeNotReady,
-            "the pod's node is not heard of, so the pod is kept out of the Service, and replaced if that lasts five \
-             minutes: `kubectl get nodes` says which it is",
+            "the pod's node is not ready, so the pod is kept out of the Service, and replaced if that lasts: `kubectl get \
+             nodes` says which it is",
         ));
     }
     if let Some(words) = &pod.unschedulable {
         return Some(failure(Reason::Unschedulable, format!("no node can take the pod: {words}")));
     }
     let sidecar = of_sidecar(&pod.sidecar, facts.report.summary().is_some());
-    sidecar.or_else(|| if answers(facts) { None } else { of_server(&pod.server) })
+    // One that the kubelet finds ready has got over how it ended.
+    let serves = answers(facts) || pod.kept_out.is_some();
+    sidecar.or_else(|| if serves { None } else { of_server(&pod.server) })
 }
 
 /// The same of what else runs in the pod.
@@ -389,7 +392,7 @@ pub(super) fn starting(pod: &PodView) -> Diagnosis {
     )
 }
 
-fn normal(reason: Reason, message: impl Into<String>) -> Diagnosis {
+pub(super) fn normal(reason: Reason, message: impl Into<String>) -> Diagnosis {
     Diagnosis { reason, message: message.into(), severity: Severity::Normal }
 }
 

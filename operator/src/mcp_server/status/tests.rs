@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::inventory::{ServerInfo as SaidInfo, ServerSummary, ToolsSummary};
-use crate::view::{ContainerState, ContainerView, Ended, KeptOut, OtherContainer};
+use crate::view::{ContainerState, ContainerView, Ended, KeptOut, Live, OtherContainer};
 
 const UPSTREAM: &str = "{upstream}";
 const WANTED: &str = "sha256:wanted";
@@ -108,6 +108,12 @@ fn silent(pod: PodView) -> PodFacts {
 
 fn ready(pod: PodView) -> PodView {
     PodView { ready: true, ..pod }
+}
+
+/// A Deployment of which the API server refuses a pod, with these words.
+fn deployment_refused(words: &str) -> DeploymentView {
+    let live = Live { uid: "d".to_owned(), version: 1, fingerprint: 1, controller: None };
+    DeploymentView { live, template: None, replicas: None, refused: Some(words.to_owned()) }
 }
 
 fn rules(rules: &Value) -> Access {

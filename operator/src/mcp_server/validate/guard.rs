@@ -1,5 +1,5 @@
-//! What a manifest may not do to its pod: whoever may write a manifest may run a pod, and no more, and may not reach
-//! into the sidecar. The schema refuses most of this already at `kubectl apply`; this is the whole of it.
+//! What a manifest may not do to its pod and its Service: whoever may write a manifest may run a pod and have a Service in
+//! front of it, and no more, and may not reach into the sidecar. The schema refuses most of this already at `kubectl apply`; this is the whole of it.
 
 pub(super) mod security;
 #[cfg(test)]
@@ -9,6 +9,7 @@ pub(super) mod volumes;
 use k8s_openapi::api::core::v1::{
     Container, HTTPGetAction, LifecycleHandler, PodSpec, PodTemplateSpec, Probe, TCPSocketAction,
 };
+use longshore_crds::mcp_server::ObjectMetadata;
 use longshore_crds::names::{DOMAIN, SERVER_CONTAINER, SIDECAR_CONTAINER};
 use longshore_sidecar_config::ports;
 
@@ -31,13 +32,29 @@ pub(super) fn overrides(path: &str, template: &PodTemplateSpec, problems: &mut V
     }
 }
 
-/// Checks keys of labels that a manifest adds to its pod or its Service.
+/// Checks keys of labels that a manifest adds to its pod.
 pub(super) fn labels<'a>(path: &str, keys: impl Iterator<Item = &'a String>, problems: &mut Vec<Problem>) {
     let ours = keys.filter(|key| is_of(key, DOMAIN) || key.starts_with("app.kubernetes.io/"));
     problems.extend(ours.map(|key| is_ours(path, key)));
 }
 
-/// Checks keys of annotations that a manifest adds to its pod or its Service.
+/// Checks `spec.expose.service`.
+pub(super) fn service(path: &str, metadata: &ObjectMetadata, problems: &mut Vec<Problem>) {
+    let path_of = |field: &str| format!("{path}.{field}");
+    labels(&path_of("labels"), metadata.labels.keys(), problems);
+    // With some of them nobody on the nodes answers for the Service any more.
+    let of_kubernetes = metadata.labels.keys().filter(|key| key.starts_with("service.kubernetes.io/"));
+    problems.extend(of_kubernetes.map(|key| {
+        Problem::invalid(
+            &path_of("labels"),
+            format_args!("{key:?} tells Kubernetes who takes connections to the Service: leave it out"),
+        )
+    }));
+    let ours = metadata.annotations.keys().filter(|key| is_of(key, DOMAIN));
+    problems.extend(ours.map(|key| is_ours(&path_of("annotations"), key)));
+}
+
+/// Checks keys of annotations that a manifest adds to its pod.
 pub(super) fn annotations<'a>(
     path: &str,
     keys: impl Iterator<Item = &'a String>,

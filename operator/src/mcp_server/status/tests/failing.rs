@@ -500,9 +500,7 @@ fn how_a_server_ended_outlives_the_operator_that_saw_it() {
 fn what_the_api_server_says_of_pods_it_refuses_is_shown() {
     let mut scene = Scene::of(vec![]);
     assert_eq!(of(&scene.status(), ConditionType::Available).reason, "Starting");
-    let live = crate::view::Live { uid: "d".to_owned(), version: 1, fingerprint: 1, controller: None };
-    let refused = Some("exceeded quota: pods".to_owned());
-    scene.deployment = Some(DeploymentView { live, template: None, replicas: None, refused });
+    scene.deployment = Some(deployment_refused("exceeded quota: pods"));
     let status = scene.status();
     let available = of(&status, ConditionType::Available);
     assert_eq!(available.reason, "PodRejected");

@@ -41,19 +41,90 @@ fn what_keeps_a_pod_out_is_told_from_a_server_that_fails() {
 }
 
 #[test]
-fn pods_that_make_way_for_others_are_said_to() {
-    let before = |ending| silent(PodView { ending, ..pod("old") });
-    for (name, recreates, pods, words) in [
-        ("the one before ends", true, vec![before(true)], "the pods of the version before end first"),
-        ("it has gone", true, vec![], "the pod is being made"),
-        ("the new one is there", true, vec![before(true), silent(pod("new"))], "the pod starts"),
-        ("both were to be there", false, vec![before(true)], "the pod starts"),
-    ] {
-        let mut scene = Scene::of(pods);
-        scene.desired = Some(Desired { recreates, ..desired() });
+fn how_a_server_ended_before_is_not_what_keeps_it_out() {
+    let gate = KeptOut::Gate("no such condition".to_owned());
+    let server =
+        ContainerView { ended: ended(1, "Error", "no database"), restarted: true, ready: true, ..running() };
+    let pod = PodView { kept_out: Some(gate), server, ..pod("new") };
+    let scene = Scene::of(vec![said(pod, summary())]);
+    let conditions = scene.conditions();
+    for condition in ["Available=False/ReadinessGate", "Connected=True/Connected"] {
+        assert!(conditions.iter().any(|found| found == condition), "{conditions:?}");
+    }
+}
+
+#[test]
+fn a_gate_is_named_beside_pods_that_serve() {
+    let gated =
+        |template: &str| PodView { kept_out: Some(KeptOut::Gate("no lb".to_owned())), ..pod(template) };
+    for (name, replicas, serving, reason) in
+        [("another replica", 2, "new", "Serving"), ("the version before", 1, "old", "RollingOut")]
+    {
+        let mut scene = Scene::of(vec![
+            said(PodView { uid: "other".to_owned(), ..gated("new") }, summary()),
+            said(ready(pod(serving)), summary()),
+        ]);
+        scene.desired = Some(Desired { replicas, ..desired() });
         let status = scene.status();
         let condition = of(&status, ConditionType::Available);
-        assert_eq!((&*condition.status, &*condition.reason), ("False", "Starting"), "{name}");
+        assert_eq!((&*condition.status, &*condition.reason), ("True", reason), "{name}");
+        assert!(
+            condition.message.contains("waits: ") && condition.message.contains("no lb"),
+            "{}",
+            condition.message
+        );
+    }
+}
+
+#[test]
+fn pods_that_make_way_for_others_are_said_to() {
+    let before = || PodView { ending: true, ..pod("old") };
+    let lost = || PodView { kept_out: Some(KeptOut::Node), ..before() };
+    let evicted = |template| PodView { failed: Some("Evicted".to_owned()), ..pod(template) };
+    let refused = || Some(deployment_refused("exceeded quota"));
+    for (name, recreates, pods, deployment, reason, words) in [
+        (
+            "the one before ends",
+            true,
+            vec![before()],
+            None,
+            "Starting",
+            "the pods of the version before end first",
+        ),
+        (
+            "its node is gone",
+            true,
+            vec![lost()],
+            None,
+            "NodeNotReady",
+            "as spec.strategy says, the new version waits",
+        ),
+        ("it has gone", true, vec![], None, "Starting", "the pod is being made"),
+        ("the new one is there", true, vec![before(), pod("new")], None, "Starting", "the pod starts"),
+        ("both were to be there", false, vec![before()], None, "Starting", "the pod starts"),
+        (
+            "one that failed keeps nobody",
+            true,
+            vec![evicted("old")],
+            refused(),
+            "PodRejected",
+            "the API server refuses",
+        ),
+        (
+            "nor one of the same version",
+            true,
+            vec![evicted("new")],
+            refused(),
+            "PodRejected",
+            "the API server refuses",
+        ),
+    ] {
+        let mut scene = Scene::of(pods.into_iter().map(silent).collect());
+        scene.desired = Some(Desired { recreates, ..desired() });
+        scene.deployment = deployment;
+        let status = scene.status();
+        let condition = of(&status, ConditionType::Available);
+        assert_eq!((&*condition.status, &*condition.reason), ("False", reason), "{name}");
         assert!(condition.message.starts_with(words), "{name}: {}", condition.message);
     }
 }

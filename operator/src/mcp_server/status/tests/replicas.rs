@@ -197,9 +197,7 @@ fn a_pod_that_serves_hides_no_other_that_is_refused() {
     let serving = PodView { uid: "a".to_owned(), ..ready(pod("new")) };
     let mut scene = Scene::of(vec![said(serving, summary())]);
     scene.desired = Some(Desired { replicas: 3, ..desired() });
-    let live = crate::view::Live { uid: "d".to_owned(), version: 1, fingerprint: 1, controller: None };
-    let refused = Some("exceeded quota: pods".to_owned());
-    scene.deployment = Some(DeploymentView { live, template: None, replicas: None, refused });
+    scene.deployment = Some(deployment_refused("exceeded quota: pods"));
     let status = scene.status();
     let available = of(&status, ConditionType::Available);
     assert_eq!((available.status.as_str(), available.reason.as_str()), ("True", "Degraded"));

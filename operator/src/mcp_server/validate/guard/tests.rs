@@ -257,3 +257,22 @@ fn leaves_the_rest_to_the_manifest() {
     });
     assert_eq!(complaints(allowed), Vec::<String>::new());
 }
+
+#[test]
+fn a_service_stays_longshores_and_kubernetes() {
+    for (metadata, refused) in [
+        (
+            json!({"labels": {"team": "tools"}, "annotations": {"service.kubernetes.io/topology-mode": "Auto"}}),
+            None,
+        ),
+        (json!({"labels": {"app.kubernetes.io/name": "a"}}), Some("s.labels: ")),
+        (json!({"labels": {"service.kubernetes.io/service-proxy-name": "a"}}), Some("s.labels: ")),
+        (json!({"annotations": {"a.longshore.dev/b": "c"}}), Some("s.annotations: ")),
+    ] {
+        let mut problems = Vec::new();
+        service("s", &serde_json::from_value(metadata.clone()).unwrap(), &mut problems);
+        let said: Vec<_> = problems.iter().map(|problem| &problem.message).collect();
+        assert_eq!(said.len(), usize::from(refused.is_some()), "{metadata}: {said:?}");
+        assert!(refused.is_none_or(|field| said[0].starts_with(field)), "{said:?}");
+    }
+}
