@@ -181,9 +181,16 @@ fn events(previous: Option<&McpServerStatus>, status: &McpServerStatus) -> Vec<E
 
 /// What every server goes through.
 fn is_passing(reason: &str) -> bool {
-    [Reason::Starting, Reason::NoPod, Reason::Connecting, Reason::ConfigurationPending, Reason::RollingOut]
-        .iter()
-        .any(|passing| passing.name() == reason)
+    [
+        Reason::Starting,
+        Reason::NoPod,
+        Reason::Connecting,
+        Reason::ConfigurationPending,
+        Reason::RollingOut,
+        Reason::ReadinessGate,
+    ]
+    .iter()
+    .any(|passing| passing.name() == reason)
 }
 
 #[cfg(test)]
