@@ -38,7 +38,7 @@ use crate::reading::Guarded;
 use crate::settings::Settings;
 use apply::Applier;
 use build::Desired;
-use condition::{ConditionType, Problem, Reason};
+use condition::{ConditionType, Problem, Reason, Standing};
 use context::Context;
 use dereference::own_keys;
 use memory::{ServerMemory, lock};
@@ -403,12 +403,7 @@ async fn write_status(
         principals: pursuit.principals.as_deref(),
         now: now(),
     });
-    let ready =
-        status::find(&status.conditions, ConditionType::Ready).map(|ready| match ready.status.as_str() {
-            "True" => "True",
-            "False" => "False",
-            _ => "Unknown",
-        });
+    let ready = status::find(&status.conditions, ConditionType::Ready).and_then(Standing::of);
     if !pursuit.waits && is_in_force(&status) {
         context.upgrades.done(key);
     }

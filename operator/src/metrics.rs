@@ -1,8 +1,13 @@
 //! The operator's metrics. Every label is one of a closed set: no names, no error texts.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
 use prometheus::{
     Histogram, HistogramOpts, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
+
+use crate::mcp_server::condition::Standing;
 
 /// Every metric of the operator. Cheap to clone.
 #[derive(Clone)]
@@ -12,6 +17,8 @@ pub struct Metrics {
     duration: Histogram,
     writes: IntCounterVec,
     servers: IntGaugeVec,
+    /// Those that `servers` has a figure of.
+    standings: Arc<Mutex<BTreeSet<Standing>>>,
     leader: IntGauge,
     stale: IntGauge,
 }
@@ -88,9 +95,13 @@ impl Metrics {
                 &["write"],
             )?,
             servers: IntGaugeVec::new(
-                Opts::new("longshore_servers", "McpServers, by the status of their Ready condition."),
-                &["ready"],
+                Opts::new(
+                    "longshore_servers",
+                    "McpServers, by the status and the reason of their Ready condition.",
+                ),
+                &["ready", "reason"],
             )?,
+            standings: Arc::default(),
             leader: IntGauge::new("longshore_leader", "1 while this operator is the one that acts.")?,
             stale: IntGauge::new(
                 "longshore_stale",
@@ -98,7 +109,8 @@ impl Metrics {
             )?,
             registry,
         };
-        let Self { registry, reconciliations, duration, writes, servers, leader, stale } = &metrics;
+        let Self { registry, reconciliations, duration, writes, servers, standings: _, leader, stale } =
+            &metrics;
         registry.register(Box::new(reconciliations.clone()))?;
         registry.register(Box::new(duration.clone()))?;
         registry.register(Box::new(writes.clone()))?;
@@ -119,9 +131,16 @@ impl Metrics {
         self.writes.with_label_values(&[write.label()]).inc();
     }
 
-    /// Says how many servers there are with this status (`True`, `False`, `Unknown`) of `Ready`.
-    pub fn servers(&self, ready: &'static str, count: usize) {
-        self.servers.with_label_values(&[ready]).set(i64::try_from(count).unwrap_or(i64::MAX));
+    /// Says how many servers there are of each standing of `Ready`.
+    pub fn servers(&self, counts: &BTreeMap<Standing, usize>) {
+        let mut known = self.standings.lock().unwrap_or_else(PoisonError::into_inner);
+        known.extend(counts.keys());
+        // Those of which there are none any more too: a series that ends would be taken for one that stays as it is.
+        for standing in &*known {
+            let count = counts.get(standing).copied().unwrap_or(0);
+            let gauge = self.servers.with_label_values(&[standing.status, standing.reason]);
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
     }
 
     /// Says whether this operator leads.
@@ -149,7 +168,10 @@ mod tests {
         let metrics = Metrics::new().unwrap();
         metrics.reconciled(Outcome::Refused, std::time::Duration::from_millis(3));
         metrics.wrote(Write::Touch);
-        metrics.servers("True", 2);
+        let standing = |status, reason| Standing { status, reason };
+        let (ready, stopped) = (standing("True", "Ready"), standing("False", "ScaledToZero"));
+        metrics.servers(&BTreeMap::from([(ready, 1), (stopped, 1)]));
+        metrics.servers(&BTreeMap::from([(ready, 2)]));
         metrics.leads(true);
         metrics.stale(true);
         let text = metrics.text().unwrap();
@@ -157,7 +179,8 @@ mod tests {
             "longshore_reconciliations_total{outcome=\"refused\"} 1",
             "longshore_reconciliation_duration_seconds_count 1",
             "longshore_writes_total{write=\"touch\"} 1",
-            "longshore_servers{ready=\"True\"} 2",
+            "longshore_servers{ready=\"True\",reason=\"Ready\"} 2",
+            "longshore_servers{ready=\"False\",reason=\"ScaledToZero\"} 0",
             "longshore_leader 1",
             "longshore_stale 1",
         ] {

@@ -2,6 +2,7 @@
 //!
 //! Reasons are part of the interface: people and programs match on them, so every one is in this list.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use longshore_sidecar_config::inventory::ConnectionReason;
 
 /// What a condition is about.
@@ -60,6 +61,25 @@ impl Truth {
             Self::False => "False",
             Self::Unknown => "Unknown",
         }
+    }
+}
+
+/// The status and the reason of a condition, by their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Standing {
+    /// The status.
+    pub status: &'static str,
+    /// The reason.
+    pub reason: &'static str,
+}
+
+impl Standing {
+    /// That of a condition that is there. `None`: this release knows no such reason.
+    pub fn of(condition: &Condition) -> Option<Self> {
+        let named = |truth: &Truth| truth.name() == condition.status;
+        let status = [Truth::True, Truth::False, Truth::Unknown].iter().find(|it| named(it))?.name();
+        let reason = Reason::ALL.iter().find(|reason| reason.name() == condition.reason)?.name();
+        Some(Self { status, reason })
     }
 }
 

@@ -95,9 +95,7 @@ impl Context {
 
     /// Brings the gauge of servers up to date.
     pub fn count_servers(&self) {
-        for (ready, count) in self.memory.ready_counts() {
-            self.metrics.servers(ready, count);
-        }
+        self.metrics.servers(&self.memory.standings());
     }
 }
 

@@ -8,7 +8,7 @@ use longshore_crds::McpServerStatus;
 use tokio::time::Instant;
 
 use crate::mcp_server::apply::HasLive as _;
-use crate::mcp_server::condition::Problem;
+use crate::mcp_server::condition::{Problem, Standing};
 use crate::mcp_server::session_keys::SessionKeys;
 use crate::mirror::ServerKey;
 use crate::view::{ConfigMapView, Live};
@@ -53,8 +53,8 @@ pub struct ServerMemory {
     pub refused: Option<Problem>,
     /// Whether Kubernetes was seen to take its objects away before it, or to leave them behind.
     pub let_go: bool,
-    /// The status of the condition `Ready`.
-    pub ready: Option<&'static str>,
+    /// That of the condition `Ready`.
+    pub ready: Option<Standing>,
 }
 
 /// The kind of the object that holds the session keys.
@@ -183,15 +183,12 @@ impl Memory {
         }
     }
 
-    /// How many servers have each status of the condition `Ready`.
-    pub fn ready_counts(&self) -> [(&'static str, usize); 3] {
+    /// How many servers there are of each standing.
+    pub fn standings(&self) -> BTreeMap<Standing, usize> {
         let servers: Vec<_> = lock(&self.servers).values().cloned().collect();
-        let mut counts = [("True", 0), ("False", 0), ("Unknown", 0)];
-        for server in servers {
-            let ready = lock(&server).ready;
-            for (status, count) in &mut counts {
-                *count += usize::from(ready == Some(*status));
-            }
+        let mut counts = BTreeMap::new();
+        for standing in servers.iter().filter_map(|server| lock(server).ready) {
+            *counts.entry(standing).or_default() += 1;
         }
         counts
     }
