@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
 use longshore_crds::McpServer;
-use longshore_e2e::testing::{Namespace, eventually};
+use longshore_e2e::testing::{Namespace, PATIENCE, eventually};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
@@ -89,7 +89,7 @@ pub(crate) async fn url_that_leads_there(namespace: &Namespace<'_>, server: &Mcp
     let service =
         namespace.api::<Service>().get(&server.name_any()).await.expect("a ready server has a Service");
     let address = service.spec.and_then(|spec| spec.cluster_ip).expect("the Service has an address");
-    let deadline = Instant::now() + Duration::from_secs(90);
+    let deadline = Instant::now() + PATIENCE;
     while let Err(error) = TcpStream::connect((address.as_str(), 80)).await {
         assert!(Instant::now() < deadline, "the Service leads nowhere: {error}");
         sleep(Duration::from_millis(50)).await;

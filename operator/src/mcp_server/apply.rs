@@ -21,6 +21,7 @@ use kube::{Api, Resource, ResourceExt as _};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 use thiserror::Error;
+use tokio::time::Instant;
 
 use crate::api::{self, ApiError};
 use crate::digest;
@@ -213,7 +214,7 @@ impl Applier<'_> {
         let configured = object.annotations().get(CONFIGURED_ANNOTATION).cloned();
         let record = answer.as_ref().ok().map(|applied| {
             let live = Live::of(&applied.metadata);
-            Record { digest, live, configured }
+            Record { digest, live, at: Instant::now(), configured }
         });
         lock(self.memory).end((kind, name.clone()), record);
         if let Err(error) = answer {
@@ -289,9 +290,9 @@ impl Applier<'_> {
         let key = (kind, name.to_owned());
         match found {
             // Of no digest, so that it is applied.
-            Some(live) => {
-                memory.applied.insert(key, Record { digest: String::new(), live, configured: None })
-            }
+            Some(live) => memory
+                .applied
+                .insert(key, Record { digest: String::new(), live, at: Instant::now(), configured: None }),
             None => memory.applied.remove(&key),
         };
         if kind == SECRET {

@@ -11,6 +11,7 @@ use crate::mcp_server::apply::HasLive as _;
 use crate::mcp_server::condition::{Problem, Standing};
 use crate::mcp_server::session_keys::SessionKeys;
 use crate::mirror::ServerKey;
+use crate::scope::{self, Scope};
 use crate::view::{ConfigMapView, Live};
 
 /// The memory of all servers.
@@ -70,6 +71,8 @@ pub struct Record {
     pub digest: String,
     /// What the API server made of it.
     pub live: Live,
+    /// When it had said so: a list that is begun later has the object, or it has gone.
+    pub at: Instant,
     /// How a configuration was made: what its annotation says.
     pub configured: Option<String>,
 }
@@ -120,6 +123,17 @@ impl ServerMemory {
         if gone.as_ref() == Some(&uid) {
             self.forget_object(object, &uid);
         }
+    }
+
+    /// Forgets what was applied of a kind, and is not there any more. Says whether there was any.
+    fn forget_gone(&mut self, kind: &'static str, listed: Instant, is_there: impl Fn(&str) -> bool) -> bool {
+        let known = self
+            .applied
+            .iter()
+            .filter(|((of, name), record)| *of == kind && record.at < listed && !is_there(name));
+        let gone: Vec<_> = known.map(|(object, record)| (object.clone(), record.live.uid.clone())).collect();
+        gone.iter().for_each(|(object, uid)| self.forget_object(object.clone(), uid));
+        !gone.is_empty()
     }
 
     fn forget_object(&mut self, object: Object, uid: &str) {
@@ -183,6 +197,22 @@ impl Memory {
         }
     }
 
+    /// A list of a kind is complete that was begun at this time. What had been applied until then and is not there went before
+    /// any watch had seen it, and has to be applied again. Gives the servers that lack some.
+    pub fn forget_gone(
+        &self,
+        kind: &'static str,
+        scope: &Scope,
+        listed: Instant,
+        is_there: impl Fn(&ServerKey, &str) -> bool,
+    ) -> Vec<ServerKey> {
+        let servers = lock(&self.servers).clone();
+        let in_scope = servers.into_iter().filter(|(server, _)| scope::covers(scope, &server.namespace));
+        let lacking = in_scope
+            .filter(|(server, memory)| lock(memory).forget_gone(kind, listed, |name| is_there(server, name)));
+        lacking.map(|(server, _)| server).collect()
+    }
+
     /// How many servers there are of each standing.
     pub fn standings(&self) -> BTreeMap<Standing, usize> {
         let servers: Vec<_> = lock(&self.servers).values().cloned().collect();
@@ -201,6 +231,8 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -226,7 +258,12 @@ mod tests {
         ] {
             let mut memory = ServerMemory::default();
             if let Some((version, configured)) = applied {
-                let record = Record { digest: String::new(), live: live(version, "us"), configured };
+                let record = Record {
+                    digest: String::new(),
+                    live: live(version, "us"),
+                    at: Instant::now(),
+                    configured,
+                };
                 memory.applied.insert(("ConfigMap", "a".to_owned()), record.clone());
                 memory.applied.insert(("Secret", "b".to_owned()), record);
             }
@@ -245,7 +282,7 @@ mod tests {
         let object = || ("Service", "demo".to_owned());
         let record = |uid: &str| {
             let live = Live { uid: uid.to_owned(), version: 7, fingerprint: 1, controller: None };
-            Some(Record { digest: String::new(), live, configured: None })
+            Some(Record { digest: String::new(), live, at: Instant::now(), configured: None })
         };
         for (gone, applied, remembered) in [
             (None, Some("a"), true),
@@ -263,6 +300,31 @@ mod tests {
             lock(&of_server).end(object(), applied.and_then(record));
             let known = lock(&of_server).applied.contains_key(&object());
             assert_eq!(known, remembered, "{applied:?} is applied, {gone:?} goes");
+        }
+    }
+
+    #[test]
+    fn what_went_before_it_was_seen_is_applied_again() {
+        let server = |namespace: &str| ServerKey { namespace: namespace.to_owned(), name: "demo".to_owned() };
+        let (early, listed) = (Instant::now(), Instant::now() + Duration::from_secs(1));
+        let late = listed + Duration::from_secs(1);
+        for (what, kind, at, scope, is_there, lacks) in [
+            ("it has gone", "Service", early, None, false, true),
+            ("in this namespace", "Service", early, Some("tools"), false, true),
+            ("in another", "Service", early, Some("other"), false, false),
+            ("it is there", "Service", early, None, true, false),
+            ("it was made since", "Service", late, None, false, false),
+            ("it is of another kind", "Secret", early, None, false, false),
+        ] {
+            let memory = Memory::default();
+            let live = Live { uid: "a".to_owned(), version: 7, fingerprint: 1, controller: None };
+            let record = Record { digest: String::new(), live, at, configured: None };
+            let of_server = memory.of(&server("tools"), "7b1c");
+            lock(&of_server).applied.insert((kind, "demo".to_owned()), record);
+            let scope = scope.map(str::to_owned);
+            let lacking = memory.forget_gone("Service", &scope, listed, |_, _| is_there);
+            assert_eq!(lacking, if lacks { vec![server("tools")] } else { vec![] }, "{what}");
+            assert_eq!(lock(&of_server).applied.is_empty(), lacks, "{what}");
         }
     }
 }

@@ -13,6 +13,7 @@ use kube::runtime::reflector::{self, ObjectRef};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{Controller, WatchStreamExt as _, controller};
 use kube::{Resource as _, ResourceExt as _};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::hearing::{Hearing, Watched, discarding};
@@ -213,13 +214,24 @@ async fn owned<V>(
 ) where
     V: View<Object: Watched> + HasLive,
 {
-    let changed = |server: &ServerKey, change: Change, name: &str, view: &V| {
+    let mut changed = |server: &ServerKey, change: Change, name: &str, view: &V| {
         if change == Change::Deleted {
             context.memory.forget_object(server, V::KIND, name, &view.live().uid);
         }
         triggers.reconcile(server);
     };
-    hearing.mirror(&context.client, scope, mirror, changed).await;
+    let mut begun = Instant::now();
+    let events = hearing.events(&context.client, scope, scope::owned()).inspect(|event| match event {
+        // It is asked for after this.
+        Event::Init => begun = Instant::now(),
+        Event::InitDone => {
+            let is_there = |server: &ServerKey, name: &str| mirror.get(server, name).is_some();
+            let lacking = context.memory.forget_gone(V::KIND, scope, begun, is_there);
+            lacking.iter().for_each(|server| triggers.reconcile(server));
+        }
+        Event::InitApply(_) | Event::Apply(_) | Event::Delete(_) => {}
+    });
+    mirror.follow(events, scope, &mut changed).await;
 }
 
 /// Mirrors a kind of object that is made for what the operator applies.

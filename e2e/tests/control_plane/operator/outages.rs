@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Secret, Service};
 use kube::Api;
 use kube::api::Patch;
@@ -12,7 +13,9 @@ use longshore_e2e::testing::{Kind, Room, eventually};
 use serde_json::{Value, json};
 
 use super::line::Line;
-use super::stand::{ADA, Operator, apply_keys, has_key, install, kubeconfig_of, until};
+use super::stand::{
+    ADA, Operator, account_with, apply_keys, give_back, has_key, install, kubeconfig_of, take_away, until,
+};
 use super::{LEAST, STAGE, server};
 
 /// For longer than the operator waits for its lease: it ends, as it must, and Kubernetes starts it again.
@@ -59,6 +62,31 @@ fn what_changed_while_the_api_server_was_out_of_reach_is_mended() {
         line.mend();
         assert_ne!(is_made(&services).await, before);
         assert!(!operator.has_ended(), "{}", operator.log());
+    });
+}
+
+/// No watch shows that it was there, and none that it has gone.
+#[test]
+fn what_goes_before_it_was_ever_seen_is_made_again() {
+    STAGE.with_namespace(async |namespace| {
+        let line = Line::to(&account_with(namespace, "clusterrole=longshore")).await;
+        let operator = Operator::by_way_of(line.kubeconfig(), namespace);
+        until("the operator reconciles", || operator.log().contains("knows the cluster and reconciles"))
+            .await;
+        take_away(namespace, "list", "services");
+        line.cut();
+        until("the watches end", || operator.log().contains("a watch failed")).await;
+        line.mend();
+        until("Services are not seen", || operator.log().contains("services is forbidden")).await;
+
+        namespace.apply(&LEAST).await;
+        let services = namespace.api::<Service>();
+        let before = is_made(&services).await;
+        // It is applied after everything else.
+        namespace.wait(&namespace.api::<Deployment>(), "demo", "to be made", |_| true).await;
+        services.delete("demo", &Default::default()).await.unwrap();
+        give_back(namespace);
+        assert_ne!(is_made(&services).await, before);
     });
 }
 

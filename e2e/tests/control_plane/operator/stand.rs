@@ -149,32 +149,15 @@ impl Operator {
 
     /// Starts one that lacks one of its rights. [`give_back`] gives it back.
     pub(super) fn without(namespace: &Namespace<'_>, verb: &str, resource: &str) -> Self {
-        let role = kubectl(namespace.cluster(), &["get", "clusterrole", "longshore", "-o", "json"], None);
-        let mut role: Value = serde_json::from_str(&role.unwrap()).unwrap();
-        role["kind"] = json!("Role");
-        role["metadata"] = json!({"name": namespace.name(), "namespace": namespace.name()});
-        let rules = role["rules"].as_array_mut().unwrap().iter_mut();
-        let mut rules = rules.filter(|rule| rule["resources"] == json!([resource]));
-        let verbs = rules.next().expect("it has the right").get_mut("verbs").unwrap().as_array_mut().unwrap();
-        verbs.retain(|it| it != verb);
-        // A rule without verbs is none that Kubernetes takes.
-        verbs.push(json!("deletecollection"));
-        kubectl(namespace.cluster(), &["apply", "-f"], Some(&role.to_string())).unwrap();
-        Self::with_role(namespace, &format!("role={}", namespace.name()), &[])
+        let role = role_without(namespace, verb, resource);
+        Self::with_role(namespace, &role, &[])
     }
 
     fn with_role(namespace: &Namespace<'_>, role: &str, others: &[&str]) -> Self {
-        let (cluster, name) = (namespace.cluster(), namespace.name());
-        let account = format!("{NAMESPACE}:{name}");
-        let kubectl = |arguments: &[&str]| kubectl(cluster, arguments, None).unwrap();
-        kubectl(&["create", "serviceaccount", name, "--namespace", NAMESPACE]);
-        for (namespace, role) in [(name, role), (NAMESPACE, "role=longshore-leader")] {
-            let (role, account) = (format!("--{role}"), format!("--serviceaccount={account}"));
-            kubectl(&["create", "rolebinding", name, &role, &account, "--namespace", namespace]);
-        }
+        let kubeconfig = account_with(namespace, role);
         let mut more = vec!["--sidecar-image", "registry.invalid/longshore-sidecar:1"];
         others.iter().for_each(|other| more.extend(["--watch-namespace", other]));
-        Self::spawn_with(&kubeconfig_of(cluster, name), name, &more)
+        Self::spawn_with(&kubeconfig, namespace.name(), &more)
     }
 
     /// Starts another like this one, which needs no API server to be there.
@@ -270,6 +253,46 @@ impl Drop for Operator {
         let _ = self.process.wait();
         show_end_of_log("an operator", &self.log());
     }
+}
+
+/// Makes an account for an operator that has this role in the namespace. Gives its kubeconfig.
+pub(super) fn account_with(namespace: &Namespace<'_>, role: &str) -> String {
+    let (cluster, name) = (namespace.cluster(), namespace.name());
+    kubectl(cluster, &["create", "serviceaccount", name, "--namespace", NAMESPACE], None).unwrap();
+    for (place, role) in [(name, role), (NAMESPACE, "role=longshore-leader")] {
+        let (role, account) = (format!("--{role}"), format!("--serviceaccount={NAMESPACE}:{name}"));
+        let binding = ["create", "rolebinding", name, &role, &account, "--namespace", place];
+        kubectl(cluster, &binding, None).unwrap();
+    }
+    kubeconfig_of(cluster, name)
+}
+
+/// Takes one of its rights from an operator with an account of [`account_with`].
+pub(super) fn take_away(namespace: &Namespace<'_>, verb: &str, resource: &str) {
+    let (cluster, name) = (namespace.cluster(), namespace.name());
+    let role = format!("--{}", role_without(namespace, verb, resource));
+    let account = format!("--serviceaccount={NAMESPACE}:{name}");
+    for arguments in
+        [&["delete", "rolebinding", name][..], &["create", "rolebinding", "fewer", &role, &account]]
+    {
+        kubectl(cluster, &[arguments, &["--namespace", name]].concat(), None).unwrap();
+    }
+}
+
+/// Makes a role that lacks one of an operator's rights. Gives what to bind.
+fn role_without(namespace: &Namespace<'_>, verb: &str, resource: &str) -> String {
+    let role = kubectl(namespace.cluster(), &["get", "clusterrole", "longshore", "-o", "json"], None);
+    let mut role: Value = serde_json::from_str(&role.unwrap()).unwrap();
+    role["kind"] = json!("Role");
+    role["metadata"] = json!({"name": namespace.name(), "namespace": namespace.name()});
+    let rules = role["rules"].as_array_mut().unwrap().iter_mut();
+    let mut rules = rules.filter(|rule| rule["resources"] == json!([resource]));
+    let verbs = rules.next().expect("it has the right").get_mut("verbs").unwrap().as_array_mut().unwrap();
+    verbs.retain(|it| it != verb);
+    // A rule without verbs is none that Kubernetes takes.
+    verbs.push(json!("deletecollection"));
+    kubectl(namespace.cluster(), &["apply", "-f"], Some(&role.to_string())).unwrap();
+    format!("role={}", namespace.name())
 }
 
 /// Gives an operator back the right that it started without.
