@@ -89,7 +89,6 @@ pub(crate) struct Entry {
 /// The writer: waited for at the end, so that the last lines are written.
 pub(crate) struct Writer {
     audit: Audit,
-    to: AuditLog,
     thread: JoinHandle<()>,
     /// Closed when the thread has written all that it will.
     written: Receiver<()>,
@@ -112,7 +111,7 @@ impl Audit {
                     AuditLog::Off => queue.write(std::io::sink()),
                 }
             })?;
-        Ok((audit.clone(), Writer { audit, to, thread, written }))
+        Ok((audit.clone(), Writer { audit, thread, written }))
     }
 
     /// Begins a line.
@@ -253,12 +252,9 @@ impl Writer {
     pub(crate) fn close(self) {
         self.audit.0.lock().closed = true;
         self.audit.0.wake.notify_one();
-        if self.written.recv_timeout(LAST_LINES) == Err(RecvTimeoutError::Timeout) {
-            // There, this would hang too.
-            if self.to != AuditLog::Stderr {
-                tracing::warn!("nobody reads the audit log: its last lines are lost");
-            }
-        } else if self.thread.join().is_err() {
+        // Nothing is said of it: where it hangs, that could hang too, since both may be written to one pipe.
+        let hangs = self.written.recv_timeout(LAST_LINES) == Err(RecvTimeoutError::Timeout);
+        if !hangs && self.thread.join().is_err() {
             tracing::error!("the audit log's thread panicked");
         }
     }

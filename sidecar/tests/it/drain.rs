@@ -358,7 +358,6 @@ fn a_log_that_nobody_reads_holds_no_end_up() {
     }
     sidecar.signal(Signal::TERM);
     assert!(sidecar.wait(SOON).success());
-    sidecar.log(|line| line["message"] == "nobody reads the audit log: its last lines are lost");
     let left = sidecar.left_unread().lines().count();
     assert!((1..LINES).contains(&left), "{left} lines");
 }
