@@ -62,15 +62,15 @@ pub(super) async fn events(
     let code = loop {
         let next = client.wait(call, deadline, pin!(source.next())).await?;
         let (next, is_broken) = match next {
-            // A connection that breaks is as good as an early end, where there is an event to go on after.
-            Err(Refusal::ServerLost)
-                if source.last.is_some() && request::session_at_server(call).is_some() =>
-            {
-                (None, true)
-            }
+            // A connection that breaks is as good as an early end.
+            Err(Refusal::ServerLost) => (None, true),
             next => (next?, false),
         };
         let Some(data) = next else {
+            // There has to be an event to go on after, and a session to say so in.
+            if source.last.is_none() || request::session_at_server(call).is_none() {
+                return Err(Refusal::ServerLost);
+            }
             let again = source.again(async |last| request::resume(call, last?).await);
             let again = Box::pin(call.worker.shared.doubt.unless_gone(is_broken, again));
             let answer = client.wait(call, deadline, again).await?.ok_or(Refusal::ServerLost)?;

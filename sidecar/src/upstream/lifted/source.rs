@@ -167,10 +167,8 @@ async fn follow(
             let messages = match events.next().await {
                 Ok(Some(messages)) => messages,
                 Ok(None) => break None,
-                // As good as an early end, where there is an event to go on after, and a session to say so in.
-                Err(Ending::Broken(broken)) if events.last.is_some() && session.is_named() => {
-                    break Some(broken);
-                }
+                // As good as an early end.
+                Err(Ending::Broken(broken)) => break Some(broken),
                 Err(ending) => return Err(ending),
             };
             vain = 0;
@@ -250,9 +248,9 @@ impl Events {
     }
 
     /// Asks, after a while, for the rest of a stream that the server ended early, as it may from 2025-11-25 on, or whose
-    /// connection broke. None: there is none to be had.
+    /// connection broke. None: there is none to be had, for want of an event to go on after, or of a session to say so in.
     async fn again(&mut self, session: &Session, transport: &Transport) -> Option<(Self, Lease)> {
-        let last = self.last.clone()?;
+        let last = self.last.clone().filter(|_| session.is_named())?;
         // Half an event was never sent, and comes again.
         self.decoder = Decoder::new(EDITABLE);
         self.coming.finish();

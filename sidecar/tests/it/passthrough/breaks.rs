@@ -141,9 +141,12 @@ fn r066_a_stream_goes_on_whose_server_came_after_one_that_has_gone() {
 /// What a server that does not know its clients apart would say to one that comes back may be anybody's.
 #[test]
 fn r066_a_stream_outside_of_a_session_does_not_go_on() {
-    for is_modern in [false, true] {
-        let server = Scripted::nameless(|request, stream| {
+    for (is_modern, is_in_order) in [(true, true), (true, false), (false, true), (false, false)] {
+        let server = Scripted::nameless(move |request, stream| {
             begin(request, stream, LATER);
+            if is_in_order {
+                scripted::chunk(stream, "");
+            }
             stream.shutdown(Shutdown::Both).unwrap();
         });
         let mut config = config(server.port);
@@ -152,7 +155,9 @@ fn r066_a_stream_outside_of_a_session_does_not_go_on() {
         let mut events = call(&sidecar, is_modern);
         has_begun(&mut events);
         let answer = events.next().unwrap().message();
-        assert_eq!(answer["error"]["code"], -32603, "{is_modern}: {answer}");
+        assert_eq!(answer["error"]["code"], -32603, "{is_modern} {is_in_order}: {answer}");
+        let words = answer["error"]["message"].as_str().unwrap_or_default();
+        assert!(!words.contains("within"), "it is not waited for: {is_modern} {is_in_order}: {answer}");
         assert!(server.seen("GET").iter().all(|request| request.value("last-event-id").is_none()));
     }
 }
