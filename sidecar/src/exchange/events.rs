@@ -55,6 +55,7 @@ pub(super) async fn events(
     deadline: Deadline,
 ) -> Result<Done, Refusal> {
     client.expect_events(call, &body)?;
+    let is_own = body.is_of_one_call();
     let mut source = Source::new(body, lease, call.nothing_held());
     if let Some(session) = &call.session {
         source = source.speaking(session.server_revision);
@@ -81,7 +82,7 @@ pub(super) async fn events(
         let mut unheld = None;
         source.read(&data, |event| {
             if let Ok(None) = passed {
-                passed = pass(call, client, &event, &mut unheld);
+                passed = pass(call, client, (&event, is_own), &mut unheld);
             }
         })?;
         if let Some(event) = unheld {
@@ -102,21 +103,21 @@ pub(super) async fn events(
     Ok(Done { status: StatusCode::OK.as_u16(), code, rest: Some(Tail::of(source.body, source.lease)) })
 }
 
-/// Passes an event on. If it is the answer: its code, if it is an error. An answer that there is no room for now is left in
-/// `unheld`.
+/// Passes an event on, which certainly is of this call if it `is_own`. If it is the answer: its code, if it is an error. An
+/// answer that there is no room for now is left in `unheld`.
 ///
 /// Where the answer is edited, only what certainly is none may pass unedited: the client could recognise as its answer
 /// what is none here.
 fn pass(
     call: &Call,
     client: &mut Client,
-    event: &Event<'_>,
+    (event, is_own): (&Event<'_>, bool),
     unheld: &mut Option<Bytes>,
 ) -> Result<Option<Option<i64>>, Refusal> {
     let Some(data) = data_of(event) else { return Ok(None) };
     // Clients ignore types that they do not know, and so does this.
     let looked = if event.event.is_none() { look(call, data)? } else { Looked::Aside };
-    let is_question = matches!(looked, Looked::Question);
+    let is_question = is_own && matches!(looked, Looked::Question);
     match looked {
         Looked::Answer(edited) => {
             *unheld = match &edited.text {

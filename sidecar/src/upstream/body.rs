@@ -52,6 +52,12 @@ impl Body {
         }
     }
 
+    /// Whether all that comes before the answer is certainly of the call that is answered. Where calls share one way from the
+    /// server, nothing says which of them it asks in.
+    pub(crate) fn is_of_one_call(&self) -> bool {
+        !matches!(self, Self::Events(_))
+    }
+
     /// What counts the message that this is. From now on whoever asks counts it.
     pub(crate) fn take_came(&mut self) -> Option<Came> {
         match std::mem::replace(self, Self::Whole(None)) {

@@ -160,6 +160,42 @@ fn r055_what_a_server_says_goes_to_one_stream() {
     });
 }
 
+/// In which of several calls it asks the server does not say: the client answers whichever it is.
+#[test]
+fn what_the_server_asks_outlives_the_call_that_it_is_asked_in() {
+    let asking: Mutex<Value> = Mutex::default();
+    let server = SseServer::start(move |heard: &Value, say: &Say<'_>| {
+        let mut asking = asking.lock().unwrap();
+        match heard["params"]["name"].as_str() {
+            Some("ask") => {
+                *asking = heard.clone();
+                let params =
+                    json!({"progressToken": heard["params"]["_meta"]["progressToken"], "progress": 1});
+                say.say(&json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}));
+            }
+            Some("other") => say.say(&json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"})),
+            _ if heard["id"] == "q" => say.answer(&asking, &heard["result"]),
+            _ => {}
+        }
+    });
+    let sidecar = Sidecar::start(&server.config()).ready();
+    let client = Client::with_capabilities(&sidecar, None, "2025-11-25", &json!({"roots": {}}));
+    let asking = json!({"name": "ask", "_meta": {"progressToken": "t"}});
+    let mut asking = Events::open(&client.request(client.message("tools/call", &asking)), sidecar.mcp);
+    assert_eq!(asking.next().unwrap().message()["params"]["progress"], 1);
+    let other = client.message("tools/call", &json!({"name": "other"}));
+    let mut other_events = Events::open(&client.request(other.clone()), sidecar.mcp);
+    assert_eq!(other_events.next().unwrap().message()["id"], "q");
+    let params = json!({"requestId": serde_json::from_str::<Value>(&other).unwrap()["id"]});
+    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+    assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
+    let message = other_events.next().unwrap().message();
+    assert_eq!(message["error"]["message"], "the call was cancelled by its client", "{message}");
+    let answer = json!({"jsonrpc": "2.0", "id": "q", "result": {"roots": []}}).to_string();
+    assert_eq!(client.request(answer).send(sidecar.mcp).status, 202);
+    assert_eq!(asking.next().unwrap().message()["result"], json!({"roots": []}));
+}
+
 /// 7: in this transport too.
 #[test]
 fn r007_a_server_may_write_batches_where_its_revision_has_them() {

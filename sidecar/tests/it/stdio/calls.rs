@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{error, pid, said, text};
 use crate::harness::http::{Reply, connect};
 use crate::harness::shim::{server, serving, stdio};
-use crate::harness::{Client, Request, Sidecar, eventually};
+use crate::harness::{Client, Events, Request, Sidecar, eventually};
 
 /// Begins a call and does not wait for its answer.
 fn begin(client: &Client<'_>, params: &Value) -> TcpStream {
@@ -100,6 +100,37 @@ fn what_the_server_asks_is_asked_in_a_call() {
             log.contains(expected).then_some(())
         });
         eventually("it has ended", || (sidecar.metric("longshore_processes") == 2.0).then_some(()));
+    }
+}
+
+/// In which of several calls it asks the server does not say: the client answers whichever it is.
+#[test]
+fn what_the_server_asks_outlives_the_call_that_it_is_asked_in() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    for is_cancelled in [true, false] {
+        let client = Client::with_capabilities(&sidecar, None, "2025-11-25", &json!({"roots": {}}));
+        let arguments = json!({"method": "roots/list"});
+        let asking = json!({"name": "ask-beside", "arguments": arguments, "_meta": {"progressToken": "t"}});
+        let mut asking = Events::open(&client.request(client.message("tools/call", &asking)), sidecar.mcp);
+        assert_eq!(asking.next().unwrap().message()["params"]["progress"], 1);
+        if !is_cancelled {
+            allow(&sidecar, 5_000);
+        }
+        let other = client.message("tools/call", &json!({"name": "hang"}));
+        let mut other_events = Events::open(&client.request(other.clone()), sidecar.mcp);
+        let asked = other_events.next().unwrap().message();
+        assert_eq!(asked["method"], "roots/list", "{asked}");
+        if is_cancelled {
+            let params = json!({"requestId": serde_json::from_str::<Value>(&other).unwrap()["id"]});
+            let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+            assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
+        }
+        let message = other_events.next().unwrap().message();
+        let words = if is_cancelled { "cancelled by its client" } else { "within 5 seconds" };
+        assert!(error(&message).contains(words), "{message}");
+        let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"roots": []}}).to_string();
+        assert_eq!(client.request(answer).send(sidecar.mcp).status, 202);
+        assert_eq!(text(&asking.next().unwrap().message()), r#"{"roots": []}"#);
     }
 }
 

@@ -204,6 +204,15 @@ def call(message):
                 if "method" not in heard_now:
                     answers[heard_now["id"]] = heard_now.get("result", heard_now.get("error"))
         text(message, json.dumps([answers[number] for number in range(len(asked))]))
+    elif name == "ask-beside":
+        # Says that it has begun, and asks when another call has come, which is not answered.
+        note("notifications/progress", progressToken=params["_meta"]["progressToken"], progress=1)
+        while read().get("method") != "tools/call":
+            pass
+        send({"id": "q", "method": arguments["method"], "params": {}})
+        while (answer := read()).get("id") != "q":
+            pass
+        text(message, json.dumps(answer.get("result", answer.get("error"))))
     elif name == "ask-later":
         text(message, "asked")
         time.sleep(0.2)
