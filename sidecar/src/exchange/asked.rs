@@ -1,60 +1,39 @@
 //! What a client is asked in a call. A call that comes to nothing leaves nothing open: nobody waits for the answers any more,
 //! and what the server says of them is not read.
 
-use std::collections::VecDeque;
-
-use longshore_mcp::envelope::{self, Id, Message};
-use longshore_mcp::params::Params;
+use longshore_mcp::envelope::{self, Message};
 
 use crate::sessions::Session;
+use crate::upstream;
 
-/// How many questions of a call are known at most, which are the last ones. A session keeps no more of them.
-const MOST: usize = 64;
-
-/// The questions of a call, by their ids, as JSON. Which of them are open its session knows.
+/// The questions of a call: by which number its session knows them, once there is one.
 #[derive(Default)]
-pub(super) struct Asked(VecDeque<Box<str>>);
+pub(super) struct Asked(Option<u64>);
 
 impl Asked {
-    /// The client is given this: a question, or that one need not be answered any more.
+    /// The client is about to be asked this, and certainly in this call.
     pub(super) fn note(&mut self, session: &Session, said: &[u8]) {
-        match envelope::read(said) {
-            Ok(Message::Request(question)) => {
-                session.is_asked(&question);
-                if self.0.len() >= MOST {
-                    self.0.pop_front();
-                }
-                self.0.push_back(question.id.as_json().into());
-            }
-            Ok(Message::Notification(cancelled)) => {
-                let params = Params::read(cancelled.params).unwrap_or_default();
-                if let Some(id) = params.request_id() {
-                    session.take_back(&Id::from_json(id));
-                }
-            }
-            _ => {}
+        if let Ok(Message::Request(question)) = envelope::read(said) {
+            session.is_asked(&question, *self.0.get_or_insert_with(upstream::number));
         }
     }
 
-    /// The call comes to nothing: what its client is told of the questions that it has not answered.
-    pub(super) fn withdraw(&mut self, session: &Session) -> Vec<String> {
-        let open = self.0.drain(..).filter(|id| session.take_back(&Id::from_json(id)));
-        open.map(|id| withdrawn(&id)).collect()
+    /// The call comes to nothing. The questions that the client has not answered, by their ids, as JSON.
+    pub(super) fn withdraw(&mut self, session: &Session) -> Vec<Box<str>> {
+        self.0.take().map(|call| session.ends_questions(call)).unwrap_or_default()
     }
 
     /// The call is over. The server has done without the answers that are missing.
     pub(super) fn forget(&mut self, session: &Session) {
         // One without sessions may still be waiting for them: nothing else says whose they are.
         if session.is_known_to_server() {
-            for id in self.0.drain(..) {
-                session.take_back(&Id::from_json(&id));
-            }
+            self.withdraw(session);
         }
     }
 }
 
-/// `notifications/cancelled` for a question.
-fn withdrawn(id: &str) -> String {
+/// `notifications/cancelled` for a question: what the client is told.
+pub(super) fn withdrawn(id: &str) -> String {
     format!(
         "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\
          \"params\":{{\"requestId\":{id},\"reason\":\"the call that it was asked in is over\"}}}}"

@@ -10,7 +10,7 @@ use longshore_mcp::sse;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
-use super::asked::Asked;
+use super::asked::{self, Asked};
 use super::deadline::Deadline;
 use super::{Call, Edit, listen};
 use crate::rescue::{self, Refusal, Rescued};
@@ -165,7 +165,7 @@ impl Client {
         Ok(())
     }
 
-    /// What it is about to be given is a question, or is about one.
+    /// What it is about to be given is a question of this call.
     pub(super) fn note_question(&mut self, session: &Session, said: &[u8]) {
         self.asked.note(session, said);
     }
@@ -181,9 +181,9 @@ impl Client {
     /// users otherwise.
     pub(super) fn withdraw_questions(&mut self, call: &Call) {
         let Some(session) = &call.session else { return };
-        for told in self.asked.withdraw(session) {
+        for id in self.asked.withdraw(session) {
             if let State::Events(writer) = &self.state {
-                writer.write(None, told.as_bytes());
+                writer.write(None, asked::withdrawn(&id).as_bytes());
             }
         }
     }

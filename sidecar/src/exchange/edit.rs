@@ -4,7 +4,6 @@
 use std::borrow::Cow;
 
 use longshore_mcp::envelope::{self, Id, Message, Outcome, Response};
-use longshore_mcp::method::ServerNotification;
 use longshore_mcp::object::Object;
 use longshore_mcp::{error, listing};
 
@@ -29,7 +28,7 @@ pub(super) enum Looked {
     Unasked,
     /// No answer.
     Aside,
-    /// Nor is this: a question to the client, or that one need not be answered any more.
+    /// Nor is this: a question to the client.
     Question,
     /// No message at all.
     Unreadable,
@@ -52,9 +51,6 @@ fn look_at(call: &Call, message: &[u8], is_whole: bool) -> Result<Looked, Refusa
     let mut response = match envelope::read_servers(message) {
         Ok(Message::Response(response)) => response,
         Ok(Message::Request(_)) => return Ok(Looked::Question),
-        Ok(Message::Notification(told)) if told.method.as_str() == ServerNotification::Cancelled.as_str() => {
-            return Ok(Looked::Question);
-        }
         Ok(Message::Notification(_)) => return Ok(Looked::Aside),
         Err(_) => return Ok(Looked::Unreadable),
     };

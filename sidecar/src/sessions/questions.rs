@@ -1,5 +1,5 @@
 //! What a server has asked in a session. One without session ids knows only by its id whose an answer is, and any client
-//! of it could give that one. Of others only what is asked in calls is known, as long as those are under way.
+//! of it could give that one. Of others only what is certainly asked in a call is known, as long as that is under way.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,26 +16,32 @@ const MOST: usize = 64;
 #[derive(Default)]
 pub(super) struct Questions(Mutex<VecDeque<Question>>);
 
-/// What is asked, as JSON: its id, and the token that its progress is reported by.
-pub(super) struct Question {
+/// What is asked.
+struct Question {
+    /// As JSON.
     id: Box<str>,
+    /// The token that its progress is reported by, as JSON.
     token: Option<Box<str>>,
+    /// The call that it is asked in, if that is certain.
+    call: Option<u64>,
 }
 
 /// An answer on its way. Dropped before the server has it, its question is open again.
 pub(crate) struct Answering(Option<(Arc<Session>, Question)>);
 
 impl Questions {
-    /// The client is asked.
-    pub(super) fn asked(&self, question: &Request<'_>) {
+    /// The client is asked, in this call if that is certain.
+    pub(super) fn asked(&self, question: &Request<'_>, call: Option<u64>) {
         // A token that cannot be read is one that nobody reports under.
         let params = Params::read(question.params).unwrap_or_default();
         let token = params.wanted_token().ok().flatten().map(Box::from);
-        self.open(Question { id: question.id.as_json().into(), token });
+        self.open(Question { id: question.id.as_json().into(), token, call });
     }
 
     fn open(&self, question: Question) {
         let mut open = self.lock();
+        // A server that uses an id again has done with what it asked under it before.
+        open.retain(|other| !other.has(&Id::from_json(&question.id)));
         if open.len() >= MOST {
             open.pop_front();
         }
@@ -48,10 +54,28 @@ impl Questions {
         Some(Answering(Some((session.clone(), question))))
     }
 
-    /// It is not open any more.
-    pub(super) fn take(&self, id: &Id<'_>) -> Option<Question> {
+    /// The server does without an answer to this one.
+    pub(super) fn taken_back(&self, id: &Id<'_>) {
+        self.take(id);
+    }
+
+    /// Nobody waits any more for answers to those of this call. Their ids, as JSON.
+    pub(super) fn over(&self, call: u64) -> Vec<Box<str>> {
         let mut open = self.lock();
-        let at = open.iter().position(|asked| Id::from_json(&asked.id).is(id))?;
+        let (over, others) =
+            std::mem::take(&mut *open).into_iter().partition(|question| question.call == Some(call));
+        *open = others;
+        VecDeque::into_iter(over).map(|question| question.id).collect()
+    }
+
+    /// Whether none is open.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    fn take(&self, id: &Id<'_>) -> Option<Question> {
+        let mut open = self.lock();
+        let at = open.iter().position(|question| question.has(id))?;
         open.remove(at)
     }
 
@@ -64,6 +88,12 @@ impl Questions {
     fn lock(&self) -> MutexGuard<'_, VecDeque<Question>> {
         // Nothing that holds the lock can leave them half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Question {
+    fn has(&self, id: &Id<'_>) -> bool {
+        Id::from_json(&self.id).is(id)
     }
 }
 

@@ -9,6 +9,7 @@ use http::HeaderValue;
 use longshore_mcp::envelope::{self, Id, Message, Request};
 use longshore_mcp::level::Level;
 use longshore_mcp::method::ServerNotification;
+use longshore_mcp::params::Params;
 use longshore_mcp::revision::Revision;
 use longshore_sessions::bounds::{MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS};
 use longshore_sessions::message::Copy;
@@ -172,30 +173,36 @@ impl Session {
     /// Notes what the client is given that is no answer, and gives it as the client knows it. `None`: it is not for this
     /// client.
     pub(crate) fn hears<'a>(&self, message: &'a [u8]) -> Option<Cow<'a, [u8]>> {
-        if !self.is_known_to_server() {
-            match envelope::read(message) {
-                Ok(Message::Request(question)) => self.questions.asked(&question),
-                Ok(Message::Notification(news))
-                    if news.method.as_str() == ServerNotification::Progress.as_str() =>
-                {
-                    return self.aliases.progress(message);
+        let is_known = self.is_known_to_server();
+        // There is nothing to note then, and most messages are read for nothing else.
+        if is_known && self.questions.is_empty() {
+            return Some(Cow::Borrowed(message));
+        }
+        match envelope::read(message) {
+            Ok(Message::Request(question)) if !is_known => self.questions.asked(&question, None),
+            Ok(Message::Notification(news)) => match ServerNotification::parse(&news.method) {
+                Some(ServerNotification::Cancelled) => {
+                    let params = Params::read(news.params).unwrap_or_default();
+                    if let Some(id) = params.request_id() {
+                        self.questions.taken_back(&Id::from_json(id));
+                    }
                 }
+                Some(ServerNotification::Progress) if !is_known => return self.aliases.progress(message),
                 _ => {}
-            }
+            },
+            _ => {}
         }
         Some(Cow::Borrowed(message))
     }
 
-    /// Its client is asked this in a call. What a server without session ids asks is noted wherever it does.
-    pub(crate) fn is_asked(&self, question: &Request<'_>) {
-        if self.is_known_to_server() {
-            self.questions.asked(question);
-        }
+    /// Its client is asked this, and certainly in this call.
+    pub(crate) fn is_asked(&self, question: &Request<'_>, call: u64) {
+        self.questions.asked(question, Some(call));
     }
 
-    /// A question need not be answered any more. Says whether it was open.
-    pub(crate) fn take_back(&self, id: &Id<'_>) -> bool {
-        self.questions.take(id).is_some()
+    /// What it was asked in this call need not be answered any more. The ids of what was not, as JSON.
+    pub(crate) fn ends_questions(&self, call: u64) -> Vec<Box<str>> {
+        self.questions.over(call)
     }
 
     /// Whether a server without session ids has asked for reports under this token, as JSON, in this session.

@@ -1,6 +1,7 @@
 //! Servers that die, hang or talk nonsense.
 
 mod given_up;
+mod questions;
 
 use std::io::BufReader;
 use std::net::TcpListener;

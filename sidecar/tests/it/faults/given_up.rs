@@ -1,16 +1,16 @@
 //! Calls that are given up: nobody waits for them any more, or for no longer.
 
 use std::io::{BufReader, Write as _};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::harness::http::{Reply, connect, read_chunk};
 use crate::harness::{
-    Client, Gate, Request, Scripted, Sessionless, Sidecar, config, eventually, modern, scripted, within,
+    Client, Request, Scripted, Sessionless, Sidecar, config, eventually, modern, scripted, within,
 };
 
 #[test]
@@ -229,94 +229,4 @@ fn r059_a_cancelled_call_ends_though_its_server_leaves_it_open() {
         assert_eq!(reply.message()["result"], json!({"content": []}), "{revision}");
     }
     sidecar.audit(|line| line["reason"] == "cancelled by its client");
-}
-
-/// How a call ends that its server has asked something in.
-#[derive(Clone, Copy, Debug)]
-enum End {
-    TimesOut,
-    BreaksOff,
-}
-
-/// 69: nobody waits any more for what a client was asked in a call that has come to nothing. It is told so, or would go on
-/// to ask its user.
-#[test]
-fn r069_the_questions_of_a_call_that_comes_to_nothing_are_taken_back() {
-    fn sampling() -> Value {
-        let content = json!({"type": "text", "text": "?"});
-        json!({"maxTokens": 10, "messages": [{"role": "user", "content": content}]})
-    }
-    /// Asks three questions, takes the last of them back, and ends so when its gate is open.
-    fn ask(end: End, gates: &[Gate; 4]) -> impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static {
-        let gates = gates.clone();
-        move |request, stream| {
-            let at = scripted::message(request)["params"]["arguments"]["gate"].as_u64().unwrap();
-            scripted::begin_events(stream);
-            for (id, method, params) in [
-                (json!("q1"), "sampling/createMessage", sampling()),
-                (json!(2), "roots/list", json!({})),
-                (json!("q3"), "roots/list", json!({})),
-            ] {
-                let question = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-                scripted::chunk(stream, &format!("data: {question}\n\n"));
-            }
-            let taken_back =
-                json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "q3"}});
-            scripted::chunk(stream, &format!("data: {taken_back}\n\n"));
-            gates[usize::try_from(at).unwrap()].pass();
-            if let End::TimesOut = end {
-                // Until the sidecar has gone.
-                let _ = std::io::Read::read(stream, &mut [0]);
-            }
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-    }
-    /// The same where questions are results.
-    fn ask_by_result(request: &Request, stream: &mut TcpStream) {
-        let result = json!({"resultType": "input_required", "requestState": "s", "inputRequests": {
-            "a": {"method": "sampling/createMessage", "params": sampling()}, "b": {"method": "roots/list"}}});
-        scripted::json(stream, &scripted::reply_to(request, &result));
-    }
-    fn are_taken_back(sidecar: &Sidecar, revision: &'static str, (at, gate): (usize, &Gate), is_newer: bool) {
-        let can = json!({"roots": {}, "sampling": {}});
-        let client = Client::with_capabilities(sidecar, None, revision, &can);
-        let mut events = client.stream("t", json!({"gate": at}));
-        let mut next = || events.next().unwrap_or_else(|| panic!("{revision}: an event")).message();
-        let (first, second) = (next(), next());
-        if !is_newer {
-            assert_eq!(next()["id"], "q3", "{revision}");
-            assert_eq!(next()["params"]["requestId"], "q3", "{revision}");
-        }
-        let content = json!({"type": "text", "text": "yes"});
-        let result = json!({"role": "assistant", "model": "m", "content": content});
-        let body = json!({"jsonrpc": "2.0", "id": first["id"], "result": result}).to_string();
-        assert_eq!(client.request(body).send(sidecar.mcp).status, 202, "{revision}");
-        gate.open();
-        let taken_back = next();
-        assert_eq!(taken_back["method"], "notifications/cancelled", "{revision}: {taken_back}");
-        assert_eq!(taken_back["params"]["requestId"], second["id"], "{revision}: {taken_back}");
-        let error = next();
-        assert_eq!(error["error"]["code"], -32603, "{revision}: {error}");
-        assert!(events.next().is_none(), "{revision}");
-    }
-    for end in [End::TimesOut, End::BreaksOff] {
-        let gates: [[Gate; 4]; 3] = Default::default();
-        let (named, nameless) =
-            (Scripted::start(ask(end, &gates[0])), Scripted::nameless(ask(end, &gates[1])));
-        let tools = json!([{"name": "t", "inputSchema": {"type": "object"}}]);
-        let newer = Sessionless::start(json!({"tools": {}}), tools, ask_by_result);
-        let newer = matches!(end, End::TimesOut).then_some(newer.port);
-        for (port, gates) in [named.port, nameless.port].into_iter().chain(newer).zip(&gates) {
-            let mut config = config(port);
-            config.limits.request_timeout_ms = if let End::TimesOut = end { 5_000 } else { 60_000 };
-            let sidecar = Sidecar::start(&config).ready();
-            std::thread::scope(|scope| {
-                let revisions = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
-                for (revision, gate) in revisions.into_iter().zip(gates.iter().enumerate()) {
-                    let sidecar = &sidecar;
-                    scope.spawn(move || are_taken_back(sidecar, revision, gate, newer == Some(port)));
-                }
-            });
-        }
-    }
 }
