@@ -151,6 +151,11 @@ pub fn may_be_related(message: &[u8]) -> bool {
     MARK.find(message).is_some() || may_be_spelled_otherwise(message)
 }
 
+/// Whether parameters say which task their message belongs to.
+pub fn is_related(params: &str) -> bool {
+    may_be_related(params.as_bytes()) && object::at(params, &["_meta", RELATED]).is_some()
+}
+
 /// Whether a notification is what servers say of tasks on their own account.
 pub fn is_told(method: &str) -> bool {
     TOLD.contains(&method)
@@ -251,6 +256,19 @@ mod tests {
     /// Knows ids of one letter.
     fn name(id: &str) -> Option<String> {
         (id.len() == 1).then(|| format!("{id}{id}"))
+    }
+
+    #[test]
+    fn what_belongs_to_a_task_says_so_in_its_meta() {
+        for (params, expected) in [
+            (r#"{"_meta":{"io.modelcontextprotocol\/related-task":{"taskId":"a"}}}"#, true),
+            (r#"{"_meta":{"io.modelcontextprotocol/related-\u0074ask":{}},"x":1}"#, true),
+            (r#"{"io.modelcontextprotocol/related-task":{"taskId":"a"}}"#, false),
+            (r#"{"message":"caf\u00e9","_meta":{"x":1}}"#, false),
+            ("[]", false),
+        ] {
+            assert_eq!(is_related(params), expected, "{params}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use longshore_mcp::envelope::{self, Id, Message, Outcome, Response};
 use longshore_mcp::object::Object;
-use longshore_mcp::{error, listing};
+use longshore_mcp::{error, listing, tasks};
 
 use super::{Call, Edit, carry};
 use crate::rescue::Refusal;
@@ -28,7 +28,8 @@ pub(super) enum Looked {
     Unasked,
     /// No answer.
     Aside,
-    /// Nor is this: a question to the client.
+    /// Nor is this: a question to the client, and none of a task. A task asks in whatever call waits for what comes of it,
+    /// and goes on without that.
     Question,
     /// No message at all.
     Unreadable,
@@ -50,7 +51,10 @@ pub(super) fn look(call: &Call, message: &[u8]) -> Result<Looked, Refusal> {
 fn look_at(call: &Call, message: &[u8], is_whole: bool) -> Result<Looked, Refusal> {
     let mut response = match envelope::read_servers(message) {
         Ok(Message::Response(response)) => response,
-        Ok(Message::Request(_)) => return Ok(Looked::Question),
+        Ok(Message::Request(asked)) => {
+            let is_of_task = asked.params.is_some_and(|params| tasks::is_related(params.get()));
+            return Ok(if is_of_task { Looked::Aside } else { Looked::Question });
+        }
         Ok(Message::Notification(_)) => return Ok(Looked::Aside),
         Err(_) => return Ok(Looked::Unreadable),
     };

@@ -1,6 +1,7 @@
 //! The tasks of 2025-11-25, in sessions.
 
 use std::io::{BufReader, Read};
+use std::net::Shutdown;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 
@@ -186,4 +187,37 @@ fn r047_news_of_a_task_that_is_about_to_begin_waits_for_its_name() {
     // Nobody waits for a task that no call is about to begin.
     tell.send([status("task-9"), log(3)].map(|told| told.to_string()).into()).unwrap();
     assert_eq!(events.next().unwrap().message(), log(3));
+}
+
+/// A task asks in the call that waits for what comes of it, and waits for the answer however that call ends.
+#[test]
+fn r047_what_a_task_asks_outlives_the_call_that_waits_for_it() {
+    let gate = Gate::default();
+    let opened = gate.clone();
+    let server = Scripted::start(move |request, stream| {
+        if scripted::method_of(request) == "tools/call" {
+            let begun = json!({"task": whole("task-1", "working")});
+            return scripted::json(stream, &scripted::reply_to(request, &begun));
+        }
+        scripted::begin_events(stream);
+        for (id, meta) in [("task's", json!({RELATED: {"taskId": "task-1"}})), ("call's", json!({}))] {
+            let params = json!({"_meta": meta});
+            let asked = json!({"jsonrpc": "2.0", "id": id, "method": "roots/list", "params": params});
+            scripted::chunk(stream, &format!("data: {asked}\n\n"));
+        }
+        opened.pass();
+        let _ = stream.shutdown(Shutdown::Both);
+    });
+    let sidecar = shared(server.port);
+    let alice = Client::with_capabilities(&sidecar, Some("key-a"), "2025-11-25", &json!({"roots": {}}));
+    let id = begin(&alice);
+    let result = alice.message("tasks/result", &json!({"taskId": id}));
+    let mut waiting = Events::open(&alice.request(result), sidecar.mcp);
+    let mut next = || waiting.next().unwrap().message();
+    assert_eq!(next()["params"]["_meta"][RELATED]["taskId"], id);
+    assert_eq!(next()["id"], "call's");
+    gate.open();
+    let (taken_back, error) = (next(), next());
+    assert_eq!(taken_back["params"]["requestId"], "call's", "{taken_back}");
+    assert_eq!(error["error"]["code"], -32603, "{error}");
 }
