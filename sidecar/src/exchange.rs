@@ -185,7 +185,7 @@ async fn run(mut call: Box<Call>, held: (Option<CallGuard>, Place), reply: onesh
             let rescued = rescue::rescue(&refusal, id, kind, call.revision);
             let code = rescued.code;
             call.entry.reason(refusal.reason());
-            client.withdraw_questions(&call);
+            client.withdraw_questions(&call, &refusal);
             let status = Box::pin(client.refuse(&refusal, rescued)).await;
             call.entry.answered(status.as_u16(), Some(code));
             None

@@ -1,10 +1,14 @@
 //! What a client is asked in a call. A call that comes to nothing leaves nothing open: nobody waits for the answers any more,
 //! and what the server says of them is not read.
 
-use longshore_mcp::envelope::{self, Message};
+use longshore_mcp::envelope::{self, Id, Message};
+use longshore_mcp::error::{self, Code};
 
+use crate::rescue::Refusal;
 use crate::sessions::Session;
 use crate::upstream;
+
+const OVER: &str = "the call that it was asked in is over";
 
 /// The questions of a call: by which number its session knows them, once there is one.
 #[derive(Default)]
@@ -36,6 +40,19 @@ impl Asked {
 pub(super) fn withdrawn(id: &str) -> String {
     format!(
         "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\
-         \"params\":{{\"requestId\":{id},\"reason\":\"the call that it was asked in is over\"}}}}"
+         \"params\":{{\"requestId\":{id},\"reason\":\"{OVER}\"}}}}"
     )
+}
+
+/// The answer to a question, for a server that would wait for one; none if it has done with the call itself, or knows only
+/// by ids whose an answer is.
+pub(super) fn refused(id: &str, refusal: &Refusal, session: &Session) -> Option<String> {
+    let waits = match refusal {
+        Refusal::ServerLost
+        | Refusal::ServerNonsense
+        | Refusal::AnswerTooLarge { .. }
+        | Refusal::AnswerNotHeld => session.is_known_to_server(),
+        _ => false,
+    };
+    waits.then(|| error::response(Some(Id::from_json(id)), Code::InternalError, OVER, None))
 }

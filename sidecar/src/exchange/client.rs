@@ -12,7 +12,7 @@ use tokio::time::{Duration, Instant, timeout, timeout_at};
 
 use super::asked::{self, Asked};
 use super::deadline::Deadline;
-use super::{Call, Edit, listen};
+use super::{Call, Edit, listen, request};
 use crate::rescue::{self, Refusal, Rescued};
 use crate::sessions::{Cancellation, Session};
 use crate::stack::respond::{self, Body, BrokenOff, End, Piece};
@@ -179,11 +179,14 @@ impl Client {
 
     /// The call comes to nothing: tells the client which questions it need not answer any more. Clients go on to ask their
     /// users otherwise.
-    pub(super) fn withdraw_questions(&mut self, call: &Call) {
+    pub(super) fn withdraw_questions(&mut self, call: &Call, refusal: &Refusal) {
         let Some(session) = &call.session else { return };
         for id in self.asked.withdraw(session) {
             if let State::Events(writer) = &self.state {
                 writer.write(None, asked::withdrawn(&id).as_bytes());
+            }
+            if let Some(answer) = asked::refused(&id, refusal, session) {
+                request::tell(&call.worker, &call.snapshot, session, answer);
             }
         }
     }

@@ -54,6 +54,15 @@ fn r069_the_questions_of_a_call_that_comes_to_nothing_are_taken_back() {
             "a": {"method": "sampling/createMessage", "params": sampling()}, "b": {"method": "roots/list"}}});
         scripted::json(stream, &scripted::reply_to(request, &result));
     }
+    /// How often the server was told that it gets no answer to the second of them, and to no other.
+    fn refused(server: &Scripted) -> usize {
+        let refused = server
+            .seen_all()
+            .into_iter()
+            .map(|said| scripted::message(&said))
+            .filter(|said| said.get("error").is_some());
+        refused.inspect(|said| assert_eq!(said["id"], 2, "{said}")).count()
+    }
     fn are_taken_back(sidecar: &Sidecar, revision: &'static str, (at, gate): (usize, &Gate), is_newer: bool) {
         let can = json!({"roots": {}, "sampling": {}});
         let client = Client::with_capabilities(sidecar, None, revision, &can);
@@ -95,6 +104,10 @@ fn r069_the_questions_of_a_call_that_comes_to_nothing_are_taken_back() {
                 }
             });
         }
+        // Nor does the server wait, which may do so for ever where it has not heard that the call is over.
+        let is_told = || (refused(&named) == if let End::BreaksOff = end { 4 } else { 0 }).then_some(());
+        eventually("the server is told", is_told);
+        assert_eq!(refused(&nameless), 0, "whose answer that is it would not know");
     }
 }
 
