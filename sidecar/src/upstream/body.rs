@@ -52,8 +52,8 @@ impl Body {
         }
     }
 
-    /// Whether all that comes before the answer is certainly of the call that is answered. Where calls share one way from the
-    /// server, nothing says which of them it asks in.
+    /// Whether all that comes before the answer is certainly of the call that is answered. Where calls share one way from
+    /// the server, nothing says which of them it asks in.
     pub(crate) fn is_of_one_call(&self) -> bool {
         !matches!(self, Self::Events(_))
     }
