@@ -56,7 +56,8 @@ function newServer() {
       if (progressToken !== undefined) {
         await ctx.mcpReq.notify({ method: "notifications/progress", params: { progressToken, progress, total: 100 } });
       }
-      await wait(50);
+      // So long that a client on a busy machine can give the call up before it is over.
+      await wait(200);
     }
     if (found.changed) changed[found.changed]?.(server);
     if (found.choose) {

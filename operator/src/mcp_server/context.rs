@@ -95,7 +95,7 @@ impl Context {
 
     /// Brings the gauge of servers up to date.
     pub fn count_servers(&self) {
-        self.metrics.servers(&self.memory.standings());
+        self.metrics.servers(|| self.memory.standings());
     }
 }
 

@@ -126,11 +126,15 @@ impl ServerMemory {
     }
 
     /// Forgets what was applied of a kind, and is not there any more. Says whether there was any.
-    fn forget_gone(&mut self, kind: &'static str, listed: Instant, is_there: impl Fn(&str) -> bool) -> bool {
-        let known = self
-            .applied
-            .iter()
-            .filter(|((of, name), record)| *of == kind && record.at < listed && !is_there(name));
+    fn forget_gone(
+        &mut self,
+        kind: &'static str,
+        listed: Instant,
+        is_there: impl Fn(&str, &str) -> bool,
+    ) -> bool {
+        let known = self.applied.iter().filter(|((of, name), record)| {
+            *of == kind && record.at < listed && !is_there(name, &record.live.uid)
+        });
         let gone: Vec<_> = known.map(|(object, record)| (object.clone(), record.live.uid.clone())).collect();
         gone.iter().for_each(|(object, uid)| self.forget_object(object.clone(), uid));
         !gone.is_empty()
@@ -198,18 +202,23 @@ impl Memory {
     }
 
     /// A list of a kind is complete that was begun at this time. What had been applied until then and is not there went before
-    /// any watch had seen it, and has to be applied again. Gives the servers that lack some.
+    /// any watch had seen it, and has to be applied again. Gives the servers that lack some. Whether one is there is asked by
+    /// its name and its UID.
     pub fn forget_gone(
         &self,
         kind: &'static str,
         scope: &Scope,
         listed: Instant,
-        is_there: impl Fn(&ServerKey, &str) -> bool,
+        is_there: impl Fn(&ServerKey, &str, &str) -> bool,
     ) -> Vec<ServerKey> {
-        let servers = lock(&self.servers).clone();
-        let in_scope = servers.into_iter().filter(|(server, _)| scope::covers(scope, &server.namespace));
-        let lacking = in_scope
-            .filter(|(server, memory)| lock(memory).forget_gone(kind, listed, |name| is_there(server, name)));
+        let in_scope: Vec<_> = {
+            let servers = lock(&self.servers);
+            let in_scope = servers.iter().filter(|(server, _)| scope::covers(scope, &server.namespace));
+            in_scope.map(|(server, memory)| (server.clone(), memory.clone())).collect()
+        };
+        let lacking = in_scope.into_iter().filter(|(server, memory)| {
+            lock(memory).forget_gone(kind, listed, |name, uid| is_there(server, name, uid))
+        });
         lacking.map(|(server, _)| server).collect()
     }
 
@@ -322,7 +331,7 @@ mod tests {
             let of_server = memory.of(&server("tools"), "7b1c");
             lock(&of_server).applied.insert((kind, "demo".to_owned()), record);
             let scope = scope.map(str::to_owned);
-            let lacking = memory.forget_gone("Service", &scope, listed, |_, _| is_there);
+            let lacking = memory.forget_gone("Service", &scope, listed, |_, _, _| is_there);
             assert_eq!(lacking, if lacks { vec![server("tools")] } else { vec![] }, "{what}");
             assert_eq!(lock(&of_server).applied.is_empty(), lacks, "{what}");
         }

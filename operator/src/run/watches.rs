@@ -225,7 +225,9 @@ async fn owned<V>(
         // It is asked for after this.
         Event::Init => begun = Instant::now(),
         Event::InitDone => {
-            let is_there = |server: &ServerKey, name: &str| mirror.get(server, name).is_some();
+            let is_there = |server: &ServerKey, name: &str, uid: &str| {
+                mirror.get(server, name).is_some_and(|view| view.live().uid == uid)
+            };
             let lacking = context.memory.forget_gone(V::KIND, scope, begun, is_there);
             lacking.iter().for_each(|server| triggers.reconcile(server));
         }

@@ -1,6 +1,6 @@
 //! The end of a sidecar, and of the server beside it.
 
-use std::io::{BufReader, Read};
+use std::io::{BufReader, ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -123,7 +123,15 @@ fn clients_that_still_come_are_waited_for() {
         longest = longest.max(last.elapsed());
         last = Instant::now();
         client.request(client.message("ping", &json!({}))).write(&mut stream);
-        assert_eq!(Reply::read(&mut BufReader::new(stream)).unwrap().status, 200);
+        match Reply::read(&mut BufReader::new(stream)) {
+            Ok(reply) => assert_eq!(reply.status, 200),
+            // It came while the listener went: the kernel takes connections that nobody has accepted yet. On a busy machine
+            // the test may have paused for so long before.
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+                assert!(std::net::TcpStream::connect(sidecar.mcp).is_err(), "it listens still");
+            }
+        }
     }
     // Not for ever.
     let took = began.elapsed();
