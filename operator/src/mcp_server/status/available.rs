@@ -102,12 +102,11 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
 fn of_those_before(observed: &Observation<'_>, cast: &Cast<'_>) -> Option<Diagnosis> {
     let desired = observed.desired.filter(|desired| desired.recreates && !observed.held_back)?;
     let is_before = |pod: &PodView| pod.failed.is_none() && pod.template.as_ref() != Some(&desired.template);
-    let mut before = observed.pods.iter().map(|facts| &*facts.pod).filter(|pod| is_before(pod)).peekable();
-    if cast.newest.is_some() {
+    let before: Vec<_> = observed.pods.iter().map(|facts| &*facts.pod).filter(|pod| is_before(pod)).collect();
+    if cast.newest.is_some() || before.is_empty() {
         return None;
     }
-    before.peek()?;
-    Some(match before.find(|pod| pod.kept_out == Some(KeptOut::Node)) {
+    Some(match before.into_iter().find(|pod| pod.kept_out == Some(KeptOut::Node)) {
         Some(PodView { name, .. }) => diagnosis::failure(
             Reason::NodeNotReady,
             format!(
